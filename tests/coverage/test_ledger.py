@@ -16,6 +16,7 @@ from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
 from spark_jobs.write_savepoint import savepoint
+from tests.deaths import KilledError
 from tests.refused import refused
 from tests.simulator.auditor import Auditor
 from tests.simulator.oracle import Landed
@@ -81,10 +82,6 @@ def test_rows_that_somebody_deletes_stop_the_stream_until_a_reseed(world):
     reseed(world.engine, world.lake, world.streams[KIND], ReseedOptions())
     assert names(world) == []
     check(world)
-
-
-class KilledError(Exception):
-    pass
 
 
 def killed(*_: object) -> None:

@@ -23,25 +23,6 @@ def counted_once(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) 
     return lake
 
 
-@pytest.fixture(scope="session")
-def counted_twice(
-    spark: SparkSession, counted_once: Lake, tmp_path_factory: pytest.TempPathFactory
-) -> Lake:
-    lake = copy_of(counted_once, tmp_path_factory.mktemp("counted"))
-    append_commit(lake, COUNTS.source, user_counts.FOLD, COUNTED[1])
-    drain(SparkEngine(spark), lake, COUNTS)
-    return lake
-
-
-def copy_of(lake: Lake, folder: Path) -> Lake:
-    return Lake(shutil.copytree(lake.root, str(folder / "copy")))
-
-
 @pytest.fixture
 def counted_lake(counted_once: Lake, tmp_path: Path) -> Lake:
-    return copy_of(counted_once, tmp_path)
-
-
-@pytest.fixture
-def lake_counted_twice(counted_twice: Lake, tmp_path: Path) -> Lake:
-    return copy_of(counted_twice, tmp_path)
+    return Lake(shutil.copytree(counted_once.root, str(tmp_path / "copy")))

@@ -17,6 +17,7 @@ from spark_jobs.run_stream import drain
 from spark_jobs.tables.arrow_tables import ArrowProduct
 from tests.bronze import append_commit, stamp
 from tests.changed_stream import MODULE, NAME, STREAM, deployed_in, fold_of
+from tests.deaths import KilledError
 from tests.engines.lake_runs import with_conf
 from tests.engines.live_lakes import table_rows
 from tests.refused import refused
@@ -88,10 +89,6 @@ def written_then_killed(self, *args) -> None:
 
 
 WRITE_ONCE = ArrowProduct.write_once
-
-
-class KilledError(Exception):
-    """Stands for a kill."""
 
 
 @pytest.mark.spark

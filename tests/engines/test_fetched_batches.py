@@ -31,6 +31,7 @@ from tests.engines.test_live import CASES, killed_in_record
 pytestmark = pytest.mark.spark
 
 HERE, ON_SPARK = True, False
+BOTH, USUAL = ("user_counts", (HERE, ON_SPARK)), pytest.mark.e2e
 
 
 @pytest.fixture
@@ -67,22 +68,15 @@ def check_folded(lake, stream, fold, stamped) -> None:
     assert last_batch(lake, stream.name, 1)["rows_pending"] == oracle.pending()
 
 
-@pytest.mark.e2e
-def test_a_batch_that_the_driver_has_written_is_not_written_again_by_spark(
-    spark, counted_lake, monkeypatch, writer
-):
-    fold = user_counts.FOLD
-    killed_and_repeated(
-        spark, counted_lake, monkeypatch, writer, COUNTS, fold, COUNTED[1], HERE, ON_SPARK
-    )
-    check_folded(counted_lake, COUNTS, fold, COUNTED[:2])
-
-
-@pytest.mark.full
 @pytest.mark.parametrize(
     ("stream", "fold", "event", "first", "second"),
     [
-        pytest.param(*case.values, *writers, id=f"{case.id}-{writers}")
+        pytest.param(
+            *case.values,
+            *writers,
+            id=f"{case.id}-{writers}",
+            marks=USUAL if (case.id, writers) == BOTH else pytest.mark.full,
+        )
         for case, writers in product(CASES, product((HERE, ON_SPARK), (HERE, ON_SPARK)))
     ],
 )

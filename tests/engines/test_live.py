@@ -2,29 +2,24 @@
 
 import json
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import functions as F
 
 from include.checkpoint.committed_batch import complete_until, last_batch
 from include.fold.admission import micros_of, until_us
 from include.lake.ops import read_ops
 from include.streams import device_signals, user_counts
 from spark_jobs.engines import live_batch
-from spark_jobs.engines.replay import replay_fold
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.engines.spark_events import BronzeEvents
 from spark_jobs.run_stream import drain
 from tests.bronze import append_commit, stamp
+from tests.deaths import KilledError
 from tests.engines.live_lakes import (
-    COUNTED,
     COUNTS,
     DELAY_US,
     SIGNALS,
-    START_US,
     expected_rows,
     local_run,
     make_commits,
@@ -93,35 +88,6 @@ def test_any_number_of_runs_gives_the_local_engines_table_and_state(
 
 
 # tests/engines/test_timeouts_live.py has another replay in the usual run.
-@pytest.mark.full
-@pytest.mark.parametrize(("stream", "fold", "event"), CASES)
-def test_replay_of_what_live_admitted_gives_the_same(spark, lake, stream, fold, event):
-    stamped = stamp(make_commits(event, seed=2))
-    oracle = local_run(fold, stamped)
-    for rows in stamped:
-        append_commit(lake, stream.source, fold, rows)
-    bronze = spark.read.format("delta").load(lake.bronze(stream.source))
-    admitted = bronze.where(
-        F.col("arrival_watermark").isNull()
-        | (F.unix_micros("event_time") > F.unix_micros("arrival_watermark") - F.lit(DELAY_US))
-    )
-    until = until_us(stamped[-1][-1].commit_us - DELAY_US)
-
-    half = (START_US + until) // 2
-    first = replay_fold(BronzeEvents(admitted), fold, 5, half)
-    rest = admitted.where(F.unix_micros("event_time") >= half)
-    second = replay_fold(BronzeEvents(rest), fold, 5, until, base=first.states)
-
-    states = {
-        row["key"]: (row["state"][0], row["changed_at_us"]) for row in second.states.collect()
-    }
-    assert states == {
-        key: (known.state[0], known.changed_at_us) for key, known in oracle.states().items()
-    }
-    if fold.output_mode == "append":
-        emitted = [*first.outputs.collect(), *second.outputs.collect()]
-        rows = Counter((tuple(row[:-1]), row["emitted_at_us"]) for row in emitted)
-        assert rows == expected_rows(oracle, fold)
 
 
 def check_what_its_columns_mean(lake, stream, fold):
@@ -135,18 +101,6 @@ def check_what_its_columns_mean(lake, stream, fold):
         assert metadata.configuration["delta.enableChangeDataFeed"] == "true"
 
 
-@pytest.mark.full
-def test_old_rows_of_the_batches_table_may_be_deleted(spark, lake_counted_twice):
-    lake = lake_counted_twice
-    newest = last_batch(lake, COUNTS.name, 1)["batch_id"]
-    DeltaTable(lake.ops("batches")).delete(f"batch_id < {newest}")
-    append_commit(lake, COUNTS.source, user_counts.FOLD, COUNTED[2])
-    drain(SparkEngine(spark), lake, COUNTS)
-    oracle = local_run(user_counts.FOLD, COUNTED)
-    assert last_batch(lake, COUNTS.name, 1)["rows_pending"] == oracle.pending()
-    assert last_batch(lake, COUNTS.name, 1)["total_late"] == oracle.late
-
-
 def test_a_run_with_nothing_new_changes_nothing(spark, counted_lake):
     lake = counted_lake
     before = version_and_state(spark, lake)
@@ -155,10 +109,6 @@ def test_a_run_with_nothing_new_changes_nothing(spark, counted_lake):
     first, second = sorted(read_ops(lake, "runs").to_pylist(), key=lambda run: run["ended_at"])
     assert (second["batches"], second["rows_in"], second["rows_out"]) == (0, 0, 0)
     assert second["until"] == first["until"] is not None
-
-
-class KilledError(Exception):
-    """Stands for the process's end at a point of a batch."""
 
 
 KILLS = {
@@ -213,25 +163,3 @@ def killed_in_record(point: str):
         raise KilledError(point)
 
     return die
-
-
-@pytest.mark.full
-def test_a_commit_log_lost_after_the_product_commit_is_written_again(spark, counted_lake):
-    lake, stamped = counted_lake, COUNTED[:2]
-    forget_last_commit(Path(lake.checkpoint(COUNTS.name, 1)))
-    version = DeltaTable(lake.table(COUNTS.name)).version()
-
-    drain(SparkEngine(spark), lake, COUNTS)
-    assert DeltaTable(lake.table(COUNTS.name)).version() == version
-    append_commit(lake, COUNTS.source, user_counts.FOLD, stamped[1])
-    drain(SparkEngine(spark), lake, COUNTS)
-
-    oracle = local_run(user_counts.FOLD, stamped)
-    assert table_rows(lake, COUNTS, user_counts.FOLD) == expected_rows(oracle, user_counts.FOLD)
-
-
-def forget_last_commit(checkpoint: Path) -> None:
-    """As if the process had died before it: Hadoop's checksum goes with the file."""
-    last = max(int(f.name) for f in (checkpoint / "commits").iterdir() if f.name.isdigit())
-    (checkpoint / "commits" / str(last)).unlink()
-    (checkpoint / "commits" / f".{last}.crc").unlink(missing_ok=True)

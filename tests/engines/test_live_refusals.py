@@ -15,7 +15,6 @@ from pyspark.sql import functions as F
 
 from include.fold.product_table import TableSchemaError
 from include.lake.ops import read_ops
-from include.lake.paths import LakeError
 from include.streams import device_signals, user_counts
 from include.streams.device_signals import Signal
 from spark_jobs.engines.replay import replay_fold
@@ -73,27 +72,6 @@ def test_what_a_failed_first_run_had_is_not_pinned(spark, lake):
     shutil.rmtree(other)
     drain(SparkEngine(spark), lake, replace(COUNTS, buckets=6))
     assert table_rows(lake, COUNTS, user_counts.FOLD).total() > 0
-
-
-@pytest.mark.parametrize("lost", ["checkpoint", "new batches", "table"])
-def test_a_checkpoint_and_a_table_of_other_times_are_refused(
-    spark, counted_once, lake_counted_twice, lost
-):
-    lake = lake_counted_twice
-    checkpoint, table = Path(lake.checkpoint(COUNTS.name, 1)), Path(lake.table(COUNTS.name))
-    batches = read_ops(lake, "batches").num_rows
-
-    shutil.rmtree(table if lost == "table" else checkpoint)
-    if lost == "new batches":
-        shutil.copytree(counted_once.checkpoint(COUNTS.name, 1), checkpoint)
-    append_commit(lake, COUNTS.source, user_counts.FOLD, COUNTED[2])
-    with pytest.raises(LakeError) as raised:
-        drain(SparkEngine(spark), lake, COUNTS)
-    assert lost == "table" or (raised.value.code, raised.value.command) == (
-        "of_other_times",
-        RESEED,
-    )
-    assert read_ops(lake, "batches").num_rows == batches
 
 
 def broken(key, events, state):

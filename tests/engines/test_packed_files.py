@@ -16,14 +16,11 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from include.fold.failures import BrokenInvariantError
 from include.fold.key_codes import buckets_of
 from include.fold.keys import bucket_ids
 from include.lake.columns import arrow_type
 from include.streams import device_signals, service_health, user_counts
-from spark_jobs.engines import live as spark_drain
 from spark_jobs.engines import packed_files
-from spark_jobs.engines.live import Pack
 from spark_jobs.engines.packed_files import FilePart, pack_files
 from spark_jobs.engines.packing import Admission, bucket_of, from_stream, pack_events
 from spark_jobs.engines.spark_engine import SparkEngine
@@ -177,43 +174,15 @@ def test_every_row_group_is_of_one_part(tmp_path_factory, sizes, cuts):
     assert read == list(range(len(sizes)))
 
 
-def test_a_file_with_other_rows_than_spark_saw_is_refused(tmp_path):
-    rng = np.random.default_rng(1)
-    path = tmp_path / "a.parquet"
-    pq.write_table(rows_of(user_counts.FOLD, rng, 10), path)
-    part = FilePart(path.as_uri(), 0, path.stat().st_size)
-    read = packed_files._read(part, 10, user_counts.FOLD, ())
-    assert read.num_rows == 10
-    with pytest.raises(BrokenInvariantError):
-        packed_files._read(part, 9, user_counts.FOLD, ())
-
-
 @pytest.mark.spark
-@pytest.mark.parametrize("is_direct", [True, False], ids=["as it is", "deletion vectors"])
-def test_files_that_are_not_the_tables_rows_come_through_spark(
-    spark, counted_lake, monkeypatch, is_direct
-):
-    lake, asked = counted_lake, []
-    if not is_direct:
-        # Bronze itself is appended to only; its owner may have turned this on.
-        spark.sql(
-            f"ALTER TABLE delta.`{lake.bronze(COUNTS.source)}` "
-            "SET TBLPROPERTIES ('delta.enableDeletionVectors' = true)"
-        )
+def test_files_that_are_not_the_tables_rows_come_through_spark(spark, counted_lake):
+    """Bronze itself is appended to only; its owner may have turned this on."""
+    lake = counted_lake
+    spark.sql(
+        f"ALTER TABLE delta.`{lake.bronze(COUNTS.source)}` "
+        "SET TBLPROPERTIES ('delta.enableDeletionVectors' = true)"
+    )
     append_commit(lake, COUNTS.source, user_counts.FOLD, COUNTED[1])
-    for pack in (pack_files, pack_events):
-        named = partial(_noted, asked, pack)
-        monkeypatch.setattr(spark_drain, pack.__name__, named)
     drain(SparkEngine(spark), lake, COUNTS)
-    assert asked == ["pack_files" if is_direct else "pack_events"]
     oracle = local_run(user_counts.FOLD, COUNTED[:2])
     assert table_rows(lake, COUNTS, user_counts.FOLD) == expected_rows(oracle, user_counts.FOLD)
-
-
-def _noted(asked: list[str], pack: Pack, *arguments: Any, **more: Any) -> DataFrame:
-    asked.append(pack.__name__)
-    return pack(*arguments, **more)
-
-
-def test_workers_read_no_object_store():
-    assert not packed_files.workers_can_read("s3a://bucket/lake/bronze/user_events")

@@ -21,6 +21,7 @@ from spark_jobs.engines.checkpointed_states import read_states
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.run_stream import drain
 from tests.bronze import EPOCH, ClockAt, Happened, append_commit, stamp
+from tests.deaths import KilledError
 from tests.refused import refused
 
 pytestmark = pytest.mark.spark
@@ -106,23 +107,6 @@ def test_a_service_that_is_only_in_the_initial_state_becomes_stale(spark, lake):
     }
 
 
-@pytest.mark.full
-def test_states_wait_for_their_timeouts(spark, lake):
-    give(lake, HEALTH, [{"key": "silent", "state": {"stale": False}}])
-    fold = load_definition(HEALTH).fold
-    # With the delay of a minute, the watermark comes to 5:00 less 1 ms, and then to 5:00.
-    stamped = stamp([ClockAt(AS_OF_US + 6 * MINUTE_US - 1_000), ClockAt(AS_OF_US + 6 * MINUTE_US)])
-    append_commit(lake, HEALTH.source, fold, stamped[0])
-    drain(SparkEngine(spark), lake, HEALTH)
-    (row,) = read_states(spark, lake.checkpoint(HEALTH.name, 1), fold).collect()
-    assert (row["key"], row["timeout_at_us"]) == ("silent", AS_OF_US + 5 * MINUTE_US)
-    assert row["changed_at_us"] == AS_OF_US
-    assert changes(lake) == {}
-    append_commit(lake, HEALTH.source, fold, stamped[1])
-    drain(SparkEngine(spark), lake, HEALTH)
-    assert changes(lake) == {("silent", "stale", 5.0): 1}
-
-
 @pytest.mark.e2e
 def test_an_update_table_shows_initial_states_from_the_first_run_on(spark, lake):
     give(
@@ -192,10 +176,6 @@ def test_an_initial_state_may_be_mended_until_the_first_batch_is_planned(spark, 
     states = read_states(spark, lake.checkpoint(COUNTS.name, 1), fold).collect()
     assert {row["user_id"]: row["total_count"] for row in rows} == {"ann": 7, "cid": 5}
     assert {row["key"]: row["state"][0] for row in states} == {"ann": 7, "cid": 5}
-
-
-class KilledError(Exception):
-    """Stands for the process's end."""
 
 
 def then_die(step):

@@ -1,8 +1,4 @@
-"""Our streams beside Spark's own operators, on the same bronze and in the same session.
-
-First where both must agree, then where they differ by design: Spark's results depend on how
-bronze was cut into batches, ours do not.
-"""
+"""Our streams beside Spark's own operators, on the same bronze and in the same session."""
 
 import random
 import sys
@@ -50,10 +46,6 @@ class Beat(NamedTuple):
 
 
 Commit = Sequence[Beat]
-
-
-def beat(user: str, minute: float, us: int = 0) -> Beat:
-    return Beat(user, START_US + int(minute * MINUTE_US) + us)
 
 
 def bronze_of(spark: SparkSession, lake: Lake) -> DataFrame:
@@ -142,27 +134,6 @@ def test_sessions_are_those_of_session_window(spark, lake):
     assert sum(run["rows_late"] for run in runs) > 0 < runs[-1]["rows_pending"]
 
 
-@pytest.mark.full
-@pytest.mark.parametrize(
-    ("apart_us", "ours", "sparks"),
-    [
-        pytest.param(GAP_US - 1, 1, 1, marks=pytest.mark.full),
-        (GAP_US, 2, 1),
-        pytest.param(GAP_US + 1, 2, 2, marks=pytest.mark.full),
-    ],
-)
-def test_an_event_exactly_at_the_end_of_a_gap_is_the_only_difference(
-    spark, lake, apart_us, ours, sparks
-):
-    commit = [beat("a", 0), beat("a", 0, apart_us), beat("b", 200)]
-    for _ in land(lake, SESSIONS, [[commit]]):
-        drain(SparkEngine(spark), lake, SESSIONS)
-    window = F.session_window("event_time", f"{GAP_US} microseconds")
-    events = bronze_of(spark, lake).where("user_id = 'a'")
-    assert table_rows(lake, SESSIONS.name).total() == ours
-    assert events.groupBy(window, "user_id").count().count() == sparks
-
-
 @pytest.mark.e2e
 def test_counts_are_those_of_group_by(spark, lake):
     for _ in land(lake, COUNTS, in_runs(crowded_commits(2), 3)):
@@ -174,52 +145,3 @@ def test_counts_are_those_of_group_by(spark, lake):
     }
     assert {user: count for user, count, _ in table_rows(lake, COUNTS.name)} == expected
     assert sum(expected.values()) < bronze_of(spark, lake).count()
-
-
-FIRST, LATE, AFTER = (
-    [beat("a", 60)],
-    [beat("a", 45), beat("a", 10)],
-    [beat("clock", 200)],
-)
-
-
-@pytest.mark.parametrize(
-    ("runs", "sparks"),
-    [
-        pytest.param(
-            [[FIRST], [LATE], [AFTER]], [(45, 60, 2)], id="three runs", marks=pytest.mark.full
-        ),
-        pytest.param(
-            [[FIRST, LATE, AFTER]], [(10, 10, 1), (45, 60, 2)], id="one run", marks=pytest.mark.full
-        ),
-    ],
-)
-def test_late_events_depend_on_the_cut_only_in_spark(spark, lake, runs, sparks):
-    """Spark goes by the end of the event's session (45 + 30 is after the watermark of 50, 10 + 30
-    is not) and by the batch before. Ours: both came when all until 50 was settled."""
-    for _ in land(lake, SESSIONS, runs):
-        drain(SparkEngine(spark), lake, SESSIONS)
-        stream_sessions(spark, lake)
-    found = spark.read.format("delta").load(f"{lake.root}/spark_sessions")
-    ours = Counter(row[1:4] for row in table_rows(lake, SESSIONS.name))
-    assert ours == Counter([(minutes(60), minutes(60), 1)])
-    assert Counter(map(tuple, found.select("start_us", "last_us", "count").collect())) == Counter(
-        (minutes(start), minutes(last), count) for start, last, count in sparks
-    )
-
-
-def minutes(minute: int) -> int:
-    return beat("", minute).event_time_us
-
-
-def stream_sessions(spark: SparkSession, lake: Lake) -> None:
-    """One availableNow run of Spark's own session windows over the same bronze."""
-    bronze = spark.readStream.format("delta").load(lake.bronze(SESSIONS.source))
-    sessions = spark_sessions(bronze.withWatermark("event_time", "10 minutes"))
-    query = (
-        sessions.writeStream.format("delta")
-        .option("checkpointLocation", f"{lake.root}/checkpoints/spark")
-        .trigger(availableNow=True)
-        .start(f"{lake.root}/spark_sessions")
-    )
-    query.awaitTermination()

@@ -1,8 +1,7 @@
 """One state function under our engine and under Spark's `applyInPandasWithState`.
 
-Both read the same bronze in the same session, cut into runs in the same way. First where both
-must agree, then where they differ by design: what Spark emits depends on the cut, what ours
-emits is what the events' own times say.
+Both read the same bronze in the same session, cut into runs in the same way. (Of other cuts what
+Spark emits depends on the cut, and ours on the events' own times alone.)
 """
 
 import sys
@@ -92,13 +91,6 @@ def count_on(user: str, beats: Iterator[Beat], state: Any) -> Iterator[tuple[str
     times_us = [beat.event_time_us for beat in beats]
     state.update((0, seen + len(times_us)))
     state.setTimeoutTimestamp(max(times_us) // 1000 + SILENCE * 60_000)
-
-
-def echo(user: str, beats: Iterator[Beat], state: Any) -> Iterator[tuple[str, str]]:
-    """Says which beats it was given."""
-    state.update((0, 0))
-    for each in beats:
-        yield user, f"beat at {(each.event_time_us - START_US) // MINUTE_US}"
 
 
 def fold_of(function: Callable[..., Any]) -> KeyedFold:
@@ -204,54 +196,6 @@ def test_both_report_the_same_silences_where_runs_are_small_and_in_order(run_bot
     ours, sparks = run_both(report_silence, runs)
     silent = [("a", 30), ("b", 0), ("b", 90), ("c", 60)]
     assert ours == sparks == [(user, f"silent since {minute}") for user, minute in silent]
-
-
-FIRST, SECOND, THIRD = at(0, "a"), [*at(30), *at(60)], at(90, "a")
-
-
-@pytest.mark.e2e
-@pytest.mark.parametrize(
-    ("runs", "sparks"),
-    [
-        pytest.param(
-            [[FIRST], [SECOND], [THIRD]],
-            [("a", "silent since 0")],
-            id="three runs",
-            marks=pytest.mark.full,
-        ),
-        pytest.param([[FIRST, SECOND, THIRD]], [], id="one run"),
-    ],
-)
-def test_a_silence_between_two_beats_of_one_batch_is_lost_only_by_spark(run_both, runs, sparks):
-    """Spark calls a function with all of a batch's beats, and for a timeout only afterwards: a
-    job that was down for an hour hides the silences of that hour. Ours goes by event time."""
-    assert run_both(report_silence, runs) == ([("a", "silent since 0")], sparks)
-
-
-EARLY, BEHIND, AFTER = at(60), [*at(45, "a")[:1], *at(65, "a")], at(200)
-
-
-@pytest.mark.parametrize(
-    ("runs", "sparks"),
-    [
-        pytest.param(
-            [[EARLY], [BEHIND], [AFTER]],
-            [("a", "beat at 65")],
-            id="three runs",
-            marks=pytest.mark.full,
-        ),
-        pytest.param(
-            [[EARLY, BEHIND, AFTER]],
-            [("a", "beat at 45"), ("a", "beat at 65")],
-            id="one run",
-            marks=pytest.mark.full,
-        ),
-    ],
-)
-def test_which_beats_are_late_depends_on_the_cut_only_in_spark(run_both, runs, sparks):
-    """Spark drops what is behind the watermark of the batch before, wherever that began. Ours
-    asks bronze: the beat at 45 arrived when all until 50 (60, less the delay) was settled."""
-    assert run_both(echo, runs) == ([("a", "beat at 65")], sparks)
 
 
 @pytest.mark.full

@@ -25,9 +25,7 @@ from include.streams import threshold_alerts
 from include.streams.service_health import LogLine
 from include.streams.user_sessions import UserEvent
 from spark_jobs.engines.replay import Replayed, replay_fold
-from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.engines.spark_events import BronzeEvents
-from spark_jobs.run_stream import drain
 from tests.bronze import ClockAt, StampedRow, append_commit, rows_for, stamp
 from tests.declared import with_fold
 from tests.engines.lake_runs import (
@@ -41,7 +39,6 @@ from tests.engines.lake_runs import (
     outputs_of,
     stored,
     table_of,
-    with_conf,
 )
 from tests.fold import machine, oracle
 from tests.fold.arrivals import came_to, run
@@ -235,44 +232,3 @@ def check_replayed(
     if split_us is not None:
         assert all(at_us < split_us for _, at_us in outputs[0])
         assert all(at_us >= split_us for _, at_us in outputs[1])
-
-
-@pytest.mark.full
-def test_what_a_missing_batch_without_data_has_left_is_settled_by_the_next_data(spark, lake):
-    """As when runs are killed between their batch with data and the one without."""
-    given = arrived(SESSIONS, seed=3)
-    *stamped, last = given.stamped
-    with with_conf(spark, "spark.sql.streaming.noDataMicroBatches.enabled", "false"):
-        drained(spark, lake, given.stream, given.fold, stamped, runs=2)
-    drained(spark, lake, given.stream, given.fold, [last], runs=1)
-    compare_with_local(spark, lake, given)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("buckets", [1, 5])
-def test_silent_users_sessions_are_closed_by_clock_rows(spark, lake, buckets):
-    """One timeout exactly at the watermark, another one microsecond after it.
-
-    In one bucket the clock row's own batch fires them. Of five it touches another one, so
-    that the batch without data must.
-    """
-    stream = replace(SESSIONS.stream, buckets=buckets)
-    fold = load_definition(stream).fold
-    closes_us = START_US + (GAP + DELAY) // MICROSECOND
-    commits = [
-        [UserEvent("ann", START_US), UserEvent("bob", START_US + 1)],
-        ClockAt(closes_us),
-        ClockAt(closes_us + MS_US),
-    ]
-    closed = []
-    for rows in stamp(commits):
-        append_commit(lake, stream.source, fold, rows)
-        drain(SparkEngine(spark), lake, stream)
-        closed.append(sorted(row[0] for row, _ in table_of(lake, stream, fold)))
-    assert closed == [[], ["ann"], ["ann", "bob"]]
-
-    batches = sorted(read_ops(lake, "batches").to_pylist(), key=lambda row: row["batch_id"])
-    rows_out = [(row["rows_in"], row["rows_out"]) for row in batches]
-    assert [out for rows_in, out in rows_out if rows_in] == [0]
-    emitting = [row["batch_id"] % 2 for row in batches if row["rows_out"]]
-    assert emitting == ([0, 0] if buckets == 1 else [1, 1])  # each run has a batch of either kind

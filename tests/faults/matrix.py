@@ -26,6 +26,9 @@ TABLES = (*INGESTED, "tables/{stream}")
 # Of a table with a checkpoint of its log (`with_log_checkpoints`).
 JSON = (LOG, "_delta_log/_last_checkpoint")
 OF_TABLE = (*JSON, "**/*[0-9a-f]-c000*.parquet", "_delta_log/*.checkpoint.parquet")
+# A log that has lost its newest commit is an older one, and such an `ops` table is out of scope.
+OPS = tuple(f"ops/{table}/" for table in ("generations", "batches", "coverage", "tables"))
+OF_OPS = (LOG, "**/*.parquet")
 # With a bit flipped these may be as valid as before.
 TEXTS = (*CHECKPOINT_FILES, *(f"{table}/{part}" for table in TABLES for part in JSON))
 # Folders that are harmed together.
@@ -105,6 +108,7 @@ FOLDERS = (*TABLES, CHECKPOINT)
 def _harmed() -> Iterator[Row]:
     files = [*CHECKPOINT_FILES, *STATE_FILES]
     files += [f"{table}/{part}" for table in TABLES for part in OF_TABLE]
+    files += [f"{table}{part}" for table in OPS for part in OF_OPS]
     places = [(place, harm) for place in files for harm in harms_of(place)]
     places += [(table, harm) for table in FOLDERS for harm in harms.OF_FOLDERS]
     for place, harm in places:
@@ -125,6 +129,8 @@ def _harmed() -> Iterator[Row]:
 def harms_of(file: str) -> list[str]:
     """Those by which it is another file than it can be."""
     left_out = {"older", *(["one bit flipped"] if file in TEXTS else [])}
+    if file.startswith(OPS):
+        left_out |= {"deleted", "one bit flipped"}
     return [harm for harm in harms.OF_FILES if harm not in left_out]
 
 

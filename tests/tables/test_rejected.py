@@ -22,6 +22,7 @@ from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
 from tests.bronze import append_commit
 from tests.changed_stream import FOLD, RECORDS, STREAM, deployed_in
+from tests.deaths import KilledError
 from tests.engines.lake_runs import table_of, with_conf
 from tests.fold import oracle
 from tests.fold.arrivals import rejected_in
@@ -51,10 +52,6 @@ def fold(key, events, state):
 {FOLD}"""
 MENDED = FRAGILE.replace("% 5 == 0", "% 5 == 7").replace("key == 2", "key == -1")
 REJECTING = replace(STREAM, on_error="quarantine")
-
-
-class KilledError(Exception):
-    """Stands for the process's end."""
 
 
 def rejected_of(lake, fold) -> Counter[oracle.Rejected]:
