@@ -89,45 +89,6 @@ def migrate_state(old: dict[str, Any]) -> Total:
     return Total(old["signals"], None, (7,))
 """
 
-# An update stream: its table is a projection of the state, also of keys that bring nothing new.
-UPDATE_FOLD = """
-def fold(key, events, state):
-    old = state.get if state.exists else None
-    for event in events:
-        old = counted(old, event)
-    state.update(old)
-    yield project(key, old)
-
-FOLD = flat_map_groups_with_state(
-    fold, key="device_id", event=Signal, state=Total, output=Row, output_mode="update",
-    project=project)
-"""
-OLD_UPDATE = f"""{RECORDS}
-class Total(NamedTuple):
-    signals: int
-
-def counted(old, event):
-    return Total((old.signals if old else 0) + 1)
-
-def project(key, state):
-    return Row(key, "signals", state.signals)
-{UPDATE_FOLD}"""
-NEW_UPDATE = f"""{RECORDS}
-class Total(NamedTuple):
-    signals: int
-    sum: int
-
-def counted(old, event):
-    old = old or Total(0, 0)
-    return Total(old.signals + 1, old.sum + event.value)
-
-def project(key, state):
-    return Row(key, "sum", state.signals * 1000 + state.sum)
-
-def migrate_state(old: dict[str, Any]) -> Total:
-    return Total(old["signals"], old["signals"] * 50)
-{UPDATE_FOLD}"""
-
 
 class Deployed:
     """The stream's file, as it is at the moment."""

@@ -1,7 +1,6 @@
 """Days of bronze in a small lake, some of its rows a day late, and what its tables must then be."""
 
 import random
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -17,8 +16,6 @@ from include.stream_definition import load_definition
 from include.streams.device_signals import Signal
 from include.streams.service_health import LogLine
 from include.streams.threshold_alerts import UserEvent
-from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.recompute_interval import recompute
 from tests.bronze import Happened, StampedRow, rows_for, stamp
 from tests.engines.lake_runs import drained, table_of
 from tests.fold import oracle
@@ -136,17 +133,6 @@ def in_runs(spark, lake, stream, stamped, runs) -> None:
 
 
 DAYS_US = [START_US + day * DAY_US for day in range(6)]
-
-
-def recompute_day(spark, lake, stream, day: int) -> None:
-    recompute(SparkEngine(spark), lake, stream, at(DAYS_US[day]), at(DAYS_US[day + 1]))
-
-
-def days_named(lake, stream) -> set[date]:
-    """The dates that the check asks to recompute."""
-    found = check_checkpoint(lake, stream).findings
-    texts = [each.detail for each in found if each.finding == "late_rows_not_recomputed"]
-    return {date.fromisoformat(day) for day in re.findall(r"\d{4}-\d\d-\d\d", "".join(texts))}
 
 
 def days_of(rows) -> set[date]:

@@ -14,7 +14,7 @@ def collected() -> dict[str, set[str]]:
 
 
 def _collected(turn: str) -> set[str]:
-    files = ("tests/operations/test_recompute.py", "tests/operations/test_reseed.py")
+    files = ("tests/operations/test_recompute.py", "tests/engines/test_rich_records_on_spark.py")
     files += ("tests/care/test_compact_state.py", "tests/care/test_inspect_state.py")
     options = ["--collect-only", "-q", "-m", "e2e and not full", *([turn] if turn else [])]
     command = [sys.executable, "-m", "pytest", *options, *files]

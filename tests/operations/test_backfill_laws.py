@@ -1,7 +1,6 @@
 """live = replay = local for each stream, and a recompute of unchanged data changes nothing.
 
-Also a new stream over old bronze. Against the oracle of the fold law; `test_late_rows.py` has
-the same with late rows.
+Against the oracle of the fold law. (Late rows are in tests/simulator.)
 """
 
 from dataclasses import replace
@@ -12,16 +11,12 @@ import pytest
 from deltalake import DeltaTable
 
 from include.fold.local import LocalFold
-from include.lake.generations import read_generations
 from include.lake.ops import read_ops
-from include.plans.reseed_plan import ReseedOptions
 from include.savepoints.manifest import mark_deleted, savepoints_of
 from include.stream_definition import load_definition
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.live_savepoint import read_savepoint
 from spark_jobs.recompute_interval import recompute
-from spark_jobs.reseed_stream import reseed
-from spark_jobs.run_stream import drain
 from tests.bronze import rows_for
 from tests.engines.lake_runs import known_in, stored, table_of
 from tests.fold import oracle
@@ -31,7 +26,6 @@ from tests.late_lakes import (
     HOUR_US,
     START_US,
     STREAMS,
-    admitted,
     at,
     between,
     commits,
@@ -40,8 +34,6 @@ from tests.late_lakes import (
     live_result,
     rows_of,
     small,
-    truth,
-    until_of,
 )
 
 pytestmark = pytest.mark.spark
@@ -120,24 +112,3 @@ def parts(fold, table, seen, until_us) -> list[tuple[int, int]]:
         emitted_us = [first_us, START_US + 20 * HOUR_US, START_US + 40 * HOUR_US]
     cut_us, end_us = emitted_us[len(emitted_us) // 3], emitted_us[2 * len(emitted_us) // 3]
     return [(cut_us, end_us), (first_us, cut_us + 1), (first_us, until_us)]
-
-
-@pytest.mark.full
-def test_a_new_stream_begins_with_a_month_of_bronze_that_another_one_has_read(spark, lake):
-    old, new = STREAMS["user_counts"], STREAMS["user_sessions"]
-    fold = load_definition(new).fold
-    stamped = commits(seed=15, days=32, source=new.source, size=10, late=1)
-    before, after = stamped[:90], stamped[90:]
-    in_runs(spark, lake, old, before, runs=2)
-    reseed(SparkEngine(spark), lake, new, ReseedOptions())
-    assert read_generations(lake, new.name).current["generation"] == 1
-    right = truth(fold, rows_of(before), until_of(new, before))
-    assert table_of(lake, new, fold) == right
-    assert right != live_result(new, fold, before).table
-
-    in_runs(spark, lake, new, after, runs=2)
-    seen = admitted(new, before, after)
-    assert table_of(lake, new, fold) == truth(fold, seen, until_of(new, after))
-    drain(SparkEngine(spark), lake, old)
-    counts = load_definition(old).fold
-    assert table_of(lake, old, counts) == live_result(old, counts, stamped).table

@@ -3,7 +3,7 @@
 import pytest
 from deltalake import DeltaTable
 
-from include.lake.ops import read_ops, update_ops
+from include.lake.ops import read_ops
 from include.savepoints.manifest import savepoints_of
 from include.streams import device_signals
 from spark_jobs.engines.spark_engine import SparkEngine
@@ -43,27 +43,3 @@ def test_a_recompute_takes_late_rows_in_and_changes_nothing_else(spark, lake):
     again = max(recorded, key=lambda row: row["recomputed_at"])
     assert (again["rows_removed"], again["rows_added"]) == (0, 0)
     assert again["rows_before"] == again["rows_after"] > 0
-
-    # Damaged savepoints are found out, and the others serve as well.
-    known = savepoints_of(lake, STREAM.name)
-    damaged = next(sp for sp in known if sp.until_us == day_us[2])
-    damage(lake, damaged)
-    recompute(SparkEngine(spark), lake, STREAM, at(day_us[2]), at(day_us[3]))
-    assert between(table_of(lake, STREAM, FOLD), 0, day_us[3]) == truth(FOLD, rows, day_us[3])
-    (finding,) = read_ops(lake, "findings", {"finding": "savepoint_damaged"}).to_pylist()
-    assert damaged.savepoint_id in finding["detail"]
-    assert damaged not in savepoints_of(lake, STREAM.name)
-
-    # One that a replay comes by on its way is written anew.
-    passed = next(sp for sp in savepoints_of(lake, STREAM.name) if sp.until_us == day_us[1])
-    damage(lake, passed)
-    recompute(SparkEngine(spark), lake, STREAM, at(day_us[0]), at(day_us[2]))
-    assert between(table_of(lake, STREAM, FOLD), 0, day_us[3]) == truth(FOLD, rows, day_us[3])
-    anew = [sp for sp in savepoints_of(lake, STREAM.name) if sp.until_us == day_us[1]]
-    assert anew
-    assert passed not in anew
-
-
-def damage(lake, savepoint):
-    wrong = {"savepoint_id": savepoint.savepoint_id, "checksum": "0"}
-    update_ops(lake, "savepoints", ["savepoint_id"], [wrong])

@@ -3,8 +3,11 @@
 import pytest
 
 from include.coverage.table_coverage import table_coverage
+from include.coverage.trust import table_version
+from include.lake.generations import read_generations
 from include.plans.reseed_plan import ReseedOptions
 from include.settings import SettingsError
+from spark_jobs.engines.migrated_state import MigrationError
 from spark_jobs.reseed_stream import reseed
 from tests.simulator.steps import land, run
 from tests.simulator.world import World
@@ -46,6 +49,12 @@ def lived(world: World) -> None:
     run(world, "counts")
 
 
+def written(world: World) -> tuple[object, int | None]:
+    """The version of the table, and the stream's generation."""
+    lake = world.lake
+    return table_version(lake, "sim_counts"), read_generations(lake, "sim_counts").number
+
+
 @pytest.mark.parametrize("is_reseeded", [False, True])
 def test_states_of_other_keys_are_not_mapped(world: World, is_reseeded: bool):
     lived(world)
@@ -57,10 +66,15 @@ def test_states_of_other_keys_are_not_mapped(world: World, is_reseeded: bool):
         reseed(world.engine, world.lake, world.streams["counts"], MAPPED)
 
 
-def test_states_of_the_same_keys_are_mapped(world: World):
+def test_states_of_the_same_keys_are_mapped_once_the_mapping_is_right(world: World):
     lived(world)
     reseed(world.engine, world.lake, world.streams["counts"], ReseedOptions())
     run(world, "counts")
+    before = written(world)
+    world.put_file("counts", ANOTHER_STATE.replace('old["n"]', 'old["amount"]'))
+    with pytest.raises(MigrationError):
+        reseed(world.engine, world.lake, world.streams["counts"], MAPPED)
+    assert written(world) == before
     world.put_file("counts", ANOTHER_STATE)
     reseed(world.engine, world.lake, world.streams["counts"], MAPPED)
     land(world, [("A", 0, 1), ("a", 0, 1)], 60)
