@@ -11,13 +11,11 @@ from deltalake import DeltaTable
 from include.care.check_checkpoint import check_checkpoint
 from include.coverage.table_coverage import table_coverage
 from include.fold.admission import instant_of
-from include.lake.ops import read_ops
 from include.landing.ingest_seal import seal_tables
 from include.plans.open_stream import has_waiting_rows
 from include.plans.reseed_plan import ReseedOptions
 from spark_jobs.compact_state import compact
 from spark_jobs.recompute_interval import recompute
-from spark_jobs.repair_clock import repair_clock
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
 from spark_jobs.write_savepoint import savepoint
@@ -104,13 +102,3 @@ def test_no_job_builds_on_bronze_that_others_have_changed(world, harm, tmp_path)
 def _put_back(bronze: str, copy: Path) -> None:
     shutil.rmtree(bronze)
     shutil.copytree(copy, bronze)
-
-
-def test_no_clock_is_set_back_in_bronze_that_others_have_changed(world):
-    """The commit that does it would be gone when bronze is put back, and be recorded as made."""
-    appended(world.lake.bronze("sent"))
-    version = DeltaTable(world.lake.bronze("sent")).version()
-    with refused_until("set-aside bronze/sent --apply"):
-        repair_clock(world.engine, world.lake, world.source, START + HOUR)
-    assert read_ops(world.lake, "clock_repairs").num_rows == 0
-    assert DeltaTable(world.lake.bronze("sent")).version() == version

@@ -39,6 +39,16 @@ def lost(table: str) -> None:
     shutil.rmtree(table)
 
 
+def older(table: str) -> None:
+    lost(table)
+    shutil.copytree(older_of(table), table)
+
+
+def older_of(table: str) -> Path:
+    """A copy of it, outside the lake."""
+    return Path(table).parents[2] / "older"
+
+
 def made(kind: str) -> Iterator[World]:
     """Rows that the function fails for; the newest of them were rejected by a reseed."""
     with open_world() as world:
@@ -48,6 +58,7 @@ def made(kind: str) -> Iterator[World]:
         for _ in range(2):
             land(world, [*some_rows(rng, 6), ("a", 0, 3)], minutes=60)
             run(world, kind)
+        shutil.copytree(rejected := world.lake.rejected(f"sim_{kind}"), older_of(rejected))
         land(world, [("b", 90 * 60_000_000, 3)], minutes=60)
         anew(world, kind)
         yield world
@@ -62,7 +73,7 @@ def found(world: World, kind: str) -> list[str]:
     return [each.finding for each in find_coverage(world.lake, world.streams[kind])]
 
 
-@pytest.mark.parametrize("harm", [appended, deleted, updated, restored, lost])
+@pytest.mark.parametrize("harm", [appended, deleted, updated, restored, lost, older])
 @pytest.mark.parametrize("kind", KINDS[1:])
 def test_rejected_rows_that_others_have_changed_are_named_and_made_anew(kind, harm):
     for world in made(kind):

@@ -20,7 +20,7 @@ from tests.simulator.auditor import Auditor
 from tests.simulator.oracle import Emitted
 from tests.simulator.steps import all_rows, land, live_table, run, some_rows, table_of
 from tests.simulator.stream_files import KINDS
-from tests.simulator.world import START_US, World, open_world
+from tests.simulator.world import World, open_world
 from tests.simulator.writes import killed_at, writes_of
 
 MOST = 3
@@ -126,28 +126,6 @@ def test_a_batch_that_is_in_the_table_is_not_judged_again():
         assert read_ops(world.lake, "data_checks").num_rows == 0
 
 
-def test_a_recompute_that_does_not_meet_one_leaves_table_and_ledger_as_they_were():
-    with open_world() as world:
-        good_and_bad(world, "counts")
-        run(world, "counts")
-        land(world, [("a", 2 * HOUR_US, 1)])  # late: one more for each row of a
-        land(world, [("b", 0, 1)], minutes=60)
-        land(world, [("b", 0, 1)])
-        run(world, "counts")
-        stream, before = world.streams["counts"], world.table("counts")
-        entries = read_ops(world.lake, "coverage").to_pylist()
-        interval = instant_of(START_US), instant_of(START_US + 2 * HOUR_US)
-        newest = max(amounts(before))
-        declare(world, "counts", Check(name="as_many", each_row=f"amount <= {newest}"))
-        with refused_until("recompute sim_counts 2025-06-16T00:00"):
-            recompute(world.engine, world.lake, world.streams["counts"], *interval)
-        assert world.table("counts") == before
-        assert read_ops(world.lake, "coverage").to_pylist() == entries
-        declare(world, "counts")
-        recompute(world.engine, world.lake, stream, *interval)
-        assert max(amounts(world.table("counts"))) == newest + 1
-
-
 @pytest.mark.parametrize("kind", ["counts", "counts_per_key"])
 def test_a_reseed_that_does_not_meet_one_is_taken_back_and_live_goes_on(kind):
     with open_world() as world:
@@ -166,32 +144,6 @@ def test_a_reseed_that_does_not_meet_one_is_taken_back_and_live_goes_on(kind):
         reseed(world.engine, world.lake, stream, ReseedOptions(recompute=True))
         run(world, kind)
         assert world.table(kind) == table_of(world, kind, all_rows(world))
-
-
-def test_a_reseed_that_was_cut_off_behind_its_rows_is_finished_under_any_check():
-    for number in range(1, 40):
-        with open_world() as world:
-            good_and_bad(world, "counts")
-            run(world, "counts")
-            land(world, [("a", 2 * HOUR_US, 1)])
-            stream, before = world.streams["counts"], world.table("counts")
-            options = ReseedOptions()
-            if not killed_at(
-                number,
-                lambda: reseed(world.engine, world.lake, stream, options),  # noqa: B023
-            ):
-                return
-            is_replaced = world.table("counts") != before
-            declare(world, "counts", FEW)
-            intent = read_generations(world.lake, stream.name).intent
-            if intent is not None and not is_replaced:
-                with pytest.raises(DataCheckError):
-                    run(world, "counts")
-            auditor = Auditor(world, "counts")
-            run(world, "counts")
-            assert read_generations(world.lake, stream.name).intent is None
-            auditor.check()
-    pytest.fail("a reseed has more writes than that")
 
 
 def told_in_all(world: World, kind: str) -> None:
@@ -213,27 +165,6 @@ def test_a_warning_is_told_of_also_when_the_run_was_killed_behind_the_rows(kind)
             killed_at(number, lambda world=world: run(world, kind))
             run(world, kind)
             told_in_all(world, kind)
-
-
-@pytest.mark.full
-def test_a_warning_is_told_of_also_when_a_reseed_was_killed_behind_the_rows():
-    for number in range(1, 40):
-        with open_world() as world:
-            good_and_bad(world, "counts")
-            run(world, "counts")
-            declare(world, "counts", warn(FEW))
-            stream = world.streams["counts"]
-            before = read_generations(world.lake, stream.name).number
-            killed = killed_at(
-                number,
-                lambda: reseed(world.engine, world.lake, stream, ReseedOptions(recompute=True)),  # noqa: B023
-            )
-            run(world, "counts")
-            if read_generations(world.lake, stream.name).number > before:  # else it never began
-                told_in_all(world, "counts")
-            if not killed:
-                return
-    pytest.fail("a reseed has more writes than that")
 
 
 @pytest.mark.parametrize(

@@ -1,30 +1,20 @@
 """Operations without a JVM come to what the oracle says, however they are cut, killed, repeated."""
 
-import json
 import random
-import shutil
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from deltalake import DeltaTable
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from include.checkpoint.committed_batch import check_rows_add_up
-from include.checkpoint.measure_checkpoint import measure_checkpoint
-from include.fold.admission import instant_of
 from include.lake.lease import hold_lease
 from include.lake.ops import read_ops
-from include.lake.paths import LakeError
-from include.landing.bronze_tables import create_tables
 from include.plans.open_stream import has_waiting_rows
 from include.savepoints.manifest import SavepointError, savepoints_of
-from spark_jobs.compact_state import compact
 from spark_jobs.run_stream import drain_others
 from tests.examples import examples
 from tests.simulator import oracle
-from tests.simulator.checkpoint_log import CheckpointError
 from tests.simulator.steps import (
     land,
     live_table,
@@ -126,68 +116,6 @@ def test_a_run_killed_before_any_of_its_writes_is_finished_by_the_next(kind):
             check_rows_add_up(world.lake, stream.name, SOURCE.name, 1)
 
 
-def test_a_compaction_changes_nothing_and_leaves_the_newest_versions(world):
-    rng = random.Random(2)
-    for _ in range(5):
-        land(world, some_rows(rng))
-        run(world, "silences")
-    stream = world.streams["silences"]
-    before = measure_checkpoint(world.lake, stream.name, 1)
-    compact(world.engine, world.lake, stream)
-    after = measure_checkpoint(world.lake, stream.name, 1)
-    assert [after.damaged, after.missing, after.unknown] == [(), (), ()]
-    assert sum(part.files for part in after.parts) < sum(part.files for part in before.parts)
-    land(world, some_rows(rng))
-    run(world, "silences")
-    assert world.table("silences") == live_table(world, "silences")
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_whole_lake_put_back_from_a_copy_goes_on_from_there(world, kind):
-    """Tables that stay open must see it."""
-    root = Path(world.lake.root)
-    land(world, [("a", 0, 1), ("b", 3_600_000_000, 1)])
-    run(world, kind)
-    shutil.copytree(root, root.with_name("copy"))
-    land(world, [("a", 0, 1)])
-    run(world, kind)
-    shutil.rmtree(root)
-    shutil.move(root.with_name("copy"), root)
-    world.commits.pop()
-    for _ in range(2):
-        land(world, [("c", 0, 2)])
-        run(world, kind)
-    assert world.table(kind) == live_table(world, kind)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_tables_that_are_opened_anew_each_time_say_the_same(kind):
-    rng = random.Random(1)
-    with open_world(quick=False) as world:
-        for _ in range(2):
-            land(world, some_rows(rng))
-            run(world, kind)
-        assert world.table(kind) == live_table(world, kind)
-
-
-@pytest.mark.parametrize("loss", ["log", "table"])
-def test_a_run_over_bronze_that_has_lost_commits_fails(world, loss):
-    land(world, [("a", 0, 1)])
-    run(world, "counts")
-    land(world, [("b", 0, 1)])
-    path = Path(world.lake.bronze(SOURCE.name))
-    if loss == "log":
-        log = path / "_delta_log"
-        DeltaTable(str(path)).create_checkpoint()
-        (log / f"{DeltaTable(str(path)).version():020}.json").unlink()
-    else:
-        shutil.rmtree(path)
-        create_tables(world.lake, SOURCE)
-        land(world, [("b", 0, 1)])
-    with pytest.raises((LakeError, CheckpointError)):
-        run(world, "counts")
-
-
 def test_a_savepoint_with_a_damaged_file_is_told_from_a_passing_fault():
     with open_world(quick=False) as world:
         land(world, [("a", 0, 1), ("b", 3_600_000_000, 1)])
@@ -201,18 +129,3 @@ def test_a_savepoint_with_a_damaged_file_is_told_from_a_passing_fault():
             file.unlink() if damage is None else file.write_bytes(damage)
             with pytest.raises(SavepointError):
                 world.engine.savepoint_contents(world.lake, savepoint.path, savepoint.savepoint_id)
-
-
-def test_an_initial_state_is_where_a_stream_begins(world):
-    stream = world.streams["silences"]
-    as_of = instant_of(world.now_us).isoformat()
-    document = {"as_of": as_of, "keys": [{"key": "old", "state": {"n": 7}}]}
-    path = Path(world.lake.initial_state_file(stream.name))
-    path.parent.mkdir()
-    path.write_text(json.dumps(document))
-    world.pass_time(timedelta(hours=1))
-    land(world, [("a", 0, 1), ("old", MINUTE_US, 1)])
-    land(world, [("a", 0, 1)], minutes=120)
-    run(world, "silences")
-    silent = [e.row for e in world.table("silences") if e.row[1] == "silent"]
-    assert ("old", "silent", 8) in silent

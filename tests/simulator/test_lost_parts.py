@@ -2,12 +2,10 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
-import pytest
 from deltalake import DeltaTable
 
-from include.coverage.table_coverage import find_coverage, table_coverage
+from include.coverage.table_coverage import table_coverage
 from include.lake.table_seal import reseal
 from include.landing.bronze_tables import create_tables
 from include.plans.reseed_plan import ReseedOptions
@@ -16,11 +14,8 @@ from spark_jobs.run_stream import drain
 from tests.refused import refused_until
 from tests.simulator.damage import lose
 from tests.simulator.operations import Operations
-from tests.simulator.sequences import days_in_time, one_more_run
-from tests.simulator.stream_files import KINDS
+from tests.simulator.sequences import days_in_time
 from tests.simulator.world import SOURCE, Landed
-
-CARRIED_OUT = "spark_jobs.reseed_stream._carry_out"
 
 
 @contextmanager
@@ -52,24 +47,6 @@ def test_a_reseeded_state_does_not_begin_with_another_bronze():
         do.auditor.check()
 
 
-@pytest.mark.parametrize("damage", [b"", b"\xff\xfe"])
-@pytest.mark.parametrize("log", ["offsets", "commits"])
-@pytest.mark.parametrize(
-    "kind",
-    [kind if kind == "silences" else pytest.param(kind, marks=pytest.mark.full) for kind in KINDS],
-)
-def test_a_stream_with_a_damaged_checkpoint_can_be_reseeded(kind, log, damage):
-    with after_some_days(kind) as do:
-        checkpoints = Path(do.world.lake.checkpoint(do.stream.name, 0)).parent
-        newest = max(checkpoints.iterdir(), key=lambda path: int(path.name))
-        files = [path for path in (newest / log).iterdir() if path.name.isdecimal()]
-        max(files, key=lambda path: int(path.name)).write_bytes(damage)
-        do.harmed = True
-        do.pass_time(1)
-        reseed(do.world.engine, do.world.lake, do.stream, ReseedOptions(recompute=True))
-        one_more_run(do)
-
-
 def test_a_table_that_was_cared_for_and_then_idle_is_still_recorded_when_its_log_is_cleaned():
     with after_some_days("counts_per_key") as do:
         table = DeltaTable(do.world.lake.table(do.stream.name))
@@ -78,14 +55,3 @@ def test_a_table_that_was_cared_for_and_then_idle_is_still_recorded_when_its_log
         reseal(do.world.lake, f"tables/{do.stream.name}")
         do.clean_log("table")
         assert table_coverage(do.world.lake, do.stream).is_right
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("on_error", ["stop", "quarantine"])
-def test_a_stream_that_is_put_back_as_of_one_time_goes_on_with_a_newer_bronze(kind, on_error):
-    with after_some_days(kind, on_error) as do:
-        do.back_up()
-        one_more_run(do, "b")
-        do.put_back_stream()
-        one_more_run(do)
-        assert find_coverage(do.world.lake, do.stream) == []

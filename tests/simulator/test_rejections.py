@@ -91,27 +91,6 @@ def test_live_a_recompute_and_a_reseed_reject_what_the_oracle_says(kind):
         assert world.rejected(kind) == Counter()
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_run_killed_before_any_of_its_writes_rejects_nothing_twice(kind):
-    rows = [[("a", 0, 3), ("b", 0, 1)], [("a", 0, 3), ("b", 60_000_000, 3)], [("c", 0, 1)]]
-    writes, number = None, 0
-    while writes is None or number < writes:
-        with open_world() as world:
-            begin(world, kind)
-            land(world, rows[0])
-            run(world, kind)
-            land(world, rows[1])
-            if writes is None:
-                writes = writes_of(lambda world=world: run(world, kind)).count
-                continue
-            number += 1
-            assert killed_at(number, lambda world=world: run(world, kind))
-            land(world, rows[2])
-            run(world, kind)
-            check_live(world, kind)
-
-
 @pytest.mark.slow
 def test_what_a_run_rejected_is_found_whatever_write_it_was_killed_before():
     """The run that follows passes over a batch that the dead one has written."""

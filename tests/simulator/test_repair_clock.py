@@ -112,22 +112,6 @@ def check_tables(world: World) -> None:
         assert sorted(world.table(kind).elements()) == expected(world, kind), kind
 
 
-def test_rows_are_late_for_ever_until_the_clock_is_set_back(world):
-    before_us = poisoned(world)
-    late = [row for row in oracle.stamped(world.commits) if oracle.is_late(row, DELAY_US)]
-    assert len(late) == 6
-    repair(world, before_us)
-    world.note_repairs()
-    assert read_logged_clock(world.lake, SOURCE).watermark_us == before_us
-    check_tables(world)
-    for minutes in (5, 30, 30):
-        land(world, [("a", 1), ("c", 2), ("b", 15)], minutes)
-        run_all(world)
-        check_tables(world)
-    assert not any(oracle.is_late(row, DELAY_US) for row in oracle.stamped(world.commits)[-2:])
-    assert not any(has_waiting_rows(world.lake, stream) for stream in world.streams.values())
-
-
 def test_the_clock_and_the_pin_of_bronze_see_the_repair_whatever_files_hold(world, monkeypatch):
     before_us = poisoned(world)
     repair(world, before_us)
