@@ -56,23 +56,6 @@ def folder_values(name: str, source: Source) -> dict[str, object]:
     return found
 
 
-class InFolder:
-    """The rows of a file, each with its folder's fields. `rows` as `LandedRows` has it."""
-
-    def __init__(self, rows: Any, folder: Mapping[str, object]) -> None:
-        self._rows = rows
-        self._folder = folder
-
-    def items(self) -> Iterator[Any]:
-        return iter(self._rows.items())
-
-    def values(self, item: Any) -> Mapping[str, object]:
-        return {**self._rows.values(item), **self._folder}
-
-    def raw(self, item: Any) -> str:
-        return str(self._rows.raw(item))
-
-
 Item = Any  # one row as its format holds it: a line, some cells, or values
 ENDINGS = ".jsonl .ndjson .json .csv .parquet .avro"
 OBJECT = re.compile(r'\s*\{\s*["}]')  # how JSON's begin; a CSV's header may begin with a brace, too
@@ -92,8 +75,8 @@ class LandedRows(Protocol):
 
 
 def open_rows(name: str, content: bytes, source: Source) -> LandedRows:
-    """The rows of the file `name`; UnreadableFileError when it cannot be read as a whole."""
-    folder = folder_values(name, source)
+    """The rows of the file `name`, without its folder's fields; UnreadableFileError when it cannot be
+    read as a whole."""
     content = unpacked(name, content, source.max_file_bytes)
     opener = opener_of(name)
     if opener is None:
@@ -101,8 +84,7 @@ def open_rows(name: str, content: bytes, source: Source) -> LandedRows:
         raise UnreadableFileError(
             f"unknown ending: known are {ENDINGS}, also with .gz; it is {found}"
         )
-    rows = opener(content, source)
-    return InFolder(rows, folder) if folder else rows
+    return opener(content, source)
 
 
 def opener_of(name: str) -> Callable[[bytes, Source], LandedRows] | None:

@@ -19,7 +19,7 @@ from include.lake.columns import arrow_type
 from include.lake.paths import Lake
 from include.landing.arrivals import refused_columns
 from include.landing.batch import KEPT, Batch
-from include.landing.landed_file import open_rows, read_landed
+from include.landing.landed_file import folder_values, open_rows, read_landed
 from include.landing.landed_row import DAY_US, Event, reader_of_events
 from include.landing.landed_values import UNREADABLE_FILE, RefusedError, UnreadableFileError
 from include.landing.rescue import Rescue
@@ -152,14 +152,14 @@ def _outcomes(
     read: Callable[[], bytes], source: Source, name: str, ingested_at_us: int, rescue: Rescue
 ) -> Iterator[Outcome]:
     try:
-        rows = open_rows(name, read(), source)
+        folder, rows = folder_values(name, source), open_rows(name, read(), source)
     except UnreadableFileError as error:
         yield refused(name, WHOLE_FILE, RefusedError(UNREADABLE_FILE, str(error)), None)
         return
     to_event, is_known = reader_of_events(source), rescue.is_known
     for row_number, item in enumerate(rows.items(), start=1):
         try:
-            values = rows.values(item)
+            values = {**rows.values(item), **folder} if folder else rows.values(item)
             event = to_event(values, ingested_at_us)
             text = None if is_known(values) else rescue.text(values)
             yield accepted(source, row_number, event, text)
