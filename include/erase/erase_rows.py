@@ -241,8 +241,7 @@ SNAPPY = WriterProperties(compression="SNAPPY", max_row_group_size=ROWS_A_GROUP)
 
 def erase_rows(lake: Lake, key: ErasedKey, found: Found) -> None:
     """Landed files, then quarantine, then bronze. Under the leases of the source and its streams."""
-    for name in files_in_landing(lake, key.source.name, found.files):
-        lake.filesystem.delete_file(_landed_path(lake, key.source.name, name))
+    _delete_landed(lake, key.source.name, found.files)
     _rewrite_quarantine(lake, key.source.name, found.refused)
     _rewrite_bronze(lake, key, found.dates)
 
@@ -254,6 +253,11 @@ def files_in_landing(lake: Lake, source: str, names: Sequence[str]) -> list[str]
         for name in names
         if lake.filesystem.get_file_info(_landed_path(lake, source, name)).is_file
     ]
+
+
+def _delete_landed(lake: Lake, source: str, names: Sequence[str]) -> None:
+    for name in files_in_landing(lake, source, names):
+        lake.filesystem.delete_file(_landed_path(lake, source, name))
 
 
 def _landed_path(lake: Lake, source: str, name: str) -> str:
