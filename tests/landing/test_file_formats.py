@@ -23,6 +23,7 @@ from include.landing import landed_json as landed_csv
 from include.landing.landed_file import open_rows, row_of_raw
 from include.landing.landed_row import reader_of_events
 from include.landing.landed_values import RefusedError, UnreadableFileError
+from include.landing.parse_files import outcomes_of_content, value_column
 from include.settings import Csv, Field, Source
 from tests.refused import refused
 
@@ -480,17 +481,25 @@ HOUR = Field(name="hour", type="int", from_folder=True, required=False, comment=
 )
 def test_folders_say_what_all_rows_of_a_file_have(name: str, content: bytes):
     source, day = source_of(DAY, SHOP, HOUR), date(2026, 11, 20)
-    found = taken(f"dt=2026-11-20/shop=A%2FB/x/hour=07/{name}", content, source)
-    assert found == [("a", None, day, "A/B", 7)]
-    found = taken(f"dt=2026-11-20/shop=__HIVE_DEFAULT_PARTITION__/{name}", content, source)
-    assert found == [("a", None, day, None, None)]
-    assert taken(f"dt=2026-11-20/hour=x/{name}", content, source) == ["wrong_type"]
+    for folder, known in (
+        ("dt=2026-11-20/shop=A%2FB/x/hour=07", ("a", None, day, "A/B", 7)),
+        ("dt=2026-11-20/shop=__HIVE_DEFAULT_PARTITION__", ("a", None, day, None, None)),
+    ):
+        found, _ = outcomes_of_content(lambda: content, source, f"{folder}/{name}", NOON_US)
+        assert tuple(found[value_column(field)] for field in source.fields) == known
+        raw = json.dumps(row("a", dt="x", shop="y"))
+        again = row_of_raw(f"{folder}/{name}", raw, source)
+        assert reader_of_events(source)(again, NOON_US).values == known
+    name = f"dt=2026-11-20/hour=x/{name}"
+    refusal, _ = outcomes_of_content(lambda: content, source, name, NOON_US)
+    assert refusal["reason_code"] == "wrong_type"
 
 
 @pytest.mark.parametrize("folder", ["", "day=2026-11-20/", "dt=2026-11-20/dt=2026-11-21/"])
 def test_a_file_outside_its_folder_is_unreadable(folder: str):
     content = json.dumps(row("a")).encode()
-    assert "its folder says dt=" in unreadable(f"{folder}a.jsonl", content, source_of(DAY))
+    refusal, _ = outcomes_of_content(lambda: content, source_of(DAY), f"{folder}a.jsonl", NOON_US)
+    assert refusal["reason_code"] == "unreadable_file"
 
 
 def test_a_row_without_a_header_line_whose_first_cell_is_json_is_not_taken_for_a_correction():
