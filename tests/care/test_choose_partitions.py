@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import date, timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from include.care.plan_care import Candidate, Partition, candidates, choose
@@ -54,6 +54,7 @@ def test_a_day_never_rewrites_more_than_its_budget(tables, spent):
         assert ours == 0 or ours + spent.get(table, 0) <= CARE.table_bytes
 
 
+@example({"a": [partition(None, 9, 101), partition(TODAY, 4, 100)]}, {})
 @given(TABLES, SPENT)
 def test_what_is_left_out_had_no_room_beside_what_goes_before_it(tables, spent):
     """Before it: dates that are over, and among these and among the others most small files."""
