@@ -67,7 +67,8 @@ def end_descendants(patience: float = 5.0) -> list[int]:
     steps: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGKILL)
     for step in steps:
         for pid in descendants(os.getpid()):
-            _signal(pid, step)
+            with suppress(ProcessLookupError):  # it may have ended since it was listed
+                os.kill(pid, step)
         if wait_until(lambda: not _reap_and_list(), patience):
             break
     return descendants(os.getpid())
@@ -89,11 +90,6 @@ def _reap_and_list() -> list[int]:
         while os.waitpid(-1, os.WNOHANG)[0]:
             continue
     return descendants(os.getpid())
-
-
-def _signal(pid: int, number: signal.Signals) -> None:
-    with suppress(ProcessLookupError):  # it may have ended since it was listed
-        os.kill(pid, number)
 
 
 def _parents() -> list[tuple[int, int]]:

@@ -151,11 +151,6 @@ def _refuse_odd_s3(root: str) -> None:
         )
 
 
-def _is_odd(letter: str) -> bool:
-    """Also of letters that stand for bytes which are no UTF-8."""
-    return letter in ODD_LETTERS or unicodedata.category(letter) in ("Cc", "Cs")
-
-
 def open_lake(root: str) -> Lake:
     """The existing lake at `root`.
 
@@ -165,7 +160,9 @@ def open_lake(root: str) -> Lake:
     # Delta takes Hadoop's spelling of such a path, file:/x, for another place than file:///x.
     root = root.removeprefix("file://") if root.startswith("file:///") else root
     told = in_one_line(root)
-    odd = next((letter for letter in root if _is_odd(letter)), None)
+    # Also letters that stand for bytes which are no UTF-8.
+    kinds = ((letter, unicodedata.category(letter)) for letter in root)
+    odd = next((of for of, kind in kinds if of in ODD_LETTERS or kind in ("Cc", "Cs")), None)
     if odd and "://" not in root:
         raise LakeError(
             f"the lake {told} has {in_one_line(odd)} in its path, where no table can be "

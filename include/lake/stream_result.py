@@ -156,7 +156,8 @@ def format_result(result: StreamResult, most: int | None = None) -> str:
         heading += f"; {counted(result.duplicates, 'duplicate')} in the last run"
     if not result.first_rows:
         return heading
-    cells = [tuple(_cell(value, most) for value in row) for row in result.first_rows]
+    texts = [tuple(map(value_text, row)) for row in result.first_rows]
+    cells = [tuple(cut(text, most) if most else text for text in row) for row in texts]
     lines = [_aligned(row, result.columns, cells) for row in (result.columns, *cells)]
     if result.rows > len(cells):
         lines.append("...")
@@ -167,11 +168,6 @@ def _aligned(row: Sequence[str], columns: Sequence[str], cells: Iterable[Sequenc
     table = [columns, *cells]
     widths = [max(len(line[index]) for line in table) for index in range(len(columns))]
     return "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-
-
-def _cell(value: object, most: int | None) -> str:
-    text = value_text(value)
-    return text if most is None else cut(text, most)
 
 
 AT, AT_DATE = "at", "at_date"

@@ -143,7 +143,8 @@ def _after_clean_up(
     may_have_more: bool,
 ) -> str | None:
     """By rows alone where Delta has deleted the commits: more is not known of them."""
-    table = _first_loadable(path, now - len(commits), now)
+    loadable = (_at(path, version) for version in range(now - len(commits), now))
+    table = next(filter(None, loadable), None) or table_to_read(path, version=now)
     known, files = table.version(), files_at(path, table)
     before, after = json.loads(sealed["rows_by_date"]), rows_of_dates(files)
     if may_have_more:
@@ -155,14 +156,6 @@ def _after_clean_up(
         )
     later = {version: actions for version, actions in commits.items() if version > known}
     return _foreign_commit(path, files, later, is_ours)
-
-
-def _first_loadable(path: str, first: int, now: int) -> DeltaTable:
-    """The table at the first version, from `first` on, that can still be had."""
-    for version in range(first, now):
-        if (table := _at(path, version)) is not None:
-            return table
-    return table_to_read(path, version=now)
 
 
 def _other_content(lake: Lake, path: str, sealed: Mapping[str, Any], files: Files) -> str:
