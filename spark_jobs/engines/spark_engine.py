@@ -229,5 +229,5 @@ class SparkRejected(DeltaRejected):
         self, parts: Sequence[DataFrame | pa.Table], from_us: int | None = None
     ) -> Summary | None:
         if any(isinstance(part, pa.Table) for part in parts):
-            return self._here.summary(parts, from_us)
+            return self._here.summary(parts)
         return super().summary(parts, from_us)

@@ -33,7 +33,6 @@ from pyspark.sql import functions as F
 from include.lake.commits import is_written, transaction
 from include.lake.ops import despite_others
 from include.spark.submit import shell_environment
-from spark_jobs.tables.arrow_tables import EVERYTHING, Range
 from spark_jobs.tables.product import append_once, delta_transaction, range_condition
 from tests.e2e.object_store import BUCKET, prepared, running_store
 from tests.e2e.standalone_cluster import standalone_cluster
@@ -51,6 +50,7 @@ from tests.experiments.written_batches import (
     rows_of,
     write,
 )
+from tests.simulator.arrow_ranges import EVERYTHING, Range
 
 RAW = argparse.RawTextHelpFormatter
 SAME_KEY = f"old.{KEY} = new.{KEY}"

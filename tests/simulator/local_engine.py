@@ -16,7 +16,9 @@ from include.data_checks import Check, Verdict
 from include.fold.arrow_values import kept_without_timeout
 from include.fold.bucket import INSTANTS, as_events, dates_within, event_names, settle
 from include.fold.definition import (
+    EMITTED_AT,
     EMITTED_AT_US,
+    EMITTED_DATE,
     REMOVED,
     Definition,
     KeyedFold,
@@ -25,8 +27,11 @@ from include.fold.definition import (
 from include.fold.schemas import REJECTED, event_schema, output_schema
 from include.fold.states import States
 from include.lake.columns import instant_scalar
-from include.lake.delta_log import table_to_read
+from include.lake.delta_log import delta_table, table_to_read
+from include.lake.ops import despite_others
 from include.lake.paths import Lake, files_of
+from include.lake.stream_result import AT, AT_DATE, REPLACED, Summary, ensure_table
+from include.lake.table_seal import RangeChange
 from include.landing.bronze_tables import late_fields, with_late_fields
 from include.landing.clock_row import write_reset_row, write_still_row
 from include.landing.initial_state import (
@@ -40,7 +45,14 @@ from include.landing.initial_state import (
 from include.savepoints.manifest import Contents, Savepoint
 from include.settings import SettingsError, Source, Stream
 from spark_jobs.engines.bronze_fields import check_bronze
-from spark_jobs.engines.engine import InitialStates, LiveQuery, ProductTable, Stage, WriteBatch
+from spark_jobs.engines.engine import (
+    InitialStates,
+    LiveQuery,
+    ProductTable,
+    RejectedTable,
+    Stage,
+    WriteBatch,
+)
 from spark_jobs.engines.migrated_state import migrated
 from spark_jobs.engines.state_rows import (
     PendingEventsError,
@@ -49,8 +61,9 @@ from spark_jobs.engines.state_rows import (
     states_from_rows,
     states_to_rows,
 )
-from spark_jobs.tables.arrow_tables import ArrowProduct, ArrowRejected
+from spark_jobs.tables.arrow_tables import ArrowProduct, ArrowRejected, stored
 from tests.simulator import arrow_savepoints
+from tests.simulator.arrow_ranges import EVERYTHING, Range, overwrite, replace_within
 
 
 class LiveRunner(Protocol):
@@ -87,8 +100,8 @@ class LocalEngine:
     def product_table(self, lake: Lake, stream: Stream, definition: Definition) -> ProductTable:
         return ArrowProductTable(lake, stream.name, definition, self._judge)
 
-    def rejected_table(self, lake: Lake, stream: str) -> ArrowRejected:
-        return ArrowRejected(lake, stream)
+    def rejected_table(self, lake: Lake, stream: str) -> RejectedTable:
+        return ArrowRejectedTable(lake, stream)
 
     # Bronze
 
@@ -281,4 +294,31 @@ class ArrowProductTable(ArrowProduct):
 
     def replace_all(self, states: pa.Table, mark: str) -> None:
         """Make the projection of these states the only rows of an update table, in one commit."""
-        self.replace_rows(projected(self._fold, states), mark)
+        rows = self._stored(projected(self._fold, states))
+        metadata = {"userMetadata": mark}
+        despite_others(lambda: overwrite(delta_table(self.path), rows, EVERYTHING, metadata))
+
+    def replace_range(
+        self, outputs: Sequence[pa.Table], from_us: int | None, until_us: int | None, mark: str
+    ) -> RangeChange:
+        """Make those of `outputs` emitted from one instant and before another the only rows there."""
+        rows = pa.concat_tables([self._plain.empty_table(), *map(self._stored, outputs)])
+        within = Range(EMITTED_AT, EMITTED_DATE, from_us, until_us)
+        return replace_within(self.path, within, rows, {"userMetadata": mark})
+
+
+class ArrowRejectedTable(ArrowRejected):
+    """`RejectedTable` of `engines.engine`, with rows in Arrow."""
+
+    def summary(self, parts: Sequence[pa.Table], from_us: int | None = None) -> Summary | None:
+        """What the calls from one instant on come to; None for none."""
+        wanted = pc.scalar(True) if from_us is None else pc.field("at_us") >= from_us
+        return super().summary([part.filter(wanted) for part in parts])
+
+    def replace_range(
+        self, parts: Sequence[pa.Table], from_us: int | None, until_us: int | None
+    ) -> RangeChange:
+        """Make those of `parts` the only rows from one instant on and before another."""
+        within = Range(AT, AT_DATE, from_us, until_us)
+        ensure_table(self._lake, self._stream)
+        return replace_within(self.path, within, stored(parts), {"userMetadata": REPLACED})

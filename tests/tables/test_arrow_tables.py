@@ -19,8 +19,7 @@ from include.lake.delta_log import read_actions
 from include.lake.paths import Lake
 from include.lake.table_seal import RangeChange
 from spark_jobs.engines.state_rows import states_to_rows
-from spark_jobs.tables import arrow_tables
-from spark_jobs.tables import arrow_tables as arrow_commits
+from tests.simulator import arrow_ranges, local_engine
 from tests.simulator.local_engine import ArrowProductTable
 
 FEED = "delta.enableChangeDataFeed"
@@ -213,7 +212,7 @@ def test_a_commit_that_comes_between_is_followed_by_another_try(lake, mode, monk
     table = table_in(lake, mode)
     table.write_once(emitted([("a", 1, 0)], mode), "x", 0, "m")
     other = ArrowProductTable(lake, "tried", definition(mode))
-    module = arrow_commits if mode == "append" else arrow_tables
+    module = arrow_ranges if mode == "append" else local_engine
     opened, tries = module.delta_table, []
 
     def open_then_overtake(path):
