@@ -8,8 +8,7 @@ left for the next day. No row changes, so streams and their checks go on as if n
 
 import logging
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import UTC, date, datetime
 
 from delta.tables import DeltaTable
@@ -34,6 +33,7 @@ from include.lake.paths import Lake, open_lake
 from include.lake.table_seal import reseal
 from include.limits import TABLE_CARE, TableCare
 from spark_jobs.job import exit_with_main, spark_session
+from spark_jobs.tables.product import session_settings
 from spark_jobs.tables.savepoint_rows import delete_rows
 
 log = logging.getLogger("job.maintain_table")
@@ -123,7 +123,7 @@ def optimize(
         f"{OPTIMIZE}.minFileSize": str(care.small_file_bytes),
         f"{OPTIMIZE}.maxFileSize": str(care.target_file_bytes),
     }
-    with _with_conf(spark, sizes):
+    with session_settings(spark, sizes):
         metrics = builder.executeCompaction().select("metrics.*").first()
     if metrics is None:
         raise RuntimeError(f"OPTIMIZE of {path} gave no metrics")
@@ -149,19 +149,10 @@ def vacuum(spark: SparkSession, path: str) -> None:
     # of CPU, with 8 it took 3 (2 cores).
     tasks = str(4 * spark.sparkContext.defaultParallelism)
     refuse_older(path)
-    with _with_conf(spark, {"spark.sql.sources.parallelPartitionDiscovery.parallelism": tasks}):
+    with session_settings(
+        spark, {"spark.sql.sources.parallelPartitionDiscovery.parallelism": tasks}
+    ):
         DeltaTable.forPath(spark, path).vacuum()
-
-
-@contextmanager
-def _with_conf(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name in settings:
-            spark.conf.unset(name)
 
 
 def parse_args(argv: Sequence[str] | None = None) -> Namespace:

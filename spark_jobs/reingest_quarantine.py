@@ -39,7 +39,6 @@ from include.landing.origin import reader_of_parts
 from include.landing.parse_files import ACCEPTED, FILE, REFUSED
 from include.registry import source_named
 from include.settings import Source
-from spark_jobs.engines.live import session_settings
 from spark_jobs.job import exit_with_main, spark_session
 from spark_jobs.tables import landing as bronze
 from spark_jobs.tables.corrections import (
@@ -51,9 +50,9 @@ from spark_jobs.tables.corrections import (
     taken,
 )
 from spark_jobs.tables.landing import append_in_order, ddl, in_arrow
+from spark_jobs.tables.product import USER_METADATA, session_settings
 
 REINGESTED = {REINGESTED_KEY: True}
-COMMIT_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 CORRECTION = "quarantine_id STRING, corrected STRING"
 
 
@@ -200,7 +199,7 @@ def resolve(
         )
     )
     refuse_older(lake.quarantine(source.name))
-    with session_settings(spark, {COMMIT_METADATA: json.dumps(REINGESTED)}):
+    with session_settings(spark, {USER_METADATA: json.dumps(REINGESTED)}):
         merge.execute()
 
 

@@ -1,8 +1,7 @@
 """The live engine: the fold over checkpointed RocksDB state, one bucket per Spark key, drained once."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -23,6 +22,7 @@ from spark_jobs.engines.packed_files import pack_files, workers_can_read
 from spark_jobs.engines.packing import Admission, pack_events
 from spark_jobs.engines.spark_events import BronzeEvents, fill_late_fields
 from spark_jobs.engines.state_rows import group_states
+from spark_jobs.tables.product import session_settings
 
 Pack = Callable[[DataFrame, KeyedFold, Sequence[int], Admission], DataFrame]
 
@@ -81,19 +81,6 @@ def _seed_rows(
         return rows
     packed = waiting.pack(fold, ids)
     return rows.union(packed.select("bucket", nothing.alias("states"), "events"))
-
-
-@contextmanager
-def session_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """`settings` on the session while the body runs: what a streaming query reads at its start."""
-    before = {name: spark.conf.get(name, None) for name in settings}
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name, known in before.items():
-            spark.conf.unset(name) if known is None else spark.conf.set(name, known)
 
 
 # A batch must not cut a bronze commit, and Delta's default limit of 1,000 files could.

@@ -41,7 +41,7 @@ from include.landing.parse_files import (
 from include.landing.parsed_batch import Once, Parse, Summary, add_counts
 from include.landing.quarantined_rows import Refusals
 from include.settings import FOLDER, RESCUED, Source
-from spark_jobs.tables.product import append_once
+from spark_jobs.tables.product import append_once, session_settings
 
 
 def bronze_rows(
@@ -107,9 +107,7 @@ def append_in_order(session: SparkSession, append: Callable[[], None]) -> None:
 
     Within `foreachBatch` give the batch's own session.
     """
-    before = session.conf.get(MAX_COMMIT_ATTEMPTS, None)
-    session.conf.set(MAX_COMMIT_ATTEMPTS, "0")
-    try:
+    with session_settings(session, {MAX_COMMIT_ATTEMPTS: "0"}):
         for _ in range(ATTEMPTS - 1):
             try:
                 return append()
@@ -118,11 +116,6 @@ def append_in_order(session: SparkSession, append: Callable[[], None]) -> None:
                     raise
                 log.info("another job has committed to bronze meanwhile: its clock is read again")
         append()
-    finally:
-        if before is None:
-            session.conf.unset(MAX_COMMIT_ATTEMPTS)
-        else:
-            session.conf.set(MAX_COMMIT_ATTEMPTS, before)
 
 
 class ParsedOnSpark:

@@ -1,7 +1,7 @@
 """The product: a Delta table per stream, written by Spark exactly once, and ranges of its rows replaced."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from delta.tables import DeltaTable
 from pyspark.sql import Column as SparkColumn
@@ -39,22 +39,28 @@ def append_once(
 
 
 @contextmanager
+def session_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """`settings` on the session while the body runs."""
+    before = {name: spark.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, known in before.items():
+            spark.conf.unset(name) if known is None else spark.conf.set(name, known)
+
+
 def delta_transaction(
     session: SparkSession, app_id: str, batch_id: int, user_metadata: str
-) -> Iterator[None]:
+) -> AbstractContextManager[None]:
     """The same for a MERGE, which has no options: set on the session while the body runs.
 
     Only one write per table: a second one in the same batch would be skipped, too. Within
     `foreachBatch` the outer session's settings are ignored, silently: give `df.sparkSession`.
     """
     settings = {TXN_APP_ID: app_id, TXN_VERSION: str(batch_id), USER_METADATA: user_metadata}
-    for name, value in settings.items():
-        session.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name in settings:
-            session.conf.unset(name)
+    return session_settings(session, settings)
 
 
 def range_condition(at: str, date: str, from_us: int | None, until_us: int | None) -> str:

@@ -40,8 +40,9 @@ from include.spark.submit import jars_argument, job_environment
 from include.stream_definition import load_definition
 from spark_jobs.engines.checkpointed_states import read_states
 from spark_jobs.engines.engine import LiveQuery
-from spark_jobs.engines.live import plan_fold, session_settings
+from spark_jobs.engines.live import plan_fold
 from spark_jobs.job import close_state_stores
+from spark_jobs.tables.product import session_settings
 
 STREAM = stream_named("user_counts")
 FOLD = load_definition(STREAM).fold
