@@ -8,8 +8,8 @@ import threading
 import time
 import traceback
 from argparse import ArgumentParser
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from types import TracebackType
@@ -22,8 +22,10 @@ from deltalake.exceptions import DeltaError
 
 from include.lake.delta_log import panics_as_errors, told_of
 from include.lake.errors import StatefulError, last_line
+from include.lake.lease import hold_lease
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
+from include.settings import Stream
 from include.text_table import printable
 
 INTERVAL_S = 1.0
@@ -119,6 +121,20 @@ def job_parser(doc: str | None, subject: str) -> ArgumentParser:
     parser.add_argument("--lake", required=True, help="the lake's folder or URI")
     parser.add_argument("--dag-run-id", help="the Airflow Dag run that started this, for ops/runs")
     return parser
+
+
+@contextmanager
+def nothing_running(
+    lake: Lake, sources: Iterable[str], streams: Iterable[Stream]
+) -> Iterator[None]:
+    """While the body runs: what of these runs now comes to its end first."""
+    with ExitStack() as leases:
+        for stream in sorted(stream.name for stream in streams):
+            leases.enter_context(hold_lease(lake, f"stream-{stream}", PATIENCE))
+        # Last: a compaction takes it under its stream's.
+        for source in sorted(sources):
+            leases.enter_context(hold_lease(lake, f"ingest-{source}", PATIENCE))
+        yield
 
 
 @contextmanager

@@ -11,9 +11,7 @@ goes on where it was.
 
 import logging
 import os
-from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from argparse import ArgumentParser
 
 import pyarrow as pa
 
@@ -24,7 +22,7 @@ from include.erase.erase_rows import erase_rows, quotable
 from include.erase.erased_key import ERASED_KEY, ErasedKey, erased_key
 from include.erase.history import forget_history
 from include.erase.traces import Traces, erase_in_ops
-from include.job import PATIENCE, recorded_run
+from include.job import PATIENCE, nothing_running, recorded_run
 from include.lake.delta_log import delta_table
 from include.lake.generations import read_generations
 from include.lake.lease import hold_lease
@@ -43,7 +41,7 @@ from include.landing.erasures import (
     record,
 )
 from include.plans.reseed_plan import ReseedOptions
-from include.registry import all_sources, all_streams, streams_of
+from include.registry import all_streams, source_names, streams_of
 from include.savepoints.manifest import mark_deleted, savepoints_of
 from include.settings import SettingsError, Stream
 from spark_jobs.engines.engine import Engine
@@ -69,7 +67,7 @@ def erase(engine: Engine, lake: Lake, key: ErasedKey) -> None:
         erasure = _without_rows(engine, lake, key)
         for stream in streams_of(source):
             _make_anew(engine, lake, stream, erasure)
-        with _nothing_running(lake, [s.name for s in all_sources()], list(all_streams())):
+        with nothing_running(lake, source_names(), all_streams()):
             _without_past(lake, key, erasure)
         log.info("a key of %s is erased: ops/erasures, number %d", source, erasure.erasure)
 
@@ -77,7 +75,7 @@ def erase(engine: Engine, lake: Lake, key: ErasedKey) -> None:
 def _without_rows(engine: Engine, lake: Lake, key: ErasedKey) -> Erasure:
     """The erasure whose rows are gone from landing, quarantine and bronze, and recorded to be."""
     source = key.source.name
-    with _nothing_running(lake, [source], list(streams_of(source))):
+    with nothing_running(lake, [source], streams_of(source)):
         plan = plan_erasure(lake, key)
         log.info("%s", plan.text())
         erasure = plan.begun or new_erasure(lake, source, key.texts, plan.bronze_id)
@@ -112,19 +110,6 @@ def _erase_all_of(lake: Lake, plan: ErasePlan, erasure: Erasure) -> None:
             forget_history(lake, f"{lake.root}/{table}")
             seal(lake, table)
     record(lake, erasure, bronze_version=delta_table(lake.bronze(source)).version())
-
-
-@contextmanager
-def _nothing_running(
-    lake: Lake, sources: Sequence[str], streams: Sequence[Stream]
-) -> Iterator[None]:
-    with ExitStack() as leases:
-        for stream in sorted(stream.name for stream in streams):
-            leases.enter_context(hold_lease(lake, f"stream-{stream}", PATIENCE))
-        # Last: a compaction takes it under its stream's.
-        for source in sorted(sources):
-            leases.enter_context(hold_lease(lake, f"ingest-{source}", PATIENCE))
-        yield
 
 
 def _make_anew(engine: Engine, lake: Lake, stream: Stream, erasure: Erasure) -> None:
@@ -183,15 +168,11 @@ def _tables_of(lake: Lake, stream: str) -> list[CaredTable]:
     return [table for table in of_stream if lake.is_delta_table(table.path)]
 
 
-def parse_args(argv: Sequence[str] | None = None) -> Namespace:
+def main() -> None:
     parser = ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--name", required=True, help="a stream or a source in include/streams")
     parser.add_argument("--lake", required=True, help="the lake's folder or URI")
-    return parser.parse_args(argv)
-
-
-def main() -> None:
-    args = parse_args()
+    args = parser.parse_args()
     if (told := os.environ.get(ERASED_KEY)) is None:
         raise SettingsError(
             f"{ERASED_KEY} is not set: it has the key that is to be erased", subject=ERASED_KEY

@@ -8,10 +8,7 @@ a run of the stream.
 
 import pickle
 import sys
-from argparse import Namespace
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -33,8 +30,7 @@ from include.fold.admission import US_PER_MS, until_us
 from include.fold.definition import KeyedFold
 from include.job import job_parser
 from include.lake.errors import settings_changed
-from include.lake.generations import read_generations
-from include.lake.ops import read_ops
+from include.lake.generations import GenerationRow, read_generations
 from include.lake.paths import Lake, LakeError, open_lake
 from include.registry import stream_named
 from include.settings import Stream
@@ -52,9 +48,10 @@ def inspect_state(spark: SparkSession, lake: Lake, stream: Stream) -> StateRepor
     Raises LakeError when there is none, or when it cannot be read; SettingsError when the
     stream's file has another state than it was made with.
     """
-    batch = committed_batch(lake, read_generations(lake, stream.name))
+    generations = read_generations(lake, stream.name)
+    batch = committed_batch(lake, generations)
     fold = load_definition(stream).fold
-    pinned = _made_with(lake, stream, batch.generation)
+    pinned = generations.pinned(batch.generation)
     _check_state_type(stream, fold, pinned)
     shape = (pinned["buckets"], pinned["state_partitions"])
     check_partitions(lake, batch, shape[1])
@@ -93,21 +90,7 @@ def _waiting_events(spark: SparkSession, batch: CommittedBatch) -> dict[int, tup
     return {bucket: (events, size) for bucket, events, size in rows.collect()}
 
 
-def _made_with(lake: Lake, stream: Stream, generation: int) -> dict[str, Any]:
-    where = {"stream": stream.name, "generation": generation}
-    rows = read_ops(lake, "generations", where).to_pylist()
-    if len(rows) != 1:
-        raise LakeError(
-            f"{lake.ops('generations')} has {len(rows)} rows of stream {stream.name}, generation "
-            f"{generation}, and must have one, which says what the state was made with: put the "
-            "table back from a copy",
-            code="unreadable_table",
-            subject="ops/generations",
-        )
-    return dict(rows[0])
-
-
-def _check_state_type(stream: Stream, fold: KeyedFold, pinned: dict[str, Any]) -> None:
+def _check_state_type(stream: Stream, fold: KeyedFold, pinned: GenerationRow) -> None:
     now = pinned_settings(stream, fold)["state_schema"]
     if now != pinned["state_schema"]:
         raise settings_changed(
@@ -141,16 +124,12 @@ def _first_line(error: PySparkException | Py4JJavaError) -> str:
     return text.splitlines()[0]
 
 
-def parse_args(argv: Sequence[str] | None = None) -> Namespace:
+def main() -> None:
     parser = job_parser(__doc__, "stream")
     parser.add_argument("--json", action="store_true", help="one JSON object in place of tables")
     parser.add_argument("--wide", action="store_true", help="no value cut to a terminal's width")
     parser.add_argument("--output", type=Path, help="a file for the report, in place of stdout")
-    return parser.parse_args(argv)
-
-
-def main() -> None:
-    args = parse_args()
+    args = parser.parse_args()
     stream, lake = stream_named(args.stream), open_lake(args.lake)
     spark = spark_session(f"{JOB}-{stream.name}", lake)
     # What goes wrong is said in one line; Spark logs it as well, in some hundred.

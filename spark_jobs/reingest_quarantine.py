@@ -7,9 +7,8 @@ judged by today's rules; what is accepted goes to bronze, and the rest stays ope
 reason of today. A file that was refused as a whole is read again from landing: mend it there.
 """
 
-import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
@@ -203,14 +202,10 @@ def resolve(
         merge.execute()
 
 
-def parse_args(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+def main() -> None:
     parser = job.job_parser(__doc__, "source")
     parser.add_argument("--corrections", type=Path, help="a file of corrected rows, see above")
-    return parser.parse_args(arguments)
-
-
-def main() -> None:
-    arguments = parse_args()
+    arguments = parser.parse_args()
     source = source_named(arguments.source)
     lake = open_lake(arguments.lake)
     corrections = read_corrections(arguments.corrections) if arguments.corrections else {}

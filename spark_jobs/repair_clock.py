@@ -10,13 +10,11 @@ reseeded as `reseed_stream.py` does it, and runs again. Killed anywhere and begu
 """
 
 import logging
-from argparse import ArgumentTypeError, Namespace
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from argparse import ArgumentTypeError
 from datetime import UTC, datetime
 
 from include.fold.admission import instant_of, micros_of
-from include.job import PATIENCE, job_parser, recorded_run
+from include.job import PATIENCE, job_parser, nothing_running, recorded_run
 from include.lake.generations import read_generations
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, open_lake
@@ -70,8 +68,8 @@ def repair_clock(
 
 
 def _set_back(engine: Engine, lake: Lake, source: Source, to: datetime | None) -> ClockRepair:
-    """The repair whose commit is made and recorded. What runs now comes to its end first."""
-    with _nothing_running(lake, source):
+    """The repair whose commit is made and recorded: not under a run that began before its intent."""
+    with nothing_running(lake, [source.name], streams_of(source.name)):
         refuse_changed_bronze(lake, source.name, "a repair of its clock")
         repair = wanted_repair(lake, source, to)
         if repair is None:
@@ -91,17 +89,6 @@ def _commit_reset(engine: Engine, lake: Lake, source: Source, repair: ClockRepai
     now_us = micros_of(datetime.now(UTC))
     engine.append_reset_row(lake, source, repair.to_us, repair.repair, now_us)
     record_reset(lake, repair)
-
-
-@contextmanager
-def _nothing_running(lake: Lake, source: Source) -> Iterator[None]:
-    """A run that began before the intent must not read what is committed after it."""
-    with ExitStack() as leases:
-        for stream in sorted(s.name for s in streams_of(source.name)):
-            leases.enter_context(hold_lease(lake, f"stream-{stream}", PATIENCE))
-        # Last: a compaction takes it under its stream's.
-        leases.enter_context(hold_lease(lake, f"ingest-{source.name}", PATIENCE))
-        yield
 
 
 def _reseed(
@@ -143,16 +130,12 @@ def _instant(text: str) -> datetime:
         raise ArgumentTypeError(str(error)) from None
 
 
-def parse_args(argv: Sequence[str] | None = None) -> Namespace:
+def main() -> None:
     parser = job_parser(__doc__, "source")
     parser.add_argument(
         "--to", type=_instant, help="what the clock is set back to (UTC); left out: go on"
     )
-    return parser.parse_args(argv)
-
-
-def main() -> None:
-    args = parse_args()
+    args = parser.parse_args()
     source, lake = source_named(args.source), open_lake(args.lake)
     engine = SparkEngine(spark_session(f"{JOB}-{source.name}", lake))
     repair_clock(engine, lake, source, args.to, args.dag_run_id)

@@ -11,7 +11,7 @@ from include.fold.admission import MICROSECOND, instant_of
 from include.fold.definition import KeyedFold
 from include.lake.errors import settings_changed
 from include.lake.findings import Finding, record_findings, rejected_findings
-from include.lake.paths import Lake, LakeError
+from include.lake.paths import Lake
 from include.lake.stream_result import ours
 from include.lake.table_seal import RangeChange, seal_ours
 from include.landing.ingest_seal import refuse_changed_bronze
@@ -165,12 +165,7 @@ def _stops(engine: Engine, replay: Replay, until_us: int) -> list[int]:
 
 def _read_back(engine: Engine, replay: Replay, savepoint_id: str) -> Rows:
     savepoint = savepoint_at(replay.lake, replay.stream.name, savepoint_id)
-    if savepoint is None:
-        raise LakeError(
-            f"savepoint {savepoint_id} was deleted under the replay that wrote it",
-            code="unreadable_savepoint",
-            subject=replay.stream.name,
-        )
+    assert savepoint is not None  # it was written under the stream's lease
     return engine.savepoint_states(replay.lake, savepoint)  # checked a moment ago
 
 

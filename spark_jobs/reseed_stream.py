@@ -44,13 +44,13 @@ from include.plans.reseed_plan import (
 from include.registry import stream_named
 from include.savepoints.bronze_pin import BronzePin, erased_version
 from include.savepoints.choose_base import Base
-from include.savepoints.manifest import same_code, savepoints_of
+from include.savepoints.manifest import same_code
 from include.settings import Stream
 from spark_jobs.engines.data_checks import DataChecks
 from spark_jobs.engines.engine import Engine, ProductTable
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, spark_session
-from spark_jobs.live_savepoint import delete_expired
+from spark_jobs.live_savepoint import delete_expired, savepoint_at
 from spark_jobs.replay_bronze import (
     Outcome,
     Replay,
@@ -230,10 +230,8 @@ def _replay(opened: OpenStream, row: GenerationRow, run_id: str) -> Replay:
     base_us = None if row["base_until"] is None else micros_of(row["base_until"])
     base = Base(None, base_us, 0)
     if row["base_savepoint"] is not None:
-        known = {
-            savepoint.savepoint_id: savepoint for savepoint in savepoints_of(lake, stream.name)
-        }
-        if row["base_savepoint"] not in known:
+        savepoint = savepoint_at(lake, stream.name, row["base_savepoint"])
+        if savepoint is None:
             raise LakeError(
                 f"savepoint {row['base_savepoint']}, with which the reseed of {stream.name} begins, "
                 "is gone: put it back, or begin anew",
@@ -241,7 +239,6 @@ def _replay(opened: OpenStream, row: GenerationRow, run_id: str) -> Replay:
                 subject=stream.name,
                 command=f"./stateful reseed {stream.name} --apply",
             )
-        savepoint = known[row["base_savepoint"]]
         base = Base(savepoint, base_us, savepoint.events, mapped=row["reseed"] == MIGRATE)
     wanted = replace(stream, buckets=row["buckets"], state_partitions=row["state_partitions"])
     return Replay(

@@ -6,9 +6,6 @@ It is the state after the stream's last run. A compaction makes older states unr
 keeps one.
 """
 
-from argparse import Namespace
-from collections.abc import Sequence
-
 from include.care.why_failed import told_why
 from include.checkpoint.pin_generation import refuse_other_query
 from include.coverage.ledger import reconcile
@@ -41,12 +38,8 @@ def savepoint(engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None
             write_live_savepoint(engine, opened, record["run_id"], "on_demand")
 
 
-def parse_args(argv: Sequence[str] | None = None) -> Namespace:
-    return job_parser(__doc__, "stream").parse_args(argv)
-
-
 def main() -> None:
-    args = parse_args()
+    args = job_parser(__doc__, "stream").parse_args()
     stream, lake = stream_named(args.stream), open_lake(args.lake)
     engine = SparkEngine(spark_session(f"{JOB}-{stream.name}", lake))
     with told_why(lake, stream):
