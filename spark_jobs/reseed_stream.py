@@ -152,7 +152,7 @@ def _carry_out(
             table.replace_all(outcome.states, mark_of(covered))
         enter(lake, covered)
         # Once it is entered: until then the reseed can be given up, and from then on one that
-        # overtakes it begins no later (`rejected_kept`). A repeat does this again.
+        # overtakes it begins no later (`rejected_kept_us`). A repeat does this again.
         since_us = replay.base.until_us if replay.base.savepoint else None
         record |= replace_rejected(engine, replay, outcome.rejected, since_us, None)
         record |= {"until": row["until"], "rows_in": outcome.rows_read, "rows_out": change.after}

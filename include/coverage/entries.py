@@ -63,8 +63,6 @@ def _stored(name: str, value: Any) -> Any:
 def entry_of(row: Mapping[str, Any]) -> Entry:
     """The entry of a row of `ops/coverage`."""
     known = {name: row[COLUMN_OF.get(name, name)] for name in Entry.__dataclass_fields__}
-    if not str(known["read_commit"]).startswith(f"{known['read_version']}:"):
-        known["read_commit"] = None  # code that does not know it has moved the version on
     for name in INSTANTS:
         known[name] = None if known[name] is None else micros_of(known[name])
     known["codes"] = tuple(filter(None, known["codes"].split(CODES)))

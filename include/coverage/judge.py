@@ -143,9 +143,10 @@ class Coverage:
         return tuple(span for span in self.spans if span.reason is not None)
 
     @property
-    def first_wrong_us(self) -> int | None:
-        """The first instant that is not right, BEGINNING_US from the beginning; None: all is."""
-        return self.wrong[0].from_us if self.wrong else None
+    def right_until_us(self) -> int:
+        """Until where it is right from the beginning on; BEGINNING_US: nowhere."""
+        until_us = BEGINNING_US if self.until_us is None else self.until_us
+        return self.wrong[0].from_us if self.wrong else until_us
 
     @property
     def live_is_right(self) -> bool:

@@ -11,7 +11,7 @@ from include.coverage.findings import (
     unfinished_erasure,
 )
 from include.coverage.judge import Coverage, Span, Standpoint, judge
-from include.coverage.ledger import NEVER_RECORDED, Look, distrust_error, look, was_cut_off
+from include.coverage.ledger import Look, distrust_error, look, was_cut_off
 from include.fold.admission import micros_of
 from include.lake.delta_log import open_table
 from include.lake.findings import Finding
@@ -34,7 +34,6 @@ class TableCoverage:
     distrust: str | None
     bronze_changed: str | None = None  # how others have changed what it is made of
     unfinished: str | None = None  # an erasure of a key that it may have
-    is_unrecorded: bool = False  # nothing is known of it from before there was a ledger, no worse
 
     @property
     def doubt(self) -> str | None:
@@ -79,11 +78,10 @@ def judged_table(
     standpoint = (
         _as_recorded(lake, stream, row) if identity is None else _as_now(lake, identity, row)
     )
-    voids = {entry.reason for entry in seen.entries if entry.kind == "void"}
     coverage = judge(lake, seen.entries, standpoint)
     if row is not None and row["output_mode"] == "update" and was_cut_off(lake, row):
         coverage = _ahead(coverage)
-    return TableCoverage(coverage, seen.distrust, is_unrecorded=voids == {NEVER_RECORDED})
+    return TableCoverage(coverage, seen.distrust)
 
 
 def rejected_coverage(

@@ -135,28 +135,10 @@ def _older_than_ledger(lake: Lake, stream: str, entries: Sequence[Entry]) -> str
 
 
 def other_generation(lake: Lake, generations: Generations, entries: Sequence[Entry]) -> str | None:
-    """Why table and ledger, and `ops/generations`, are not of one time; None when they are.
+    """Why `ops/generations` is older than table and ledger; None when it is not.
 
-    `entries` with what the table's own log says. A reseed has its row before it writes, and is
-    entered, or marked in the table, before the stream is switched to it.
+    `entries` with what the table's own log says. A reseed has its row before it writes.
     """
-    return _older_generations(lake, generations, entries) or _older_table(generations, entries)
-
-
-def _older_table(generations: Generations, entries: Sequence[Entry]) -> str | None:
-    own, generation = newest_own(entries), generations.number
-    if own is None or own.kind == "void" or own.generation >= generation:
-        return None
-    return (
-        f"it has rows of generation {own.generation}, and the stream runs on generation "
-        f"{generation}: it is an older copy"
-    )
-
-
-def _older_generations(
-    lake: Lake, generations: Generations, entries: Sequence[Entry]
-) -> str | None:
-    """Whether the ledger knows of generations what `ops/generations` does not."""
     known = max((row["generation"] for row in generations.rows), default=0)
     newest = max((entry.generation for entry in entries), default=0)
     begun = generations.intent

@@ -88,66 +88,26 @@ def choose_reseed_base(
 
     SettingsError when only the beginning is left, and the stream's states do not come of it.
     """
-    identity, is_new = opened.identity, opened.row is None
-    kept_us = _kept_before_us(identity, judged.coverage, at_most_us, is_new)
-    base = _base(opened, pin, options, kept_us)
-    if base is None and judged.is_unrecorded:
-        # The mapping cannot be made anew, and nothing says that what is before is wrong.
-        kept_us = _kept_before_us(identity, as_if_recorded(judged.coverage), at_most_us, is_new)
-        base = _base(opened, pin, options, kept_us)
-    if base is None:
-        raise _mapping_given_up(identity.stream)
-    return base
-
-
-def _base(
-    opened: OpenStream, pin: BronzePin, options: ReseedOptions, at_most_us: int
-) -> Base | None:
-    """The newest clean savepoint that is not after an instant, before which no row is replaced.
-
-    None when only the beginning is left, and the stream's states do not come of it.
-    """
     identity = opened.identity
+    kept_us = at_most_us  # an update table is written anew as a whole
+    if identity.output_mode == "append":
+        is_new = opened.row is None
+        kept_us = BEGINNING_US if is_new else min(at_most_us, judged.coverage.right_until_us)
     if options.from_state:
-        return mapped_base(opened, pin, at_most_us)
+        return mapped_base(opened, pin, kept_us)
     if options.recompute:
         return Base(None, identity.since_us, 0)
-    base = choose_base(savepoints_of(opened.lake, opened.name), identity, pin, at_most_us)
-    given_up = base.savepoint is None and is_mapped(identity.code)
-    return None if given_up else base
-
-
-def _kept_before_us(
-    identity: StreamIdentity, coverage: Coverage, at_most_us: int, is_new: bool
-) -> int:
-    """Before which instant, at most that one, all rows that the table has can stay."""
-    if identity.output_mode == "update":
-        return at_most_us  # it is written anew as a whole
-    if is_new or coverage.until_us is None:
-        return BEGINNING_US
-    first_wrong_us = coverage.first_wrong_us
-    kept_us = coverage.until_us if first_wrong_us is None else first_wrong_us
-    return min(at_most_us, kept_us)
-
-
-def as_if_recorded(coverage: Coverage) -> Coverage:
-    """What is wrong for another reason than that nothing was recorded yet."""
-    spans = (
-        replace(span, reason=None) if span.reason == "not recorded" else span
-        for span in coverage.spans
-    )
-    return Coverage(coverage.until_us, tuple(spans), coverage.live)
-
-
-def _mapping_given_up(stream: str) -> SettingsError:
-    return SettingsError(
-        f"the state of {stream} goes back to one that migrate_state has mapped, and no clean "
-        "savepoint of it is left that the table is right before (as after late rows from before "
-        f"the mapping). Make all of it anew by the code of now, which gives the mapped state up",
-        code="mapped_state",
-        subject=stream,
-        command=f"./stateful reseed {stream} --recompute --apply",
-    )
+    base = choose_base(savepoints_of(opened.lake, opened.name), identity, pin, kept_us)
+    if base.savepoint is None and is_mapped(identity.code):
+        raise SettingsError(
+            f"the state of {identity.stream} goes back to one that migrate_state has mapped, and no "
+            "clean savepoint of it is left that the table is right before (as after late rows from "
+            "before the mapping). Make all of it anew by the code of now, which gives that up",
+            code="mapped_state",
+            subject=identity.stream,
+            command=f"./stateful reseed {identity.stream} --recompute --apply",
+        )
+    return base
 
 
 def refuse_unreadable_table(lake: Lake, stream: str) -> None:
@@ -173,28 +133,16 @@ def _why_unreadable(lake: Lake, path: str) -> str | None:
     return None
 
 
-def rejected_kept_us(opened: OpenStream, identity: StreamIdentity, is_unrecorded: bool) -> int:
-    """The instant, in microseconds: FOR_EVER_US where the table says all that is to be known.
-
-    `is_unrecorded`: nothing is known of the table from before there was a ledger, no worse.
-    """
+def rejected_kept_us(opened: OpenStream, identity: StreamIdentity) -> int:
+    """Before which instant all rejected rows can stay; FOR_EVER_US where the table says it of them."""
     lake = opened.lake
     if not rejects(identity.code) and not lake.is_delta_table(lake.rejected(opened.name)):
         return FOR_EVER_US
     kept_us = [_replaced_from_us(row) for row in _cut_off(opened)]
     if identity.output_mode == "update":
         coverage = rejected_coverage(lake, opened.row, opened.seen, identity)
-        # As of the table of an append stream: the mapping cannot be made anew.
-        spared = is_unrecorded and is_mapped(identity.code)
-        kept_us.append(_right_until_us(as_if_recorded(coverage) if spared else coverage))
+        kept_us.append(coverage.right_until_us)
     return min(kept_us, default=FOR_EVER_US)
-
-
-def _right_until_us(coverage: Coverage) -> int:
-    if coverage.until_us is None:
-        return BEGINNING_US
-    wrong_us = coverage.first_wrong_us
-    return coverage.until_us if wrong_us is None else wrong_us
 
 
 def _cut_off(opened: OpenStream) -> list[GenerationRow]:
@@ -305,7 +253,7 @@ def plan_later_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> Res
     until_us = _until_us(stream, identity, pin, options)
     before = _identity_before(identity, options, current)
     judged = judged_table(lake, stream, current, opened.seen, before)
-    at_most_us = min(until_us, rejected_kept_us(opened, before, judged.is_unrecorded))
+    at_most_us = min(until_us, rejected_kept_us(opened, before))
     base = choose_reseed_base(opened, pin, options, at_most_us, judged)
     since_us, column = identity.since_us, identity.time_column
     (events,) = count_before(pin, column, since_us, [until_us])

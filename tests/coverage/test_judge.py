@@ -74,10 +74,7 @@ def test_each_instant_is_judged_as_the_definition_says(ledger, late):
         (span,) = [span for span in coverage.spans if span.from_us <= tick < span.until_us]
         assert span.reason == reason_at(ledger, late, tick)
     wrong = [t for t in range(-3, coverage.until_us) if reason_at(ledger, late, t)]
-    first = coverage.first_wrong_us
-    assert (first is None) == (wrong == [])
-    if first is not None:
-        assert wrong[0] == max(first, -3)
+    assert max(coverage.right_until_us, -3) == min(wrong, default=coverage.until_us)
 
 
 def test_an_update_table_is_right_or_wrong_as_a_whole():
