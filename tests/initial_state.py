@@ -15,8 +15,9 @@ from include.fold.admission import EPOCH, MICROSECOND
 from include.fold.definition import KeyedFold, flat_map_groups_with_state
 from include.fold.group_state import GroupStateTimeout
 from include.lake.paths import Lake
+from include.landing.initial_state import InitialStates
 from include.settings import SettingsError
-from spark_jobs.tables.initial_state import InitialState, read_initial_state
+from spark_jobs.tables.initial_state import read_initial_state
 from tests.refused import refused
 
 STREAM = "service_health"
@@ -117,8 +118,8 @@ def write_table(lake: Lake, table: pa.Table, **options: Any) -> DeltaTable:
     return DeltaTable(path)
 
 
-def collected(initial: InitialState) -> list[tuple[Any, dict[str, Any], int | None]]:
-    rows = [row.asDict(recursive=True) for row in initial.rows.orderBy("key").collect()]
+def collected(initial: InitialStates) -> list[tuple[Any, dict[str, Any], int | None]]:
+    rows = [row.asDict(recursive=True) for row in initial.states.orderBy("key").collect()]
     return [(row["key"], row["state"], row["timeout_at_us"]) for row in rows]
 
 

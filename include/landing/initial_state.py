@@ -50,6 +50,14 @@ class FileRow(NamedTuple):
     timeout_at_us: int | None
 
 
+class InitialStates(NamedTuple):
+    """A stream's initial state; its rows are an engine's, of states as of that instant."""
+
+    as_of_us: int  # microseconds since 1970; events before it are in the states already
+    fingerprint: str  # the same for as long as the content is the same
+    states: Any
+
+
 def wrong_initial_state(subject: str, message: str) -> SettingsError:
     """The error for a stream's initial state; it is the user's to mend."""
     return SettingsError(message, code="wrong_initial_state", subject=subject)

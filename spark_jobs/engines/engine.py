@@ -14,18 +14,11 @@ from include.fold.definition import Definition, KeyedFold, MigrateState
 from include.lake.paths import Lake
 from include.lake.stream_result import Summary
 from include.lake.table_seal import RangeChange
+from include.landing.initial_state import InitialStates
 from include.savepoints.manifest import Contents, Savepoint
 from include.settings import Source, Stream
 
 Rows = Any
-
-
-class InitialStates(NamedTuple):
-    """A stream's initial state; its rows are states as of that instant."""
-
-    as_of_us: int
-    fingerprint: str
-    states: Rows
 
 
 class Stage(NamedTuple):

@@ -16,12 +16,12 @@ from include.lake.paths import Lake
 from include.lake.stream_result import Summary
 from include.lake.table_seal import RangeChange
 from include.landing.clock_row import write_reset_row, write_still_row
+from include.landing.initial_state import InitialStates
 from include.savepoints.manifest import Contents, Savepoint
 from include.settings import Source, Stream
 from spark_jobs.engines.bronze_fields import check_bronze
 from spark_jobs.engines.checkpointed_states import find_unreadable, read_states
 from spark_jobs.engines.engine import (
-    InitialStates,
     LiveQuery,
     ProductTable,
     RejectedTable,
@@ -37,7 +37,7 @@ from spark_jobs.engines.state_fingerprint import StateFingerprint, fingerprint_s
 from spark_jobs.engines.state_rows import project_states
 from spark_jobs.tables import savepoint_rows
 from spark_jobs.tables.arrow_tables import ArrowProduct, ArrowRejected
-from spark_jobs.tables.initial_state import read_initial_state, state_rows
+from spark_jobs.tables.initial_state import read_initial_state
 from spark_jobs.tables.product import DeltaProduct
 from spark_jobs.tables.rejected import DeltaRejected
 
@@ -88,10 +88,7 @@ class SparkEngine:
         write_reset_row(lake, source, to_us, repair, now_us)
 
     def initial_states(self, lake: Lake, stream: str, fold: KeyedFold) -> InitialStates | None:
-        initial = read_initial_state(self._spark, lake, stream, fold)
-        if initial is None:
-            return None
-        return InitialStates(initial.as_of_us, initial.fingerprint, state_rows(initial))
+        return read_initial_state(self._spark, lake, stream, fold)
 
     def migrated(self, states: DataFrame, fold: KeyedFold, migrate: MigrateState) -> DataFrame:
         return migrated_states(states, fold, migrate)

@@ -5,7 +5,6 @@ a stream's first run writes anything.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import reduce
 from itertools import chain
 from operator import or_
@@ -22,6 +21,7 @@ from include.fold.records import Items, Nested, Pairs, Shape
 from include.lake.paths import Lake
 from include.landing.initial_state import (
     REPEATED_KEYS_SHOWN,
+    InitialStates,
     check_as_of,
     default_timeout_us,
     document_fingerprint,
@@ -41,12 +41,15 @@ STATE, TIMEOUT_AT, TIMEOUT_AT_US = "state", "timeout_at", "timeout_at_us"
 
 
 def read_table(
-    spark: SparkSession, path: str, version: int, fold: KeyedFold
-) -> tuple[int, DataFrame]:
-    """`as_of` in microseconds since 1970, and the rows, of that version of the table.
+    spark: SparkSession, lake: Lake, path: str, fold: KeyedFold
+) -> tuple[int, str, DataFrame]:
+    """`as_of` in microseconds since 1970, the fingerprint, and the rows of a table.
 
     The rows are key, state and timeout_at_us. SettingsError when one of them is wrong.
     """
+    # The newest version, whenever its rows last changed: an older one is unreadable after a
+    # VACUUM, and Delta refuses it after a week.
+    version = newest_version(path)
     table = spark.read.format("delta").option("versionAsOf", version).load(path)
     _check_schema(path, table.schema, fold)
     if TIMEOUT_AT not in table.columns:
@@ -55,7 +58,8 @@ def read_table(
     _check_unique(path, table)
     fields = [F.col(STATE)[column.name].alias(column.name) for column in fold.state_columns]
     timeout_at_us = F.unix_micros(TIMEOUT_AT).alias(TIMEOUT_AT_US)
-    return as_of_us, table.select("key", F.struct(*fields).alias(STATE), timeout_at_us)
+    rows = table.select("key", F.struct(*fields).alias(STATE), timeout_at_us)
+    return as_of_us, table_fingerprint(lake, path, version), rows
 
 
 def _check_schema(path: str, schema: StructType, fold: KeyedFold) -> None:
@@ -214,63 +218,36 @@ def _check_unique(path: str, table: DataFrame) -> None:
     refuse_repeated(path, [row.key for row in some], repeated.count() if some else 0)
 
 
-@dataclass(frozen=True)
-class InitialState:
-    """The states of some keys, all as of one instant."""
-
-    as_of_us: int  # microseconds since 1970; events before it are in the states already
-    fingerprint: str  # the same for as long as the content is the same
-    # key, state struct<the fold's state columns>, timeout_at_us bigint (null: never)
-    rows: DataFrame
-
-
 def read_initial_state(
     spark: SparkSession, lake: Lake, stream: str, fold: KeyedFold
-) -> InitialState | None:
-    """The initial state of `stream`, checked as a whole; None when there is none.
+) -> InitialStates | None:
+    """The initial state of `stream` as rows of `state_rows_ddl`, checked as a whole; None for none.
 
     Raises SettingsError that names the file or table, and the key or row that is wrong.
     """
     found = find_initial_state(lake, stream)
     if found is None:
         return None
-    read = _read_table if found.is_table else _read_file
-    initial = _with_timeouts(read(spark, lake, found.path, fold), fold, found.path)
-    check_as_of(found.path, initial.as_of_us)
-    return initial
-
-
-def state_rows(initial: InitialState) -> DataFrame:
-    """The rows of an initial state as `state_rows_ddl` has them."""
-    return initial.rows.select(
+    read = read_table if found.is_table else read_file
+    as_of_us, fingerprint, rows = read(spark, lake, found.path, fold)
+    # Rows that name no timeout get the fold's, counted from `as_of`.
+    default_us = default_timeout_us(found.path, as_of_us, fold)
+    check_as_of(found.path, as_of_us)
+    states = rows.select(
         F.lit(0).alias("bucket"),
         "key",
-        "state",
-        F.lit(initial.as_of_us).alias("changed_at_us"),
-        "timeout_at_us",
+        STATE,
+        F.lit(as_of_us).alias("changed_at_us"),
+        F.coalesce(TIMEOUT_AT_US, F.lit(default_us)).alias(TIMEOUT_AT_US),
     )
+    return InitialStates(as_of_us, fingerprint, states)
 
 
-def _read_file(spark: SparkSession, lake: Lake, path: str, fold: KeyedFold) -> InitialState:
+def read_file(
+    spark: SparkSession, lake: Lake, path: str, fold: KeyedFold
+) -> tuple[int, str, DataFrame]:
+    """The same of a file."""
     document = read_document(lake, path)
     as_of_us, rows = typed_rows(path, document, fold)
-    table = states_of(rows, as_of_us, fold).rows().select(["key", "state", "timeout_at_us"])
-    return InitialState(as_of_us, document_fingerprint(document), spark.createDataFrame(table))
-
-
-def _read_table(spark: SparkSession, lake: Lake, path: str, fold: KeyedFold) -> InitialState:
-    # The newest version, whenever its rows last changed: an older one is unreadable after a
-    # VACUUM, and Delta refuses it after a week.
-    version = newest_version(path)
-    as_of_us, rows = read_table(spark, path, version, fold)
-    return InitialState(as_of_us, table_fingerprint(lake, path, version), rows)
-
-
-def _with_timeouts(initial: InitialState, fold: KeyedFold, path: str) -> InitialState:
-    """Rows that name no timeout get the fold's, counted from `as_of`."""
-    default_us = default_timeout_us(path, initial.as_of_us, fold)
-    if default_us is None:
-        return initial
-    timeout_at_us = F.coalesce("timeout_at_us", F.lit(default_us)).alias("timeout_at_us")
-    rows = initial.rows.select("key", "state", timeout_at_us)
-    return InitialState(initial.as_of_us, initial.fingerprint, rows)
+    table = states_of(rows, as_of_us, fold).rows().select(["key", STATE, TIMEOUT_AT_US])
+    return as_of_us, document_fingerprint(document), spark.createDataFrame(table)

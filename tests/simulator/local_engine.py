@@ -35,6 +35,7 @@ from include.lake.table_seal import RangeChange
 from include.landing.bronze_tables import late_fields, with_late_fields
 from include.landing.clock_row import write_reset_row, write_still_row
 from include.landing.initial_state import (
+    InitialStates,
     check_as_of,
     default_timeout_us,
     document_fingerprint,
@@ -46,7 +47,6 @@ from include.savepoints.manifest import Contents, Savepoint
 from include.settings import SettingsError, Source, Stream
 from spark_jobs.engines.bronze_fields import check_bronze
 from spark_jobs.engines.engine import (
-    InitialStates,
     LiveQuery,
     ProductTable,
     RejectedTable,

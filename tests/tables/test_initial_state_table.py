@@ -39,7 +39,7 @@ def test_the_rows_of_a_table_are_exact_and_in_the_folds_order(spark, lake):
         ("a", HEALTH, None),
         ("b", HEALTH | {"note": "ä"}, LAST_INSTANT_US),
     ]
-    assert initial.rows.schema["state"].dataType.names == list(Health._fields)
+    assert initial.states.schema["state"].dataType.names == list(Health._fields)
 
 
 @pytest.mark.spark
