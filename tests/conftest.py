@@ -17,9 +17,8 @@ from pyspark.sql import SparkSession
 from xdist.scheduler import LoadScopeScheduling
 
 from include.lake.paths import Lake, files_of
-from include.spark.conf import FORKLESS, STATE, STATE_STORE, job_conf
+from include.spark.conf import FORKLESS, STATE, STATE_STORE, jars, job_conf
 from include.spark.home import spark_home, spark_package
-from include.spark.submit import jars_argument
 from spark_jobs.job import close_state_stores
 from tests.examples import ALL
 
@@ -111,7 +110,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         **job_conf(),
         **STATE,
         **FORKLESS,
-        "spark.jars": jars_argument(),
+        "spark.jars": ",".join(map(str, jars())),
         "spark.driver.memory": "2g",
         # A job ends before this thread wakes up. In the one JVM of the tests it would wake up
         # within some test each minute, and upload and delete files which that test counts.

@@ -8,7 +8,6 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from airflow.sdk import Asset
 
@@ -18,9 +17,6 @@ from include.registry import source_named
 from include.settings import Limits, Source, Stream
 from include.stream_definition import load_definition
 from include.text_table import markdown_cell
-
-if TYPE_CHECKING:
-    from include.settings import Stream
 
 
 def table_asset(stream: Stream, lake: str) -> Asset:
@@ -54,12 +50,12 @@ def as_uri(path: str) -> str:
 OURS = re.compile(r"(source|stream)_[a-z][a-z0-9_]*")
 
 
-def source_pool(stream: "Stream") -> str:
+def source_pool(stream: Stream) -> str:
     """The pool of the task that ingests the stream's source."""
     return f"source_{stream.source}"
 
 
-def stream_pool(stream: "Stream") -> str:
+def stream_pool(stream: Stream) -> str:
     """The pool of all other tasks of the stream."""
     return f"stream_{stream.name}"
 

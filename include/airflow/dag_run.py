@@ -9,7 +9,6 @@ from include.stream_definition import load_definition
 
 if TYPE_CHECKING:
     from include.lake.paths import Lake
-    from include.settings import Stream
 
 # These end after the look of `publish`. It cannot wait for tune_rocksdb, the last task, by which a Dag
 # run is red when any other has failed: behind it would come one that is run whatever has failed.
@@ -95,7 +94,7 @@ OURS = "Backfill: "
 MOST_CHARACTERS = 1_000
 
 
-def run_note(lake: "Lake", stream: "Stream", extra: Mapping[str, Any]) -> str:
+def run_note(lake: "Lake", stream: Stream, extra: Mapping[str, Any]) -> str:
     """Of what the Asset's event tells of a recompute."""
     from include.coverage.table_coverage import find_coverage
 
@@ -115,7 +114,7 @@ def _fitting(note: str) -> str:
     return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 3]}..."
 
 
-def _changed(stream: "Stream", extra: Mapping[str, Any]) -> str:
+def _changed(stream: Stream, extra: Mapping[str, Any]) -> str:
     read = f"{extra['rows_read'] or 0:,} rows of bronze read"
     if load_definition(stream).fold.output_mode == "update":
         return f"{read}; the table shows the live state, which a recompute does not touch"

@@ -14,8 +14,6 @@ from include.fold.emitted import Emitted, KeyRun
 from include.fold.event_order import distinct
 from include.fold.failures import (
     TIMEOUTS_IN_A_ROW,
-    BrokenInvariantError,
-    StateFunctionError,
     TimeoutPace,
     arithmetic,
     failure,
@@ -324,16 +322,6 @@ class RejectingTimerCalls(RejectingCalls):
         super()._call(clock_us, events)
         if len(self._rejected) > rejected:
             self.group.begin_key(before)
-
-
-__all__ = [
-    "BrokenInvariantError",
-    "Emitted",
-    "KeyRun",
-    "StateFunctionError",
-    "fold_runs",
-    "project",
-]
 
 
 def fold_runs(

@@ -37,12 +37,8 @@ def state_rows_ddl(fold: KeyedFold) -> str:
     `state` is null for a key that has only a timeout, `timeout_at_us` for one that has none.
     """
     fields = ", ".join(f"`{column.name}`: {column.kind}" for column in fold.state_columns)
+    beside = "".join(f", {column.name} {column.kind}" for column in fold.beside)
     return (
         f"bucket int, key {fold.keys.kind}, state struct<{fields}>, changed_at_us bigint, "
-        f"timeout_at_us bigint{beside_ddl(fold)}"
+        f"timeout_at_us bigint{beside}"
     )
-
-
-def beside_ddl(fold: KeyedFold) -> str:
-    """The columns beside a key's state and timeout, with a comma before each; none for most."""
-    return "".join(f", {column.name} {column.kind}" for column in fold.beside)

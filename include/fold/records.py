@@ -393,7 +393,6 @@ def _quoted(name: str) -> str:
     return name if name.isidentifier() and name.isascii() else f"`{name}`"
 
 
-__all__ = ["MAX_INT", "MIN_INT", "Column", "DefinitionError", "Instant", "columns_of"]
 # Microseconds since 1970, UTC, that a table shows as a timestamp: an int to compare and count with.
 Instant = NewType("Instant", int)
 NAMES: dict[str, type] = {"bigint": int, "double": float, "string": str, "boolean": bool}

@@ -17,10 +17,11 @@ import pyarrow as pa
 from include.fold.admission import NEVER_US, instant_of, is_late, micros_of
 from include.fold.arrow_values import column_values, encode, plain_values
 from include.fold.bucket import outputs_table
-from include.fold.calls import StateFunctionError, fold_runs
+from include.fold.calls import fold_runs
 from include.fold.definition import EMITTED_AT, EMITTED_AT_US, REMOVED, Key, KeyedFold
 from include.fold.emitted import Emitted, KeyRun
 from include.fold.event_order import order_events
+from include.fold.failures import StateFunctionError
 from include.fold.group_state import TIMERS
 from include.fold.records import Column
 from include.fold.schemas import state_schema

@@ -27,11 +27,6 @@ def job_path(job: str) -> Path:
     return PROJECT / "spark_jobs" / f"{job}.py"
 
 
-def jars_argument() -> str:
-    """The Delta jars and ours as --jars takes them."""
-    return ",".join(str(jar) for jar in jars())
-
-
 def jars_to_ship(master: str, args: Sequence[str]) -> str:
     """The jars that the job with these arguments gives to its executors, as --jars takes them.
 

@@ -8,10 +8,11 @@ from pyspark.sql import DataFrame
 
 from include.fold.arrow_values import conformed_table
 from include.fold.bucket import outputs_table
-from include.fold.calls import Emitted, project
 from include.fold.ddl import output_ddl
 from include.fold.definition import KeyedFold
+from include.fold.emitted import Emitted
 from include.fold.failures import BrokenInvariantError, arithmetic
+from include.fold.product_table import project
 from include.fold.schemas import event_schema, output_schema, state_schema
 from include.fold.states import States
 from include.lake.errors import StatefulError

@@ -35,8 +35,8 @@ from include.lake.paths import Lake
 from include.registry import all_streams, source_named, stream_named
 from include.savepoints.manifest import savepoints_of
 from include.settings import PROJECT, SavepointRules, Stream
-from include.spark.conf import FORKLESS, job_conf
-from include.spark.submit import jars_argument, job_environment
+from include.spark.conf import FORKLESS, jars, job_conf
+from include.spark.submit import job_environment
 from include.stream_definition import load_definition
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.recompute_interval import recompute
@@ -248,7 +248,9 @@ def session(stream: Stream) -> SparkSession:
     os.environ |= job_environment()
     builder = SparkSession.builder.master("local[2]").appName("bench-backfill")
     settings = (
-        job_conf(stream) | FORKLESS | {"spark.jars": jars_argument(), "spark.driver.memory": "4g"}
+        job_conf(stream)
+        | FORKLESS
+        | {"spark.jars": ",".join(map(str, jars())), "spark.driver.memory": "4g"}
     )
     for name, value in settings.items():
         builder = builder.config(name, value)

@@ -27,8 +27,8 @@ from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.landing.ingest import ingest
 from include.registry import source_named, stream_named
-from include.spark.conf import FORKLESS, STATE, job_conf
-from include.spark.submit import jars_argument, job_environment, submit_command
+from include.spark.conf import FORKLESS, STATE, jars, job_conf
+from include.spark.submit import job_environment, submit_command
 
 STREAM = stream_named("user_counts")
 USERS, EVENTS = 2_000, 1_000
@@ -146,7 +146,9 @@ def summary(done: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
 
 def session() -> SparkSession:
     os.environ |= job_environment()
-    builder = SparkSession.builder.master("local[1]").config("spark.jars", jars_argument())
+    builder = SparkSession.builder.master("local[1]").config(
+        "spark.jars", ",".join(map(str, jars()))
+    )
     for name, value in (job_conf() | STATE | FORKLESS).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()

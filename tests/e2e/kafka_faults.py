@@ -21,9 +21,8 @@ from pyspark.sql import SparkSession
 
 from include.lake.paths import made_lake
 from include.settings import PROJECT
-from include.spark.conf import FORKLESS, STATE, STATE_STORE, job_conf
+from include.spark.conf import FORKLESS, STATE, STATE_STORE, jars, job_conf
 from include.spark.local_jobs import say
-from include.spark.submit import jars_argument
 from tests.e2e.kafka_broker import running_broker
 from tests.e2e.kafka_cuts import FAULTS, SKIP_LOST, Cut, Result, cut_of, run_cut
 
@@ -35,7 +34,7 @@ def spark_session() -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = str(PROJECT)
     builder = SparkSession.builder.master("local[2,4]").appName("faults")
-    settings = {**job_conf(), **STATE, **FORKLESS, "spark.jars": jars_argument()}
+    settings = {**job_conf(), **STATE, **FORKLESS, "spark.jars": ",".join(map(str, jars()))}
     # Of no run of seconds: in the one JVM of many it would wake up within some of them.
     settings[f"{STATE_STORE}.maintenanceInterval"] = str(24 * 3_600_000)
     for name, value in settings.items():

@@ -16,9 +16,9 @@ from deltalake import DeltaTable
 from include.cli.__main__ import main
 from include.lake.paths import Lake
 from include.registry import stream_named
-from include.spark.conf import job_conf
+from include.spark.conf import jars, job_conf
 from include.spark.local_jobs import run_job
-from include.spark.submit import SPARK_SUBMIT, jars_argument, job_environment
+from include.spark.submit import SPARK_SUBMIT, job_environment
 from tests.e2e.standalone_cluster import Cluster, standalone_cluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.turn(0)]
@@ -100,7 +100,7 @@ def submit(master: str, folder: Path, lake: str) -> subprocess.CompletedProcess[
     """JOB, run in `folder`."""
     job = folder / "job.py"
     job.write_text(JOB)
-    command = [str(SPARK_SUBMIT), "--master", master, "--jars", jars_argument()]
+    command = [str(SPARK_SUBMIT), "--master", master, "--jars", ",".join(map(str, jars()))]
     for name, value in job_conf().items():
         command += ["--conf", f"{name}={value}"]
     return subprocess.run(

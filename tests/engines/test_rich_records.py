@@ -13,8 +13,8 @@ from pandas import Timestamp
 
 from include.care.state_report import measure_bucket
 from include.fold.bucket import derived_keys
-from include.fold.calls import StateFunctionError
 from include.fold.definition import flat_map_groups_with_state
+from include.fold.failures import StateFunctionError
 from include.fold.records import Instant
 from include.fold.states import States
 from include.fold.testing.check import restarted

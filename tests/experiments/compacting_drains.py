@@ -35,8 +35,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from include.lake.paths import Lake
 from include.registry import stream_named
-from include.spark.conf import COMPACTING, FORKLESS, STATE, STATE_STORE, job_conf
-from include.spark.submit import jars_argument, job_environment
+from include.spark.conf import COMPACTING, FORKLESS, STATE, STATE_STORE, jars, job_conf
+from include.spark.submit import job_environment
 from include.stream_definition import load_definition
 from spark_jobs.engines.checkpointed_states import read_states
 from spark_jobs.engines.engine import LiveQuery
@@ -139,7 +139,9 @@ def drain(spark: SparkSession, lake: Lake, checkpoint: Path, conf: Conf, fail: b
 
 def session() -> SparkSession:
     os.environ |= job_environment()
-    builder = SparkSession.builder.master("local[2]").config("spark.jars", jars_argument())
+    builder = SparkSession.builder.master("local[2]").config(
+        "spark.jars", ",".join(map(str, jars()))
+    )
     for name, value in {**job_conf(), **STATE, **FORKLESS}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()

@@ -31,8 +31,8 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from include.spark.conf import job_conf
-from include.spark.submit import jars_argument, job_environment
+from include.spark.conf import jars, job_conf
+from include.spark.submit import job_environment
 from tests.experiments.record_model import (
     CHECKS,
     PARTS,
@@ -382,7 +382,9 @@ def timed(call: Callable[[], Any]) -> float:
 
 def session() -> SparkSession:
     os.environ |= job_environment()
-    builder = SparkSession.builder.master("local[2]").config("spark.jars", jars_argument())
+    builder = SparkSession.builder.master("local[2]").config(
+        "spark.jars", ",".join(map(str, jars()))
+    )
     for name, value in job_conf().items():
         builder = builder.config(name, value)
     unchecked = "spark.databricks.delta.retentionDurationCheck.enabled"

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from include.fold.admission import is_late, timer_ms, until_us, watermark_us
 from include.fold.bucket import check_not_folded
-from include.fold.calls import BrokenInvariantError
 from include.fold.definition import KeyedFold, flat_map_groups_with_state
+from include.fold.failures import BrokenInvariantError
 from include.fold.group_state import GroupState
 from include.fold.local import LocalFold
 from include.fold.schemas import event_schema

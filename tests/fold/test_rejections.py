@@ -13,10 +13,9 @@ from include.fold import rejecting as rejected_call
 from include.fold.admission import LAST_INSTANT_US
 from include.fold.bucket import outputs_table
 from include.fold.call_checks import CallChecks
-from include.fold.calls import StateFunctionError
 from include.fold.definition import KeyedFold, flat_map_groups_with_state
 from include.fold.emitted import Emitted
-from include.fold.failures import TIMEOUTS_IN_A_ROW, TimeoutLoopError
+from include.fold.failures import TIMEOUTS_IN_A_ROW, StateFunctionError, TimeoutLoopError
 from include.fold.group_state import GroupState
 from include.fold.local import LocalFold
 from include.fold.records import DefinitionError, Instant

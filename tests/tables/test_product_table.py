@@ -9,9 +9,9 @@ from pyspark.sql import functions as F
 
 from include.fold.admission import micros_of
 from include.fold.bucket import outputs_table
-from include.fold.calls import Emitted
 from include.fold.ddl import output_ddl
 from include.fold.definition import Definition, KeyedFold, flat_map_groups_with_state
+from include.fold.emitted import Emitted
 from include.fold.product_table import ensure_product
 from include.fold.records import columns_of
 from include.lake.table_seal import RangeChange
