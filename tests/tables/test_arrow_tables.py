@@ -14,12 +14,8 @@ from include.fold.admission import micros_of
 from include.fold.definition import Definition, flat_map_groups_with_state
 from include.fold.product_table import TableSchemaError, ensure_product
 from include.fold.schemas import output_schema
-from include.fold.states import States
 from include.lake.delta_log import read_actions
 from include.lake.paths import Lake
-from include.lake.table_seal import RangeChange
-from spark_jobs.engines.state_rows import states_to_rows
-from tests.simulator import arrow_ranges, local_engine
 from tests.simulator.local_engine import ArrowProductTable
 
 FEED = "delta.enableChangeDataFeed"
@@ -120,48 +116,11 @@ def test_an_update_table_has_the_latest_row_of_each_key(lake):
     )
 
 
-def test_the_projection_of_states_replaces_all_rows(lake):
-    table = table_in(lake, "update")
-    table.write_once(emitted([("a", 1, 0), ("b", 1, 0)], "update"), "x", 0, "m")
-    fold = definition("update").fold
-    states = States(fold)
-    states.put("c", Total(9), START_US + 7)
-    table.replace_all(states_to_rows(states, 0), "all")
-    assert rows_in(table) == Counter([("c", 9, 7)])
-    assert version(table) == 2
-    assert DeltaTable(table.path).history(1)[0]["userMetadata"] == "all"
-
-
 # At the edges of days and of milliseconds, which Delta's statistics are cut to.
 INSTANTS = st.builds(
     lambda day, us: day * DAY_US + us, st.integers(-1, 2), st.sampled_from([-1, 0, 1, 999, 1000])
 )
 ROWS = st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 1), INSTANTS), max_size=8)
-
-
-@given(old=ROWS, new=ROWS, from_us=st.none() | INSTANTS, until_us=st.none() | INSTANTS)
-def test_a_range_holds_the_new_rows_and_all_others_stay(
-    tmp_path_factory, old, new, from_us, until_us
-):
-    lake = Lake(str(tmp_path_factory.mktemp("lake")))
-    table = table_in(lake, "append")
-    for number, row in enumerate(old):
-        table.write_once(emitted([row]), "x", number, "m")
-    before = version(table)
-
-    def within(rows: list[tuple[str, int, int]]) -> Counter[tuple[str, int, int]]:
-        return Counter(
-            row
-            for row in rows
-            if (from_us is None or row[2] >= from_us) and (until_us is None or row[2] < until_us)
-        )
-
-    bounds = [None if us is None else START_US + us for us in (from_us, until_us)]
-    change = table.replace_range([emitted(new[::2]), emitted(new[1::2])], *bounds, "range")
-    was, now = within(old), within(new)
-    assert change == RangeChange(was.total(), now.total(), (was - now).total(), (now - was).total())
-    assert rows_in(table) == Counter(old) - was + now
-    assert version(table) == before + (was != now)
 
 
 @given(
@@ -205,34 +164,6 @@ def test_an_append_table_whose_change_feed_others_have_turned_off_gets_it_back(l
     assert version(table) == begun
     table.replace_range([emitted([("b", 1, 0)])], None, None, "all")
     assert changed_by_feed(table, begun) == Counter([("b", 1, 0)])
-
-
-@pytest.mark.parametrize("mode", ["append", "update"])
-def test_a_commit_that_comes_between_is_followed_by_another_try(lake, mode, monkeypatch):
-    table = table_in(lake, mode)
-    table.write_once(emitted([("a", 1, 0)], mode), "x", 0, "m")
-    other = ArrowProductTable(lake, "tried", definition(mode))
-    module = arrow_ranges if mode == "append" else local_engine
-    opened, tries = module.delta_table, []
-
-    def open_then_overtake(path):
-        found = opened(path)
-        if not tries:
-            tries.append(path)
-            monkeypatch.setattr(module, "delta_table", opened)
-            other.write_once(emitted([("b", 1, 0)], mode), "y", 0, "m")
-        return found
-
-    monkeypatch.setattr(module, "delta_table", open_then_overtake)
-    if mode == "append":
-        change = table.replace_range([emitted([("c", 1, 0)])], None, None, "all")
-        assert change == RangeChange(2, 1, 2, 1)
-    else:
-        fold = definition(mode).fold
-        states = States(fold)
-        states.put("c", Total(1), START_US)
-        table.replace_all(states_to_rows(states, 0), "all")
-    assert rows_in(table) == Counter([("c", 1, 0)])
 
 
 class Other(NamedTuple):
