@@ -173,7 +173,7 @@ def before(context: Any, lake: str, stream: Stream, step: Step) -> None:
 
 def is_done(step: Step, run: StreamRun) -> bool:
     """Whether another stream's task has done it: what comes after it is to come all the same."""
-    return isinstance(step, JobStep) and step.is_done is not None and step.is_done(run)
+    return isinstance(step, JobStep) and step.is_done(run)
 
 
 @contextmanager
@@ -185,7 +185,7 @@ def start(context: Any, lake: str, stream: Stream, step: JobStep) -> Iterator[St
     elif command := step.command_here(run):
         yield Start(command=command)
     else:
-        with step.others(run) as arguments:
+        with step.along(run) as arguments:
             yield Start(arguments=arguments)
 
 

@@ -10,7 +10,7 @@ imports: so these are imported by the functions that need them.
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property, partial
@@ -88,32 +88,16 @@ class JobStep(Step):
     has_interval: bool = False
     # A module that does the same without a JVM, with the same arguments; and when it is better.
     here: str = ""
-    is_little: Callable[[StreamRun], bool] | None = None
+    is_little: Callable[[StreamRun], bool] = lambda run: False
     # Of a job that takes others' work along: whether another one has done this Dag run's; until when
     # to wait; and the job's arguments for what it takes along, while the context lasts.
-    is_done: Callable[[StreamRun], bool] | None = None
-    waits: Callable[[StreamRun], None] | None = None
-    along: Callable[[StreamRun], AbstractContextManager[list[str]]] | None = None
-
-    def wait(self, run: StreamRun) -> None:
-        """Until no other run takes this one along."""
-        if self.waits is not None:
-            self.waits(run)
-
-    @contextmanager
-    def others(self, run: StreamRun) -> Iterator[list[str]]:
-        """The job's arguments for what it takes along; that waits for the body's end."""
-        if self.along is None:
-            yield []
-            return
-        with self.along(run) as arguments:
-            yield arguments
+    is_done: Callable[[StreamRun], bool] = lambda run: False
+    wait: Callable[[StreamRun], None] = lambda run: None
+    along: Callable[[StreamRun], AbstractContextManager[list[str]]] = lambda run: nullcontext([])
 
     def command_here(self, run: StreamRun) -> list[str]:
         """The command that does it without a JVM, but for its arguments; empty: it needs one."""
-        if self.is_little is None or not self.is_little(run):
-            return []
-        return [sys.executable, "-m", self.here]
+        return [sys.executable, "-m", self.here] if self.is_little(run) else []
 
     def arguments(self, lake: str, stream: Stream, start: str = "", until: str = "") -> list[str]:
         """For the job's parser. The interval's ends may be empty, or templates of Airflow."""
@@ -277,7 +261,7 @@ STEPS: tuple[JobStep | LookStep, ...] = (
         why_not=_why_not_run_stream,
         job="run_stream",
         is_done=_has_run,
-        waits=_wait_while_led,
+        wait=_wait_while_led,
         along=_streams_along,
     ),
     JobStep(

@@ -124,9 +124,7 @@ def optimize(
         f"{OPTIMIZE}.maxFileSize": str(care.target_file_bytes),
     }
     with session_settings(spark, sizes):
-        metrics = builder.executeCompaction().select("metrics.*").first()
-    if metrics is None:
-        raise RuntimeError(f"OPTIMIZE of {path} gave no metrics")
+        metrics = builder.executeCompaction().select("metrics.*").collect()[0]
     return metrics["numFilesAdded"], metrics["filesRemoved"]["totalSize"] or 0
 
 

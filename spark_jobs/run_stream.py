@@ -21,10 +21,11 @@ from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 from include.care.why_failed import told_why
 from include.job import job_parser, recorded_run
 from include.lake.lease import hold_lease
-from include.lake.paths import Lake, LakeError, open_lake
+from include.lake.paths import Lake, open_lake
 from include.landing.clock_repair import refuse_run
 from include.plans.open_stream import has_waiting_rows, open_stream
 from include.registry import loadable_streams, stream_named
+from include.savepoints.bronze_pin import refuse_no_bronze
 from include.settings import Stream
 from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine
@@ -44,13 +45,7 @@ def drain(engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None = N
     Raises LakeError when there is no bronze yet, or its clock is being repaired; the engine's own
     error when a batch fails: the next run repeats it.
     """
-    if not lake.is_delta_table(lake.bronze(stream.source)):
-        raise LakeError(
-            f"no bronze table at {lake.bronze(stream.source)}: ingest {stream.source} first",
-            code="nothing_there",
-            subject=f"bronze/{stream.source}",
-            command=f"./stateful stream {stream.name}",
-        )
+    refuse_no_bronze(lake, stream.source)
     with hold_lease(lake, f"stream-{stream.name}"):
         refuse_run(lake, stream)
         finish_open_reseed(engine, lake, stream, dag_run_id)

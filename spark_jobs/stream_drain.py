@@ -190,8 +190,8 @@ def drain_stream(
         profile=profile.number,
         pending_at_start=start.pending_at_start,
     )
-    if start.first_version is not None:
-        begin_seeded_generation(engine, opened)
+    if start.first_version is not None and newest_planned(lake, opened.checkpoint) is None:
+        append_still_row(engine, opened)  # something to read: its first batch takes the seed in
     write_initial_rows(opened, table, start, covered, checks)
     query = LiveQuery(
         lake,
@@ -292,12 +292,6 @@ def _run(
         findings = findings_of_run(writer.committed(newest))
         record_findings(lake, record["run_id"], stream, findings)
     record_progress(lake, stream, generation, measured)
-
-
-def begin_seeded_generation(engine: Engine, opened: OpenStream) -> None:
-    """Give a reseeded generation something to read, so that its first batch takes the seed in."""
-    if newest_planned(opened.lake, opened.checkpoint) is None:
-        append_still_row(engine, opened)
 
 
 def stay_in_log(engine: Engine, opened: OpenStream) -> None:

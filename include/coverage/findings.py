@@ -114,8 +114,8 @@ def _late_rows(groups: Sequence[LateGroup], spans: Sequence[Span], action: str) 
         finding="late_rows_not_recomputed",
         severity="warning",
         count=rows,
-        event_time_from=_instant(min(span.from_us for span in spans)),
-        event_time_to=_instant(max(span.until_us for span in spans)),
+        event_time_from=known_instant(min(span.from_us for span in spans)),
+        event_time_to=known_instant(max(span.until_us for span in spans)),
         detail=f"Late rows ({rows:,}) of {_dates_text(groups)} are in bronze, and the table was "
         "computed without them",
         action=action,
@@ -141,7 +141,7 @@ def _recomputes(stream: Stream, coverage: Coverage, groups: Iterable[LateGroup])
     commands = []
     for first, last in _ranges(groups):
         start, until = f"{first:%F}", f"{last + ONE_DAY:%F}"
-        if (settled := _instant(coverage.until_us)) and f"{settled:%F}" < until:
+        if (settled := known_instant(coverage.until_us)) and f"{settled:%F}" < until:
             until = f"{settled.replace(tzinfo=None).isoformat()}Z"
         commands.append(f"`./stateful recompute {stream.name} {start} {until}`")
     return _first(commands)
@@ -155,8 +155,8 @@ def _state_lacks(stream: Stream, coverage: Coverage, late: Sequence[Span]) -> Fi
         finding="state_lacks_rows",
         severity="warning",
         count=sum(group.rows for group in groups),
-        event_time_from=_instant(min((s.from_us for s in late), default=coverage.until_us)),
-        event_time_to=_instant(max((s.until_us for s in late), default=coverage.until_us)),
+        event_time_from=known_instant(min((s.from_us for s in late), default=coverage.until_us)),
+        event_time_to=known_instant(max((s.until_us for s in late), default=coverage.until_us)),
         detail=f"The live state was computed {WHY['late rows']}: what {stream.name} emits from it "
         f"lacks their effect{since}",
         action=f"{promote_text(stream)} takes them in",
@@ -178,8 +178,8 @@ def _not_right(
     return Finding(
         finding="table_not_right",
         severity="warning",
-        event_time_from=_instant(first),
-        event_time_to=_instant(spans[-1].until_us if spans else coverage.until_us),
+        event_time_from=known_instant(first),
+        event_time_to=known_instant(spans[-1].until_us if spans else coverage.until_us),
         detail=f"Nothing proves that {what}",
         action=f"`./stateful reseed {stream.name} --apply` makes it anew from bronze by today's "
         f"code; without --apply it shows the plan{dates if is_append and spans else ''}",
@@ -224,7 +224,8 @@ def instant_text(micros: int) -> str:
     return "the beginning" if micros == BEGINNING_US else f"{instant_of(micros):%Y-%m-%d %H:%M:%S}"
 
 
-def _instant(micros: int | None) -> datetime | None:
+def known_instant(micros: int | None) -> datetime | None:
+    """An instant of a table; None for the beginning, and for none."""
     return None if micros is None or micros == BEGINNING_US else instant_of(micros)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from include.checkpoint.checkpoint_files import newest_committed, newest_planned
@@ -106,13 +107,18 @@ def bronze_commit(
 
 def _newest_version(lake: Lake, path: str, table_id: str | None) -> int | None:
     """Of a table, where it is the one of this id and can be read."""
+    table = _readable(lake, path)
+    return None if table is None or str(table.metadata().id) != table_id else int(table.version())
+
+
+def _readable(lake: Lake, path: str) -> DeltaTable | None:
+    """The table; None where there is none, or its log is no log, as `changed_since` says."""
     try:
-        table = table_to_read(path) if lake.is_delta_table(path) else None
+        return table_to_read(path) if lake.is_delta_table(path) else None
     except DeltaError as error:
         if is_of_machine(error):
             raise
         return None
-    return None if table is None or str(table.metadata().id) != table_id else int(table.version())
 
 
 def _older_than_ledger(lake: Lake, stream: str, entries: Sequence[Entry]) -> str | None:
@@ -241,10 +247,5 @@ def as_of_now(lake: Lake, entry: Entry) -> Entry:
 
 def table_version(lake: Lake, stream: str) -> int | None:
     """The version of a stream's table; None where there is none that can be read."""
-    path = lake.table(stream)
-    try:
-        return table_to_read(path).version() if lake.is_delta_table(path) else None
-    except DeltaError as error:
-        if is_of_machine(error):
-            raise
-        return None  # its log is no log: `changed_since` says so
+    table = _readable(lake, lake.table(stream))
+    return None if table is None else int(table.version())

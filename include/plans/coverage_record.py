@@ -5,7 +5,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from include.coverage.entries import BEGINNING_US
+from include.coverage.findings import known_instant
 from include.coverage.judge import Coverage, Span
 from include.coverage.table_coverage import (
     TableCoverage,
@@ -13,7 +13,6 @@ from include.coverage.table_coverage import (
     rejected_coverage,
     table_coverage,
 )
-from include.fold.admission import instant_of
 from include.lake.paths import Lake
 from include.plans.migrate_plan import MIGRATE
 from include.plans.open_stream import OpenStream, open_stream
@@ -41,7 +40,7 @@ def coverage_record(lake: Lake, stream: Stream) -> dict[str, Any]:
 def verdict(judged: TableCoverage) -> dict[str, Any]:
     """Of a table that was judged."""
     return {
-        "complete_until": _known(judged.coverage.until_us),
+        "complete_until": known_instant(judged.coverage.until_us),
         "is_right": judged.is_right and judged.coverage.live_is_right,
         "distrust": judged.doubt,
         **_wrong(judged.coverage),
@@ -79,10 +78,10 @@ def _mapped_as_of(opened: OpenStream) -> datetime | None:
 
 def _spans(spans: Iterable[Span]) -> list[dict[str, Any]]:
     return [
-        {"from": _known(span.from_us), "until": _known(span.until_us), "reason": span.reason}
+        {
+            "from": known_instant(span.from_us),
+            "until": known_instant(span.until_us),
+            "reason": span.reason,
+        }
         for span in spans
     ]
-
-
-def _known(micros: int | None) -> datetime | None:
-    return None if micros in (None, BEGINNING_US) else instant_of(micros)

@@ -65,7 +65,7 @@ class BackfillPlan:
     runs: Sequence[PlannedRun]
     unsettled: int
     settled: datetime
-    early: Sequence[str] = ()  # of each before an initial state
+    early: Sequence[SettingsError] = ()  # of each before an initial state
 
     def text(self) -> str:
         """The plan for people."""
@@ -125,11 +125,7 @@ def plan_backfill(
     closed = [interval for interval in intervals if interval[1] <= settled]
     early = [why for _, end in closed if (why := before_initial_state(identity, end)) is not None]
     if len(early) == len(closed):
-        raise SettingsError(
-            f"{early[0]}: there is nothing to recompute before that",
-            code="before_initial_state",
-            subject=stream.name,
-        )
+        raise early[0]
     runs = _planned_runs(lake, stream, identity, closed[len(early) :])
     return BackfillPlan(stream.name, runs, len(intervals) - len(closed), settled, early)
 

@@ -116,11 +116,7 @@ def plan_recompute(
     check_settled(lake, stream, until)
     start_us, until_us = micros_of(start), micros_of(until)
     if (initial := before_initial_state(identity, until)) is not None:
-        raise SettingsError(
-            f"{initial}: there is nothing to recompute before that",
-            code="before_initial_state",
-            subject=stream.name,
-        )
+        raise initial
     pin = pin_bronze(lake, stream.source)
     refuse_beyond_bronze(lake, identity, pin, until_us)
     base = choose_base(savepoints_of(lake, stream.name), identity, pin, start_us)
@@ -142,13 +138,18 @@ def plan_recompute(
     )
 
 
-def before_initial_state(identity: StreamIdentity, until: datetime) -> str | None:
-    """Why nothing before that instant can be recomputed, for a stream whose initial state stands for
-    all of it; None where something can."""
+def before_initial_state(identity: StreamIdentity, until: datetime) -> SettingsError | None:
+    """The error of who would recompute what is before that instant, for a stream whose initial state
+    stands for all of it; None where something is to be recomputed."""
     if identity.since_us is None or micros_of(until) > identity.since_us:
         return None
     as_of = instant_of(identity.since_us)
-    return f"{identity.stream} begins with an initial state as of {as_of}"
+    return SettingsError(
+        f"{identity.stream} begins with an initial state as of {as_of}: there is nothing to recompute "
+        "before that",
+        code="before_initial_state",
+        subject=identity.stream,
+    )
 
 
 def refuse_before_mapping(identity: StreamIdentity, base: Base, start: datetime) -> None:

@@ -120,13 +120,7 @@ def pin_bronze(lake: Lake, source: str, version: int | None = None) -> BronzePin
     version away.
     """
     path = lake.bronze(source)
-    if not lake.is_delta_table(path):
-        raise LakeError(
-            f"no bronze table at {path}: ingest {source} first",
-            code="nothing_there",
-            subject=f"bronze/{source}",
-            command=next((f"./stateful stream {each.name}" for each in streams_of(source)), None),
-        )
+    refuse_no_bronze(lake, source)
     table = open_table(path) if version is None else open_rows_of(lake, path, version)
     clocks = pa.Table.from_batches(
         read_files(table, _newest_files(table), ["ingested_at", "commit_watermark"]), CLOCKS
@@ -150,6 +144,17 @@ def pin_bronze(lake: Lake, source: str, version: int | None = None) -> BronzePin
         watermark_us=micros_of(watermark),
         erased_version=erased_version(lake, source, table_id),
     )
+
+
+def refuse_no_bronze(lake: Lake, source: str) -> None:
+    """LakeError when nothing of the source was ever ingested."""
+    if not lake.is_delta_table(path := lake.bronze(source)):
+        raise LakeError(
+            f"no bronze table at {path}: ingest {source} first",
+            code="nothing_there",
+            subject=f"bronze/{source}",
+            command=next((f"./stateful stream {each.name}" for each in streams_of(source)), None),
+        )
 
 
 def erased_version(lake: Lake, source: str, table_id: str) -> int:

@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import (
     ExpiredTimerInfo,
-    StatefulProcessor,
     StatefulProcessorHandle,
     TimerValues,
     ValueState,
@@ -20,10 +19,8 @@ from pyspark.sql.streaming.stateful_processor import (
 
 from include.fold.admission import NEVER_US, US_PER_MS, timer_ms, until_us, watermark_us
 from include.fold.bucket import Settled, check_not_folded, no_events, settle
-from include.fold.ddl import BUCKET_STATE, KEYS
 from include.fold.definition import KeyedFold
 from include.fold.states import States
-from spark_jobs.engines.deferred_processor import BUCKET_SCHEMA, KEYS_SCHEMA
 from spark_jobs.engines.packing import PackedRow, from_stream, to_stream
 from spark_jobs.engines.state_rows import (
     StoredBucket,
@@ -45,21 +42,25 @@ FOLDED_DDL = (
 NEVER_FOLDED_US = -(2**63)
 
 
-class BucketProcessor(StatefulProcessor):
-    """One stream's processor, for all of its buckets. It keeps nothing between calls."""
+class BucketProcessor:
+    """One stream's processor, for all of its buckets. It keeps nothing between calls.
 
-    def __init__(self, fold: KeyedFold, delay_us: int, since_us: int | None) -> None:
+    `keys` and `bucket` are the state variables that `handle` has given.
+    """
+
+    def __init__(
+        self,
+        fold: KeyedFold,
+        delay_us: int,
+        since_us: int | None,
+        handle: StatefulProcessorHandle,
+        keys: ValueState,
+        bucket: ValueState,
+    ) -> None:
+        leave_imports_alone()
         self._fold = fold
         self._delay_us = delay_us
         self._since_us = NEVER_FOLDED_US if since_us is None else since_us
-
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        keys = handle.getValueState(KEYS, KEYS_SCHEMA)
-        self.attach(handle, keys, handle.getValueState(BUCKET_STATE, BUCKET_SCHEMA))
-
-    def attach(self, handle: StatefulProcessorHandle, keys: ValueState, bucket: ValueState) -> None:
-        """Work with the state variables `keys` and `bucket` that `handle` has given."""
-        leave_imports_alone()
         self._handle, self._keys, self._bucket = handle, keys, bucket
 
     def handleInitialState(self, key: Any, initialState: Any, timerValues: TimerValues) -> None:

@@ -64,6 +64,4 @@ class DeferredProcessor(StatefulProcessor):
         # Imported here: this is what the process that only asks for the variables has not to.
         from spark_jobs.engines.bucket_processor import BucketProcessor
 
-        processor = BucketProcessor(*self._arguments)
-        processor.attach(*self._variables)
-        return processor
+        return BucketProcessor(*self._arguments, *self._variables)

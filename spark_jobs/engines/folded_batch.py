@@ -40,9 +40,7 @@ class FoldedFrame:
             F.max("watermark_us").alias("watermark_us"),
             F.count("rejected").alias("buckets_rejecting"),
             F.max("rows_in").alias("rows_in_most"),
-        ).first()
-        if row is None:  # an aggregate without groups always has one row
-            raise RuntimeError("Spark returned no row for a global aggregate")
+        ).collect()[0]
         return row.asDict()
 
     @property

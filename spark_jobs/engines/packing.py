@@ -185,16 +185,15 @@ def _in_batches(
         rows.append(row)
         size += len(row[1])
         if size >= BATCH_BYTES:
-            yield _batch(rows, PACKED)
+            yield _batch(rows)
             rows, size = [], 0
     if rows:
-        yield _batch(rows, PACKED)
+        yield _batch(rows)
 
 
-def _batch(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
-    columns = zip(*rows, strict=True)
-    arrays = [pa.array(c, field.type) for c, field in zip(columns, schema, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+def _batch(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
+    columns = zip(zip(*rows, strict=True), PACKED, strict=True)
+    return pa.RecordBatch.from_arrays([pa.array(c, f.type) for c, f in columns], schema=PACKED)
 
 
 def unpack(

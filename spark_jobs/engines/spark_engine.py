@@ -13,7 +13,6 @@ from include.fold.ddl import output_ddl
 from include.fold.definition import EMITTED_AT_US, Definition, KeyedFold, MigrateState
 from include.fold.group_state import TIMERS
 from include.lake.paths import Lake
-from include.lake.stream_result import Summary
 from include.lake.table_seal import RangeChange
 from include.landing.clock_row import write_reset_row, write_still_row
 from include.landing.initial_state import InitialStates
@@ -36,7 +35,7 @@ from spark_jobs.engines.spark_events import BronzeEvents, count_by_step, events_
 from spark_jobs.engines.state_fingerprint import StateFingerprint, fingerprint_state
 from spark_jobs.engines.state_rows import project_states
 from spark_jobs.tables import savepoint_rows
-from spark_jobs.tables.arrow_tables import ArrowProduct, ArrowRejected
+from spark_jobs.tables.arrow_tables import ArrowProduct
 from spark_jobs.tables.initial_state import read_initial_state
 from spark_jobs.tables.product import DeltaProduct
 from spark_jobs.tables.rejected import DeltaRejected
@@ -52,7 +51,7 @@ class SparkEngine:
         return SparkProduct(self._spark, lake.table(stream.name), definition)
 
     def rejected_table(self, lake: Lake, stream: str) -> RejectedTable:
-        return SparkRejected(self._spark, lake, stream)
+        return DeltaRejected(self._spark, lake, stream)
 
     def check_events(self, lake: Lake, source: str, fold: KeyedFold) -> None:
         check_bronze(lake.bronze(source), fold)
@@ -207,24 +206,3 @@ class SparkProduct:
         emitted = self._emitted(outputs, from_us)
         # No stage emits at its `until` or later: should one do, Delta refuses its rows.
         return self._table.replace_range(emitted, from_us, until_us, mark)
-
-
-class SparkRejected(DeltaRejected):
-    """`RejectedTable` of engine.py: written by Spark, but for batches that were fetched."""
-
-    def __init__(self, session: SparkSession, lake: Lake, stream: str) -> None:
-        super().__init__(session, lake, stream)
-        self._here = ArrowRejected(lake, stream)
-
-    def append_once(self, rejected: DataFrame | pa.Table, app_id: str, batch_id: int) -> None:
-        if isinstance(rejected, pa.Table):
-            self._here.append_once(rejected, app_id, batch_id)
-        else:
-            super().append_once(rejected, app_id, batch_id)
-
-    def summary(
-        self, parts: Sequence[DataFrame | pa.Table], from_us: int | None = None
-    ) -> Summary | None:
-        if any(isinstance(part, pa.Table) for part in parts):
-            return self._here.summary(parts)
-        return super().summary(parts, from_us)

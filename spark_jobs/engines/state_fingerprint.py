@@ -42,7 +42,5 @@ def fingerprint_state(session: SparkSession, checkpoint: str, fold: KeyedFold) -
 
 
 def _fingerprint(rows: DataFrame) -> Fingerprint:
-    row = rows.agg(F.count(F.lit(1)), row_checksum(rows, *rows.columns)).first()
-    if row is None:  # an aggregate without groups always has one row
-        raise RuntimeError("Spark returned no row for a global aggregate")
+    row = rows.agg(F.count(F.lit(1)), row_checksum(rows, *rows.columns)).collect()[0]
     return Fingerprint(int(row[0]), int(row[1]))

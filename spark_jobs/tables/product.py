@@ -76,9 +76,7 @@ def range_condition(at: str, date: str, from_us: int | None, until_us: int | Non
     return " AND ".join(parts) or "true"
 
 
-def replace_rows(
-    new: DataFrame, path: str, condition: str, user_metadata: str | None = None
-) -> RangeChange:
+def replace_rows(new: DataFrame, path: str, condition: str, user_metadata: str) -> RangeChange:
     """Make these the only rows of the table at `path` that meet `condition`, as all of them must.
 
     One commit; none when nothing would change. `user_metadata` is what it says of itself in the
@@ -90,9 +88,7 @@ def replace_rows(
     if change.removed or change.added:
         check_held()
         writer = new.write.format("delta").mode("overwrite").option("replaceWhere", condition)
-        if user_metadata is not None:
-            writer = writer.option("userMetadata", user_metadata)
-        writer.save(path)
+        writer.option("userMetadata", user_metadata).save(path)
     return change
 
 

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import reduce
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -22,25 +23,35 @@ from include.lake.stream_result import (
     ensure_table,
 )
 from include.lake.table_seal import RangeChange
+from spark_jobs.tables.arrow_tables import ArrowRejected
 from spark_jobs.tables.product import append_once, range_condition, replace_rows
 
 
 class DeltaRejected:
-    """`RejectedTable` of engines.engine; rows have its REJECTED_DDL."""
+    """`RejectedTable` of engines.engine, whose REJECTED_DDL rows have; those that were fetched, as
+    Arrow, are written without Spark."""
 
     def __init__(self, session: SparkSession, lake: Lake, stream: str) -> None:
         self.path = lake.rejected(stream)
         self._session = session
         self._lake = lake
         self._stream = stream
+        self._here = ArrowRejected(lake, stream)
 
-    def append_once(self, rejected: DataFrame, app_id: str, batch_id: int) -> None:
+    def append_once(self, rejected: DataFrame | pa.Table, app_id: str, batch_id: int) -> None:
         """Append what a batch rejected, unless `app_id` has written this batch before."""
+        if isinstance(rejected, pa.Table):
+            self._here.append_once(rejected, app_id, batch_id)
+            return
         ensure_table(self._lake, self._stream)
         append_once(_as_stored(rejected), self.path, app_id, batch_id)
 
-    def summary(self, parts: Sequence[DataFrame], from_us: int | None = None) -> Summary | None:
+    def summary(
+        self, parts: Sequence[DataFrame | pa.Table], from_us: int | None = None
+    ) -> Summary | None:
         """What the calls from one instant on come to; None for none."""
+        if any(isinstance(part, pa.Table) for part in parts):
+            return self._here.summary(parts)
         return _summary(_from(parts, from_us)) if parts else None
 
     def replace_range(
