@@ -5,8 +5,8 @@ No Dag is defined here: those that are import it.
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from datetime import timedelta
 from typing import Any, NamedTuple, NoReturn
 
@@ -27,7 +27,6 @@ from include.spark.master import (
     MasterUnreachableError,
     check_reachable,
     checked_master,
-    is_kubernetes,
 )
 from include.spark.submit import SPARK_SUBMIT, conf_of, jars_to_ship, job_environment, job_path
 
@@ -45,12 +44,6 @@ class Start(NamedTuple):
     arguments: Sequence[str] = ()  # more of them
 
 
-@contextmanager
-def always_a_jvm(context: Any) -> Iterator[Start]:
-    """Of a job without another way."""
-    yield Start()
-
-
 class SparkJobOperator(SparkSubmitOperator):
     """spark-submit where the connection says, once that is known to be a master that answers.
 
@@ -60,7 +53,7 @@ class SparkJobOperator(SparkSubmitOperator):
     def __init__(
         self,
         *,
-        start: Callable[[Any], AbstractContextManager[Start]] = always_a_jvm,
+        start: Callable[[Any], AbstractContextManager[Start]] = lambda _: nullcontext(Start()),
         **options: Any,
     ) -> None:
         super().__init__(**options)
@@ -116,7 +109,7 @@ class SparkJobOperator(SparkSubmitOperator):
             raise AirflowException(str(error)) from error
         except SettingsError as error:
             raise AirflowFailException(str(error)) from error
-        if is_kubernetes(master):
+        if master.startswith("k8s://"):
             # There the hook has them for the driver's pod only; our driver is this machine's.
             os.environ.update(self.env_vars)
         self._hook = self._get_hook()

@@ -161,26 +161,20 @@ def before(context: Any, lake: str, stream: Stream, step: Step) -> None:
     run = stream_run(context, lake, stream)
     if not step.is_of(run):
         skip(f"{step.name} is no step of a {run.path} run")
-    if isinstance(step, JobStep):
-        step.wait(run)
+    step.wait(run)
     try:
         reason = step.why_not(run)
     except SettingsError as error:
         raise AirflowFailException(str(error)) from error
-    if reason and not is_done(step, run):
+    if reason and not step.is_done(run):  # what comes after one that is done is to come
         skip(reason)
-
-
-def is_done(step: Step, run: StreamRun) -> bool:
-    """Whether another stream's task has done it: what comes after it is to come all the same."""
-    return isinstance(step, JobStep) and step.is_done(run)
 
 
 @contextmanager
 def start(context: Any, lake: str, stream: Stream, step: JobStep) -> Iterator[Start]:
     """Without a JVM, or not at all, or for other streams as well; these wait for the body's end."""
     run = stream_run(context, lake, stream)
-    if is_done(step, run):
+    if step.is_done(run):
         yield Start(is_done=True)
     elif command := step.command_here(run):
         yield Start(command=command)

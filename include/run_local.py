@@ -50,8 +50,7 @@ def take_steps(run: StreamRun, taken: Collection[str] = ()) -> int:
     for step in STEPS:
         if step.name in done or not step.is_of(run) or not done >= set(step.after):
             continue
-        if isinstance(step, JobStep):
-            step.wait(run)
+        step.wait(run)
         if reason := step.why_not(run):
             say(f"{step.name}: {reason}")
             continue

@@ -73,6 +73,9 @@ class Step:
     path: RunPath | None = None  # None: of both
     after: tuple[str, ...] = ()  # left out when one of these was
     behind: tuple[str, ...] = ()  # waits for these, taken or not
+    # Of a step that takes others' work along: until when to wait; whether one has done this run's.
+    wait: Callable[[StreamRun], None] = lambda run: None
+    is_done: Callable[[StreamRun], bool] = lambda run: False
 
     def is_of(self, run: StreamRun) -> bool:
         """Whether runs of this path have the step at all."""
@@ -89,10 +92,7 @@ class JobStep(Step):
     # A module that does the same without a JVM, with the same arguments; and when it is better.
     here: str = ""
     is_little: Callable[[StreamRun], bool] = lambda run: False
-    # Of a job that takes others' work along: whether another one has done this Dag run's; until when
-    # to wait; and the job's arguments for what it takes along, while the context lasts.
-    is_done: Callable[[StreamRun], bool] = lambda run: False
-    wait: Callable[[StreamRun], None] = lambda run: None
+    # The job's arguments for others' work that it takes along, while the context lasts.
     along: Callable[[StreamRun], AbstractContextManager[list[str]]] = lambda run: nullcontext([])
 
     def command_here(self, run: StreamRun) -> list[str]:

@@ -26,6 +26,7 @@ from include.coverage.judge import newest_own
 from include.fold.admission import EPOCH, MICROSECOND, US_PER_MS, instant_of, until_us
 from include.fold.definition import KeyedFold
 from include.lake.generations import GenerationRow
+from include.lake.ops import append_ops
 from include.lake.paths import Lake, LakeError
 from include.plans.open_stream import OpenStream
 from include.savepoints.bronze_pin import pin_bronze
@@ -42,7 +43,6 @@ from include.savepoints.manifest import (
     SavepointError,
     is_due,
     mark_deleted,
-    record_savepoint,
     savepoints_of,
     serving,
 )
@@ -67,19 +67,17 @@ def write_savepoint(
     savepoint_id = f"{until:%Y%m%dT%H%M%S%f}-{manifest['run_id'][:8]}"
     path = engine.write_savepoint_rows(lake, states, fold, savepoint_id, until_us)
     contents = engine.savepoint_contents(lake, path, savepoint_id)
-    record_savepoint(
-        lake,
-        {
-            **manifest,
-            "savepoint_id": savepoint_id,
-            "stream": fold.stream,
-            "until": until,
-            "created_at": datetime.now(UTC),
-            "path": path,
-            "keys": contents.keys,
-            "checksum": contents.checksum,
-        },
-    )
+    row = {
+        **manifest,
+        "savepoint_id": savepoint_id,
+        "stream": fold.stream,
+        "until": until,
+        "created_at": datetime.now(UTC),
+        "path": path,
+        "keys": contents.keys,
+        "checksum": contents.checksum,
+    }
+    append_ops(lake, "savepoints", [row])
     return savepoint_id
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, TypeVar
 
 from include.coverage.entries import Entry
 from include.fold.admission import MICROSECOND, instant_of
@@ -15,6 +15,8 @@ from include.lake.paths import Lake
 from include.lake.stream_result import ours
 from include.lake.table_seal import RangeChange, seal_ours
 from include.landing.ingest_seal import refuse_changed_bronze
+from include.plans.plan_recompute import RecomputePlan
+from include.plans.reseed_plan import ReseedPlan
 from include.savepoints.bronze_pin import BronzePin
 from include.savepoints.choose_base import Base, holds_rows_of, is_of
 from include.savepoints.manifest import (
@@ -29,15 +31,7 @@ from include.stream_definition import load_definition
 from spark_jobs.engines.engine import Engine, Rows, Stage
 from spark_jobs.live_savepoint import read_savepoint, savepoint_at, states_of_base, write_savepoint
 
-
-class Planned(Protocol):
-    """A plan that replays from a base."""
-
-    @property
-    def base(self) -> Base: ...
-
-
-P = TypeVar("P", bound=Planned)
+P = TypeVar("P", RecomputePlan, ReseedPlan)
 
 
 def plan_with_sound_base(engine: Engine, lake: Lake, run_id: str, plan: Callable[[], P]) -> P:

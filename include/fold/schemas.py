@@ -2,6 +2,7 @@
 
 import pyarrow as pa
 
+from include.fold.ddl import REJECTED_DDL
 from include.fold.definition import EMITTED_AT_US, KEY, REMOVED, KeyedFold
 from include.lake.columns import arrow_type
 
@@ -53,16 +54,11 @@ def output_schema(fold: KeyedFold) -> pa.Schema:
     return schema
 
 
+def schema_of(ddl: str) -> pa.Schema:
+    """Plain columns as Spark writes them: `key string, at_us bigint`."""
+    columns = (column.split() for column in ddl.split(", "))
+    return pa.schema([(name, arrow_type(kind)) for name, kind in columns])
+
+
 # A call that was rejected, as `fold.emitted.Rejected` has it: the same for all streams.
-REJECTED = pa.schema(
-    [
-        pa.field("key", pa.string()),
-        pa.field("at_us", pa.int64()),
-        pa.field("number", pa.int32()),
-        pa.field("cause", pa.string()),
-        pa.field("event", pa.string()),
-        pa.field("error", pa.string()),
-        pa.field("message", pa.string()),
-        pa.field("traceback", pa.string()),
-    ]
-)
+REJECTED = schema_of(REJECTED_DDL)

@@ -68,9 +68,6 @@ class States:
         self._columns = [(NAMES.get(column.kind), column) for column in fold.state_columns]
         self._key = fold.keys.shape
 
-    def __len__(self) -> int:
-        return int(self.rows().num_rows)
-
     def fetch(self, keys: pa.Array | pa.ChunkedArray) -> None:
         """Look up what is stored of `keys`, each of them once: far cheaper than one by one."""
         asked = decode(self._key, keys, "key")
@@ -158,10 +155,6 @@ class States:
         known = zip(states, changed_at_us, repeat(NEVER_US), strict=False)
         self._known.update(zip(keys, known, strict=True))
         return True
-
-    def remove(self, key: Key) -> None:
-        """Forget `key`. Nothing happens to an unknown one."""
-        self.put(key, None, NO_STATE_US)
 
     def due(self, until_us: int) -> list[Key]:
         """The keys whose timeout, or whose state's end, is before `until_us`."""

@@ -12,7 +12,7 @@ from include.fold.group_state import TIMERS
 from include.lake.columns import Column, columns_of, create_if_absent, documented, found_columns
 from include.lake.delta_log import open_table
 from include.lake.errors import StatefulError
-from include.lake.ops import append_ops, read_ops, update_ops
+from include.lake.ops import read_ops, update_ops
 from include.lake.paths import Lake
 from include.settings import SavepointRules
 
@@ -58,11 +58,6 @@ def struck_off_at(lake: Lake, stream: str) -> dict[str, datetime | None]:
     """All savepoints of `stream` that ever were, and when each was struck off; None: never."""
     rows = read_ops(lake, "savepoints", {"stream": stream}).to_pylist()
     return {row["savepoint_id"]: row["deleted_at"] for row in rows}
-
-
-def record_savepoint(lake: Lake, row: Mapping[str, Any]) -> None:
-    """Append a row of `ops/savepoints`: from now on the savepoint exists."""
-    append_ops(lake, "savepoints", [row])
 
 
 def mark_deleted(lake: Lake, savepoint_ids: list[str]) -> None:

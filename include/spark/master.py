@@ -38,10 +38,6 @@ def is_local(master: str) -> bool:
     return LOCAL.fullmatch(master) is not None
 
 
-def is_kubernetes(master: str) -> bool:
-    return master.startswith("k8s://")
-
-
 def check_reachable(master: str, setting: str = SETTING) -> None:
     """MasterUnreachableError when `master` is `spark://` and none of its hosts takes a connection.
 

@@ -18,7 +18,7 @@ from include.fold.arrow_values import conformed, conformed_table
 from include.fold.bucket import INSTANTS, derived_keys
 from include.fold.definition import KEY, KeyedFold
 from include.fold.key_codes import buckets_of
-from include.fold.schemas import event_schema
+from include.fold.schemas import event_schema, schema_of
 from spark_jobs.engines.bronze_fields import check_types
 from spark_jobs.engines.worker_garbage import leave_imports_alone
 
@@ -26,18 +26,7 @@ PACKED_DDL = (
     "bucket int, events binary, rows_in bigint, rows_late bigint, rows_excluded bigint, "
     "late_first_us bigint, late_last_us bigint, commit_us bigint"
 )
-PACKED = pa.schema(
-    [
-        pa.field("bucket", pa.int32()),
-        pa.field("events", pa.binary()),
-        pa.field("rows_in", pa.int64()),
-        pa.field("rows_late", pa.int64()),
-        pa.field("rows_excluded", pa.int64()),
-        pa.field("late_first_us", pa.int64()),
-        pa.field("late_last_us", pa.int64()),
-        pa.field("commit_us", pa.int64()),
-    ]
-)
+PACKED = schema_of(PACKED_DDL)
 
 
 class PackedRow(NamedTuple):

@@ -10,10 +10,10 @@ from include.care.plan_care import (
     TablePlan,
     plan_table_care,
 )
+from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.limits import TABLE_CARE, TableCare
 from include.savepoints.choose_base import STRUCK_OFF_KEPT
-from include.savepoints.manifest import record_savepoint
 
 NOW = datetime(2026, 3, 10, 3, 20, tzinfo=UTC)
 CARE = replace(TABLE_CARE, min_small_files=3, min_garbage_files=2)
@@ -35,7 +35,7 @@ def write_savepoints(lake: Lake, *names: str, table: str = "user_counts", files:
 def record(lake: Lake, *names: str) -> None:
     for name in names:
         row = {"savepoint_id": name, "stream": "user_counts"}
-        record_savepoint(lake, row | {"until": NOW, "created_at": NOW})
+        append_ops(lake, "savepoints", [row | {"until": NOW, "created_at": NOW}])
 
 
 def test_savepoints_are_optimized_one_by_one(lake):

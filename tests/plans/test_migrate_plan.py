@@ -24,7 +24,7 @@ from include.plans.open_stream import open_stream
 from include.plans.reseed_plan import ReseedOptions, intent_row, plan_reseed
 from include.plans.stream_identity import stream_identity
 from include.savepoints.bronze_pin import pin_bronze
-from include.savepoints.manifest import mapped_lineage, record_savepoint
+from include.savepoints.manifest import mapped_lineage
 from include.stream_definition import load_definition, pinned_settings
 from include.streams.device_signals import FOLD, Signal
 from spark_jobs import reseed_stream
@@ -90,7 +90,7 @@ class Lived:
             "code": self.code,
             "state_schema": self.pins["state_schema"],
         }
-        record_savepoint(self.lake, row | columns)
+        append_ops(self.lake, "savepoints", [row | columns])
         return f"{second}-{len(columns)}"
 
     def begun(self, source: str, options: ReseedOptions) -> dict:

@@ -17,7 +17,7 @@ from include.lake.paths import Lake
 from include.plans.plan_backfill import plan_backfill, schedule_intervals
 from include.registry import stream_named
 from include.savepoints.bronze_pin import pin_bronze
-from include.savepoints.manifest import StreamIdentity, mapped_lineage, record_savepoint
+from include.savepoints.manifest import StreamIdentity, mapped_lineage
 from include.streams.user_counts import FOLD, UserEvent
 from tests.bronze import append_commit, stamp
 from tests.refused import refused
@@ -190,4 +190,4 @@ def record(lake: Lake, name: str, until: datetime, events: int, code: str = IDEN
         "code": code,
         "state_schema": "",
     }
-    record_savepoint(lake, row)
+    append_ops(lake, "savepoints", [row])

@@ -27,7 +27,6 @@ from include.savepoints.manifest import (
     StreamIdentity,
     is_due,
     mark_deleted,
-    record_savepoint,
 )
 from include.settings import SavepointRules
 from include.streams import user_counts
@@ -174,7 +173,7 @@ def test_what_a_generation_or_an_open_reseed_begins_with_is_needed(lake):
 
 def record(lake: Lake, savepoint_id: str) -> None:
     row = {"savepoint_id": savepoint_id, "stream": "user_counts", "until": WRITTEN}
-    record_savepoint(lake, row | {"created_at": WRITTEN})
+    append_ops(lake, "savepoints", [row | {"created_at": WRITTEN}])
 
 
 @pytest.fixture
