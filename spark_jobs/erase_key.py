@@ -127,8 +127,9 @@ def _make_anew(engine: Engine, lake: Lake, stream: Stream, erasure: Erasure) -> 
 
 def _delete_older_savepoints(engine: Engine, lake: Lake, stream: str, erasure: Erasure) -> None:
     """Also rows of what is none any more: they may be left of a job that was killed."""
-    known = savepoints_of(lake, stream)
-    older = {s.savepoint_id for s in known if _is_older(s.bronze_id, s.bronze_version, erasure)}
+    known, version = savepoints_of(lake, stream), erasure.bronze_version
+    assert version is not None  # bronze is without it
+    older = {s.savepoint_id for s in known if s.is_older(erasure.bronze_id, version)}
     mark_deleted(lake, sorted(older))
     kept = {savepoint.savepoint_id for savepoint in known} - older
     for table in _tables_of(lake, stream):
@@ -137,11 +138,6 @@ def _delete_older_savepoints(engine: Engine, lake: Lake, stream: str, erasure: E
             ids = set(present["partition.savepoint_id"].to_pylist()) - kept
             if ids:
                 engine.delete_savepoint_rows(lake, table.name, sorted(ids))
-
-
-def _is_older(bronze_id: str, version: int, erasure: Erasure) -> bool:
-    assert erasure.bronze_version is not None  # bronze is without it
-    return bronze_id != erasure.bronze_id or version < erasure.bronze_version
 
 
 def _without_past(lake: Lake, key: ErasedKey, erasure: Erasure) -> None:

@@ -186,27 +186,22 @@ class Look:
     """The ledger as it would be in step; nothing has been written."""
 
     entries: tuple[Entry, ...]
-    added: tuple[Entry, ...] = ()  # of these, what `ops/coverage` does not have yet
-    changed: tuple[Entry, ...] = ()  # ... and has otherwise
+    recorded: tuple[Entry, ...]  # what `ops/coverage` has
     distrust: str | None = None  # why the table cannot be counted on; its entries are void then
 
     def with_added(self, entry: Entry) -> "Look":
-        entry = _numbered(self.entries, entry)
-        return replace(self, entries=(*self.entries, entry), added=(*self.added, entry))
+        return replace(self, entries=(*self.entries, _numbered(self.entries, entry)))
 
     def with_changed(self, entry: Entry) -> "Look":
         entries = tuple(entry if e.number == entry.number else e for e in self.entries)
-        if any(entry.number == known.number for known in self.added):
-            added = tuple(entry if e.number == entry.number else e for e in self.added)
-            return replace(self, entries=entries, added=added)
-        changed = (*(e for e in self.changed if e.number != entry.number), entry)
-        return replace(self, entries=entries, changed=changed)
+        return replace(self, entries=entries)
 
 
 def look(lake: Lake, generations: Generations) -> Look:
     """The ledger of a stream and its table, compared. Reads only."""
     stream = generations.stream
-    known = Look(tuple(read_entries(lake, stream)))
+    recorded = tuple(read_entries(lake, stream))
+    known = Look(recorded, recorded)
     distrust = why_not_trusted(lake, generations, known.entries)
     if distrust is None:
         known = _with_unrecorded(lake, generations, _with_marks(lake, generations, known))
@@ -219,7 +214,7 @@ def look(lake: Lake, generations: Generations) -> Look:
 
 def rebuilt_look(lake: Lake, generations: Generations) -> Look:
     """The ledger as if nothing of it were recorded: by the marks in the table's log alone."""
-    return _extended(lake, generations, _with_marks(lake, generations, Look(())))
+    return _extended(lake, generations, _with_marks(lake, generations, Look((), ())))
 
 
 def reconcile(lake: Lake, generations: Generations) -> list[Entry]:
@@ -250,10 +245,12 @@ def write_look(lake: Lake, stream: str, seen: Look) -> None:
 
     That only by who is about to make the table anew: from here on it counts as what it is.
     """
-    if seen.added:
-        add_entries(lake, seen.added)
-    for entry in seen.changed:
-        change_entry(lake, entry)
+    recorded = {entry.number: entry for entry in seen.recorded}
+    if added := [entry for entry in seen.entries if entry.number not in recorded]:
+        add_entries(lake, added)
+    for entry in seen.entries:
+        if recorded.get(entry.number, entry) != entry:
+            change_entry(lake, entry)
     rejected = f"rejected/{stream}"
     if seen.distrust is None:
         # Not what others have written since `look`: the next one is to find it.

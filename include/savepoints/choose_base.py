@@ -89,8 +89,7 @@ def choose_mapped_base(
 def is_of(savepoint: Savepoint, pin: BronzePin) -> bool:
     """Whether it was made of this bronze, and of none that still had a key that was erased: a copy that
     was put back may be of before that, and as many rows may have come late as were erased."""
-    is_same = savepoint.bronze_id == pin.table_id
-    return is_same and savepoint.bronze_version >= pin.erased_version
+    return not savepoint.is_older(pin.table_id, pin.erased_version)
 
 
 def _early(savepoints: Sequence[Savepoint], at_most_us: int) -> list[Savepoint]:

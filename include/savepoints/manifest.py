@@ -36,6 +36,10 @@ class Savepoint:
     state_schema: str
     created_at: datetime
 
+    def is_older(self, bronze_id: str, version: int) -> bool:
+        """Whether it is of another bronze, or of what this one was before a version."""
+        return self.bronze_id != bronze_id or self.bronze_version < version
+
 
 def savepoints_of(lake: Lake, stream: str) -> list[Savepoint]:
     """The savepoints of `stream` that are there, by `until`; of the same one, the newest last."""
