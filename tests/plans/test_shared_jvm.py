@@ -95,12 +95,12 @@ def test_who_needs_another_jvm_is_not_taken_along(lake):
         assert others == (ALERTS,)
     run = StreamRun(lake, COUNTS, is_due=always)
     (step,) = (step for step in STEPS if step.name == "run_stream")
-    with step.others(run) as arguments:
+    with step.along(run) as arguments:
         assert sorted(arguments) == ["--also", "threshold_alerts", "user_sessions"]
     own = complete_settings({MAX_MEMORY_MB: "64"}, SESSIONS, 8 * GIB)
     trial = Profile(number=1, settings=own, verdict="trial", reason="a test")
     record_profile(lake, SESSIONS, trial)
-    with step.others(run) as arguments:
+    with step.along(run) as arguments:
         assert arguments == ["--also", "threshold_alerts"]
 
 
