@@ -11,6 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from include.coverage import judge, ledger, trust
+from include.coverage.entries import FOR_EVER_US
 from include.coverage.judge import Coverage, LateGroup, late_groups
 from include.coverage.ledger import progress_of
 from include.fold.admission import micros_of
@@ -18,7 +19,6 @@ from include.lake.generations import Generations, read_generations
 from include.lake.paths import Lake
 from include.plans import reseed_plan as reseed_base
 from include.registry import all_streams
-from include.savepoints.manifest import StreamIdentity
 from spark_jobs import compact_state, write_savepoint
 from tests.simulator.planted_folds import FOLDS
 from tests.simulator.planted_landing import LANDING
@@ -28,13 +28,10 @@ from tests.simulator.world import DELAY
 def reseed_behind_a_rewound_table(patch: pytest.MonkeyPatch) -> None:
     """L1. A reseed's base is as new as what is wrong allows, wherever the table ends."""
 
-    def kept_before_us(
-        identity: StreamIdentity, coverage: Coverage, until_us: int, is_new: bool
-    ) -> int:
-        wrong = [span.from_us for span in coverage.wrong]
-        return min([until_us, *wrong])
+    def right_until_us(self: Coverage) -> int:
+        return self.wrong[0].from_us if self.wrong else FOR_EVER_US
 
-    patch.setattr(reseed_base, "_kept_before_us", kept_before_us)
+    patch.setattr(Coverage, "right_until_us", property(right_until_us))
 
 
 def reseed_of_a_lost_table(patch: pytest.MonkeyPatch) -> None:
