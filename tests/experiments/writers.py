@@ -262,6 +262,7 @@ SPECULATING = {
     "spark.speculation": "true",
     "spark.speculation.task.duration.threshold": "400ms",
     "spark.eventLog.enabled": "true",
+    "spark.eventLog.compress": "false",
     "spark.executor.cores": "1",
 }
 
@@ -304,7 +305,7 @@ def is_executor(process: psutil.Process) -> bool:
 
 
 def tasks_told(logs: Path) -> str:
-    texts = [file.read_text() for file in logs.rglob("*") if file.is_file()]
+    texts = [file.read_text() for file in logs.rglob("events_*")]
     events = [json.loads(line) for text in texts for line in text.splitlines()]
     ends = [event for event in events if event["Event"] == "SparkListenerTaskEnd"]
     again = [end["Task End Reason"]["Reason"] for end in ends if end["Task Info"]["Speculative"]]

@@ -79,6 +79,17 @@ def test_the_very_end_of_the_window_is_within_it(again_us, folded):
     assert (len(ran.outputs), ran.duplicates) == (folded, 2 - folded)
 
 
+def test_a_duplicate_does_not_refresh_the_window():
+    ran = run(FOLD, [order(1_000), order(1_090), order(1_180)])
+    assert ([out.orders for out in ran.outputs], ran.duplicates) == ([1, 2], 1)
+    assert seen_in(ran.known.values()) == {"ann": [("x", 1_180)]}
+
+
+def test_the_same_value_of_another_key_is_another_event():
+    ran = run(FOLD, [order(1_000), order(1_000)._replace(user_id="bob")])
+    assert len(ran.outputs) == 2
+
+
 def test_an_event_without_a_value_is_never_a_duplicate():
     ran = run(FOLD, [order(1_000, None), order(1_000, None)])
     assert (len(ran.outputs), ran.duplicates, seen_in(ran.known.values())) == (2, 0, {})
@@ -89,6 +100,29 @@ def test_of_several_fields_all_count_and_only_without_any_there_is_no_value():
     nothing = [order(1_002, None, None), order(1_002, None, None)]
     ran = run(fold_by(("order_id", "line")), [*orders, *nothing])
     assert (len(ran.outputs), ran.duplicates) == (5, 1)
+
+
+def test_values_are_forgotten_by_the_clock_and_with_them_keys_that_have_nothing_else():
+    def drop(user_id, orders, state):
+        yield from ()
+
+    fold = replace(FOLD, function=drop)
+    ran = run(fold, [order(1_000)], clock=1_099)
+    assert seen_in(ran.known.values()) == {"ann": [("x", 1_000)]}
+    assert run(fold, [], state=ran, clock=1_100).known == {}
+
+
+def test_a_duplicate_touches_neither_state_nor_ttl():
+    fold = replace(FOLD, ttl=timedelta(microseconds=50))
+    ran = run(fold, [order(1_000), order(1_050)], clock=1_050)
+    assert ran.states == {}
+    assert seen_in(ran.known.values()) == {"ann": [("x", 1_000)]}
+
+
+def test_what_was_rejected_has_been_seen():
+    fold = replace(FOLD, on_error="quarantine")
+    ran = run(fold, [order(1_000, price=-1.0), order(1_001)])
+    assert (len(ran.rejected), ran.outputs, ran.duplicates) == (1, [], 1)
 
 
 def test_check_fold_folds_as_declared():

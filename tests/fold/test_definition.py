@@ -12,6 +12,7 @@ import pytest
 from include.fold.definition import KeyedFold, flat_map_groups_with_state, map_groups_with_state
 from include.fold.group_state import (
     GroupState,
+    GroupStateError,
     GroupStateRuntimeError,
     GroupStateTypeError,
     GroupStateValueError,
@@ -239,6 +240,24 @@ def test_a_removed_state_is_gone_and_its_row_is_marked():
     assert engine.emitted.removed == [True]
 
 
+def test_removing_one_key_leaves_the_others_states():
+    keys = "abcabdd"
+    events = [Event(key, (n + 1) * 1_000) for n, key in enumerate(keys)]
+    engine = run(a_fold(count_to_two), *[[event] for event in events])
+    assert {key: known.state.seen for key, known in engine.states().items()} == {"c": 1}
+
+
+def test_the_clock_is_the_event_being_folded():
+    clocks = []
+
+    def note(key, events, state):
+        clocks.append((state.getCurrentWatermarkMs(), state.getCurrentProcessingTimeMs()))
+        return iter(())
+
+    run(a_fold(note), [Event("a", 1_999), Event("a", 5_000)])
+    assert clocks == [(1, 1), (5, 5)]
+
+
 def failing(body):
     def function(key, events, state):
         body(state)
@@ -285,6 +304,18 @@ def test_an_update_row_must_be_the_projection_of_its_state():
 
     with failed_call("lies", cause=DefinitionError):
         run(a_fold(lies, "update"), [Event("a", 1_000)])
+
+
+def test_getting_out_of_a_group_state():
+    state: GroupState[State] = GroupState()
+    state.begin_call(None, 0)
+    assert (state.exists, state.getOption, state.hasTimedOut) == (False, None, False)
+    assert str(state) == "GroupState(<undefined>)"
+    state.update(State(3))
+    assert (state.exists, state.getOption, state.get.seen) == (True, State(3), 3)
+    state.remove()
+    with pytest.raises(GroupStateError):
+        _ = state.get
 
 
 class Seen(NamedTuple):

@@ -104,6 +104,28 @@ def test_an_event_clears_the_timeout_unless_it_is_set_again():
     assert len(calls(set_again)) == 3
 
 
+def test_a_timeout_clears_itself_and_may_set_the_next():
+    def three_times(state: GroupState[Ticks]) -> None:
+        if state.get.calls < 4:
+            after(SECOND_US + 1)(state)
+
+    engine = run(fold_of(three_times), SECOND_US)
+    at_us = [SECOND_US + n * (SECOND_US + 1) for n in range(4)]
+    assert [at for *_, at in calls(engine)] == at_us
+    assert engine.states()["a"].timeout_at_us == NEVER_US
+
+
+def test_the_last_timeout_of_a_call_counts():
+    def twice(state: GroupState[Ticks]) -> None:
+        after(SECOND_US)(state)
+        after(2 * SECOND_US)(state)
+
+    assert [at for *_, at in calls(run(fold_of(if_data(twice)), SECOND_US))] == [
+        SECOND_US,
+        3 * SECOND_US,
+    ]
+
+
 @pytest.mark.parametrize("remove_first", [True, False])
 def test_a_removed_state_with_a_timeout_is_called_again_without_state(remove_first):
     def leave_a_timeout(state: GroupState[Ticks]) -> None:
@@ -116,6 +138,24 @@ def test_a_removed_state_with_a_timeout_is_called_again_without_state(remove_fir
     assert waiting.states() == {"a": KeyState("a", None, NO_STATE_US, 6 * SECOND_US)}
     engine = run(fold_of(act), SECOND_US)
     assert calls(engine) == [(1, False, False, SECOND_US), (1, False, True, 6 * SECOND_US)]
+
+
+def test_a_key_with_neither_state_nor_timeout_is_forgotten():
+    engine = run(fold_of(lambda state: state.remove()), SECOND_US, 2 * SECOND_US)
+    assert engine.states() == {}
+    assert calls(engine) == [(1, False, False, SECOND_US), (1, False, False, 2 * SECOND_US)]
+
+
+def test_each_key_of_a_bucket_has_its_own_timeout():
+    fold = fold_of(lambda s: if_data(after(s.clock_us))(s))  # as long again as it is old
+    engine = LocalFold(fold, delay_us=0)
+    times = {"b": 3, "a": 1, "c": 2}
+    events = [Tick(key, seconds * SECOND_US) for key, seconds in times.items()]
+    for rows in stamp([events, ClockAt(4 * SECOND_US), END]):
+        engine.run_batch(rows)
+    fired = [(row.key, at) for row, at in emitted(engine) if row.timed_out]
+    assert sorted(fired[:2]) == [("a", 2 * SECOND_US), ("c", 4 * SECOND_US)]
+    assert fired[2:] == [("b", 6 * SECOND_US)]
 
 
 def emitted(engine: LocalFold) -> list[tuple[Any, int]]:
