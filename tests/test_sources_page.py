@@ -17,8 +17,9 @@ from include.landing.bronze_commits import clock_after
 from include.landing.clock import Clock
 from include.landing.group_clock import no_groups
 from include.landing.ingest import ingest
-from include.landing.landed_file import open_rows, row_of_raw
+from include.landing.landed_file import row_of_raw
 from include.landing.landed_row import to_event
+from include.landing.parse_files import outcomes_of_content, value_column
 from include.settings import Source
 from tests.ingested import rows_of
 from tests.registries import running_registry
@@ -125,13 +126,10 @@ def test_the_shipment_is_taken_as_it_is(lake, tmp_path):
 
 def test_the_sale_is_taken_as_it_is():
     source, name = declared("SALES"), "dt=2026-11-20/till7.csv"
-    rows = open_rows(name, block("csv").encode("cp1252"), source)
-    (values,) = [rows.values(item) for item in rows.items()]
-    assert to_event(source, values, 2 * NOON_US).values == (
-        "Köln",
-        Decimal("12.50"),
-        date(2026, 11, 20),
-    )
+    content = block("csv").encode("cp1252")
+    sale, _ = outcomes_of_content(lambda: content, source, name, 2 * NOON_US)
+    found = [sale[value_column(field)] for field in source.fields]
+    assert found == ["Köln", Decimal("12.50"), date(2026, 11, 20)]
 
 
 def test_every_type_has_its_line():
