@@ -27,7 +27,7 @@ from include.care.rocksdb.settings import (
 )
 from include.lake.findings import Finding
 from include.lake.generations import read_generations
-from include.lake.ops import append_ops, newest_transaction, not_ahead, read_ops, update_ops
+from include.lake.ops import append_ops, not_ahead, read_ops, update_ops
 from include.lake.paths import Lake
 from include.settings import MIB, Stream
 from include.text_table import bytes_text, counted, text_table
@@ -46,7 +46,7 @@ class Profile:
     """What a run sets, and what became of it: default, trial, kept or rolled_back."""
 
     number: int
-    settings: Settings  # by Spark's short names; empty when the row cannot be read
+    settings: Settings  # by Spark's short names
     verdict: str
     reason: str
     evidence: Mapping[str, Any] = field(default_factory=dict)
@@ -79,42 +79,43 @@ def profile_for_run(lake: Lake, stream: Stream) -> Profile:
     SettingsError when the stream's entry holds a setting that is unknown or out of range.
     """
     profile = active_profile(lake, stream)
-    return profile if profile.is_recorded else record_profile(lake, stream, profile)
+    if not profile.is_recorded:
+        record_profile(lake, stream, profile)
+    return profile
 
 
-def active_profile(lake: Lake, stream: Stream, machine_bytes: int | None = None) -> Profile:
+def active_profile(lake: Lake, stream: Stream) -> Profile:
     """The profile that the next run of `stream` has; the defaults before anything is recorded.
 
     A trial ends with the first run that fails: whatever the cause, the next has the profile
-    before. `machine_bytes` is of this machine unless given.
+    before.
     """
     where = {"subject": stream.name, "job": "run_stream", "outcome": "failed"}
     failed = read_ops(lake, "runs", where, ("started_at",))["started_at"].to_pylist()
-    return choose_profile(read_profiles(lake, stream), failed, stream, machine_bytes)
+    return choose_profile(read_profiles(lake, stream), failed, stream, machine_memory_bytes())
 
 
 def choose_profile(
     recorded: Sequence[Profile],
     failed: Sequence[datetime],
     stream: Stream,
-    machine_bytes: int | None = None,
+    machine_bytes: int,
 ) -> Profile:
     """`active_profile` of what is on record: the profiles in order, and when runs failed."""
-    machine = machine_memory_bytes() if machine_bytes is None else machine_bytes
     held = frozenset(hand_settings(stream))
     usable = [
         known
         for known in recorded
-        if known.settings and known.verdict != "rolled_back" and not known.is_broken_off(failed)
+        if known.verdict != "rolled_back" and not known.is_broken_off(failed)
     ]
     for known in reversed(usable):
-        if known.settings == complete_settings(known.settings, stream, machine):
+        if known.settings == complete_settings(known.settings, stream, machine_bytes):
             return replace(known, held=held)
         if known.verdict != "trial":  # what is not proved is not taken over
             break
     proved = [known.settings for known in usable if known.verdict != "trial"]
     before = proved[-1] if proved else {}
-    settings = complete_settings(before, stream, machine)
+    settings = complete_settings(before, stream, machine_bytes)
     return Profile(
         number=1 + max((known.number for known in recorded), default=0),
         settings=settings,
@@ -135,10 +136,9 @@ def _why_new(before: Settings, after: Settings) -> str:
 def complete_settings(tuned: Settings, stream: Stream, machine_bytes: int) -> Settings:
     """All settings: what is tuned, as far as it still fits, over ours; by hand over both."""
     ours = {name: setting.value for name, setting in SETTINGS.items()}
-    ours[MAX_MEMORY_MB] = str(memory_limit_mb(machine_bytes, stream.state_partitions))
-    if (memory := tuned.get(MAX_MEMORY_MB)) and memory in SETTINGS[MAX_MEMORY_MB].allowed:
-        ours[MAX_MEMORY_MB] = memory
-    ours[MAX_MEMORY_MB] = str(min(int(ours[MAX_MEMORY_MB]), memory_ceiling_mb(machine_bytes)))
+    limit = memory_limit_mb(machine_bytes, stream.state_partitions)
+    memory = min(int(tuned.get(MAX_MEMORY_MB, limit)), memory_ceiling_mb(machine_bytes))
+    ours[MAX_MEMORY_MB] = str(memory)
     held = dict(hand_settings(stream))
     most = RATIOS_TOGETHER - float((ours | held)[HIGH_PRIORITY])
     ours[WRITE_BUFFER_RATIO] = f"{min(float(ours[WRITE_BUFFER_RATIO]), most):g}"
@@ -146,16 +146,12 @@ def complete_settings(tuned: Settings, stream: Stream, machine_bytes: int) -> Se
 
 
 def memory_limit_mb(machine_bytes: int, partitions: int) -> int:
-    """The limit for a stream with so many state partitions, in MiB; ValueError below 1."""
-    if partitions < 1:
-        raise ValueError(f"state partitions must be at least 1, not {partitions}")
+    """The limit for a stream with so many state partitions, in MiB."""
     return max(FLOOR_MB, min(PER_PARTITION_MB * partitions, memory_ceiling_mb(machine_bytes)))
 
 
 def memory_ceiling_mb(machine_bytes: int) -> int:
-    """The most that a machine with so much memory can spare, in MiB; ValueError below 1 byte."""
-    if machine_bytes < 1:
-        raise ValueError(f"a machine must have memory, not {machine_bytes} bytes")
+    """The most that a machine with so much memory can spare, in MiB."""
     return max(FLOOR_MB, machine_bytes // MIB // MACHINE_SHARE)
 
 
@@ -175,10 +171,10 @@ def read_profiles(lake: Lake, stream: Stream) -> list[Profile]:
     return [
         Profile(
             number=row["profile"],
-            settings=_settings(row["settings"]),
+            settings=json.loads(row["settings"]),
             verdict=row["verdict"],
             reason=row["reason"] or "",
-            evidence=_object(row["evidence"]),
+            evidence=json.loads(row["evidence"] or "{}"),
             created_at=row["created_at"],
             judged_at=row["judged_at"],
         )
@@ -186,50 +182,28 @@ def read_profiles(lake: Lake, stream: Stream) -> list[Profile]:
     ]
 
 
-def _settings(text: str | None) -> Settings:
-    settings = _object(text)
-    return settings if all(isinstance(value, str) for value in settings.values()) else {}
-
-
-def _object(text: str | None) -> dict[str, Any]:
-    try:
-        parsed = json.loads(text or "")
-    except ValueError:
-        return {}
-    return parsed if isinstance(parsed, dict) else {}
-
-
-def record_profile(
-    lake: Lake, stream: Stream, profile: Profile, now: datetime | None = None
-) -> Profile:
-    """Append the profile to the table, once; as it is there, which may be under a higher number."""
-    app_id = f"{stream.name}/{TABLE}"
-    if profile.number not in {known.number for known in read_profiles(lake, stream)}:
-        number = max(profile.number, 1 + newest_transaction(lake, TABLE, app_id))
-        profile = replace(profile, number=number)
+def record_profile(lake: Lake, stream: Stream, profile: Profile) -> None:
+    """Append the profile to the table, once."""
     row = {
         "stream": stream.name,
         "profile": profile.number,
-        "created_at": now or datetime.now(UTC),
+        "created_at": datetime.now(UTC),
         "settings": json.dumps(dict(profile.settings), sort_keys=True),
         "reason": profile.reason,
         "evidence": json.dumps(dict(profile.evidence), sort_keys=True),
         "verdict": profile.verdict,
     }
-    append_ops(lake, TABLE, [row], (app_id, profile.number))
-    return profile
+    append_ops(lake, TABLE, [row], (f"{stream.name}/{TABLE}", profile.number))
 
 
-def record_verdict(
-    lake: Lake, stream: Stream, number: int, verdict: str, why: str, now: datetime | None = None
-) -> None:
+def record_verdict(lake: Lake, stream: Stream, number: int, verdict: str, why: str) -> None:
     """What became of a trial."""
     row = {
         "stream": stream.name,
         "profile": number,
         "verdict": verdict,
         "judgement": why,
-        "judged_at": now or datetime.now(UTC),
+        "judged_at": datetime.now(UTC),
     }
     update_ops(lake, TABLE, ("stream", "profile"), [row])
 
@@ -334,26 +308,16 @@ class Outcome:
     judged: int | None = None
 
 
-def tune_rocksdb(
-    lake: Lake,
-    stream: Stream,
-    dry_run: bool = False,
-    machine_bytes: int | None = None,
-    now: datetime | None = None,
-) -> Outcome:
+def tune_rocksdb(lake: Lake, stream: Stream, dry_run: bool = False) -> Outcome:
     """Decide what is next for the stream's settings, and put it on record.
 
     A dry run only decides. SettingsError when the stream's entry holds an impossible setting.
-    `machine_bytes` and `now` are of this machine unless given.
     """
-    machine = machine_memory_bytes() if machine_bytes is None else machine_bytes
-    outcome = decide(read_record(lake, stream, machine))
+    outcome = decide(read_record(lake, stream, machine_memory_bytes()))
     if not dry_run and outcome.kind == "proposed":
-        outcome = replace(outcome, profile=record_profile(lake, stream, outcome.profile, now))
+        record_profile(lake, stream, outcome.profile)
     if not dry_run and outcome.judged is not None and outcome.kind != "waiting":
-        record_verdict(
-            lake, stream, outcome.judged, verdict=outcome.kind, why=outcome.text, now=now
-        )
+        record_verdict(lake, stream, outcome.judged, verdict=outcome.kind, why=outcome.text)
     return outcome
 
 
@@ -506,9 +470,7 @@ def _verdict(
         return "rolled_back", "a run failed during the trial, whatever the cause"
     if record.active.number != trial.number:
         return "rolled_back", "the stream's settings, or the machine, changed during the trial"
-    figure, before = trial.evidence.get("figure"), trial.evidence.get("before")
-    if figure not in ("rewriting", "store_memory") or not isinstance(before, int | float):
-        return "rolled_back", "what it should be compared with is not on record"
+    figure, before = trial.evidence["figure"], trial.evidence["before"]
     if measured is None:
         return "waiting", "no run with data was measured under it yet"
     after = getattr(measured, figure)
