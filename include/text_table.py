@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from difflib import get_close_matches
-from itertools import starmap
+from itertools import pairwise, starmap
 
 # What a terminal takes for a command, or writes from right to left, and what is half a character.
 UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -37,6 +38,17 @@ def bytes_text(count: float) -> str:
     while abs(scaled) >= 1024 and unit < len(UNITS) - 1:
         scaled, unit = scaled / 1024, unit + 1
     return f"{scaled:,.1f} {UNITS[unit]}" if unit else f"{count:,.0f} bytes"
+
+
+def span_text(seconds: float) -> str:
+    """A length of time in its largest unit, and the next if it has any of that: 3 h 20 min."""
+    if seconds < 0:
+        return f"-{span_text(-seconds)}"
+    for (length, name), (part, part_name) in pairwise((*SPANS, (1, ""))):
+        if seconds >= length:
+            rest = int(seconds % length) // part
+            return f"{int(seconds) // length} {name}" + (f" {rest} {part_name}" if rest else "")
+    return f"{seconds:.1g} s"
 
 
 def counted(count: int, thing: str) -> str:

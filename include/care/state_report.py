@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from itertools import pairwise
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -20,7 +19,7 @@ from include.fold.deduplicate import SEEN
 from include.fold.definition import KeyedFold
 from include.fold.group_state import TIMERS
 from include.fold.keys import bucket_ids, murmur3
-from include.text_table import counted, cut, text_table, value_text
+from include.text_table import counted, cut, span_text, text_table, value_text
 
 BIGGEST_KEYS = 10
 STATE_CHARACTERS = 200  # shown of a big key's state
@@ -349,7 +348,6 @@ MOST_BUCKETS = 5
 KEY_WIDTH, STATE_WIDTH = 32, 60
 WIDE = 10_000
 SECOND_US = 1_000_000
-UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def report_json(report: StateReport) -> str:
@@ -417,7 +415,8 @@ def _spreads(report: StateReport) -> Iterator[str]:
     if report.bytes_per_key:
         rows.append(("bytes", *(f"{n:,}" for n in asdict(report.bytes_per_key).values())))
     if report.age_us:
-        rows.append(("since last change", *map(_span, asdict(report.age_us).values())))
+        ages = (span_text(us / SECOND_US) for us in asdict(report.age_us).values())
+        rows.append(("since last change", *ages))
     yield from text_table(names, rows, left=(0,))
     if any(bucket["keys"] > POINTS for bucket in report.buckets):
         off = f"{QUANTILE_ERROR:.1%}"
@@ -436,7 +435,7 @@ def _biggest_keys(report: StateReport, is_wide: bool) -> Iterator[str]:
             cut(value_text(row["key"]), WIDE if is_wide else KEY_WIDTH),
             f"{row['bytes']:,}",
             str(row["bucket"]),
-            "" if row["age_us"] is None else f"{_span(row['age_us'])} ago",
+            "" if row["age_us"] is None else f"{span_text(row['age_us'] / SECOND_US)} ago",
             _instant(row["timeout_at"]) if row["timeout_at"] else "none",
             cut(row["state"] or "none", WIDE if is_wide else STATE_WIDTH),
         ]
@@ -478,12 +477,3 @@ def _skew(skew: Skew) -> str:
 
 def _instant(at: datetime) -> str:
     return f"{at:%Y-%m-%d %H:%M:%S} UTC"
-
-
-def _span(us: int) -> str:
-    """A length of time in its two largest units."""
-    seconds = us // SECOND_US
-    for (length, name), (part, part_name) in pairwise(UNITS):
-        if seconds >= length:
-            return f"{seconds // length} {name} {seconds % length // part} {part_name}"
-    return f"{us / SECOND_US:.3f} s"

@@ -7,7 +7,6 @@ of script in each file. Colours are the page's own, by its style sheet, so light
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from math import isfinite
 
 from markupsafe import Markup
 
@@ -19,7 +18,6 @@ SPARK_BARS = 10  # room for as many at least: one run is no block
 
 Text = Callable[[float], str]
 Point = tuple[datetime, float | None]
-Given = tuple[datetime | None, float | None]  # as it was recorded
 
 
 @dataclass(frozen=True)
@@ -27,11 +25,10 @@ class Chart:
     """Series by name over the same time, and what to draw beside them."""
 
     title: str
-    series: Mapping[str, Sequence[Given]]
+    series: Mapping[str, Sequence[Point]]
     text: Text  # of a value
     limit: float | None = None
-    marks: Sequence[datetime] = ()
-    marks_are: str = ""
+    compacted: Sequence[datetime] = ()  # when the state was
     is_mean: bool = False  # bars: of a bin's points the mean, not the sum
 
 
@@ -108,17 +105,10 @@ def _most(values: Sequence[float], limit: float | None) -> float:
 
 
 def _within(chart: Chart, begin: datetime, end: datetime) -> dict[str, list[Point]]:
-    """Of rows that others have written a point may lack its instant, or be no number: not drawn."""
     return {
-        name: [
-            (at, _finite(value)) for at, value in points if at is not None and begin <= at <= end
-        ]
+        name: [point for point in points if begin <= point[0] <= end]
         for name, points in chart.series.items()
     }
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and isfinite(value) else None
 
 
 def _line(frame: _Frame, points: Sequence[Point], number: int, text: Text) -> Iterator[Markup]:
@@ -213,8 +203,8 @@ def _legend(chart: Chart) -> Iterator[Markup]:
         yield Markup('<span><i class="s{}"></i>{}</span>').format(number, name)
     if chart.limit is not None:
         yield Markup('<span><i class="limit"></i>limit {}</span>').format(chart.text(chart.limit))
-    if chart.marks:
-        yield Markup('<span><i class="mark"></i>{}</span>').format(chart.marks_are)
+    if chart.compacted:
+        yield Markup('<span><i class="mark"></i>compacted</span>')
 
 
 def _axes(frame: _Frame, text: Text) -> Markup:
@@ -245,13 +235,11 @@ def _extra(chart: Chart, frame: _Frame) -> Markup:
                 LEFT, WIDTH, frame.y(chart.limit)
             )
         )
-    for at in chart.marks:
+    for at in chart.compacted:
         if frame.begin <= at <= frame.end:
             drawn.append(
                 Markup(
-                    '<line class="mark" x1="{0:.1f}" x2="{0:.1f}" y1="{1}" y2="{2}"><title>{3}</title></line>'
-                ).format(
-                    frame.x(at), TOP, HEIGHT - BOTTOM, f"{chart.marks_are} {frame.instant(at)} UTC"
-                )
+                    '<line class="mark" x1="{0:.1f}" x2="{0:.1f}" y1="{1}" y2="{2}"><title>compacted {3} UTC</title></line>'
+                ).format(frame.x(at), TOP, HEIGHT - BOTTOM, frame.instant(at))
             )
     return Markup("").join(drawn)

@@ -24,6 +24,7 @@ from include.lake.findings import Finding
 from include.lake.paths import Lake, LakeError
 from include.page.recorded import INGEST, RUN, Recorded, Row, RunsOf
 from include.settings import Stream
+from include.text_table import counted
 
 Status = Literal["right", "late", "code", "unproved", "unsettled", "none"]
 STATUS_OF: dict[Reason | None, Status] = {
@@ -67,12 +68,9 @@ def days_of(coverage: Coverage, now: datetime, count: int) -> tuple[Day, ...]:
 def days_text(days: Sequence[Day]) -> str:
     """The bar in words: "27 days right, 3 days late rows missing"."""
     counts = Counter(day.status for day in days)
-    parts = [f"{counts[s]} {_days(counts[s])} {WORDS[s]}" for s in reversed(WORST) if counts[s]]
-    return ", ".join(parts)
-
-
-def _days(count: int) -> str:
-    return "day" if count == 1 else "days"
+    return ", ".join(
+        f"{counted(counts[s], 'day')} {WORDS[s]}" for s in reversed(WORST) if counts[s]
+    )
 
 
 def _day(coverage: Coverage, number: int) -> Day:
@@ -100,24 +98,12 @@ def _why(status: Status, spans: Sequence[Span]) -> str:
 WINDOW_DAYS = 30
 SEVERITIES = ("error", "warning", "info")
 # Of what was recorded or lies there: a page says so, and shows the rest. Instants that Arrow has
-# and Python has not, beyond the year 9999, overflow; a row that others have written may have None
-# where ours have a value.
-READ_ERRORS = (
-    LakeError,
-    OSError,
-    OverflowError,
-    ValueError,
-    KeyError,
-    TypeError,
-    AttributeError,
-    pa.ArrowException,
-    DeltaError,
-)
+# and Python has not, beyond the year 9999, overflow.
+READ_ERRORS = (LakeError, OSError, OverflowError, ValueError, pa.ArrowException, DeltaError)
 # Said by each batch, or each command, of what it did itself. All else is said anew as a whole.
 EACH_ITS_OWN = {
     "rows_rejected",
     "rows_quarantined",
-    "copies_not_taken",
     "versions_ignored",
     "rows_skipped",
     "file_given_up",

@@ -19,7 +19,7 @@ from include.lake.delta_log import open_table
 from include.lake.findings import Finding
 from include.lake.generations import Generations
 from include.lake.ops import not_ahead, read_ops
-from include.lake.paths import Lake, LakeError
+from include.lake.paths import Lake
 from include.landing.clock_repair import ClockRepair, knows_reset, newest_repair
 from include.savepoints.manifest import has_mapped
 from include.settings import Stream
@@ -122,7 +122,6 @@ class Recorded:
         return runs.filter(ended)
 
     def _read_runs(self) -> pa.Table:
-        _refuse_file(self.lake)
         if self.only is None:
             rows = read_ops(self.lake, "runs", None, RUN_COLUMNS, before=("ended_at", not_ahead()))
             return rows.filter(pc.is_in(rows["job"], pa.array([RUN, INGEST])))
@@ -220,17 +219,6 @@ class Recorded:
     def _read_late(self) -> Callable[..., list[LateGroup]]:
         # Many streams of a source have one delay, and no pin.
         return lru_cache(None)(late_groups)
-
-
-def _refuse_file(lake: Lake) -> None:
-    """LakeError for a file in the place of a folder, which is not the same as nothing recorded yet."""
-    if lake.is_delta_table(lake.ops("runs")):
-        return
-    for path in (f"{lake.root}/ops", lake.ops("runs")):
-        if lake.filesystem.get_file_info(lake.path_in_filesystem(path)).is_file:
-            raise LakeError(
-                f"{path} is a file, and no folder: move it out of the lake", subject=path
-            )
 
 
 def _grouped(rows: Iterable[Row], column: str) -> dict[str, list[Row]]:

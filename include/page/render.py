@@ -17,12 +17,11 @@ from include.page.charts import Chart, Point, bars, lines, spark
 from include.page.key_figures import KeyFigures
 from include.page.overview import NOT_RIGHT, WINDOW_DAYS, WORDS, Overview, days_text
 from include.page.stream_figures import PARTS, SizePoint, StreamFigures, moves
-from include.text_table import bytes_text
+from include.text_table import bytes_text, span_text
 
 TEMPLATES = Path(__file__).parent / "templates"
 SHOWN_RUNS = 50
 SHOWN = 20
-UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 Link = Callable[[str], str]
 
@@ -120,12 +119,12 @@ def _wanted(f: StreamFigures) -> Iterator[tuple[Callable[..., Markup], Chart]]:
     rows = {"folded": runs("rows_folded"), "late": runs("rows_late")}
     yield bars, Chart("Rows read", rows, _number)
     yield bars, Chart("Rows written", {"rows out": runs("rows_out")}, _number)
-    yield lines, Chart("Lag of the table after each run", {"lag": runs("lag_seconds")}, _seconds)
+    yield lines, Chart("Lag of the table after each run", {"lag": runs("lag_seconds")}, span_text)
     pending = {"pending": runs("rows_pending")}
     yield lines, Chart("Rows not yet settled", pending, _number, f.limits["pending_rows"])
     parts = {"JVM start": runs("jvm_start_seconds")}
     parts |= {part: [(run.ended_at, run.parts[part]) for run in f.runs] for part in PARTS}
-    yield bars, Chart("Seconds of a run (mean)", parts, _seconds, is_mean=True)
+    yield bars, Chart("Seconds of a run (mean)", parts, span_text, is_mean=True)
     memory = {"JVM and Python": runs("rss_bytes")}
     yield lines, Chart("Most memory of a run", memory, bytes_text, f.limits["rss_bytes"])
     yield from _of_checkpoint(f)
@@ -146,39 +145,19 @@ def _of_checkpoint(f: StreamFigures) -> Iterator[tuple[Callable[..., Markup], Ch
         name: sizes(lambda size, name=name: size.bytes_by_part.get(name))  # type: ignore[misc]
         for name in sorted(names, key=lambda name: (name != "state", str(name)))
     }
-    most = f.limits["checkpoint_bytes"]
-    yield (
-        lines,
-        Chart(
-            "Checkpoint by part",
-            by_part,
-            bytes_text,
-            limit=most,
-            marks=compacted,
-            marks_are="compacted",
-        ),
-    )
-    files, most = {"files": sizes(lambda size: size.files)}, f.limits["checkpoint_files"]
-    yield (
-        lines,
-        Chart(
-            "Checkpoint files", files, _number, limit=most, marks=compacted, marks_are="compacted"
-        ),
-    )
-    logs, most = {"logs": sizes(lambda size: size.replay_versions)}, f.limits["replay_versions"]
-    yield (
-        lines,
-        Chart(
+    for title, series, text, limit in (
+        ("Checkpoint by part", by_part, bytes_text, "checkpoint_bytes"),
+        ("Checkpoint files", {"files": sizes(lambda s: s.files)}, _number, "checkpoint_files"),
+        (
             "Change logs that a start replays",
-            logs,
+            {"logs": sizes(lambda size: size.replay_versions)},
             _number,
-            limit=most,
-            marks=compacted,
-            marks_are="compacted",
+            "replay_versions",
         ),
-    )
-    skew, most = {"largest": sizes(lambda size: size.skew)}, f.limits["skew"]
-    yield lines, Chart("State partition, in times of the median", skew, _times, most)
+    ):
+        yield lines, Chart(title, series, text, f.limits[limit], compacted)
+    skew = {"largest": sizes(lambda size: size.skew)}
+    yield lines, Chart("State partition, in times of the median", skew, _times, f.limits["skew"])
 
 
 def _times(value: float) -> str:
@@ -201,22 +180,5 @@ def _minute(at: datetime | None) -> str:
     return _instant(at)[: -len(":00")]
 
 
-def _seconds(value: float) -> str:
-    return _span(timedelta(seconds=value))
-
-
 def _span(span: timedelta | None) -> str:
-    """A length of time in its largest unit, and the next if it has any of that."""
-    if span is None:
-        return ""
-    seconds = int(span.total_seconds())
-    if seconds < 0:
-        return f"-{_span(-span)}"
-    parts: list[str] = []
-    for length, name in UNITS:
-        if seconds >= length and len(parts) < 2:
-            parts.append(f"{seconds // length} {name}")
-            seconds %= length
-        elif parts:
-            break
-    return " ".join(parts) or f"{span.total_seconds():.1g} s"
+    return "" if span is None else span_text(span.total_seconds())

@@ -290,20 +290,13 @@ class SizePoint:
     skew: float | None  # of the state: the largest partition, in times of the median
 
 
-class Measured(NamedTuple):
-    """All measurements, and of the newest: partition, bytes, files."""
-
-    sizes: tuple[SizePoint, ...]
-    partitions: tuple[Row, ...]
-
-
-def read_sizes(recorded: Recorded, stream: Stream) -> Measured:
-    """Those of the window."""
+def read_sizes(recorded: Recorded, stream: Stream) -> dict[str, Any]:
+    """Those of the window, and of the newest: partition, bytes, files."""
     where = {"stream": stream.name}
     rows = recorded.in_window("checkpoint_sizes", "measured_at", where, SIZE_SERIES)
     measured = [list(group) for _, group in groupby(rows, lambda row: row["measured_at"])]
     newest = measured[-1] if measured else []
-    return Measured(tuple(map(_size, measured)), _partitions(newest))
+    return {"sizes": tuple(map(_size, measured)), "partitions": _partitions(newest)}
 
 
 def _size(rows: Sequence[Row]) -> SizePoint:
@@ -385,7 +378,7 @@ def read_stream(
     recorded = Recorded(lake, time.begin(now), stream, until)
     parts: dict[str, Callable[[], Any]] = {
         "runs": lambda: read_runs(recorded, stream),
-        "measured": lambda: read_sizes(recorded, stream)._asdict(),
+        "measured": lambda: read_sizes(recorded, stream),
         "savepoints": lambda: _rows(lake, "savepoints", stream, "until"),
         "profiles": lambda: _rows(lake, "rocksdb_profiles", stream, "profile"),
         "recomputes": lambda: _rows(lake, "intervals", stream, "recomputed_at"),
