@@ -30,15 +30,12 @@ def record_changes(
 
 def _record(lake: Lake, standing: Standing, known: Mapping[str, Any]) -> bool:
     app_id = f"alerts/{standing.subject}"
-    recorded = newest_transaction(
-        lake, "alerts", app_id
-    )  # before the rows are read: what comes between is newer
+    # Asked before the rows are read: what comes between is newer.
+    number = 1 + newest_transaction(lake, "alerts", app_id)
     rows = read_ops(lake, "alerts", {"subject": standing.subject}).to_pylist()
-    number = 1 + max((row["number"] for row in rows), default=0)
     changes = _changes(standing, rows)
     if not changes:
         return True
-    number = max(number, 1 + recorded)
     given = {**known, "subject": standing.subject, "number": number}
     return append_ops(lake, "alerts", [{**given, **row} for row in changes], (app_id, number))
 

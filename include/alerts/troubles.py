@@ -91,7 +91,7 @@ def standings(
     of_source = Standing(
         subject=stream.source,
         open=worst(row for row in found if row["subject"] == stream.source),
-        is_checked=_is_taken_in(lake, recorded, stream),
+        is_checked=_is_taken_in(recorded, stream),
         recent=_recent(recorded, stream.source, now),
     )
     return [mine, of_source]
@@ -135,7 +135,7 @@ def _together(rows: list[Row]) -> Row:
 def _is_checked(lake: Lake, recorded: Recorded, stream: Stream, own: Sequence[Row]) -> bool:
     """Whether the newest run succeeded, and a check has looked at what it left, all of it."""
     runs = recorded.runs.get((RUN, stream.name))
-    if runs is None or runs.newest["outcome"] != "succeeded" or not _has_findings(lake):
+    if runs is None or runs.newest["outcome"] != "succeeded":
         return False
     if any(row["finding"] in UNSURE for row in own):
         return False
@@ -144,14 +144,9 @@ def _is_checked(lake: Lake, recorded: Recorded, stream: Stream, own: Sequence[Ro
     return bool(read_ops(lake, "checkpoint_sizes", where, ("measured_at",), since).num_rows)
 
 
-def _is_taken_in(lake: Lake, recorded: Recorded, stream: Stream) -> bool:
+def _is_taken_in(recorded: Recorded, stream: Stream) -> bool:
     runs = recorded.runs.get((INGEST, stream.source))
-    return runs is not None and runs.newest["outcome"] == "succeeded" and _has_findings(lake)
-
-
-def _has_findings(lake: Lake) -> bool:
-    """Whether what was found is there: without it, nothing that was told of is over."""
-    return lake.is_delta_table(lake.ops("findings"))
+    return runs is not None and runs.newest["outcome"] == "succeeded"
 
 
 def _behind(stream: Stream, until: datetime | None, now: datetime) -> Finding | None:

@@ -130,24 +130,8 @@ def update_ops(
     lake: Lake, name: str, key: Sequence[str], rows: Sequence[Mapping[str, Any]]
 ) -> None:
     """Fill columns of rows that are already in `ops/<name>`, found by their `key` columns."""
-    if not rows:
-        return
-    columns = [column for column in rows[0] if column not in key]
-    schema = pa.schema([SCHEMAS[name].field(column) for column in rows[0]])
-    data = _table_of(rows, schema)
-
-    def update() -> None:
-        table = _ensure_table(lake, name)
-        check_held()
-        merge = table.merge(
-            data,
-            predicate=" AND ".join(f"target.{column} = source.{column}" for column in key),
-            source_alias="source",
-            target_alias="target",
-        )
-        merge.when_matched_update({column: f"source.{column}" for column in columns}).execute()
-
-    despite_others(update)
+    if rows:
+        _merge(lake, name, key, rows, with_new=False)
 
 
 def upsert_ops(
@@ -157,20 +141,27 @@ def upsert_ops(
 
     Two first rows of one key, written at once, may both stay: later writes change both.
     """
-    schema = pa.schema([SCHEMAS[name].field(column) for column in rows[0]])
-    data = _table_of(rows, schema)
+    _merge(lake, name, key, rows, with_new=True)
+
+
+def _merge(
+    lake: Lake, name: str, key: Sequence[str], rows: Sequence[Mapping[str, Any]], with_new: bool
+) -> None:
+    data = _table_of(rows, pa.schema([SCHEMAS[name].field(column) for column in rows[0]]))
     values = {column: f"source.`{column}`" for column in rows[0]}
 
-    def upsert() -> None:
-        merge = _ensure_table(lake, name).merge(
+    def merge() -> None:
+        table = _ensure_table(lake, name)
+        check_held()
+        merged = table.merge(
             data,
             predicate=" AND ".join(f"target.`{column}` = source.`{column}`" for column in key),
             source_alias="source",
             target_alias="target",
-        )
-        merge.when_matched_update(values).when_not_matched_insert(values).execute()
+        ).when_matched_update(values)
+        (merged.when_not_matched_insert(values) if with_new else merged).execute()
 
-    despite_others(upsert)
+    despite_others(merge)
 
 
 def despite_others(commit: Callable[[], Result]) -> Result:
