@@ -62,7 +62,6 @@ CODES = {
     "wrong_definition": "A stream's records or functions do not fit together.",
     "wrong_initial_state": "A stream's initial state is not what its records say, or cannot be read.",
     "wrong_lake": "The place that was given cannot be a lake.",
-    "wrong_lease": "The object of a lease holds what no job has written.",
     "wrong_setting": "A setting is missing, unknown or out of range.",
 }
 

@@ -3,7 +3,7 @@
 Airflow's pools keep its own tasks apart; the lease also keeps a job started by hand
 apart from one that Airflow started. On a local lake it is a lock of the operating
 system, so it goes with its holder: nothing has to be taken over after a kill. On an object
-store it expires (`include/lake/lease.py`).
+store it expires.
 """
 
 import ctypes
@@ -31,7 +31,7 @@ from obstore.store import from_url
 from pyarrow import fs
 
 from include.lake.errors import StatefulError, last_line
-from include.lake.paths import Lake, LakeError
+from include.lake.paths import Lake
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -190,8 +190,7 @@ def _hold_file(lake: Lake, name: str, patience: timedelta, told: dict[str, Any])
                 subject=name,
             )
         file.truncate(0)
-        holder = {"pid": os.getpid(), "since": datetime.now(UTC).isoformat(timespec="seconds")}
-        file.write(json.dumps(holder | told))
+        file.write(json.dumps(holder_here(told)))
         file.flush()
         try:
             yield
@@ -311,29 +310,13 @@ class ObjectLease:
         self._turn = threading.Lock()
 
     def find(self) -> Found | None:
-        """What is there now; None of a lease that nobody has ever held. LakeError: it is none."""
+        """What is there now; None of a lease that nobody has ever held."""
         try:
             answer = obstore.get(self._store, self._path)
         except FileNotFoundError:
             return None
         meta = answer.meta
-        said = self._read(bytes(answer.bytes()))
-        return Found(said, _version(meta), meta["last_modified"])
-
-    def _read(self, text: bytes) -> Mapping[str, Any]:
-        """LakeError for what no lease of ours says."""
-        try:
-            said = json.loads(text)
-        except ValueError:
-            said = None
-        if not (isinstance(said, dict) and said.keys() >= {"put", "epoch", "holder"}):
-            raise LakeError(
-                f"{self.root}/{self._path} is no lease: somebody has written it. See that no job works "
-                f"on {self.name}, delete it, and repeat",
-                code="wrong_lease",
-                subject=self.name,
-            )
-        return said
+        return Found(json.loads(bytes(answer.bytes())), _version(meta), meta["last_modified"])
 
     def holder(self) -> str | None:
         """Who holds it, as JSON; None when it is free, or by our clock has expired. Writes nothing."""
@@ -435,7 +418,7 @@ def _renew(lease: ObjectLease, is_over: threading.Event) -> None:
         try:
             lease.renew()
             renewed_at = _now_s()
-        except (LeaseLostError, LakeError) as error:
+        except LeaseLostError as error:
             _end(last_line(error))
         except (BaseError, OSError) as error:
             if _now_s() - renewed_at > lease.expiry_s:

@@ -85,14 +85,5 @@ def test_a_lease_that_was_deleted_is_lost(store, lease, monkeypatch, is_not_foun
             ours()
 
 
-@pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"holder": null}', b"\xff"])
-def test_what_is_no_lease_is_named_with_what_to_do(store, lease, text):
-    obstore.put(store, PATH, text)
-    other = ObjectLease(lease.root, lease.name)
-    for ask in (other.holder, lambda: other.take({"pid": 2}), lease.renew, lease.give_back):
-        with refused("wrong_lease", subject="stream-x"):
-            ask()
-
-
 def test_a_lease_is_told_as_json(store, lease):
     assert json.loads(lease.holder() or "") == HELD
