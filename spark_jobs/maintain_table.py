@@ -24,7 +24,6 @@ from include.care.plan_care import (
     read_figures,
     record_sizes,
     spark_tables_named,
-    why_nothing,
 )
 from include.job import recorded_run
 from include.lake.delta_log import open_table, refuse_older
@@ -64,7 +63,7 @@ def _maintain(
     plans = plan_table_care(lake, care, datetime.now(UTC))
     (plan,) = (plan for plan in plans if plan.table == table)
     if plan.figures is None or not plan.needs_care:
-        log.info("%s", why_nothing(plan))
+        log.info("%s: %s", plan.table.name, plan.reason)
         return
     with recorded_run(lake, JOB, table.name, dag_run_id) as record:
         _apply(spark, lake, plan, before=plan.figures, care=care, run_id=record["run_id"])

@@ -2,11 +2,11 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -49,11 +49,6 @@ class Partition:
     bytes: int
     small_files: int
     small_bytes: int
-
-    @property
-    def date(self) -> date | None:
-        """None in a table that is not partitioned by date."""
-        return None if isinstance(self.value, str) else self.value
 
 
 @dataclass(frozen=True)
@@ -318,13 +313,12 @@ def choose(
 
 def _turn(candidate: Candidate, today: date) -> tuple[bool, int, str, str]:
     partition = candidate.partition
-    is_open = partition.date is not None and partition.date >= today
+    is_open = isinstance(partition.value, date) and partition.value >= today
     # The names decide nothing, but the same lake has the same plan each time.
     return is_open, -partition.small_files, candidate.table, str(partition.value or "")
 
 
 NOT_THERE = "not there yet"
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -342,6 +336,10 @@ class TablePlan:
     @property
     def is_missing(self) -> bool:
         return self.reasons == (NOT_THERE,)
+
+    @property
+    def reason(self) -> str:
+        return "; ".join(self.reasons) or "nothing to do"
 
     @property
     def needs_care(self) -> bool:
@@ -363,8 +361,7 @@ def plan_table_care(lake: Lake, care: TableCare, now: datetime) -> list[TablePla
         for candidate in candidates(plan.table.name, plan.figures.partitions, care)
     ]
     midnight = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    spent = _unless_damaged(lambda: bytes_rewritten_since(lake, midnight)) or {}
-    chosen = choose(found, care, spent, midnight.date())
+    chosen = choose(found, care, bytes_rewritten_since(lake, midnight), midnight.date())
     return [_with_optimize(plan, care, found, chosen) for plan in surveyed]
 
 
@@ -390,18 +387,8 @@ def _survey(lake: Lake, table: CaredTable, care: TableCare, now: datetime) -> Ta
     findings += _lost_files(table, lost)
     plan = TablePlan(table, figures, findings=tuple(findings))
     if stream := table.savepoints_of:
-        left_over = _unless_damaged(lambda: left_over_ids(lake, stream, log, now)) or []
-        plan = _with_left_over(plan, left_over)
+        plan = _with_left_over(plan, left_over_ids(lake, stream, log, now))
     return _with_vacuum(plan, figures, care, refusal)
-
-
-def _unless_damaged(read: Callable[[], Result]) -> Result | None:
-    """What a record of ours says; where it is damaged, the tables go without it, and it has a plan
-    and a finding of its own."""
-    try:
-        return read()
-    except LakeError:
-        return None
 
 
 def _unreadable(table: CaredTable, why: str) -> TablePlan:
@@ -535,12 +522,8 @@ def _plan_row(plan: TablePlan, figures: TableFigures) -> tuple[str, ...]:
         bytes_text(figures.bytes),
         bytes_text(figures.bytes_on_disk),
         bytes_text(plan.bytes_to_rewrite) if plan.optimize else "",
-        _reasons(plan),
+        plan.reason,
     )
-
-
-def _reasons(plan: TablePlan) -> str:
-    return "; ".join(plan.reasons) or "nothing to do"
 
 
 def _finding_lines(plan: TablePlan) -> Iterator[str]:
@@ -548,11 +531,6 @@ def _finding_lines(plan: TablePlan) -> Iterator[str]:
         yield f"{found.severity}: {found.detail}"
         if found.action:
             yield f"    to do: {found.action}"
-
-
-def why_nothing(plan: TablePlan) -> str:
-    """Why a table gets nothing, in one line."""
-    return f"{plan.table.name}: {_reasons(plan)}"
 
 
 def format_change(table: str, before: TableFigures, after: TableFigures) -> str:

@@ -14,6 +14,7 @@ from pathlib import PurePosixPath
 from pyarrow import fs
 
 from include.checkpoint.checkpoint_files import newest_planned
+from include.lake.how_to_mend import OF_SOURCE
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, LakeError
 from include.landing.erasures import erasures_of
@@ -22,7 +23,6 @@ from include.landing.landed_content import landed_files
 from include.registry import all_sources, all_streams, source_names, streams_of
 from include.text_table import counted
 
-OF_SOURCE = "bronze/{0} quarantine/{0} ingested_files/{0}"
 PART = re.compile(
     r"(bronze|quarantine|ingested_files|tables|rejected|savepoints|ops)/([^/]+)"
     r"|(checkpoints)/([^/]+)/\d+(/[^/]+)*"
@@ -61,7 +61,7 @@ def _part(lake: Lake, name: str) -> tuple[list[str], list[str]]:
             subject=name,
         )
     kind, subject = PurePosixPath(name).parts[:2]
-    is_of_source = kind in ("bronze", "quarantine", "ingested_files") and subject in source_names()
+    is_of_source = kind in OF_SOURCE and subject in source_names()
     if is_of_source and not all(erasure.is_done for erasure in erasures_of(lake, subject)):
         raise LakeError(
             f"an erasure of a key of {subject} was begun and is not finished, and needs bronze/{subject}: "
@@ -70,7 +70,8 @@ def _part(lake: Lake, name: str) -> tuple[list[str], list[str]]:
             subject=subject,
             command="./stateful set-aside ops/erasures --apply",
         )
-    wanted = OF_SOURCE.format(subject).split() if is_of_source else [name, _checksum_of(name)]
+    parts = [f"{part}/{subject}" for part in OF_SOURCE]
+    wanted = parts if is_of_source else [name, _checksum_of(name)]
     names = [each for each in wanted if _exists(lake, each)]
     if not names:
         raise LakeError(

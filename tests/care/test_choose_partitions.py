@@ -24,7 +24,7 @@ DAYS = st.none() | st.integers(-3, 3).map(lambda days: TODAY + timedelta(days))
 PARTITIONS = st.builds(partition, DAYS, st.integers(0, 9), st.integers(0, 130))
 # A table has one partition of each date.
 TABLES = st.dictionaries(
-    st.sampled_from("abc"), st.lists(PARTITIONS, unique_by=lambda partition: partition.date)
+    st.sampled_from("abc"), st.lists(PARTITIONS, unique_by=lambda partition: partition.value)
 )
 SPENT = st.dictionaries(st.sampled_from("abcd"), st.integers(0, 120))
 
@@ -40,8 +40,8 @@ def cost(chosen) -> int:
 @given(TABLES)
 def test_a_partition_with_few_small_files_is_no_candidate(tables):
     found = all_candidates(tables)
-    expected = {(t, p.date) for t, parts in tables.items() for p in parts if p.small_files >= 4}
-    assert {(candidate.table, candidate.partition.date) for candidate in found} == expected
+    expected = {(t, p.value) for t, parts in tables.items() for p in parts if p.small_files >= 4}
+    assert {(candidate.table, candidate.partition.value) for candidate in found} == expected
     assert len(found) == len(expected)
 
 
@@ -63,7 +63,7 @@ def test_what_is_left_out_had_no_room_beside_what_goes_before_it(tables, spent):
     assert not Counter(chosen) - Counter(found)
 
     def rank(candidate: Candidate) -> tuple[bool, int]:
-        day = candidate.partition.date
+        day = candidate.partition.value
         return (day is not None and day >= TODAY, -candidate.partition.small_files)
 
     for left in set(found) - set(chosen):

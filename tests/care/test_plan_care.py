@@ -58,7 +58,7 @@ def test_partitions_with_enough_small_files_are_optimized_and_their_bytes_told(l
     plan = plan_of(lake)
     (chosen,) = plan.optimize
     first_day = [size for path, size in sizes(lake).items() if str(FIRST_DAY) in path]
-    assert (chosen.date, chosen.small_files) == (FIRST_DAY, 3)
+    assert (chosen.value, chosen.small_files) == (FIRST_DAY, 3)
     assert plan.bytes_to_rewrite == sum(first_day)
     assert plan.figures is not None
     assert (plan.figures.files, plan.figures.small_files) == (5, 5)
