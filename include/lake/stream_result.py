@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from include.lake.generations import REJECTED, app_prefix, read_generations
 from include.lake.ops import newest_row, not_ahead, read_ops, update_ops
 from include.lake.paths import Lake
 from include.lake.table_seal import Actions, IsOurs
-from include.text_table import counted, cut, value_text
+from include.text_table import counted, cut, text_table, value_text
 
 FIRST_ROWS = 5
 
@@ -158,16 +158,10 @@ def format_result(result: StreamResult, most: int | None = None) -> str:
         return heading
     texts = [tuple(map(value_text, row)) for row in result.first_rows]
     cells = [tuple(cut(text, most) if most else text for text in row) for row in texts]
-    lines = [_aligned(row, result.columns, cells) for row in (result.columns, *cells)]
+    lines = text_table(result.columns, cells, left=range(len(result.columns)))
     if result.rows > len(cells):
-        lines.append("...")
-    return "\n".join([heading, *(f"  {line}" for line in lines)])
-
-
-def _aligned(row: Sequence[str], columns: Sequence[str], cells: Iterable[Sequence[str]]) -> str:
-    table = [columns, *cells]
-    widths = [max(len(line[index]) for line in table) for index in range(len(columns))]
-    return "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        lines.append("  ...")
+    return "\n".join([heading, *lines])
 
 
 AT, AT_DATE = "at", "at_date"
