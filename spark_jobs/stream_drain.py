@@ -12,14 +12,13 @@ from include.checkpoint.checkpoint_files import newest_committed, newest_planned
 from include.checkpoint.committed_batch import (
     RowCountError,
     check_rows_add_up,
-    complete_until,
     is_settled,
     last_batch,
     record_progress,
+    settled_until,
 )
 from include.checkpoint.pin_generation import (
     note_code,
-    note_query,
     pin_generation,
     refuse_foreign_checkpoint,
     refuse_other_settings,
@@ -207,7 +206,6 @@ def drain_stream(
     _run(engine, query, writer, checks=checks, generation=opened.generation, record=record)
     opened = opened.again()
     reconcile(lake, opened.generations)
-    note_query(lake, opened.generations.pinned(opened.generation))
     record_position(opened, record)
     check_rows(opened, record["run_id"])
 
@@ -325,7 +323,7 @@ def code_changed(stream: str) -> Finding:
 
 def record_position(opened: OpenStream, record: RunRecord) -> None:
     """How far the table is complete, and what waits, into the run's record."""
-    record["until"] = complete_until(opened.lake, opened.name, opened.generation)
+    record["until"] = settled_until(opened.lake, opened.generations)
     newest = last_batch(opened.lake, opened.name, opened.generation)
     if newest is not None:
         record["rows_pending"] = newest["rows_pending"]

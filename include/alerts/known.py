@@ -172,8 +172,6 @@ KNOWN: dict[str, Known] = {
     "missing_files": _error("check", "the next run cannot start without files", PUT_BACK),
     "unreadable_files": _error("check", "the next run fails on files", PUT_BACK),
     "blocking_files": _error("check", "the next run stumbles over names", SET_ASIDE),
-    "state_ahead": _error("check", "state that is newer than its log", PUT_BACK),
-    "foreign_state": _error("check", "state of another provider or format", PUT_BACK),
     "damaged_snapshot": _warning("check", "a snapshot is damaged; an older one serves", "the disk"),
     "unknown_files": _warning("check", "files that Spark does not write", SET_ASIDE),
     "left_over_files": _info("check", "left by a run that was killed"),

@@ -45,9 +45,7 @@ def plan_compaction(size: CheckpointSize, limits: Limits) -> Decision:
         return Decision(True, f"{replay_text(size)} (limit {limits.replay_versions})")
     if not (worth_a_run(size) and is_over(size.garbage_share, limits.garbage_share)):
         return Decision(False, f"{replay_text(size)}; {garbage_text(size)}: within limits")
-    if (
-        size.damaged or size.misnamed
-    ):  # Spark fails when it deletes old versions, and only logs that
+    if size.damaged:  # Spark fails when it deletes old versions, and only logs that
         return Decision(False, f"{garbage_text(size)}, but Spark fails to delete it: see findings")
     return Decision(True, f"{garbage_text(size)} (limit {limits.garbage_share:.0%})")
 

@@ -52,8 +52,6 @@ def _no_checkpoint(size: CheckpointSize) -> Finding:
 
 
 def _errors(size: CheckpointSize) -> Iterator[Finding]:
-    if size.foreign:
-        yield _foreign(size)
     if size.missing and size.position.planned is None:
         yield _never_begun(size)
     elif size.missing:
@@ -79,15 +77,6 @@ def _errors(size: CheckpointSize) -> Iterator[Finding]:
             f"the next run fails on the names of {first_names(blocking)}",
             len(blocking),
             f"{_set_aside(size, blocking)}: they are no part of it",
-        )
-    if size.ahead:
-        yield _found(
-            "state_ahead",
-            "error",
-            f"{first_names(size.ahead)}: newer than any batch can have made. A later run would "
-            "load it for a version of its own, and be wrong",
-            len(size.ahead),
-            "state and logs are not of one time: " + _put_back(size, f"all of {size.checkpoint}"),
         )
 
 
@@ -123,23 +112,9 @@ def _never_begun(size: CheckpointSize) -> Finding:
     )
 
 
-def _foreign(size: CheckpointSize) -> Finding:
-    return _found(
-        "foreign_state",
-        "error",
-        f"{first_names(size.foreign)}: not state of RocksDB in checkpoint format 1. Its versions "
-        "and garbage are not measured",
-        len(size.foreign),
-        "take spark.sql.streaming.stateStore settings that name another provider, or a "
-        "checkpointFormatVersion, out of the Spark configuration, and "
-        + _put_back(size, f"all of {size.checkpoint}"),
-    )
-
-
 def blocking_files(size: CheckpointSize) -> list[str]:
-    """Left-over and unknown files that Spark stumbles over at its next batch."""
-    snapshots = [path for path in size.misnamed if path.endswith(".zip")]
-    return snapshots + [path for path in size.left_over if _blocks_a_log(path, size)]
+    """Left-over files that Spark stumbles over at its next batch."""
+    return [path for path in size.left_over if _blocks_a_log(path, size)]
 
 
 def _blocks_a_log(path: str, size: CheckpointSize) -> bool:
@@ -166,16 +141,13 @@ def _warnings(size: CheckpointSize) -> Iterator[Finding]:
             len(size.damaged),
             _put_back(size, "a sound one") if size.missing else take_away,
         )
-    blocking = set(blocking_files(size))
-    if unknown := [path for path in size.unknown if path not in blocking]:
-        stops = any(path in size.misnamed for path in unknown)
+    if size.unknown:
         yield _found(
             "unknown_files",
             "warning",
-            f"{first_names(unknown)}: not files that Spark writes"
-            + ("; a name with .changelog stops its clean-up" if stops else ""),
-            len(unknown),
-            _set_aside(size, unknown),
+            f"{first_names(size.unknown)}: not files that Spark writes",
+            len(size.unknown),
+            _set_aside(size, size.unknown),
         )
 
 

@@ -6,7 +6,6 @@ from contextlib import contextmanager
 
 from include.care.check_checkpoint import check_checkpoint, record_check
 from include.care.plan_care import lost_files
-from include.checkpoint.checkpoint_files import unlike_their_checksums
 from include.lake.delta_log import first_line, is_of_machine, open_table
 from include.lake.errors import StatefulError
 from include.lake.findings import Finding
@@ -125,9 +124,8 @@ def _of_state(lake: Lake, stream: Stream, error: Exception) -> BrokenLakeError |
         return None
     generation = read_generations(lake, stream.name).number
     path = lake.checkpoint(stream.name, generation)
-    damaged = [f"{path}/{name}" for name in unlike_their_checksums(lake, path)]
-    named = first_names(damaged) if damaged else f"a file of the state in {path}"
-    return _broken(f"checkpoints/{stream.name}", f"{named} cannot be read ({_root_cause(error)})")
+    said = f"a file of the state in {path} cannot be read ({_root_cause(error)})"
+    return _broken(f"checkpoints/{stream.name}", said)
 
 
 def _root_cause(error: Exception) -> str:

@@ -2,8 +2,7 @@
 
 OPTIMIZE replaces files that a reader which is behind has not read yet: it goes on reading
 the replaced ones, for as long as VACUUM leaves them. And it reads each commit in the log, for
-as long as the log keeps it. A reader that is up to date needs neither (but see
-`include/checkpoint/bronze_readers.py`).
+as long as the log keeps it. A reader that is up to date needs neither.
 
 A reseed makes a reader before it has a checkpoint: the new generation will begin with the
 commit after the version that was replayed. What it replays itself are rows of the newest

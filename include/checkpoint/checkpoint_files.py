@@ -20,13 +20,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Literal, NamedTuple, get_args
-from zlib import crc32
 
 from pyarrow import fs
 
 from include.lake.delta_log import is_of_machine
-from include.lake.how_to_mend import damaged
-from include.lake.paths import Lake, LakeError
+from include.lake.paths import Lake
 
 Part = Literal["metadata", "offsets", "commits", "sources", "state", "state_metadata", "unknown"]
 Kind = Literal[
@@ -35,7 +33,6 @@ Kind = Literal[
     "changelog",  # what one batch changed
     "shared",  # an SST or log file of RocksDB, which snapshots name
     "temporary",  # of a write that was not finished
-    "foreign",  # state of another provider or format version
     "other",  # known, and needs no closer look
     "unknown",
 ]
@@ -47,10 +44,6 @@ SHARED_FOLDERS = {"SSTs": ".sst", "logs": ".log"}
 CHECKSUM = re.compile(r"(.*/|)\.([^/]+)\.crc")
 VERSION = re.compile(r"(\d+)\.(zip|changelog)")
 VERSION_KINDS: dict[str, Kind] = {"zip": "snapshot", "changelog": "changelog"}
-# Of the HDFS provider; and of checkpoint format 2, which adds an id to each version.
-FOREIGN = re.compile(
-    r"\d+\.(delta|snapshot)|\d+_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.\w+(\.crc)?"
-)
 
 
 class StoreId(NamedTuple):
@@ -91,21 +84,12 @@ class CheckpointFile(NamedTuple):
 
 
 def list_checkpoint(lake: Lake, checkpoint: str) -> list[CheckpointFile]:
-    """All files below `checkpoint`, from one listing; none when there is no such folder.
-
-    Raises LakeError when it cannot be listed.
-    """
+    """All files below `checkpoint`, from one listing; none when there is no such folder."""
     root = lake.path_in_filesystem(checkpoint)
     selector = fs.FileSelector(root, recursive=True, allow_not_found=True)
-    try:
-        infos = lake.filesystem.get_file_info(selector)
-    except (OSError, UnicodeDecodeError) as error:
-        raise LakeError(
-            f"the checkpoint {checkpoint} cannot be listed: {error}", code="unreadable_checkpoint"
-        ) from error
     return [
         _file(info.path[len(root) + 1 :], info)
-        for info in infos
+        for info in lake.filesystem.get_file_info(selector)
         if info.type != fs.FileType.Directory
     ]
 
@@ -159,8 +143,6 @@ def _store_name(store: StoreId, name: str, shared_suffix: str | None) -> Name:
         return Name("state", "shared", store) if known else Name("unknown", "unknown", store)
     if version := VERSION.fullmatch(name):
         return Name("state", VERSION_KINDS[version[2]], store, int(version[1]))
-    if FOREIGN.fullmatch(name):
-        return Name("state", "foreign", store)
     return Name("unknown", "unknown", store)
 
 
@@ -180,47 +162,6 @@ def left_over(files: Sequence[CheckpointFile]) -> Iterator[CheckpointFile]:
     for file in files:
         if file.name.kind == "temporary" or file.owner not in paths:
             yield file
-
-
-MAGIC = b"crc\0"
-HEADER_BYTES = 8
-
-
-def unlike_their_checksums(lake: Lake, checkpoint: str) -> list[str]:
-    """Those whose bytes are not what was written, by their paths below `checkpoint`. Reads them all."""
-    files = list_checkpoint(lake, checkpoint)
-    checksums = {file.owner: file.path for file in files if file.is_checksum}
-    there = sorted(checksums.keys() & {file.path for file in files})
-    return [path for path in there if not _fits(lake, checkpoint, path, checksums[path])]
-
-
-def _fits(lake: Lake, checkpoint: str, path: str, checksum: str) -> bool:
-    try:
-        content, sums = (_read(lake, f"{checkpoint}/{name}") for name in (path, checksum))
-    except FileNotFoundError:  # since it was listed
-        return True
-    chunk = int.from_bytes(sums[len(MAGIC) : HEADER_BYTES])
-    if not sums.startswith(MAGIC) or not chunk:
-        return False
-    parts = (content[at : at + chunk] for at in range(0, len(content), chunk))
-    return sums[HEADER_BYTES:] == b"".join(crc32(part).to_bytes(4) for part in parts)
-
-
-def _read(lake: Lake, path: str) -> bytes:
-    with lake.filesystem.open_input_stream(lake.path_in_filesystem(path)) as file:
-        return bytes(file.read())
-
-
-def query_id(lake: Lake, checkpoint: str) -> str | None:
-    """The id that Spark gave the query when it made `checkpoint`; None when that is not there."""
-    path = f"{checkpoint}/metadata"
-    try:
-        with lake.filesystem.open_input_stream(lake.path_in_filesystem(path)) as file:
-            return str(json.loads(file.read())["id"])
-    except FileNotFoundError:
-        return None
-    except (LookupError, TypeError, ValueError) as error:
-        raise damaged(path, f"{path} is damaged ({error!r})") from error
 
 
 def newest_planned(lake: Lake, checkpoint: str) -> int | None:
@@ -270,11 +211,8 @@ def read_operators(
 
 def _read_stores(lake: Lake, checkpoint: str, path: str) -> OperatorStores:
     try:
-        with lake.filesystem.open_input_file(
-            lake.path_in_filesystem(f"{checkpoint}/{path}")
-        ) as file:
-            # Line 1 is the format's version.
-            metadata = json.loads(bytes(file.read()).decode().split("\n", 1)[1])
+        # Line 1 is the format's version.
+        metadata = json.loads(lake.read(f"{checkpoint}/{path}").decode().split("\n", 1)[1])
         stores = {
             str(store["storeName"]): int(store["numPartitions"])
             for store in metadata["stateStoreInfo"]
@@ -314,9 +252,7 @@ def read_snapshots(
 
 def _read_snapshot(lake: Lake, path: str) -> SnapshotContents:
     try:
-        with lake.filesystem.open_input_file(lake.path_in_filesystem(path)) as file:
-            content = io.BytesIO(file.read())
-        with zipfile.ZipFile(content) as archive:
+        with zipfile.ZipFile(io.BytesIO(lake.read(path))) as archive:
             metadata = archive.read(METADATA)
     except FileNotFoundError:
         return SnapshotContents({}, "it vanished while the checkpoint was measured")

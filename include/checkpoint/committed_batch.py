@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pyarrow import fs
 
 from include.checkpoint.checkpoint_files import newest_committed, newest_planned
-from include.fold.admission import EPOCH, MICROSECOND, US_PER_MS, until_us
+from include.fold.admission import US_PER_MS, instant_of
 from include.lake.delta_log import open_rows_of, table_to_read
 from include.lake.errors import StatefulError
 from include.lake.generations import Generations, is_reseeded, read_generations
@@ -24,7 +24,6 @@ from include.lake.paths import Lake, LakeError, files_of
 from include.spark.conf import STATE, STATE_STORE
 from include.text_table import counted
 
-LOG_FORMAT = "v1"
 # What Spark pins in each batch's offsets, and the states are written with.
 PROVIDER = f"{STATE_STORE}.providerClass"
 STATE_FORMAT = {PROVIDER: STATE[PROVIDER], f"{STATE_STORE}.encodingFormat": "unsaferow"}
@@ -53,19 +52,24 @@ def committed_batch(lake: Lake, generations: Generations) -> CommittedBatch:
     batch_id = newest_committed(lake, checkpoint)
     if batch_id is None:
         raise _none_yet(lake, stream, checkpoint)
-    begun = _settings(lake, f"{checkpoint}/offsets/{batch_id}")
-    ended = _settings(lake, f"{checkpoint}/commits/{batch_id}")
-    conf = begun.settings.get("conf")
+    begun = f"{checkpoint}/offsets/{batch_id}"
+    watermark_ms = _watermark_ms(lake, begun, "batchWatermarkMs")
+    conf = _settings(lake, begun).get("conf", {})
     for name, value in STATE_FORMAT.items():
-        found = conf.get(name) if isinstance(conf, dict) else None
-        if found != value:
-            raise _other_format(begun.path, name, found, value)
+        if (found := conf.get(name)) != value:
+            raise LakeError(
+                f"{begun} is not of a stream of this project: its {name} is {found!r}, not {value!r}",
+                code="unreadable_checkpoint",
+                subject=subject_of(begun),
+            )
     return CommittedBatch(
         generation=generation,
         checkpoint=checkpoint,
         batch_id=batch_id,
-        watermark_ms=_watermark_ms(begun, "batchWatermarkMs"),
-        next_watermark_ms=_watermark_ms(ended, "nextBatchWatermarkMs"),
+        watermark_ms=watermark_ms,
+        next_watermark_ms=_watermark_ms(
+            lake, f"{checkpoint}/commits/{batch_id}", "nextBatchWatermarkMs"
+        ),
     )
 
 
@@ -93,47 +97,6 @@ def _none_yet(lake: Lake, stream: str, checkpoint: str) -> LakeError:
 
 
 @dataclass(frozen=True)
-class _LogEntry:
-    path: str
-    settings: dict[str, Any]
-
-
-def _settings(lake: Lake, path: str) -> _LogEntry:
-    # Line 1 is the log's version, line 2 its settings; in offsets, the sources follow.
-    try:
-        log_format, settings, *_ = _lines(lake, path)
-        if log_format != LOG_FORMAT:
-            raise _other_format(path, "log format", log_format, LOG_FORMAT)
-        return _LogEntry(path, dict(json.loads(settings)))
-    except (TypeError, ValueError) as error:  # of too few lines, of bytes that are no text, too
-        raise damaged(path, f"{path} is damaged ({error!r})") from error
-
-
-def _lines(lake: Lake, path: str) -> list[str]:
-    try:
-        with lake.filesystem.open_input_stream(lake.path_in_filesystem(path)) as stream:
-            return bytes(stream.read()).decode().splitlines()
-    except FileNotFoundError as error:
-        raise damaged(path, f"{path} is missing, though its batch is committed") from error
-
-
-def _watermark_ms(entry: _LogEntry, name: str) -> int | None:
-    try:
-        watermark_ms = int(entry.settings[name])
-    except (KeyError, TypeError, ValueError) as error:
-        raise damaged(entry.path, f"{entry.path} is damaged ({error!r})") from error
-    return watermark_ms if watermark_ms > 0 else None  # Spark says 0 for "none yet"
-
-
-def _other_format(path: str, name: str, found: object, known: str) -> LakeError:
-    return LakeError(
-        f"{path} is not of a stream of this project: its {name} is {found!r}, not {known!r}",
-        code="unreadable_checkpoint",
-        subject=subject_of(path),
-    )
-
-
-@dataclass(frozen=True)
 class BronzePosition:
     """The first version of bronze of which something may be unread."""
 
@@ -150,8 +113,7 @@ def settled_watermark_ms(lake: Lake, checkpoint: str) -> int | None:
     committed = newest_committed(lake, checkpoint)
     if committed is None:
         return None
-    watermark = _setting(lake, f"{checkpoint}/offsets/{committed}", "batchWatermarkMs")
-    return watermark if watermark > 0 else None  # Spark says 0 for "none yet"
+    return _watermark_ms(lake, f"{checkpoint}/offsets/{committed}", "batchWatermarkMs")
 
 
 def consumed_version(lake: Lake, checkpoint: str) -> int | None:
@@ -166,26 +128,19 @@ def is_settled(lake: Lake, checkpoint: str) -> bool:
     """Whether the newest committed batch left no watermark behind for the next one to settle by.
 
     It does when the run was killed before its batch without data. True before the first batch.
+    LakeError where it does not say, which Spark would take for 0.
     """
     committed = newest_committed(lake, checkpoint)
     if committed is None:
         return True
-    next_ms = _setting(lake, f"{checkpoint}/commits/{committed}", "nextBatchWatermarkMs")
-    return next_ms <= (settled_watermark_ms(lake, checkpoint) or 0)
-
-
-def refuse_damaged_batch(lake: Lake, checkpoint: str) -> None:
-    """LakeError where the newest committed batch does not say by what the next one settles.
-
-    Spark takes a number that is not there for 0, and says nothing.
-    """
-    is_settled(lake, checkpoint)
+    next_ms = _watermark_ms(lake, f"{checkpoint}/commits/{committed}", "nextBatchWatermarkMs")
+    return (next_ms or 0) <= (settled_watermark_ms(lake, checkpoint) or 0)
 
 
 def read_position(lake: Lake, offsets: str) -> BronzePosition:
     # Line 1 is the log's version, line 2 the batch's settings, line 3 the one source.
     try:
-        delta = json.loads(_read_text(lake, offsets).splitlines()[2])
+        delta = json.loads(lake.read(offsets).decode().splitlines()[2])
         # Having read all of version V, Delta writes V + 1 and an index below every file.
         return BronzePosition(delta["reservoirId"], delta["reservoirVersion"])
     except (IndexError, KeyError, TypeError, ValueError) as error:
@@ -193,17 +148,22 @@ def read_position(lake: Lake, offsets: str) -> BronzePosition:
         raise damaged(offsets, what) from error
 
 
-def _setting(lake: Lake, path: str, name: str) -> int:
-    """A number among the settings of a batch, which are line 2 of its log."""
+def _watermark_ms(lake: Lake, path: str, name: str) -> int | None:
     try:
-        return int(json.loads(_read_text(lake, path).splitlines()[1])[name])
-    except (LookupError, TypeError, ValueError, FileNotFoundError) as error:
+        watermark_ms = int(_settings(lake, path)[name])
+    except (KeyError, TypeError, ValueError) as error:
         raise damaged(path, f"{path} is damaged ({error!r})") from error
+    return watermark_ms if watermark_ms > 0 else None  # Spark says 0 for "none yet"
 
 
-def _read_text(lake: Lake, path: str) -> str:
-    with lake.filesystem.open_input_stream(lake.path_in_filesystem(path)) as stream:
-        return bytes(stream.read()).decode()
+def _settings(lake: Lake, path: str) -> dict[str, Any]:
+    """The settings of a batch, which are line 2 of its log."""
+    try:
+        return dict(json.loads(lake.read(path).decode().splitlines()[1]))
+    except FileNotFoundError as error:
+        raise damaged(path, f"{path} is missing, though its batch is committed") from error
+    except (IndexError, TypeError, ValueError) as error:  # of bytes that are no text, too
+        raise damaged(path, f"{path} is damaged ({error!r})") from error
 
 
 # Columns of ops/batches that add up others, from a generation's first batch on.
@@ -258,12 +218,14 @@ def seed_levels(lake: Lake, stream: str, generation: int) -> dict[str, int]:
     }
 
 
-def complete_until(lake: Lake, stream: str, generation: int) -> datetime | None:
-    """The instant before which the table has everything; None when nothing is settled."""
-    watermark_ms = settled_watermark_ms(lake, lake.checkpoint(stream, generation))
+def settled_until(lake: Lake, generations: Generations) -> datetime | None:
+    """The instant before which the stream's table is complete; None when nothing is settled."""
+    row = generations.current
+    checkpoint = lake.checkpoint(generations.stream, generations.number)
+    watermark_ms = settled_watermark_ms(lake, checkpoint)
     if watermark_ms is None:
-        return None
-    return EPOCH + until_us(watermark_ms * US_PER_MS) * MICROSECOND
+        return row["until"] if row is not None and is_reseeded(row) else None
+    return instant_of(watermark_ms * US_PER_MS + 1)
 
 
 def record_progress(

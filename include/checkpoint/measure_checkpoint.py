@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
-from uuid import UUID
 
 from include.checkpoint.checkpoint_files import (
     PARTS,
@@ -238,8 +237,7 @@ class PartSize:
 class CheckpointSize:
     """A checkpoint as it was when it was listed. Paths in it begin below its folder.
 
-    Without a file it has no parts. State of another provider or format version is counted as
-    a part, but not looked into: it has no `stores`.
+    Without a file it has no parts.
     """
 
     stream: str
@@ -252,11 +250,8 @@ class CheckpointSize:
     missing: tuple[str, ...] = ()  # the next batch cannot start without them
     unreadable: tuple[Fault, ...] = ()  # nor with these
     damaged: tuple[Fault, ...] = ()  # snapshots that cannot be loaded
-    foreign: tuple[str, ...] = ()  # state of another provider or format version
-    ahead: tuple[str, ...] = ()  # snapshots of versions that no batch can have made
     left_over: tuple[str, ...] = ()  # files of no version present
     unknown: tuple[str, ...] = ()
-    misnamed: tuple[str, ...] = ()  # of the unknown, those that Spark takes for versions of state
 
     @property
     def bytes(self) -> int:
@@ -269,10 +264,6 @@ class CheckpointSize:
     @property
     def state_bytes(self) -> int:
         return sum(part.bytes for part in self.parts if part.part == "state")
-
-    @property
-    def garbage_files(self) -> int:
-        return sum(store.garbage_files for store in self.stores)
 
     @property
     def garbage_bytes(self) -> int:
@@ -301,16 +292,19 @@ def measure_checkpoint(lake: Lake, stream: str, generation: int) -> CheckpointSi
     """
     checkpoint = lake.checkpoint(stream, generation)
     measured_at = datetime.now(UTC)
-    # Before the listing: then all that these batches wrote is in it, whoever writes meanwhile.
-    position = _position(lake, checkpoint)
-    files = list_checkpoint(lake, checkpoint)
+    try:
+        # Before the listing: then all that these batches wrote is in it, whoever writes meanwhile.
+        committed = newest_committed(lake, checkpoint)
+        position = Position(planned=newest_planned(lake, checkpoint), committed=committed)
+        files = list_checkpoint(lake, checkpoint)
+    except (OSError, UnicodeDecodeError) as error:
+        raise LakeError(
+            f"the checkpoint {checkpoint} cannot be listed: {error}", code="unreadable_checkpoint"
+        ) from error
     operators = read_operators(lake, checkpoint, files)
     files = [_as_known(file, operators) for file in files]
-    foreign = _paths(f for f in files if f.name.kind == "foreign" and not f.is_checksum)
-    stores = [] if foreign else _stores(lake, checkpoint, files, operators, position)
+    stores = _stores(lake, checkpoint, files, operators, position)
     orphans = _orphans(files, stores)
-    unknown = _paths(file for file in _unknown(files) if file.path not in orphans)
-    missing_state = () if foreign else _missing_state(stores, position)
     faults = (Fault(o.path, o.fault) for o in operators.values() if o.fault)
     return CheckpointSize(
         stream=stream,
@@ -320,44 +314,15 @@ def measure_checkpoint(lake: Lake, stream: str, generation: int) -> CheckpointSi
         position=position,
         parts=tuple(_parts(files, orphans)),
         stores=tuple(store.size() for store in stores),
-        missing=(*_missing_logs(files, position), *missing_state),
+        missing=(*_missing_logs(files, position), *_missing_state(stores, position)),
         unreadable=(
             *_damaged_logs(lake, checkpoint, files, position),
-            *_metadata_fault(lake, checkpoint, files),
             *faults,
         ),
         damaged=tuple(fault for store in stores for fault in store.damaged()),
-        foreign=foreign,
-        ahead=_ahead(files, position),
         left_over=tuple(sorted(orphans)),
-        unknown=unknown,
-        misnamed=tuple(path for path in unknown if _is_misnamed(path, stores)),
+        unknown=_paths(file for file in _unknown(files) if file.path not in orphans),
     )
-
-
-def _position(lake: Lake, checkpoint: str) -> Position:
-    try:
-        committed = newest_committed(lake, checkpoint)
-        return Position(planned=newest_planned(lake, checkpoint), committed=committed)
-    except OSError as error:
-        raise LakeError(
-            f"the checkpoint {checkpoint} cannot be listed: {error}", code="unreadable_checkpoint"
-        ) from error
-
-
-def _metadata_fault(
-    lake: Lake, checkpoint: str, files: Sequence[CheckpointFile]
-) -> Iterator[Fault]:
-    """Without the id of its query Spark starts none, with words that name no file."""
-    if not any(file.path == "metadata" for file in files):
-        return
-    try:
-        with lake.filesystem.open_input_stream(
-            lake.path_in_filesystem(f"{checkpoint}/metadata")
-        ) as file:
-            UUID(json.loads(bytes(file.read()))["id"])
-    except (ValueError, LookupError, TypeError, AttributeError):
-        yield Fault("metadata", "it has no id of a query")
 
 
 def _as_known(file: CheckpointFile, operators: Operators) -> CheckpointFile:
@@ -408,13 +373,6 @@ def _unknown(files: Sequence[CheckpointFile]) -> Iterator[CheckpointFile]:
     return (file for file in files if file.name.part == "unknown" and not file.is_checksum)
 
 
-def _is_misnamed(path: str, stores: Sequence[StoreFiles]) -> bool:
-    """Whether Spark lists the file, takes it for a version by its ending, and fails on its name."""
-    folder, _, name = path.rpartition("/")
-    listed = any(store.store.folder == folder for store in stores)
-    return listed and name.endswith((".zip", ".changelog"))
-
-
 def _parts(files: Sequence[CheckpointFile], orphans: Collection[str]) -> Iterator[PartSize]:
     by_part = defaultdict(list)
     for file in files:
@@ -460,36 +418,29 @@ def _damaged_logs(
             continue
         if not file.bytes:
             yield Fault(file.path, "it is empty: its writing was cut off")
-        elif file.path != "metadata" and not _is_whole(lake, f"{checkpoint}/{file.path}"):
+        elif not _is_whole(lake, f"{checkpoint}/{file.path}"):
             yield Fault(file.path, "it is not what Spark writes: cut off, or damaged")
 
 
 def _is_whole(lake: Lake, path: str) -> bool:
-    """Whether it is a version, and lines of JSON, or `-` for a source without an offset."""
-    with lake.filesystem.open_input_stream(lake.path_in_filesystem(path)) as file:
-        content = bytes(file.read())
+    """Whether it is a version, which `metadata` has not, and lines of JSON, or `-` for a source
+    without an offset."""
     try:
-        version, *lines = content.decode().split("\n")
+        lines = lake.read(path).decode().split("\n")
+        if not path.endswith("/metadata") and not lines.pop(0).removeprefix("v").isdecimal():
+            return False
         for line in lines:
             if line != "-":
                 json.loads(line)
     except ValueError:
         return False
-    return version.removeprefix("v").isdecimal() and bool(lines)
+    return bool(lines)
 
 
 def _missing_state(stores: Sequence[StoreFiles], position: Position) -> tuple[str, ...]:
     if position.next_version and not stores:
         return ("state",)
     return tuple(store.missing for store in stores if store.missing)
-
-
-def _ahead(files: Sequence[CheckpointFile], position: Position) -> tuple[str, ...]:
-    if position.planned is None:
-        return ()  # that there is any state at all is the trouble then
-    # The newest planned batch makes this version; the one after it is planned first.
-    newest = position.planned + 1
-    return _paths(f for f in _snapshots(files) if (f.name.number or 0) > newest)
 
 
 def _snapshots(files: Sequence[CheckpointFile]) -> Iterator[CheckpointFile]:

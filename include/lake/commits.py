@@ -8,14 +8,12 @@ would be taken for written.
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-from urllib.parse import unquote
 
 from deltalake import CommitProperties, DeltaTable, Transaction
 
-from include.lake.delta_log import delta_table, find_actions
+from include.lake.delta_log import delta_table, find_actions, rows_of
 from include.lake.ops import despite_others
 from include.lake.paths import Lake
-from include.lake.table_seal import rows_of_file, told_rows
 
 
 def transaction(app_id: str, version: int) -> Transaction:
@@ -65,8 +63,7 @@ def rows_committed(lake: Lake, path: str, app_id: str, batch_id: int) -> int | N
     found = find_commit(lake, path, log.version(), app_id, batch_id)
     if found is None:
         return None
-    adds = (action["add"] for action in found if "add" in action)
-    return sum(rows_of_file(path, unquote(add["path"]), told_rows(add)) for add in adds)
+    return sum(rows_of(path, action["add"]) for action in found if "add" in action)
 
 
 def find_commit(

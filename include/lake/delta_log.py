@@ -16,6 +16,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 from pyarrow import fs
@@ -346,7 +347,7 @@ def told_of(error: Exception) -> str:
 
 def read_actions(lake: Lake, table: str, version: int) -> list[dict[str, Any]]:
     """The actions of a table's commit, in order; FileNotFoundError when it was cleaned up."""
-    text = _read_commit(lake, table, version).decode()
+    text = lake.read(f"{table}/_delta_log/{version:020}.json").decode()
     # Only "\n" ends an action: splitlines() also cuts at U+2028 and the like, which stand
     # unescaped in the log when a row of the table has them.
     return [json.loads(line) for line in text.split("\n") if line]
@@ -363,15 +364,10 @@ def find_actions(lake: Lake, table: str, version: int) -> list[dict[str, Any]] |
 def commit_hash(lake: Lake, table: str, version: int) -> str | None:
     """What tells a commit from any other that may have its number; None when it was cleaned up."""
     try:
-        return hashlib.sha256(_read_commit(lake, table, version)).hexdigest()[:16]
+        commit = lake.read(f"{table}/_delta_log/{version:020}.json")
+        return hashlib.sha256(commit).hexdigest()[:16]
     except FileNotFoundError:
         return None
-
-
-def _read_commit(lake: Lake, table: str, version: int) -> bytes:
-    path = lake.path_in_filesystem(f"{table}/_delta_log/{version:020}.json")
-    with lake.filesystem.open_input_stream(path) as file:
-        return bytes(file.read())
 
 
 def commit_info(actions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -405,3 +401,14 @@ def made_at(actions: Sequence[Mapping[str, Any]]) -> datetime:
         action["commitInfo"].get("timestamp", 0) for action in actions if "commitInfo" in action
     ]
     return EPOCH + timedelta(milliseconds=max(millis, default=0))
+
+
+def rows_of(path: str, add: Mapping[str, Any]) -> int:
+    """The rows of a file that a commit has added, by the log."""
+    told = json.loads(add.get("stats") or "{}").get("numRecords")
+    return rows_in(path, add["path"]) if told is None else int(told)
+
+
+def rows_in(path: str, name: str) -> int:
+    """The rows of a file whose writer kept no statistics, by itself."""
+    return int(pq.read_metadata(unquote(name), filesystem=files_of(path)).num_rows)

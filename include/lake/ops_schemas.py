@@ -239,7 +239,6 @@ TABLES = pa.schema(
         ),
         ops_column("rows", pa.int64(), "All its rows"),
         ops_column("files_hash", pa.string(), "Of the names of the files of that version"),
-        ops_column("mark", pa.string(), "What the commit of that version says of itself, or null"),
         ops_column("recorded_at", INSTANT, "When this was seen"),
     ]
 )
@@ -484,11 +483,6 @@ GENERATIONS = pa.schema(
             INSTANT,
             "When its checkpoint was deleted, some time after it was replaced; of an intent: when "
             "it was given up; null: neither",
-        ),
-        ops_column(
-            "query_id",
-            pa.string(),
-            "The query that its checkpoint is of, by Spark's id; null until a run has come to its end",
         ),
         ops_column(
             "key_code",

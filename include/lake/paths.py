@@ -16,9 +16,6 @@ from include.lake.errors import StatefulError
 from include.lake.s3 import arrow_uri, hadoop_uri, is_plain, is_s3, is_tls_missed
 from include.text_table import in_one_line
 
-# What Hadoop, delta-rs and Arrow take for the same place: each reads %, # and blanks in its own way.
-
-
 REASON_CHARACTERS = 300
 # Of a folder's path: delta-rs (1.6.6) cannot write there, or writes to another place.
 ODD_LETTERS = "%[\\]^|"
@@ -87,6 +84,11 @@ class Lake:
         """Whether a Delta table has been created at `path`."""
         info = self.filesystem.get_file_info(self.path_in_filesystem(f"{path}/_delta_log"))
         return bool(info.type == fs.FileType.Directory)
+
+    def read(self, path: str) -> bytes:
+        """What the file at `path` has."""
+        with self.filesystem.open_input_stream(self.path_in_filesystem(path)) as file:
+            return bytes(file.read())
 
     def folders(self, path: str) -> list[str]:
         """The names of the folders below `path`, which need not be there."""

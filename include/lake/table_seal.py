@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
@@ -31,11 +30,13 @@ from include.lake.delta_log import (
     find_actions,
     first_line,
     is_of_machine,
+    rows_in,
+    rows_of,
     table_to_read,
     unreadable_log,
 )
 from include.lake.ops import read_ops, upsert_ops
-from include.lake.paths import Lake, files_of
+from include.lake.paths import Lake
 from include.text_table import counted
 
 Actions = Sequence[Mapping[str, Any]]
@@ -202,7 +203,7 @@ def _apply(path: str, files: Files, actions: Actions) -> None:
         if add := action.get("add"):
             values = [NO_VALUE if v is None else v for v in add["partitionValues"].values()]
             date = values[0] if values else UNPARTITIONED
-            files[add["path"]] = DataFile(date, rows_of_file(path, add["path"], told_rows(add)))
+            files[add["path"]] = DataFile(date, rows_of(path, add))
 
 
 def _who(info: Mapping[str, Any]) -> str:
@@ -221,22 +222,12 @@ def files_at(path: str, table: DeltaTable) -> Files:
     has_rows = "num_records" in adds.column_names
     rows = adds["num_records"].to_pylist() if has_rows else [None] * len(names)
     return {
-        name: DataFile(NO_VALUE if value is None else str(value), rows_of_file(path, name, count))
+        name: DataFile(
+            NO_VALUE if value is None else str(value),
+            rows_in(path, name) if count is None else count,
+        )
         for name, value, count in zip(names, values, rows, strict=True)
     }
-
-
-def told_rows(add: Mapping[str, Any]) -> int | None:
-    """Of a file, as the log has them; None where its writer kept no statistics."""
-    rows: int | None = json.loads(add.get("stats") or "{}").get("numRecords")
-    return rows
-
-
-def rows_of_file(path: str, name: str, rows: int | None) -> int:
-    """By the log, or by the file itself where its writer kept no statistics."""
-    if rows is not None:
-        return int(rows)
-    return int(pq.read_metadata(name, filesystem=files_of(path)).num_rows)
 
 
 def rows_of_dates(files: Files) -> dict[str, int]:
@@ -333,7 +324,6 @@ def _row(lake: Lake, table: str, opened: DeltaTable, before: Seal | None) -> dic
         "rows_by_date": json.dumps(rows, sort_keys=True),
         "rows": sum(rows.values()),
         "files_hash": hash_of(files),
-        "mark": _mark(lake, path, opened.version()),
         "recorded_at": datetime.now(UTC),
     }
 
@@ -417,11 +407,6 @@ def what_changed(lake: Lake, table: str, is_ours: IsOurs = nobody_is_ours) -> st
 
 def _is_there(lake: Lake, table: str) -> bool:
     return lake.is_delta_table(_path(lake, table))
-
-
-def _mark(lake: Lake, path: str, version: int) -> str | None:
-    mark = commit_info(find_actions(lake, path, version) or []).get("userMetadata")
-    return None if mark is None else str(mark)
 
 
 class RangeChange(NamedTuple):

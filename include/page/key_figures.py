@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from include.checkpoint.committed_batch import settled_until
 from include.fold.admission import NEVER_US, instant_of, is_late, micros_of
 from include.fold.arrow_values import column_values, encode, plain_values
 from include.fold.bucket import outputs_table
@@ -27,6 +28,7 @@ from include.fold.records import Column
 from include.fold.schemas import state_schema
 from include.fold.states import States
 from include.lake.columns import INSTANT
+from include.lake.generations import read_generations
 from include.lake.paths import Lake
 from include.page.key_rows import (
     ARRIVAL_US,
@@ -38,7 +40,7 @@ from include.page.key_rows import (
     state_in,
     table_rows,
 )
-from include.plans.plan_recompute import base_text, refuse_before_mapping, settled_until
+from include.plans.plan_recompute import base_text, refuse_before_mapping
 from include.plans.stream_identity import stream_identity
 from include.savepoints.bronze_pin import BronzePin, pin_bronze
 from include.savepoints.choose_base import Base, choose_base, clean_savepoints
@@ -310,7 +312,7 @@ def read_key(
     key, or has too many events; LakeError without bronze.
     """
     fold, identity = load_definition(stream).fold, stream_identity(lake, stream)
-    key, until = key_of_text(fold, text), settled_until(lake, stream.name)
+    key, until = key_of_text(fold, text), settled_until(lake, read_generations(lake, stream.name))
     from_us = micros_of((until or now) - timedelta(days=days))
     # None of another schema of the state: of before a migration.
     schema = identity.state_schema

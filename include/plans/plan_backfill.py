@@ -10,10 +10,12 @@ from statistics import median
 from croniter import croniter, croniter_range
 from deltalake.exceptions import DeltaError
 
+from include.checkpoint.committed_batch import settled_until
 from include.coverage.findings import state_between
 from include.coverage.table_coverage import table_coverage, trusted_coverage
 from include.fold.admission import micros_of
 from include.lake.errors import wrong_argument
+from include.lake.generations import read_generations
 from include.lake.ops import read_ops, update_ops
 from include.lake.paths import Lake, LakeError
 from include.landing.clock_repair import refuse_run
@@ -27,7 +29,6 @@ from include.plans.plan_recompute import (
     refuse_beyond_bronze,
     rows_emitted,
     seconds_for,
-    settled_until,
 )
 from include.plans.stream_identity import stream_identity
 from include.savepoints.bronze_pin import count_before, pin_bronze
@@ -120,7 +121,7 @@ def plan_backfill(
         )
     refuse_run(lake, stream)
     check_settled(lake, stream, intervals[0][1])
-    settled = settled_until(lake, stream.name)
+    settled = settled_until(lake, read_generations(lake, stream.name))
     assert settled is not None  # or the check would have raised
     closed = [interval for interval in intervals if interval[1] <= settled]
     early = [why for _, end in closed if (why := before_initial_state(identity, end)) is not None]
@@ -235,7 +236,9 @@ def why_not_promote(
     # By the code of today: until live has run by it, nothing on record says that it is another.
     if table_coverage(lake, stream, stream_identity(lake, stream)).coverage.live_is_right:
         return f"the live state of {stream.name} is right: there is nothing to promote"
-    dates = near_dates(stream.schedule, start, settled_until(lake, stream.name))
+    dates = near_dates(
+        stream.schedule, start, settled_until(lake, read_generations(lake, stream.name))
+    )
     # Not asked about no dates: Airflow would count the runs of all.
     waiting = sum(queued(side) for side in dates if side)
     if waiting:
@@ -274,7 +277,7 @@ def following_ends(
     By the schedule, as long as a Dag run of each waits (`is_waiting`, of its logical date) and live has
     settled it. None of an update stream: no row of its table is a backfill's.
     """
-    settled = settled_until(lake, stream.name)
+    settled = settled_until(lake, read_generations(lake, stream.name))
     if settled is None or load_definition(stream).fold.output_mode == "update":
         return []
     ends: list[datetime] = []

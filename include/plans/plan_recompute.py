@@ -12,14 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from include.checkpoint.committed_batch import settled_watermark_ms
+from include.checkpoint.committed_batch import settled_until
 from include.coverage.findings import recompute_effect
 from include.coverage.judge import Coverage
 from include.coverage.table_coverage import trusted_coverage
 from include.fold.admission import US_PER_MS, instant_of, micros_of, no_such_day
 from include.lake.delta_log import dataset_of, unbroken
 from include.lake.errors import wrong_argument
-from include.lake.generations import is_reseeded, read_generations
+from include.lake.generations import read_generations
 from include.lake.ops import read_ops
 from include.lake.paths import Lake, LakeError
 from include.landing.clock_repair import refuse_run
@@ -167,7 +167,7 @@ def refuse_before_mapping(identity: StreamIdentity, base: Base, start: datetime)
 
 def check_settled(lake: Lake, stream: Stream, until: datetime) -> None:
     """NotSettledError unless the live stream has settled everything before `until`."""
-    settled = settled_until(lake, stream.name)
+    settled = settled_until(lake, read_generations(lake, stream.name))
     if settled is not None and until <= settled:
         return
     delay = stream.watermark_delay
@@ -181,16 +181,6 @@ def check_settled(lake: Lake, stream: Stream, until: datetime) -> None:
         subject=stream.name,
         command=f"./stateful stream {stream.name}",
     )
-
-
-def settled_until(lake: Lake, stream: str) -> datetime | None:
-    """The instant before which the stream's table is complete; None when nothing is settled."""
-    generations = read_generations(lake, stream)
-    row = generations.current
-    watermark_ms = settled_watermark_ms(lake, lake.checkpoint(stream, generations.number))
-    if watermark_ms is None:
-        return row["until"] if row is not None and is_reseeded(row) else None
-    return instant_of(watermark_ms * US_PER_MS + 1)
 
 
 def refuse_beyond_bronze(

@@ -15,7 +15,8 @@ from pyspark.errors import StreamingQueryException
 
 from include.care.plan_care import spark_tables_named
 from include.checkpoint.checkpoint_files import newest_committed
-from include.checkpoint.committed_batch import complete_until
+from include.checkpoint.committed_batch import settled_until
+from include.lake.generations import read_generations
 from include.lake.lease import hold_lease
 from include.lake.ops import append_ops, read_ops
 from include.lake.paths import Lake
@@ -134,7 +135,9 @@ def test_a_source_and_its_stream_go_on_over_optimized_and_vacuumed_tables(spark,
     drain(
         SparkEngine(spark), lake, DEVICES
     )  # which adds up the rows of bronze, by the log's statistics
-    assert counted_rows(lake) == counted_signals(landed, complete_until(lake, DEVICES.name, 1))
+    assert counted_rows(lake) == counted_signals(
+        landed, settled_until(lake, read_generations(lake, DEVICES.name))
+    )
     assert len(landed) == 12 > counted_rows(lake).total() > before[1].total()
 
 

@@ -73,11 +73,6 @@ def use_hdfs(lake: Lake) -> None:
     with_settings(lake, "offsets", lambda settings: settings["conf"].update({PROVIDER: HDFS}))
 
 
-def use_other_log(lake: Lake) -> None:
-    path, lines = log_lines(lake, "offsets")
-    path.write_text("\n".join(["v2", *lines[1:]]))
-
-
 def lose_offsets(lake: Lake) -> None:
     log_lines(lake, "offsets")[0].unlink()
 
@@ -102,7 +97,6 @@ LOST = (lose_checkpoint, lose_commits)
 SPOILED = (
     lose_offsets,
     use_hdfs,
-    use_other_log,
     empty_commit,
     garble_offsets,
 )

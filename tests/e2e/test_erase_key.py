@@ -15,14 +15,15 @@ from pyspark import cloudpickle
 
 import include.streams
 from include.care.check_checkpoint import check_checkpoint
+from include.checkpoint.committed_batch import settled_until
 from include.cli.__main__ import main
 from include.erase.erased_key import erased_key
 from include.fold.admission import micros_of
+from include.lake.generations import read_generations
 from include.lake.ops import append_ops, read_ops
 from include.lake.paths import Lake
 from include.landing.ingest import ingest
 from include.plans.open_stream import open_stream
-from include.plans.plan_recompute import settled_until
 from include.plans.reseed_plan import ReseedOptions
 from include.registry import source_named, stream_named
 from include.savepoints.bronze_pin import pin_bronze
@@ -139,7 +140,7 @@ def table_rows(lake: Lake, name: str) -> Counter[Any]:
 def oracle_rows(lake: Lake, name: str) -> Counter[Any]:
     """The same of all bronze, folded by one Python process from the beginning."""
     stream, engine = stream_named(name), LocalEngine()
-    until, fold = settled_until(lake, name), load_definition(stream).fold
+    until, fold = settled_until(lake, read_generations(lake, name)), load_definition(stream).fold
     assert until is not None
     pin, until_us = pin_bronze(lake, stream.source), micros_of(until)
     events = engine.events(lake, stream.source, fold, pin.ingested_at_us, None, until_us)

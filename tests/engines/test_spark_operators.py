@@ -14,8 +14,9 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from include.checkpoint.committed_batch import complete_until
+from include.checkpoint.committed_batch import settled_until
 from include.fold.admission import micros_of
+from include.lake.generations import read_generations
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.registry import stream_named
@@ -127,7 +128,7 @@ def spark_sessions(events: DataFrame) -> DataFrame:
 def test_sessions_are_those_of_session_window(spark, lake):
     for _ in land(lake, SESSIONS, in_runs(crowded_commits(1), 3)):
         drain(SparkEngine(spark), lake, SESSIONS)
-    until_us = micros_of(complete_until(lake, SESSIONS.name, 1))
+    until_us = micros_of(settled_until(lake, read_generations(lake, SESSIONS.name)))
     closed = spark_sessions(admitted(bronze_of(spark, lake))).where(F.col("end_us") < until_us)
     assert table_rows(lake, SESSIONS.name) == Counter(map(tuple, closed.collect()))
     runs = read_ops(lake, "runs").to_pylist()
@@ -138,7 +139,7 @@ def test_sessions_are_those_of_session_window(spark, lake):
 def test_counts_are_those_of_group_by(spark, lake):
     for _ in land(lake, COUNTS, in_runs(crowded_commits(2), 3)):
         drain(SparkEngine(spark), lake, COUNTS)
-    until_us = micros_of(complete_until(lake, COUNTS.name, 1))
+    until_us = micros_of(settled_until(lake, read_generations(lake, COUNTS.name)))
     settled = admitted(bronze_of(spark, lake)).where(F.unix_micros("event_time") < until_us)
     expected = {
         row["user_id"]: row["count"] for row in settled.groupBy("user_id").count().collect()

@@ -12,11 +12,12 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql import functions as F
 
-from include.checkpoint.committed_batch import complete_until, last_batch
+from include.checkpoint.committed_batch import last_batch, settled_until
 from include.fold.admission import micros_of
 from include.fold.bucket import INSTANTS
 from include.fold.definition import KeyedFold
 from include.fold.local import LocalFold
+from include.lake.generations import read_generations
 from include.lake.ops import read_ops
 from include.registry import stream_named
 from include.settings import SavepointRules, Stream
@@ -156,7 +157,7 @@ def compare_with_local(spark, lake, given: Arrived) -> None:
     runs = [row for row in read_ops(lake, "runs").to_pylist() if row["subject"] == stream.name]
     assert sum(row["rows_late"] for row in runs) == local.late
     assert last_batch(lake, stream.name, 1)["rows_pending"] == local.pending
-    assert micros_of(complete_until(lake, stream.name, 1)) == given.until_us
+    assert micros_of(settled_until(lake, read_generations(lake, stream.name))) == given.until_us
 
 
 # A restart in either kind of time and of table; the law's model has all of it without a JVM.

@@ -8,12 +8,13 @@ from itertools import pairwise
 
 import pytest
 
+from include.checkpoint.committed_batch import settled_until
 from include.fold.admission import instant_of
+from include.lake.generations import read_generations
 from include.lake.ops import read_ops
 from include.lake.stream_result import recompute_extra
 from include.landing.ingest_seal import seal_tables
 from include.plans.plan_backfill import MOST, following_ends, take_joined
-from include.plans.plan_recompute import settled_until
 from include.plans.reseed_plan import ReseedOptions
 from spark_jobs.recompute_interval import recompute_all
 from spark_jobs.reseed_stream import reseed
@@ -132,7 +133,7 @@ def test_a_job_that_is_killed_leaves_whole_intervals_and_the_runs_do_the_rest(pa
 def test_those_go_along_that_wait_next_to_each_other_and_are_settled(world):
     late_world(world)
     stream = replace(world.streams["counts"], schedule="0 * * * *")
-    settled = settled_until(world.lake, stream.name)
+    settled = settled_until(world.lake, read_generations(world.lake, stream.name))
     until = settled.replace(minute=0, second=0, microsecond=0) - 5 * HOUR
     waiting = {until + number * HOUR for number in range(30)}
 

@@ -1,8 +1,9 @@
 """A backfill right after a deploy: live has not run by the new code yet."""
 
+from include.checkpoint.committed_batch import settled_until
 from include.fold.admission import instant_of
+from include.lake.generations import read_generations
 from include.plans.plan_backfill import why_not_promote
-from include.plans.plan_recompute import settled_until
 from spark_jobs.recompute_interval import recompute
 from tests.simulator.steps import land, run
 from tests.simulator.world import START_US, World
@@ -14,7 +15,10 @@ def test_its_last_run_promotes(world: World):
     for _ in range(5):
         land(world, [("a", 0, 1)], 60)
     run(world, "counts")
-    start, settled = instant_of(START_US), settled_until(world.lake, stream.name)
+    start, settled = (
+        instant_of(START_US),
+        settled_until(world.lake, read_generations(world.lake, stream.name)),
+    )
     assert settled is not None
     world.deploy("counts", "b")
     recompute(world.engine, world.lake, stream, start, settled)

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from include.checkpoint.committed_batch import settled_until
 from include.fold.admission import instant_of
+from include.lake.generations import read_generations
 from include.lake.paths import LakeError
 from include.landing.clock_repair import begin_repair
 from include.plans.clock_repair_plan import plan_clock_repair
 from include.plans.plan_backfill import plan_backfill
-from include.plans.plan_recompute import plan_recompute, settled_until
+from include.plans.plan_recompute import plan_recompute
 from include.plans.reseed_plan import ReseedOptions, plan_reseed
 from include.plans.stream_identity import stream_identity
 from include.savepoints.bronze_pin import pin_bronze
@@ -100,7 +102,10 @@ def test_rows_that_an_initial_state_stands_for_are_not_told_of_as_late(world: Wo
 def test_while_a_clock_is_repaired_plans_are_refused_in_the_words_of_their_jobs(world: World):
     lived(world, "counts")
     lake, stream, options = world.lake, world.streams["counts"], ReseedOptions()
-    identity, until = stream_identity(lake, stream), settled_until(lake, stream.name)
+    identity, until = (
+        stream_identity(lake, stream),
+        settled_until(lake, read_generations(lake, stream.name)),
+    )
     interval = (until - timedelta(hours=1), until)
     pin = pin_bronze(lake, stream.source)
     to_us = pin.watermark_us - MINUTE_US
