@@ -33,7 +33,7 @@ def table(spark: SparkSession, lake: Lake) -> str:
     "write",
     [
         lambda rows, path: append_once(rows, path, "a", 0),
-        lambda rows, path: replace_rows(rows, path, "n = 7"),
+        lambda rows, path: replace_rows(rows, path, "n = 7", "{}"),
         lambda rows, path: delete_rows(rows.sparkSession, path, ["a"]),
         lambda rows, path: vacuum(rows.sparkSession, path),
     ],
