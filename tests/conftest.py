@@ -38,8 +38,7 @@ os.environ["AIRFLOW_HOME"] = str(Path(__file__).resolve().parents[1] / ".pytest_
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 # Importing Airflow turns INFO on, and py4j logs from __del__ when pytest's streams are closed.
 logging.getLogger("py4j").setLevel(logging.WARNING)
-# Some it logs as the root logger's. To write a traceback is to parse: within a parse, as when garbage
-# is collected there, that is a SystemError.
+# It logs as root, too: of a traceback within a parse, as of garbage there, comes a SystemError.
 logging.getLogger().addFilter(lambda record: "py4j" not in record.pathname)
 
 DAY_MS = 24 * 3_600_000

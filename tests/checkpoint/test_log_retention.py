@@ -168,7 +168,6 @@ def test_a_generation_that_has_not_run_needs_nothing_that_its_reseed_has_read(tw
 # On Spark: with Delta's own clean-up of the log.
 
 SIGNALS, FOLD = small("device_signals"), device_signals.FOLD
-WAY_OUT = f"./stateful reseed {SIGNALS.name} --apply"
 KEPT = "'delta.logRetentionDuration' = 'interval 30 days', 'delta.checkpointInterval' = '1'"
 
 

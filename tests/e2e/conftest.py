@@ -32,7 +32,7 @@ def watched_run(project) -> Run:
     assert process.stdout is not None
     for line in process.stdout:
         said += line
-        listeners |= listeners_of(project.folder)
+        listeners |= listeners_of(process.pid)
     assert process.wait() == 0, said
     return Run(said, listeners)
 

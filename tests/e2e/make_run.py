@@ -4,14 +4,15 @@ import ipaddress
 import itertools
 import os
 import random
-import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 from deltalake import DeltaTable
 
@@ -60,22 +61,19 @@ def processes_of(project: Path, variable: str = "AIRFLOW_HOME") -> dict[int, str
     return found
 
 
-def listeners_of(project: Path) -> set[str]:
-    """The addresses at which its processes take connections, as `ss` has them."""
-    sockets = subprocess.run(["ss", "-Hltnp"], capture_output=True, text=True, check=True).stdout
-    pids = processes_of(project).keys()
-    return {
-        line.split()[3].rpartition(":")[0]
-        for line in sockets.splitlines()
-        if pids & {int(pid) for pid in re.findall(r"pid=(\d+)", line)}
-    }
+def listeners_of(root: int) -> set[str]:
+    """The addresses at which the processes below that one take connections."""
+    found = set()
+    for process in psutil.Process(root).children(recursive=True):
+        with suppress(psutil.Error):  # ended meanwhile
+            sockets = process.net_connections("tcp")
+            found |= {each.laddr.ip for each in sockets if each.status == psutil.CONN_LISTEN}
+    return found
 
 
 def is_loopback(address: str) -> bool:
-    """Of `*` and `0.0.0.0` not; a JVM has IPv4's in IPv6."""
-    if address == "*":
-        return False
-    return ipaddress.ip_address(address.strip("[]").removeprefix("::ffff:")).is_loopback
+    """A JVM has IPv4's in IPv6."""
+    return ipaddress.ip_address(address.removeprefix("::ffff:")).is_loopback
 
 
 class Project:

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import psutil
 import pyarrow as pa
@@ -55,18 +55,6 @@ from tests.simulator.arrow_ranges import EVERYTHING, Range
 RAW = argparse.RawTextHelpFormatter
 SAME_KEY = f"old.{KEY} = new.{KEY}"
 Bounds = tuple[int, int]  # microseconds: from, until
-
-
-class Writer(Protocol):
-    """A call is one commit with the batch's record; none where the table has the batch already."""
-
-    def append(self, rows: Any, batch: Batch) -> None: ...
-
-    def replace(self, rows: Any, within: Bounds | None, batch: Batch) -> None:
-        """Make these the only rows emitted within the bounds; None: at all."""
-
-    def merge(self, rows: Any, batch: Batch) -> None:
-        """Make these the rows of their keys; those that are `removed` go."""
 
 
 class ArrowWriter:
