@@ -19,6 +19,7 @@ from include.checkpoint.committed_batch import (
 )
 from include.checkpoint.pin_generation import (
     note_code,
+    note_query,
     pin_generation,
     refuse_foreign_checkpoint,
     refuse_other_settings,
@@ -206,6 +207,7 @@ def drain_stream(
     _run(engine, query, writer, checks=checks, generation=opened.generation, record=record)
     opened = opened.again()
     reconcile(lake, opened.generations)
+    note_query(lake, opened.generations.pinned(opened.generation))
     record_position(opened, record)
     check_rows(opened, record["run_id"])
 

@@ -7,6 +7,7 @@ keeps one.
 """
 
 from include.care.why_failed import told_why
+from include.checkpoint.pin_generation import refuse_other_query
 from include.coverage.ledger import reconcile
 from include.job import PATIENCE, job_parser, recorded_run
 from include.lake.lease import hold_lease
@@ -32,6 +33,8 @@ def savepoint(engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None
         with recorded_run(lake, JOB, stream.name, dag_run_id) as record:
             opened = open_stream(lake, stream)
             reconcile(lake, opened.generations)
+            if opened.row is not None:
+                refuse_other_query(lake, opened.row)
             write_live_savepoint(engine, opened, record["run_id"], "on_demand")
 
 

@@ -24,6 +24,7 @@ from typing import Literal, NamedTuple, get_args
 from pyarrow import fs
 
 from include.lake.delta_log import is_of_machine
+from include.lake.how_to_mend import damaged
 from include.lake.paths import Lake
 
 Part = Literal["metadata", "offsets", "commits", "sources", "state", "state_metadata", "unknown"]
@@ -162,6 +163,17 @@ def left_over(files: Sequence[CheckpointFile]) -> Iterator[CheckpointFile]:
     for file in files:
         if file.name.kind == "temporary" or file.owner not in paths:
             yield file
+
+
+def query_id(lake: Lake, checkpoint: str) -> str | None:
+    """The id that Spark gave the query when it made `checkpoint`; None when that is not there."""
+    path = f"{checkpoint}/metadata"
+    try:
+        return str(json.loads(lake.read(path))["id"])
+    except FileNotFoundError:
+        return None
+    except (LookupError, TypeError, ValueError) as error:
+        raise damaged(path, f"{path} is damaged ({error!r})") from error
 
 
 def newest_planned(lake: Lake, checkpoint: str) -> int | None:

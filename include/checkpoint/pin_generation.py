@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from include.checkpoint.bronze_readers import refuse_cut_off
-from include.checkpoint.checkpoint_files import newest_planned
+from include.checkpoint.checkpoint_files import newest_committed, newest_planned, query_id
 from include.checkpoint.committed_batch import is_settled, read_position
 from include.lake.delta_log import open_table
 from include.lake.generations import (
@@ -62,11 +62,37 @@ def refuse_foreign_checkpoint(lake: Lake, generations: Generations) -> None:
     row = generations.current
     if row is not None:
         if planned is not None:
+            refuse_other_query(lake, row)
             is_settled(lake, checkpoint)  # LakeError where the newest batch does not say
             _refuse_older_bronze(lake, row, f"{checkpoint}/offsets/{planned}")
         elif is_reseeded(row):
             _refuse_other_bronze(lake, row)
         refuse_cut_off(lake, generations, row["source"])
+
+
+def refuse_other_query(lake: Lake, row: GenerationRow) -> None:
+    """LakeError for another query's checkpoint in place of the generation's: its batches may have
+    the same numbers, and read the same bronze, and its states are others."""
+    stream, known = row["stream"], row["query_id"]
+    checkpoint = lake.checkpoint(stream, row["generation"])
+    found = None if known is None else query_id(lake, checkpoint)
+    if found != known and found is not None:  # without the file the query does not start
+        raise LakeError(
+            f"the checkpoint {checkpoint} is of another query ({found}) than {stream} has run "
+            f"({known}), such as another stream's. Put back its own; or make a new one from bronze",
+            code="of_other_times",
+            subject=f"checkpoints/{stream}",
+            command=f"./stateful reseed {stream} --apply",
+        )
+
+
+def note_query(lake: Lake, row: GenerationRow) -> None:
+    """Record which query a generation's checkpoint is of, once its tables have a batch of it: a
+    first run that has written none may begin again with another."""
+    checkpoint = lake.checkpoint(row["stream"], row["generation"])
+    if row["query_id"] is None and newest_committed(lake, checkpoint) is not None:
+        known = {name: row[name] for name in KEY} | {"query_id": query_id(lake, checkpoint)}
+        update_ops(lake, "generations", KEY, [known])
 
 
 def _refuse_other_bronze(lake: Lake, row: GenerationRow) -> None:
@@ -135,8 +161,9 @@ def pin_generation(
     if first:
         return Pinned(pinned, code_is_new=False)
     if not _is_begun(lake, pinned):
-        update_ops(lake, "generations", KEY, [row | made_by])
-        return Pinned({**pinned, **row, **made_by}, code_is_new=False)
+        new = {**made_by, "query_id": None}
+        update_ops(lake, "generations", KEY, [row | new])
+        return Pinned({**pinned, **row, **new}, code_is_new=False)
     refuse_other_settings(lake, pinned, settings)
     code_is_new = is_other_code(pinned, code) and pinned["code_changed_at"] is None
     return Pinned(pinned, code_is_new)

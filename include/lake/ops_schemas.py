@@ -485,6 +485,11 @@ GENERATIONS = pa.schema(
             "it was given up; null: neither",
         ),
         ops_column(
+            "query_id",
+            pa.string(),
+            "The query that its checkpoint is of, by Spark's id; null until a run has come to its end",
+        ),
+        ops_column(
             "key_code",
             pa.string(),
             "Fingerprint of the function that makes the key of an event; null for a field",
