@@ -52,9 +52,10 @@ def committed_batch(lake: Lake, generations: Generations) -> CommittedBatch:
     batch_id = newest_committed(lake, checkpoint)
     if batch_id is None:
         raise _none_yet(lake, stream, checkpoint)
-    begun = f"{checkpoint}/offsets/{batch_id}"
-    watermark_ms = _watermark_ms(lake, begun, "batchWatermarkMs")
-    conf = _settings(lake, begun).get("conf", {})
+    begun, ended = f"{checkpoint}/offsets/{batch_id}", f"{checkpoint}/commits/{batch_id}"
+    settings = _settings(lake, begun)
+    watermark_ms = _watermark_ms(settings, begun, "batchWatermarkMs")
+    conf = settings.get("conf", {})
     for name, value in STATE_FORMAT.items():
         if (found := conf.get(name)) != value:
             raise LakeError(
@@ -67,9 +68,7 @@ def committed_batch(lake: Lake, generations: Generations) -> CommittedBatch:
         checkpoint=checkpoint,
         batch_id=batch_id,
         watermark_ms=watermark_ms,
-        next_watermark_ms=_watermark_ms(
-            lake, f"{checkpoint}/commits/{batch_id}", "nextBatchWatermarkMs"
-        ),
+        next_watermark_ms=_watermark_ms(_settings(lake, ended), ended, "nextBatchWatermarkMs"),
     )
 
 
@@ -113,7 +112,8 @@ def settled_watermark_ms(lake: Lake, checkpoint: str) -> int | None:
     committed = newest_committed(lake, checkpoint)
     if committed is None:
         return None
-    return _watermark_ms(lake, f"{checkpoint}/offsets/{committed}", "batchWatermarkMs")
+    begun = f"{checkpoint}/offsets/{committed}"
+    return _watermark_ms(_settings(lake, begun), begun, "batchWatermarkMs")
 
 
 def consumed_version(lake: Lake, checkpoint: str) -> int | None:
@@ -133,7 +133,8 @@ def is_settled(lake: Lake, checkpoint: str) -> bool:
     committed = newest_committed(lake, checkpoint)
     if committed is None:
         return True
-    next_ms = _watermark_ms(lake, f"{checkpoint}/commits/{committed}", "nextBatchWatermarkMs")
+    ended = f"{checkpoint}/commits/{committed}"
+    next_ms = _watermark_ms(_settings(lake, ended), ended, "nextBatchWatermarkMs")
     return (next_ms or 0) <= (settled_watermark_ms(lake, checkpoint) or 0)
 
 
@@ -148,9 +149,9 @@ def read_position(lake: Lake, offsets: str) -> BronzePosition:
         raise damaged(offsets, what) from error
 
 
-def _watermark_ms(lake: Lake, path: str, name: str) -> int | None:
+def _watermark_ms(settings: dict[str, Any], path: str, name: str) -> int | None:
     try:
-        watermark_ms = int(_settings(lake, path)[name])
+        watermark_ms = int(settings[name])
     except (KeyError, TypeError, ValueError) as error:
         raise damaged(path, f"{path} is damaged ({error!r})") from error
     return watermark_ms if watermark_ms > 0 else None  # Spark says 0 for "none yet"

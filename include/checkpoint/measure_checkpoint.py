@@ -315,10 +315,7 @@ def measure_checkpoint(lake: Lake, stream: str, generation: int) -> CheckpointSi
         parts=tuple(_parts(files, orphans)),
         stores=tuple(store.size() for store in stores),
         missing=(*_missing_logs(files, position), *_missing_state(stores, position)),
-        unreadable=(
-            *_damaged_logs(lake, checkpoint, files, position),
-            *faults,
-        ),
+        unreadable=(*_damaged_logs(lake, checkpoint, files, position), *faults),
         damaged=tuple(fault for store in stores for fault in store.damaged()),
         left_over=tuple(sorted(orphans)),
         unknown=_paths(file for file in _unknown(files) if file.path not in orphans),

@@ -84,9 +84,7 @@ class ClockRepair:
     to_us: int  # what M is set back to
     from_us: int  # M before
     bronze_id: str
-    reset_at_us: (
-        int | None
-    )  # `ingested_at` of that commit of bronze; None: not made yet, or not recorded
+    reset_at_us: int | None  # `ingested_at` of its commit; None: not made, or not recorded
     is_done: bool  # every stream was reseeded; or its row is lost, and nobody will finish it
 
     @property

@@ -24,7 +24,7 @@ TIMEOUT_S = 600
 
 
 def made_of(java: str) -> str:
-    """A name for all that an archive depends on; `java` is what `java -version` says."""
+    """All that an archive depends on, as text; `java` is what `java -version` says."""
     spark = PROJECT.glob(".venv/lib/python*/site-packages/pyspark/jars/*.jar")
     found = [*JARS.glob("*.jar"), *spark]
     jars = sorted((str(jar), jar.stat().st_size, jar.stat().st_mtime_ns) for jar in found)
