@@ -37,7 +37,7 @@ SETTING = f"the host of Airflow's connection {CONNECTION}"
 
 
 class Start(NamedTuple):
-    """What a task is to do, as it turns out when it starts."""
+    """A task's work, which is known only when it starts."""
 
     is_done: bool = False  # by another task: nothing
     command: Sequence[str] = ()  # that does it without a JVM, with the job's arguments

@@ -116,7 +116,7 @@ PROMOTE = Param(
 
 
 def stream_run(context: Any, lake: str, stream: Stream) -> StreamRun:
-    """What the steps of this Dag run are taken for."""
+    """Return the run that the steps of this Dag run are taken for."""
     # Reading a lake needs a second of imports: not at every parse of this file.
     from include.lake.paths import open_lake
 
@@ -186,7 +186,7 @@ def start(context: Any, lake: str, stream: Stream, step: JobStep) -> Iterator[St
 def alerts(
     lake: str, stream: Stream, ti: Any, dag_run: Any, states: Mapping[str, str | None]
 ) -> list[dict[str, Any]]:
-    """What this Dag run has opened and closed, as the Asset's event has it; into the log, too."""
+    """Return the findings that this Dag run has opened and closed, for the Asset's event, and log them."""
     from include.lake.paths import open_lake
 
     alert = look(open_lake(lake), stream, dag_run.run_id, failed_tasks(ti, dag_run, states))
@@ -198,7 +198,7 @@ def alerts(
 
 
 def note_of(lake: str, stream: Stream, extra: dict[str, Any]) -> str:
-    """What a backfill's interval became; the plugin run_notes makes it the Dag run's note."""
+    """Say what a backfill's interval became; the plugin run_notes makes it the Dag run's note."""
     from include.lake.paths import open_lake
 
     note = run_note(open_lake(lake), stream, extra)
@@ -236,7 +236,7 @@ def job_task(step: JobStep, stream: Stream, lake: str) -> Any:
 
 
 def edges(step: JobStep, stream: Stream, lake: str) -> dict[str, Any]:
-    """Of Airflow's graph of Assets: what ingestion makes of the source. `publish` has the other one."""
+    """Give ingestion its place in Airflow's graph of Assets. `publish` has the other one."""
     if not step.is_of_source:
         return {}
     source = source_named(stream.source)
@@ -252,7 +252,7 @@ def look_task(step: LookStep, stream: Stream, lake: str) -> Any:
         pre_execute=partial(before, lake=lake, stream=stream, step=step),
     )
     def look(**context: Any) -> None:
-        """What is found goes into the log and `ops`; red only if a person is needed."""
+        """Write what is found to the log and `ops`; fail only if a person is needed."""
         told = step.look(stream_run(context, lake, stream))
         log.info("%s", told.text)
         if told.wrong:

@@ -61,7 +61,7 @@ def stream_pool(stream: Stream) -> str:
 
 
 def is_ours(pool: str) -> bool:
-    """Whether it is named as the pools of streams and sources are."""
+    """Tell whether a pool is named as those of streams and sources are."""
     return OURS.fullmatch(pool) is not None
 
 

@@ -35,7 +35,7 @@ def interval_of(dag_run: Any, schedule: str) -> tuple[datetime | None, datetime 
 
 
 def task_states(ti: Any, run_id: str) -> dict[str, str | None]:
-    """Of a Dag run of the same Dag."""
+    """Return the states of the tasks of another run of the same Dag."""
     states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[run_id])
     return dict(states.get(run_id, {}))
 
@@ -60,7 +60,7 @@ def failed_tasks(ti: Any, dag_run: Any, states: Mapping[str, str | None]) -> lis
 def news(
     lake: str, stream: Stream, dag_run: Any, states: Mapping[str, str | None]
 ) -> dict[str, Any] | None:
-    """What this Dag run, whose tasks are in these `states`, has to tell; None if there is nothing new.
+    """Return what this Dag run, whose tasks are in these `states`, has to tell; None if nothing is new.
 
     Nor when its job has failed: what was done before that is told once it is mended.
     """
@@ -95,7 +95,7 @@ MOST_CHARACTERS = 1_000
 
 
 def run_note(lake: "Lake", stream: Stream, extra: Mapping[str, Any]) -> str:
-    """Of what the Asset's event tells of a recompute."""
+    """Write the note of a Dag run from what the Asset's event tells of its recompute."""
     from include.coverage.table_coverage import find_coverage
 
     start, until = (text[:16].replace("T", " ") for text in extra["interval"])
@@ -109,7 +109,7 @@ def run_note(lake: "Lake", stream: Stream, extra: Mapping[str, Any]) -> str:
 
 
 def _fitting(note: str) -> str:
-    """As PostgreSQL takes it; the tab *State* has the findings in full."""
+    """Cut a note to what PostgreSQL takes; the tab *State* has the findings in full."""
     text = note.replace("\0", "?")
     return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 3]}..."
 

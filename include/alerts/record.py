@@ -68,7 +68,7 @@ def _told(row: Row) -> dict[str, Any]:
 
 
 def changes_of(lake: Lake, by: str, dag_run_id: str) -> list[Row]:
-    """What one Dag run recorded."""
+    """Read the changes that one Dag run recorded."""
     return read_ops(lake, "alerts", {"told_by": by, "dag_run_id": dag_run_id}).to_pylist()  # type: ignore[no-any-return]
 
 
