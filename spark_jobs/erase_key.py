@@ -33,7 +33,6 @@ from include.landing.erasures import (
     Erasure,
     begin_erasure,
     end_erasure,
-    how_to_finish,
     knows,
     name_in_bronze,
     new_erasure,
@@ -118,7 +117,7 @@ def _make_anew(engine: Engine, lake: Lake, stream: Stream, erasure: Erasure) -> 
     if row is None:
         return
     if not knows(row, erasure):
-        then = f"the erasure is not finished: {how_to_finish(stream.source)}"
+        then = f"./stateful erase {stream.source} KEY --apply"
         reseed(engine, lake, stream, ReseedOptions(recompute=True), then=then)
     with hold_lease(lake, f"stream-{stream.name}", PATIENCE):
         _delete_older_savepoints(engine, lake, stream.name, erasure)

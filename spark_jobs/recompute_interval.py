@@ -173,9 +173,8 @@ def _recompute(
 
 
 def _checks(lake: Lake, plan: RecomputePlan, stream: Stream, record: RunRecord) -> DataChecks:
-    start, until = plan.start.isoformat(), plan.until.isoformat()
-    again = f"clear the backfill's task, or `./stateful recompute {stream.name} {start} {until}`"
-    return DataChecks(lake, stream, record, again)
+    again = f"./stateful recompute {stream.name} {plan.start.isoformat()} {plan.until.isoformat()}"
+    return DataChecks(lake, stream, record, then=again)
 
 
 def report(stream: Stream, plan: RecomputePlan, row: dict[str, Any]) -> str:

@@ -76,8 +76,8 @@ def reseed(
     then: str | None = None,
 ) -> None:
     """Reseed `stream` and record it. One that was cut off is overtaken: the ledger knows what
-    it has replaced, and its savepoints serve this one. `then`: what goes on once a check has
-    stopped it, and was mended, when that is no reseed of its own.
+    it has replaced, and its savepoints serve this one. `then`: the command that goes on once a check
+    has stopped it, and was mended, when that is no reseed of its own.
 
     Raises SettingsError or LakeError, before anything is written, when it cannot be done.
     """
@@ -169,8 +169,8 @@ def _carry_out(
 
 
 def _checks(opened: OpenStream, record: RunRecord, then: str | None) -> DataChecks:
-    again = f"`./stateful reseed {opened.name} --apply`, with the options that it had"
-    return DataChecks(opened.lake, opened.declared, record, then or again)
+    again = then or f"./stateful reseed {opened.name} --apply"
+    return DataChecks(opened.lake, opened.declared, record, then=again)
 
 
 def _has_replaced(opened: OpenStream, generation: int) -> bool:

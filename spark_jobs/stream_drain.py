@@ -173,7 +173,7 @@ def drain_stream(
     if opened.row is not None:  # before the table, which does not fit other ones either
         refuse_other_settings(lake, opened.row, pinned_settings(stream, fold))
     ensure(opened)
-    checks = DataChecks(lake, stream, record, f"`./stateful stream {stream.name}` goes on")
+    checks = DataChecks(lake, stream, record, then=f"./stateful stream {stream.name}")
     checks.refuse_wrong(table)
     engine.check_events(lake, stream.source, fold)
     covered = pinned_entry(opened, start, code, record["run_id"])

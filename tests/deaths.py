@@ -29,7 +29,7 @@ class KilledError(Exception):
     """Stands for the death of the process."""
 
 
-def die(*_: object) -> Any:
+def die(*_: object, **__: object) -> Any:
     raise KilledError
 
 

@@ -1,5 +1,6 @@
 """What is refused, asserted by data: the error's code, its subject and the command that mends it."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -24,6 +25,11 @@ def refused(
     assert found.code == code, found
     assert subject in (None, found.subject), found
     assert command in (None, found.command), found
+
+
+def commands_in(text: object) -> list[str]:
+    """The command lines of ours that a plan, a finding's action or a note names, in its order."""
+    return re.findall(r"`\./stateful ([^`]+)`", str(text))
 
 
 @contextmanager

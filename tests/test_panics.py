@@ -41,9 +41,8 @@ def test_a_panic_of_delta_rs_is_an_error_in_one_line(tmp_path: Path):
     command = [sys.executable, "-c", FEW_FILES, str(tmp_path)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     last = ended.stderr.splitlines()[-1]
-    assert (ended.returncode, last.startswith("error: delta-rs has panicked: ")) == (1, True), last
+    assert (ended.returncode, last.endswith(AGAIN)) == (1, True), last
     assert "Too many open files" in last
-    assert last.endswith(AGAIN)
 
 
 def test_of_a_table_at_which_delta_rs_panics_the_way_out_is_told(lake: Lake, monkeypatch):
@@ -60,16 +59,17 @@ def test_a_run_that_a_panic_ends_is_recorded(lake: Lake):
     with pytest.raises(DeltaError), recorded_run(lake, "run_stream", "a", None):
         panic()
     (run,) = read_ops(lake, "runs").to_pylist()
-    assert (run["outcome"], run["error"]) == ("failed", f"delta-rs has panicked: {SAID}")
+    assert (run["outcome"], SAID in run["error"]) == ("failed", True)
 
 
 def test_a_panic_anywhere_is_one_line(lake: Lake, monkeypatch, capsys):
     monkeypatch.setattr(jobs.run_local, "run_stream", panic)
     assert main(["stream", "user_counts", "--lake", lake.root]) == 1
-    assert capsys.readouterr().err == f"error: delta-rs has panicked: {SAID}\n"
+    (line,) = capsys.readouterr().err.splitlines()
     with pytest.raises(SystemExit):
         exit_with_main(panic)
-    assert capsys.readouterr().err.splitlines()[-1] == f"error: delta-rs has panicked: {SAID}"
+    assert capsys.readouterr().err.splitlines()[-1] == line
+    assert SAID in line
 
 
 def test_what_a_person_interrupts_stays_so(lake: Lake):

@@ -14,6 +14,7 @@ from include.lake.ops import append_ops, read_ops
 from include.registry import source_named, stream_named
 from include.steps import STEPS, JobStep, Step, StreamRun, Told
 from include.streams import sources
+from tests.refused import commands_in
 
 STREAM = stream_named("user_counts")
 LIVE = [step for step in STEPS if step.path != "backfill"]
@@ -126,29 +127,24 @@ def test_an_ingestion_without_a_jvm_that_fails_ends_it(lake, monkeypatch, capfd)
     ]
     monkeypatch.setattr(run_local, "STEPS", steps)
     assert run_local.take_steps(StreamRun(lake, STREAM)) == 2
-    assert "error: the log of" in capfd.readouterr().err
+    assert STREAM.source in capfd.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("code", "said"),
-    [
-        (1, "mend what the error names, and `./stateful stream user_counts` goes on"),
-        (2, "do what the error says, and `./stateful stream user_counts` goes on"),
-        (130, ""),
-    ],
-)
-def test_after_a_run_that_failed_the_checkpoint_is_looked_at(lake, monkeypatch, capsys, code, said):
+@pytest.mark.parametrize(("code", "is_said"), [(1, True), (2, True), (130, False)])
+def test_after_a_run_that_failed_the_checkpoint_is_looked_at(
+    lake, monkeypatch, capsys, code, is_said
+):
     steps = [planted(step, RIGHT, []) for step in STEPS if step.name == "run_stream"]
     monkeypatch.setattr(run_local, "STEPS", steps)
     monkeypatch.setattr(run_local, "run_job", lambda *_: code)
     assert run_local.take_steps(StreamRun(lake, STREAM)) == code
-    assert capsys.readouterr().out.startswith(said)
+    assert commands_in(capsys.readouterr().out) == ["stream user_counts"] * is_said
 
     append_ops(lake, "batches", [{"stream": "user_counts", "generation": 1, "batch_id": 3}])
     assert run_local.take_steps(StreamRun(lake, STREAM)) == code
     told = capsys.readouterr().out
-    way_out = "`./stateful reseed user_counts --apply`"
-    assert ("checkpoint_missing: " in told) == (way_out in told) == bool(said)
+    assert ("checkpoint_missing" in told) == is_said
+    assert ("reseed user_counts --apply" in commands_in(told)) == is_said
 
 
 def test_care_is_the_steps_after_a_run(lake, monkeypatch):
@@ -160,10 +156,9 @@ def test_care_is_the_steps_after_a_run(lake, monkeypatch):
     assert taken == ["check_checkpoint", "compact_state", "tune_rocksdb"]
 
 
-def test_a_dry_care_starts_no_job_and_records_nothing(lake, monkeypatch, capsys):
+def test_a_dry_care_starts_no_job_and_records_nothing(lake, monkeypatch):
     monkeypatch.setattr(run_local, "run_job", lambda *_: pytest.fail("started a JVM"))
     assert run_local.care(lake, STREAM, dry_run=True, compact_now=True) == 0
-    assert "compact_state: nothing is changed" in capsys.readouterr().out
     assert not lake.is_delta_table(lake.ops("checkpoint_sizes"))
 
 

@@ -101,13 +101,13 @@ def _refuse_changed(lake: Lake, source: str, begun: Erasure | None) -> None:
         return  # it is being rewritten
     if (changed := how_tables_changed(lake, source)) is None:
         return
-    way = "put the table back from a copy that is not older first"
+    bronze = f"bronze/{source}"
+    way, command = "put the table back from a copy that is not older first", None
     if begun is not None:
-        way += (
-            "; or give the erasure up with `./stateful set-aside ops/erasures --apply`, ingest anew "
-            f"after `./stateful set-aside bronze/{source} --apply`, and erase the key again"
-        )
-    raise LakeError(f"{changed}: {way}", code="changed_by_others", subject=f"bronze/{source}")
+        way += "; or give the erasure up, to ingest anew and then to erase the key again"
+        aside = (f"./stateful set-aside {name} --apply" for name in ("ops/erasures", bronze))
+        command = " && ".join(aside)
+    raise LakeError(f"{changed}: {way}", code="changed_by_others", subject=bronze, command=command)
 
 
 def _refuse_stream(lake: Lake, stream: Stream, key: ErasedKey, begun: Erasure | None) -> None:

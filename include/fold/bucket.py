@@ -109,10 +109,11 @@ def check_not_folded(fold: KeyedFold, events: pa.Table, folded_until_us: int, bu
     first_us = pc.min(events[fold.time_us]).as_py()
     if first_us < folded_until_us:
         raise BrokenInvariantError(
-            f"bucket {bucket} got an event at {first_us} us, but has folded all before "
-            f"{folded_until_us} us (stream {fold.stream}): a bronze commit was cut, or its "
-            "watermark columns were changed. Make its state anew from bronze: `./stateful reseed "
-            f"{fold.stream} --apply`"
+            f"bucket {bucket} of {fold.stream} got an event at {first_us} us, but has folded all before "
+            f"{folded_until_us} us: a bronze commit was cut, or its watermark columns were changed",
+            code="changed_by_others",
+            subject=fold.stream,
+            command=f"./stateful reseed {fold.stream} --apply",
         )
 
 

@@ -10,6 +10,7 @@ from include.fold.admission import EPOCH, US_PER_MS
 from include.fold.definition import Key, KeyedFold
 from include.fold.group_state import GroupState
 from include.fold.records import NO_RECORDS, DefinitionError
+from include.lake.errors import StatefulError
 
 # Timeouts of one key without an event between them, after which their pace is looked at. As
 # many take some milliseconds, so a loop is found at once.
@@ -20,13 +21,10 @@ FASTEST_TIMEOUTS_US = US_PER_MS
 
 
 class StateFunctionError(RuntimeError):
-    """The state function failed, or broke a rule.
-
-    The message names the stream, the function, the key, and the instant of the call.
-    """
+    """The state function failed, or broke a rule: the message names stream, function, key and instant."""
 
 
-class BrokenInvariantError(RuntimeError):
+class BrokenInvariantError(StatefulError, RuntimeError):
     """The fold was handed something that must not exist: a row before what it has settled."""
 
 

@@ -79,13 +79,10 @@ COMPACTING: Mapping[str, str] = {
 
 
 def jars() -> list[Path]:
-    """The Delta jars that set-up fetched, and that of our classes once it has made it.
-
-    FileNotFoundError says how to get them.
-    """
+    """The Delta jars that set-up must have fetched, and that of our classes once it has made it."""
     found = sorted(jar for jar in JARS.glob("*.jar") if not is_of_our_classes(jar))
     if not found:
-        raise FileNotFoundError(f"no jars in {JARS}: run `./stateful setup` once")
+        raise SettingsError(f"no jars in {JARS}", code="missing_jars", command="./stateful setup")
     return [*found, classes_jar()] if classes_jar().is_file() else found
 
 
@@ -184,8 +181,7 @@ def s3_jars() -> list[Path]:
     found = sorted(S3_JARS.glob("*.jar"))
     if not found or not classes_jar().is_file():
         raise SettingsError(
-            f"{classes_jar() if found else S3_JARS} is not there, which jobs need for a lake on S3: run "
-            "`LAKE=s3a://... ./stateful setup` once",
+            f"{classes_jar() if found else S3_JARS} is not there, which jobs need for a lake on S3",
             code="missing_jars",
             subject="LAKE",
             command="LAKE=s3a://... ./stateful setup",

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from include.settings import PROJECT
+from include.settings import PROJECT, SettingsError
 
 # What set-up fetched and made for jobs.
 JARS = PROJECT / ".jars"
@@ -22,9 +22,10 @@ LINKED = ("bin", "conf", "jars", "sbin")
 
 
 def spark_package() -> Path:
-    """The folder of the package pyspark; ModuleNotFoundError where it is not installed."""
+    """The folder of the package pyspark; SettingsError where it is not installed."""
     if (found := _package_on(sys.path)) is None:
-        raise ModuleNotFoundError("pyspark is not installed here: run `./stateful setup`")
+        told = "pyspark is not installed here"
+        raise SettingsError(told, code="not_installed", command="./stateful setup")
     return found
 
 

@@ -62,8 +62,8 @@ def _package(name: str) -> str:
 
 def refuse_unfit(found: Versions) -> None:
     """SettingsError when parts of it do not fit, or a series of it was never tried."""
-    if why := _why_unfit(found):
-        raise SettingsError(why, code="unfit_versions", subject="pyspark")
+    if (unfit := _why_unfit(found)) is not None:
+        raise SettingsError(unfit[0], code="unfit_versions", subject="pyspark", command=unfit[1])
     if is_tried_series(found) or os.environ.get(UNTRIED) == found.spark:
         return
     raise SettingsError(
@@ -75,20 +75,21 @@ def refuse_unfit(found: Versions) -> None:
     )
 
 
-def _why_unfit(found: Versions) -> str | None:
+def _why_unfit(found: Versions) -> tuple[str, str | None] | None:
     if found.spark != found.spark_python:
         whole = found.spark or found.spark_python
         of_jars = f"of {found.spark}" if found.spark else "missing"
         return (
             f"Spark's jars are {of_jars}, its Python files of {found.spark_python or 'no version'}: the "
-            "package pyspark-client, which has the same files, was installed over pyspark. Lay that "
-            f"over it: .venv/bin/python -m pip install --force-reinstall --no-deps pyspark=={whole}"
+            "package pyspark-client, which has the same files, was installed over pyspark",
+            f".venv/bin/python -m pip install --force-reinstall --no-deps pyspark=={whole}",
         )
     if found.delta and found.delta_for != _series(found.spark):
         return (
             f"the jar of Delta {found.delta} in {JARS} is for Spark {found.delta_for}, and Spark "
             f"{found.spark} is installed: PACKAGE in include/setup/jars.py and include/jars.sha256 name "
-            "the jar, requirements.in Spark"
+            "the jar, requirements.in Spark",
+            None,
         )
     return None
 

@@ -73,19 +73,19 @@ class DataChecks:
     def _stop(self, errors: Sequence[Verdict], what: str) -> None:
         name = self._stream.name
         told = "; ".join(map(_told, errors))
-        action = (
-            f"mend the function, or the check in include/streams/{name}.py (with "
-            f'severity="warning" such rows pass, with a finding); then {self._then}'
+        way = (
+            f'mend the function, or the check in include/streams/{name}.py (with severity="warning" such '
+            "rows pass, with a finding); then go on with the same options (in Airflow clear the task)"
         )
         found = Finding(
             finding="data_check_failed",
             severity="error",
             count=sum(verdict.failing or 0 for verdict in errors) or None,
             detail=f"{told}. Nothing of {what} was published",
-            action=action,
+            action=f"{way}: `{self._then}`",
         )
         record_findings(self._lake, self._record["run_id"], name, [found])
-        self.stopped = DataCheckError(f"{name}: {found.detail}. To do: {action}")
+        self.stopped = DataCheckError(f"{name}: {found.detail}. To do: {way}", command=self._then)
         raise self.stopped
 
     def _warn(self, not_met: Sequence[Verdict]) -> None:

@@ -115,9 +115,11 @@ def unpacked_states(fold: KeyedFold, keys: bytes | None, stored: StoredBucket) -
     known = [] if keys is None else from_stream(keys)["key"]
     if not rows.num_rows == len(known) == stored.keys:
         raise BrokenInvariantError(
-            f"a bucket of stream {fold.stream} has {len(known)} keys and {rows.num_rows} states, and "
-            f"should have {stored.keys}: its checkpoint is damaged. Put it back from a copy, or make "
-            f"the state anew from bronze: `./stateful reseed {fold.stream} --apply`"
+            f"a bucket of {fold.stream} has {len(known)} keys and {rows.num_rows} states, and should have "
+            f"{stored.keys}: its checkpoint is damaged. Put it back from a copy, or make the state anew",
+            code="unreadable_checkpoint",
+            subject=fold.stream,
+            command=f"./stateful reseed {fold.stream} --apply",
         )
     rows = rows.add_column(0, "key", known)
     if not fold.times_out:

@@ -33,6 +33,7 @@ from tests.dags import (
     raise_watermark,
     settle,
 )
+from tests.refused import commands_in
 
 HOUR = timedelta(hours=1)
 
@@ -178,15 +179,11 @@ def test_the_note_says_what_the_interval_became_and_what_is_left(lake):
     record_recompute(lake, LATER, **counts, rows_removed=1, rows_added=3)
     extra = recompute_extra(lake, "user_counts", "d1")
     sessions, of_update = (stream_named(name) for name in ("user_sessions", "user_counts"))
-    assert run_note(lake, sessions, extra) == (
-        "Backfill: 2026-03-01 04:00 until 2026-03-01 05:00 UTC: 30 rows of the table became 32 "
-        "(1 removed, 3 added); 1,900 rows of bronze read\n\nthe table is right now"
-    )
+    note = run_note(lake, sessions, extra)
+    figures = ("03-01 04:00", "03-01 05:00", " 30 ", " 32 ", "1 removed", "3 added", "1,900 ")
+    assert [figure for figure in figures if figure not in note] == []
     note = run_note(lake, of_update, extra | {"promoted_to": 7})
-    assert "which a recompute does not touch" in note
-    assert "generation 7" in note
-    assert "still " in note
-    assert "Next: `./stateful reseed user_counts --apply`" in note
+    assert ("generation 7" in note, commands_in(note)) == (True, ["reseed user_counts --apply"])
 
 
 def test_a_note_is_no_longer_than_airflows_database_takes(lake, monkeypatch):
@@ -200,7 +197,7 @@ def test_a_note_is_no_longer_than_airflows_database_takes(lake, monkeypatch):
     note = run_note(lake, stream_named("user_sessions"), recompute_extra(lake, "user_counts", "d1"))
     column: Any = DagRunNote.__table__.columns["content"]
     assert (len(note), note[-3:]) == (column.type.length, "...")
-    assert note.startswith("Backfill: 2026-03-01 04:00")
+    assert "2026-03-01 04:00" in note
     assert "\0" not in note  # no text of PostgreSQL's has that
 
 

@@ -118,8 +118,7 @@ def test_a_database_that_is_down_is_named(environment):
     assert done.returncode == 2
     shown = f"postgresql+psycopg2://airflow:***@127.0.0.1:{port}/airflow ({DATABASE})"
     (line,) = done.stderr.splitlines()
-    assert line.startswith(f"error: the database {shown} did not answer: ")
-    assert "Connection refused" in line
+    assert shown in line
     assert "hidden" not in done.stdout + done.stderr
 
 

@@ -25,4 +25,4 @@ def test_the_dags_of_all_other_streams_go_on_and_the_wrong_one_is_named():
     assert {"stream_user_counts", "state_admin", "table_maintenance"} <= set(bag.dags)
     ((file, error),) = bag.import_errors.items()
     assert file.endswith("wrong_streams.py")
-    assert "include/streams/spending.py: NameError: name 'Stream' is not defined" in error
+    assert "include/streams/spending.py" in error

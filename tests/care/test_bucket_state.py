@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -144,6 +145,6 @@ def test_what_lies_beside_states_is_counted_and_shown():
     assert (measured.seen, measured.timers) == (3, {"reminder": 1, "expiry": 0})
     assert all({"seen", "timers"}.isdisjoint(row) for row in measured.biggest)
     text = format_report(report_of("s", fold, BATCH, (1, 1), [measured], {}))
-    assert "keys      2, 1 of them with no state\n" in text
-    assert "timers    reminder of 1 keys, expiry of 0 keys\n" in text
-    assert "seen      3 values by which events are known as duplicates\n" in text
+    rows = [(line.split()[0], re.findall(r"\d+", line)) for line in text.splitlines() if line]
+    for row in (("keys", ["2", "1"]), ("timers", ["1", "0"]), ("seen", ["3"])):
+        assert row in rows

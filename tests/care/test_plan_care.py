@@ -14,7 +14,6 @@ from include.care import plan_care
 from include.care.plan_care import (
     TablePlan,
     cared_tables,
-    format_plan,
     plan_table_care,
     record_plan_findings,
     record_sizes,
@@ -35,7 +34,7 @@ from tests.checkpoint.bronze_lake import (
     set_properties,
     write_position,
 )
-from tests.refused import refused
+from tests.refused import commands_in, refused
 
 NOW = datetime(2026, 3, 10, 3, 20, tzinfo=UTC)
 CARE = replace(TABLE_CARE, min_small_files=3, min_garbage_files=2)
@@ -63,8 +62,6 @@ def test_partitions_with_enough_small_files_are_optimized_and_their_bytes_told(l
     assert plan.figures is not None
     assert (plan.figures.files, plan.figures.small_files) == (5, 5)
     assert plan.figures.bytes == sum(sizes(lake).values())
-    assert plan.reasons[0].startswith("optimize 3 small files (")
-    assert plan.reasons[0].endswith(", 1 date)")
 
 
 def test_a_file_is_small_below_the_size_and_not_at_it(lake):
@@ -87,8 +84,7 @@ def test_what_was_rewritten_today_counts_against_the_budget_and_yesterdays_does_
     record_sizes(lake, None, name, "after", figures, bytes_rewritten=11)
     today = plan_of(lake, care=care, now=now)
     assert not today.needs_care
-    assert "do not fit into what is left of the day's budget" in today.reasons[0]
-    assert today.findings == ()  # tomorrow it fits
+    assert (len(today.reasons), today.findings) == (1, ())  # tomorrow it fits
     assert plan_of(lake, care=care, now=now + timedelta(days=1)).needs_care
 
 
@@ -99,7 +95,6 @@ def test_a_partition_above_the_whole_budget_is_a_finding(lake):
     (found,) = plan.findings
     assert (found.finding, found.severity, found.limit) == ("optimize_above_budget", "warning", 5)
     assert found.figure == sum(sizes(lake).values())
-    assert "raise table_bytes" in str(found.action)
 
 
 def with_garbage(lake: Lake) -> datetime:
@@ -141,11 +136,9 @@ def test_a_stream_that_is_behind_holds_the_vacuum_back_and_is_named(lake):
     backdate(lake, 1, now - timedelta(days=8))
     write_position(lake, "user_counts", next_version=1)
     plan = plan_of(lake, now=now)
-    assert not plan.needs_care
-    (reason,) = plan.reasons
-    assert "no vacuum of 3 files" in reason
-    assert "stream user_counts has not read version 1" in reason
+    assert (plan.needs_care, len(plan.reasons)) == (False, 1)
     (found,) = plan.findings
+    assert "user_counts" in found.detail
     assert (found.finding, found.count) == ("vacuum_refused", 3)
     record_plan_findings(lake, [plan])
     (row,) = read_ops(lake, "findings").to_pylist()
@@ -163,8 +156,7 @@ def test_bronze_is_not_vacuumed_under_a_reseed_that_has_not_begun_to_read(lake, 
     added = [action["add"]["path"] for action in read_actions(lake, lake.bronze(SOURCE), 2)[1:]]
     assert set(added) <= set(bronze(lake).vacuum(dry_run=True, full=True))
     plan = plan_of(lake, now=now)
-    assert not plan.needs_care
-    assert "stream user_counts has not read version 2" in plan.reasons[0]
+    assert (plan.needs_care, "user_counts" in plan.reasons[0]) == (False, True)
     # Nothing is left to read: what was replayed are rows of the newest version.
     reseed(lake, "user_counts", 3, generation=3)
     assert plan_of(lake, now=now).vacuum
@@ -180,12 +172,12 @@ def test_the_log_is_watched_for_a_reseed_that_has_not_begun_to_read(lake, status
     backdate(lake, 1, NOW - kept / 2 - timedelta(days=1))
     (found,) = plan_of(lake).findings
     assert (found.finding, found.figure, found.limit) == ("reader_behind", 16, 15)
-    assert "stream user_counts has not read version 1" in found.detail
+    assert "user_counts" in found.detail
     bronze(lake).create_checkpoint()
     log_file(lake, 1).unlink()
     (found,) = plan_of(lake).findings
     assert found.finding == "reader_cut_off"
-    assert "./stateful reseed user_counts" in str(found.action)
+    assert commands_in(found.action) == ["reseed user_counts --apply"]
 
 
 @pytest.mark.parametrize("broken", ["position", "retention"])
@@ -221,8 +213,7 @@ def test_a_table_that_the_machine_refuses_keeps_nobody_waiting_and_is_not_called
     monkeypatch.setattr(plan_care, "open_table", opened)
     (found,) = plan_of(lake, "bronze/signals").findings
     assert (found.finding, found.severity) == ("table_unreadable", "warning")
-    refused = "Unable to open file a: Permission denied (os error 13)"
-    assert found.detail == f"{lake.bronze('signals')} cannot be read just now: {refused}"
+    assert lake.bronze("signals") in found.detail
     assert plan_of(lake).figures
 
 
@@ -246,14 +237,13 @@ def test_a_file_that_is_lost_or_damaged_is_an_error_though_all_streams_have_read
     (found,) = plan_of(lake).findings
     assert (found.finding, found.severity, found.count) == ("files_lost", "error", 1)
     assert name in found.detail
-    assert f"`./stateful set-aside bronze/{SOURCE} --apply`" in str(found.action)
+    assert commands_in(found.action) == [f"set-aside bronze/{SOURCE} --apply"]
 
 
 def test_an_empty_table_needs_nothing(lake):
     DeltaTable.create(lake.bronze(SOURCE), pa.schema([("event_date", pa.date32())]))
     plan = plan_of(lake)
     assert (plan.needs_care, plan.reasons) == (False, ())
-    assert "nothing to do" in format_plan([plan])
 
 
 def test_a_table_that_nobody_knows_is_refused_with_those_that_are(lake):

@@ -41,14 +41,13 @@ def fill_quarantine(lake: Lake) -> None:
 
 def test_no_lake_is_said_in_one_line(tmp_path, capsys, jobs):
     assert main(["maintain-tables", "--lake", str(tmp_path / "none")]) == 2
-    assert capsys.readouterr().err.startswith("error: no lake at ")
+    assert capsys.readouterr().err.endswith("(no_lake)\n")
     assert jobs == []
 
 
-def test_a_lake_that_needs_nothing_starts_no_jvm_and_is_not_written(lake, capsys, jobs):
+def test_a_lake_that_needs_nothing_starts_no_jvm_and_is_not_written(lake, jobs):
     assert main(["maintain-tables", "--lake", lake.root]) == 0
     assert jobs == []
-    assert "not there yet: bronze/signals" in capsys.readouterr().out
     assert not lake.is_delta_table(lake.ops("table_sizes"))
 
 
@@ -73,10 +72,9 @@ def replace_generation(lake: Lake) -> Path:
     return checkpoint
 
 
-def test_old_generations_are_shown_and_deleted_without_a_jvm(lake, capsys, jobs):
+def test_old_generations_are_deleted_without_a_jvm(lake, jobs):
     checkpoint = replace_generation(lake)
     assert main(["maintain-tables", "--lake", lake.root, "--dry-run"]) == 0
-    assert "to delete: generation 1 of user_counts, replaced " in capsys.readouterr().out
     assert checkpoint.exists()
     assert main(["maintain-tables", "--lake", lake.root]) == 0
     assert not checkpoint.exists()
@@ -90,8 +88,8 @@ def test_a_dry_run_shows_the_plan_and_changes_nothing(lake, capsys, jobs):
         DeltaTable(path).version() for path in (lake.ops("runs"), lake.quarantine("signals"))
     ]
     assert main(["maintain-tables", "--lake", lake.root, "--dry-run"]) == 0
-    out = capsys.readouterr().out
-    assert out.count(f"optimize {MANY} small files") == 2
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert {row[0] for row in rows if "optimize" in row} == {"ops/runs", "quarantine/signals"}
     assert jobs == []
     after = [DeltaTable(path).version() for path in (lake.ops("runs"), lake.quarantine("signals"))]
     assert after == versions

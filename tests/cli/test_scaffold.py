@@ -21,7 +21,7 @@ from include.cli.scaffold import files_of_tests, new_source, new_stream
 from include.fold.testing.check import check_fold
 from include.landing.landed_values import RefusedError
 from include.settings import PROJECT, Field, Source
-from tests.refused import refused
+from tests.refused import commands_in, refused
 
 
 @pytest.fixture
@@ -56,8 +56,8 @@ def test_a_new_source_and_new_streams_are_right_and_pass_their_tests(project, mo
     monkeypatch.setattr(author, "PROJECT", project)
     assert main(["new", "source", "page_requests"]) == 0
     said = capsys.readouterr().out
-    assert "wrote tests/streams/test_source_page_requests.py" in said
-    assert "`./stateful test page_requests` says" in said
+    assert "tests/streams/test_source_page_requests.py" in said
+    assert commands_in(said) == ["test page_requests"]
     written = runpy.run_path(str(project / "include/streams/sources.py"))["SOURCES"]
     monkeypatch.setattr("include.streams.sources.SOURCES", written)
     assert main(["new", "stream", "pages", "--source", "page_requests"]) == 0
@@ -166,7 +166,7 @@ def test_the_test_of_a_source_says_where_its_row_is_to_follow_an_edit(page_reque
     assert passes(tests["test_a_row_without_its_time_goes_to_the_quarantine"])
     as_sent = tests["test_a_row_as_producers_send_it_is_admitted"]
     assert not passes(as_sent)
-    assert "SENT and ADMITTED above" in inspect.getsource(as_sent)
+    assert "ADMITTED" in inspect.getsource(as_sent)
 
 
 def test_a_stream_and_a_source_of_one_name_are_tested_together(monkeypatch):

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,7 +31,7 @@ from include.settings import Field
 from include.streams import sources
 from tests.ingested import SIGNALS
 from tests.landed_files import Landing, signal
-from tests.refused import refused
+from tests.refused import commands_in, refused
 
 WHO_ID = 1_234_567_890
 WHO = "someone-of-32-bytes-0123456789ab"
@@ -76,7 +77,8 @@ def test_a_certificate_knows_its_key_and_no_other(lake: Lake):
     assert WHO not in str(read_ops(lake, "erasures").to_pylist())
     begin_erasure(lake, made, {})
     assert len(erasures_of(lake, "user_events")) == 1
-    assert "./stateful erase user_events KEY --apply" in str(why_wait(lake, "user_events", "it"))
+    waits = why_wait(lake, "user_events", "it")
+    assert commands_in(waits) == ["erase user_events KEY --apply"]
     assert why_wait(lake, "signals", "it") is None
 
 
@@ -189,10 +191,9 @@ def test_files_that_are_not_taken_yet_are_named_as_not_looked_into(lake: Lake):
     landing, key = Landing(lake), erased_key("device_signals", "7")
     landing.add("a.jsonl", [signal(1, device_id=7)])
     ingest(lake, source_named("signals"))
-    assert "not taken yet" not in plan_erasure(lake, key).text()
+    assert plan_erasure(lake, key).waiting == 0
     landing.add("b.jsonl", [signal(2, device_id=7)])
-    told = plan_erasure(lake, key).text()
-    assert "NOT looked into: 1 file of landing not taken yet" in told
+    assert plan_erasure(lake, key).waiting == 1
 
 
 def test_a_key_of_several_lines_is_not_that_of_its_first(
@@ -210,7 +211,7 @@ def test_a_key_of_several_lines_is_not_that_of_its_first(
     for told in ("al", "al\nice"):
         monkeypatch.setattr("sys.stdin", io.StringIO(f"{told}\n"))
         assert main(["erase", "user_counts", "-", "--lake", lake.root]) == 0
-        assert ": 1 row of bronze on 1 date, 0 rows" in capsys.readouterr().out
+        assert re.findall(r"(\d+) rows? of bronze", capsys.readouterr().out) == ["1"]
 
 
 @pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
@@ -235,8 +236,8 @@ def test_tables_of_streams_that_were_taken_out_are_named_as_not_looked_into(lake
     ingest(lake, source_named("signals"))
     for name in ("tables/taken_out", "tables/user_counts", "savepoints/user_counts-2"):
         Path(lake.root, name, "_delta_log").mkdir(parents=True)
-    told = plan_erasure(lake, erased_key("device_signals", "7")).text()
-    assert "NOT looked into: tables/taken_out, of no source or stream that is declared" in told
+    plan = plan_erasure(lake, erased_key("device_signals", "7"))
+    assert plan.undeclared == ("tables/taken_out",)
 
 
 def test_sources_that_may_have_the_key_by_its_field_or_by_a_table_are_named(
@@ -256,9 +257,11 @@ def test_sources_that_may_have_the_key_by_its_field_or_by_a_table_are_named(
             replace(other, name="far", origin=DeltaTable(uri="/far/device_signals")),
         ),
     )
-    told = plan_erasure(lake, erased_key("device_signals", "7")).text()
-    assert "derived, which reads the table of device_signals" in told
-    assert "far" not in told
+
+    def elsewhere() -> list[str]:
+        plan = plan_erasure(lake, erased_key("device_signals", "7"))
+        return [each.partition(",")[0] for each in plan.elsewhere]
+
+    assert elsewhere() == ["derived"]
     monkeypatch.setattr(sources, "SOURCES", (*sources.SOURCES, replace(SIGNALS, name="twin")))
-    told = plan_erasure(lake, erased_key("device_signals", "7")).text()
-    assert "twin, with a field of that name" in told
+    assert elsewhere() == ["derived", "twin"]

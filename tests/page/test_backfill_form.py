@@ -45,31 +45,29 @@ def test_the_request_is_for_the_runs_of_the_plan(do):
     assert found.plan.runs[-1].until <= found.plan.settled
     assert (request["reprocess_behavior"], request["max_active_runs"]) == ("completed", 1)
     assert found.changes
-    html = backfill_html(found)
-    assert "late rows" in html
-    assert "would be refused" in html
+    assert 'id="make"' in backfill_html(found)
 
 
-def test_a_plan_that_changes_nothing_says_so(do):
+def test_a_plan_that_changes_nothing_is_known(do):
     do.reseed(None)
     found = form(do, day(do, 2), day(do, 1))
     assert found.changes == 0
-    assert "it changes nothing" in backfill_html(found)
 
 
 @pytest.mark.parametrize(
-    ("start", "until", "said"),
+    ("start", "until"),
     [
-        ("soon", "2026-01-01", "From is &#39;soon&#39;"),
-        ("2026-01-02", "2026-01-01", "FROM must be before UNTIL"),
-        ("1026-01-01", "2026-01-01", "more than 60,000 intervals"),
-        ("2999-01-01", "2999-01-02", "is complete until"),
-        ('"><script>x', "2026-01-01", "&#34;&gt;&lt;script&gt;x"),
+        ("soon", "2026-01-01"),
+        ("2026-01-02", "2026-01-01"),
+        ("1026-01-01", "2026-01-01"),
+        ("2999-01-01", "2999-01-02"),
+        ('"><script>x', "2026-01-01"),
     ],
 )
-def test_what_cannot_be_planned_is_refused_in_words_and_nothing_can_be_made(do, start, until, said):
-    html = backfill_html(form(do, start, until))
-    assert said in html
+def test_what_cannot_be_planned_is_refused_and_nothing_can_be_made(do, start, until):
+    found = form(do, start, until)
+    assert (found.plan, bool(found.refusal)) == (None, True)
+    html = backfill_html(found)
     assert "<script>x" not in html
     assert 'id="make"' not in html
 

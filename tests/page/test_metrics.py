@@ -69,9 +69,10 @@ def test_figures_are_those_of_the_overview(lake):
 def test_an_ingestion_that_fails_is_a_failed_run_of_its_sources_streams_until_one_comes(lake):
     """Their runs are not begun then, and none is recorded."""
 
-    def failed() -> tuple[float | None, str | None]:
+    def failed() -> tuple[float | None, bool]:
         overview = read_overview(lake, STREAMS, NOW + HOUR)
-        return at(parsed(metrics_text(overview)), "run_failed", **own), overview.lines[0].last_error
+        is_told = "no broker" in (overview.lines[0].last_error or "")
+        return at(parsed(metrics_text(overview)), "run_failed", **own), is_told
 
     def ran(job: str, subject: str, minutes: int, **more: str) -> None:
         at = NOW + minutes * MINUTE
@@ -81,14 +82,14 @@ def test_an_ingestion_that_fails_is_a_failed_run_of_its_sources_streams_until_on
     own = {"stream": "stream_000"}
     bad = {"outcome": "failed", "error": "OriginError: no broker answers"}
     ran("ingest_source", "signals", 0, **bad)
-    assert failed() == (1, "ingestion of signals: OriginError: no broker answers")
+    assert failed() == (1, True)
     ran("ingest_source", "signals", 2)
     ran("run_stream", "stream_000", 3)
-    assert failed() == (0, None)
+    assert failed() == (0, False)
     ran("ingest_source", "signals", 5, **bad)
-    assert failed() == (1, "ingestion of signals: OriginError: no broker answers")
+    assert failed() == (1, True)
     ran("run_stream", "stream_000", 7)
-    assert failed() == (0, None)
+    assert failed() == (0, False)
 
 
 def test_what_was_never_recorded_has_no_sample(lake):

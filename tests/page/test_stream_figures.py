@@ -95,11 +95,7 @@ def test_of_each_check_its_newest_verdict_by_the_condition_of_now(lake):
         ("low", "error", 2, False),
         ("sums", "warning", None, None),
     ]
-    page = stream_html(found)
-    assert "not published" in page
-    assert "not asked yet" in page
-    assert "[&#34;&lt;9&gt;&#34;]" in page
-    assert "Checks of its rows" not in stream_html(read_stream(lake, STREAMS[0], NOW, WINDOW))
+    assert "[&#34;&lt;9&gt;&#34;]" in stream_html(found)
 
 
 def test_skew_is_what_stands_out_of_buckets_and_of_each_stores_partitions(lake):
@@ -120,10 +116,3 @@ def test_skew_is_what_stands_out_of_buckets_and_of_each_stores_partitions(lake):
     (point,) = found.runs
     assert (point.bucket_skew, point.jvm_start_seconds) == (2.0, 9.5)
     assert [each.skew for each in found.sizes] == [3.0]
-    page = stream_html(found)
-    for said in (
-        "JVM start",
-        "Rows of a bucket, in times of the mean",
-        "State partition, in times",
-    ):
-        assert said in page

@@ -61,17 +61,16 @@ def test_it_is_made_once_and_again_for_another_java_or_other_jars(jars, monkeypa
 
 @pytest.mark.parametrize(("code", "leaves"), [(1, True), (1, False), (0, False)])
 def test_where_it_cannot_be_made_jobs_do_without_and_it_is_not_tried_each_time(
-    jars, monkeypatch, capsys, code, leaves
+    jars, monkeypatch, code, leaves
 ):
     make(monkeypatch)
     make(monkeypatch, code, leaves)
     assert not (jars / "classes.jsa").exists()
-    assert "jobs take seconds longer" in capsys.readouterr().out
     assert class_archive.is_archived(JAVA)
     assert conf.archive_options() == []
 
 
-def test_a_job_that_does_not_end_is_given_up(jars, monkeypatch, capsys):
+def test_a_job_that_does_not_end_is_given_up(jars, monkeypatch):
     def hang(command: list[str], timeout: int, **_: object) -> None:
         raise subprocess.TimeoutExpired(command, timeout)
 
@@ -79,17 +78,15 @@ def test_a_job_that_does_not_end_is_given_up(jars, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["class_archive", JAVA])
     class_archive.main()
     assert class_archive.is_archived(JAVA)
-    assert "jobs take seconds longer" in capsys.readouterr().out
 
 
-def test_for_a_spark_that_jobs_do_not_run_on_set_up_goes_on_without(jars, monkeypatch, capsys):
+def test_for_a_spark_that_jobs_do_not_run_on_set_up_goes_on_without(jars, monkeypatch):
     def refuse(master: str) -> None:
         raise SettingsError("Spark 4.99.0 was never tried")
 
     monkeypatch.setattr(class_archive, "job_environment", refuse)
     monkeypatch.setattr("sys.argv", ["class_archive", JAVA])
     class_archive.main()
-    assert "jobs take seconds longer" in capsys.readouterr().out
     assert (jars / "classes.log").read_text() == "Spark 4.99.0 was never tried\n"
 
 

@@ -54,6 +54,4 @@ def test_a_job_says_that_its_spark_was_not_tried(spark, lake, monkeypatch, caplo
         monkeypatch.setattr(versions, "TRIED", (("4.2.99", "4.4.0"),))
     spark_session("tests", lake)
     said = [record.getMessage() for record in caplog.records if record.name == "job"]
-    assert [f"warning: Spark {spark.version} with Delta " in line for line in said] == [True] * (
-        not is_tried
-    )
+    assert [spark.version in line for line in said] == [True] * (not is_tried)

@@ -112,11 +112,8 @@ def test_a_task_of_airflow_is_refused_once_as_no_retry_mends_it(other_spark, mon
         task.pre_execute({})
 
 
-@pytest.mark.parametrize(
-    ("spark", "code", "says"),
-    [("4.2.99", 0, "warning: Spark 4.2.99 "), ("4.99.0", 1, "error: the jar of Delta ")],
-)
-def test_validate_says_it(other_spark, capsys, spark, code, says):
+@pytest.mark.parametrize(("spark", "code"), [("4.2.99", 0), ("4.99.0", 1)])
+def test_validate_says_it(other_spark, capsys, spark, code):
     other_spark(spark, spark)
     assert main(["validate"]) == code
-    assert says in capsys.readouterr().err
+    assert spark in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """Savepoint 0 as a Delta table: what may be in it, and what is refused before a first run."""
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
@@ -92,7 +93,7 @@ def test_a_wrong_table_is_refused_with_its_column_or_key(spark, lake, table, par
 @pytest.mark.spark
 def test_a_key_that_comes_twice_is_refused(spark, lake):
     write_table(lake, rows_table(*(Row(key) for key in "gfedcbaabcdefg")))
-    assert '"a", "b", "c", "d", "e", ...' in refusal(spark, lake)
+    assert re.findall(r'"(\w)"', refusal(spark, lake)) == list("abcde")
 
 
 class Place(NamedTuple):
