@@ -319,7 +319,7 @@ def stream_dag(stream: Stream) -> DAG:
             """An event of the stream's Asset, if this Dag run has changed anything."""
             states = task_states(ti, dag_run.run_id)
             told = alerts(lake, stream, ti, dag_run, states)
-            extra = news(lake, stream, dag_run, states)
+            extra = news(lake, stream, dag_run, states=states)
             if extra is None:
                 skip("this Dag run has not run the stream: there is nothing new to tell")
             outlet_events[table].extra = {**extra, "alerts": told}

@@ -86,7 +86,7 @@ def plan_tables(lake: str, dag_run: Any) -> list[str]:
     opened, now = open_lake(lake), datetime.now(UTC)
     plans = plan_table_care(opened, TABLE_CARE, now)
     record_plan_findings(opened, plans)
-    record_plan_alerts(opened, plans, dag_run.run_id, now)
+    record_plan_alerts(opened, plans, dag_run.run_id, now=now)
     log.info("%s", format_plan(plans))
     log.info("%s", format_old_generations(opened, STREAMS, now))
     needy = {plan.table for plan in plans if plan.needs_care}

@@ -158,7 +158,7 @@ def _streams_along(run: StreamRun) -> Iterator[list[str]]:
     """Of the streams whose small runs share this one's JVM; theirs wait for the body's end."""
     from include.plans.shared_jvm import lead
 
-    with lead(run.lake, run.stream, run.is_due, partial(_jvm_of, run.lake)) as others:
+    with lead(run.lake, run.stream, run.is_due, jvm_of=partial(_jvm_of, run.lake)) as others:
         yield ["--also", *(other.name for other in others)] if others else []
 
 
@@ -186,7 +186,7 @@ def _is_recomputed(run: StreamRun) -> bool:
 
     if run.start is None or run.until is None or run.dag_run_id is None:
         return False
-    return take_joined(run.lake, run.stream, run.start, run.until, run.dag_run_id)
+    return take_joined(run.lake, run.stream, run.start, until=run.until, dag_run_id=run.dag_run_id)
 
 
 @contextmanager
@@ -195,7 +195,7 @@ def _intervals_along(run: StreamRun) -> Iterator[list[str]]:
     from include.plans.plan_backfill import following_ends
 
     assert run.until is not None
-    ends = following_ends(run.lake, run.stream, run.until, run.is_waiting)
+    ends = following_ends(run.lake, run.stream, run.until, is_waiting=run.is_waiting)
     yield ["--also-until", *(end.isoformat() for end in ends)] if ends else []
 
 
@@ -206,7 +206,7 @@ def _why_not_promote(run: StreamRun) -> str | None:
     if not run.is_promoting:
         return "this run is no backfill with the parameter promote"
     assert run.start is not None
-    return why_not_promote(run.lake, run.stream, run.start, run.queued)
+    return why_not_promote(run.lake, run.stream, run.start, queued=run.queued)
 
 
 def _never(run: StreamRun) -> str | None:
@@ -239,7 +239,7 @@ def _tune(run: StreamRun) -> Told:
 
     outcome = tune_rocksdb(run.lake, run.stream, run.is_dry)
     if not run.is_dry:
-        record_findings(run.lake, None, run.stream.name, trial_findings(outcome))
+        record_findings(run.lake, None, run.stream.name, findings=trial_findings(outcome))
     return Told(format_outcome(outcome))
 
 

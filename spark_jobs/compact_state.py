@@ -82,7 +82,7 @@ def _compact(engine: Engine, opened: OpenStream, dag_run_id: str | None) -> None
     with hold_lease(lake, f"ingest-{stream.source}", INGEST_PATIENCE):
         fold_what_waits(engine, opened, dag_run_id)
         with (
-            recorded_run(lake, JOB, stream.name, dag_run_id) as record,
+            recorded_run(lake, JOB, stream.name, dag_run_id=dag_run_id) as record,
             reported_sizes(opened, record["run_id"]),
         ):
             before = _fingerprint(engine, opened)
@@ -90,7 +90,7 @@ def _compact(engine: Engine, opened: OpenStream, dag_run_id: str | None) -> None
                 engine.append_still_row(lake, source_named(stream.source))
             drain_stream(engine, opened.again(), record, compacting=True)
             after = _fingerprint(engine, opened)
-            check_unchanged(lake, stream, record["run_id"], before, after)
+            check_unchanged(lake, stream, record["run_id"], before=before, after=after)
 
 
 @contextmanager
@@ -98,10 +98,10 @@ def reported_sizes(opened: OpenStream, run_id: str) -> Iterator[None]:
     """The checkpoint's sizes before and after the body, into `ops/checkpoint_sizes` and the log."""
     lake = opened.lake
     before = measure_checkpoint(lake, opened.name, opened.generation)
-    record_sizes(lake, before, run_id, "before_compaction")
+    record_sizes(lake, before, run_id, occasion="before_compaction")
     yield
     after = measure_checkpoint(lake, opened.name, opened.generation)
-    record_sizes(lake, after, run_id, "after_compaction")
+    record_sizes(lake, after, run_id, occasion="after_compaction")
     log.info("%s", format_compaction(before, after))
 
 
@@ -116,7 +116,7 @@ def fold_what_waits(engine: Engine, opened: OpenStream, dag_run_id: str | None) 
 
 
 def _run_stream(engine: Engine, opened: OpenStream, dag_run_id: str | None) -> None:
-    with recorded_run(opened.lake, RUN_STREAM, opened.name, dag_run_id) as record:
+    with recorded_run(opened.lake, RUN_STREAM, opened.name, dag_run_id=dag_run_id) as record:
         drain_stream(engine, opened, record)
 
 
@@ -132,7 +132,7 @@ def check_unchanged(lake: Lake, stream: Stream, run_id: str, before: Any, after:
         "bronze",
         subject=stream.name,
     )
-    record_error(lake, run_id, stream.name, "state_changed", error)
+    record_error(lake, run_id, stream.name, name="state_changed", error=error)
     raise error
 
 

@@ -60,7 +60,7 @@ def inspect_state(spark: SparkSession, lake: Lake, stream: Stream) -> StateRepor
         waiting = _waiting_events(spark, batch)
     except (PySparkException, Py4JJavaError) as error:
         raise LakeError(
-            _why_unreadable(lake, stream, batch, error),
+            _why_unreadable(lake, stream, batch, error=error),
             code="unreadable_checkpoint",
             subject=f"checkpoints/{stream.name}",
         ) from error
@@ -71,7 +71,7 @@ def measure_states(
     spark: SparkSession, fold: KeyedFold, batch: CommittedBatch
 ) -> list[BucketState]:
     """What the states after `batch` come to, of each bucket that has any."""
-    states = read_states(spark, batch.checkpoint, fold, batch.batch_id)
+    states = read_states(spark, batch.checkpoint, fold, batch_id=batch.batch_id)
     next_ms = batch.next_watermark_ms
     due_until_us = None if next_ms is None else until_us(next_ms * US_PER_MS)
 

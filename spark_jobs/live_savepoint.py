@@ -138,7 +138,7 @@ def write_if_due(engine: Engine, opened: OpenStream, run_id: str) -> None:
     if until is None:
         return  # the next run that comes to its end writes it
     if is_due(rules, until, savepoints_of(lake, opened.name)):
-        write_live_savepoint(engine, opened, run_id, "live")
+        write_live_savepoint(engine, opened, run_id, origin="live")
         delete_expired(engine, opened)
 
 
@@ -179,7 +179,7 @@ def write_live_savepoint(engine: Engine, opened: OpenStream, run_id: str, origin
     check_partitions(lake, batch, pinned["state_partitions"])
     refuse_other_state(lake, pinned, pinned_settings(opened.stream, fold)["state_schema"])
     newest = last_batch(lake, opened.name, batch.generation)
-    totals = running_totals(lake, opened.name, batch.generation, newest)
+    totals = running_totals(lake, opened.name, batch.generation, newest=newest)
     position = read_position(lake, f"{batch.checkpoint}/offsets/{batch.batch_id}")
     states = engine.live_states(batch.checkpoint, fold, batch.batch_id)
     manifest = {

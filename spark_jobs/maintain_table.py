@@ -52,7 +52,7 @@ def maintain(
     for table in tables:
         try:
             with hold_lease(lake, str(table.lease)):
-                _maintain(spark, lake, table, care, dag_run_id)
+                _maintain(spark, lake, table, care=care, dag_run_id=dag_run_id)
         except LeaseTakenError as error:
             log.info("%s is left for the next day: %s", table.name, error)
 
@@ -65,7 +65,7 @@ def _maintain(
     if plan.figures is None or not plan.needs_care:
         log.info("%s: %s", plan.table.name, plan.reason)
         return
-    with recorded_run(lake, JOB, table.name, dag_run_id) as record:
+    with recorded_run(lake, JOB, table.name, dag_run_id=dag_run_id) as record:
         _apply(spark, lake, plan, before=plan.figures, care=care, run_id=record["run_id"])
 
 
@@ -78,7 +78,7 @@ def _apply(
     run_id: str,
 ) -> None:
     path, name = plan.table.path, plan.table.name
-    record_sizes(lake, run_id, name, "before", before)
+    record_sizes(lake, run_id, name, occasion="before", figures=before)
     added = rewritten = 0
     if plan.left_over:
         delete_rows(spark, path, plan.left_over)
@@ -87,7 +87,7 @@ def _apply(
         added, rewritten = optimize(spark, path, before.partition_column, plan.optimize, care)
     if plan.vacuum:
         vacuum(spark, path)
-    after = read_figures(lake, path, open_table(path), care.small_file_bytes)
+    after = read_figures(lake, path, open_table(path), small_file_bytes=care.small_file_bytes)
     deleted = before.files_on_disk + added - after.files_on_disk
     record_sizes(
         lake,

@@ -71,7 +71,7 @@ def recompute(
         refuse_run(lake, stream)
         # Finished later, it would put its older rows in the place of these.
         finish_open_reseed(engine, lake, stream, dag_run_id)
-        with recorded_run(lake, JOB, stream.name, dag_run_id) as record:
+        with recorded_run(lake, JOB, stream.name, dag_run_id=dag_run_id) as record:
             _recompute_and_record(engine, lake, stream, start=start, until=until, record=record)
 
 
@@ -108,10 +108,10 @@ def _recompute_and_record(
         engine,
         lake,
         record["run_id"],
-        lambda: plan_recompute(lake, stream, identity, start, until),
+        plan=lambda: plan_recompute(lake, stream, identity, start=start, until=until),
     )
     log.info("%s", plan.text())
-    row = _recompute(engine, opened, plan, record)
+    row = _recompute(engine, opened, plan, record=record)
     reconcile(lake, opened.generations)
     row |= {"dag_run_id": record["dag_run_id"], "seconds": time.monotonic() - began}
     append_ops(lake, "intervals", [row])
@@ -138,7 +138,7 @@ def _recompute(
     generation, delay_us = current["generation"], current["watermark_delay_ms"] * US_PER_MS
     table = engine.product_table(lake, stream, opened.definition)
     ensure_product(table.path, opened.definition)
-    checks = _checks(lake, plan, stream, record)
+    checks = _checks(lake, plan, stream, record=record)
     checks.refuse_wrong(table)
     with replayed(engine, replay, until_us) as outcome:
         change = NO_CHANGE
@@ -211,7 +211,7 @@ def main() -> None:
     edges += [parse_instant("--also-until", end) for end in args.also_until]
     engine = SparkEngine(spark_session(f"{JOB}-{stream.name}", lake))
     with told_why(lake, stream):
-        recompute_all(engine, lake, stream, edges, args.dag_run_id)
+        recompute_all(engine, lake, stream, edges=edges, dag_run_id=args.dag_run_id)
 
 
 if __name__ == "__main__":

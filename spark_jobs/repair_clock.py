@@ -58,11 +58,11 @@ def repair_clock(
     """
     with (
         hold_lease(lake, f"repair-{source.name}", PATIENCE),
-        recorded_run(lake, JOB, source.name, dag_run_id),
+        recorded_run(lake, JOB, source.name, dag_run_id=dag_run_id),
     ):
-        repair = _set_back(engine, lake, source, to)
+        repair = _set_back(engine, lake, source, to=to)
         for stream, _ in repaired_streams(lake, source.name):
-            _reseed(engine, lake, stream, repair, dag_run_id)
+            _reseed(engine, lake, stream, repair=repair, dag_run_id=dag_run_id)
         record_done(lake, repair)
         log.info("the clock of bronze/%s is repaired", source.name)
 
@@ -79,7 +79,7 @@ def _set_back(engine: Engine, lake: Lake, source: Source, to: datetime | None) -
             pin = plan.pin
             repair = begin_repair(lake, source.name, plan.to_us, pin.watermark_us, pin.table_id)
         if not repair.is_reset:
-            _commit_reset(engine, lake, source, repair)
+            _commit_reset(engine, lake, source, repair=repair)
     again = wanted_repair(lake, source, None)
     assert again is not None  # it is open
     return again
@@ -87,7 +87,7 @@ def _set_back(engine: Engine, lake: Lake, source: Source, to: datetime | None) -
 
 def _commit_reset(engine: Engine, lake: Lake, source: Source, repair: ClockRepair) -> None:
     now_us = micros_of(datetime.now(UTC))
-    engine.append_reset_row(lake, source, repair.to_us, repair.repair, now_us)
+    engine.append_reset_row(lake, source, repair.to_us, repair=repair.repair, now_us=now_us)
     record_reset(lake, repair)
 
 
@@ -96,7 +96,7 @@ def _reseed(
 ) -> None:
     if not knows_reset(read_generations(lake, stream.name).current, repair):
         reseed(engine, lake, stream, ReseedOptions(), dag_run_id)
-    _delete_savepoints_ahead(engine, lake, stream, repair)
+    _delete_savepoints_ahead(engine, lake, stream, repair=repair)
 
 
 def _delete_savepoints_ahead(

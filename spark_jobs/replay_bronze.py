@@ -39,7 +39,7 @@ def plan_with_sound_base(engine: Engine, lake: Lake, run_id: str, plan: Callable
     while True:
         planned = plan()
         base = planned.base.savepoint
-        if base is None or _sound_rows(engine, lake, run_id, base) is not None:
+        if base is None or _sound_rows(engine, lake, run_id, savepoint=base) is not None:
             return planned
 
 
@@ -55,7 +55,7 @@ def _sound_rows(engine: Engine, lake: Lake, run_id: str, savepoint: Savepoint) -
             detail=f"{error}. It is struck off ops/savepoints, and another one takes its place",
             action="nothing, if you do not know of it; else look after the lake's storage",
         )
-        record_findings(lake, run_id, savepoint.stream, [found])
+        record_findings(lake, run_id, savepoint.stream, findings=[found])
         return None
 
 
@@ -120,7 +120,7 @@ def replayed(engine: Engine, replay: Replay, until_us: int) -> Iterator[Outcome]
             if kept:
                 # Not from the plan that made them: over thirty stages it outgrows the driver.
                 states = _read_back(engine, replay, savepoint_id)
-            rows = pinned_rows(engine, replay, from_us, stop_us)
+            rows = pinned_rows(engine, replay, from_us, until_us=stop_us)
             stage = engine.fold(rows, replay.fold, replay.stream.buckets, stop_us, states)
             kept.append(stage)
             # Not what others write from the first look on: a savepoint of it would look clean.
@@ -152,9 +152,9 @@ def _stops(engine: Engine, replay: Replay, until_us: int) -> list[int]:
     step_us = rules.cadence // MICROSECOND
     if from_us is not None and until_us <= (from_us // step_us + 1) * step_us:
         return []  # as in a daily backfill: nothing to count
-    rows = pinned_rows(engine, replay, from_us, until_us)
+    rows = pinned_rows(engine, replay, from_us, until_us=until_us)
     counted = engine.count_by_step(rows, replay.fold, step_us)
-    return stops_on_the_way(counted, step_us, rules.events_apart, until_us)
+    return stops_on_the_way(counted, step_us, rules.events_apart, until_us=until_us)
 
 
 def _read_back(engine: Engine, replay: Replay, savepoint_id: str) -> Rows:
@@ -172,7 +172,7 @@ def pinned_rows(engine: Engine, replay: Replay, from_us: int | None, until_us: i
 def _base_states(engine: Engine, replay: Replay) -> Rows | None:
     savepoint = replay.base.savepoint
     if savepoint is not None:
-        states = states_of_base(engine, replay.lake, savepoint, f"a {replay.origin}")
+        states = states_of_base(engine, replay.lake, savepoint, whose=f"a {replay.origin}")
         return _mapped(engine, replay, states) if replay.base.mapped else states
     initial = engine.initial_states(replay.lake, replay.stream.name, replay.fold)
     return None if initial is None else initial.states
@@ -199,7 +199,7 @@ def _ensure_savepoint(
             continue
         if not (is_of(known, replay.pin) and holds_rows_of(known, replay.pin)):
             continue
-        if _sound_rows(engine, replay.lake, replay.run_id, known) is not None:
+        if _sound_rows(engine, replay.lake, replay.run_id, savepoint=known) is not None:
             return known.savepoint_id
     manifest = manifest_of(replay, events)
     return write_savepoint(
@@ -302,5 +302,5 @@ def replace_rejected(
         return {"rows_rejected": 0, "timeouts_rejected": 0}
     between = instant_of(found.first_us), instant_of(found.last_us)
     findings = rejected_findings(stream, found.events, found.timeouts, between, found.by_key)
-    record_findings(replay.lake, replay.run_id, stream, findings)
+    record_findings(replay.lake, replay.run_id, stream, findings=findings)
     return {"rows_rejected": found.events, "timeouts_rejected": found.timeouts}

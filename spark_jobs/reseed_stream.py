@@ -89,7 +89,7 @@ def reseed(
             engine,
             lake,
             record["run_id"],
-            lambda: plan_reseed(lake, stream, options),
+            plan=lambda: plan_reseed(lake, stream, options),
         )
         log.info("%s", plan.text())
         opened = open_stream(lake, stream)
@@ -99,7 +99,7 @@ def reseed(
         append_ops(lake, "generations", [row], (f"{stream.name}/{row['generation']}", 0))
         opened = opened.again()
         write_look(lake, stream.name, opened.seen)
-        _carry_out(engine, opened, row, record, then)
+        _carry_out(engine, opened, row, record=record, then=then)
 
 
 def finish_open_reseed(
@@ -112,14 +112,14 @@ def finish_open_reseed(
         return False
     refuse_unreadable_table(lake, stream.name)
     seen = opened.seen
-    begun = has_begun(lake, stream.name, seen.entries, row["generation"])
+    begun = has_begun(lake, stream.name, seen.entries, generation=row["generation"])
     if seen.distrust is not None and (row["base_savepoint"] is not None or begun):
         # It would leave what is before its base as it is now; or delete what live has added.
         raise distrust_error(lake, stream.name, seen.distrust)
     write_look(lake, stream.name, seen)
     log.info("finishing the reseed to generation %s of %s", row["generation"], stream.name)
-    with recorded_run(lake, JOB, stream.name, dag_run_id) as record:
-        _carry_out(engine, opened, row, record)
+    with recorded_run(lake, JOB, stream.name, dag_run_id=dag_run_id) as record:
+        _carry_out(engine, opened, row, record=record)
     return True
 
 

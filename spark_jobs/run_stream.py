@@ -49,7 +49,7 @@ def drain(engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None = N
     with hold_lease(lake, f"stream-{stream.name}"):
         refuse_run(lake, stream)
         finish_open_reseed(engine, lake, stream, dag_run_id)
-        with recorded_run(lake, JOB, stream.name, dag_run_id) as record:
+        with recorded_run(lake, JOB, stream.name, dag_run_id=dag_run_id) as record:
             opened = open_stream(lake, stream)
             stay_in_log(engine, opened)
             drain_stream(engine, opened, record)
@@ -99,7 +99,7 @@ def main() -> None:
         drain(engine, lake, stream, args.dag_run_id)
     # Each has the memory of one.
     make_ready = partial(close_state_stores, spark)
-    drain_others(engine, lake, others, args.dag_run_id, make_ready)
+    drain_others(engine, lake, others, dag_run_id=args.dag_run_id, make_ready=make_ready)
 
 
 if __name__ == "__main__":

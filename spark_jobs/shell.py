@@ -35,7 +35,7 @@ def state_of(spark: SparkSession, lake: Lake, name: str) -> DataFrame:
     """The state of a stream after its newest committed batch, a row for each key."""
     fold = load_definition(stream_named(name)).fold
     batch = committed_batch(lake, read_generations(lake, name))
-    return read_states(spark, batch.checkpoint, fold, batch.batch_id)
+    return read_states(spark, batch.checkpoint, fold, batch_id=batch.batch_id)
 
 
 if __name__ == "__main__":

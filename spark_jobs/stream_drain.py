@@ -66,7 +66,7 @@ def plan_start(engine: Engine, opened: OpenStream) -> Start:
     """The start of a stream's next run; SettingsError when the initial state is no good."""
     lake, fold, row = opened.lake, opened.fold, opened.row
     if row is not None and is_reseeded(row):
-        return _after_reseed(engine, lake, row, fold)
+        return _after_reseed(engine, lake, row, fold=fold)
     if newest_committed(lake, opened.checkpoint) is not None:
         return _resume(opened)
     initial = engine.initial_states(lake, opened.name, fold)
@@ -120,7 +120,7 @@ def _after_reseed(engine: Engine, lake: Lake, row: GenerationRow, fold: KeyedFol
             subject=stream,
             command=f"./stateful reseed {stream} --apply",
         )
-    states = states_of_base(engine, lake, savepoint, f"generation {row['generation']}")
+    states = states_of_base(engine, lake, savepoint, whose=f"generation {row['generation']}")
     kept = _kept_without_timeout(engine, states, fold)
     waiting = engine.events(lake, row["source"], fold, ingested_us, from_us=as_of_us, until_us=None)
     return Start(Seed(as_of_us, states, waiting), pins, kept, row["seed_pending"], after)
@@ -176,7 +176,7 @@ def drain_stream(
     checks = DataChecks(lake, stream, record, then=f"./stateful stream {stream.name}")
     checks.refuse_wrong(table)
     engine.check_events(lake, stream.source, fold)
-    covered = pinned_entry(opened, start, code, record["run_id"])
+    covered = pinned_entry(opened, start, code, run_id=record["run_id"])
     writer = BatchWriter(
         lake,
         stream.name,
@@ -234,10 +234,10 @@ def pinned_entry(opened: OpenStream, start: Start, code: str, run_id: str) -> Ca
     @cache
     def covered() -> Entry:
         """What is recorded of a run before its first row, and not if it comes to none."""
-        row = note_code(lake, pinned, code, events)
+        row = note_code(lake, pinned, code, event_schema=events)
         if pinned.code_is_new:
-            record_findings(lake, run_id, stream.name, [code_changed(stream.name)])
-        return begin_live(lake, row, code, run_id)
+            record_findings(lake, run_id, stream.name, findings=[code_changed(stream.name)])
+        return begin_live(lake, row, code, run_id=run_id)
 
     return covered
 
@@ -290,8 +290,8 @@ def _run(
         newest = newest_committed(lake, query.checkpoint)
         record |= writer.totals(newest)
         findings = findings_of_run(writer.committed(newest))
-        record_findings(lake, record["run_id"], stream, findings)
-    record_progress(lake, stream, generation, measured)
+        record_findings(lake, record["run_id"], stream, findings=findings)
+    record_progress(lake, stream, generation, measured=measured)
 
 
 def stay_in_log(engine: Engine, opened: OpenStream) -> None:
@@ -334,7 +334,7 @@ def record_position(opened: OpenStream, record: RunRecord) -> None:
 def check_rows(opened: OpenStream, run_id: str) -> None:
     """Fail the run, with a finding, when rows do not add up."""
     try:
-        check_rows_add_up(opened.lake, opened.name, opened.source, opened.generation)
+        check_rows_add_up(opened.lake, opened.name, opened.source, generation=opened.generation)
     except RowCountError as error:
-        record_error(opened.lake, run_id, opened.name, "rows_do_not_add_up", error)
+        record_error(opened.lake, run_id, opened.name, name="rows_do_not_add_up", error=error)
         raise

@@ -30,12 +30,12 @@ def savepoint(engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None
     with hold_lease(lake, f"stream-{stream.name}", PATIENCE):
         refuse_run(lake, stream)
         finish_open_reseed(engine, lake, stream, dag_run_id)
-        with recorded_run(lake, JOB, stream.name, dag_run_id) as record:
+        with recorded_run(lake, JOB, stream.name, dag_run_id=dag_run_id) as record:
             opened = open_stream(lake, stream)
             reconcile(lake, opened.generations)
             if opened.row is not None:
                 refuse_other_query(lake, opened.row)
-            write_live_savepoint(engine, opened, record["run_id"], "on_demand")
+            write_live_savepoint(engine, opened, record["run_id"], origin="on_demand")
 
 
 def main() -> None:

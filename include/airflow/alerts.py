@@ -133,8 +133,8 @@ def look(
     from include.alerts.troubles import standings
 
     now = datetime.now(UTC)
-    found = standings(lake, stream, now, stream_names(), failed)
-    record_changes(lake, stream.name, dag_run_id, found, now)
+    found = standings(lake, stream, now, streams=stream_names(), failed=failed)
+    record_changes(lake, stream.name, dag_run_id, standings=found, now=now)
     changes = changes_of(lake, stream.name, dag_run_id)
     return Alert(stream.name, tuple(changes)) if changes else None
 

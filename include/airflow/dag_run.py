@@ -72,7 +72,7 @@ def news(
         return None
     if is_of_interval:
         return recompute_extra(opened, stream.name, dag_run.run_id)
-    runs = untold(opened, "runs", stream.name, dag_run.run_id)
+    runs = untold(opened, "runs", stream.name, dag_run_id=dag_run.run_id)
     return asset_extra(opened, stream.name, runs) if runs else None
 
 
@@ -83,7 +83,7 @@ def record_told(context: Any, lake: str, stream: Stream) -> None:
 
     dag_run = context["dag_run"]
     name = "intervals" if is_backfill(dag_run) else "runs"
-    mark_told(open_lake(lake), name, stream.name, dag_run.run_id)
+    mark_told(open_lake(lake), name, stream.name, dag_run_id=dag_run.run_id)
 
 
 # What the plugin run_notes looks for.

@@ -142,7 +142,7 @@ def airflow(lake: Lake, port: int) -> Iterator[tuple[Parts, AirflowApi]]:
     make_private_home()
     make_password()
     port_of_tasks = any_free_port()
-    parts = Parts(airflow_environment(os.environ, lake, port, port_of_tasks))
+    parts = Parts(airflow_environment(os.environ, lake, port, port_of_tasks=port_of_tasks))
     api = AirflowApi(f"http://{HOST}:{port}")
     say(f"starting Airflow on port {port} (logs: {LOGS})")
     try:
@@ -164,7 +164,7 @@ def run_streams(parts: Parts, api: AirflowApi, lake: Lake) -> int:
         start_background(parts, api)
     say("running each stream once")
     with shown_progress(console, say) as shown:
-        first_runs = FirstRuns(api, started_at, shown, parts.check_alive)
+        first_runs = FirstRuns(api, started_at, shown, look=parts.check_alive)
         runs = [first_runs.start(f"stream_{stream.name}") for stream in streams]
         failures = first_runs.wait([run for run in runs if run is not None])
     for stream in streams:

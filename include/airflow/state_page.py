@@ -101,7 +101,7 @@ def state_app() -> FastAPI:
         """A backfill of that stream, planned."""
         found, lake = _stream_of(dag_id, _declared()), _lake()
         with _said():
-            form = read_form(lake, found, dag_id, start, until)
+            form = read_form(lake, found, dag_id, start=start, until=until)
         return HTMLResponse(backfill_html(form), headers=HEADERS | ASKS_AIRFLOW)
 
     return app

@@ -31,15 +31,15 @@ class Known(NamedTuple):
 
 
 def _error(by: By, what: str, action: str) -> Known:
-    return Known("error", by, what, action)
+    return Known("error", by, what, action=action)
 
 
 def _warning(by: By, what: str, action: str) -> Known:
-    return Known("warning", by, what, action)
+    return Known("warning", by, what, action=action)
 
 
 def _info(by: By, what: str, action: str = "nothing") -> Known:
-    return Known("info", by, what, action)
+    return Known("info", by, what, action=action)
 
 
 SET_ASIDE = "`./stateful set-aside`, as it says"

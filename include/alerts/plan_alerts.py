@@ -27,7 +27,7 @@ def record_plan_alerts(
         found, is_gone = list(plan.findings), plan.is_missing and plan.table.name in were_there
         if is_gone:
             found.append(_gone(plan.table))
-            record_findings(lake, None, plan.table.name, found)
+            record_findings(lake, None, plan.table.name, findings=found)
         standings.append(
             Standing(
                 subject=plan.table.name,
@@ -35,7 +35,7 @@ def record_plan_alerts(
                 is_checked=plan.figures is not None or (plan.is_missing and not is_gone),
             )
         )
-    record_changes(lake, BY, dag_run_id, standings, now)
+    record_changes(lake, BY, dag_run_id, standings=standings, now=now)
 
 
 def _gone(table: CaredTable) -> Finding:

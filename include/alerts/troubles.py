@@ -79,7 +79,7 @@ def standings(
     mine = Standing(
         subject=stream.name,
         open=worst(own),
-        is_checked=_is_checked(lake, recorded, stream, own),
+        is_checked=_is_checked(lake, recorded, stream, own=own),
         over=frozenset(over),
         # Of a backfill, or a deadline: that the newest run was checked says nothing of its other tasks.
         unknown=frozenset([FAILED] if failed is None else []),

@@ -178,14 +178,14 @@ def _costs(limits: Limits, size: CheckpointSize) -> Iterator[Finding]:
         ("replay_versions", size.replay_versions, limits.replay_versions, "versions"),
         replay_text(size),
         COMPACTED,
-        "info",
+        severity="info",
     )
     if worth_a_run(size):
         yield _held(
             ("garbage_share", size.garbage_share, limits.garbage_share, "share"),
             garbage_text(size),
             COMPACTED,
-            "info",
+            severity="info",
         )
 
 
@@ -283,7 +283,7 @@ def check_checkpoint(lake: Lake, stream: Stream) -> CheckResult:
     try:
         size = measure_checkpoint(lake, stream.name, generation)
     except LakeError as error:
-        return _unreadable(lake, stream.name, generation, recorded.run_id, error)
+        return _unreadable(lake, stream.name, generation, run_id=recorded.run_id, error=error)
     findings = damage_findings(size, recorded) + limit_findings(stream, size, recorded)
     findings += _coverage(lake, stream)
     holder = holder or lease_holder(lake, lease)  # it may have begun in between
@@ -291,8 +291,8 @@ def check_checkpoint(lake: Lake, stream: Stream) -> CheckResult:
         findings = [f for f in findings if f.finding in HOLDS_WHILE_WRITTEN]
         findings.append(_written_while_measured(holder))
     findings.sort(key=lambda finding: ORDER.index(finding.severity))
-    decision = _decide(stream, size, findings, holder)
-    return CheckResult(size, tuple(findings), decision, recorded.run_id)
+    decision = _decide(stream, size, findings, holder=holder)
+    return CheckResult(size, tuple(findings), decision, run_id=recorded.run_id)
 
 
 def _coverage(lake: Lake, stream: Stream) -> list[Finding]:
@@ -351,7 +351,7 @@ def _unreadable(
         detail=str(error),
         action=f"see that {checkpoint} is a folder which this process may read, and nothing else",
     )
-    return CheckResult(size, (found,), Decision(False, "it could not be measured"), run_id)
+    return CheckResult(size, (found,), Decision(False, "it could not be measured"), run_id=run_id)
 
 
 def record_check(lake: Lake, result: CheckResult, occasion: Occasion = "after_run") -> None:
@@ -359,8 +359,8 @@ def record_check(lake: Lake, result: CheckResult, occasion: Occasion = "after_ru
 
     In that order: sizes say that a check was made, so what it did not find is over.
     """
-    record_findings(lake, result.run_id, result.size.stream, result.findings)
-    record_sizes(lake, result.size, result.run_id, occasion)
+    record_findings(lake, result.run_id, result.size.stream, findings=result.findings)
+    record_sizes(lake, result.size, result.run_id, occasion=occasion)
 
 
 MOST_STORES = 16

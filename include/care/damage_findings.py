@@ -59,24 +59,24 @@ def _errors(size: CheckpointSize) -> Iterator[Finding]:
             "missing_files",
             "error",
             f"the next run cannot start without {first_names(size.missing)}",
-            len(size.missing),
-            _put_back(size, "what is missing"),
+            files=len(size.missing),
+            action=_put_back(size, "what is missing"),
         )
     if size.unreadable:
         yield _found(
             "unreadable_files",
             "error",
             f"the next run fails on {_faults(size.unreadable)}",
-            len(size.unreadable),
-            _mend(size),
+            files=len(size.unreadable),
+            action=_mend(size),
         )
     if blocking := blocking_files(size):
         yield _found(
             "blocking_files",
             "error",
             f"the next run fails on the names of {first_names(blocking)}",
-            len(blocking),
-            f"{_set_aside(size, blocking)}: they are no part of it",
+            files=len(blocking),
+            action=f"{_set_aside(size, blocking)}: they are no part of it",
         )
 
 
@@ -107,8 +107,8 @@ def _never_begun(size: CheckpointSize) -> Finding:
         "error",
         "there are files in state, commits or offsets, but no batch in offsets: Spark starts no "
         "query on them",
-        len(size.missing),
-        f"{_set_aside(size, [])}: no batch of it is recorded",
+        files=len(size.missing),
+        action=f"{_set_aside(size, [])}: no batch of it is recorded",
     )
 
 
@@ -138,16 +138,16 @@ def _warnings(size: CheckpointSize) -> Iterator[Finding]:
             "damaged_snapshot",
             "warning",
             f"{_faults(size.damaged)}. Spark begins at an older one, and fails to delete old ones",
-            len(size.damaged),
-            _put_back(size, "a sound one") if size.missing else take_away,
+            files=len(size.damaged),
+            action=_put_back(size, "a sound one") if size.missing else take_away,
         )
     if size.unknown:
         yield _found(
             "unknown_files",
             "warning",
             f"{first_names(size.unknown)}: not files that Spark writes",
-            len(size.unknown),
-            _set_aside(size, size.unknown),
+            files=len(size.unknown),
+            action=_set_aside(size, size.unknown),
         )
 
 
@@ -160,8 +160,8 @@ def _left_over(size: CheckpointSize) -> Iterator[Finding]:
             "info",
             f"{first_names(left)}: of no version, left by a run that was killed or repeated, "
             f"{bytes_text(orphan_bytes)}",
-            len(left),
-            "nothing, they are harmless. If their bytes matter, delete them while no job of the stream runs",
+            files=len(left),
+            action="nothing, they are harmless. If their bytes matter, delete them while no job of the stream runs",
         )
 
 

@@ -30,12 +30,12 @@ def maintain_ops(lake: Lake, plans: Sequence[TablePlan], care: TableCare) -> Non
     """Apply the plans of the ops tables among `plans`, while streams go on writing to them."""
     for plan in plans:
         if plan.table.lease is None and plan.figures is not None and plan.needs_care:
-            _maintain(lake, plan, plan.figures, care)
+            _maintain(lake, plan, plan.figures, care=care)
 
 
 def _maintain(lake: Lake, plan: TablePlan, before: TableFigures, care: TableCare) -> None:
     path, name = plan.table.path, plan.table.name
-    record_sizes(lake, None, name, "before", before)
+    record_sizes(lake, None, name, occasion="before", figures=before)
     # It joins what is below the target: with Spark's, it would rewrite more than was planned.
     join = partial(compact, path, care.small_file_bytes)
     rewritten = despite_others(join) if plan.optimize else 0
@@ -43,7 +43,7 @@ def _maintain(lake: Lake, plan: TablePlan, before: TableFigures, care: TableCare
     table = open_table(path)
     # Readers of these tables are many and short: each spares the commits since the last one.
     table.create_checkpoint()
-    after = read_figures(lake, path, table, care.small_file_bytes)
+    after = read_figures(lake, path, table, small_file_bytes=care.small_file_bytes)
     record_sizes(
         lake,
         None,

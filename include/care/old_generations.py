@@ -56,7 +56,7 @@ def find_old_generations(lake: Lake, stream: Stream, now: datetime) -> OldGenera
             stream.name,
             generation,
             lake.checkpoint(stream.name, generation),
-            instant,
+            replaced_at=instant,
             is_there=str(generation) in folders,
             is_marked=generation in marked,
         )

@@ -353,7 +353,7 @@ class TablePlan:
 
 def plan_table_care(lake: Lake, care: TableCare, now: datetime) -> list[TablePlan]:
     """The plans of all tables: the day's budget is one for all of them."""
-    surveyed = [_survey(lake, table, care, now) for table in cared_tables(lake)]
+    surveyed = [_survey(lake, table, care, now=now) for table in cared_tables(lake)]
     found = [
         candidate
         for plan in surveyed
@@ -361,14 +361,14 @@ def plan_table_care(lake: Lake, care: TableCare, now: datetime) -> list[TablePla
         for candidate in candidates(plan.table.name, plan.figures.partitions, care)
     ]
     midnight = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    chosen = choose(found, care, bytes_rewritten_since(lake, midnight), midnight.date())
-    return [_with_optimize(plan, care, found, chosen) for plan in surveyed]
+    chosen = choose(found, care, bytes_rewritten_since(lake, midnight), today=midnight.date())
+    return [_with_optimize(plan, care, found, chosen=chosen) for plan in surveyed]
 
 
 def record_plan_findings(lake: Lake, plans: Sequence[TablePlan]) -> None:
     """What the plans found, into `ops/findings`, under the tables' names."""
     for plan in plans:
-        record_findings(lake, None, plan.table.name, plan.findings)
+        record_findings(lake, None, plan.table.name, findings=plan.findings)
 
 
 def _survey(lake: Lake, table: CaredTable, care: TableCare, now: datetime) -> TablePlan:
@@ -377,18 +377,18 @@ def _survey(lake: Lake, table: CaredTable, care: TableCare, now: datetime) -> Ta
         return TablePlan(table, None, reasons=(NOT_THERE,))
     try:
         log = open_table(table.path)
-        figures = read_figures(lake, table.path, log, care.small_file_bytes)
+        figures = read_figures(lake, table.path, log, small_file_bytes=care.small_file_bytes)
         lost = lost_files(lake, table.path, log)
     except LakeError as error:
         return _unreadable(table, str(error))
     except (DeltaError, OSError) as error:  # the machine refuses it, as for want of rights
         return _unreadable(table, f"{table.path} cannot be read just now: {first_line(error)}")
-    refusal, findings = _guard(lake, table, log, now) if table.is_bronze else (None, [])
+    refusal, findings = _guard(lake, table, log, now=now) if table.is_bronze else (None, [])
     findings += _lost_files(table, lost)
     plan = TablePlan(table, figures, findings=tuple(findings))
     if stream := table.savepoints_of:
-        plan = _with_left_over(plan, left_over_ids(lake, stream, log, now))
-    return _with_vacuum(plan, figures, care, refusal)
+        plan = _with_left_over(plan, left_over_ids(lake, stream, log, now=now))
+    return _with_vacuum(plan, figures, care, refusal=refusal)
 
 
 def _unreadable(table: CaredTable, why: str) -> TablePlan:
@@ -424,7 +424,7 @@ def _guard(
         lags = read_lags(lake, table.path, log)
     except LakeError as error:
         return str(error), []
-    return why_not_vacuum(lags, files_kept, now), lag_findings(table.name, lags, log_kept, now)
+    return why_not_vacuum(lags, files_kept, now), lag_findings(table.name, lags, log_kept, now=now)
 
 
 def _with_left_over(plan: TablePlan, left_over: Sequence[str]) -> TablePlan:

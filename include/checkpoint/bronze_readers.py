@@ -91,7 +91,7 @@ def _after(row: GenerationRow) -> BronzePosition:
 def read_lags(lake: Lake, path: str, table: DeltaTable) -> list[Lag]:
     """The readers of the table at `path` that still need something of its past."""
     readers = readers_of(lake, str(table.metadata().id))
-    lags = (_read_lag(lake, path, table.version(), reader) for reader in readers)
+    lags = (_read_lag(lake, path, table.version(), reader=reader) for reader in readers)
     return [lag for lag in lags if lag is not None]
 
 
@@ -153,7 +153,7 @@ def lag_findings(table: str, lags: Sequence[Lag], kept: timedelta, now: datetime
         if lag.since is None:
             found.append(_cut_off(table, lag))
         elif now - lag.since > kept * LOG_SHARE:
-            found.append(_behind(table, lag, lag.since, kept, now))
+            found.append(_behind(table, lag, lag.since, kept=kept, now=now))
     return found
 
 
@@ -230,7 +230,7 @@ def needed_commit(lake: Lake, generations: Generations, source: str) -> Needed |
     made = None if commit is None else made_at(commit)
     is_gone = _is_unreadable(bronze, start.version) if start.is_snapshot else made is None
     kept = retention(table.metadata().configuration, LOG_RETENTION)
-    return Needed(start.version, is_gone, made, kept)
+    return Needed(start.version, is_gone, made, kept=kept)
 
 
 def refuse_cut_off(lake: Lake, generations: Generations, source: str) -> None:

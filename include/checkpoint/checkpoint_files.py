@@ -98,7 +98,7 @@ def list_checkpoint(lake: Lake, checkpoint: str) -> list[CheckpointFile]:
 def _file(path: str, info: fs.FileInfo) -> CheckpointFile:
     checksum = CHECKSUM.fullmatch(path)
     owner = path if checksum is None else "".join(checksum.groups())
-    return CheckpointFile(path, info.size or 0, info.mtime_ns, owner, parse_name(owner))
+    return CheckpointFile(path, info.size or 0, info.mtime_ns, owner=owner, name=parse_name(owner))
 
 
 def parse_name(path: str) -> Name:
@@ -143,7 +143,7 @@ def _store_name(store: StoreId, name: str, shared_suffix: str | None) -> Name:
         known = name.endswith(shared_suffix)
         return Name("state", "shared", store) if known else Name("unknown", "unknown", store)
     if version := VERSION.fullmatch(name):
-        return Name("state", VERSION_KINDS[version[2]], store, int(version[1]))
+        return Name("state", VERSION_KINDS[version[2]], store, number=int(version[1]))
     return Name("unknown", "unknown", store)
 
 

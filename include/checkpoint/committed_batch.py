@@ -280,7 +280,7 @@ def rows_unread(lake: Lake, stream: str, source: str, generation: int) -> int:
     """The events of bronze that no batch of the stream has read yet."""
     path = lake.bronze(source)
     newest = last_batch(lake, stream, generation)
-    read = running_totals(lake, stream, generation, newest)["total_in"]
+    read = running_totals(lake, stream, generation, newest=newest)["total_in"]
     return count_events(lake, path, table_to_read(path).version()) - read
 
 

@@ -303,7 +303,7 @@ def measure_checkpoint(lake: Lake, stream: str, generation: int) -> CheckpointSi
         ) from error
     operators = read_operators(lake, checkpoint, files)
     files = [_as_known(file, operators) for file in files]
-    stores = _stores(lake, checkpoint, files, operators, position)
+    stores = _stores(lake, checkpoint, files, operators=operators, position=position)
     orphans = _orphans(files, stores)
     faults = (Fault(o.path, o.fault) for o in operators.values() if o.fault)
     return CheckpointSize(
@@ -315,7 +315,7 @@ def measure_checkpoint(lake: Lake, stream: str, generation: int) -> CheckpointSi
         parts=tuple(_parts(files, orphans)),
         stores=tuple(store.size() for store in stores),
         missing=(*_missing_logs(files, position), *_missing_state(stores, position)),
-        unreadable=(*_damaged_logs(lake, checkpoint, files, position), *faults),
+        unreadable=(*_damaged_logs(lake, checkpoint, files, position=position), *faults),
         damaged=tuple(fault for store in stores for fault in store.damaged()),
         left_over=tuple(sorted(orphans)),
         unknown=_paths(file for file in _unknown(files) if file.path not in orphans),
@@ -348,7 +348,7 @@ def _stores(
             by_store.setdefault(file.name.store, []).append(file)
     contents = read_snapshots(lake, checkpoint, _paths(_snapshots(files)))
     start = position.next_version
-    return [StoreFiles(id, own, contents, start) for id, own in sorted(by_store.items())]
+    return [StoreFiles(id, own, contents, start=start) for id, own in sorted(by_store.items())]
 
 
 def _expected(operators: Operators) -> Iterator[StoreId]:

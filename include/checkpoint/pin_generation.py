@@ -48,7 +48,7 @@ def refuse_foreign_checkpoint(lake: Lake, generations: Generations) -> None:
     checkpoint = lake.checkpoint(stream, generation)
     planned = newest_planned(lake, checkpoint)
     for table, path in exactly_once_tables(lake, stream).items():
-        written = written_batch(lake, path, stream, generation, table)
+        written = written_batch(lake, path, stream, generation=generation, table=table)
         if written is not None and (planned is None or planned < written):
             ends = "is missing" if planned is None else f"ends at batch {planned}"
             raise LakeError(
@@ -179,7 +179,7 @@ def refuse_other_settings(lake: Lake, row: GenerationRow, settings: dict[str, An
     """SettingsError when one of these is another than the generation was made with."""
     for name, value in settings.items():
         if row[name] != value and _is_begun(lake, row):
-            raise _changed(lake, row, name, value)
+            raise _changed(lake, row, name, now=value)
 
 
 def refuse_other_state(lake: Lake, row: GenerationRow, state_schema: str) -> None:
@@ -188,7 +188,7 @@ def refuse_other_state(lake: Lake, row: GenerationRow, state_schema: str) -> Non
     Who reads it by the file of now would read something else, or nothing.
     """
     if row["state_schema"] != state_schema:
-        raise _changed(lake, row, "state_schema", state_schema)
+        raise _changed(lake, row, "state_schema", now=state_schema)
 
 
 def is_other_code(pinned: GenerationRow, code: str) -> bool:

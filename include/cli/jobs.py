@@ -84,7 +84,7 @@ def care(
 ) -> int:
     """Check the checkpoint of a stream, or of each; compact and tune its state."""
     codes = [
-        run_local.care(lake, stream, is_dry_run, is_compacted)
+        run_local.care(lake, stream, is_dry_run, compact_now=is_compacted)
         for stream in (all_streams() if name is None else (stream_named(name),))
     ]
     return max(codes, default=0, key=abs)
@@ -109,7 +109,7 @@ def explain(
     is_json: JsonOption = False,
 ) -> int:
     """Show the state of a key, its timeouts and events, and why each of its rows was emitted."""
-    figures = read_key(lake, stream, key, datetime.now(UTC), days)
+    figures = read_key(lake, stream, key, now=datetime.now(UTC), days=days)
     if is_json:
         show_json(asdict(figures))
     else:
@@ -145,7 +145,7 @@ def report(
         raise MistakeError("--until and --days are of one stream: name it", subject="--until")
     if not to.parent.is_dir():
         raise MistakeError(f"--to {to}: there is no folder {to.parent}", subject="--to")
-    html, trouble = _all(lake) if name is None else _one(lake, name, now, time)
+    html, trouble = _all(lake) if name is None else _one(lake, name, now, time=time)
     to.write_text(html, encoding="utf-8")
     say(str(to))
     for text in trouble:

@@ -51,7 +51,7 @@ PANEL = "State"
 @command("savepoint", "savepoint user_counts", PANEL)
 def savepoint(stream: StreamArgument, lake: LakeOption) -> int:
     """Write the state of a stream down as a savepoint."""
-    return _run("write_savepoint", lake, stream, [])
+    return _run("write_savepoint", lake, stream, args=[])
 
 
 @command("coverage", "coverage user_counts --rebuild --apply", PANEL)
@@ -91,7 +91,7 @@ def show_backfill(
     is_json: JsonOption = False,
 ) -> int:
     """Show what each run of a backfill would do; changes nothing."""
-    plan = plan_backfill(lake, stream, stream_identity(lake, stream), start, until)
+    plan = plan_backfill(lake, stream, stream_identity(lake, stream), start=start, until=until)
     if is_json:
         show_json(asdict(plan))
     else:
@@ -105,9 +105,9 @@ def recompute(
 ) -> int:
     """Recompute an interval of a stream in one piece, late rows included."""
     identity = stream_identity(lake, stream)
-    say(plan_recompute(lake, stream, identity, start, until).text())
+    say(plan_recompute(lake, stream, identity, start=start, until=until).text())
     interval = ["--from", start.isoformat(), "--until", until.isoformat()]
-    return _run("recompute_interval", lake, stream, interval)
+    return _run("recompute_interval", lake, stream, args=interval)
 
 
 @command("reseed", "reseed user_counts --buckets 100 --apply", PANEL)
@@ -142,7 +142,7 @@ def reseed(
     options = ReseedOptions(buckets, partitions, until, from_beginning, from_state)
     args = reseed_arguments(vars(options))
     plan = plan_reseed(lake, stream, options).text()
-    return _planned(plan, is_applied, lambda: _run("reseed_stream", lake, stream, args))
+    return _planned(plan, is_applied, lambda: _run("reseed_stream", lake, stream, args=args))
 
 
 @command("repair-clock", "repair-clock user_events --to 2026-11-20T10:00:00Z --apply", PANEL)

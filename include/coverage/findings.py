@@ -50,12 +50,12 @@ def _findings(stream: Stream, coverage: Coverage, is_append: bool) -> list[Findi
     others = [span for span in coverage.wrong if span.reason != "late rows"]
     found = []
     if groups := not_recomputed(late):
-        action = _action(stream, coverage, groups, is_append)
+        action = _action(stream, coverage, groups, is_append=is_append)
         found.append(_late_rows(groups, late, action))
     elif late or _reason(coverage) == "late rows":
         found.append(_state_lacks(stream, coverage, late))
     if others or _reason(coverage) not in (None, "late rows"):
-        found.append(_not_right(stream, coverage, others, is_append))
+        found.append(_not_right(stream, coverage, others, is_append=is_append))
     return found
 
 
@@ -288,7 +288,7 @@ def _left(spans: Sequence[Span]) -> str:
 
 def _clipped(span: Span, from_us: int, until_us: int) -> Span | None:
     first, last = max(span.from_us, from_us), min(span.until_us, until_us)
-    return Span(first, last, span.reason, span.missing) if first < last else None
+    return Span(first, last, span.reason, missing=span.missing) if first < last else None
 
 
 def _without(span: Span, from_us: int, until_us: int) -> list[Span]:

@@ -50,7 +50,7 @@ def late_groups(
     if not lake.is_delta_table(path):
         return []
     table = table_to_read(path)
-    paths = _paths(table, delay_us, since_us, after_us)
+    paths = _paths(table, delay_us, since_us, after_us=after_us)
     wanted = _is_late(delay_us, since_us, after_us)
     parts = [
         _grouped(pa.Table.from_batches([b])) for b in read_files(table, paths, COLUMNS, wanted)
@@ -169,7 +169,7 @@ def judge(
         return Coverage(None, (), None)
     segments = segments_of(entries)
     named = [*(part.entry for part in segments), newest]
-    judged = _Judge(lake, standpoint, entries, named, read_late or late_groups)
+    judged = _Judge(lake, standpoint, entries, judged=named, read_late=read_late or late_groups)
     spans: list[Span] = []
     at_us = BEGINNING_US
     for segment in segments:
@@ -213,7 +213,7 @@ def _joined(spans: Iterable[Span]) -> list[Span]:
     joined: list[Span] = []
     for span in spans:
         if joined and (joined[-1].reason, joined[-1].missing) == (span.reason, span.missing):
-            span = Span(joined.pop().from_us, span.until_us, span.reason, span.missing)
+            span = Span(joined.pop().from_us, span.until_us, span.reason, missing=span.missing)
         joined.append(span)
     return joined
 
@@ -277,7 +277,7 @@ class _Judge:
         if reason := self._foreign(newest):
             return Span(until_us, until_us, reason)
         missing = self._missing(newest, until_us)
-        return Span(until_us, until_us, "late rows" if missing else None, missing)
+        return Span(until_us, until_us, "late rows" if missing else None, missing=missing)
 
     def _foreign(self, entry: Entry) -> Reason | None:
         # By its id; or, where an older copy was put back, by what that lacks.

@@ -61,7 +61,7 @@ def progress_of(lake: Lake, row: GenerationRow) -> Progress | None:
     if is_reseeded(row):  # its seed has settled that much, whatever the batch brought
         until_us = max(micros_of(row["until"]), until_us or micros_of(row["until"]))
     position = read_position(lake, f"{checkpoint}/offsets/{batch_id}")
-    return Progress(batch_id, until_us, position.version - 1, position.table_id)
+    return Progress(batch_id, until_us, position.version - 1, bronze_id=position.table_id)
 
 
 def was_cut_off(lake: Lake, row: GenerationRow) -> bool:
@@ -117,7 +117,7 @@ def begun_by(
     codes = _codes(row) if code is None else (code,)
     own = newest_own(entries)
     if own is None:
-        return _entry(row, None, None, run_id, codes)
+        return _entry(row, None, None, run_id=run_id, codes=codes)
     if own.generation != row["generation"]:  # as of a table that nobody can count on
         return _entry(row, UNPROVED_US, None, run_id, tuple(dict.fromkeys([*_codes(row), *codes])))
     same_delay = own.delay_us == row["watermark_delay_ms"] * US_PER_MS
@@ -128,7 +128,7 @@ def begun_by(
     from_us = own.until_us
     if row["output_mode"] == "update" or own.from_us == UNPROVED_US:
         from_us = own.from_us
-    return _entry(row, from_us, own.until_us, run_id, codes)
+    return _entry(row, from_us, own.until_us, run_id=run_id, codes=codes)
 
 
 def changed_unseen(row: GenerationRow, own: Entry) -> Entry | None:
@@ -141,7 +141,7 @@ def changed_unseen(row: GenerationRow, own: Entry) -> Entry | None:
     if own.kind == "void" or not set(own.codes) <= serving(row["code"] or CHANGED):
         return None
     from_us = own.from_us if row["output_mode"] == "update" else own.until_us
-    return _entry(row, from_us, own.until_us, None, (*own.codes, CHANGED))
+    return _entry(row, from_us, own.until_us, run_id=None, codes=(*own.codes, CHANGED))
 
 
 def _codes(row: GenerationRow) -> tuple[str, ...]:
@@ -293,11 +293,11 @@ def _with_marks(lake: Lake, generations: Generations, known: Look) -> Look:
     if not lake.is_delta_table(path):
         return known
     entered = entered_version(known.entries)
-    is_whole = not _lacks_commits(lake, stream, known.entries, entered)
+    is_whole = not _lacks_commits(lake, stream, known.entries, entered=entered)
     if not is_whole:
         known, entered = known.with_added(_void(lake, stream, NEVER_RECORDED)), -1
     for mark in marks_since(lake, path, entered):
-        known = _with_mark(lake, stream, known, mark if is_whole else _as_far(row, mark))
+        known = _with_mark(lake, stream, known, mark=mark if is_whole else _as_far(row, mark))
     return known
 
 
@@ -367,9 +367,9 @@ def _extended(lake: Lake, generations: Generations, known: Look) -> Look:
     if row is None or progress is None or own is None or own.generation > row["generation"]:
         return known  # (the last: rows of a reseed are in the table that has not been switched to)
     code = own.codes[-1] if own.kind == "live" else None
-    begun = changed_unseen(row, own) or begun_by(row, known.entries, None, code)
-    commit = commit_read(lake, row, known.entries, progress)
-    reached = extended(row, begun, progress, commit)
+    begun = changed_unseen(row, own) or begun_by(row, known.entries, None, code=code)
+    commit = commit_read(lake, row, known.entries, progress=progress)
+    reached = extended(row, begun, progress, commit=commit)
     if reached == begun and begun.number:
         return known
     reached = as_of_now(lake, reached)
@@ -397,7 +397,7 @@ def _numbered(entries: Sequence[Entry], entry: Entry) -> Entry:
 def begin_live(lake: Lake, row: GenerationRow, code: str, run_id: str) -> Entry:
     """The entry of live that a run by `code` is about to add to, written before its first row."""
     entries = read_entries(lake, row["stream"])
-    entry = begun_by(row, entries, run_id, code)
+    entry = begun_by(row, entries, run_id, code=code)
     if entry.number:
         return entry
     entry = _numbered(entries, entry)

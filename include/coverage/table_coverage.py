@@ -59,11 +59,11 @@ def table_coverage(
     """
     generations = read_generations(lake, stream.name)
     row = generations.current
-    judged = judged_table(lake, stream, row, look(lake, generations), identity)
+    judged = judged_table(lake, stream, row, seen=look(lake, generations), identity=identity)
     return replace(
         judged,
         bronze_changed=how_bronze_changed(lake, stream.source),
-        unfinished=why_wait(lake, stream.source, stream.name, row),
+        unfinished=why_wait(lake, stream.source, stream.name, row=row),
     )
 
 
@@ -112,7 +112,7 @@ def trusted_coverage(lake: Lake, stream: Stream, identity: StreamIdentity) -> Co
 def find_coverage(lake: Lake, stream: Stream) -> list[Finding]:
     """What people should know of the table of `stream`, and of the bronze that it is made of."""
     row = read_generations(lake, stream.name).current
-    return findings_on(lake, stream, table_coverage(lake, stream), row)
+    return findings_on(lake, stream, table_coverage(lake, stream), row=row)
 
 
 def findings_on(
@@ -127,7 +127,7 @@ def findings_on(
     if row is None:
         return of_bronze
     of_table = coverage_findings(
-        stream, judged.coverage, row["output_mode"] == "append", has_mapped(row)
+        stream, judged.coverage, row["output_mode"] == "append", is_mapped=has_mapped(row)
     )
     return [*of_bronze, *of_table]
 

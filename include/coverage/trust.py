@@ -149,7 +149,7 @@ def other_generation(lake: Lake, generations: Generations, entries: Sequence[Ent
     newest = max((entry.generation for entry in entries), default=0)
     begun = generations.intent
     has_run = begun is not None and has_begun(
-        lake, generations.stream, entries, begun["generation"]
+        lake, generations.stream, entries, generation=begun["generation"]
     )
     if newest <= known and not has_run:
         return None
@@ -200,7 +200,7 @@ def _lacks_batches(lake: Lake, stream: str, batches: _Batches) -> str | None:
     for name, wrote in (("table", batches.wrote), ("rejected", batches.rejected)):
         path = exactly_once_tables(lake, stream)[name]
         try:
-            has = written_batch(lake, path, stream, batches.generation, name)
+            has = written_batch(lake, path, stream, generation=batches.generation, table=name)
         except DeltaError as error:
             if is_of_machine(error):
                 raise

@@ -59,7 +59,7 @@ def settle(
     is_settled = pc.less(waiting[fold.time_us], until_us)
     settled = waiting.filter(is_settled)
     if not (settled.num_rows or timeouts_due):
-        return Settled(None, None, waiting, 0, 0)
+        return Settled(None, None, waiting, rows_folded=0, kept_change=0)
     ordered = order_events(fold, settled)
     states = read_states()
     kept_before = states.kept_without_timeout()

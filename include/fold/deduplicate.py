@@ -100,7 +100,7 @@ def seen_values(given: Deduplicate, event: Any, columns: Sequence[Column]) -> Se
     kind = SqlType("struct", kinds, tuple(part for part, _ in parts))
     each = Nested(str(kind), False, Seen, parts)
     items = Items(str(SqlType("array", (kind,))), True, each)
-    return SeenValues(of, Column(SEEN, items.kind, True, items), given.within_us)
+    return SeenValues(of, Column(SEEN, items.kind, True, shape=items), given.within_us)
 
 
 def _unless_empty(of: Callable[[Any], Any]) -> Callable[[Any], Any]:

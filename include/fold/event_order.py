@@ -36,7 +36,7 @@ def order_events(fold: KeyedFold, events: pa.Table) -> Ordered:
     """`events` (of `event_schema(fold)`, in any order) in the order in which they are folded."""
     events = events.combine_chunks()
     if not events.num_rows:
-        return Ordered(events, keys_of(fold, events).combine_chunks(), [0], fold.keys.shape)
+        return Ordered(events, keys_of(fold, events).combine_chunks(), [0], shape=fold.keys.shape)
     codes, distinct = codes_of(keys_of(fold, events))
     times = events[fold.time_us].to_numpy()
     order, has_ties = _by_key_and_time(codes, times)
@@ -51,7 +51,7 @@ def order_events(fold: KeyedFold, events: pa.Table) -> Ordered:
     starts = np.flatnonzero(np.diff(codes, prepend=-1))
     keys = distinct.take(pa.array(codes[starts]))
     bounds = [*starts.tolist(), events.num_rows]
-    return Ordered(events.take(order), keys, bounds, fold.keys.shape)
+    return Ordered(events.take(order), keys, bounds, shape=fold.keys.shape)
 
 
 def _by_key_and_time(codes: Any, times: Any) -> tuple[Any, bool]:
@@ -173,7 +173,7 @@ def distinct(
         kept_runs,
         [events[position] for position in kept],
         [times_us[position] for position in kept],
-        read - len(kept),
+        duplicates=read - len(kept),
     )
 
 

@@ -74,7 +74,7 @@ def fold_key(given: GivenKey, event: Any, columns: Sequence[Column]) -> FoldKey:
             )
     parts = tuple((name, _groupable(name, known[name].shape)) for name in names)
     if isinstance(given, str):
-        return FoldKey(names, parts[0][1], attrgetter(given), False)
+        return FoldKey(names, parts[0][1], attrgetter(given), is_derived=False)
     positions = [event._fields.index(name) for name in names]
     take = itemgetter(*positions)
     if len(names) == 1:
@@ -129,7 +129,7 @@ def _derived(function: Callable[[Any], Any]) -> FoldKey:
     def key_of(event: Any) -> Any:
         return shape.stored(function(event), f"key {name}")
 
-    return FoldKey(names, shape, key_of, True)
+    return FoldKey(names, shape, key_of, is_derived=True)
 
 
 def _groupable(name: str, shape: Shape) -> Shape:

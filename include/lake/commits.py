@@ -60,7 +60,7 @@ def rows_committed(lake: Lake, path: str, app_id: str, batch_id: int) -> int | N
     log = delta_table(path)
     if log.transaction_version(app_id) != batch_id:
         return 0
-    found = find_commit(lake, path, log.version(), app_id, batch_id)
+    found = find_commit(lake, path, log.version(), app_id=app_id, batch_id=batch_id)
     if found is None:
         return None
     return sum(rows_of(path, action["add"]) for action in found if "add" in action)

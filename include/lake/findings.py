@@ -46,7 +46,7 @@ def record_findings(
 def record_error(lake: Lake, run_id: str, subject: str, name: str, error: Exception) -> None:
     """Append an error that fails the run."""
     found = Finding(finding=name, severity="error", detail=str(error))
-    record_findings(lake, run_id, subject, [found])
+    record_findings(lake, run_id, subject, findings=[found])
 
 
 KEY_REJECTED_AGAIN = 10  # times in one run; above that the key is named

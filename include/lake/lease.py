@@ -135,9 +135,9 @@ def hold_lease(
     `patience`.
     """
     if is_local(lake):
-        hold: AbstractContextManager[None] = _hold_file(lake, name, patience, told)
+        hold: AbstractContextManager[None] = _hold_file(lake, name, patience, told=told)
     elif has_leases(lake):
-        hold = _hold_object(lake, name, patience, told)
+        hold = _hold_object(lake, name, patience, told=told)
     else:
         log.warning("%s: there are no leases on such a lake: keep to one writer", lake.root)
         hold = nullcontext()

@@ -131,7 +131,7 @@ def update_ops(
 ) -> None:
     """Fill columns of rows that are already in `ops/<name>`, found by their `key` columns."""
     if rows:
-        _merge(lake, name, key, rows, with_new=False)
+        _merge(lake, name, key, rows=rows, with_new=False)
 
 
 def upsert_ops(
@@ -141,7 +141,7 @@ def upsert_ops(
 
     Two first rows of one key, written at once, may both stay: later writes change both.
     """
-    _merge(lake, name, key, rows, with_new=True)
+    _merge(lake, name, key, rows=rows, with_new=True)
 
 
 def _merge(

@@ -82,7 +82,7 @@ def untold(lake: Lake, name: str, stream: str, dag_run_id: str) -> list[dict[str
 
 def mark_told(lake: Lake, name: str, stream: str, dag_run_id: str) -> None:
     """That the Asset's event has told what was `untold`: not again, if the Dag run is cleared."""
-    told = [{"run_id": row["run_id"]} for row in untold(lake, name, stream, dag_run_id)]
+    told = [{"run_id": row["run_id"]} for row in untold(lake, name, stream, dag_run_id=dag_run_id)]
     now = datetime.now(UTC)
     update_ops(lake, name, ["run_id"], [row | {"told_at": now} for row in told])
 
@@ -120,7 +120,7 @@ def recompute_extra(lake: Lake, stream: str, dag_run_id: str) -> dict[str, Any] 
     """
     rows = _replaced(lake, stream, dag_run_id)
     row = next((row for row in reversed(rows) if row["kind"] == "recompute"), None)
-    if row is None or not untold(lake, "intervals", stream, dag_run_id):
+    if row is None or not untold(lake, "intervals", stream, dag_run_id=dag_run_id):
         return None
     promoted = rows[-1]["generation"] if rows[-1]["kind"] == "reseed" else None
     counts = ("rows_read", "rows_before", "rows_after", "rows_removed", "rows_added")

@@ -106,13 +106,13 @@ def _what_changed(
         )
     files = files_at(path, known)
     if hash_of(files) != sealed["files_hash"]:
-        return _other_content(lake, path, sealed, files)
+        return _other_content(lake, path, sealed, files=files)
     if column := _lost_column(known, table):
         return (
             f"{path} has no column {column} any more, which it had at version {version}, after our "
             "last commit"
         )
-    return _foreign_commit(path, files, commits, is_ours)
+    return _foreign_commit(path, files, commits, is_ours=is_ours)
 
 
 def _at(path: str, version: int) -> DeltaTable | None:
@@ -156,7 +156,7 @@ def _after_clean_up(
             f"last commit ({difference}); what came between is no longer in its log"
         )
     later = {version: actions for version, actions in commits.items() if version > known}
-    return _foreign_commit(path, files, later, is_ours)
+    return _foreign_commit(path, files, later, is_ours=is_ours)
 
 
 def _other_content(lake: Lake, path: str, sealed: Mapping[str, Any], files: Files) -> str:
@@ -341,7 +341,7 @@ def reseal(lake: Lake, table: str, is_ours: IsOurs = nobody_is_ours) -> None:
     """
     sealed = read_seal(lake, table)
     if sealed is not None:
-        _seal_again(lake, sealed, table_to_read(_path(lake, table)), is_ours)
+        _seal_again(lake, sealed, table_to_read(_path(lake, table)), is_ours=is_ours)
 
 
 def seal_ours(lake: Lake, table: str, is_ours: IsOurs) -> None:
@@ -355,7 +355,7 @@ def seal_ours(lake: Lake, table: str, is_ours: IsOurs) -> None:
     if sealed is None:
         _write(lake, [_row(lake, table, opened, None)])
     elif not _is_of(sealed, opened):
-        _seal_again(lake, sealed, opened, is_ours)
+        _seal_again(lake, sealed, opened, is_ours=is_ours)
 
 
 def _seal_again(lake: Lake, sealed: Seal, opened: DeltaTable, is_ours: IsOurs) -> None:
@@ -418,4 +418,4 @@ class RangeChange(NamedTuple):
     added: int
 
 
-NO_CHANGE = RangeChange(0, 0, 0, 0)
+NO_CHANGE = RangeChange(0, 0, 0, added=0)

@@ -62,19 +62,19 @@ def lines(chart: Chart, begin: datetime, end: datetime) -> Markup:
     drawn = (
         part
         for number, points in enumerate(shown.values(), 1)
-        for part in _line(frame, points, number, chart.text)
+        for part in _line(frame, points, number, text=chart.text)
     )
-    return _figure(chart, frame, Markup("").join(drawn), _said(chart, shown))
+    return _figure(chart, frame, Markup("").join(drawn), said=_said(chart, shown))
 
 
 def bars(chart: Chart, begin: datetime, end: datetime) -> Markup:
     """The series on top of each other, the points of a while as one bar."""
     shown = _within(chart, begin, end)
-    binned = [_binned(points, begin, end, chart.is_mean) for points in shown.values()]
+    binned = [_binned(points, begin, end, is_mean=chart.is_mean) for points in shown.values()]
     totals = [sum(values) for values in zip(*binned, strict=True)]
     frame = _Frame(begin, end, _most(totals, chart.limit))
-    drawn = Markup("").join(_bars(frame, binned, list(shown), chart.text))
-    return _figure(chart, frame, drawn, _said(chart, shown))
+    drawn = Markup("").join(_bars(frame, binned, list(shown), text=chart.text))
+    return _figure(chart, frame, drawn, said=_said(chart, shown))
 
 
 def spark(values: Sequence[int]) -> Markup:
@@ -117,7 +117,7 @@ def _line(frame: _Frame, points: Sequence[Point], number: int, text: Text) -> It
         yield Markup('<polyline class="line s{}" points="{}"/>').format(number, path)
     known = [(at, value) for at, value in points if value is not None]
     if len(known) <= BINS:  # of more, they would hide the line
-        yield from (_dot(frame, at, value, number, text) for at, value in known)
+        yield from (_dot(frame, at, value, number=number, text=text) for at, value in known)
 
 
 def _unbroken(points: Sequence[Point]) -> Iterator[list[tuple[datetime, float]]]:

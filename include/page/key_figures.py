@@ -87,7 +87,7 @@ def key_events(fold: KeyedFold, rows: pa.Table, delay_us: int) -> list[KeyEvent]
     records = map(fold.event._make, zip(*columns, strict=True))  # type: ignore[attr-defined]
     beside = (events[name].to_pylist() for name in (fold.time_us, INGESTED_US, ARRIVAL_US))
     return [
-        KeyEvent(record, at, ingested, _was_late(fold, at, arrival, delay_us))
+        KeyEvent(record, at, ingested, was_late=_was_late(fold, at, arrival, delay_us=delay_us))
         for record, at, ingested, arrival in zip(records, *beside, strict=True)
     ]
 
@@ -106,7 +106,7 @@ def steps_of(
     The last one has a `failure` when the function fails and nothing has been said of going on.
     SettingsError after MOST_STEPS, as each timeout may set the next: what came of them is not known.
     """
-    for number, step in enumerate(_steps(fold, key, states, events, until_us)):
+    for number, step in enumerate(_steps(fold, key, states, events=events, until_us=until_us)):
         if number == MOST_STEPS:
             raise SettingsError(
                 f"more than {MOST_STEPS:,} things happened to the key since the savepoint before, "
@@ -123,14 +123,14 @@ def _steps(
     fold: KeyedFold, key: Key, states: States, events: Sequence[KeyEvent], until_us: int
 ) -> Iterator[Step]:
     for at_us, group in groupby(events, key=attrgetter("at_us")):
-        yield from _wakes(fold, key, states, at_us)
-        yield _step(fold, key, states, at_us, list(group))
-    yield from _wakes(fold, key, states, until_us)
+        yield from _wakes(fold, key, states, before_us=at_us)
+        yield _step(fold, key, states, at_us=at_us, events=list(group))
+    yield from _wakes(fold, key, states, before_us=until_us)
 
 
 def _wakes(fold: KeyedFold, key: Key, states: States, before_us: int) -> Iterator[Step]:
     while (at_us := states.wakes_at(key)) < before_us:
-        yield _step(fold, key, states, at_us, [])
+        yield _step(fold, key, states, at_us=at_us, events=[])
 
 
 def _step(
@@ -174,7 +174,7 @@ def compared_outputs(
     An update table has none but the last.
     """
     is_append, outputs = fold.output_mode == "append", _outputs(fold, steps)
-    rows = table_rows(lake, fold, key, from_us if is_append else None)
+    rows = table_rows(lake, fold, key, from_us=from_us if is_append else None)
     if rows is None:
         return outputs, []
     there = Counter(_emitted(fold, rows))
@@ -183,7 +183,7 @@ def compared_outputs(
         if is_append or n == last:
             of[:] = [_marked(each, there) for each in of]
     left = sorted(there.elements()) if is_append or last >= 0 else []
-    return outputs, [ShownOutput(at, text, False, True) for at, text in left]
+    return outputs, [ShownOutput(at, text, False, in_table=True) for at, text in left]
 
 
 def _marked(output: ShownOutput, there: Counter[tuple[datetime, str]]) -> ShownOutput:
@@ -318,12 +318,12 @@ def read_key(
     schema = identity.state_schema
     savepoints = [sp for sp in savepoints_of(lake, stream.name) if sp.state_schema == schema]
     pin = pin_bronze(lake, stream.source)
-    from_us = _replayable_us(identity, pin, savepoints, from_us)
+    from_us = _replayable_us(identity, pin, savepoints, from_us=from_us)
     base, states = _beginning(
         lake, fold, key, identity=identity, pin=pin, savepoints=savepoints, from_us=from_us
     )
     refuse_before_mapping(identity, base, instant_of(from_us))
-    rows = read_events(pin, fold, key, base.until_us, identity.since_us)
+    rows = read_events(pin, fold, key, from_us=base.until_us, since_us=identity.since_us)
     events = key_events(fold, rows, identity.delay_us)
     ran = _replayed(
         fold,
@@ -333,7 +333,7 @@ def read_key(
         from_us=from_us,
         until_us=None if until is None else micros_of(until),
     )
-    outputs, unexplained = compared_outputs(lake, fold, key, ran.steps, from_us)
+    outputs, unexplained = compared_outputs(lake, fold, key, steps=ran.steps, from_us=from_us)
     count = sum(to is None or step.at_us <= micros_of(to) for step in ran.steps)
     shown = slice(max(count - SHOWN_STEPS, 0), count)
     steps = _shown_steps(fold, ran.steps[shown], outputs[shown])
@@ -346,7 +346,7 @@ def read_key(
         base=base_text(base),
         until=until,
         state=None if until is None else _state_at(fold, ran.states.rows(), until),
-        savepoints=_through(lake, fold, key, savepoints),
+        savepoints=_through(lake, fold, key, savepoints=savepoints),
         steps=tuple(reversed(steps)),
         hidden=shown.start,
         to=to,
@@ -379,9 +379,9 @@ def _beginning(
 ) -> tuple[Base, States]:
     """Where the replay begins, and with what; in the place of a damaged savepoint with one before."""
     whole = list(savepoints)
-    while (base := choose_base(whole, identity, pin, from_us)).savepoint is not None:
+    while (base := choose_base(whole, identity, pin, at_most_us=from_us)).savepoint is not None:
         try:
-            return base, States(fold, state_in(lake, fold, key, base.savepoint))
+            return base, States(fold, state_in(lake, fold, key, savepoint=base.savepoint))
         except SavepointError:
             whole.remove(base.savepoint)
     if identity.since_us is not None:
@@ -398,10 +398,10 @@ def _replayed(
     until_us: int | None,
 ) -> _Replayed:
     if until_us is None:
-        return _Replayed(states, [], [], list(events))
+        return _Replayed(states, [], [], waiting=list(events))
     settled = [event for event in events if event.at_us < until_us]
     steps = [s for s in steps_of(fold, key, states, settled, until_us) if s.at_us >= from_us]
-    return _Replayed(states, steps, settled, [e for e in events if e.at_us >= until_us])
+    return _Replayed(states, steps, settled, waiting=[e for e in events if e.at_us >= until_us])
 
 
 def _through(
@@ -416,16 +416,16 @@ def _through(
 def _in_savepoint(lake: Lake, fold: KeyedFold, key: Key, savepoint: Savepoint) -> KeyState:
     until = instant_of(savepoint.until_us)
     try:
-        state = _state_at(fold, state_in(lake, fold, key, savepoint), until)
+        state = _state_at(fold, state_in(lake, fold, key, savepoint=savepoint), until)
     except SavepointError:
-        state = KeyState(until, None, None, None, None, is_damaged=True)
+        state = KeyState(until, None, None, timeout_at=None, timers=None, is_damaged=True)
     return replace(state, origin=savepoint.origin)
 
 
 def _state_at(fold: KeyedFold, rows: pa.Table, until: datetime) -> KeyState:
     """Of `state_schema(fold)`, one row or none."""
     if not rows.num_rows:
-        return KeyState(until, None, None, None, None)
+        return KeyState(until, None, None, timeout_at=None, timers=None)
     (row,) = plain_rows(rows)
     changed_us, timeout_us = row["changed_at_us"], row["timeout_at_us"]
     timers = {n: us for n, us in (row.get(TIMERS) or {}).items() if us is not None}

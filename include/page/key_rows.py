@@ -100,7 +100,7 @@ def read_events(
     columns = {*event_names(fold), "ingested_at", "arrival_watermark"}
     columns = columns.union(*(field.columns() for field in late))
     found: list[pa.Table] = []
-    for batch in read_files(table, files.paths_but(too_early), sorted(columns), wanted):
+    for batch in read_files(table, files.paths_but(too_early), sorted(columns), wanted=wanted):
         rows = pa.Table.from_batches([batch])
         found.append(_events_of(with_late_fields(rows, late), fold, key))
         if sum(part.num_rows for part in found) > MOST_EVENTS:
@@ -167,7 +167,7 @@ def initial_state(lake: Lake, fold: KeyedFold, key: Key, as_of_us: int) -> pa.Ta
         own = [row for row in rows if row.key == key]
         states = states_of(own, as_of_us, fold).rows()
     else:
-        states = _initial_rows(found.path, fold, key, as_of_us)
+        states = _initial_rows(found.path, fold, key, as_of_us=as_of_us)
     default_us = default_timeout_us(found.path, as_of_us, fold)
     timeouts = states["timeout_at_us"].fill_null(pa.scalar(default_us, pa.int64()))
     at = states.column_names.index("timeout_at_us")

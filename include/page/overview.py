@@ -176,7 +176,7 @@ def read_overview(
         is_filled = lake.is_delta_table(lake.ops("runs"))
         lines = tuple(line_of(recorded, stream, at) for stream in streams)
     except READ_ERRORS as error:
-        return unreadable(lake, first_line(error), at, wrong)
+        return unreadable(lake, first_line(error), at, wrong=wrong)
     state: State = "filled" if is_filled else "empty"
     return Overview(lake=lake.root, now=at, state=state, lines=lines, wrong=tuple(wrong))
 

@@ -199,9 +199,9 @@ class Recorded:
         bronze_id, repair = self._bronze(stream.source)
         knows = repair is None or knows_reset(row, repair)
         reset_us = None if knows or repair is None else repair.reset_at_us
-        standpoint = standpoint_of(stream, row, bronze_id, reset_us)
+        standpoint = standpoint_of(stream, row, bronze_id, reset_us=reset_us)
         ledger = self.entries.get(stream.name, ())
-        coverage = judge(self.lake, ledger, standpoint, self._read_late)
+        coverage = judge(self.lake, ledger, standpoint, read_late=self._read_late)
         return coverage, coverage_findings(stream, coverage, standpoint.is_append, has_mapped(row))
 
     @cached_property

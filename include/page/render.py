@@ -121,12 +121,12 @@ def _wanted(f: StreamFigures) -> Iterator[tuple[Callable[..., Markup], Chart]]:
     yield bars, Chart("Rows written", {"rows out": runs("rows_out")}, _number)
     yield lines, Chart("Lag of the table after each run", {"lag": runs("lag_seconds")}, span_text)
     pending = {"pending": runs("rows_pending")}
-    yield lines, Chart("Rows not yet settled", pending, _number, f.limits["pending_rows"])
+    yield lines, Chart("Rows not yet settled", pending, _number, limit=f.limits["pending_rows"])
     parts = {"JVM start": runs("jvm_start_seconds")}
     parts |= {part: [(run.ended_at, run.parts[part]) for run in f.runs] for part in PARTS}
     yield bars, Chart("Seconds of a run (mean)", parts, span_text, is_mean=True)
     memory = {"JVM and Python": runs("rss_bytes")}
-    yield lines, Chart("Most memory of a run", memory, bytes_text, f.limits["rss_bytes"])
+    yield lines, Chart("Most memory of a run", memory, bytes_text, limit=f.limits["rss_bytes"])
     yield from _of_checkpoint(f)
     fullest = {"fullest bucket of a batch": runs("bucket_skew")}
     yield lines, Chart("Rows of a bucket, in times of the mean", fullest, _times)
@@ -155,7 +155,7 @@ def _of_checkpoint(f: StreamFigures) -> Iterator[tuple[Callable[..., Markup], Ch
             "replay_versions",
         ),
     ):
-        yield lines, Chart(title, series, text, f.limits[limit], compacted)
+        yield lines, Chart(title, series, text, limit=f.limits[limit], compacted=compacted)
     skew = {"largest": sizes(lambda size: size.skew)}
     yield lines, Chart("State partition, in times of the median", skew, _times, f.limits["skew"])
 

@@ -161,7 +161,7 @@ class RunPoint:
 
 def read_runs(recorded: Recorded, stream: Stream) -> tuple[RunPoint, ...]:
     """The runs that ended in the window, in that order."""
-    rows = recorded.in_window("runs", "ended_at", {"subject": stream.name}, RUN_SERIES)
+    rows = recorded.in_window("runs", "ended_at", {"subject": stream.name}, columns=RUN_SERIES)
     drains = [row for row in rows if row["job"] in DRAINS]
     batches = _batches(recorded, stream, drains)
     return tuple(_run(row, batches[row["run_id"]]) for row in drains)
@@ -293,7 +293,7 @@ class SizePoint:
 def read_sizes(recorded: Recorded, stream: Stream) -> dict[str, Any]:
     """Those of the window, and of the newest: partition, bytes, files."""
     where = {"stream": stream.name}
-    rows = recorded.in_window("checkpoint_sizes", "measured_at", where, SIZE_SERIES)
+    rows = recorded.in_window("checkpoint_sizes", "measured_at", where, columns=SIZE_SERIES)
     measured = [list(group) for _, group in groupby(rows, lambda row: row["measured_at"])]
     newest = measured[-1] if measured else []
     return {"sizes": tuple(map(_size, measured)), "partitions": _partitions(newest)}
@@ -375,7 +375,7 @@ def read_stream(
 ) -> StreamFigures:
     """The figures of `stream` in the window that ends at `until`; without it, at `now`."""
     time = ShownTime(window, until)
-    recorded = Recorded(lake, time.begin(now), stream, until)
+    recorded = Recorded(lake, time.begin(now), stream, until=until)
     parts: dict[str, Callable[[], Any]] = {
         "runs": lambda: read_runs(recorded, stream),
         "measured": lambda: read_sizes(recorded, stream),
@@ -385,7 +385,7 @@ def read_stream(
         "checks": lambda: _checks(recorded, stream),
         "findings": lambda: tuple(open_findings(recorded, stream)),
         "keys": lambda: biggest_keys(lake, stream.name),
-        "coverage": lambda: _coverage(recorded, stream, now, time),
+        "coverage": lambda: _coverage(recorded, stream, now, time=time),
     }
     read, troubles = _each(parts)
     if (judged := read.pop("coverage", None)) and "findings" in read:
@@ -450,7 +450,7 @@ def _coverage(recorded: Recorded, stream: Stream, now: datetime, time: ShownTime
         "days": _days(judged.coverage, now, time),
         "is_complete": judged.coverage.until_us is not None,
         "wrong": judged.coverage.wrong,
-        "advice": tuple(findings_on(recorded.lake, stream, judged, row.current)),
+        "advice": tuple(findings_on(recorded.lake, stream, judged, row=row.current)),
     }
 
 

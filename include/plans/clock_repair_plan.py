@@ -56,9 +56,9 @@ def plan_clock_repair(lake: Lake, source: Source, to: datetime) -> ClockRepairPl
     """The plan. SettingsError for an instant that cannot be, LakeError without bronze."""
     pin = pin_bronze(lake, source.name)
     to_us = micros_of(to) // US_PER_MS * US_PER_MS  # as watermarks are
-    _refuse(lake, source, pin, to_us)
+    _refuse(lake, source, pin, to_us=to_us)
     passed_at_us = _passed_at_us(pin, to_us)
-    everything = count_before(pin, "event_time", None, [to_us + 1, END_US])
+    everything = count_before(pin, "event_time", None, cutoffs_us=[to_us + 1, END_US])
     streams = [stream for stream, _ in repaired_streams(lake, source.name)]
     late = {stream.name: _late_since(lake, stream, passed_at_us) for stream in streams}
     ahead = everything[1] - everything[0]
@@ -124,7 +124,7 @@ def _passed_at_us(pin: BronzePin, to_us: int) -> int:
     columns = ["ingested_at", "arrival_watermark", "commit_watermark"]
     arrival = pc.field("arrival_watermark")
     wanted = beyond & (arrival.is_null() | (arrival <= pa.scalar(instant_of(to_us))))
-    batches = read_files(table, files.paths_but(before), columns, wanted)
+    batches = read_files(table, files.paths_but(before), columns, wanted=wanted)
     passed = [pc.max(batch["ingested_at"]).as_py() for batch in batches]
     found = [instant for instant in passed if instant is not None]
     if not found:

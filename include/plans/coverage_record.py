@@ -33,7 +33,7 @@ def coverage_record(lake: Lake, stream: Stream) -> dict[str, Any]:
         "generation": opened.row["generation"] if opened.row else None,
         **verdict(judged),
         "by_code_of_now": _by_code_of_now(opened),
-        "findings": [asdict(each) for each in findings_on(lake, stream, judged, opened.row)],
+        "findings": [asdict(each) for each in findings_on(lake, stream, judged, row=opened.row)],
     }
 
 

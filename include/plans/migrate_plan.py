@@ -136,7 +136,7 @@ def mapped_base(opened: OpenStream, pin: BronzePin, at_most_us: int) -> Base:
             subject=name,
             command=f"./stateful savepoint {name}",
         )
-    base = choose_mapped_base(older, opened.identity, pin, at_most_us)
+    base = choose_mapped_base(older, opened.identity, pin, at_most_us=at_most_us)
     if base is None:
         raise SettingsError(
             f"of {counted(len(older), 'savepoint')} of the older state of {name} none holds all rows of "

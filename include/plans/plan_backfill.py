@@ -127,7 +127,7 @@ def plan_backfill(
     early = [why for _, end in closed if (why := before_initial_state(identity, end)) is not None]
     if len(early) == len(closed):
         raise early[0]
-    runs = _planned_runs(lake, stream, identity, closed[len(early) :])
+    runs = _planned_runs(lake, stream, identity, intervals=closed[len(early) :])
     return BackfillPlan(stream.name, runs, len(intervals) - len(closed), settled, early)
 
 
@@ -178,12 +178,12 @@ def _planned_runs(
     edges = [start for start, _ in intervals] + [intervals[-1][1]]
     pin = pin_bronze(lake, stream.source)
     cutoffs = [micros_of(edge) for edge in edges]
-    refuse_beyond_bronze(lake, identity, pin, cutoffs[-1])
-    events = count_before(pin, identity.time_column, identity.since_us, cutoffs)
+    refuse_beyond_bronze(lake, identity, pin, until_us=cutoffs[-1])
+    events = count_before(pin, identity.time_column, identity.since_us, cutoffs_us=cutoffs)
     replaced: Sequence[int | None] = [None] * len(intervals)
     if identity.output_mode == "append":
         replaced = rows_emitted(lake, stream, edges)
-    first = choose_base(savepoints_of(lake, stream.name), identity, pin, cutoffs[0])
+    first = choose_base(savepoints_of(lake, stream.name), identity, pin, at_most_us=cutoffs[0])
     refuse_before_mapping(identity, first, intervals[0][0])
     recorded = recorded_recomputes(lake, stream.name)
     coverage = trusted_coverage(lake, stream, identity)
@@ -313,7 +313,7 @@ def take_joined(
         if (row["start"], row["until"]) == (start, until)
         and (row["dag_run_id"] == dag_run_id or (row["dag_run_id"] or "").startswith(JOINED))
     ]
-    if not ours or not _is_right(lake, stream, start, until):
+    if not ours or not _is_right(lake, stream, start, until=until):
         return False
     newest = max(ours, key=lambda row: row["recomputed_at"])
     if newest["dag_run_id"] != dag_run_id:

@@ -118,10 +118,10 @@ def plan_recompute(
     if (initial := before_initial_state(identity, until)) is not None:
         raise initial
     pin = pin_bronze(lake, stream.source)
-    refuse_beyond_bronze(lake, identity, pin, until_us)
-    base = choose_base(savepoints_of(lake, stream.name), identity, pin, start_us)
+    refuse_beyond_bronze(lake, identity, pin, until_us=until_us)
+    base = choose_base(savepoints_of(lake, stream.name), identity, pin, at_most_us=start_us)
     refuse_before_mapping(identity, base, start)
-    (events,) = count_before(pin, identity.time_column, identity.since_us, [until_us])
+    (events,) = count_before(pin, identity.time_column, identity.since_us, cutoffs_us=[until_us])
     rows_to_read = events - base.events
     return RecomputePlan(
         identity,

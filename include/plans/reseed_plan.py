@@ -97,7 +97,7 @@ def choose_reseed_base(
         return mapped_base(opened, pin, kept_us)
     if options.recompute:
         return Base(None, identity.since_us, 0)
-    base = choose_base(savepoints_of(opened.lake, opened.name), identity, pin, kept_us)
+    base = choose_base(savepoints_of(opened.lake, opened.name), identity, pin, at_most_us=kept_us)
     if base.savepoint is None and is_mapped(identity.code):
         raise SettingsError(
             f"the state of {identity.stream} goes back to one that migrate_state has mapped, and no "
@@ -140,7 +140,7 @@ def rejected_kept_us(opened: OpenStream, identity: StreamIdentity) -> int:
         return FOR_EVER_US
     kept_us = [_replaced_from_us(row) for row in _cut_off(opened)]
     if identity.output_mode == "update":
-        coverage = rejected_coverage(lake, opened.row, opened.seen, identity)
+        coverage = rejected_coverage(lake, opened.row, opened.seen, identity=identity)
         kept_us.append(coverage.right_until_us)
     return min(kept_us, default=FOR_EVER_US)
 
@@ -250,14 +250,14 @@ def plan_later_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> Res
     if lake.is_delta_table(path := lake.table(stream.name)):
         refuse_other_columns(path, delta_table(path), opened.definition)
     pin = pin_bronze(lake, stream.source)
-    until_us = _until_us(stream, identity, pin, options)
+    until_us = _until_us(stream, identity, pin, options=options)
     before = _identity_before(identity, options, current)
-    judged = judged_table(lake, stream, current, opened.seen, before)
+    judged = judged_table(lake, stream, current, seen=opened.seen, identity=before)
     at_most_us = min(until_us, rejected_kept_us(opened, before))
-    base = choose_reseed_base(opened, pin, options, at_most_us, judged)
+    base = choose_reseed_base(opened, pin, options, at_most_us=at_most_us, judged=judged)
     since_us, column = identity.since_us, identity.time_column
-    (events,) = count_before(pin, column, since_us, [until_us])
-    everything = count_before(pin, column, None, [until_us, LAST_INSTANT_US])
+    (events,) = count_before(pin, column, since_us, cutoffs_us=[until_us])
+    everything = count_before(pin, column, None, cutoffs_us=[until_us, LAST_INSTANT_US])
     now = current or {}
     return ReseedPlan(
         identity,
@@ -278,7 +278,7 @@ def plan_later_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> Res
         estimated_seconds=estimate_seconds(lake, stream.name, events - base.events),
         coverage=judged.coverage,
         distrust=judged.distrust,
-        rows_replaced=_rows_from(lake, stream, identity, base),
+        rows_replaced=_rows_from(lake, stream, identity, base=base),
         not_kept=what_is_not_kept(current, opened.fold) if base.mapped and current else None,
     )
 
@@ -385,7 +385,7 @@ def _new_generation(opened: OpenStream) -> int:
 def _is_known(lake: Lake, stream: str, generation: int) -> bool:
     """Whether a table has rows of such a generation, of which all records were put back older."""
     return any(
-        written_batch(lake, path, stream, generation, name) is not None
+        written_batch(lake, path, stream, generation=generation, table=name) is not None
         for name, path in exactly_once_tables(lake, stream).items()
     )
 

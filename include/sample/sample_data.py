@@ -213,7 +213,7 @@ def generate(lake: Lake, source: Source, options: Options) -> Summary:
         _land(lake, source, _file_name(source, hour, options), content, (hour + 1) * HOUR_US)
         files += 1
     malformed = sum(row.spoil is not None for row in arrivals)
-    return Summary(files, len(arrivals), malformed, duplicates, late)
+    return Summary(files, len(arrivals), malformed, duplicates=duplicates, late=late)
 
 
 def draw_arrivals(source: Source, options: Options) -> tuple[list[Arrival], int, int]:

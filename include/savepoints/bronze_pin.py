@@ -173,7 +173,7 @@ def lost_commits(path: str, ingested_at_us: Set[int]) -> set[int]:
     table, asked = table_to_read(path), np.array(sorted(ingested_at_us), np.int64)
     wanted = pc.field("ingested_at").isin(pa.array(asked, INSTANT))
     found = set()
-    for batch in read_files(table, _files_of(table, asked), ["ingested_at"], wanted):
+    for batch in read_files(table, _files_of(table, asked), ["ingested_at"], wanted=wanted):
         found |= {micros_of(instant) for instant in pc.unique(batch["ingested_at"]).to_pylist()}
     return set(ingested_at_us) - found
 
@@ -229,7 +229,7 @@ def _event_times(
     pin: BronzePin, table: DeltaTable, paths: Sequence[str], time_column: str
 ) -> Iterator[Any]:
     pinned = pc.field("ingested_at") <= pa.scalar(instant_of(pin.ingested_at_us), INSTANT)
-    for batch in read_files(table, paths, [time_column], pinned & ~pc.field("is_clock")):
+    for batch in read_files(table, paths, [time_column], wanted=pinned & ~pc.field("is_clock")):
         yield pc.cast(batch[time_column], pa.int64())
 
 

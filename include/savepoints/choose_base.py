@@ -64,7 +64,7 @@ def _holding_all(
         if is_of(savepoint, pin) and (since_us is None or savepoint.until_us >= since_us)
     ]
     cutoffs = [savepoint.until_us for savepoint in ours]
-    counts = count_before(pin, identity.time_column, since_us, cutoffs)
+    counts = count_before(pin, identity.time_column, since_us, cutoffs_us=cutoffs)
     return [sp for sp, count in zip(ours, counts, strict=True) if sp.events == count]
 
 

@@ -168,4 +168,4 @@ def is_ready() -> bool:
 def prepare(python: Path) -> None:
     """Whatever is missing for it. SetupError says what stands in the way."""
     if not is_ready():
-        fetch_jars(python, S3_JARS, ",".join(PACKAGES), S3_CHECKSUMS, NOT_NEEDED)
+        fetch_jars(python, S3_JARS, ",".join(PACKAGES), checksums=S3_CHECKSUMS, without=NOT_NEEDED)

@@ -44,8 +44,8 @@ def installed(spark_home: Path, jars: Path = JARS) -> Versions:
         core[1] if core else "",
         said[1] if said else "",
         delta[2] if delta else "",
-        delta[1] if delta else "",
-        _package("delta-spark"),
+        delta_for=delta[1] if delta else "",
+        delta_python=_package("delta-spark"),
     )
 
 

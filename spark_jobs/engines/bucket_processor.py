@@ -95,7 +95,7 @@ class BucketProcessor:
     ) -> Iterator[Any]:
         """The bucket's timer: what settled by it, as one row of FOLDED_DDL."""
         watermark = timerValues.getCurrentWatermarkInMs() * US_PER_MS
-        yield self._advance(key[0], [], watermark, expiredTimerInfo.getExpiryTimeInMs())
+        yield self._advance(key[0], [], watermark, fired_ms=expiredTimerInfo.getExpiryTimeInMs())
 
     def _advance(
         self, bucket: int, packed: list[PackedRow], watermark: int, fired_ms: int | None
@@ -105,7 +105,7 @@ class BucketProcessor:
         events = pa.concat_tables(
             [no_events(self._fold), *(from_stream(row.events) for row in packed)]
         )
-        check_not_folded(self._fold, events, stored.folded_until_us, bucket)
+        check_not_folded(self._fold, events, stored.folded_until_us, bucket=bucket)
         until = max(stored.folded_until_us, until_us(watermark))
         # The timer is of the first event or timeout; whole milliseconds, as the watermark is.
         timer_due = stored.timer_ms is not None and stored.timer_ms * US_PER_MS < until
@@ -113,8 +113,8 @@ class BucketProcessor:
             self._fold,
             lambda: self._states(stored),
             pa.concat_tables([pending, events]),
-            until,
-            timer_due and self._fold.changes_by_clock,
+            until_us=until,
+            timeouts_due=timer_due and self._fold.changes_by_clock,
         )
         self._write(stored, until, settled.pending, settled.states, fired_ms)
         return _report(bucket, packed, settled, pending.num_rows, watermark)

@@ -84,7 +84,7 @@ class DataChecks:
             detail=f"{told}. Nothing of {what} was published",
             action=f"{way}: `{self._then}`",
         )
-        record_findings(self._lake, self._record["run_id"], name, [found])
+        record_findings(self._lake, self._record["run_id"], name, findings=[found])
         self.stopped = DataCheckError(f"{name}: {found.detail}. To do: {way}", command=self._then)
         raise self.stopped
 
@@ -99,7 +99,7 @@ class DataChecks:
         for verdict in not_met:
             self._warnings.setdefault(verdict.check.name, []).append(verdict)
         found = [_warning(self._stream.name, verdicts) for verdicts in self._warnings.values()]
-        record_findings(self._lake, self._record["run_id"], self._stream.name, found)
+        record_findings(self._lake, self._record["run_id"], self._stream.name, findings=found)
 
 
 def _row(verdict: Verdict) -> dict[str, object]:

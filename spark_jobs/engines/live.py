@@ -48,7 +48,7 @@ def live_fold(
     ids = bucket_ids(buckets, partitions)
     initial = None
     if seed is not None and seed.states is not None:
-        initial = _seed_rows(seed.states, seed.waiting, fold, ids).groupBy("bucket")
+        initial = _seed_rows(seed.states, seed.waiting, fold, ids=ids).groupBy("bucket")
     packed = _clocked(pack(bronze, fold, ids, Admission(delay_us, since_us)), delay_us)
     # With rows: a frame of pandas costs a bucket a millisecond more.
     return packed.groupBy("bucket").transformWithState(

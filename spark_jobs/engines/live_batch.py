@@ -97,7 +97,7 @@ class BatchWriter:
             lambda checks: self._table.judge([folded.emitted], checks),
             f"batch {batch_id}",
             self._generation,
-            batch_id,
+            batch_id=batch_id,
         )
 
     def _write_rejected(self, folded: FoldedBatch, batch_id: int, buckets: int) -> dict[str, Any]:
@@ -111,7 +111,7 @@ class BatchWriter:
         counts = (summary.events, summary.timeouts)
         found = rejected_findings(self._stream, *counts, (first, last), self._rejected_keys)
         # Before the batch is recorded: of one that a kill has cut off behind that nobody tells again.
-        record_findings(self._lake, self._run_id, self._stream, found)
+        record_findings(self._lake, self._run_id, self._stream, findings=found)
         return {
             "rows_rejected": summary.events,
             "timeouts_rejected": summary.timeouts,
@@ -130,7 +130,7 @@ class BatchWriter:
 
     def _record(self, counts: dict[str, Any], batch_id: int) -> None:
         before = last_batch(self._lake, self._stream, self._generation, before=batch_id)
-        totals = running_totals(self._lake, self._stream, self._generation, before)
+        totals = running_totals(self._lake, self._stream, self._generation, newest=before)
         late_from_us, late_to_us = counts.pop("late_first_us"), counts.pop("late_last_us")
         row = {
             "stream": self._stream,
@@ -140,10 +140,10 @@ class BatchWriter:
             "profile": self._profile,
             "committed_at": datetime.now(UTC),
             "rows_pending": _level(
-                before, "rows_pending", counts.pop("pending_change"), self._pending_at_start
+                before, "rows_pending", counts.pop("pending_change"), start=self._pending_at_start
             ),
             "kept_without_timeout": _level(
-                before, "kept_without_timeout", counts.pop("kept_change"), self._kept_at_start
+                before, "kept_without_timeout", counts.pop("kept_change"), start=self._kept_at_start
             ),
             "watermark": _watermark(counts.pop("watermark_us"), before),
             "late_from": _instant(late_from_us) if counts["rows_late"] else None,

@@ -52,7 +52,7 @@ def migrated(batch: pa.RecordBatch, fold: KeyedFold, migrate: MigrateState) -> S
     columns += [timeouts_us, _beside(batch, fold)]
     for key, old, changed_at_us, timeout_us, beside in zip(*columns, strict=True):
         # A key that has only a timeout has nothing to map.
-        new = None if old is None else _new_state(key, old, fold, migrate)
+        new = None if old is None else _new_state(key, old, fold, migrate=migrate)
         never = timeout_us is None or not fold.times_out
         _put(states, key, new, changed_at_us, NEVER_US if never else timeout_us)
         for column, value in zip(fold.beside, beside, strict=True):

@@ -90,7 +90,7 @@ def pack_files(
         leave_imports_alone()
         parts = _rows_by_part(batches)
         read = (_read(part, count, fold, late) for part, count in parts.items())
-        rows = [packed_columns(BronzeRows(found), fold, ids, admission) for found in read]
+        rows = [packed_columns(BronzeRows(found), fold, ids, admission=admission) for found in read]
         return packed_rows(pa.concat_tables(rows), event_schema(fold)) if rows else iter(())
 
     return placed.mapInArrow(pack, PACKED_DDL)
@@ -279,7 +279,7 @@ def _packer(
         leave_imports_alone()
         numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
         parts = [part for number in numbers for part in planned.tasks[number]]
-        rows = [_packable(part, planned, fold, ids) for part in parts]
+        rows = [_packable(part, planned, fold, ids=ids) for part in parts]
         rows = [each for each in rows if each.num_rows]
         return packed_rows(pa.concat_tables(rows), event_schema(fold)) if rows else iter(())
 
@@ -289,9 +289,9 @@ def _packer(
 def _packable(
     part: FilePart, planned: PlannedFiles, fold: KeyedFold, ids: Sequence[int]
 ) -> pa.Table:
-    read = read_part(part, fold, planned.late, {"ingested_at"})
+    read = read_part(part, fold, planned.late, more={"ingested_at"})
     rows = BronzeRows(read.filter(_within(BronzeRows(read), fold, planned.bounds)))
-    return packed_columns(rows, fold, ids, Admission())
+    return packed_columns(rows, fold, ids, admission=Admission())
 
 
 def _within(rows: BronzeRows, fold: KeyedFold, bounds: Bounds) -> pa.ChunkedArray:

@@ -213,7 +213,7 @@ def texts_of(packed: DataFrame, column: str, text_of: Callable[[bytes], str | No
         said = text_of(stream)
         return pa.table({"text": pa.array([] if said is None else [said], pa.string())})
 
-    return unpack(packed, column, "text string", read)
+    return unpack(packed, column, "text string", read=read)
 
 
 def to_stream(table: pa.Table, compression: Literal["zstd"] | None = None) -> bytes:

@@ -56,7 +56,7 @@ def replay_fold(
     packed = events.pack(fold, ids, until_us).groupBy("bucket")
 
     def fold_onto(key: tuple[pa.Scalar, ...], packed: pa.Table, states: pa.Table) -> pa.Table:
-        return _replay_bucket(fold, key[0].as_py(), packed, states, until_us)
+        return _replay_bucket(fold, key[0].as_py(), packed, base=states, until_us=until_us)
 
     def fold_bucket(key: tuple[pa.Scalar, ...], packed: pa.Table) -> pa.Table:
         return fold_onto(key, packed, state_schema(fold).empty_table())
@@ -71,7 +71,7 @@ def replay_fold(
         folded,
         unpack(folded, "outputs", output_ddl(fold)),
         unpack(folded, "states", state_rows_ddl(fold)),
-        unpack(folded, "rejected", REJECTED_DDL) if fold.quarantines else None,
+        rejected=unpack(folded, "rejected", REJECTED_DDL) if fold.quarantines else None,
     )
 
 

@@ -84,10 +84,10 @@ class SparkEngine:
     def append_reset_row(
         self, lake: Lake, source: Source, to_us: int, repair: int, now_us: int
     ) -> None:
-        write_reset_row(lake, source, to_us, repair, now_us)
+        write_reset_row(lake, source, to_us, repair=repair, now_us=now_us)
 
     def initial_states(self, lake: Lake, stream: str, fold: KeyedFold) -> InitialStates | None:
-        return read_initial_state(self._spark, lake, stream, fold)
+        return read_initial_state(self._spark, lake, stream, fold=fold)
 
     def migrated(self, states: DataFrame, fold: KeyedFold, migrate: MigrateState) -> DataFrame:
         return migrated_states(states, fold, migrate)
@@ -98,7 +98,7 @@ class SparkEngine:
         return states.where(timed).count()
 
     def live_states(self, checkpoint: str, fold: KeyedFold, batch_id: int) -> DataFrame:
-        return read_states(self._spark, checkpoint, fold, batch_id)
+        return read_states(self._spark, checkpoint, fold, batch_id=batch_id)
 
     def unreadable_events(self, checkpoint: str, fold: KeyedFold) -> str | None:
         return find_unreadable(self._spark, checkpoint, fold)
@@ -112,7 +112,7 @@ class SparkEngine:
         return savepoint_rows.write_rows(lake, states, fold, savepoint_id, until_us)
 
     def savepoint_contents(self, lake: Lake, path: str, savepoint_id: str) -> Contents:
-        return savepoint_rows.read_contents(self._spark, lake, path, savepoint_id)
+        return savepoint_rows.read_contents(self._spark, lake, path, savepoint_id=savepoint_id)
 
     def savepoint_states(self, lake: Lake, savepoint: Savepoint) -> DataFrame:
         path, savepoint_id = savepoint.path, savepoint.savepoint_id
@@ -129,7 +129,7 @@ class SparkEngine:
         until_us: int,
         base: DataFrame | None,
     ) -> Stage:
-        replayed = replay_fold(events, fold, buckets, until_us, base)
+        replayed = replay_fold(events, fold, buckets, until_us=until_us, base=base)
         replayed.folded.persist()
         counts = ("rows_folded", "rows_duplicate")
         rows = [F.coalesce(F.sum(name), F.lit(0)) for name in counts]

@@ -57,7 +57,7 @@ class BronzeEvents(NamedTuple):
         rows = self.rows
         if until_us is not None:
             rows = rows.where(_at(INSTANTS[fold.time_us]) < until_us)
-        return pack_events(rows, fold, ids, Admission())
+        return pack_events(rows, fold, ids, admission=Admission())
 
 
 def events_between(
@@ -89,7 +89,7 @@ def events_between(
         return BronzeEvents(rows)
     bounds = Bounds(ingested_at_us, from_us, until_us)
     cores = spark.sparkContext.defaultParallelism
-    return BronzeEvents(rows, plan_files(bronze, fold, bounds, late, cores))
+    return BronzeEvents(rows, plan_files(bronze, fold, bounds, late=late, cores=cores))
 
 
 def count_by_step(events: BronzeEvents, fold: KeyedFold, step_us: int) -> dict[int, int]:

@@ -67,11 +67,11 @@ def _check_schema(path: str, schema: StructType, fold: KeyedFold) -> None:
     fields = {column.name: _as_spark_writes(column.kind) for column in fold.state_columns}
     state = schema[STATE].dataType if STATE in found else None
     if isinstance(state, StructType):
-        _check_types(path, f"{STATE}.", _types(state), fields)
+        _check_types(path, f"{STATE}.", _types(state), required=fields)
         fields = _types(state)  # their order is free
     struct = f"struct<{','.join(f'{name}:{kind}' for name, kind in fields.items())}>"
     required = {"key": _as_spark_writes(fold.keys.kind), STATE: struct, "as_of": "timestamp"}
-    _check_types(path, "", found, required, optional={TIMEOUT_AT: "timestamp"})
+    _check_types(path, "", found, required=required, optional={TIMEOUT_AT: "timestamp"})
 
 
 def _check_types(
@@ -141,7 +141,7 @@ def _check_values(path: str, table: DataFrame, fold: KeyedFold) -> int:
 
 
 def _one_instant(path: str, rows: int, null: int, first_us: int, last_us: int) -> int:
-    if (why := _why_not_one(path, rows, null, first_us, last_us)) is not None:
+    if (why := _why_not_one(path, rows, null, first_us=first_us, last_us=last_us)) is not None:
         raise wrong_initial_state("as_of", f"initial state {path}{why}")
     return first_us
 
@@ -169,7 +169,7 @@ def _wrong_rows(fold: KeyedFold) -> Mapping[str, SparkColumn]:
     state, timeout_at = F.col(STATE), F.col(TIMEOUT_AT)
     wrong = {f"{STATE} is null": state.isNull()}
     for column in fold.state_columns:
-        wrong |= _nulls(column.shape, state, column.name, STATE)
+        wrong |= _nulls(column.shape, state, column.name, path=STATE)
     if fold.times_out:
         wrong["timeout_at is not after as_of"] = timeout_at <= F.col("as_of")
         wrong["timeout_at is beyond the year 9999"] = F.unix_micros(timeout_at) > LAST_INSTANT_US
@@ -186,7 +186,7 @@ def _nulls(shape: Shape, of: SparkColumn, name: str, path: str) -> dict[str, Spa
     found = {} if shape.nullable else {f"{path} is null": of.isNotNull() & value.isNull()}
     if isinstance(shape, Nested):
         for member, part in shape.parts:
-            found |= _nulls(part, value, member, path)
+            found |= _nulls(part, value, member, path=path)
     elif (within := _has_null_in(shape, value)) is not None:
         found[f"{path} has a null in it"] = within
     return found

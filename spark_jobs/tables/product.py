@@ -140,7 +140,7 @@ class DeltaProduct:
             append_once(self.stored(emitted), self.path, app_id, batch_id, mark)
         else:
             rows = emitted.withColumn(EMITTED_AT, F.timestamp_micros(EMITTED_AT_US))
-            self._merge(rows, app_id, batch_id, mark)
+            self._merge(rows, app_id, batch_id, mark=mark)
 
     def replace_all(self, emitted: DataFrame, mark: str) -> None:
         """Make these the only rows of an update table, in one commit."""
@@ -157,8 +157,8 @@ class DeltaProduct:
 
         One commit; none when nothing would change. None is no bound. The rows must be within.
         """
-        condition = range_condition(EMITTED_AT, EMITTED_DATE, from_us, until_us)
-        return replace_rows(self.stored(emitted), self.path, condition, mark)
+        condition = range_condition(EMITTED_AT, EMITTED_DATE, from_us, until_us=until_us)
+        return replace_rows(self.stored(emitted), self.path, condition, user_metadata=mark)
 
     def stored(self, emitted: DataFrame) -> DataFrame:
         """Rows as the table has them; of an update stream without the keys that are to go."""
@@ -179,7 +179,7 @@ class DeltaProduct:
             f"`{column.name}`": f"new.`{column.name}`" for column in self._columns
         }
         refuse_older(self.path)
-        with delta_transaction(session, app_id, batch_id, mark):
+        with delta_transaction(session, app_id, batch_id, user_metadata=mark):
             (
                 DeltaTable.forPath(session, self.path)
                 .alias("old")

@@ -63,8 +63,8 @@ class DeltaRejected:
             new = _as_stored(_from(parts, from_us))
         else:
             new = self._session.read.format("delta").load(self.path).where("false")
-        within = range_condition(AT, AT_DATE, from_us, until_us)
-        return replace_rows(new, self.path, within, REPLACED)
+        within = range_condition(AT, AT_DATE, from_us, until_us=until_us)
+        return replace_rows(new, self.path, within, user_metadata=REPLACED)
 
 
 def _from(parts: Sequence[DataFrame], from_us: int | None) -> DataFrame:
@@ -86,7 +86,7 @@ def _summary(rejected: DataFrame) -> Summary | None:
         return None
     most = rejected.groupBy("key").count().orderBy(F.desc("count"), "key").limit(MOST_KEYS)
     by_key = Counter(dict(map(tuple, most.collect())))
-    return Summary(events, timeouts, first_us, last_us, by_key)
+    return Summary(events, timeouts, first_us, last_us=last_us, by_key=by_key)
 
 
 def row_checksum(rows: DataFrame, *names: str) -> Column:

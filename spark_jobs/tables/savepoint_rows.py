@@ -102,7 +102,7 @@ def read_contents(session: SparkSession, lake: Lake, path: str, savepoint_id: st
 
 def read_rows(session: SparkSession, lake: Lake, path: str, savepoint_id: str) -> DataFrame:
     """The rows of a savepoint as `state_rows_ddl` has them, for who has checked them already."""
-    rows = _rows_of(session, lake, path, savepoint_id)
+    rows = _rows_of(session, lake, path, savepoint_id=savepoint_id)
     return rows.select(
         F.lit(0).alias("bucket"),
         "key",

@@ -73,14 +73,14 @@ KNOWN = (
         MAX_MEMORY_MB,
         "500",  # of no stream: `profile` takes it from the machine
         Range(16, 1_000_000),
-        "memory of all stores of a process together. Too little, and what a start replays is "
+        why="memory of all stores of a process together. Too little, and what a start replays is "
         "flushed and compacted in every run, for nothing",
     ),
     Setting(
         WRITE_BUFFER_RATIO,
         "0.5",
         Range(0.1, 0.8, whole=False),
-        "the part of it for what is written: replay fills that, while a batch reads each of our "
+        why="the part of it for what is written: replay fills that, while a batch reads each of our "
         "large values once, so that a cache of blocks is of little use",
     ),
     # --- Fixed: one value is the best on every workload measured ---
@@ -88,35 +88,35 @@ KNOWN = (
         BOUNDED,
         "false",
         BOOLEAN,
-        "without it a million keys took 204 MB after 20 change logs, and more with each",
+        why="without it a million keys took 204 MB after 20 change logs, and more with each",
         ours="true",
     ),
     Setting(
         "changelogCheckpointing.enabled",
         "false",
         BOOLEAN,
-        "without it a batch uploads 2 to 3 times the bytes, and flushes all it wrote",
+        why="without it a batch uploads 2 to 3 times the bytes, and flushes all it wrote",
         ours="true",
     ),
     Setting(
         "trackTotalNumberOfRows",
         "true",
         BOOLEAN,
-        "only to count rows, it doubles the gets, and reads 40 % more bytes",
+        why="only to count rows, it doubles the gets, and reads 40 % more bytes",
         ours="false",
     ),
     Setting(
         "compression",
         "lz4",
         ("zstd", "lz4", "lz4hc", "snappy", "none"),  # any other word is none, silently
-        "snapshots are a third smaller than with lz4; CPU time did not move",
+        why="snapshots are a third smaller than with lz4; CPU time did not move",
         ours="zstd",
     ),
     Setting(
         "minDeltasForSnapshot",
         "10",
         Range(1, 1_000_000),
-        "with 10, a run flushes all its change logs into a snapshot that nobody uploads "
+        why="with 10, a run flushes all its change logs into a snapshot that nobody uploads "
         "before it ends (17 MB, 0.9 s); compact_state sets 1, and uploads it",
         ours="1000",
         below=STATE_STORE,
@@ -132,9 +132,9 @@ KNOWN = (
         "writeBufferSizeMB",
         "-1",
         Range(1, 4_096, or_minus_one=True),
-        "the limit on memory comes first; with 1 MB, replay took 8 times as long",
+        why="the limit on memory comes first; with 1 MB, replay took 8 times as long",
     ),
-    Setting("maxWriteBufferNumber", "-1", Range(1, 64, or_minus_one=True), "moved nothing"),
+    Setting("maxWriteBufferNumber", "-1", Range(1, 64, or_minus_one=True), why="moved nothing"),
     Setting("blockSizeKB", "4", Range(1, 4_096), "moved nothing: a value is larger than a block"),
     Setting(
         "blockCacheSizeMB", "8", Range(1, 65_536), "moved nothing, whether memory is bounded or not"
@@ -146,15 +146,15 @@ KNOWN = (
         "maxOpenFiles",
         "-1",
         Range(16, 1_000_000, or_minus_one=True),
-        "a compacted store has one file",
+        why="a compacted store has one file",
     ),
-    Setting("allowFAllocate", "true", BOOLEAN, "moved nothing"),
+    Setting("allowFAllocate", "true", BOOLEAN, why="moved nothing"),
     Setting("verifyNonEmptyFilesInZip", "true", BOOLEAN, "protects snapshots, and cost nothing"),
     Setting(
         "checkStaleReusedFilesInSnapshot",
         "true",
         BOOLEAN,
-        "protects snapshots from a clean-up elsewhere",
+        why="protects snapshots from a clean-up elsewhere",
     ),
     Setting("lockAcquireTimeoutMs", "120000", Range(1_000, 3_600_000), "a lease keeps others away"),
     Setting(

@@ -284,7 +284,7 @@ class Record:
     def active(self) -> Profile:
         """The profile that the next run has, if nothing is decided."""
         failed = [run["started_at"] for run in self.runs if run["outcome"] == "failed"]
-        return choose_profile(self.profiles, failed, self.stream, self.machine_bytes)
+        return choose_profile(self.profiles, failed, self.stream, machine_bytes=self.machine_bytes)
 
     @property
     def trial(self) -> Profile | None:
@@ -407,16 +407,16 @@ def decide(record: Record) -> Outcome:
     measured = record.measured(active.number) if active.is_recorded else None
     if measured is None:
         text = f"no run with data was measured under profile {active.number} yet"
-        return Outcome("waiting" if record.runs else "nothing", text, active, None)
+        return Outcome("waiting" if record.runs else "nothing", text, active, figures=None)
     if (why := _why_not(record, active)) is not None:
-        return Outcome("nothing", why, active, measured)
+        return Outcome("nothing", why, active, figures=measured)
     memory = int(active.settings[MAX_MEMORY_MB])
     limit = record.stream.limits.rss_bytes
-    wanted = wanted_mb(memory, memory_ceiling_mb(record.machine_bytes), limit, measured)
+    wanted = wanted_mb(memory, memory_ceiling_mb(record.machine_bytes), limit, measured=measured)
     if max(wanted, memory) < LEAST_CHANGE * min(wanted, memory):
-        return Outcome("nothing", "no change is worth a trial", active, measured)
-    trial = _trial(record, active, wanted, measured)
-    return Outcome("proposed", trial.reason, trial, measured)
+        return Outcome("nothing", "no change is worth a trial", active, figures=measured)
+    trial = _trial(record, active, wanted, measured=measured)
+    return Outcome("proposed", trial.reason, trial, figures=measured)
 
 
 def _why_not(record: Record, active: Profile) -> str | None:
@@ -459,7 +459,7 @@ def _judge_trial(record: Record, trial: Profile) -> Outcome:
         judged = [replace(p, verdict=verdict) if p is trial else p for p in record.profiles]
         record = replace(record, profiles=judged)
     text = f"{trial.reason.partition(':')[0]}: {why}"
-    return Outcome(verdict, text, record.active, measured, trial.number)
+    return Outcome(verdict, text, record.active, figures=measured, judged=trial.number)
 
 
 def _verdict(

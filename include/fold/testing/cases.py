@@ -190,7 +190,7 @@ def drawn_cases(
     old_states: st.SearchStrategy[dict[Any, Any]] = st.just({})
     if old_state is not None:
         constants = constants_of(fold)
-        record = _records(old_state, columns_of(old_state), values, constants)
+        record = _records(old_state, columns_of(old_state), values, constants=constants)
         old_states = st.dictionaries(_keys(fold, values), record, max_size=2)
     return st.builds(Drawn, steps, old_states)
 
@@ -204,7 +204,7 @@ def _steps(fold: KeyedFold, values: Values) -> st.SearchStrategy[Step]:
     key = _key_values(fold, values)
     return st.builds(
         Step,
-        _records(fold.event, fold.event_columns, {**values, **key}, constants),
+        _records(fold.event, fold.event_columns, {**values, **key}, constants=constants),
         st.sampled_from([0] * (len(spans) // 3) + spans),
         st.sampled_from([False, True, True]),
         st.just(0) | st.sampled_from(spans),

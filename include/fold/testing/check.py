@@ -84,7 +84,7 @@ def tell(
     restart: Callable[[KeyedFold, Ran], Ran] | None = None,
 ) -> Told:
     """What runs over `parts` come to, one after the other, beginning with `states`."""
-    told = Told([], [], [], [])
+    told = Told([], [], [], rejected=[])
     rows: dict[Any, str] = {}
     before: Ran | Mapping[Key, Any] = states
     try:
@@ -364,18 +364,18 @@ class _Search:
         whole, in_order = case.whole(), case.in_order()
         told = tell(replace(self.fold, function=watched), [in_order], begin)
         if told.error is not None:
-            return self._says(case, [in_order], "fails", [told.error], FAILS)
+            return self._says(case, [in_order], "fails", what=[told.error], advice=FAILS)
         if watched.found:
             return self._says(
-                case, [in_order], watched.found[0].broken, [], watched.found[0].advice
+                case, [in_order], watched.found[0].broken, what=[], advice=watched.found[0].advice
             )
         for law, parts in ((AGAIN, [in_order]), (ARRIVAL, [whole]), (CUT, case.parts)):
-            other = tell(self.fold, parts, begin, restarted)
+            other = tell(self.fold, parts, begin, restart=restarted)
             if part := told.differs(other):
                 first, second = (other, told) if law is CUT else (told, other)
                 seen = parts if law is CUT else [in_order]
                 return self._says(
-                    case, seen, law.broken, _but(first, second, part, law), law.advice
+                    case, seen, law.broken, _but(first, second, part, law=law), law.advice
                 )
         return None
 

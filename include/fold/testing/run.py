@@ -100,16 +100,16 @@ def run(
     after = [_happened(fold, event) for event in late]
     clock_us = _clock_us(clock, before, arriving)
     if fold.in_processing_time:
-        _check_ingested(arriving, after, before, clock_us)
+        _check_ingested(arriving, after, before, clock_us=clock_us)
     first_us = None if before is None else before.clock_us
     since_us = 0 if fold.ttl is None else min([clock_us, *(each.time_us for each in arriving)])
-    engine = LocalFold(fold, delay_us=0, initial=_known(before, state, timeouts, since_us))
+    engine = LocalFold(fold, delay_us=0, initial=_known(before, state, timeouts, since_us=since_us))
     rows = [BronzeRow(*each, first_us, clock_us) for each in arriving]
     waited = [BronzeRow(*each, None, clock_us) for each in (before.waiting if before else ())]
-    engine.run_batch([*waited, *rows, BronzeRow(None, clock_us, first_us, clock_us)])
+    engine.run_batch([*waited, *rows, BronzeRow(None, clock_us, first_us, commit_us=clock_us)])
     rows += (last := [BronzeRow(*each, clock_us, clock_us) for each in after])
     engine.run_batch(last)
-    return _ran(fold, engine, clock_us, [row.event for row in rows if _is_late(fold, row)])
+    return _ran(fold, engine, clock_us, late=[row.event for row in rows if _is_late(fold, row)])
 
 
 def _happened(fold: KeyedFold, event: Any) -> Happened:
