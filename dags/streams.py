@@ -227,7 +227,7 @@ def job_task(step: JobStep, stream: Stream, lake: str) -> Any:
         None if step.is_of_source else stream,
         task_id=step.name,
         name=f"{step.name}_{stream.source if step.is_of_source else stream.name}",
-        pool=source_pool(stream) if step.is_of_source else stream_pool(stream),
+        pool=source_pool(stream.source) if step.is_of_source else stream_pool(stream),
         pre_execute=partial(before, lake=lake, stream=stream, step=step),
         start=partial(start, lake=lake, stream=stream, step=step),
         trigger_rule=trigger_rule(step),

@@ -41,7 +41,7 @@ from dags.spark_task import spark_task
 from include.airflow.alerts import send
 from include.airflow.assets import source_pool, stream_pool
 from include.limits import TABLE_CARE
-from include.registry import loadable_streams, stream_named
+from include.registry import all_sources, loadable_streams, stream_named
 from include.settings import Stream, default_lake
 
 log = logging.getLogger(__name__)
@@ -51,11 +51,11 @@ STREAMS = loadable_streams()
 
 # Each Spark task, with its tables and the pool of all jobs that write to these.
 SPARK_TASKS = {
-    f"maintain_source_{stream.source}": (
-        [f"bronze/{stream.source}", f"quarantine/{stream.source}"],
-        source_pool(stream),
+    f"maintain_source_{source.name}": (
+        [f"bronze/{source.name}", f"quarantine/{source.name}"],
+        source_pool(source.name),
     )
-    for stream in STREAMS
+    for source in all_sources()
 } | {
     f"maintain_stream_{stream.name}": (
         # With one for each kind of state there was: spark_tables_named.

@@ -106,6 +106,16 @@ class KafkaTopic:
         """For people."""
         return f"Kafka topic {self.topic}"
 
+    @property
+    def place(self) -> str:
+        """Where its rows are, for people."""
+        return f"topic {self.topic}"
+
+    @property
+    def uri(self) -> str:
+        """Of its Asset in Airflow."""
+        return f"kafka://{self.servers.split(',')[0].strip()}/{self.topic}"
+
     def _check_schema(self) -> None:
         given = [self.schema_registry, self.schema]
         if len([each for each in given if each is not None]) != (self.format == "avro"):
@@ -202,6 +212,14 @@ class DeltaTable:
             said = f"must be stop or ignore, not {self.on_change!r}"
             raise _wrong(f"Delta table {self.uri}", "on_change", said)
 
+    @property
+    def place(self) -> str:
+        """Where its rows are, for people."""
+        return f"the Delta table {self.uri}"
+
+    def check_paths(self, source: str, paths: Iterable[str]) -> None:
+        """Of a table any path may be one."""
+
 
 Origin = KafkaTopic | DeltaTable
 
@@ -243,6 +261,7 @@ class Csv:
     delimiter: str = ","
     quote: str | None = '"'  # doubled within a quoted cell. None: no cell is quoted
     encoding: str = "utf-8"  # one of Python's names: "cp1252", "utf-16"
+    decimal: str = "."  # the point in numbers: "." or ","
     # The columns of files that have no header line, in order.
     header: tuple[str, ...] | None = None
 
@@ -253,6 +272,10 @@ class Csv:
                 f"csv: delimiter {self.delimiter!r} and quote {self.quote!r} must be two different "
                 "characters, and no line's end",
                 subject="delimiter",
+            )
+        if self.decimal not in (".", ","):
+            raise SettingsError(
+                f"csv: decimal is . or , and not {self.decimal!r}", subject="decimal"
             )
         if not _is_text_encoding(self.encoding):
             raise SettingsError(

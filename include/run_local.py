@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Collection
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -17,10 +18,11 @@ from include.job import LOG_LEVEL
 from include.lake.generations import read_generations
 from include.lake.paths import Lake
 from include.lake.stream_result import format_result, read_result
+from include.landing.clock import why_not_ingest
 from include.landing.landed_content import is_local
-from include.settings import PROJECT, Stream
+from include.settings import PROJECT, Source, Stream
 from include.spark.local_jobs import run_job, say
-from include.steps import STEPS, JobStep, LookStep, StreamRun
+from include.steps import STEPS, JobStep, LookStep, StreamRun, command_here
 
 REFUSED = 2  # a job's exit code: its message has the way out
 INTERRUPTS = (130, -2)
@@ -105,11 +107,23 @@ def inspect_state(lake: Lake, stream: Stream, as_json: bool) -> int:
     return code
 
 
+def ingest(lake: Lake, source: Source) -> int:
+    """Take in what has come for a source, here or by Spark; the code of what did."""
+    if reason := why_not_ingest(lake, source, None, datetime.now(UTC)):
+        say(f"ingest: {reason}")
+        return 0
+    args = ["--source", source.name, "--lake", lake.root]
+    if command := command_here(lake, source):
+        return subprocess.run([*command, *args], cwd=PROJECT, check=False).returncode
+    return run_job("ingest_source", args)
+
+
 def reingest(lake: Lake, source: str, corrections: str | None) -> int:
     args = ["--source", source, "--lake", lake.root]
     if corrections:
         args += ["--corrections", str(Path(corrections).absolute())]
-    return run_job("reingest_quarantine", args)
+    command = [sys.executable, "-m", "include.landing.reingest", *args]
+    return subprocess.run(command, cwd=PROJECT, check=False).returncode
 
 
 def show_result(lake: Lake, stream: str) -> None:

@@ -21,7 +21,7 @@ from include.limits import GIB as GIB
 from include.limits import MIB as MIB
 from include.limits import Limits as Limits
 from include.limits import SavepointRules as SavepointRules
-from include.origins import ISO, USUAL_CSV, KafkaTopic, Origin
+from include.origins import ISO, USUAL_CSV, Origin
 from include.origins import Csv as Csv
 from include.origins import Times as Times
 
@@ -109,6 +109,8 @@ class Source:
     idle_after: timedelta = timedelta(days=1)
     # The most groups at once, idle ones that the watermark has passed not counted.
     watermark_groups: int = 1_000
+    # A cron expression of a Dag that only ingests. None: the Dags of its streams do.
+    schedule: str | None = None
     # Producers deliver some events again: of the streams that do not say otherwise, none folds
     # an event that its key has folded before. None: each is an event of its own.
     deduplicate: Deduplicate | None = None
@@ -141,7 +143,7 @@ class Source:
             )
         if self.max_clock_step is not None and self.max_clock_step < MILLISECOND:
             raise self._wrong("max_clock_step", "must be above 0")
-        if isinstance(self.origin, KafkaTopic):
+        if self.origin is not None:
             paths = (self.time_field, *(field.landed for field in self.fields))
             self.origin.check_paths(self.name, paths)
 

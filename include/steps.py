@@ -17,13 +17,14 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from include.registry import source_named
-from include.settings import Stream
+from include.settings import Source, Stream
 
 if TYPE_CHECKING:
     from include.care.check_checkpoint import CheckResult
     from include.lake.paths import Lake
 
 RunPath = Literal["live", "backfill"]
+INGEST_HERE = "include.landing.ingest_here"
 
 
 @dataclass(frozen=True)
@@ -122,11 +123,15 @@ def _why_not_ingest(run: StreamRun) -> str | None:
     return why_not_ingest(run.lake, source_named(run.stream.source), run.until, datetime.now(UTC))
 
 
-def _is_little(run: StreamRun) -> bool:
-    """When what has landed is better taken in without a JVM."""
+def command_here(lake: "Lake", source: Source) -> list[str]:
+    """The command that ingests without a JVM, but for its arguments; empty: one is better."""
     from include.landing.origin import is_little
 
-    return is_little(run.lake, source_named(run.stream.source))
+    return [sys.executable, "-m", INGEST_HERE] if is_little(lake, source) else []
+
+
+def _is_little(run: StreamRun) -> bool:
+    return bool(command_here(run.lake, source_named(run.stream.source)))
 
 
 def _why_not_run_stream(run: StreamRun) -> str | None:
@@ -250,7 +255,7 @@ STEPS: tuple[JobStep | LookStep, ...] = (
         why_not=_why_not_ingest,
         job="ingest_source",
         is_of_source=True,
-        here="include.landing.ingest_here",
+        here=INGEST_HERE,
         is_little=_is_little,
     ),
     JobStep(

@@ -10,7 +10,7 @@ from include.fold.product_table import product_columns
 from include.lake.columns import ARROW_TYPES, Column
 from include.lake.ops_schemas import DESCRIPTIONS, SCHEMAS
 from include.lake.stream_result import COLUMNS as REJECTED_COLUMNS
-from include.landing import ingest_position as position_rows
+from include.landing import ingest_log as log_rows
 from include.landing.bronze_tables import QUARANTINE_COLUMNS, bronze_columns
 from include.registry import all_sources, all_streams
 from include.savepoints.manifest import savepoint_columns
@@ -45,7 +45,7 @@ def _sources() -> Iterator[str]:
     for source in all_sources():
         yield _section(f"bronze/{source.name}", source.comment, bronze_columns(source))
     yield _section("quarantine/<source>", "Rows and files that are no events", QUARANTINE_COLUMNS)
-    yield _section("ingested_files/<source>", position_rows.COMMENT, position_rows.COLUMNS)
+    yield _section("ingest_log/<source>", log_rows.COMMENT, log_rows.COLUMNS)
 
 
 def _of_all_streams() -> Iterator[str]:

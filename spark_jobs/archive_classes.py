@@ -14,10 +14,10 @@ from include.fold.admission import micros_of
 from include.fold.definition import Definition, map_groups_with_state
 from include.fold.group_state import GroupState
 from include.fold.product_table import ensure_product
-from include.lake.delta_log import delta_table
 from include.lake.paths import Lake
-from include.landing.bronze_commits import append_next, bronze_rows, clock_after, read_clock
+from include.landing.bronze_commits import bronze_rows, clock_after, read_clock
 from include.landing.bronze_tables import create_tables
+from include.landing.ingest_log import Ingestion
 from include.settings import Field, Source, Stream
 from include.spark.conf import STATE
 from spark_jobs.engines.engine import Engine, FoldedBatch, LiveQuery
@@ -111,8 +111,8 @@ def run_stream(engine: Engine, lake: Lake) -> None:
 
 
 def _append(lake: Lake) -> None:
-    bronze = delta_table(lake.bronze(SOURCE.name))
-    before, now_us = read_clock(lake, SOURCE), micros_of(datetime.now(UTC))
+    ingestion = Ingestion.open(lake, SOURCE)
+    before, now_us = read_clock(ingestion), micros_of(datetime.now(UTC))
     events = pa.table(
         {
             "key": [str(number) for number in range(EVENTS)],
@@ -121,7 +121,8 @@ def _append(lake: Lake) -> None:
         }
     )
     after = clock_after(before, now_us, now_us)
-    append_next(bronze, bronze_rows(SOURCE, events, before, after), after)
+    rows = bronze_rows(SOURCE, events, before, after)
+    ingestion.take_rows(before, after, rows)
 
 
 def main() -> None:

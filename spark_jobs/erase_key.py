@@ -39,6 +39,7 @@ from include.landing.erasures import (
     open_erasure,
     record,
 )
+from include.landing.ingest_log import Ingestion
 from include.plans.reseed_plan import ReseedOptions
 from include.registry import all_streams, source_names, streams_of
 from include.savepoints.manifest import mark_deleted, savepoints_of
@@ -75,6 +76,8 @@ def _without_rows(engine: Engine, lake: Lake, key: ErasedKey) -> Erasure:
     """The erasure whose rows are gone from landing, quarantine and bronze, and recorded to be."""
     source = key.source.name
     with nothing_running(lake, [source], streams_of(source)):
+        if lake.is_delta_table(lake.ingest_log(source)):
+            Ingestion.open(lake, key.source).finish()
         plan = plan_erasure(lake, key)
         log.info("%s", plan.text())
         erasure = plan.begun or new_erasure(lake, source, key.texts, plan.bronze_id)
@@ -106,8 +109,7 @@ def _erase_all_of(lake: Lake, plan: ErasePlan, erasure: Erasure) -> None:
     erase_rows(lake, key, plan.found)
     for table in (f"bronze/{source}", f"quarantine/{source}"):
         if lake.is_delta_table(f"{lake.root}/{table}"):
-            forget_history(lake, f"{lake.root}/{table}")
-            seal(lake, table)
+            forget_history(lake, f"{lake.root}/{table}", is_alone=True)
     record(lake, erasure, bronze_version=delta_table(lake.bronze(source)).version())
 
 

@@ -26,9 +26,10 @@ from include.care.plan_care import (
     spark_tables_named,
 )
 from include.job import recorded_run
-from include.lake.delta_log import open_table, refuse_older
+from include.lake.delta_log import open_table
 from include.lake.lease import LeaseTakenError, hold_lease
 from include.lake.paths import Lake, open_lake
+from include.lake.table import Table
 from include.lake.table_seal import reseal
 from include.limits import TABLE_CARE, TableCare
 from spark_jobs.job import exit_with_main, spark_session
@@ -87,6 +88,7 @@ def _apply(
         added, rewritten = optimize(spark, path, before.partition_column, plan.optimize, care)
     if plan.vacuum:
         vacuum(spark, path)
+    Table.open(lake, path).keep_record()
     after = read_figures(lake, path, open_table(path), small_file_bytes=care.small_file_bytes)
     deleted = before.files_on_disk + added - after.files_on_disk
     record_sizes(
@@ -113,7 +115,6 @@ def optimize(
 
     The number of files added, and the bytes of those they replace.
     """
-    refuse_older(path)
     builder = DeltaTable.forPath(spark, path).optimize()
     if column is not None:
         builder = builder.where(_any_of(column, partitions))
@@ -145,7 +146,6 @@ def vacuum(spark: SparkSession, path: str) -> None:
     # Delta lists the folder in as many tasks: with Spark's 10,000 a table of ten files took 32 s
     # of CPU, with 8 it took 3 (2 cores).
     tasks = str(4 * spark.sparkContext.defaultParallelism)
-    refuse_older(path)
     with session_settings(
         spark, {"spark.sql.sources.parallelPartitionDiscovery.parallelism": tasks}
     ):

@@ -173,7 +173,8 @@ def _recompute(
 
 
 def _checks(lake: Lake, plan: RecomputePlan, stream: Stream, record: RunRecord) -> DataChecks:
-    again = f"./stateful recompute {stream.name} {plan.start.isoformat()} {plan.until.isoformat()}"
+    start, until = plan.start.isoformat(), plan.until.isoformat()
+    again = f"./stateful recompute {stream.name} {start} {until}"
     return DataChecks(lake, stream, record, then=again)
 
 

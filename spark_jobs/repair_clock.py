@@ -26,7 +26,7 @@ from include.landing.clock_repair import (
     record_reset,
     repaired_streams,
 )
-from include.landing.ingest_seal import refuse_changed_bronze
+from include.landing.ingest_log import refuse_changed_bronze
 from include.plans.clock_repair_plan import plan_clock_repair, wanted_repair
 from include.plans.plan_recompute import parse_instant
 from include.plans.reseed_plan import ReseedOptions

@@ -14,7 +14,8 @@ from include.lake.findings import Finding, record_findings, rejected_findings
 from include.lake.paths import Lake
 from include.lake.stream_result import ours
 from include.lake.table_seal import RangeChange, seal_ours
-from include.landing.ingest_seal import refuse_changed_bronze
+from include.landing.bronze_tables import add_fields
+from include.landing.ingest_log import refuse_changed_bronze
 from include.plans.plan_recompute import RecomputePlan
 from include.plans.reseed_plan import ReseedPlan
 from include.savepoints.bronze_pin import BronzePin
@@ -111,6 +112,7 @@ def stops_on_the_way(
 @contextmanager
 def replayed(engine: Engine, replay: Replay, until_us: int) -> Iterator[Outcome]:
     """The replay of all pinned rows from the base to `until_us`, kept while the body runs."""
+    add_fields(replay.lake, replay.stream.source)
     states = _base_states(engine, replay)
     from_us, events, rows_read = replay.base.until_us, replay.base.events, 0
     kept: list[Stage] = []

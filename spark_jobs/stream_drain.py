@@ -36,6 +36,7 @@ from include.lake.findings import Finding, findings_of_run, record_error, record
 from include.lake.generations import GenerationRow, is_reseeded
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, LakeError
+from include.landing.bronze_tables import add_fields
 from include.landing.initial_state import read_fingerprint
 from include.plans.open_stream import OpenStream
 from include.plans.shared_jvm import is_small
@@ -175,6 +176,7 @@ def drain_stream(
     ensure(opened)
     checks = DataChecks(lake, stream, record, then=f"./stateful stream {stream.name}")
     checks.refuse_wrong(table)
+    add_fields(lake, stream.source)
     engine.check_events(lake, stream.source, fold)
     covered = pinned_entry(opened, start, code, run_id=record["run_id"])
     writer = BatchWriter(

@@ -4,18 +4,22 @@
 Python: a `StampedRow` is what the local engine takes, `append_commit` writes what the others read.
 """
 
+import json
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from deltalake import write_deltalake
+from deltalake import CommitProperties, write_deltalake
 
 from include.fold.arrow_values import encode
 from include.fold.definition import EVENT_TIME_US, INGESTED_AT_US, KeyedFold
 from include.fold.testing.run import Happened
 from include.lake.columns import ARROW_TYPES
 from include.lake.paths import Lake
+from include.lake.table import RECORD
+from include.landing.ingest_log import Clock, Ingestion
+from include.landing.parsed_batch import bronze_schema
 from include.registry import all_sources
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -109,4 +113,25 @@ def append_commit(lake: Lake, source: str, fold: KeyedFold, rows: Sequence[Stamp
         "source_file": pa.array([None if clock else "a.jsonl" for clock in is_clock], pa.string()),
         "is_clock": pa.array(is_clock),
     }
-    write_deltalake(lake.bronze(source), pa.table(columns), mode="append")
+    known = next((each for each in all_sources() if each.name == source), None)
+    if known is not None:
+        before, after = (rows[0].arrival_us, None), (rows[0].commit_us, rows[0].ingested_us)
+        ingestion = Ingestion.open(lake, known)
+        schema = bronze_schema(known, with_rescued=False)
+        ingestion.take_rows(Clock(*before), Clock(*after), as_bronze(columns, schema))
+        return
+    write_deltalake(
+        lake.bronze(source), pa.table(columns), mode="append", commit_properties=of_ours()
+    )
+
+
+def as_bronze(columns: dict[str, Any], schema: pa.Schema) -> pa.Table:
+    """With all columns that bronze has."""
+    count = len(columns["event_time"])
+    given = {f.name: columns.get(f.name, pa.nulls(count, f.type)) for f in schema}
+    return pa.table(given).cast(schema)
+
+
+def of_ours(**record: Any) -> CommitProperties:
+    """The properties of a commit that a job of ours could have made."""
+    return CommitProperties(custom_metadata={"userMetadata": json.dumps({RECORD: record})})

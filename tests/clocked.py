@@ -10,8 +10,9 @@ from deltalake import DeltaTable
 from include.fold.admission import micros_of
 from include.lake.paths import Lake
 from include.landing.bronze_commits import read_clock
-from include.landing.clock import Clock
+from include.landing.ingest_log import Clock, Ingestion
 from include.registry import source_named
+from include.settings import Source
 from tests.ingested import bronze_of
 
 GRACE = timedelta(minutes=1)
@@ -33,8 +34,8 @@ def _plain(value: Any) -> Any:
     return micros_of(value) if isinstance(value, datetime) else value
 
 
-def clock_of(lake: Lake) -> Clock:
-    return read_clock(lake, SIGNALS)
+def clock_of(lake: Lake, source: Source = SIGNALS) -> Clock:
+    return read_clock(Ingestion.open(lake, source))
 
 
 def version(lake: Lake) -> int:

@@ -1,22 +1,21 @@
 """What the tests of the Dags share: the Dags of a lake, what its tasks do first, and its landing."""
 
-import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.api.datamodels._generated import DagRun
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import DeltaTable
 
 from include.coverage.entries import Entry
 from include.fold.admission import EPOCH, MICROSECOND, micros_of
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
-from include.landing.clock import Clock
+from include.landing.bronze_commits import clock_row
+from include.landing.ingest_log import Clock, Ingestion
 from include.plans.stream_identity import stream_identity
-from include.registry import stream_named
+from include.registry import source_named, stream_named
 from include.streams.user_counts import FOLD, UserEvent
 from tests.bronze import append_commit, stamp
 from tests.coverage.ledgers import entry, record
@@ -54,13 +53,9 @@ def dag_run(run_type: str = "scheduled", interval_end: datetime | None = LATER) 
 
 def raise_watermark(lake: Lake, instant: datetime) -> None:
     at_us = int(instant.timestamp() * 1_000_000)
-    metadata = {"userMetadata": json.dumps(Clock(at_us, at_us).metadata())}
-    write_deltalake(
-        lake.bronze("user_events"),
-        pa.table({"n": [1]}),
-        mode="append",
-        commit_properties=CommitProperties(custom_metadata=metadata),
-    )
+    source, after = source_named("user_events"), Clock(at_us, at_us)
+    row = clock_row(source, Clock(), after)
+    Ingestion.open(lake, source).take_rows(Clock(), after, row)
 
 
 def land(lake: Lake, *lines: str, file: str = "events.jsonl") -> None:

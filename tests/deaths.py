@@ -6,21 +6,19 @@ from typing import Any
 
 import pytest
 
+from include.lake.table import Table
 from include.landing import ingest as ingestion
 from include.landing.parsed_batch import ParsedHere
 from spark_jobs.tables.landing import ParsedOnSpark
 
-# All that a run writes once its tables are made (only the first run seals them anew): where it is
-# looked up when it is called.
+# All that a run writes once its tables are made: where it is looked up when it is called.
 WRITES = (
-    (ingestion, "seal_anew"),
-    (ingestion, "next_batch"),
-    (ParsedHere, "append_accepted"),
-    (ParsedOnSpark, "append_accepted"),
-    (ParsedHere, "append_refused"),
-    (ParsedOnSpark, "append_refused"),
-    (ingestion, "seal_tables"),
-    (ingestion, "finish"),
+    (ParsedHere, "stage_accepted"),
+    (ParsedOnSpark, "stage_accepted"),
+    (ParsedHere, "stage_refused"),
+    (ParsedOnSpark, "stage_refused"),
+    (Table, "commit"),
+    (Table, "merge"),
     (ingestion, "write_clock_row"),
 )
 
@@ -34,23 +32,26 @@ def die(*_: object, **__: object) -> Any:
 
 
 class Dying:
-    """Ends a run just before a write of it, by the number of that, from 0.
+    """Ends a run just before a write of it, by the number of that, from 0; or lets another be `then`.
 
     Just after the write before is the same: what lies between changes nothing.
     """
 
-    def __init__(self, patch: pytest.MonkeyPatch, number: int) -> None:
+    def __init__(
+        self, patch: pytest.MonkeyPatch, number: int, then: Callable[[], object] = die
+    ) -> None:
         self.written: list[str] = []
-        self._number = number
+        self._number, self._then = number, then
         for place, name in WRITES:
             patch.setattr(place, name, self._counted(name, getattr(place, name)))
 
     def _counted(self, name: str, write: Callable[..., Any]) -> Callable[..., Any]:
-        def count_and_write(*given: Any) -> Any:
+        def count_and_write(*given: Any, **named: Any) -> Any:
             if len(self.written) == self._number:
-                raise KilledError
+                self._number = -1
+                self._then()
             self.written.append(name)
-            return write(*given)
+            return write(*given, **named)
 
         return count_and_write
 

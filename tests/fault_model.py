@@ -16,6 +16,11 @@ class Fault(Enum):
     KILLED = "a job killed at any write, a task that is repeated or runs twice", SURVIVED, ""
     ONE_TIME = "the whole lake put back from one time", SURVIVED, ""
     SAVEPOINTS = "savepoints lost", SURVIVED, ""
+    BEHIND_LOG = (
+        "bronze or quarantine older than the ingest log, the files that it names still there",
+        SURVIVED,
+        "",
+    )
     MAINTENANCE = (
         "others' OPTIMIZE, VACUUM of 7 days or more, other table properties; logs cleaned up",
         SURVIVED,
@@ -46,7 +51,7 @@ class Fault(Enum):
         "reseed NAME --apply",
     )
     INGESTED = (
-        "bronze, quarantine or ingestion's position lost, unreadable or of different times",
+        "bronze, quarantine or the ingest log lost, unreadable or of different times",
         LOUD,
         "set-aside bronze/SOURCE --apply",
     )
@@ -60,7 +65,7 @@ class Fault(Enum):
     LOST_INPUT = (
         "offsets or versions that Kafka or a Delta table has lost",
         LOUD,
-        "skip-lost SOURCE --apply",
+        "ingest SOURCE --accept-loss --apply",
     )
     VALID_JSON = "bytes of a log changed so that its JSON stays valid", OUT_OF_SCOPE, ""
     VALID_FILE = (
@@ -73,6 +78,7 @@ class Fault(Enum):
     ERASED = "copies from before an erasure put back", OUT_OF_SCOPE, "erase NAME KEY --apply"
     NOT_DETERMINISTIC = "functions that are not deterministic", OUT_OF_SCOPE, ""
     MEMORY = "whose memory was short", OUT_OF_SCOPE, ""
+    HALF_A_DISK = "a disk that lists a file of a log and does not give it", OUT_OF_SCOPE, ""
 
     def __init__(self, happens: str, outcome: str, command: str) -> None:
         self.happens, self.outcome, self.command = happens, outcome, command

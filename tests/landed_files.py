@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 
 from include.lake.delta_log import read_actions
 from include.lake.paths import Lake
-from include.lake.table_seal import read_seal, seal
+from include.lake.table import record_of
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -38,17 +38,9 @@ class Landing:
         return path
 
 
-def forget_finish(lake: Lake) -> None:
-    """As if the ingestion of signals had died just before it finished its newest batch.
-
-    The commit that finished it is the newest of the position, until something else has landed.
-    """
-    path = lake.ingested_files("signals")
+def forget_commit(lake: Lake, table: str = "bronze") -> None:
+    """As if the ingestion of signals had died before it added its newest batch to bronze or quarantine."""
+    path = f"{lake.root}/{table}/signals"
     version = DeltaTable(path).version()
-    names = [
-        action["txn"]["appId"] for action in read_actions(lake, path, version) if "txn" in action
-    ]
-    assert [name.split("/")[2] for name in names] == ["done"]
+    assert record_of(read_actions(lake, path, version))
     Path(path, "_delta_log", f"{version:020}.json").unlink()
-    if read_seal(lake, "ingested_files/signals"):
-        seal(lake, "ingested_files/signals")

@@ -11,21 +11,29 @@ from deltalake import DeltaTable, write_deltalake
 
 from include import origins
 from include.lake.paths import Lake
-from include.landing import delta_commits as delta_partitions
 from include.landing import delta_versions
+from include.landing.accept_loss import accept_loss, plan_loss
+from include.landing.connector import GoesOn
 from include.landing.delta_parts import VersionPart
-from include.landing.skip_lost import SkipPlan, apply_skip, plan_skip
 from include.settings import Source
 from tests.ingested import SIGNALS, bronze_of
 from tests.landed_files import START
 
+ACCEPT = "./stateful ingest signals --accept-loss --apply"
 
-def skip_lost(lake: Lake, source: Source) -> SkipPlan:
-    """As `./stateful skip-lost SOURCE --apply`; what it has given up."""
-    plan = plan_skip(lake, source, START)
-    assert plan is not None
-    apply_skip(lake, source, plan)
-    return plan
+
+def lost(lake: Lake, source: Source) -> GoesOn | None:
+    """What is lost, and was not taken."""
+    loss = plan_loss(lake, source)
+    return loss and loss.behind
+
+
+def accept_lost(lake: Lake, source: Source) -> GoesOn:
+    """As `./stateful ingest SOURCE --accept-loss`; what it has given up."""
+    loss = plan_loss(lake, source)
+    assert loss is not None
+    accept_loss(loss)
+    return loss.behind
 
 
 def values_of(lake: Lake) -> list[int]:
@@ -95,9 +103,3 @@ class Theirs:
 def remember_no_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     """As where the log of a version can not be read."""
     monkeypatch.setattr(delta_versions, "end_of", lambda uri, version, *_: VersionPart(version, ""))
-
-
-def forget_logs() -> None:
-    """What this process knows of logs: the next run is another one."""
-    for known in (delta_partitions.schema_at, delta_partitions._files_at):
-        known.cache_clear()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from include.landing import kafka_client
-from include.landing.arrivals import OriginError
+from include.landing.connector import OriginError
 from include.landing.kafka_client import Message
 from include.landing.kafka_offsets import OffsetRange, Offsets, TopicState
 from include.origins import KafkaTopic

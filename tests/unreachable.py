@@ -1,4 +1,4 @@
-"""What cannot be had just now, for tests: memory, an object store, a log's file. See `open_files.py`."""
+"""What cannot be had just now, for tests: memory, an object store. See `open_files.py`."""
 
 import os
 import resource
@@ -27,24 +27,6 @@ def no_more_memory() -> Iterator[None]:
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
         pa.set_memory_pool(pool)
-
-
-@contextmanager
-def leave_out(*files: Path) -> Iterator[None]:
-    """The files, by name alone: as delta-rs and Java see what a disk does not tell of (`stat` fails).
-
-    A link to nowhere. With EACCES, EIO and ESTALE from `statx`, by LD_PRELOAD, delta-rs 1.6.6 opens
-    the same versions, and says the same; a test would need a compiler.
-    """
-    aside = {file: file.rename(file.parent.parent / f"{file.name}.aside") for file in files}
-    for file in files:
-        file.symlink_to("/nowhere")
-    try:
-        yield
-    finally:
-        for file, moved in aside.items():
-            file.unlink()
-            moved.rename(file)
 
 
 @contextmanager

@@ -12,7 +12,6 @@ from pathlib import Path
 from airflow.sdk import Asset
 
 from include.fold.definition import EMITTED_AT, EMITTED_DATE, Definition
-from include.origins import KafkaTopic
 from include.registry import source_named
 from include.settings import Limits, Source, Stream
 from include.stream_definition import load_definition
@@ -36,9 +35,6 @@ def source_asset(source: Source, lake: str) -> Asset:
 def source_uri(source: Source, lake: str) -> str:
     if source.origin is None:
         return as_uri(f"{lake}/landing/{source.name}")
-    if isinstance(source.origin, KafkaTopic):
-        first = source.origin.servers.split(",")[0].strip()
-        return f"kafka://{first}/{source.origin.topic}"
     return as_uri(source.origin.uri)
 
 
@@ -50,9 +46,9 @@ def as_uri(path: str) -> str:
 OURS = re.compile(r"(source|stream)_[a-z][a-z0-9_]*")
 
 
-def source_pool(stream: Stream) -> str:
-    """The pool of the task that ingests the stream's source."""
-    return f"source_{stream.source}"
+def source_pool(source: str) -> str:
+    """The pool of the tasks that ingest a source."""
+    return f"source_{source}"
 
 
 def stream_pool(stream: Stream) -> str:

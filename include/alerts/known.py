@@ -154,14 +154,11 @@ KNOWN: dict[str, Known] = {
     "group_idle": _info("ingest", "a group sends nothing, and holds nothing back"),
     "rows_skipped": _warning(
         "ingest",
-        "`skip-lost` passed over rows that are gone",
+        "`ingest --accept-loss` passed over rows that are gone",
         "as it says: let producers send them again, or not",
     ),
     "versions_ignored": _warning(
         "ingest", "the Delta source deleted or updated rows", "take it in anew, if that matters"
-    ),
-    "file_given_up": _warning(
-        "ingest", "`skip-file` gave up a landed file", "as it says: land it anew, or do not"
     ),
     "tombstones_skipped": _info("ingest", "messages without a value"),
     "unknown_field": _info("ingest", "producers send a field that is not declared", "declare it"),

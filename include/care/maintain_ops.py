@@ -19,6 +19,7 @@ from include.care.plan_care import (
 from include.lake.delta_log import delta_table, open_table
 from include.lake.ops import compact, despite_others
 from include.lake.paths import Lake
+from include.lake.table import Table
 from include.limits import TABLE_CARE, TableCare
 from include.registry import all_streams
 from include.spark.local_jobs import run_job, say
@@ -40,6 +41,7 @@ def _maintain(lake: Lake, plan: TablePlan, before: TableFigures, care: TableCare
     join = partial(compact, path, care.small_file_bytes)
     rewritten = despite_others(join) if plan.optimize else 0
     deleted = despite_others(lambda: _vacuum(path)) if plan.vacuum else 0
+    Table.open(lake, path).keep_record()
     table = open_table(path)
     # Readers of these tables are many and short: each spares the commits since the last one.
     table.create_checkpoint()

@@ -232,8 +232,8 @@ def cared_tables(lake: Lake) -> list[CaredTable]:
         lease = f"ingest-{source}"
         tables.append(CaredTable(f"bronze/{source}", lake.bronze(source), lease, is_bronze=True))
         tables.append(CaredTable(f"quarantine/{source}", lake.quarantine(source), lease))
-        path = lake.ingested_files(source)
-        tables.append(CaredTable(f"ingested_files/{source}", path, lease=None))
+        path = lake.ingest_log(source)
+        tables.append(CaredTable(f"ingest_log/{source}", path, lease=None))
     for stream in stream_names():
         tables.append(CaredTable(f"tables/{stream}", lake.table(stream), f"stream-{stream}"))
         tables.append(CaredTable(f"rejected/{stream}", lake.rejected(stream), f"stream-{stream}"))

@@ -1,7 +1,7 @@
 """Put what is damaged out of the way, for it to be made anew: `./stateful set-aside`.
 
 Nothing is deleted: it lies below `set_aside/` in the lake, under the time, and can be moved back. The
-tables that a source is ingested into stand and fall together, with its position.
+tables that a source is ingested into stand and fall together, with the ingest log.
 """
 
 import re
@@ -18,13 +18,13 @@ from include.lake.how_to_mend import OF_SOURCE
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, LakeError
 from include.landing.erasures import erasures_of
-from include.landing.ingest_position import read_position
+from include.landing.ingest_log import read_position
 from include.landing.landed_content import landed_files
 from include.registry import all_sources, all_streams, source_names, streams_of
 from include.text_table import counted
 
 PART = re.compile(
-    r"(bronze|quarantine|ingested_files|tables|rejected|savepoints|ops)/([^/]+)"
+    r"(bronze|quarantine|ingest_log|tables|rejected|savepoints|ops)/([^/]+)"
     r"|(checkpoints)/([^/]+)/\d+(/[^/]+)*"
 )
 
@@ -155,7 +155,7 @@ def _not_again(lake: Lake, source: str) -> list[str]:
         return ["of files that are no longer in landing the rows do not come again"]
     landed = {file.name for file in landed_files(lake, source)}
     # Of a batch that was begun bronze may have the rows, too.
-    gone = len((position.taken | position.planned) - landed) if position else 0
+    gone = len(position.taken - landed) if position else 0
     if not gone:
         return ["all files that were taken are still in landing"]
     return [f"{counted(gone, 'file')} of those taken are not in landing any more: DATA IS LOST"]

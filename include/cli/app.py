@@ -20,6 +20,7 @@ from include.lake.paths import Lake, open_lake
 from include.plans.plan_recompute import parse_instant
 from include.registry import source_named, source_names, stream_named, stream_names
 from include.settings import PROJECT, SettingsError, Source, Stream, absolute_lake
+from include.spark.local_jobs import say
 from include.text_table import printable
 
 DONE, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 128 + signal.SIGINT
@@ -184,3 +185,12 @@ DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what wo
 JsonOption = Annotated[
     bool, typer.Option("--json", help="One JSON object on stdout, and nothing else.")
 ]
+
+
+def planned(plan: str, is_applied: bool, apply: Callable[[], int | None]) -> int:
+    """Show a plan, and carry it out where that is wanted; the exit code of what does it."""
+    say(plan)
+    if is_applied:
+        return apply() or 0
+    say("nothing was changed: --apply carries it out")
+    return 0

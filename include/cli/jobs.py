@@ -16,15 +16,20 @@ from include.cli.app import (
     FAILED,
     AnyLakeOption,
     AnyStreamArgument,
+    ApplyOption,
     DryRunOption,
     JsonOption,
     LakeOption,
     MistakeError,
+    SourceArgument,
     StreamArgument,
     command,
+    planned,
     show_json,
 )
+from include.lake.lease import hold_lease
 from include.lake.paths import Lake, made_lake
+from include.landing.accept_loss import accept_loss, plan_loss
 from include.page.declared import declared_here
 from include.page.key_figures import KEY_DAYS, key_text, read_key
 from include.page.metrics import metrics_text
@@ -60,6 +65,26 @@ def run(
 def run_stream(stream: StreamArgument, lake: LakeOption) -> int:
     """Ingest and drain one stream once, without Airflow; care for its state, show its table."""
     return run_local.run_stream(lake, stream)
+
+
+@command("ingest", "ingest user_events", PANEL)
+def ingest(
+    source: SourceArgument,
+    lake: LakeOption,
+    is_accepting: Annotated[
+        bool, typer.Option("--accept-loss", help="Go on behind what a topic or table has lost.")
+    ] = False,
+    is_applied: ApplyOption = False,
+) -> int:
+    """Take what has come for a source into bronze; with --accept-loss show what is lost, and go on."""
+    if not is_accepting:
+        return run_local.ingest(lake, source)
+    with hold_lease(lake, f"ingest-{source.name}"):
+        loss = plan_loss(lake, source)
+        if loss is None:
+            say(f"nothing that {source.name} has not taken is lost")
+            return 0
+        return planned(loss.text(), is_applied, lambda: accept_loss(loss))
 
 
 @command("check", "check user_counts", PANEL)

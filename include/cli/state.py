@@ -5,7 +5,6 @@ Plans are made here, without a JVM; what is carried out is the job's, and so is 
 
 import os
 import sys
-from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated
@@ -25,16 +24,15 @@ from include.cli.app import (
     UntilArgument,
     UntilOption,
     command,
+    planned,
     show_json,
 )
 from include.coverage.rebuild import apply_rebuilt, give_up_reseed, rebuild
 from include.coverage.table_coverage import coverage_text
 from include.erase.erase_plan import plan_erasure
 from include.erase.erased_key import ERASED_KEY, erased_key
-from include.lake.lease import hold_lease
 from include.lake.paths import Lake
 from include.landing.clock import as_text
-from include.landing.skip_lost import apply_skip, apply_skip_file, plan_skip, plan_skip_file
 from include.plans.clock_repair_plan import plan_clock_repair, wanted_repair
 from include.plans.coverage_record import coverage_record
 from include.plans.plan_backfill import plan_backfill
@@ -142,7 +140,7 @@ def reseed(
     options = ReseedOptions(buckets, partitions, until, from_beginning, from_state)
     args = reseed_arguments(vars(options))
     plan = plan_reseed(lake, stream, options).text()
-    return _planned(plan, is_applied, lambda: _run("reseed_stream", lake, stream, args=args))
+    return planned(plan, is_applied, lambda: _run("reseed_stream", lake, stream, args=args))
 
 
 @command("repair-clock", "repair-clock user_events --to 2026-11-20T10:00:00Z --apply", PANEL)
@@ -156,7 +154,7 @@ def repair_clock(
     wanted = [] if to is None else ["--to", to.isoformat()]
     args = ["--source", source.name, "--lake", lake.root, *wanted]
     text = _repair_text(lake, source, to)
-    return _planned(text, is_applied, lambda: run_job("repair_clock", args))
+    return planned(text, is_applied, lambda: run_job("repair_clock", args))
 
 
 @command("erase", "erase user_counts alice --apply", PANEL)
@@ -179,7 +177,7 @@ def erase(
     # Not an argument: those stand in logs.
     os.environ[ERASED_KEY] = told
     args = ["--name", name, "--lake", lake.root]
-    return _planned(plan, is_applied, lambda: run_job("erase_key", args))
+    return planned(plan, is_applied, lambda: run_job("erase_key", args))
 
 
 def _key_of_stdin() -> str:
@@ -193,33 +191,6 @@ def _key_of_stdin() -> str:
     return told.removesuffix("\n")
 
 
-@command("skip-lost", "skip-lost user_events --apply", PANEL)
-def skip_lost(source: SourceArgument, lake: LakeOption, is_applied: ApplyOption = False) -> int:
-    """Go on behind what a source's topic or table has lost: the plan, or with --apply do it."""
-    with hold_lease(lake, f"ingest-{source.name}"):
-        plan = plan_skip(lake, source, datetime.now(UTC))
-        if plan is None:
-            say(f"nothing that {source.name} has not taken is lost")
-            return 0
-        return _planned(plan.text(), is_applied, lambda: apply_skip(lake, source, plan))
-
-
-@command("skip-file", "skip-file user_events 2026-11-20/a.jsonl --apply", PANEL)
-def skip_file(
-    source: SourceArgument,
-    name: Annotated[str, typer.Argument(metavar="FILE", help="Its path below landing/SOURCE.")],
-    lake: LakeOption,
-    is_applied: ApplyOption = False,
-) -> int:
-    """Give up a landed file that is gone, or ends each run: the plan, or with --apply do it."""
-    with hold_lease(lake, f"ingest-{source.name}"):
-        plan = plan_skip_file(lake, source, name)
-        if plan is None:
-            say(f"{name} is given up already: the next run goes on without it")
-            return 0
-        return _planned(plan.text(), is_applied, lambda: apply_skip_file(lake, source, plan))
-
-
 @command("set-aside", "set-aside ops/batches --apply", PANEL)
 def set_aside(
     names: Annotated[
@@ -231,16 +202,7 @@ def set_aside(
 ) -> int:
     """Put what is damaged out of the way, for it to be made anew: the plan, or with --apply do it."""
     plan = plan_set_aside(lake, names, datetime.now(UTC))
-    return _planned(plan.text(), is_applied, lambda: apply_set_aside(lake, plan))
-
-
-def _planned(plan: str, is_applied: bool, apply: Callable[[], int | None]) -> int:
-    """Show a plan, and carry it out where that is wanted; the exit code of what does it."""
-    say(plan)
-    if is_applied:
-        return apply() or 0
-    say("nothing was changed: --apply carries it out")
-    return 0
+    return planned(plan.text(), is_applied, lambda: apply_set_aside(lake, plan))
 
 
 def _repair_text(lake: Lake, source: Source, to: datetime | None) -> str:

@@ -19,7 +19,7 @@ from include.lake.generations import GenerationRow, read_generations
 from include.lake.paths import Lake
 from include.landing.clock_repair import unknown_reset_us
 from include.landing.erasures import why_wait
-from include.landing.ingest_seal import bronze_finding, how_bronze_changed
+from include.landing.ingest_log import bronze_finding, how_bronze_changed
 from include.savepoints.manifest import StreamIdentity, has_mapped
 from include.settings import Stream
 

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-import pyarrow.compute as pc
 from pyarrow import fs
 
 from include.care.old_generations import find_old_generations
@@ -18,16 +17,12 @@ from include.lake.generations import Generations, read_generations
 from include.lake.paths import Lake, LakeError
 from include.landing.clock_repair import open_repair
 from include.landing.erasures import Erasure, erasures_of, open_erasure
-from include.landing.ingest_position import files_waiting, read_position
-from include.landing.ingest_seal import how_tables_changed
-from include.landing.landed_values import shown
-from include.landing.origin import place_of
-from include.landing.parse_files import REINGESTED_ROW, WHOLE_FILE
-from include.origins import DeltaTable
+from include.landing.ingest_log import how_tables_changed
+from include.landing.origin import place_of, waiting
 from include.plans.reseed_plan import ReseedOptions, plan_later_reseed
 from include.registry import all_sources, source_names, stream_names, streams_of
 from include.savepoints.manifest import savepoints_of
-from include.settings import SettingsError, Stream
+from include.settings import SettingsError, Source, Stream
 from include.text_table import counted
 
 
@@ -52,23 +47,7 @@ def refuse_erasure(lake: Lake, key: ErasedKey, begun: Erasure | None) -> None:
             subject=bronze,
             command=next(streams, None),
         )
-    _refuse_changed(lake, source.name, begun)
-    position = read_position(lake, source.name)
-    if position is not None and position.open is not None:
-        raise LakeError(
-            f"a batch of {source.name} was begun and is not done: its files may be needed. Let it be "
-            "ingested first",
-            code="not_erasable",
-            subject=source.name,
-        )
-    if begun is None and (half := _half_reingested(lake, source.name)):
-        raise LakeError(
-            f"a re-ingestion of {shown(min(half))} died before quarantine had what it refuses: with the "
-            f"file, that would be lost. Finish it first",
-            code="not_erasable",
-            subject=source.name,
-            command=f"./stateful reingest {source.name}",
-        )
+    _refuse_changed(lake, source, begun)
     if open_repair(lake, source.name) is not None:
         raise LakeError(
             f"a repair of the clock of {source.name} is open: finish it first",
@@ -79,29 +58,13 @@ def refuse_erasure(lake: Lake, key: ErasedKey, begun: Erasure | None) -> None:
         _refuse_stream(lake, stream, key, begun)
 
 
-def _half_reingested(lake: Lake, source: str) -> frozenset[str]:
-    """The files that quarantine has as a whole, and of which bronze has rows all the same: a
-    re-ingestion died before it wrote what it refused of them."""
-    is_open = (pc.field("row_number") == WHOLE_FILE) & pc.field("resolved_at").is_null()
-    refused = _names_of(lake.quarantine(source), is_open)
-    if not refused:
-        return frozenset()
-    again = pc.match_substring_regex(pc.field("source_file"), REINGESTED_ROW)
-    return refused & {name.rpartition("#")[0] for name in _names_of(lake.bronze(source), again)}
-
-
-def _names_of(table: str, wanted: pc.Expression) -> frozenset[str]:
-    rows = dataset_of(table).to_table(columns=["source_file"], filter=wanted)
-    return frozenset(rows["source_file"].to_pylist())
-
-
-def _refuse_changed(lake: Lake, source: str, begun: Erasure | None) -> None:
+def _refuse_changed(lake: Lake, source: Source, begun: Erasure | None) -> None:
     """LakeError where bronze or quarantine is another than we have made it: it may have the key."""
     if begun is not None and begun.bronze_version is None:
         return  # it is being rewritten
     if (changed := how_tables_changed(lake, source)) is None:
         return
-    bronze = f"bronze/{source}"
+    bronze = f"bronze/{source.name}"
     way, command = "put the table back from a copy that is not older first", None
     if begun is not None:
         way += "; or give the erasure up, to ingest anew and then to erase the key again"
@@ -285,7 +248,7 @@ def plan_erasure(lake: Lake, key: ErasedKey) -> ErasePlan:
         tuple(files_in_landing(lake, source, found.files)),
         own=tuple(stream.name for stream in own),
         others=tuple(stream.name for stream in others),
-        waiting=0 if key.source.origin else files_waiting(lake, source),
+        waiting=0 if key.source.origin else waiting(lake, key.source),
         unread=_unread(lake, source),
         undeclared=tuple(_undeclared(lake)),
         elsewhere=tuple(_elsewhere(lake, key)),
@@ -300,7 +263,7 @@ def _elsewhere(lake: Lake, key: ErasedKey) -> Iterator[str]:
     source = key.source
     tables = {lake.table(stream.name): stream.name for stream in streams_of(source.name)}
     for other in all_sources():
-        uri = other.origin.uri if isinstance(other.origin, DeltaTable) else ""
+        uri = other.origin.uri if other.origin else ""
         read = tables.get(unquote(uri.removeprefix("file://")).rstrip("/"))
         if other.name != source.name and set(key.values) & {field.name for field in other.fields}:
             yield f"{other.name}, with a field of that name"

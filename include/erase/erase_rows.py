@@ -20,7 +20,7 @@ from include.erase.erased_key import ErasedKey
 from include.lake.columns import APPEND_ONLY
 from include.lake.delta_log import dataset_of, delta_table
 from include.lake.paths import Lake, files_of
-from include.landing.bronze_commits import ROWS_A_GROUP
+from include.lake.table import ROWS_A_GROUP, Table
 from include.landing.bronze_tables import found_fields, has_rescued, late_fields, with_late_fields
 from include.landing.landed_file import row_of_raw
 from include.landing.landed_row import value_at
@@ -269,8 +269,11 @@ def _rewrite_quarantine(lake: Lake, source: str, refused: Sequence[str]) -> None
         return
     path = lake.quarantine(source)
     dataset, gone = dataset_of(path), pa.array(refused, pa.string())
-    kept = dataset.scanner(filter=~pc.field("quarantine_id").isin(gone)).to_reader()
-    write_deltalake(path, kept, mode="overwrite", writer_properties=SNAPPY)
+    # What delta-rs has written by MERGE comes as string_view, which Arrow compares with nothing.
+    is_gone = pc.field("quarantine_id").cast(pa.string()).isin(gone)
+    kept = dataset.scanner(filter=~is_gone).to_reader()
+    same = Table.open(lake, path).same_record()
+    write_deltalake(path, kept, mode="overwrite", writer_properties=SNAPPY, commit_properties=same)
 
 
 def _rewrite_bronze(lake: Lake, key: ErasedKey, dates: Sequence[str]) -> None:
@@ -279,6 +282,7 @@ def _rewrite_bronze(lake: Lake, key: ErasedKey, dates: Sequence[str]) -> None:
     if dates:
         delta_table(path).alter.set_table_properties({APPEND_ONLY: "false"})
     schema = delta_table(path).to_pyarrow_dataset(filesystem=files_of(path)).schema
+    same = Table.open(lake, path).same_record()
     for date in dates:
         rows = pa.RecordBatchReader.from_batches(schema, _others(lake, key, date))
         write_deltalake(
@@ -287,6 +291,7 @@ def _rewrite_bronze(lake: Lake, key: ErasedKey, dates: Sequence[str]) -> None:
             mode="overwrite",
             predicate=f"event_date = '{date}'",
             writer_properties=SNAPPY,
+            commit_properties=same,
         )
     if delta_table(path).metadata().configuration.get(APPEND_ONLY) == "false":
         delta_table(path).alter.set_table_properties({APPEND_ONLY: "true"})

@@ -15,6 +15,7 @@ from pyarrow import fs
 from include.lake.delta_log import delta_table, read_actions
 from include.lake.ops import despite_others
 from include.lake.paths import Lake
+from include.lake.table import Table
 
 CLEANED = "stateful.historyCleaned"
 VERSIONED = re.compile(r"\.?([0-9]{20})\.")
@@ -22,21 +23,24 @@ VERSIONED = re.compile(r"\.?([0-9]{20})\.")
 DEAD_AFTER = timedelta(hours=1)
 
 
-def forget_history(lake: Lake, path: str) -> None:
+def forget_history(lake: Lake, path: str, is_alone: bool = False) -> None:
     """Delete all of the table at `path` that its newest version does not need.
 
     Killed anywhere, it is done again as a whole. Who reads an older version meanwhile fails.
+    `is_alone`: nobody writes to it, so what no version has was left by a writer that died.
     """
     committed = _committed(lake, path)
     # Of a commit with rows to take away, their values are in the log: one comes after it.
-    told = {CLEANED: datetime.now(UTC).isoformat()}
+    told, same = {CLEANED: datetime.now(UTC).isoformat()}, Table.open(lake, path).same_record()
     despite_others(
-        lambda: delta_table(path).alter.set_table_properties(told, raise_if_not_exists=False)
+        lambda: delta_table(path).alter.set_table_properties(
+            told, raise_if_not_exists=False, commit_properties=same
+        )
     )
     table = delta_table(path)
     table.create_checkpoint()
     # The log last: it alone names the files of the change feed, which a repetition is to find.
-    _delete_files(lake, path, committed)
+    _delete_files(lake, path, committed, timedelta(0) if is_alone else DEAD_AFTER)
     _clean_log(lake, path, table.version())
 
 
@@ -75,11 +79,11 @@ def _clean_log(lake: Lake, path: str, version: int) -> None:
             lake.filesystem.delete_file(info.path)
 
 
-def _delete_files(lake: Lake, path: str, committed: set[str]) -> None:
+def _delete_files(lake: Lake, path: str, committed: set[str], dead_after: timedelta) -> None:
     root = lake.path_in_filesystem(path)
     adds = delta_table(path).get_add_actions(flatten=True)
     live = {unquote(name) for name in adds["path"].to_pylist()}
-    dead_before = datetime.now(UTC) - DEAD_AFTER
+    dead_before = datetime.now(UTC) - dead_after
     for info in _files(lake, path):
         name = info.path.removeprefix(f"{root}/")
         if name.startswith("_delta_log/") or name in live or _sums(name) in live:

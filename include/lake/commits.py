@@ -6,14 +6,12 @@ would be taken for written.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable
 
 from deltalake import CommitProperties, DeltaTable, Transaction
 
-from include.lake.delta_log import delta_table, find_actions, rows_of
+from include.lake.delta_log import delta_table
 from include.lake.ops import despite_others
-from include.lake.paths import Lake
 
 
 def transaction(app_id: str, version: int) -> Transaction:
@@ -49,32 +47,3 @@ def is_written(table: DeltaTable, app_id: str, batch_id: int) -> bool:
     """Whether `app_id` has written this batch, or a later one."""
     written = table.transaction_version(app_id)
     return written is not None and written >= batch_id
-
-
-def rows_committed(lake: Lake, path: str, app_id: str, batch_id: int) -> int | None:
-    """The rows of the batch's one commit to the table at `path`, by the table's own log.
-
-    0 without such a commit; None where it was cleaned up, and the log tells of the transaction
-    alone. A batch that is repeated finds the commit of its first time.
-    """
-    log = delta_table(path)
-    if log.transaction_version(app_id) != batch_id:
-        return 0
-    found = find_commit(lake, path, log.version(), app_id=app_id, batch_id=batch_id)
-    if found is None:
-        return None
-    return sum(rows_of(path, action["add"]) for action in found if "add" in action)
-
-
-def find_commit(
-    lake: Lake, path: str, newest: int, app_id: str, batch_id: int
-) -> Sequence[Mapping[str, Any]] | None:
-    """The actions of the commit, `newest` or before it, by which `app_id` wrote this batch; None: the log has it not."""
-    ours = {"appId": app_id, "version": batch_id}
-    for version in range(newest, -1, -1):
-        actions = find_actions(lake, path, version)
-        if actions is None:
-            return None
-        if any(ours.items() <= action.get("txn", {}).items() for action in actions):
-            return actions
-    return None

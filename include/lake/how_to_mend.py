@@ -7,10 +7,10 @@ from include.lake.paths import LakeError
 
 PUT_BACK = "put it back from a copy of the lake that is not older"
 PART = re.compile(
-    r"(bronze|quarantine|ingested_files|tables|rejected|savepoints|ops|checkpoints)"
+    r"(bronze|quarantine|ingest_log|tables|rejected|savepoints|ops|checkpoints)"
     r"/([^/]+)"
 )
-OF_SOURCE = ("bronze", "quarantine", "ingested_files")
+OF_SOURCE = ("bronze", "quarantine", "ingest_log")
 
 
 class Mend(NamedTuple):

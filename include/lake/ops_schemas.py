@@ -227,7 +227,7 @@ TABLES = pa.schema(
         ops_column(
             "table",
             pa.string(),
-            "Key: a table below the lake, such as bronze/signals or ingested_files/signals",
+            "Key: a table below the lake, such as tables/user_counts",
         ),
         ops_column("table_id", pa.string(), "Its Delta id"),
         ops_column("version", pa.int64(), "Its version after a commit of ours"),

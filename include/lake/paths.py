@@ -60,8 +60,8 @@ class Lake:
     def ops(self, name: str) -> str:
         return f"{self.root}/ops/{name}"
 
-    def ingested_files(self, source: str) -> str:
-        return f"{self.root}/ingested_files/{source}"
+    def ingest_log(self, source: str) -> str:
+        return f"{self.root}/ingest_log/{source}"
 
     def checkpoint(self, stream: str, generation: int) -> str:
         return f"{self.root}/checkpoints/{stream}/{generation}"

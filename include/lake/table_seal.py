@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -62,22 +61,18 @@ def changed_since(
     lake: Lake,
     sealed: Mapping[str, Any],
     is_ours: IsOurs,
-    may_have_more: bool = False,
     opened: DeltaTable | None = None,
 ) -> str | None:
     """How a table is not what our commits have made it, by its seal; None when it is.
 
-    `may_have_more`: rows that came while nobody sealed, and of which the log no longer tells, are no
-    difference. `opened`: the version that is judged; None: the newest.
+    `opened`: the version that is judged; None: the newest.
     """
     path = _path(lake, sealed["table"])
     if opened is None and not lake.is_delta_table(path):
         return f"{path} is missing, but it had version {sealed['version']} after our last commit"
     try:
         table = table_to_read(path) if opened is None else opened
-        return _what_changed(
-            lake, path, table, sealed=sealed, is_ours=is_ours, may_have_more=may_have_more
-        )
+        return _what_changed(lake, path, table, sealed=sealed, is_ours=is_ours)
     except (DeltaError, OSError, ValueError) as error:
         if is_of_machine(error):
             raise
@@ -90,7 +85,6 @@ def _what_changed(
     table: DeltaTable,
     sealed: Mapping[str, Any],
     is_ours: IsOurs,
-    may_have_more: bool,
 ) -> str | None:
     version, now = int(sealed["version"]), table.version()
     table_id = str(table.metadata().id)
@@ -101,9 +95,7 @@ def _what_changed(
     commits = _commits(lake, path, version + 1, now)
     known = table if now == version else _at(path, version)
     if known is None or len(commits) < now - version:
-        return _after_clean_up(
-            path, sealed, commits, now=now, is_ours=is_ours, may_have_more=may_have_more
-        )
+        return _after_clean_up(path, sealed, commits, now=now, is_ours=is_ours)
     files = files_at(path, known)
     if hash_of(files) != sealed["files_hash"]:
         return _other_content(lake, path, sealed, files=files)
@@ -141,15 +133,12 @@ def _after_clean_up(
     commits: Mapping[int, Actions],
     now: int,
     is_ours: IsOurs,
-    may_have_more: bool,
 ) -> str | None:
     """By rows alone where Delta has deleted the commits: more is not known of them."""
     loadable = (_at(path, version) for version in range(now - len(commits), now))
     table = next(filter(None, loadable), None) or table_to_read(path, version=now)
     known, files = table.version(), files_at(path, table)
     before, after = json.loads(sealed["rows_by_date"]), rows_of_dates(files)
-    if may_have_more:
-        after = {date: min(rows, before.get(date, 0)) for date, rows in after.items()}
     if difference := _difference(before, after):
         return (
             f"{path} has other rows at version {known} than at {sealed['version']}, after our "
@@ -277,39 +266,6 @@ def seal(lake: Lake, table: str, same_rows: bool = False) -> None:
     """
     before = read_seal(lake, table) if same_rows else None
     _write(lake, [_row(lake, table, table_to_read(_path(lake, table)), before)])
-
-
-def seal_judged(lake: Lake, tables: Sequence[str], is_ours: IsOurs | None) -> str | None:
-    """Seal those of `tables` whose newest version is not the one that is sealed, in one commit.
-
-    How one of them came to be what it is by others, in one sentence, and nothing is sealed; None when
-    none did. What is judged is what is sealed: whatever comes later is in no seal. Without `is_ours`
-    they are not judged.
-    """
-    seals = read_seals(lake, tables)
-    opened = {name: table_to_read(_path(lake, name)) for name in tables if _is_there(lake, name)}
-    if is_ours and (change := first_change(lake, seals, is_ours, opened)):
-        return change
-    new = {name: table for name, table in opened.items() if not _is_of(seals.get(name), table)}
-    _write(lake, [_row(lake, name, table, None) for name, table in new.items()])
-    return None
-
-
-def first_change(
-    lake: Lake,
-    seals: Mapping[str, Seal],
-    is_ours: IsOurs,
-    opened: Mapping[str, DeltaTable] = MappingProxyType({}),
-) -> str | None:
-    """How the first that has changed is not what our commits have made it; None when all are.
-
-    `opened`: the versions to judge; of others the newest.
-    """
-    told = (
-        changed_since(lake, sealed, is_ours, opened=opened.get(name))
-        for name, sealed in seals.items()
-    )
-    return next((change for change in told if change), None)
 
 
 def _row(lake: Lake, table: str, opened: DeltaTable, before: Seal | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Commits to a source's bronze by delta-rs, and the clock that each moves on.
+"""The clock of bronze as each commit moves it on, and the rows of a commit.
 
 M is the largest `least(event_time, ingested_at)` ever committed, floored to milliseconds; or,
 since a repair has set it back (clock_repair.py), of that and all that came after it. Of a source
@@ -8,58 +8,29 @@ and must not depend on anything read later.
 
 `ingested_at` is one instant for each commit, later than in every earlier commit even when
 the machine's clock goes back: streams in processing time fold by it.
-
-As a commit is computed from the clock that it moves, no other may come between the two. A lease
-sees to that on a local lake, and on no other; and Delta lets appends pass each other (a blind
-append conflicts with nothing). So a commit is made as exactly the version after the one that was
-open when the clock was read, or not at all: a log has each version once. When somebody else was
-faster, the clock is read again. (Spark cannot do that: see spark_jobs/tables/landing.py.)
 """
-
-import json
-from collections.abc import Mapping
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, WriterProperties, write_deltalake
 
 from include.fold.admission import US_PER_MS
 from include.lake.columns import INSTANT, documented, without_comments
-from include.lake.commits import transaction
-from include.lake.delta_log import delta_table
-from include.lake.ops import with_all_columns
-from include.lake.paths import Lake, files_of
-from include.landing.arrivals import origin_columns
 from include.landing.bronze_tables import bronze_columns
-from include.landing.clock import Clock, read_logged_clock
+from include.landing.connector import origin_columns
 from include.landing.group_clock import Groups, Newest, floor_to_ms, no_groups
 from include.landing.group_rows import groups_of_rows
+from include.landing.ingest_log import Clock, Ingestion
 from include.settings import Source
 
-# Spark reads no part of a file that is less than one of these: with fewer rows in each, all cores
-# read the file of a batch.
-ROWS_A_GROUP = 50_000
 
-
-def read_clock(lake: Lake, source: Source) -> Clock:
-    """The clock of bronze: from the table's log, or from its rows where the log is silent."""
-    logged = read_logged_clock(lake, source)
-    if logged is None:
-        logged = _clock_of_rows(lake.bronze(source.name))
+def read_clock(ingestion: Ingestion) -> Clock:
+    """The clock of bronze, by the ingest log; its groups by bronze's rows where they are others now."""
+    source, clock = ingestion.source, ingestion.logged.clock(ingestion.source)
     empty = no_groups(source)
-    if empty is None or logged.groups is not None:
-        return logged
-    bronze = delta_table(lake.bronze(source.name))
-    return logged._replace(groups=groups_of_rows(bronze, source, logged, empty))
-
-
-def _clock_of_rows(bronze: str) -> Clock:
-    # Of the newest commit: a repair sets M back, so an older one may have a larger.
-    files = delta_table(bronze).to_pyarrow_dataset(filesystem=files_of(bronze))
-    rows = files.to_table(columns=["commit_watermark", "ingested_at"])
-    newest = rows.filter(pc.equal(rows["ingested_at"], pc.max(rows["ingested_at"])))
-    return Clock(*(pc.max(newest[name].cast(pa.int64())).as_py() for name in newest.column_names))
+    if empty is None or clock.groups is not None:
+        return clock
+    groups = groups_of_rows(ingestion.bronze.delta, source, clock, empty, ingestion.logged.resets())
+    return Clock(clock.watermark_us, clock.ingested_at_us, groups)
 
 
 def clock_after(
@@ -118,33 +89,6 @@ def _ingested_at_after(before: Clock, now_us: int) -> int:
     if before.ingested_at_us is None:
         return floor_to_ms(now_us)
     return max(floor_to_ms(now_us), before.ingested_at_us + US_PER_MS)
-
-
-def append_next(
-    table: DeltaTable,
-    rows: pa.Table,
-    after: Clock,
-    marks: Mapping[str, Any] | None = None,
-    once: tuple[str, int] | None = None,
-) -> None:
-    """Commit rows as the version after `table`'s; CommitFailedError when that is taken.
-
-    The commit says the clock `after` it, and `marks`, in the table's log; and `once`, the name and
-    number under which it is made.
-    """
-    properties = CommitProperties(
-        custom_metadata={"userMetadata": json.dumps(after.metadata() | dict(marks or {}))},
-        max_commit_retries=0,
-        app_transactions=None if once is None else [transaction(*once)],
-    )
-    write_deltalake(
-        table,
-        with_all_columns(rows, table),
-        mode="append",
-        commit_properties=properties,
-        # Without its name there would be no compression at all.
-        writer_properties=WriterProperties(compression="SNAPPY", max_row_group_size=ROWS_A_GROUP),
-    )
 
 
 def bronze_rows(source: Source, events: pa.Table, before: Clock, after: Clock) -> pa.Table:

@@ -22,21 +22,21 @@ from include.lake.columns import (
 )
 from include.lake.delta_log import delta_table, table_to_read
 from include.lake.errors import settings_changed
-from include.lake.ops import despite_others
 from include.lake.paths import Lake
-from include.landing.arrivals import origin_columns, refused_columns
+from include.lake.table import Table
+from include.landing.connector import origin_columns, refused_columns
 from include.landing.rescue import read_rescued
 from include.origins import ISO, Times
+from include.registry import all_sources
 from include.settings import RESCUED, Field, SettingsError, Source
 
-FEATURES = {"delta.enableDeletionVectors": "false"}
 # A stream's position stays at the last commit with rows. Should the log be cut there while its
 # source is silent (Delta's default is 30 days), the stream could not go on: before that it reads
-# a still row (include/checkpoint/bronze_readers.py), and this is the time that it has for it.
-BRONZE_FEATURES = {
-    APPEND_ONLY: "true",
-    "delta.logRetentionDuration": "interval 90 days",
-}
+# a still row (include/checkpoint/bronze_readers.py), and this is the time that it has for it. And
+# the newest record of each table is in its log.
+KEEPS_LOG = {"delta.logRetentionDuration": "interval 90 days"}
+FEATURES = {"delta.enableDeletionVectors": "false", **KEEPS_LOG}
+BRONZE_FEATURES = {APPEND_ONLY: "true"}
 QUARANTINE_COLUMNS = (
     Column("quarantine_id", "string", "Key: of the file's name and the row's number in it"),
     Column("reason_code", "string", "Why it was refused: a stable word, such as wrong_type"),
@@ -272,13 +272,22 @@ def rescued_values(field: LateField, texts: pa.Array | pa.ChunkedArray) -> pa.Ar
     return pa.array(values, arrow_type(field.type))
 
 
-def follow_fields(lake: Lake, source: Source) -> None:
+def follow_fields(bronze: Table, source: Source) -> None:
     """Give bronze the columns that the source declares anew; SettingsError for what cannot be.
 
     A column whose field is gone stays, and what still lands of it is rescued; so it is noted there.
     """
-    path = lake.bronze(source.name)
-    despite_others(lambda: _follow(delta_table(path), path, source))
+    bronze.alter(lambda table: _follow(table, bronze.path, source))
+
+
+def add_fields(lake: Lake, name: str) -> None:
+    """Give bronze of a source the columns of fields that were declared since the last ingestion."""
+    path = lake.bronze(name)
+    source = next((each for each in all_sources() if each.name == name), None)
+    if source is not None and lake.is_delta_table(path):
+        known = {field.name for field in table_to_read(path).schema().fields}
+        if {field.name for field in source.fields} - known:
+            follow_fields(Table.open(lake, path), source)
 
 
 def _follow(table: DeltaTable, path: str, source: Source) -> None:
@@ -359,15 +368,14 @@ def _mark(
         table.alter.set_column_metadata(column, {**known, **marks})
 
 
-def add_rescued(lake: Lake, source: Source) -> None:
+def add_rescued(bronze: Table) -> None:
     """Give bronze the column that keeps what is no field, where it has none."""
 
-    def add() -> None:
-        table = delta_table(lake.bronze(source.name))
+    def add(table: DeltaTable) -> None:
         if RESCUED not in found_fields(table):
             table.alter.add_columns(Schema.from_arrow(documented([RESCUED_COLUMN])).fields)
 
-    despite_others(add)
+    bronze.alter(add)
 
 
 def refuse_other_fields(lake: Lake, source: Source) -> None:

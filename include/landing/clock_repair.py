@@ -6,7 +6,7 @@ bronze, and reseeds the source's streams to what that settles. State from before
 settled more: it would meet rows that it takes for folded. So a stream runs only on a state
 that knows all of bronze up to the newest such commit.
 
-Bronze itself knows, too, how many repairs have set it back, and when: of one whose row is lost
+The ingest log knows, too, which repairs have set it back, and when: of one whose row is lost
 that is enough to tell who has not been reseeded since.
 """
 
@@ -14,63 +14,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-from deltalake import DeltaTable
-
 from include.fold.admission import instant_of, micros_of
-from include.lake.delta_log import delta_table, open_table
+from include.lake.delta_log import open_table
 from include.lake.generations import GenerationRow, read_generations
-from include.lake.how_to_mend import damaged
 from include.lake.ops import append_ops, read_ops, update_ops
 from include.lake.paths import Lake, LakeError
 from include.landing.erasures import why_wait
-from include.landing.ingest_seal import why_not_build
+from include.landing.ingest_log import ClockReset, read_log, why_not_build
 from include.registry import streams_of
-from include.savepoints.bronze_pin import INSTANT, BronzeFiles, known, read_files
 from include.settings import Stream
-
-CLOCKS = pa.schema(
-    [("ingested_at", INSTANT), ("arrival_watermark", INSTANT), ("commit_watermark", INSTANT)]
-)
-
-
-@dataclass(frozen=True)
-class ClockReset:
-    """A commit of bronze that set its clock (M) back, instants in microseconds."""
-
-    to_us: int
-    from_us: int
-    at_us: int  # its `ingested_at`
-
-
-def newest_reset(bronze: DeltaTable) -> ClockReset:
-    """The newest commit that set M back; LakeError when no row of bronze says that of itself."""
-    resets = resets_of(bronze)
-    if not resets:
-        told = f"the clock of {bronze.table_uri} was set back, says its log, but it has no such row"
-        raise damaged(bronze.table_uri, f"{told}, so rows are missing")
-    return resets[-1]
-
-
-def resets_of(bronze: DeltaTable) -> list[ClockReset]:
-    """All of them, in order.
-
-    Not from the log, which is cleaned: only such a row has a watermark before the one that its
-    commit had read.
-    """
-    set_back = pc.field("commit_watermark") < pc.field("arrival_watermark")
-    batches = read_files(bronze, _with_clock_rows(bronze), CLOCKS.names, set_back)
-    rows = pa.Table.from_batches(batches, CLOCKS).sort_by("ingested_at").to_pylist()
-    names = ("commit_watermark", "arrival_watermark", "ingested_at")
-    return [ClockReset(*(micros_of(row[name]) for name in names)) for row in rows]
-
-
-def _with_clock_rows(bronze: DeltaTable) -> list[str]:
-    """The files that may hold a clock row; of a file with none the log knows the events."""
-    files = BronzeFiles(bronze)
-    return files.paths_but(known(pc.is_valid(files.events())))
-
 
 KEY = ("source", "repair")
 
@@ -93,37 +45,27 @@ class ClockRepair:
         return self.reset_at_us is not None
 
 
-def app_id(source: str) -> str:
-    """Names the commits that set the source's clock back; their version is the repair's number."""
-    return f"repair/{source}"
-
-
 def newest_repair(lake: Lake, source: str) -> ClockRepair | None:
     """The newest repair of the bronze that is there now; None when there was none.
 
-    Of one whose row is lost, what bronze knows. LakeError when it should know, and does not.
+    Of one whose row is lost, what the ingest log knows.
     """
     if not lake.is_delta_table(lake.bronze(source)):
         return None
-    bronze = open_table(lake.bronze(source))
-    bronze_id, made = str(bronze.metadata().id), _newest_made(bronze, source)
+    bronze_id, resets = str(open_table(lake.bronze(source)).metadata().id), _resets(lake, source)
     rows = read_ops(lake, "clock_repairs", {"source": source}).to_pylist()
     known = [_of_row(row) for row in rows if row["bronze_id"] == bronze_id]
     newest = max(known, key=lambda repair: repair.repair, default=None)
-    recorded = 0 if newest is None else newest.repair
-    return _lost_repair(bronze, source, made) if made > recorded else newest
+    if not resets or (newest is not None and newest.repair >= resets[-1].repair):
+        return newest
+    # One of which only the log knows. Done: each stream says by itself that it must be reseeded.
+    number, to_us, from_us, at_us = resets[-1]
+    return ClockRepair(source, number, to_us, from_us, bronze_id, at_us, is_done=True)
 
 
-def _newest_made(bronze: DeltaTable, source: str) -> int:
-    """The number of the newest repair that has set this bronze back; 0 without one."""
-    return bronze.transaction_version(app_id(source)) or 0
-
-
-def _lost_repair(bronze: DeltaTable, source: str, number: int) -> ClockRepair:
-    """One of which only bronze knows. Done: each stream says by itself that it must be reseeded."""
-    reset, bronze_id = newest_reset(bronze), str(bronze.metadata().id)
-    instants = (reset.to_us, reset.from_us)
-    return ClockRepair(source, number, *instants, bronze_id, reset.at_us, is_done=True)
+def _resets(lake: Lake, source: str) -> list[ClockReset]:
+    logged = read_log(lake, source)
+    return [] if logged is None else logged.resets()
 
 
 def open_repair(lake: Lake, source: str) -> ClockRepair | None:
@@ -151,8 +93,8 @@ def begin_repair(lake: Lake, source: str, to_us: int, from_us: int, bronze_id: s
     Its number is above all that bronze has seen, too: under one of those it would set nothing back.
     """
     rows = read_ops(lake, "clock_repairs", {"source": source}).to_pylist()
-    made = _newest_made(delta_table(lake.bronze(source)), source)
-    number = 1 + max([made, *(row["repair"] for row in rows)])
+    made = [reset.repair for reset in _resets(lake, source)]
+    number = 1 + max([0, *made, *(row["repair"] for row in rows)])
     row = {
         "source": source,
         "repair": number,
@@ -161,7 +103,7 @@ def begin_repair(lake: Lake, source: str, to_us: int, from_us: int, bronze_id: s
         "asked_at": datetime.now(UTC),
         "bronze_id": bronze_id,
     }
-    append_ops(lake, "clock_repairs", [row], (app_id(source), number))
+    append_ops(lake, "clock_repairs", [row], (f"repair/{source}", number))
     return ClockRepair(
         source,
         number,
@@ -174,8 +116,8 @@ def begin_repair(lake: Lake, source: str, to_us: int, from_us: int, bronze_id: s
 
 
 def record_reset(lake: Lake, repair: ClockRepair) -> None:
-    """M is set back: by the newest commit of bronze that did so."""
-    reset_at = instant_of(newest_reset(delta_table(lake.bronze(repair.source))).at_us)
+    """M is set back: by the newest batch that did so."""
+    reset_at = instant_of(_resets(lake, repair.source)[-1].at_us)
     _update(lake, repair, {"reset_at": reset_at})
 
 

@@ -4,40 +4,29 @@ import logging
 from datetime import datetime
 
 from include.fold.admission import EPOCH, MICROSECOND
-from include.lake.commits import is_written
-from include.lake.delta_log import delta_table
 from include.lake.findings import Finding
-from include.lake.ops import despite_others
 from include.lake.paths import Lake, LakeError
 from include.landing.bronze_commits import (
-    append_next,
     clock_after_row,
     clock_row,
     clock_set_back,
     read_clock,
 )
 from include.landing.clock import (
-    RESET_KEY,
-    STILL_KEY,
-    Clock,
     ClockPlan,
     as_text,
     has_initial_state,
     landing_lag,
     plan_clock_row,
 )
-from include.landing.clock_repair import app_id
-from include.landing.ingest_seal import reseal_table
+from include.landing.ingest_log import REPAIR, STILL, Clock, Ingestion
 from include.settings import Source
-
-# What such a commit says of itself.
-CLOCK = {"clock": True}
 
 log = logging.getLogger("job.clock")
 
 
 def write_clock_row(
-    lake: Lake, source: Source, interval_end: datetime | None, now: datetime
+    ingestion: Ingestion, interval_end: datetime | None, now: datetime
 ) -> list[Finding]:
     """Move the watermark of a silent source on, in one commit; not while landing is behind.
 
@@ -45,13 +34,13 @@ def write_clock_row(
     is seen here, and holds the row back. A repeated call finds the watermark where the first
     left it, and does nothing. A row that would go further than it may is a finding.
     """
+    lake, source = ingestion.lake, ingestion.source
     if source.clock_grace is None:
         return []
     has_seed, lag = has_initial_state(lake, source), landing_lag(lake, source)
 
     def write() -> ClockPlan:
-        table = delta_table(lake.bronze(source.name))  # before its clock is read
-        before = read_clock(lake, source)
+        before = read_clock(ingestion)
         plan = plan_clock_row(
             source, before.watermark_us, has_seed, lag=lag, interval_end=interval_end, now=now
         )
@@ -60,10 +49,10 @@ def write_clock_row(
             after = clock_after_row(before, plan.target_us, now_us)
             plan = _held_back(source, plan, before, after, now_us)
         if plan.target_us is not None:
-            append_next(table, clock_row(source, before, after), after, CLOCK)
+            ingestion.take_rows(before, after, clock_row(source, before, after))
         return plan
 
-    plan = despite_others(write)
+    plan = ingestion.again(write)
     if plan.target_us is None:
         log.info("no clock row: %s", plan.why)
         return []
@@ -103,34 +92,31 @@ def write_still_row(lake: Lake, source: Source) -> None:
     Its `ingested_at` is that of the newest commit, so it moves no stream in processing time,
     either. LakeError when bronze has no clock yet.
     """
+    ingestion = Ingestion.open(lake, source)
+    ingestion.finish()
 
     def write() -> None:
-        table = delta_table(lake.bronze(source.name))  # before its clock is read
-        clock = read_clock(lake, source)
+        clock = read_clock(ingestion)
         if clock.watermark_us is None:
             raise LakeError(
                 f"{lake.bronze(source.name)} has no row yet: there is no state to compact",
                 code="nothing_there",
                 subject=source.name,
             )
-        append_next(table, clock_row(source, clock, clock), clock, CLOCK | {STILL_KEY: True})
+        ingestion.take_rows(clock, clock, clock_row(source, clock, clock), {STILL: True})
 
-    despite_others(write)
-    reseal_table(lake, source.name, f"bronze/{source.name}")
+    ingestion.again(write)
 
 
 def write_reset_row(lake: Lake, source: Source, to_us: int, repair: int, now_us: int) -> None:
     """Append a clock row that sets M back to `to_us`, once for each number of a repair."""
-    app = app_id(source.name)
+    ingestion = Ingestion.open(lake, source)
+    ingestion.finish()
 
     def write() -> None:
-        table = delta_table(lake.bronze(source.name))  # before its clock is read
-        if is_written(table, app, repair):
-            return
-        before = read_clock(lake, source)
-        after = clock_set_back(before, to_us, now_us)
-        row = clock_row(source, before, after)
-        append_next(table, row, after, CLOCK | {RESET_KEY: repair}, (app, repair))
+        if all(reset.repair < repair for reset in ingestion.logged.resets()):
+            before = read_clock(ingestion)
+            after = clock_set_back(before, to_us, now_us)
+            ingestion.take_rows(before, after, clock_row(source, before, after), {REPAIR: repair})
 
-    despite_others(write)
-    reseal_table(lake, source.name, f"bronze/{source.name}")
+    ingestion.again(write)

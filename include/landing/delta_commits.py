@@ -14,11 +14,11 @@ from deltalake.exceptions import DeltaError
 from include.fold.arrow_values import conformed_table
 from include.lake.delta_log import delta_table, first_line, is_of_machine
 from include.lake.paths import files_of
-from include.landing.arrivals import OriginError
 from include.landing.batch import Batch
-from include.landing.delta_parts import GONE, VersionPart, part_named
+from include.landing.connector import OriginError, Outcome
+from include.landing.delta_parts import VersionPart, part_named
 from include.landing.landed_values import UnreadableFileError
-from include.landing.parse_files import Outcome, file_outcome, outcomes_of_content
+from include.landing.parse_files import file_outcome, outcomes_of_content
 from include.origins import DeltaTable
 from include.settings import Source
 
@@ -164,7 +164,7 @@ def outcomes_of_added(source: Source, batch: Batch, name: str) -> Iterator[Outco
     OriginError when the file is gone.
     """
     part = part_named(name)
-    if not part.is_file or f"{part.version}/{GONE}{part.path}" in batch.files:
+    if not part.is_file:
         yield file_outcome(name, 0)
         return
     yield from outcomes_of_content(
@@ -199,7 +199,7 @@ def _gone(source: Source, part: VersionPart, why: str) -> OriginError:
     return OriginError(
         f"{part.path}, of version {part.version}, was to be taken in and {why}. To go on without it",
         subject=source.name,
-        command=f"./stateful skip-lost {source.name} --apply",
+        command=f"./stateful ingest {source.name} --accept-loss --apply",
     )
 
 

@@ -1,4 +1,4 @@
-"""How the position names what was taken of somebody else's Delta table.
+"""How the ingest log names what was taken of somebody else's Delta table.
 
 Each file with the version that added it, `12/part-0.parquet`, and `12/?commit/5e1f...` once all of that
 version is taken, with a mark of its commit: `12/` alone where that could not be read.
@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 # In place of a file: the version deletes or updates rows, and is passed over.
 PASSED_OVER = "?passed-over"
-# Before a file: it is gone from the table's folder, and given up.
-GONE = "?gone/"
 # Before the mark of a version's commit.
 COMMIT = "?commit/"
 # Where a table that was made anew is begun with.
@@ -24,7 +22,7 @@ class VersionPart(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As the position has it."""
+        """As the ingest log has it."""
         return f"{self.version}/{self.path}"
 
     @property

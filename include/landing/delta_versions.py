@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 from urllib.parse import unquote
 
@@ -19,9 +19,9 @@ from pyarrow import fs
 from include.lake.delta_log import changes_data, commit_info
 from include.lake.findings import Finding
 from include.lake.paths import files_of
-from include.landing import arrivals
-from include.landing.arrivals import Cut, GoesOn, OriginError
+from include.landing import connector
 from include.landing.batch import Batch, Position
+from include.landing.connector import Cut, GoesOn, OriginError, ReadPart
 from include.landing.delta_commits import (
     MAPPING,
     Actions,
@@ -35,11 +35,13 @@ from include.landing.delta_commits import (
     log_file,
     maps_columns,
     open_table,
+    outcomes_of_added,
     table_at,
 )
-from include.landing.delta_parts import BEGINS, COMMIT, GONE, PASSED_OVER, VersionPart, part_named
+from include.landing.delta_parts import BEGINS, COMMIT, PASSED_OVER, VersionPart, part_named
 from include.origins import DeltaTable
 from include.settings import Source
+from include.text_table import counted
 
 
 def end_of(uri: str, version: int, actions: Actions | None = None) -> VersionPart:
@@ -106,9 +108,10 @@ OF_ANOTHER_TABLE = re.compile(r"/|[a-z][a-z0-9+.-]*:/", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class TableArrivals:
-    """What a table has, up to the version that was its newest."""
+class TableConnector:
+    """The connector of a table of others, up to the version that was its newest."""
 
+    source: Source
     origin: DeltaTable
 
     @cached_property
@@ -132,57 +135,74 @@ class TableArrivals:
     def newest(self) -> int:
         return int(self.table.version())
 
-    def cut(self, source: Source, position: Position) -> Cut:
-        if lost := self.lost(position):
+    def cut(self, done: Position) -> Cut:
+        if lost := self.lost(done):
             raise OriginError(
                 f"{lost}. Nothing is ingested. To go on behind what is lost",
-                subject=source.name,
-                command=f"./stateful skip-lost {source.name} --apply",
+                subject=self.source.name,
+                command=f"./stateful ingest {self.source.name} --accept-loss --apply",
             )
         # Of the table that this began with: of one put in its place meanwhile a version is another.
-        if TableArrivals(self.origin).id != self.id:
+        if TableConnector(self.source, self.origin).id != self.id:
             raise OriginError(
                 f"the Delta table {self.origin.uri} was made anew meanwhile: run again",
                 code="unreadable_input",
-                subject=source.name,
+                subject=self.source.name,
             )
-        names: list[str] = []
+        sizes: dict[str, int] = {}
         size, end = 0, None
-        for version, files, actions in self._waiting(position):
+        for version, files, actions in self._waiting(done):
             for path, size_bytes in files.items():
                 size += size_bytes
-                if names and (size > source.commit_bytes or len(names) >= arrivals.FILES_A_BATCH):
-                    return self._cut(names, end)
-                names.append(f"{version}/{path}")
+                if sizes and (
+                    size > self.source.commit_bytes or len(sizes) >= connector.FILES_A_BATCH
+                ):
+                    return self._cut(sizes, end)
+                sizes[f"{version}/{path}"] = size_bytes
             end = (version, actions)
-        return self._cut(names, end)
+        return self._cut(sizes, end)
 
-    def _cut(self, names: Sequence[str], end: tuple[int, Actions | None] | None) -> Cut:
-        ends = [] if end is None else [end_of(self.origin.uri, *end).name]
-        return Cut(tuple(sorted([*names, *ends])), self.id)
+    def _cut(self, sizes: Mapping[str, int], end: tuple[int, Actions | None] | None) -> Cut:
+        ends = {} if end is None else {end_of(self.origin.uri, *end).name: 0}
+        return Cut(dict(sorted({**sizes, **ends}.items())), self.id)
 
-    def sizes(self, files: Sequence[str]) -> Mapping[str, int]:
-        """By the table's newest version: of a file that is not in it any more, nothing."""
-        known = added_files(self.table)
-        found = {name: known.get(part_named(name).path) for name in files}
-        return {name: row["size_bytes"] if row else 0 for name, row in found.items()}
-
-    def waiting(self, position: Position | None) -> int:
-        """The files that no finished batch has, and 1 for what else a run has to do."""
-        if position is None:
+    def waiting(self, done: Position) -> int:
+        """The files that no batch has, and 1 for what else a run has to do."""
+        if self.lost(done):
             return 1
-        begun = int(position.open is not None)
-        if self.lost(position):
-            return 1 + begun
-        return begun + sum(max(len(files), 1) for _, files, _ in self._waiting(position))
+        return sum(max(len(files), 1) for _, files, _ in self._waiting(done))
 
-    def waiting_bytes(self, position: Position | None) -> int:
-        """Of these files."""
-        if position is None or not self._taken(position).parts:
-            return sum(row["size_bytes"] for row in added_files(self.table).values())
-        if self.lost(position):
-            return 0
-        return sum(sum(files.values()) for _, files, _ in self._waiting(position))
+    def is_little(self, done: Position) -> bool:
+        if self.lost(done):
+            return True
+        waiting = sum(sum(files.values()) for _, files, _ in self._waiting(done))
+        return waiting <= self.source.spark_bytes
+
+    def why_behind(self, done: Position) -> str | None:
+        count = self.waiting(done)
+        return f"{count} more file(s) have come to {self.origin.place} meanwhile" if count else None
+
+    def reader(self, batch: Batch) -> ReadPart:
+        return partial(outcomes_of_added, self.source, batch)
+
+    def passed_over(self, batch: Batch) -> list[Finding]:
+        """One finding on the versions that a batch passes over; none without any."""
+        parts = sorted(map(part_named, batch.files))
+        versions = [part.version for part in parts if part.path == PASSED_OVER]
+        if not versions:
+            return []
+        named = ", ".join(map(str, versions))
+        return [
+            Finding(
+                finding="versions_ignored",
+                severity="warning",
+                count=len(versions),
+                detail=f"versions {named} of {self.origin.uri} delete, update or restore rows, and were "
+                f"passed over (on_change of the source): bronze/{self.source.name} has the rows as they "
+                "were before, and none that these versions add, be it a new one",
+                action="if the change matters, take the table in anew under another source",
+            )
+        ]
 
     def lost(self, position: Position) -> str | None:
         """Why what comes next cannot be taken; None when it can."""
@@ -212,14 +232,13 @@ class TableArrivals:
             )
         return None
 
-    def goes_on(self, position: Position) -> GoesOn | None:
-        """Behind what is lost; None when nothing is."""
-        lost = self.lost(position)
+    def goes_on(self, done: Position) -> GoesOn | None:
+        lost = self.lost(done)
         if lost is None:
-            return None
-        if position.parts[-1].origin_id != self.id:
+            return self._behind_files(tuple(self._gone(self.cut(done))))
+        if done.parts[-1].origin_id != self.id:
             return GoesOn(lost, 0, (BEGINS,), self.id)
-        taken = self._taken(position)
+        taken = self._taken(done)
         first = taken.complete + 1 or taken.begun or 0
         is_copy = bool(taken.ends) and is_another(self.origin.uri, taken.ends[-1])
         if first > self.newest or is_copy:
@@ -230,18 +249,19 @@ class TableArrivals:
         names = (end_of(self.origin.uri, until - 1).name,)
         return GoesOn(lost, until - first, names, self.id)
 
-    def gone(self, batch: Batch) -> tuple[str, ...]:
+    def _behind_files(self, gone: tuple[str, ...]) -> GoesOn | None:
+        if not gone:
+            return None
+        lost = f"{self.origin.uri} has lost {counted(len(gone), 'file')} ({', '.join(gone)})"
+        return GoesOn(lost, len(gone), gone, self.id)
+
+    def _gone(self, cut: Cut) -> Iterator[str]:
         """The files of a batch that cannot be read any more: they, or what the log had of them, are gone."""
-        uri = self.origin.uri
-        given_up = {part_named(name).path for name in batch.files}
-        parts = [part for part in map(part_named, batch.files) if part.is_file]
-        parts = [part for part in parts if f"{GONE}{part.path}" not in given_up]
-        infos = files_of(uri).get_file_info([part.path for part in parts])
-        return tuple(
-            part.name
-            for part, info in zip(parts, infos, strict=True)
-            if info.type == fs.FileType.NotFound or not has_values(uri, part)
-        )
+        parts = [part for part in map(part_named, cut.sizes) if part.is_file]
+        infos = files_of(self.origin.uri).get_file_info([part.path for part in parts])
+        for part, info in zip(parts, infos, strict=True):
+            if info.type == fs.FileType.NotFound or not has_values(self.origin.uri, part):
+                yield part.name
 
     def _taken(self, position: Position) -> Taken:
         return Taken(position, self.id)
@@ -355,25 +375,3 @@ def _takes_away(action: Mapping[str, Any]) -> bool:
     if action.get("add", {}).get("deletionVector"):
         return True
     return "remove" in action and changes_data([action])
-
-
-def ignored_findings(source: Source, batch: Batch) -> list[Finding]:
-    """One finding on the versions that a batch passes over; none without any."""
-    if not isinstance(source.origin, DeltaTable):
-        return []
-    parts = sorted(part_named(name) for name in batch.files)
-    versions = [part.version for part in parts if part.path == PASSED_OVER]
-    if not versions:
-        return []
-    named, uri = ", ".join(map(str, versions)), source.origin.uri
-    return [
-        Finding(
-            finding="versions_ignored",
-            severity="warning",
-            count=len(versions),
-            detail=f"versions {named} of {uri} delete, update or restore rows, and were passed over "
-            f"(on_change of the source): bronze/{source.name} has the rows as they were before, and "
-            f"none that these versions add, be it a new one",
-            action="if the change matters, take the table in anew under another source",
-        )
-    ]

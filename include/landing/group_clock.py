@@ -9,8 +9,8 @@ pause of ingestion is nobody's silence, and what waits behind it must not be lat
 M never goes back: a group that is new, or wakes, behind M leaves it where it is, and holds it
 there until the group has come up to it or is idle again.
 
-Each commit to bronze says in its log what the groups were after it, so no kill comes between. An
-idle group that M has passed is forgotten: M would be the same with it. Where the log does not
+The ingest log says of each batch what the groups were after it, so no kill comes between. An
+idle group that M has passed is forgotten: M would be the same with it. Where it does not
 say, or of other settings, bronze's rows do (group_rows.py), and come to the same.
 """
 
@@ -22,8 +22,6 @@ from typing import Any, NamedTuple
 from include.fold.admission import MICROSECOND, US_PER_MS
 from include.lake.paths import LakeError
 from include.settings import FOLDER, Field, Source
-
-GROUPS_KEY = "watermark_groups"
 
 # The newest event time of each group of a commit's rows, in microseconds.
 Newest = Mapping[str, int]
@@ -45,7 +43,6 @@ class Groups:
     per: str
     idle_after_us: int
     at_most: int = field(compare=False)
-    known_us: int | None = None  # `ingested_at` of the newest commit before, which they know of
     of: Mapping[str, Group] = field(default_factory=dict)
 
     def is_idle(self, group: Group) -> bool:
@@ -60,12 +57,6 @@ class Groups:
         reached = [group.newest_us for group in self.awake().values()]
         return min([*reached, *([] if claimed_us is None else [claimed_us])], default=None)
 
-    def has_seen(self, ingested_at_us: int | None) -> bool:
-        """Whether the commit of then, before the newest, is in them."""
-        return ingested_at_us is None or (
-            self.known_us is not None and ingested_at_us <= self.known_us
-        )
-
     def after(self, newest: Newest, before_us: int | None, ingested_at_us: int) -> "Groups":
         """With a commit at `ingested_at_us` behind that of `before_us`."""
         passed_us = counted_us(before_us, ingested_at_us, self.idle_after_us)
@@ -75,7 +66,7 @@ class Groups:
             if name in of:
                 reached_us = max(reached_us, of[name].newest_us)
             of[name] = Group(reached_us, ingested_at_us)
-        return replace(self, known_us=before_us, of=of)
+        return replace(self, of=of)
 
     def set_back(self, to_us: int) -> "Groups":
         """None has reached more than `to_us`, so M stays there until each has been heard of."""
@@ -94,17 +85,16 @@ class Groups:
                 f"source {self.source} has {len(of):,} groups by watermark_per={self.per!r} that "
                 "hold its watermark or are ahead of it, and its watermark_groups allows "
                 f"{self.at_most:,}: nothing more is ingested. Take a field with fewer values, a "
-                "shorter idle_after, or raise watermark_groups: each commit to bronze names all of "
-                "them in its log",
+                "shorter idle_after, or raise watermark_groups: the ingest log names all of them "
+                "with each batch",
                 code="too_many_groups",
                 subject=self.source,
             )
         return replace(self, of=of)
 
     def metadata(self) -> dict[str, object]:
-        """What a commit says of them, for `logged_groups`."""
-        said = {"per": self.per, "idle_after_us": self.idle_after_us, "known_us": self.known_us}
-        return {GROUPS_KEY: said | {"of": self.of}}
+        """What the ingest log says of them, for `logged_groups`."""
+        return {"per": self.per, "idle_after_us": self.idle_after_us, "of": self.of}
 
 
 def no_groups(source: Source) -> Groups | None:
@@ -115,15 +105,12 @@ def no_groups(source: Source) -> Groups | None:
     return Groups(source.name, source.watermark_per, idle_after_us, source.watermark_groups)
 
 
-def logged_groups(metadata: Mapping[str, Any], source: Source) -> Groups | None:
-    """What a commit says of the groups; None when it does not, or they were others."""
-    groups, said = no_groups(source), metadata.get(GROUPS_KEY)
-    if groups is None or said is None:
+def logged_groups(said: Mapping[str, Any], source: Source) -> Groups | None:
+    """What the ingest log says of the groups; None when it does not, or they were others."""
+    groups, settings = no_groups(source), (said.get("per"), said.get("idle_after_us"))
+    if groups is None or settings != (groups.per, groups.idle_after_us):
         return None
-    if (said["per"], said["idle_after_us"]) != (groups.per, groups.idle_after_us):
-        return None
-    of = {name: Group(*values) for name, values in said["of"].items()}
-    return replace(groups, known_us=said["known_us"], of=of)
+    return replace(groups, of={name: Group(*values) for name, values in said["of"].items()})
 
 
 def counted_us(before_us: int | None, at_us: int, idle_after_us: int) -> int:

@@ -11,10 +11,10 @@ from typing import Any
 from include.fold.admission import instant_of, micros_of
 from include.lake.findings import Finding
 from include.lake.ops import CLOCKS_APART, read_ops, upsert_ops
-from include.lake.paths import Lake
 from include.landing.bronze_commits import read_clock
 from include.landing.clock import as_text
 from include.landing.group_clock import Groups
+from include.landing.ingest_log import Ingestion
 from include.settings import Source
 
 TABLE = "watermark_groups"
@@ -25,11 +25,12 @@ NAMED = 3  # in a sentence
 Row = dict[str, Any]
 
 
-def report_groups(lake: Lake, source: Source, now: datetime) -> list[Finding]:
+def report_groups(ingestion: Ingestion, now: datetime) -> list[Finding]:
     """Bring `ops/watermark_groups` up to date; the findings. Of a source without groups nothing."""
+    lake, source = ingestion.lake, ingestion.source
     if source.watermark_per is None:
         return []
-    clock = read_clock(lake, source)
+    clock = read_clock(ingestion)
     if clock.groups is None or clock.watermark_us is None:
         return []
     known = {

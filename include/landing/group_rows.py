@@ -1,5 +1,6 @@
 """The groups of a source's clock as bronze's rows have them, where its log does not say."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -8,8 +9,6 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from include.lake.paths import files_of
-from include.landing.clock import Clock
-from include.landing.clock_repair import ClockReset, resets_of
 from include.landing.group_clock import (
     Group,
     Groups,
@@ -18,19 +17,21 @@ from include.landing.group_clock import (
     group_column,
     newest_of_groups,
 )
+from include.landing.ingest_log import Clock, ClockReset
 from include.settings import Source
 
 COLUMNS = ("event_time", "ingested_at", "is_clock")
 
 
-def groups_of_rows(bronze: DeltaTable, source: Source, clock: Clock, empty: Groups) -> Groups:
+def groups_of_rows(
+    bronze: DeltaTable, source: Source, clock: Clock, empty: Groups, resets: Sequence[ClockReset]
+) -> Groups:
     """What the newest commit, which made `clock`, says of the groups, or would say.
 
     Reads a few columns of all of bronze, a piece at a time.
     """
     if clock.watermark_us is None:
         return empty
-    resets = resets_of(bronze)
     instants: set[int] = set()
     reached: dict[str, tuple[int, int]] = {}  # and when it was last seen
     for at_us, newest in _commits(bronze, source):
@@ -41,11 +42,11 @@ def groups_of_rows(bronze: DeltaTable, source: Source, clock: Clock, empty: Grou
             reached[name] = (max(known[0], newest_us), max(known[1], at_us))
     silent = _silences(sorted(instants), empty.idle_after_us)
     of = {name: Group(us, seen, silent[seen]) for name, (us, seen) in reached.items()}
-    groups = replace(empty, known_us=clock.ingested_at_us, of=of)
+    groups = replace(empty, of=of)
     return groups.without_passed(clock.watermark_us)
 
 
-def _set_back(newest_us: int, at_us: int, resets: list[ClockReset]) -> int:
+def _set_back(newest_us: int, at_us: int, resets: Sequence[ClockReset]) -> int:
     return min([newest_us, *(reset.to_us for reset in resets if reset.at_us > at_us)])
 
 

@@ -2,47 +2,43 @@
 
 One way for all: who parses the files differs, and with it who writes the rows. Little is parsed
 and written here, without a JVM (`parsed_here`); much by a job of Spark (spark_jobs/ingest_source.py).
-Repeating a batch after a crash changes nothing, whoever repeats it: both tables remember the
-batches they have, and a batch that is repeated keeps its files and the time by which it judges them.
-A run of a source with a clock ends with a clock row, where one is due (clock.py).
+The ingest log decides what is taken (ingest_log.py). A run of a source with a clock ends with a clock
+row, where one is due (clock.py).
 """
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from shlex import quote
 from typing import NamedTuple
 
-from include.fold.admission import MICROSECOND
+from include.fold.admission import MICROSECOND, micros_of
 from include.job import RunRecord
-from include.lake.commits import rows_committed
 from include.lake.errors import StatefulError
 from include.lake.findings import Finding, record_findings
 from include.lake.ops import read_ops
-from include.lake.paths import Lake, LakeError
+from include.lake.paths import Lake
+from include.lake.table import Staged
 from include.landing.batch import Batch
-from include.landing.bronze_tables import create_tables, follow_fields
-from include.landing.clock import Clock, as_text, check_clock_order
+from include.landing.bronze_commits import clock_after, read_clock
+from include.landing.bronze_tables import add_rescued, follow_fields
+from include.landing.clock import as_text
 from include.landing.clock_repair import refuse_before_reset
 from include.landing.clock_row import write_clock_row
-from include.landing.delta_versions import ignored_findings
+from include.landing.connector import Connector
 from include.landing.group_report import report_groups
-from include.landing.ingest_position import (
-    app_id,
-    ensure_position,
-    finish,
-    is_batch_in,
-    next_batch,
+from include.landing.ingest_log import (
+    BRONZE,
+    QUARANTINE,
+    Clock,
+    Entry,
+    Ingestion,
     refuse_other_origin,
 )
-from include.landing.ingest_seal import refuse_changed_tables, seal_anew, seal_tables
 from include.landing.landed_values import shown
-from include.landing.origin import arrivals_of, place_of
-from include.landing.parsed_batch import Once, Parse, Parsed, Summary, parsed_here
-from include.landing.planned_entry import entry_hash, planned_entry
-from include.landing.quarantined_rows import quarantine_findings, rows_kept
-from include.origins import KafkaTopic
+from include.landing.origin import connector_of, place_of
+from include.landing.parsed_batch import Parse, Parsed, Summary, parsed_here
+from include.landing.quarantined_rows import quarantine_findings
 from include.settings import Source
 from include.text_table import counted
 
@@ -97,7 +93,7 @@ def find_jump(newest_file: NewestFile, source: Source, before: Clock, after: Clo
     Nor is it one when a second file of the commit is about as new, or the source has groups: then
     the newest event has not moved M (group_report.py).
     """
-    if source.watermark_per is not None:
+    if source.watermark_per is not None or after == before:
         return None
     marks = (before.watermark_us, after.watermark_us, before.ingested_at_us, after.ingested_at_us)
     if any(mark is None for mark in marks):
@@ -161,102 +157,86 @@ class RunCounts:
 
 
 class BatchWriter:
-    """Writes each batch to bronze and to quarantine, once; what this run has done."""
+    """Takes batch after batch into bronze and quarantine; what this run has done."""
 
-    def __init__(self, lake: Lake, source: Source, parse: Parse, run_id: str | None = None) -> None:
+    def __init__(self, ingestion: Ingestion, parse: Parse, run_id: str | None = None) -> None:
         self.run_id = run_id
-        self._lake = lake
-        self._source = source
+        self._ingestion = ingestion
+        self._lake, self._source = ingestion.lake, ingestion.source
         self._parse = parse
         self.counts = RunCounts()
         self.jumps: list[Jump] = []  # of the watermark, by this run's commits
         self.skipped = 0  # messages that are passed over by declaration
         self.unknown: Counter[str] = Counter()  # of each that is no field, its rows
 
-    def write(self, batch: Batch, sizes: Mapping[str, int]) -> None:
-        """Parse the batch, commit it to both tables, and say that it is done."""
-        with self._parse(self._lake, self._source, batch, sizes) as parsed:
-            summary = checked_summary(parsed.summary(), len(batch.files))
-            if summary.accepted and not is_batch_in(self._lake, self._source.name, "bronze", batch):
-                self._append_accepted(parsed, batch)
-            # Before quarantine has it: what it has then is all that the batch is to have.
-            accepted = self._rows_of("bronze", batch, summary.accepted)
-            found = self._append_refused(parsed, batch, summary)
-        refused = self._rows_of("quarantine", batch, summary.refused)
-        # Before the batch is done: who dies before says it again, and no position is ahead of a seal.
+    def finish(self) -> None:
+        """What an earlier run has logged, and the tables lack."""
+        for number in self._ingestion.finish():
+            self.counts += _counts_of(self._ingestion, number)
+
+    def take_next(self, connector: Connector) -> bool:
+        """The first of it that no batch has; False when there is nothing more."""
+        logged = self._ingestion.logged
+        cut = connector.cut(logged.position())
+        if not cut.sizes:
+            return False
+        at_us = micros_of(datetime.now(UTC)) // 1000 * 1000
+        batch = Batch(logged.newest + 1, cut.sizes, at_us, cut.origin_id)
+        with self._parse(self._lake, self._source, batch) as parsed:
+            self._take(batch, parsed, connector.passed_over(batch))
+        return True
+
+    def _take(self, batch: Batch, parsed: Parsed, found: Sequence[Finding]) -> None:
+        summary = checked_summary(parsed.summary(), len(batch.files))
+        before, files = read_clock(self._ingestion), {}
+        after = before
+        if summary.accepted:
+            newest_us, newest = parsed.newest()
+            after = clock_after(before, newest_us, batch.ingested_at_us, newest)
+            if has_rescued := summary.rescued > 0:
+                add_rescued(self._ingestion.bronze)
+            files[BRONZE] = parsed.stage_accepted(before, after, has_rescued)
+        if summary.refused:
+            files[QUARANTINE] = parsed.stage_refused()
+        _check_staged(files, summary)
+        # Before it is taken: a run that dies says it again, and none keeps it for itself.
+        self._record(found, parsed, summary)
+        jump = find_jump(parsed.newest_file, self._source, before, after)
+        self._ingestion.take(Entry(before, after, files, sorted(batch.files), batch.origin_id))
+        self._count(summary, jump)
+
+    def _record(self, found: Sequence[Finding], parsed: Parsed, summary: Summary) -> None:
+        if summary.refused:
+            landed = summary.accepted + summary.refused
+            found = [*found, *quarantine_findings(self._source, landed, parsed.refusals())]
         record_findings(self._lake, self.run_id, self._source.name, found)
-        seal_tables(self._lake, self._source.name)
-        finish(self._lake, self._source.name, batch, accepted, refused)
+
+    def _count(self, summary: Summary, jump: Jump | None) -> None:
+        self.jumps += [] if jump is None else [jump]
         self.unknown.update(summary.unknown)
+        accepted, refused = summary.accepted, summary.refused
         rows = (accepted + refused, accepted, refused, summary.rescued)
         self.counts += RunCounts(1, summary.files, *rows)
         self.skipped += summary.skipped
 
-    def _append_accepted(self, parsed: Parsed, batch: Batch) -> None:
-        clocks = parsed.append_accepted(self._once("bronze", batch))
-        if clocks is None:
-            return
-        check_clock_order(self._lake, self._source, *clocks)
-        if jump := find_jump(parsed.newest_file, self._source, *clocks):
-            self.jumps.append(jump)
 
-    def _append_refused(self, parsed: Parsed, batch: Batch, summary: Summary) -> list[Finding]:
-        """What there is to say of them."""
-        if not summary.refused:
-            return []
-        parsed.append_refused(self._once("quarantine", batch), batch.ingested_at_us)
-        landed = summary.accepted + summary.refused
-        return quarantine_findings(self._source, landed, parsed.refusals())
-
-    def _once(self, table: str, batch: Batch) -> Once:
-        return Once(app_id(self._source.name, table, batch.position_id), batch.number)
-
-    def _rows_of(self, table: str, batch: Batch, judged: int) -> int:
-        """The batch's rows in that table, from now or before, by the table's own log.
-
-        RowsLostError when they are not those of the batch.
-        """
-        path = f"{self._lake.root}/{table}/{self._source.name}"
-        written = rows_committed(self._lake, path, *self._once(table, batch))
-        if written is None:
-            return judged
-        # A run that died had read messages that were compacted away, or files that were given up.
-        is_less_now = isinstance(self._source.origin, KafkaTopic) and written > judged
-        if is_less_now or written == judged + rows_kept(self._lake, self._source, table, batch):
-            return written
-        raise RowsLostError(
-            f"batch {batch.number} of {self._source.name} has {counted(judged, 'row')} for {path}, but its "
-            f"commit there has {written}. If an earlier run began the batch, and one of its "
-            "files or the source's entry was changed since, put that back as it was and "
-            f"run again; else keep the lake as it is and compare the table with {place_of(self._source)}"
-            f"{'' if self._source.origin else '; or give up what a file has now'}",
-            subject=self._source.name,
-            command=self._skip(batch),
-        )
-
-    def _skip(self, batch: Batch) -> str | None:
-        if self._source.origin is not None:
-            return None
-        name = quote(batch.files[0]) if len(batch.files) == 1 else "FILE"
-        return f"./stateful skip-file {self._source.name} {name}"
+def _counts_of(ingestion: Ingestion, number: int) -> RunCounts:
+    """Of a batch that an earlier run has logged. Of a clock row nothing."""
+    logged = ingestion.logged
+    if not (splits := logged.splits(number)):
+        return RunCounts()
+    bronze, refused = (
+        sum(file["rows"] for file in logged.files(table, number)) for table in (BRONZE, QUARANTINE)
+    )
+    return RunCounts(1, splits, bronze + refused, bronze, refused)
 
 
-def refuse_other_entry(lake: Lake, source: Source, batch: Batch) -> None:
-    """LakeError when one of the tables has the batch, as another entry of the source has judged it."""
-    name = source.name
-    plan = app_id(name, "plan", batch.position_id)
-    planned = planned_entry(lake, lake.ingested_files(name), plan, batch.number)
-    if planned in (None, entry_hash(source)):
-        return
-    for table, path in (("bronze", lake.bronze(name)), ("quarantine", lake.quarantine(name))):
-        if is_batch_in(lake, name, table, batch):
-            raise LakeError(
-                f"batch {batch.number} of {name} was begun under another entry of the source, and "
-                f"{path} has it already: rows that today's entry judges otherwise would be lost, or "
-                "there twice. Put the entry back as it was, ingest, and change it then",
-                code="settings_changed",
-                subject=name,
-            )
+def _check_staged(files: Mapping[str, Sequence[Staged]], summary: Summary) -> None:
+    """RowsLostError when the files do not have the rows that were parsed."""
+    for table, judged in ((BRONZE, summary.accepted), (QUARANTINE, summary.refused)):
+        written = sum(file.rows for file in files.get(table, ()))
+        if written != judged:
+            raise RowsLostError(f"{counted(judged, 'row')} for {table}, but {written} were written")
 
 
 def checked_summary(summary: Summary, files_planned: int) -> Summary:
@@ -282,47 +262,36 @@ def ingest(
     A `record` gets the counts, too, and also when it fails half-way.
     """
     run_id = (record or {}).get("run_id")
-    prepare(lake, source)
-    writer = BatchWriter(lake, source, parse, run_id)
+    ingestion = prepare(lake, source)
+    writer = BatchWriter(ingestion, parse, run_id)
     try:
-        drain(lake, source, writer)
+        writer.finish()
+        follow_fields(ingestion.bronze, source)
+        connector = connector_of(lake, source)
+        # What comes meanwhile waits for the next run.
+        while ingestion.again(lambda: writer.take_next(connector)):
+            pass
     finally:
         if record is not None:
             record |= asdict(writer.counts)
         found = [*jump_findings(source, writer.jumps), *skip_findings(source, writer.skipped)]
         found += new_fields(lake, source, writer.unknown)
         record_findings(lake, run_id, source.name, found)
-    bounded = write_clock_row(lake, source, interval_end, datetime.now(UTC))
-    record_findings(
-        lake, run_id, source.name, [*bounded, *report_groups(lake, source, datetime.now(UTC))]
-    )
-    seal_tables(lake, source.name)
+    bounded = write_clock_row(ingestion, interval_end, datetime.now(UTC))
+    groups = report_groups(ingestion, datetime.now(UTC))
+    record_findings(lake, run_id, source.name, [*bounded, *groups])
     return writer.counts
 
 
-def prepare(lake: Lake, source: Source) -> None:
-    """Make what a fresh lake lacks. LakeError where tables and position do not fit each other."""
+def prepare(lake: Lake, source: Source) -> Ingestion:
+    """The log and tables of a source; what a fresh lake lacks is made. LakeError where they do not fit."""
     refuse_before_reset(lake, source.name, "ingestion")
-    begins_anew = refuse_changed_tables(lake, source) is None
-    refuse_other_origin(lake, source)
-    create_tables(lake, source)
-    follow_fields(lake, source)
+    ingestion = Ingestion.open(lake, source)
+    refuse_other_origin(source, ingestion.logged.position())
     if source.origin is None:  # a fresh lake has no landing: nothing landed
         landing = lake.path_in_filesystem(lake.landing(source.name))
         lake.filesystem.create_dir(landing, recursive=True)
-    ensure_position(lake, source)
-    if begins_anew:
-        seal_anew(lake, source.name)
-
-
-def drain(lake: Lake, source: Source, writer: BatchWriter) -> None:
-    """All that is there now, batch by batch. What comes meanwhile waits for the next run."""
-    arrived = arrivals_of(lake, source)
-    while batch := next_batch(lake, source, arrived, datetime.now(UTC)):
-        refuse_other_entry(lake, source, batch)
-        # Before it is taken: a run that dies says it again, and none keeps it for itself.
-        record_findings(lake, writer.run_id, source.name, ignored_findings(source, batch))
-        writer.write(batch, arrived.sizes(batch.files))
+    return ingestion
 
 
 def skip_findings(source: Source, count: int) -> list[Finding]:

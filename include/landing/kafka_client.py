@@ -16,7 +16,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from include.landing.arrivals import OriginError
+from include.landing.connector import OriginError
 from include.landing.kafka_offsets import OffsetRange, Offsets, TopicState
 from include.origins import KafkaTopic, secret
 
@@ -159,7 +159,7 @@ class BrokerTopic:
             f"topic {self._origin.topic} of {self._origin.servers} cannot be read: "
             f"{why}{self._heard}. A batch "
             "that was begun is repeated by the next run; if it asks for offsets that are gone, see "
-            "`./stateful skip-lost SOURCE`",
+            "`./stateful ingest SOURCE --accept-loss`",
             code=code,
             subject=self._origin.topic,
         )

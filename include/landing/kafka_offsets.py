@@ -2,23 +2,18 @@
 
 The position has ranges of offsets where that of landed files has their names. A partition goes on
 where the newest batch that names it ends. So a loss is passed over by a batch of no rows, which
-says where to go on (skip_lost.py).
+says where to go on (accept_loss.py).
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import reduce
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
 from itertools import groupby
-from operator import or_
 from typing import NamedTuple
 
-import pyarrow.compute as pc
-
-from include.fold.admission import instant_of
-from include.lake.delta_log import dataset_of
-from include.lake.paths import Lake
-from include.landing.arrivals import Cut, GoesOn, OriginError
+from include.lake.findings import Finding
 from include.landing.batch import Batch, Position
-from include.landing.ingest_position import is_batch_in
+from include.landing.connector import Cut, GoesOn, OriginError, ReadPart
 from include.origins import KafkaTopic
 from include.settings import Source
 from include.text_table import counted
@@ -98,13 +93,8 @@ def losses(state: TopicState, position: Position) -> list[Loss]:
     """What has been lost since the last batch."""
     if not position.parts:
         return []  # whatever expired before was never ours
-    return losses_behind(state, next_offsets(position), newest_id(position))
-
-
-def losses_behind(state: TopicState, nexts: Mapping[int, int], origin_id: str | None) -> list[Loss]:
-    """What is lost to who goes on at these offsets in the topic of that id."""
-    of = _of_same_topic if origin_id == state.id else _of_another_topic
-    return list(of(state, nexts))
+    of = _of_same_topic if newest_id(position) == state.id else _of_another_topic
+    return list(of(state, next_offsets(position)))
 
 
 def _of_another_topic(state: TopicState, nexts: Mapping[int, int]) -> Iterator[Loss]:
@@ -142,42 +132,52 @@ def told(origin: KafkaTopic, lost: Sequence[Loss]) -> str:
     return f"topic {origin.topic} has lost {counted(count_of(lost), 'offset')} that nobody had taken ({parts})"
 
 
-class TopicArrivals(NamedTuple):
-    """What a topic has."""
+@dataclass(frozen=True)
+class TopicConnector:
+    """The connector of a topic."""
 
+    source: Source
     origin: KafkaTopic
-    state: TopicState
 
-    def cut(self, source: Source, position: Position) -> Cut:
-        self._refuse_other_topic(source, position)
-        if lost := losses(self.state, position):
+    @cached_property
+    def state(self) -> TopicState:
+        """The topic when it was first looked at."""
+        from include.landing import kafka_client  # which reads by this module
+
+        return kafka_client.open_topic(self.origin).state()
+
+    def cut(self, done: Position) -> Cut:
+        self._refuse_other_topic(done)
+        if lost := losses(self.state, done):
             raise OriginError(
                 f"{told(self.origin, lost)}. Nothing is ingested. To go on behind what is lost",
-                subject=source.name,
-                command=f"./stateful skip-lost {source.name} --apply",
+                subject=self.source.name,
+                command=f"./stateful ingest {self.source.name} --accept-loss --apply",
             )
-        waiting = self._waiting(position)
+        waiting = self._waiting(done)
         total = sum(until - first for first, until in waiting.values())
-        if not total and position.parts:
-            return Cut((), self.state.id)
+        if not total and done.parts:
+            return Cut({}, self.state.id)
         # The same part of each: a partition that is far ahead would make the rows of others late.
         ranges = (
             OffsetRange(self.origin.topic, partition, first, first + self._share(size, total))
             for partition, (first, until) in waiting.items()
             for size in [until - first]
             # The first batch says where each partition was begun with.
-            if size or not position.parts
+            if size or not done.parts
         )
-        return Cut(tuple(sorted(r.name for each in ranges for r in _pieces(each))), self.state.id)
+        pieces = sorted((r.name, r) for each in ranges for r in _pieces(each))
+        sizes = {name: (r.until - r.first) * BYTES_A_MESSAGE for name, r in pieces}
+        return Cut(sizes, self.state.id)
 
-    def _refuse_other_topic(self, source: Source, position: Position) -> None:
+    def _refuse_other_topic(self, position: Position) -> None:
         """Not all brokers give topics ids, by which another would be told."""
         if not position.parts or newest_id(position) != self.state.id:
             return
         taken = range_named(position.parts[-1].name).topic
         if taken != self.origin.topic:
             raise OriginError(
-                f"source {source.name} was taken of topic {taken}, and its entry says "
+                f"source {self.source.name} was taken of topic {taken}, and its entry says "
                 f"{self.origin.topic}, to which those offsets say nothing. Nothing is ingested: put "
                 f"topic={taken!r} back, and take the other in under a source of another name",
                 code="settings_changed",
@@ -196,20 +196,41 @@ class TopicArrivals(NamedTuple):
         most = self.origin.commit_messages
         return size if total <= most else -(-size * most // total)
 
-    def sizes(self, files: Sequence[str]) -> Mapping[str, int]:
-        ranges = map(range_named, files)
-        return {r.name: (r.until - r.first) * BYTES_A_MESSAGE for r in ranges}
-
-    def waiting(self, position: Position | None) -> int:
-        """The offsets that no finished batch has; at least 1 where a run has something to say."""
-        if position is None or not position.parts or losses(self.state, position):
+    def waiting(self, done: Position) -> int:
+        """The offsets that no batch has; at least 1 where a run has something to say."""
+        if not done.parts or losses(self.state, done):
             return 1 + sum(each.settled - each.earliest for each in self.state.partitions.values())
-        ranges = self._waiting(position).values()
-        return sum(until - first for first, until in ranges) + int(position.open is not None)
+        return sum(until - first for first, until in self._waiting(done).values())
 
-    def is_unsettled(self) -> bool:
-        """Whether a transaction is open: what it holds is not seen, and may be older."""
-        return any(each.settled < each.end for each in self.state.partitions.values())
+    def is_little(self, done: Position) -> bool:
+        return self.waiting(done) <= self.origin.spark_messages
+
+    def why_behind(self, done: Position) -> str | None:
+        if count := self.waiting(done):
+            return f"{count} more message(s) have come to {self.origin.place} meanwhile"
+        # What it holds is not seen, and may be older.
+        is_open = any(each.settled < each.end for each in self.state.partitions.values())
+        return f"a transaction is open in {self.origin.place}" if is_open else None
+
+    def goes_on(self, done: Position) -> GoesOn | None:
+        if not (lost := losses(self.state, done)):
+            return None
+        nexts = next_offsets(done)
+        names = (
+            OffsetRange(self.origin.topic, p, nexts.get(p, 0), loss.goes_on_at).name
+            for loss in lost
+            for p in [loss.partition]
+        )
+        what = told(self.origin, lost)
+        return GoesOn(what, count_of(lost), tuple(sorted(names)), self.state.id)
+
+    def reader(self, batch: Batch) -> ReadPart:
+        from include.landing.kafka_rows import outcomes_of_range  # which reads by this module
+
+        return partial(outcomes_of_range, self.source, batch)
+
+    def passed_over(self, batch: Batch) -> list[Finding]:
+        return []
 
 
 def _pieces(whole: OffsetRange) -> Iterator[OffsetRange]:
@@ -217,102 +238,3 @@ def _pieces(whole: OffsetRange) -> Iterator[OffsetRange]:
         yield whole
     for first in range(whole.first, whole.until, MESSAGES_A_RANGE):
         yield whole._replace(first=first, until=min(first + MESSAGES_A_RANGE, whole.until))
-
-
-def is_readable(state: TopicState, batch: Batch) -> bool:
-    """Whether a batch that was begun can be repeated as it was."""
-    return batch.origin_id == state.id and all(
-        (offsets := state.partitions.get(wanted.partition)) is not None
-        and (wanted.first == wanted.until or offsets.earliest <= wanted.first)
-        and wanted.until <= offsets.end
-        for wanted in map(range_named, batch.files)
-    )
-
-
-def readable(state: TopicState, batch: Batch) -> Iterator[OffsetRange]:
-    """What the topic still has of a batch that was begun."""
-    for wanted in map(range_named, batch.files):
-        offsets = state.partitions.get(wanted.partition)
-        if offsets is None or batch.origin_id != state.id:
-            continue
-        first, until = max(wanted.first, offsets.earliest), min(wanted.until, offsets.end)
-        if first < until:
-            yield wanted._replace(first=first, until=until)
-
-
-def count_gone(
-    batch: Batch, left: Sequence[OffsetRange], events: Collection[tuple[int, int]]
-) -> int:
-    """The offsets of the batch that are not `left` in the topic, and are none of these events."""
-    planned = map(range_named, batch.files)
-    known = [
-        place
-        for place in events
-        if not any(r.partition == place[0] and r.first <= place[1] < r.until for r in left)
-    ]
-    return _size(planned) - _size(left) - len(known)
-
-
-def _size(ranges: Iterable[OffsetRange]) -> int:
-    return sum(each.until - each.first for each in ranges)
-
-
-def goes_on(
-    origin: KafkaTopic, state: TopicState, position: Position, is_taken: bool
-) -> GoesOn | None:
-    """Behind all that is lost; None when nothing is.
-
-    `is_taken`: the tables have the batch that was begun, so it goes on where that ends.
-    """
-    nexts, origin_id = next_offsets(position), newest_id(position)
-    begun = _begun(position.open, is_taken)
-    begun_of = position.open.origin_id if position.open else None
-    lost = losses_behind(state, nexts | begun, begun_of or origin_id)
-    if not lost and not begun:
-        return None
-    ends = nexts | begun | {loss.partition: loss.goes_on_at for loss in lost}
-    named = begun.keys() | {loss.partition for loss in lost}
-    names = (OffsetRange(origin.topic, p, (nexts | begun).get(p, 0), ends[p]).name for p in named)
-    what = told(origin, lost) if lost else f"topic {origin.topic} has all that comes behind it"
-    return GoesOn(what, count_of(lost), tuple(sorted(names)), state.id)
-
-
-def _begun(batch: Batch | None, is_taken: bool) -> dict[int, int]:
-    """Where its partitions go on: behind it, or where it begins."""
-    found: dict[int, int] = {}
-    for wanted in map(range_named, batch.files if batch else ()):
-        if is_taken:
-            found[wanted.partition] = max(wanted.until, found.get(wanted.partition, 0))
-        else:
-            found[wanted.partition] = min(wanted.first, found.get(wanted.partition, wanted.first))
-    return found
-
-
-def events_before(lake: Lake, source: Source, batch: Batch) -> frozenset[tuple[int, int]] | None:
-    """By partition and offset, those that bronze has of a batch that was begun. None where that is
-    not known, as no table has anything of it, and where no registry has a say."""
-    origin = source.origin
-    assert isinstance(origin, KafkaTopic)
-    if origin.schema_registry is None:
-        return None
-    if is_batch_in(lake, source.name, "bronze", batch):
-        return events_in_bronze(lake, source, batch)
-    # Which is written behind bronze: so there was no event.
-    return frozenset() if is_batch_in(lake, source.name, "quarantine", batch) else None
-
-
-def events_in_bronze(lake: Lake, source: Source, batch: Batch) -> frozenset[tuple[int, int]]:
-    """By partition and offset, those of the batch alone: one that was taken in again of quarantine is
-    called otherwise, and of a topic that was made anew since, offsets are of older commits."""
-    partition, offset, file = map(pc.field, ("kafka_partition", "kafka_offset", "source_file"))
-    ranges = [
-        (file == f"{part.topic}/{part.partition}")
-        & (partition == part.partition)
-        & (offset >= part.first)
-        & (offset < part.until)
-        for part in map(range_named, batch.files)
-    ]
-    within = reduce(or_, ranges) & (pc.field("ingested_at") >= instant_of(batch.ingested_at_us))
-    bronze = dataset_of(lake.bronze(source.name))
-    rows = bronze.to_table(columns=["kafka_partition", "kafka_offset"], filter=within)
-    return frozenset(zip(*(column.to_pylist() for column in rows.columns), strict=True))

@@ -3,12 +3,12 @@
 import base64
 import io
 import json
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 from include.landing import kafka_client
-from include.landing.arrivals import OriginError
 from include.landing.batch import Batch
+from include.landing.connector import OriginError, Outcome
 from include.landing.kafka_client import Headers, Message
 from include.landing.kafka_offsets import range_named
 from include.landing.landed_avro import (
@@ -24,8 +24,6 @@ from include.landing.landed_json import JsonRows, RawRows
 from include.landing.landed_row import reader_of_events
 from include.landing.landed_values import Instant, RefusedError, Text, is_read_of_text
 from include.landing.parse_files import (
-    ACCEPTED,
-    Outcome,
     accepted,
     file_outcome,
     quarantine_id,
@@ -143,22 +141,18 @@ def _one_schema(topic: str, text: str) -> SchemaOf:
 
 Row = Mapping[str, object]
 Judge = Callable[[Message, int], Outcome]
-Events = Container[tuple[int, int]]  # messages that are events, by partition and offset
 
 
-def outcomes_of_range(
-    source: Source, batch: Batch, events: Events | None, name: str
-) -> Iterator[Outcome]:
+def outcomes_of_range(source: Source, batch: Batch, name: str) -> Iterator[Outcome]:
     """Every message of one range, accepted or refused, and last the range with their number.
 
-    `events`: those that were when the batch was begun, if that is known. OriginError when messages
-    are not all to be had, or belong to another topic than was planned.
+    OriginError when messages are not all to be had, or belong to another topic than was planned.
     """
     origin = source.origin
     assert isinstance(origin, KafkaTopic)
     topic = kafka_client.open_topic(origin)
     rescue = Rescue(source)
-    judge = judge_of(source, rescue, events)
+    judge = judge_of(source, rescue)
     ids = f"{batch.origin_id}/{batch.number}/{origin.topic}"
     rows = skipped = 0
     for message in topic.read(range_named(name)):
@@ -176,19 +170,13 @@ def outcomes_of_range(
         raise OriginError(
             f"topic {origin.topic} was made anew since {name} was planned",
             subject=source.name,
-            command=f"./stateful skip-lost {source.name}",
+            command=f"./stateful ingest {source.name} --accept-loss --apply",
         )
     yield file_outcome(name, rows, rescue) | {"rows_skipped": skipped}
 
 
-def judge_of(
-    source: Source, rescue: Rescue, events: Events | None = None, read: Values | None = None
-) -> Judge:
-    """What makes an outcome of a message and when it was taken in; types are looked up once.
-
-    `events`: what bronze has of a batch that is repeated. No other message is one now; and of these
-    each is, though a registry has deleted its schema: then it has no values, which nobody writes.
-    """
+def judge_of(source: Source, rescue: Rescue, read: Values | None = None) -> Judge:
+    """What makes an outcome of a message and when it was taken in; types are looked up once."""
     to_event, read = reader_of_events(source), read or values_of(source)
     with_message = _with_message(source)
     assert isinstance(source.origin, KafkaTopic)
@@ -202,21 +190,12 @@ def judge_of(
                 raise RefusedError("tombstone", "the message has no value: it deletes its key")
             values = with_message(read.values(message.value), message)
             event = to_event(values, ingested_at_us)
-            if events is not None and (message.partition, message.offset) not in events:
-                raise RefusedError(
-                    "unknown_schema",
-                    "its schema was not known when its batch was begun, and is now: `./stateful "
-                    f"reingest {source.name}` takes it in",
-                )
             landed = {name: value for name, value in values.items() if name != MESSAGE}
             outcome = accepted(source, number, event, rescue.text(landed))
         except RefusedError as refusal:
-            if events is not None and (message.partition, message.offset) in events:
-                outcome = {"kind": ACCEPTED, "row_number": number}  # bronze has its values
-            else:
-                raw = None if message.value is None else read.raw(message.value)
-                outcome = refused(name, number, refusal, raw)
-                outcome["kafka_message"] = as_json(message, raw)
+            raw = None if message.value is None else read.raw(message.value)
+            outcome = refused(name, number, refusal, raw)
+            outcome["kafka_message"] = as_json(message, raw)
         outcome["source_file"] = name
         outcome["kafka_partition"] = message.partition
         outcome["kafka_offset"] = message.offset

@@ -24,7 +24,7 @@ import pyarrow as pa
 from fastavro import parse_schema, schemaless_reader
 from fastavro.schema import SchemaParseException, UnknownType
 
-from include.landing.arrivals import OriginError
+from include.landing.connector import OriginError
 from include.landing.landed_content import what_it_is
 from include.landing.landed_row import check_columns
 from include.landing.landed_values import RefusedError, UnreadableFileError

@@ -10,7 +10,6 @@ import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import PurePosixPath
-from shlex import quote
 from typing import Any, Protocol
 from urllib.parse import unquote
 
@@ -152,7 +151,7 @@ MOST_OF_A_PATH = 4_000  # bytes; Linux takes 4,095
 
 
 class FileGoneError(LakeError):
-    """A file was listed, or planned, and is no longer in landing."""
+    """A file was listed, and is no longer in landing."""
 
 
 def read_landed(lake: Lake, root: str, name: str, max_bytes: int) -> bytes:
@@ -169,13 +168,10 @@ def read_landed(lake: Lake, root: str, name: str, max_bytes: int) -> bytes:
     except PermissionError as error:
         raise UnreadableFileError(f"permission denied: {error.strerror}") from None
     except FileNotFoundError as error:
-        source = os.path.basename(root)  # noqa: PTH119 (an object store has such paths, too)
         raise FileGoneError(
-            f"{root}/{name} was to be taken in and is gone: put it back, as a part of its batch may "
-            "be in bronze already, then run again; or give it up",
+            f"{root}/{name} was removed while it was to be taken in, and nothing was: run again",
             code="lost_input",
             subject=name,
-            command=f"./stateful skip-file {source} {quote(name)} --apply",
         ) from error
 
 

@@ -226,6 +226,14 @@ MAX_HEADER_COPIES = 64 * 1024**2  # characters of a file; its other refused rows
 csv.field_size_limit(2**31 - 1)
 
 
+# Of numbers with a decimal comma; a point in one of them is refused.
+POINT = str.maketrans(",.", ".,")
+
+
+def _has_point(kind: str) -> bool:
+    return kind in ("float", "double") or kind.startswith("decimal")
+
+
 class CsvRow(NamedTuple):
     """A record, and the text it was read from; `cells` is what went wrong if it has none."""
 
@@ -240,6 +248,9 @@ class CsvRows:
         self._text = text
         self._csv = source.csv
         self._read_of_text = {f.landed for f in source.fields if is_read_of_text(f.type)}
+        self._with_comma = {f.landed for f in source.fields if _has_point(f.type)}
+        if self._csv.decimal == ".":
+            self._with_comma.clear()
         self._header = ""
         self._copies_left = MAX_HEADER_COPIES
         self._columns = self._find_columns()
@@ -291,9 +302,14 @@ class CsvRows:
             )
         if self._may_lose:
             self._refuse_nameless(item.cells)
-        cells = zip(self._columns, item.cells, strict=True)
-        texts = self._read_of_text
-        return {column: Text(cell) if column in texts else cell for column, cell in cells if cell}
+        cells = item.cells
+        if self._with_comma:
+            cells = [
+                cell.translate(POINT) if column in self._with_comma else cell
+                for column, cell in zip(self._columns, cells, strict=True)
+            ]
+        texts, named = self._read_of_text, zip(self._columns, cells, strict=True)
+        return {column: Text(cell) if column in texts else cell for column, cell in named if cell}
 
     def _refuse_nameless(self, cells: list[str]) -> None:
         """Of more than one only the last would be kept."""

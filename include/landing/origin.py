@@ -1,54 +1,99 @@
-"""Where a source's rows come from: what has come and is not taken, and how it is read.
+"""The connector of a source, and what is asked of it most.
 
-What differs between landed files, topics and tables is asked for here. Their readers are imported
-when they are: the client of a topic is a package that no other source needs.
+Connectors are imported when they are needed: the client of a topic is a package that no other source needs.
 """
 
-from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
+from include.lake.findings import Finding
 from include.lake.paths import Lake
-from include.landing.arrivals import Arrivals, Listed, OriginError
-from include.landing.batch import Batch
-from include.landing.ingest_position import bytes_waiting, files_waiting, read_position
-from include.landing.landed_content import landed_files, landing_root
-from include.landing.parse_files import Outcome, outcomes_of_file
-from include.landing.quarantined_rows import as_begun, files_without_events
+from include.landing.batch import Batch, Position
+from include.landing.connector import (
+    FILES_A_BATCH,
+    Connector,
+    Cut,
+    GoesOn,
+    OriginError,
+    ReadPart,
+)
+from include.landing.ingest_log import read_position
+from include.landing.landed_content import LandedFile, landed_files, landing_root
+from include.landing.parse_files import outcomes_of_file
 from include.origins import DeltaTable, KafkaTopic
 from include.settings import Source
 
-if TYPE_CHECKING:
-    from include.landing.delta_versions import TableArrivals
-    from include.landing.kafka_offsets import TopicArrivals
 
-# All outcomes of one file, or range, of a batch.
-ReadPart = Callable[[str], Iterator[Outcome]]
+class LandedFiles(NamedTuple):
+    """The connector of files in landing."""
+
+    lake: Lake
+    source: Source
+    files: list[LandedFile]  # the older first
+
+    def cut(self, done: Position) -> Cut:
+        sizes: dict[str, int] = {}
+        size = 0
+        for file in self._waiting(done):
+            size += file.bytes
+            if sizes and (size > self.source.commit_bytes or len(sizes) == FILES_A_BATCH):
+                break
+            sizes[file.name] = file.bytes
+        return Cut(dict(sorted(sizes.items())))
+
+    def waiting(self, done: Position) -> int:
+        return len(self._waiting(done))
+
+    def is_little(self, done: Position) -> bool:
+        return sum(file.bytes for file in self._waiting(done)) <= self.source.spark_bytes
+
+    def why_behind(self, done: Position) -> str | None:
+        return more_files(self.source, self.waiting(done))
+
+    def goes_on(self, done: Position) -> GoesOn | None:
+        raise OriginError(
+            f"{place_of(self.source)} loses nothing: a landed file is taken as a whole, or not at all",
+            code="wrong_argument",
+            subject=self.source.name,
+        )
+
+    def reader(self, batch: Batch) -> ReadPart:
+        root = landing_root(self.lake, self.source.name)
+        return partial(outcomes_of_file, self.lake, root, self.source, batch)
+
+    def passed_over(self, batch: Batch) -> list[Finding]:
+        return []
+
+    def _waiting(self, done: Position) -> list[LandedFile]:
+        return [file for file in self.files if file.name not in done.taken]
 
 
-def arrivals_of(lake: Lake, source: Source) -> Arrivals:
-    """What is there now; OriginError when that cannot be seen."""
+def more_files(source: Source, count: int) -> str | None:
+    """That so many have come while others were taken; None when none has."""
+    return f"{count} more file(s) have come to {place_of(source)} meanwhile" if count else None
+
+
+def connector_of(lake: Lake, source: Source) -> Connector:
+    """Where its rows come from. The one place that asks what that is."""
     if isinstance(source.origin, KafkaTopic):
-        return _topic_arrivals(source.origin)
+        from include.landing.kafka_offsets import TopicConnector
+
+        return TopicConnector(source, source.origin)
     if isinstance(source.origin, DeltaTable):
-        return _table_arrivals(source.origin)
-    return Listed(landed_files(lake, source.name))
+        from include.landing.delta_versions import TableConnector
+
+        return TableConnector(source, source.origin)
+    return LandedFiles(lake, source, landed_files(lake, source.name))
 
 
 def reader_of_parts(lake: Lake, source: Source, batch: Batch) -> ReadPart:
-    """What gives the outcomes of one of the batch's files, wherever it is called."""
-    if isinstance(source.origin, KafkaTopic):
-        from include.landing.kafka_offsets import events_before
-        from include.landing.kafka_rows import outcomes_of_range
+    """What gives the outcomes of one of the batch's files."""
+    return connector_of(lake, source).reader(batch)
 
-        return partial(outcomes_of_range, source, batch, events_before(lake, source, batch))
-    if isinstance(source.origin, DeltaTable):
-        from include.landing.delta_commits import outcomes_of_added
 
-        return partial(outcomes_of_added, source, batch)
-    root = landing_root(lake, source.name)
-    read = partial(outcomes_of_file, lake, root, source, batch)
-    return partial(as_begun, files_without_events(lake, source, batch), read)
+def waiting(lake: Lake, source: Source) -> int:
+    """The number of files, or offsets, that no batch has; 0: nothing to ingest."""
+    return connector_of(lake, source).waiting(_done(lake, source))
 
 
 def has_arrived(lake: Lake, source: Source) -> bool:
@@ -59,60 +104,23 @@ def has_arrived(lake: Lake, source: Source) -> bool:
         return True
 
 
-def waiting(lake: Lake, source: Source) -> int:
-    """The number of files, or offsets, that no finished batch has taken; 0: nothing to ingest."""
-    if isinstance(source.origin, KafkaTopic):
-        return _topic_arrivals(source.origin).waiting(read_position(lake, source.name))
-    if isinstance(source.origin, DeltaTable):
-        return _table_arrivals(source.origin).waiting(read_position(lake, source.name))
-    return files_waiting(lake, source.name)
-
-
 def is_little(lake: Lake, source: Source) -> bool:
     """Whether what waits is better taken in without a JVM; so is a failure."""
     try:
-        return _is_little(lake, source)
+        return connector_of(lake, source).is_little(_done(lake, source))
     except OriginError:
         return True
 
 
-def _is_little(lake: Lake, source: Source) -> bool:
-    if isinstance(source.origin, KafkaTopic):
-        return waiting(lake, source) <= source.origin.spark_messages
-    if isinstance(source.origin, DeltaTable):
-        arrived = _table_arrivals(source.origin)
-        return arrived.waiting_bytes(read_position(lake, source.name)) <= source.spark_bytes
-    return bytes_waiting(lake, source.name) <= source.spark_bytes
-
-
 def behind(lake: Lake, source: Source) -> str | None:
     """What is known to be missing once all was drained; None when nothing is."""
-    if not isinstance(source.origin, KafkaTopic):
-        count = waiting(lake, source)
-        return f"{count} more file(s) have come to {place_of(source)} meanwhile" if count else None
-    arrived = _topic_arrivals(source.origin)
-    if count := arrived.waiting(read_position(lake, source.name)):
-        return f"{count} more message(s) have come to {place_of(source)} meanwhile"
-    return f"a transaction is open in {place_of(source)}" if arrived.is_unsettled() else None
+    return connector_of(lake, source).why_behind(_done(lake, source))
+
+
+def _done(lake: Lake, source: Source) -> Position:
+    return read_position(lake, source.name) or Position()
 
 
 def place_of(source: Source) -> str:
     """Where rows of the source are before they are taken, for people."""
-    if isinstance(source.origin, KafkaTopic):
-        return f"topic {source.origin.topic}"
-    if isinstance(source.origin, DeltaTable):
-        return f"the Delta table {source.origin.uri}"
-    return f"landing/{source.name}"
-
-
-def _topic_arrivals(origin: KafkaTopic) -> "TopicArrivals":
-    from include.landing import kafka_client
-    from include.landing.kafka_offsets import TopicArrivals
-
-    return TopicArrivals(origin, kafka_client.open_topic(origin).state())
-
-
-def _table_arrivals(origin: DeltaTable) -> "TableArrivals":
-    from include.landing.delta_versions import TableArrivals
-
-    return TableArrivals(origin)
+    return f"landing/{source.name}" if source.origin is None else source.origin.place

@@ -11,14 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from itertools import chain, islice
-from typing import Any
 
 import pyarrow as pa
 
 from include.lake.columns import arrow_type
 from include.lake.paths import Lake
-from include.landing.arrivals import refused_columns
-from include.landing.batch import KEPT, Batch
+from include.landing.batch import Batch
+from include.landing.connector import Outcome, refused_columns
 from include.landing.landed_file import folder_values, open_rows, read_landed
 from include.landing.landed_row import DAY_US, Event, reader_of_events
 from include.landing.landed_values import UNREADABLE_FILE, RefusedError, UnreadableFileError
@@ -46,8 +45,6 @@ OUTCOME = {
     "raw": "string",
     "rescued": "string",  # of a file: JSON, of each that is no field of the source its rows
 }
-
-Outcome = dict[str, Any]
 
 
 def outcome_schema(source: Source) -> dict[str, str]:
@@ -121,12 +118,9 @@ def outcomes_of_file(
 ) -> Iterator[Outcome]:
     """Every row of one file of `batch`, accepted or refused, and last the file with their number.
 
-    FileGoneError when the file is gone and not given up.
+    FileGoneError when the file is gone.
     """
-    if batch.given_up.get(name) == KEPT:
-        yield file_outcome(name, 0)
-        return
-    read = partial(_content, lake, root, source, batch, name)
+    read = partial(read_landed, lake, root, name, source.max_file_bytes)
     yield from outcomes_of_content(read, source, name, batch.ingested_at_us)
 
 
@@ -165,14 +159,6 @@ def _outcomes(
             yield accepted(source, row_number, event, text)
         except RefusedError as refusal:
             yield refused(name, row_number, refusal, rows.raw(item))
-
-
-def _content(lake: Lake, root: str, source: Source, batch: Batch, name: str) -> bytes:
-    if name in batch.given_up:
-        raise UnreadableFileError(
-            "given up by skip-file before it was read: land it anew, or reingest"
-        )
-    return read_landed(lake, root, name, source.max_file_bytes)
 
 
 def accepted(source: Source, row_number: int, event: Event, rescued: str | None) -> Outcome:

@@ -9,19 +9,16 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from include.lake.columns import INSTANT, documented, without_comments
-from include.lake.commits import is_written, write_once
-from include.lake.delta_log import delta_table
-from include.lake.ops import despite_others, with_all_columns
 from include.lake.paths import Lake
-from include.landing.arrivals import origin_columns
+from include.lake.table import Staged, stage
 from include.landing.batch import Batch
-from include.landing.bronze_commits import append_next, bronze_rows, clock_after, read_clock
-from include.landing.bronze_tables import add_rescued, quarantine_columns
-from include.landing.clock import Clock
+from include.landing.bronze_commits import bronze_rows
+from include.landing.bronze_tables import RESCUED_COLUMN, bronze_columns, quarantine_columns
+from include.landing.connector import origin_columns
 from include.landing.group_clock import Newest, group_column, newest_of_groups
+from include.landing.ingest_log import Clock
 from include.landing.origin import reader_of_parts
 from include.landing.parse_files import ACCEPTED, FILE, REFUSED, parse_here, value_column
 from include.landing.quarantined_rows import Refusals
@@ -52,13 +49,6 @@ def _count_rescued(accepted: pa.Table) -> int:
     return int(accepted.num_rows - accepted["rescued"].null_count)
 
 
-class Once(NamedTuple):
-    """The name and the number under which a commit is made."""
-
-    app_id: str
-    number: int
-
-
 class Parsed(Protocol):
     """The outcomes of a batch's rows, wherever they are, and how they get into the tables."""
 
@@ -71,16 +61,28 @@ class Parsed(Protocol):
     def newest_file(self) -> tuple[str, int | None]:
         """The file with the newest event, and the newest time in any other; None without another."""
 
-    def append_accepted(self, once: Once) -> tuple[Clock, Clock] | None:
-        """Commit the events to bronze, unless that was done before: its clock before and after, or
-        None if it is known that nothing was committed."""
+    def newest(self) -> tuple[int, Newest | None]:
+        """The newest time of an event, and of each group of a source that has some."""
 
-    def append_refused(self, once: Once, ingested_at_us: int) -> None:
-        """Commit the refused rows to quarantine, unless that was done before."""
+    def stage_accepted(self, before: Clock, after: Clock, with_rescued: bool) -> list[Staged]:
+        """Write the events as files of bronze, of a commit that takes its clock from `before` to `after`."""
+
+    def stage_refused(self) -> list[Staged]:
+        """Write the refused rows as files of quarantine."""
 
 
-# The batch, and the bytes of each of its files.
-Parse = Callable[[Lake, Source, Batch, Mapping[str, int]], AbstractContextManager[Parsed]]
+Parse = Callable[[Lake, Source, Batch], AbstractContextManager[Parsed]]
+
+
+def bronze_schema(source: Source, with_rescued: bool) -> pa.Schema:
+    """The columns of a file of bronze."""
+    added = [RESCUED_COLUMN] if with_rescued else []
+    return without_comments(documented([*bronze_columns(source), *added]))
+
+
+def quarantine_schema(source: Source) -> pa.Schema:
+    """The columns of a file of quarantine."""
+    return without_comments(documented(quarantine_columns(source)))
 
 
 class ParsedHere:
@@ -117,25 +119,15 @@ class ParsedHere:
         rows = newest.slice(0, 2).to_pylist()
         return rows[0]["source_file"], rows[1]["event_time_us_max"] if len(rows) > 1 else None
 
-    def append_accepted(self, once: Once) -> tuple[Clock, Clock] | None:
-        newest_us = pc.max(self._accepted["event_time_us"]).as_py()
-        if has_rescued := _count_rescued(self._accepted) > 0:
-            add_rescued(self._lake, self._source)
+    def newest(self) -> tuple[int, Newest | None]:
+        return pc.max(self._accepted["event_time_us"]).as_py(), self._newest_of_groups()
 
-        def append() -> tuple[Clock, Clock] | None:
-            table = delta_table(self._lake.bronze(self._source.name))  # before its clock is read
-            if is_written(table, *once):
-                return None
-            before = read_clock(self._lake, self._source)
-            at_us = self._batch.ingested_at_us
-            after = clock_after(before, newest_us, at_us, self._newest_of_groups())
-            rows = bronze_rows(self._source, self._events(), before, after)
-            if has_rescued:
-                rows = rows.append_column(RESCUED, self._accepted["rescued"])
-            append_next(table, rows, after, {"batch_id": once.number}, once)
-            return before, after
-
-        return despite_others(append)
+    def stage_accepted(self, before: Clock, after: Clock, with_rescued: bool) -> list[Staged]:
+        rows = bronze_rows(self._source, self._events(), before, after)
+        if with_rescued:
+            rows = rows.append_column(RESCUED, self._accepted["rescued"])
+        schema = bronze_schema(self._source, with_rescued)
+        return stage(self._lake.bronze(self._source.name), rows, schema, by="event_date")
 
     def _newest_of_groups(self) -> Newest | None:
         if self._source.watermark_per is None:
@@ -152,27 +144,18 @@ class ParsedHere:
         events = self._accepted.select(columns)
         return events.rename_columns([names.get(name, name) for name in columns])
 
-    def append_refused(self, once: Once, ingested_at_us: int) -> None:
-        at = pa.repeat(pa.scalar(ingested_at_us, pa.int64()), self._refused.num_rows)
+    def stage_refused(self) -> list[Staged]:
+        at = pa.repeat(pa.scalar(self._batch.ingested_at_us, pa.int64()), self._refused.num_rows)
         rows = self._refused.append_column("ingested_at", at.cast(INSTANT))
-        schema = without_comments(documented(quarantine_columns(self._source)))
+        schema = quarantine_schema(self._source)
         for field in schema:
             if field.name not in rows.column_names:
                 rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
-        stored = rows.select(schema.names).cast(schema)
-
-        def write(table: DeltaTable, commit: CommitProperties) -> None:
-            write_deltalake(
-                table, with_all_columns(stored, table), mode="append", commit_properties=commit
-            )
-
-        write_once(self._lake.quarantine(self._source.name), *once, write)
+        return stage(self._lake.quarantine(self._source.name), rows, schema)
 
 
 @contextmanager
-def parsed_here(
-    lake: Lake, source: Source, batch: Batch, sizes: Mapping[str, int]
-) -> Iterator[ParsedHere]:
+def parsed_here(lake: Lake, source: Source, batch: Batch) -> Iterator[ParsedHere]:
     """The batch, parsed by processes of this machine. In memory, as a batch is `commit_bytes`."""
-    outcomes = parse_here(source, reader_of_parts(lake, source, batch), sizes)
+    outcomes = parse_here(source, reader_of_parts(lake, source, batch), batch.sizes)
     yield ParsedHere(lake, source, batch, outcomes)

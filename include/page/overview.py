@@ -106,7 +106,6 @@ EACH_ITS_OWN = {
     "rows_quarantined",
     "versions_ignored",
     "rows_skipped",
-    "file_given_up",
 }
 State = Literal["filled", "empty", "unreadable"]
 

@@ -12,8 +12,9 @@ from include.lake.delta_log import adds_data, find_actions, table_to_read
 from include.lake.generations import GenerationRow, Generations, is_reseeded, read_generations
 from include.lake.ops import not_ahead, read_ops
 from include.lake.paths import Lake
-from include.landing.clock import moves_nothing
+from include.lake.table import record_of
 from include.landing.clock_repair import why_not_run
+from include.landing.ingest_log import STILL
 from include.plans.stream_identity import identity_of
 from include.savepoints.manifest import StreamIdentity
 from include.settings import Stream
@@ -179,6 +180,6 @@ def _has_data(lake: Lake, bronze: str, version: int) -> bool:
     actions = find_actions(lake, bronze, version)
     if actions is None:
         return True  # cleaned up already: the run will say what that means
-    if any(moves_nothing(action.get("commitInfo", {})) for action in actions):
+    if (record := record_of(actions)) and record.get(STILL):
         return False
     return adds_data(actions)

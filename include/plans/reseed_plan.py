@@ -32,7 +32,7 @@ from include.lake.how_to_mend import damaged
 from include.lake.paths import Lake
 from include.lake.table_seal import rows_by_date
 from include.landing.clock_repair import refuse_before_reset
-from include.landing.ingest_seal import refuse_changed_bronze
+from include.landing.ingest_log import refuse_changed_bronze
 from include.plans.migrate_plan import MIGRATE, mapped_base, refuse_migration, what_is_not_kept
 from include.plans.open_stream import OpenStream, open_stream
 from include.plans.plan_recompute import estimate_seconds, parse_instant, rows_emitted

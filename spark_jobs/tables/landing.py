@@ -1,47 +1,46 @@
-"""Landed files parsed on Spark's workers, and their rows appended to bronze and quarantine by Spark.
+"""Landed files parsed on Spark's workers, which also write their rows as files of bronze and quarantine.
 
-Which files a batch has is in the lake's own table (include/landing/ingest_position.py), and the
-workers open them themselves. Spark's own reading would pass over files of zero bytes, and take a
+The workers open the landed files themselves. Spark's own reading would pass over files of zero bytes, and take a
 large file through the JVM in one piece.
 """
 
-import json
-import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import chain
 from typing import Any
 
 import pyarrow as pa
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
 from include.lake.paths import Lake
-from include.landing.arrivals import origin_columns, refused_columns
+from include.lake.table import Staged, Stager
 from include.landing.batch import Batch
-from include.landing.bronze_commits import clock_after, read_clock
-from include.landing.bronze_tables import add_rescued
-from include.landing.clock import Clock
+from include.landing.connector import Outcome, origin_columns, refused_columns
 from include.landing.group_clock import Newest, group_column
 from include.landing.group_clock import newest_of_groups as groups_of_values
+from include.landing.ingest_log import Clock
 from include.landing.origin import reader_of_parts
 from include.landing.parse_files import (
     ACCEPTED,
     FILE,
     REFUSED,
-    Outcome,
     arrow_schema,
     in_batches,
     outcome_schema,
     value_column,
 )
-from include.landing.parsed_batch import Once, Parse, Summary, add_counts
+from include.landing.parsed_batch import (
+    Parse,
+    Summary,
+    add_counts,
+    bronze_schema,
+    quarantine_schema,
+)
 from include.landing.quarantined_rows import Refusals
 from include.settings import FOLDER, RESCUED, Source
-from spark_jobs.tables.product import append_once, session_settings
 
 
 def bronze_rows(
@@ -60,7 +59,7 @@ def bronze_rows(
         *(F.col(column.name) for column in origin_columns(source)),
         *([F.col(RESCUED)] if with_rescued else []),
     )
-    return rows.repartition("event_date")
+    return rows.repartition("event_date").sortWithinPartitions("event_date")
 
 
 def newest_of_groups(parsed: DataFrame, source: Source) -> Newest | None:
@@ -96,26 +95,23 @@ def _instant(micros: int | None) -> SparkColumn:
     return F.timestamp_micros(F.lit(micros).cast("bigint"))
 
 
-MAX_COMMIT_ATTEMPTS = "spark.databricks.delta.maxCommitAttempts"
-VERSION_TAKEN = "DELTA_MAX_COMMIT_RETRIES_EXCEEDED"
-ATTEMPTS = 10
-log = logging.getLogger("job.bronze")
+# A file that is staged, as Spark's workers tell of it.
+STAGED = pa.schema(
+    [("path", pa.string()), ("size", pa.int64()), ("rows", pa.int64()), ("stats", pa.string())]
+)
 
 
-def append_in_order(session: SparkSession, append: Callable[[], None]) -> None:
-    """Call `append`, which reads the clock and commits by Spark; again if others were faster.
+def staged(rows: DataFrame, table: str, schema: pa.Schema, by: str | None) -> list[Staged]:
+    """The rows as files in the table's folder, which Spark's workers write."""
 
-    Within `foreachBatch` give the batch's own session.
-    """
-    with session_settings(session, {MAX_COMMIT_ATTEMPTS: "0"}):
-        for _ in range(ATTEMPTS - 1):
-            try:
-                return append()
-            except Py4JJavaError as error:
-                if VERSION_TAKEN not in str(error):
-                    raise
-                log.info("another job has committed to bronze meanwhile: its clock is read again")
-        append()
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        stager = Stager(table, schema, by)
+        for batch in batches:
+            stager.write(pa.Table.from_batches([batch]))
+        yield pa.RecordBatch.from_pylist([f._asdict() for f in stager.staged()], STAGED)
+
+    told = rows.mapInArrow(write, "path string, size bigint, rows bigint, stats string")
+    return [Staged(*row) for row in told.collect()]
 
 
 class ParsedOnSpark:
@@ -152,41 +148,30 @@ class ParsedOnSpark:
         rows = files.orderBy(F.desc("newest_us"), "source_file").limit(2).collect()
         return rows[0].source_file, rows[1].newest_us if len(rows) > 1 else None
 
-    def append_accepted(self, once: Once) -> tuple[Clock, Clock] | None:
+    def newest(self) -> tuple[int, Newest | None]:
         events = self._outcomes.where(F.col("kind") == ACCEPTED)
-        row = events.agg(F.max("event_time_us"), F.count("rescued")).collect()[0]
-        newest_us, rescued = row
-        if rescued:
-            add_rescued(self._lake, self._source)
-        newest = newest_of_groups(self._outcomes, self._source)
-        clocks: list[tuple[Clock, Clock]] = []
+        newest_us = events.agg(F.max("event_time_us")).collect()[0][0]
+        return newest_us, newest_of_groups(self._outcomes, self._source)
 
-        def append() -> None:
-            before = read_clock(self._lake, self._source)
-            after = clock_after(before, newest_us, self._batch.ingested_at_us, newest)
-            append_once(
-                bronze_rows(self._outcomes, self._source, before, after, rescued > 0),
-                self._lake.bronze(self._source.name),
-                *once,
-                json.dumps(after.metadata() | {"batch_id": once.number}),
-            )
-            clocks.append((before, after))
+    def stage_accepted(self, before: Clock, after: Clock, with_rescued: bool) -> list[Staged]:
+        rows = bronze_rows(self._outcomes, self._source, before, after, with_rescued)
+        table, schema = (
+            self._lake.bronze(self._source.name),
+            bronze_schema(self._source, with_rescued),
+        )
+        return staged(rows, table, schema, "event_date")
 
-        append_in_order(self._outcomes.sparkSession, append)
-        return clocks[-1]
-
-    def append_refused(self, once: Once, ingested_at_us: int) -> None:
-        rows = quarantine_rows(self._outcomes, self._source, ingested_at_us)
-        append_once(rows, self._lake.quarantine(self._source.name), *once)
+    def stage_refused(self) -> list[Staged]:
+        rows = quarantine_rows(self._outcomes, self._source, self._batch.ingested_at_us)
+        table = self._lake.quarantine(self._source.name)
+        return staged(rows, table, quarantine_schema(self._source), None)
 
 
 def parsed_on(spark: SparkSession) -> Parse:
     """Batches parsed by the workers of `spark`."""
 
     @contextmanager
-    def parse(
-        lake: Lake, source: Source, batch: Batch, sizes: Mapping[str, int]
-    ) -> Iterator[ParsedOnSpark]:
+    def parse(lake: Lake, source: Source, batch: Batch) -> Iterator[ParsedOnSpark]:
         outcomes = parse_batch(spark, lake, source, batch)
         # Two writes and a count: without it, files would be opened and judged three times.
         outcomes.persist(StorageLevel.MEMORY_AND_DISK)

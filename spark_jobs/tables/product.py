@@ -10,7 +10,6 @@ from pyspark.sql import functions as F
 
 from include.fold.definition import EMITTED_AT, EMITTED_AT_US, EMITTED_DATE, REMOVED, KeyedFold
 from include.fold.product_table import product_columns, same_key
-from include.lake.delta_log import refuse_older
 from include.lake.lease import check_held
 from include.lake.table_seal import RangeChange
 
@@ -30,7 +29,6 @@ def append_once(
 
     `user_metadata` is what the commit says of itself in the table's log.
     """
-    refuse_older(path)
     writer = df.write.format("delta").mode("append")
     writer = writer.option("txnAppId", app_id).option("txnVersion", str(batch_id))
     if user_metadata is not None:
@@ -82,7 +80,6 @@ def replace_rows(new: DataFrame, path: str, condition: str, user_metadata: str) 
     One commit; none when nothing would change. `user_metadata` is what it says of itself in the
     table's log.
     """
-    refuse_older(path)
     old = new.sparkSession.read.format("delta").load(path).where(condition)
     change = _compare(old, new)
     if change.removed or change.added:
@@ -147,7 +144,6 @@ class DeltaProduct:
         rows = emitted.withColumn(EMITTED_AT, F.timestamp_micros(EMITTED_AT_US))
         writer = self._ordered(rows).write.format("delta").mode("overwrite")
         check_held()
-        refuse_older(self.path)
         writer.option("userMetadata", mark).save(self.path)
 
     def replace_range(
@@ -178,7 +174,6 @@ class DeltaProduct:
         columns: dict[str, str | SparkColumn] = {
             f"`{column.name}`": f"new.`{column.name}`" for column in self._columns
         }
-        refuse_older(self.path)
         with delta_transaction(session, app_id, batch_id, user_metadata=mark):
             (
                 DeltaTable.forPath(session, self.path)

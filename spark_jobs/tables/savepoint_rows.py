@@ -12,7 +12,6 @@ from pyspark.sql import functions as F
 
 from include.fold.admission import EPOCH, MICROSECOND
 from include.fold.definition import KeyedFold
-from include.lake.delta_log import refuse_older
 from include.lake.paths import Lake
 from include.savepoints.manifest import Contents, SavepointError, beside_in, savepoint_table
 from spark_jobs.tables.rejected import row_checksum
@@ -127,5 +126,4 @@ def _contents(rows: DataFrame) -> Contents:
 def delete_rows(session: SparkSession, table: str, savepoint_ids: Sequence[str]) -> None:
     """Delete the rows of savepoints that are in the manifest no more, or never were."""
     # Whole partitions: Delta only takes their files out of the log.
-    refuse_older(table)
     DeltaTable.forPath(session, table).delete(F.col("savepoint_id").isin(list(savepoint_ids)))

@@ -10,14 +10,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from unittest.mock import Mock
 
-import pyarrow as pa
 import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import CronDataIntervalTimetable
 from airflow.sdk.api.datamodels._generated import DagRun
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow.serialization.serialized_objects import DagSerialization
-from deltalake import write_deltalake
 
 from dags.spark_task import Start
 from include.airflow.assets import is_ours
@@ -259,7 +257,7 @@ def test_a_clock_starts_with_the_first_data(lake_dags):
 
 
 def test_what_is_left_in_bronze_is_drained_though_nothing_has_landed(lake, lake_dags):
-    write_deltalake(lake.bronze("user_events"), pa.table({"n": [1]}))
+    append_commit(lake, "user_events", FOLD, stamp([[UserEvent("ann", 1)]])[0])
     with pytest.raises(AirflowSkipException):
         before(lake_dags, "ingest")
     before(lake_dags, "run_stream")

@@ -9,7 +9,7 @@ from include.landing import ingest as unknown_fields
 from include.settings import PROJECT
 
 # Given to a function that makes a Finding of it: its name, and which argument the finding is.
-MAKERS = {"_found": 0, "_far": 0, "record_error": 3, "_held": 0}
+MAKERS = {"_found": 0, "_far": 0, "_held": 0}
 CONSTANTS = {"FINDING": unknown_fields.FINDING, "BEHIND": BEHIND, "FAILED": FAILED}
 
 
@@ -37,6 +37,8 @@ def made() -> Iterator[tuple[str, str | None]]:
                 if called == "Finding":
                     severity = next(strings(given["severity"]), None)
                     yield from ((name, severity) for name in strings(given["finding"]))
+                elif called == "record_error":
+                    yield from ((name, "error") for name in strings(given["name"]))
                 elif called in MAKERS and len(node.args) > MAKERS[called]:
                     severities = [
                         s
@@ -44,7 +46,7 @@ def made() -> Iterator[tuple[str, str | None]]:
                         for s in strings(a)
                         if s in ("info", "warning", "error")
                     ]
-                    severity = "error" if called == "record_error" else (severities or [None])[0]
+                    severity = (severities or [None])[0]
                     yield from ((name, severity) for name in strings(node.args[MAKERS[called]]))
 
 

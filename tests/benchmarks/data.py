@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from include.landing.bronze_commits import ROWS_A_GROUP
+from include.lake.table import ROWS_A_GROUP
 
 HOUR_US = 3_600_000_000
 START_US = 1_750_000_000_000_000 // HOUR_US * HOUR_US

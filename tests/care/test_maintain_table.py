@@ -20,7 +20,6 @@ from include.lake.generations import read_generations
 from include.lake.lease import hold_lease
 from include.lake.ops import append_ops, read_ops
 from include.lake.paths import Lake
-from include.landing.clock import read_logged_clock
 from include.landing.ingest import ingest
 from include.limits import TABLE_CARE
 from include.plans.open_stream import has_waiting_rows
@@ -32,9 +31,10 @@ from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.maintain_table import maintain, vacuum
 from spark_jobs.run_stream import drain
 from tests.bronze import append_commit, stamp
+from tests.clocked import clock_of
 from tests.engines.lake_runs import table_of
 from tests.engines.live_lakes import expected_rows, local_run, make_commits, user_event
-from tests.landed_files import Landing, forget_finish, signal
+from tests.landed_files import Landing, signal
 
 pytestmark = [pytest.mark.spark, pytest.mark.turn(2)]
 
@@ -121,15 +121,14 @@ def test_a_source_and_its_stream_go_on_over_optimized_and_vacuumed_tables(spark,
     land(1)
     drain(SparkEngine(spark), lake, DEVICES)
     forget_retention(bronze, quarantine, product)
-    before = read_logged_clock(lake, SIGNALS), counted_rows(lake)
+    before = clock_of(lake), counted_rows(lake)
     care_for(spark, lake, "bronze/signals", "quarantine/signals", "tables/device_signals")
     for path in bronze, quarantine, product:
         assert only_its_newest_files_are_left(path)
-    assert (read_logged_clock(lake, SIGNALS), counted_rows(lake)) == before
+    assert (clock_of(lake), counted_rows(lake)) == before
     assert not has_waiting_rows(lake, DEVICES)
 
-    # A batch that is repeated is found in the tables, under all that has been done since.
-    forget_finish(lake)
+    # A batch that is repeated is found in the table, under all that has been done since.
     forget_newest_batch(lake, DEVICES)
     land(2)
     drain(

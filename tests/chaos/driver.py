@@ -73,7 +73,7 @@ class Driver(Operations):
         """What the driver before has left in the middle of an action."""
         self._known.give(self)
         if self.world.landed is not None:  # at the same instant, as perhaps it has been taken
-            self._take(self.world.landed.rows, self.world.take_landed)
+            self.world.take_landed()
         self.world.pass_time(timedelta(seconds=7))
         self.world.note_repairs()
         self._audit()

@@ -9,6 +9,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
+from tests.bronze import of_ours
 
 SOURCE = "user_events"
 FIRST_DAY = date(2026, 3, 1)
@@ -18,7 +19,9 @@ def append(lake: Lake, days: int = 1, rows: int = 2, path: str | None = None) ->
     """One commit with a file for each of the first `days` days."""
     dates = [FIRST_DAY + timedelta(days=day) for day in range(days) for _ in range(rows)]
     data = pa.table({"n": list(range(len(dates))), "event_date": pa.array(dates, pa.date32())})
-    write_deltalake(path or lake.bronze(SOURCE), data, mode="append", partition_by=["event_date"])
+    path = path or lake.bronze(SOURCE)
+    by = ["event_date"]
+    write_deltalake(path, data, mode="append", partition_by=by, commit_properties=of_ours())
 
 
 def bronze(lake: Lake) -> DeltaTable:

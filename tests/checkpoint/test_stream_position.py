@@ -1,12 +1,11 @@
 """The decision to start no JVM: wrong in one direction it loses hours, in the other money."""
 
-import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from include.checkpoint.committed_batch import (
     is_settled,
@@ -14,9 +13,10 @@ from include.checkpoint.committed_batch import (
 )
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
-from include.landing.clock import STILL_KEY
+from include.landing.ingest_log import STILL
 from include.plans.open_stream import has_waiting_rows
 from include.registry import stream_named
+from tests.bronze import of_ours
 from tests.checkpoint.bronze_lake import FIRST_DAY, append, bronze, write_position
 from tests.refused import refused
 
@@ -79,10 +79,9 @@ def test_a_clock_row_that_moves_nothing_is_worth_no_run_and_one_that_moves_is(la
     append(lake)
     batch(lake)
     rows = pa.table({"n": [1], "event_date": [FIRST_DAY]})
-    for metadata, waits in (({STILL_KEY: True}, False), ({"clock": True}, True)):
-        properties = CommitProperties(custom_metadata={"userMetadata": json.dumps(metadata)})
+    for record, waits in (({STILL: True}, False), ({}, True)):
         path = lake.bronze(STREAM.source)
-        write_deltalake(path, rows, mode="append", commit_properties=properties)
+        write_deltalake(path, rows, mode="append", commit_properties=of_ours(**record))
         assert has_waiting_rows(lake, STREAM) == waits
 
 

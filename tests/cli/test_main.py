@@ -19,6 +19,8 @@ from include.lake.paths import Lake
 from include.landing.bronze_tables import create_tables
 from include.registry import source_named
 from include.settings import PROJECT
+from tests.ingested import bronze_of, quarantine_of
+from tests.landed_files import Landing, signal
 
 CLI = [sys.executable, "-P", "-m", "include.cli"]
 
@@ -89,6 +91,15 @@ def test_what_was_done_is_0_and_what_failed_is_1(lake, monkeypatch, capsys):
     for code, said in ((0, 0), (1, 1), (2, 2), (70, 1), (-9, 1), (130, 130)):
         monkeypatch.setattr(jobs.run_local, "run_stream", lambda lake, stream, code=code: code)
         assert main(["stream", "user_counts"]) == said
+
+
+def test_a_source_is_ingested_by_itself(lake):
+
+    Landing(lake).add("a.jsonl", [signal(0), "{"])
+    for _ in range(2):  # and the second time nothing is new
+        assert main(["ingest", "signals", "--lake", lake.root]) == 0
+        assert (len(bronze_of(lake)), len(quarantine_of(lake))) == (1, 1)
+    assert main(["ingest", "signals", "--accept-loss", "--lake", lake.root]) == 2  # of landing
 
 
 def test_a_lake_may_be_named_from_home_and_by_the_environment(monkeypatch, tmp_path):

@@ -4,7 +4,6 @@ import tempfile
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
 
-from deltalake import DeltaTable, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -66,17 +65,3 @@ def test_late_rows_are_those_of_bronze_however_its_files_lie(commits, delay_us, 
             for part in filter(None, (commit[::2], commit[1::2])):  # a file each
                 append_commit(lake, SOURCE, FOLD, part)
         assert late_groups(lake, SOURCE, *asked) == oracle(stamped, *asked)
-        partition_by_date(lake)
-        assert late_groups(lake, SOURCE, *asked) == oracle(stamped, *asked)
-
-
-def partition_by_date(lake: Lake) -> None:
-    """The same rows as ingestion lays them."""
-    rows = DeltaTable(lake.bronze(SOURCE)).to_pyarrow_table()
-    write_deltalake(
-        lake.bronze(SOURCE),
-        rows,
-        mode="overwrite",
-        schema_mode="overwrite",
-        partition_by=["event_date"],
-    )

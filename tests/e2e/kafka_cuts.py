@@ -19,18 +19,15 @@ from pyspark.sql import SparkSession
 
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
-from include.landing.arrivals import OriginError
+from include.landing.connector import OriginError, ReadPart
 from include.landing.ingest import RunCounts, ingest
 from include.landing.kafka_offsets import range_named
-from include.landing.origin import ReadPart
 from include.landing.parse_files import Outcome
-from include.landing.skip_lost import apply_skip, plan_skip
 from include.settings import Source
 from spark_jobs.tables import landing as spark_landing
 from tests.e2e.kafka_broker import Broker
 from tests.e2e.kafka_ingest import HIT, Hit, kill
 from tests.e2e.kafka_topics import (
-    NOW,
     PRODUCERS,
     Place,
     Sent,
@@ -40,11 +37,12 @@ from tests.e2e.kafka_topics import (
     run_killed,
 )
 from tests.ingested import bronze_of, quarantine_of
+from tests.theirs import accept_lost
 
 PARTITIONS = 3
-# Of a batch: its plan, its two commits, their seal, its end.
+# Of a batch: its files, and its commits to the log and to both tables.
 WRITES_A_BATCH = 5
-SKIP_LOST = "skip-lost"
+ACCEPTED = "--accept-loss"
 
 
 class Cut(NamedTuple):
@@ -160,11 +158,9 @@ class World:
         except OriginError as error:
             if error.code != "lost_input":
                 raise
-            plan = plan_skip(self.lake, self.source(), NOW)
-            assert plan is not None
-            apply_skip(self.lake, self.source(), plan)
+            accept_lost(self.lake, self.source())
             ingest(self.lake, self.source())
-            return SKIP_LOST
+            return ACCEPTED
         return "at once"
 
     def check(self) -> int:

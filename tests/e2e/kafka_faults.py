@@ -24,7 +24,7 @@ from include.settings import PROJECT
 from include.spark.conf import FORKLESS, STATE, STATE_STORE, jars, job_conf
 from include.spark.local_jobs import say
 from tests.e2e.kafka_broker import running_broker
-from tests.e2e.kafka_cuts import FAULTS, SKIP_LOST, Cut, Result, cut_of, run_cut
+from tests.e2e.kafka_cuts import ACCEPTED, FAULTS, Cut, Result, cut_of, run_cut
 
 
 @cache
@@ -71,7 +71,7 @@ def tried(cuts: list[Cut], path: Path) -> list[int]:
 def summed(results: list[Result]) -> str:
     """Markdown."""
     lines = [
-        "| cut | cuts | messages | whole at once | after skip-lost | not reached |",
+        "| cut | cuts | messages | whole at once | after --accept-loss | not reached |",
         "|---|---|---|---|---|---|",
     ]
     for fault in FAULTS:
@@ -79,7 +79,7 @@ def summed(results: list[Result]) -> str:
         hit = [result for result in of_it if result.is_hit]
         ended = Counter(result.ended for result in hit)
         messages, missed = sum(result.messages for result in hit), len(of_it) - len(hit)
-        counts = f"{ended['at once']} | {ended[SKIP_LOST]} | {missed}"
+        counts = f"{ended['at once']} | {ended[ACCEPTED]} | {missed}"
         lines.append(f"| {fault} | {len(hit)} | {messages:,} | {counts} |")
     return "\n".join(lines)
 

@@ -14,7 +14,7 @@ from argparse import ArgumentParser
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from include.lake.paths import Lake, LakeError
 from include.landing import kafka_client
 from include.landing.ingest import ingest
-from include.landing.ingest_position import read_position
+from include.landing.ingest_log import read_position
 from include.landing.kafka_client import BrokerTopic, Message
 from include.landing.kafka_offsets import OffsetRange
 from include.origins import KafkaTopic
@@ -37,7 +37,7 @@ class Hit(NamedTuple):
     """Where a run was when something was done to it."""
 
     read: Sequence[str] = ()  # ranges that it had read whole, and only had to write
-    is_begun: bool = True  # whether a batch was ever planned: before, nothing is the lake's to lose
+    is_begun: bool = True  # whether a batch was ever taken: before, nothing is the lake's to lose
 
 
 Do = Callable[[Hit], None]
@@ -80,11 +80,11 @@ def do_before_write(number: int, lake: Lake, do: Do) -> None:
     names: list[str] = []  # of the writes before
 
     def doing(name: str, write: Any) -> Any:
-        def count_and_write(*given: Any) -> Any:
+        def count_and_write(*given: Any, **named: Any) -> Any:
             if len(names) == number:
-                do(hit_before(lake, names, name))
+                do(hit(lake, DoingTopic.whole))
             names.append(name)
-            return write(*given)
+            return write(*given, **named)
 
         return count_and_write
 
@@ -92,28 +92,25 @@ def do_before_write(number: int, lake: Lake, do: Do) -> None:
         setattr(place, name, doing(name, getattr(place, name)))
 
 
-def hit_before(lake: Lake, before: Sequence[str], name: str) -> Hit:
-    """Where the run is before the write `name`, by the names of those before."""
+def hit(lake: Lake, read: Sequence[str]) -> Hit:
     position = read_position(lake, SIGNALS.name)
-    if position is None or position.newest < 0:
-        return Hit(is_begun=False)
-    # A batch that another run has begun is still to be read before this one has asked for it.
-    is_read = name != "next_batch" and "next_batch" in before
-    return Hit(position.open.files if is_read and position.open else ())
+    return Hit(read, is_begun=bool(read) or (position is not None and position.newest >= 0))
 
 
 class DoingTopic(BrokerTopic):
-    """Does it once, when so many messages were read."""
+    """Knows what was read whole, and does it once, when so many messages were read."""
 
-    left = 0
-    do: Do
+    left = -1  # it does nothing
+    do: Callable[[], None]
+    whole: ClassVar[list[str]] = []
 
     def read(self, wanted: OffsetRange) -> Iterator[Message]:
         for message in super().read(wanted):
             if not DoingTopic.left:
-                DoingTopic.do(Hit())
+                DoingTopic.do()
             DoingTopic.left -= 1
             yield message
+        self.whole.append(wanted.name)
 
 
 def main() -> None:
@@ -128,20 +125,23 @@ def main() -> None:
     given = parser.parse_args()
     done = what_is_done(given.do, given.servers, given.topic)
 
-    def do(hit: Hit) -> None:
-        sys.stdout.write(f"{HIT}{json.dumps(hit)}\n")
+    lake = Lake(given.lake)
+
+    def do(found: Hit) -> None:
+        sys.stdout.write(f"{HIT}{json.dumps(found)}\n")
         sys.stdout.flush()
         done()
 
     if given.write is not None:
-        do_before_write(given.write, Lake(given.lake), do)
+        do_before_write(given.write, lake, do)
     if given.message is not None:
-        DoingTopic.left, DoingTopic.do = given.message, staticmethod(do)  # type: ignore[assignment]
-        kafka_client.BrokerTopic = DoingTopic  # type: ignore[misc]
+        DoingTopic.left = given.message
+    DoingTopic.do = staticmethod(lambda: do(hit(lake, ())))  # type: ignore[assignment]
+    kafka_client.BrokerTopic = DoingTopic  # type: ignore[misc]
     timeout = timedelta(seconds=given.timeout_s)
     source = source_of(given.servers, given.topic, commit_messages=given.batch, timeout=timeout)
     try:
-        sys.stdout.write(f"{asdict(ingest(Lake(given.lake), source))}\n")
+        sys.stdout.write(f"{asdict(ingest(lake, source))}\n")
     except LakeError as error:
         sys.exit(str(error))
 

@@ -16,7 +16,6 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions, NewTopic
 
 from include.lake.paths import Lake
-from include.landing.skip_lost import apply_skip, plan_skip
 from include.settings import Source
 from tests.e2e.kafka_broker import Broker
 from tests.e2e.kafka_ingest import source_of
@@ -137,10 +136,3 @@ def check_all_there(lake: Lake, bodies: dict[Place, str]) -> None:
         assert row["event_time"] == datetime.fromisoformat(body["timestamp"])
     poison = [(row["kafka_partition"], row["kafka_offset"]) for row in quarantine_of(lake)]
     assert sorted(poison) == sorted(bodies.keys() - good.keys())
-
-
-def skip(lake: Lake, sent: Sent, count: int) -> None:
-    plan = plan_skip(lake, sent.source(), NOW)
-    assert plan is not None
-    assert plan.count == count
-    apply_skip(lake, sent.source(), plan)

@@ -26,12 +26,12 @@ from tests.e2e.kafka_topics import (
     check_all_there,
     is_poison,
     run_killed,
-    skip,
 )
 from tests.ingested import bronze_of, quarantine_of
 from tests.landed_files import signal
 from tests.refused import refused
 from tests.registries import running_registry
+from tests.theirs import accept_lost
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.xdist_group("kafka")]
 
@@ -83,7 +83,7 @@ def test_expired_records_stop_and_are_skipped_exactly(lake: Lake, broker: Broker
     sent.expire(0, 100)
     with refused("lost_input", subject="signals"):
         ingest(lake, sent.source())
-    skip(lake, sent, 20)
+    assert accept_lost(lake, sent.source()).lost == 20
     ingest(lake, sent.source())
     lost = {place for place in sent.bodies if place[0] == 0 and 80 <= place[1] < 100}
     check_all_there(lake, {p: body for p, body in sent.bodies.items() if p not in lost})
@@ -102,7 +102,7 @@ def test_a_topic_that_is_made_anew_stops_until_it_is_begun_with(lake: Lake, brok
     sent.produce(9)  # more than the old one had: its offsets alone do not tell
     with refused("lost_input", subject="signals"):
         ingest(lake, sent.source())
-    skip(lake, sent, 0)
+    assert accept_lost(lake, sent.source()).lost == 0
     ingest(lake, sent.source())
     places = Counter((row["kafka_partition"], row["kafka_offset"]) for row in bronze_of(lake))
     good = (
@@ -199,6 +199,7 @@ def test_spark_takes_what_processes_here_take(
     lake: Lake, broker: Broker, spark: Any, tmp_path: Path
 ):
     from spark_jobs.reingest_quarantine import reingest
+
     from spark_jobs.tables.landing import parsed_on
 
     sent = Sent(broker, "on_spark")

@@ -132,19 +132,19 @@ import os, signal, sys
 from include.lake import lease as leases
 from include.lake.lease import hold_lease
 from include.lake.paths import open_lake
-from include.landing import bronze_commits
+from include.lake.table import Table
 from include.landing.ingest import ingest
 from tests.ingested import one_file_a_commit
 
 leases.RENEWALS = 1e-6 if sys.argv[2] == "blind" else 600
-commit = bronze_commits.write_deltalake
+commit = Table.commit
 
 def stall(*given, **named):
-    bronze_commits.write_deltalake = commit
+    Table.commit = commit
     os.kill(os.getpid(), signal.SIGSTOP)
     commit(*given, **named)
 
-bronze_commits.write_deltalake = stall
+Table.commit = stall
 lake = open_lake(sys.argv[1])
 with hold_lease(lake, "ingest-signals"):
     ingest(lake, one_file_a_commit())

@@ -340,7 +340,8 @@ def long(out: Path, commits: int = 5_000) -> None:
         spark.sql(f"{alter} ('theirs'='{number}')")
     price(lake, "after 100 commits of others")
     clean = (
-        f"{alter} ('delta.checkpointInterval'='1', 'delta.logRetentionDuration'='interval 1 days')"
+        f"{alter} ('delta.checkpointInterval'='1', 'delta.logRetentionDuration'='interval 1 days', "
+        "'delta.deletedFileRetentionDuration'='interval 1 days')"
     )
     for restamped in (True, False):
         age(lake)

@@ -21,11 +21,12 @@ CHECKPOINT_FILES = (
 )
 # What only Spark's own engine writes and reads as it is.
 STATE_FILES = (f"{CHECKPOINT}/state/0/**/*.changelog", f"{CHECKPOINT}/state/0/**/*.zip")
-INGESTED = ("bronze/{source}", "quarantine/{source}", "ingested_files/{source}")
+INGESTED = ("bronze/{source}", "quarantine/{source}", "ingest_log/{source}")
 TABLES = (*INGESTED, "tables/{stream}")
 # Of a table with a checkpoint of its log (`with_log_checkpoints`).
 JSON = (LOG, "_delta_log/_last_checkpoint")
-OF_TABLE = (*JSON, "**/*[0-9a-f]-c000*.parquet", "_delta_log/*.checkpoint.parquet")
+DATA = "**/part-*.parquet"
+OF_TABLE = (*JSON, DATA, "_delta_log/*.checkpoint.parquet")
 # A log that has lost its newest commit is an older one, and such an `ops` table is out of scope.
 OPS = tuple(f"ops/{table}/" for table in ("generations", "batches", "coverage", "tables"))
 OF_OPS = (LOG, "**/*.parquet")
@@ -34,12 +35,17 @@ TEXTS = (*CHECKPOINT_FILES, *(f"{table}/{part}" for table in TABLES for part in 
 # Folders that are harmed together.
 AND = " + "
 OF_STREAM = ("tables/{stream}", "checkpoints/{stream}", "ops")
-OF_LAKE = ("bronze", "quarantine", "ingested_files", "savepoints", "tables", "checkpoints", "ops")
+OF_LAKE = ("bronze", "quarantine", "ingest_log", "savepoints", "tables", "checkpoints", "ops")
 WHOLE = {
     AND.join(OF_STREAM): {"older": Fault.STREAM_OF_ONE_TIME},
     AND.join(OF_LAKE): {"older": Fault.ONE_TIME},
     "ops": {"deleted": Fault.OPS, "older": Fault.OPS},
     "savepoints": {"deleted": Fault.SAVEPOINTS},
+    # As after a death behind the ingest log's commit: the rows are in files that no table has. A stream
+    # that has read bronze's newer commits finds others with their numbers.
+    "bronze/{source}/_delta_log": {"older": Fault.OTHER_TIMES},
+    "quarantine/{source}/_delta_log": {"older": Fault.BEHIND_LOG},
+    f"bronze/{{source}}/{LOG}{AND}bronze/{{source}}/{DATA}": {"deleted": Fault.INGESTED},
 }
 # The others ask for a day that is complete by then.
 AFTER_WHOLE = ("batch", "no data", "reseed", "compaction", "maintenance")

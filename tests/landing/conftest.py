@@ -3,9 +3,7 @@
 import pytest
 
 from include.lake.paths import Lake
-from include.landing.ingest_position import ensure_position
 from include.landing.parsed_batch import Parse
-from tests.ingested import SIGNALS
 from tests.landed_files import Landing
 from tests.parsers import HERE, parser
 from tests.topics import FakeTopic, served
@@ -14,13 +12,6 @@ from tests.topics import FakeTopic, served
 @pytest.fixture
 def landed(lake: Lake) -> Landing:
     return Landing(lake)
-
-
-@pytest.fixture
-def made(lake: Lake) -> Lake:
-    """A lake with an empty position."""
-    ensure_position(lake, SIGNALS)
-    return lake
 
 
 @pytest.fixture

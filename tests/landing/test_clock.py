@@ -1,27 +1,27 @@
 """When a clock row is due: the decision at equality, and what Dags read to make it."""
 
-import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
-from deltalake import CommitProperties, write_deltalake
+from deltalake import write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
 from include import registry
 from include.fold.admission import micros_of
 from include.lake.paths import Lake
+from include.landing.bronze_commits import clock_row
 from include.landing.clock import (
     LAGGING,
-    Clock,
     has_initial_state,
     landing_lag,
     plan_clock_row,
     why_not_ingest,
 )
-from include.landing.ingest_position import files_waiting
+from include.landing.ingest_log import Clock, Ingestion
+from include.landing.origin import waiting
 from include.registry import source_named, stream_named
 from include.settings import Source
 
@@ -93,7 +93,7 @@ def test_landing_is_behind_while_files_wait_or_a_producer_says_so(lake: Lake):
     add_file(lake, f"deeper/{LAGGING}")  # only directly below the source
     assert landing_lag(lake, SIGNALS) is None
     marker = add_file(lake, LAGGING)
-    assert files_waiting(lake, "signals") == 0  # hidden: it is never ingested
+    assert waiting(lake, SIGNALS) == 0  # hidden: it is never ingested
     assert landing_lag(lake, SIGNALS) is not None
     marker.unlink()
     add_file(lake, "a.jsonl")
@@ -121,21 +121,9 @@ def test_an_initial_state_is_a_table_or_a_file_of_a_stream_of_the_source(lake: L
     assert has_initial_state(lake, SIGNALS)
 
 
-# The clock in bronze's log.
-
-
-def commit(lake: Lake, metadata: str | None) -> None:
-    properties = metadata and CommitProperties(custom_metadata={"userMetadata": metadata})
-    write_deltalake(
-        lake.bronze("signals"),
-        pa.table({"n": [1]}),
-        mode="append",
-        commit_properties=properties or None,
-    )
-
-
 def logged(lake: Lake, watermark: datetime) -> None:
-    commit(lake, json.dumps(Clock(micros_of(watermark), micros_of(NOW)).metadata()))
+    after = Clock(micros_of(watermark), micros_of(NOW))
+    Ingestion.open(lake, SIGNALS).take_rows(Clock(), after, clock_row(SIGNALS, Clock(), after))
 
 
 # What a Dag asks before it starts a JVM.
@@ -155,10 +143,3 @@ def test_ingest_runs_for_a_clock_row_that_is_due(lake: Lake):
     assert why_not(lake, now=NOW + MS) is not None
     add_file(lake, "a.jsonl")
     assert why_not(lake) is None
-
-
-def test_ingest_runs_when_only_it_can_tell(lake: Lake):
-    logged(lake, NOW)
-    commit(lake, None)
-    assert why_not(lake) is None
-    assert why_not(lake, replace(SIGNALS, clock_grace=None)) is not None

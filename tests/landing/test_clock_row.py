@@ -9,13 +9,14 @@ import pytest
 
 from include.checkpoint.committed_batch import count_events
 from include.fold.admission import micros_of
+from include.lake.findings import Finding
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.landing import ingest as ingestion
 from include.landing import ingest_here
-from include.landing.bronze_commits import read_clock
-from include.landing.clock import LAGGING, Clock
+from include.landing.clock import LAGGING
 from include.landing.ingest import RunCounts, ingest
+from include.landing.ingest_log import Clock
 from include.registry import source_named
 from tests.clocked import (
     GRACE,
@@ -69,7 +70,7 @@ def test_the_job_takes_the_interval_of_its_dag_run_and_counts_no_clock_row(
     arguments = ["--source", "service_logs", "--lake", lake.root, "--interval-end", str(end)]
     monkeypatch.setattr("sys.argv", ["ingest_here", *arguments])
     ingest_here.main()
-    clock = read_clock(lake, source_named("service_logs"))
+    clock = clock_of(lake, source_named("service_logs"))
     assert clock.watermark_us == micros_of(end - GRACE)
     (run,) = read_ops(lake, "runs").to_pylist()
     assert (run["batches"], run["rows_landed"], run["rows_bronze"]) == (1, 1, 1)
@@ -97,14 +98,14 @@ def test_the_row_is_held_back_when_files_came_during_the_drain(
     monkeypatch: pytest.MonkeyPatch,
 ):
     landed.add("a.jsonl", [signal(0)])
-    drain = ingestion.drain
+    write_clock_row = ingestion.write_clock_row
 
-    def drain_while_a_file_comes(*given: Any) -> None:
-        drain(*given)
+    def write_behind_a_file(*given: Any) -> list[Finding]:
         landed.add("b.jsonl", [signal(1)])
+        return write_clock_row(*given)
 
     with monkeypatch.context() as patch:
-        patch.setattr(ingestion, "drain", drain_while_a_file_comes)
+        patch.setattr(ingestion, "write_clock_row", write_behind_a_file)
         ingest(lake, SIGNALS, interval_end=START + HOUR)
     assert version(lake) == 1
     ingest(lake, SIGNALS, interval_end=START + HOUR)
@@ -113,7 +114,7 @@ def test_the_row_is_held_back_when_files_came_during_the_drain(
 
 def test_the_first_row_needs_data_or_an_initial_state(lake: Lake, landed: Landing):
     assert ingest(lake, SIGNALS, interval_end=START) == RunCounts()
-    assert (version(lake), clock_of(lake)) == (0, Clock(None, None))
+    assert (version(lake), clock_of(lake)) == (0, Clock())
     seed = Path(lake.initial_state("device_signals")).with_suffix(".json")
     seed.parent.mkdir()
     seed.touch()

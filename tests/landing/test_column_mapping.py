@@ -89,7 +89,7 @@ def test_the_first_version_to_be_taken_is_refused_where_columns_were_mapped_befo
     theirs.map_columns(1, "none")
     remember_no_commit(monkeypatch)
     ingest(lake, theirs.source())
-    theirs.map_columns(1, "name")  # as skip-lost goes on behind a version that maps them
+    theirs.map_columns(1, "name")  # as --accept-loss goes on behind a version that maps them
     theirs.write_mapped(2)
     theirs.map_columns(3, "none")
     with refused("unreadable_input", subject="delta.columnMapping.mode"):

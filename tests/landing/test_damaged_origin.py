@@ -5,7 +5,6 @@ A damaged commit of its log stops the source: nobody knows which rows it has add
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,11 +15,10 @@ from deltalake import DeltaTable, write_deltalake
 from include import origins
 from include.lake.paths import Lake
 from include.landing.ingest import RunCounts, ingest
-from include.landing.skip_lost import apply_skip, plan_skip
 from tests.ingested import SIGNALS, bronze_of, quarantine_of
 from tests.landed_files import START
 from tests.refused import refused
-from tests.theirs import Theirs, values_of
+from tests.theirs import ACCEPT, Theirs, accept_lost, values_of
 
 pytestmark = pytest.mark.slow
 NOTE = "note"  # a column that is no field of the source
@@ -89,14 +87,13 @@ def test_a_damaged_commit_behind_a_checkpoint_stops_until_it_is_skipped(
     last = max(version, 3) if text else version
     for _ in range(2):
         with refused(
-            "lost_input", subject="signals", command="./stateful skip-lost signals --apply"
+            "lost_input",
+            subject="signals",
+            command=ACCEPT,
         ):
             ingest(lake, theirs.source())
     assert values_of(lake) == [*range(version)]  # what came before it
-    plan = plan_skip(lake, theirs.source(), datetime(2026, 3, 2, tzinfo=UTC))
-    assert plan is not None
-    assert plan.count == last - version + 1
-    apply_skip(lake, theirs.source(), plan)
+    assert accept_lost(lake, theirs.source()).lost == last - version + 1
     ingest(lake, theirs.source())
     assert values_of(lake) == [*range(version), *range(last + 1, 5)]
     assert ingest(lake, theirs.source()) == RunCounts()

@@ -17,19 +17,16 @@ from hypothesis import strategies as st
 from include import origins
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
-from include.landing import ingest as ingestion
-from include.landing import skip_lost
-from include.landing.arrivals import OriginError
 from include.landing.clock import why_not_ingest
+from include.landing.connector import OriginError
 from include.landing.ingest import RunCounts, ingest
+from include.landing.ingest_log import Ingestion
 from include.landing.origin import is_little, waiting
-from include.landing.parsed_batch import ParsedHere
-from include.landing.skip_lost import apply_skip, plan_skip
-from tests.deaths import Dying, KilledError, die
+from tests.deaths import Dying, KilledError
 from tests.examples import examples
 from tests.ingested import SIGNALS, bronze_of, quarantine_of
 from tests.refused import refused
-from tests.theirs import Theirs, values_of
+from tests.theirs import ACCEPT, Theirs, accept_lost, values_of
 
 pytestmark = pytest.mark.slow
 
@@ -107,34 +104,12 @@ def test_a_table_made_anew_stops_until_it_is_begun_with(lake: Lake, theirs: Thei
     ingest(lake, theirs.source())
     Path(theirs.uri).rename(tmp_path / "old")
     theirs.append(3)
-    with refused("lost_input", subject="signals", command="./stateful skip-lost signals --apply"):
+    with refused("lost_input", subject="signals", command=ACCEPT):
         ingest(lake, theirs.source())
-    skip(lake, theirs, 0)
+    assert accept_lost(lake, theirs.source()).lost == 0
     assert ingest(lake, theirs.source()).rows_bronze == 3
     assert values_of(lake) == [0, 1, 2, 3, 4]
     assert ingest(lake, theirs.source()) == RunCounts()
-
-
-def skip(lake: Lake, theirs: Theirs, count: int) -> None:
-    plan = plan_skip(lake, theirs.source(), NOW)
-    assert plan is not None
-    assert plan.count == count
-    apply_skip(lake, theirs.source(), plan)
-
-
-def test_what_is_skipped_is_said_though_the_command_was_killed(
-    lake: Lake, theirs: Theirs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    theirs.append(2)
-    ingest(lake, theirs.source())
-    Path(theirs.uri).rename(tmp_path / "old")
-    theirs.append(3)
-    monkeypatch.setattr(skip_lost, "seal_tables", die)
-    with pytest.raises(KilledError):
-        skip(lake, theirs, 0)
-    monkeypatch.undo()
-    assert plan_skip(lake, theirs.source(), NOW) is None
-    assert read_ops(lake, "findings")["finding"].to_pylist() == ["rows_skipped"]
 
 
 @pytest.mark.parametrize("gone", [1, 2, 3])
@@ -149,35 +124,11 @@ def test_versions_that_were_cleaned_up_stop_until_they_are_skipped(
     DeltaTable(theirs.uri).create_checkpoint()
     for version in range(gone):
         theirs.commit_file(version).unlink()
-    with refused("lost_input", subject="signals", command="./stateful skip-lost signals --apply"):
+    with refused("lost_input", subject="signals", command=ACCEPT):
         ingest(lake, theirs.source())
-    skip(lake, theirs, 2)
+    assert accept_lost(lake, theirs.source()).lost == 2
     ingest(lake, theirs.source())
     assert values_of(lake) == [0, 3]
-
-
-@pytest.mark.parametrize("written", ["nothing", "bronze", "all"])
-def test_a_file_that_is_gone_stops_until_it_is_given_up(
-    lake: Lake, theirs: Theirs, monkeypatch: pytest.MonkeyPatch, written: str
-):
-    theirs.append(1)
-    ingest(lake, theirs.source())
-    for _ in range(3):
-        theirs.append(1, bad=1)
-    place = ingestion if written == "all" else ParsedHere
-    name = {"nothing": "append_accepted", "bronze": "append_refused", "all": "finish"}[written]
-    with monkeypatch.context() as patch:
-        patch.setattr(place, name, die)
-        with pytest.raises(KilledError):
-            ingest(lake, theirs.source())
-    theirs.files()[2].unlink()
-    with refused("lost_input", subject="signals"):
-        ingest(lake, theirs.source())
-    skip(lake, theirs, 1)
-    ingest(lake, theirs.source())
-    assert values_of(lake) == ([0, 1, 5] if written == "nothing" else [0, 1, 3, 5])
-    assert len(quarantine_of(lake)) == {"nothing": 2, "bronze": 2, "all": 3}[written]
-    assert ingest(lake, theirs.source()) == RunCounts()
 
 
 def test_several_sources_may_read_one_table(lake: Lake, theirs: Theirs):
@@ -197,16 +148,8 @@ def test_a_backlog_whose_version_is_cleaned_up_meanwhile_stops_until_it_is_skipp
     for _ in range(3):
         theirs.append(1)
     source = replace(theirs.source(), commit_bytes=1)
-    begin, begun = ingestion.next_batch, []
-
-    def first_alone(*given: Any) -> Any:
-        if begun:
-            raise KilledError
-        begun.append(given)
-        return begin(*given)
-
     with monkeypatch.context() as patch:
-        patch.setattr(ingestion, "next_batch", first_alone)
+        Dying(patch, 3)  # behind the first batch
         with pytest.raises(KilledError):
             ingest(lake, source)
     assert values_of(lake) == [0]
@@ -215,9 +158,9 @@ def test_a_backlog_whose_version_is_cleaned_up_meanwhile_stops_until_it_is_skipp
     DeltaTable(theirs.uri).create_checkpoint()
     for version in range(gone):
         theirs.commit_file(version).unlink()
-    with refused("lost_input", subject="signals", command="./stateful skip-lost signals --apply"):
+    with refused("lost_input", subject="signals", command=ACCEPT):
         ingest(lake, source)
-    skip(lake, theirs, 2)
+    assert accept_lost(lake, theirs.source()).lost == 2
     ingest(lake, source)
     assert values_of(lake) == [0, 4]
     assert ingest(lake, source) == RunCounts()
@@ -304,20 +247,20 @@ def test_a_table_that_is_replaced_while_a_run_takes_it_gives_each_row_once(
     other.given = 100
     for _ in range(6):
         other.append(1)
-    write, taken = ingestion.BatchWriter.write, []
+    take, taken = Ingestion.take, []
 
-    def replaced(self, batch, sizes):
-        write(self, batch, sizes)
-        taken.append(batch)
+    def replaced(self, entry):
+        take(self, entry)
+        taken.append(entry)
         if len(taken) == 2:
             shutil.rmtree(theirs.uri)
             shutil.copytree(other.uri, theirs.uri)
 
     with monkeypatch.context() as patch, suppress(OriginError):
-        patch.setattr(ingestion.BatchWriter, "write", replaced)
+        patch.setattr(Ingestion, "take", replaced)
         ingest(lake, source)
-    with refused("lost_input", subject="signals", command="./stateful skip-lost signals --apply"):
+    with refused("lost_input", subject="signals", command=ACCEPT):
         ingest(lake, source)
-    skip(lake, theirs, 0)
+    assert accept_lost(lake, theirs.source()).lost == 0
     ingest(lake, source)
     assert values_of(lake) == [0, 1, 2, 100, 101, 102, 103, 104, 105]

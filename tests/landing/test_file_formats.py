@@ -140,6 +140,13 @@ def test_csv_is_read_as_it_is_declared(declared: Csv, content: str):
     assert [count for _, count in found] == [1, None]
 
 
+def test_numbers_of_csv_have_the_declared_decimal_point():
+    field = Field(name="total", type="decimal(12,2)", required=False, comment="")
+    source = source_of(field, csv=Csv(delimiter=";", decimal=","))
+    rows = f"key;at;total\na;{NOON};-12,50\nb;{NOON};12.5\n"
+    assert taken("a.csv", rows.encode(), source) == [("a", None, Decimal("-12.50")), "wrong_type"]
+
+
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp1252", "utf-16", "latin-1"])
 def test_csv_has_the_declared_encoding(encoding: str):
     content = f"key,at\nzoë,{NOON}\n".encode(encoding)

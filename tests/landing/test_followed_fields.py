@@ -8,9 +8,10 @@ import pytest
 from deltalake import DeltaTable
 
 from include.lake.paths import Lake
-from include.landing.bronze_tables import late_fields, with_late_fields
+from include.landing.bronze_tables import add_fields, late_fields, with_late_fields
 from include.landing.ingest import ingest
 from include.settings import Field, Times
+from include.streams import sources
 from tests.landed_files import Landing
 from tests.landing.test_schema_changes import land, row, source
 from tests.refused import refused
@@ -167,3 +168,13 @@ def test_what_is_no_field_is_not_kept_beside_a_column_rescued_in_another_case(
     ingest(lake, source(replace(NOTE, name="Rescued"), rescue=False))
     with refused("settings_changed", subject="rescued"):
         ingest(lake, source())
+
+
+def test_a_field_that_has_just_been_declared_is_read_before_anything_lands(
+    lake: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch
+):
+    land(landed, "0.jsonl", row(0, body={"amount": 5}), row(1))
+    ingest(lake, source())
+    monkeypatch.setattr(sources, "SOURCES", (source(AMOUNT, NOTE),))
+    add_fields(lake, "signals")
+    assert (read(lake, "amount"), read(lake, "note")) == ([5, None], [None, None])

@@ -1,10 +1,8 @@
 """The clock of a source by groups, against an oracle that finds each commit's anew from all before it."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -16,20 +14,19 @@ from hypothesis import strategies as st
 from include.fold.admission import MICROSECOND
 from include.lake.paths import Lake
 from include.landing.bronze_commits import (
-    append_next,
     bronze_rows,
     clock_after,
     clock_after_row,
     clock_row,
     clock_set_back,
-    read_clock,
 )
-from include.landing.bronze_tables import create_tables
-from include.landing.clock import RESET_KEY, STILL_KEY, Clock, check_clock_order
+from include.landing.clock_row import write_still_row
 from include.landing.group_clock import Group, Groups, no_groups
 from include.landing.group_rows import groups_of_rows
+from include.landing.ingest_log import REPAIR, Clock, Ingestion, read_log
 from include.origins import DeltaTable as OtherTable
 from include.settings import FOLDER, Field, Source
+from tests.clocked import clock_of
 from tests.examples import examples
 from tests.refused import refused
 from tests.simulator import oracle
@@ -50,7 +47,7 @@ SOURCE = Source(
     watermark_per="key",
     idle_after=IDLE,
 )
-EMPTY = Clock(None, None, no_groups(SOURCE))
+EMPTY = Clock(groups=no_groups(SOURCE))
 
 # Few and at the edges, so that groups meet, fall idle exactly, and wake.
 MINUTES = st.sampled_from([0, 1, 14, 15, 16, 29, 30, 31, 60, 1440])
@@ -122,18 +119,16 @@ def test_the_marks_of_each_commit_are_those_of_all_that_came_before(steps: list[
 # In bronze
 
 
-def append(lake: Lake, commit: Commit) -> tuple[Clock, Clock]:
-    table = DeltaTable(lake.bronze("sent"))
-    before = read_clock(lake, SOURCE)
+def append(lake: Lake, commit: Commit, repair: int = 1) -> None:
+    before = clock_of(lake, SOURCE)
     after = next_clock(before, commit)
-    marks: dict[str, Any] = {RESET_KEY: 1} if commit.reset_us is not None else {}
+    note = {} if commit.reset_us is None else {REPAIR: repair}
     rows = (
         bronze_rows(SOURCE, events_of(commit), before, after)
         if commit.rows
         else clock_row(SOURCE, before, after)
     )
-    append_next(table, rows, after, marks)
-    return before, after
+    Ingestion.open(lake, SOURCE).take_rows(before, after, rows, note)
 
 
 def events_of(commit: Commit) -> pa.Table:
@@ -145,22 +140,6 @@ def events_of(commit: Commit) -> pa.Table:
             "source_file": ["x/a.jsonl"] * len(commit.rows),
         }
     )
-
-
-def append_still_row(lake: Lake) -> None:
-    clock = read_clock(lake, SOURCE)
-    table = DeltaTable(lake.bronze("sent"))
-    append_next(table, clock_row(SOURCE, clock, clock), clock, {STILL_KEY: True})
-
-
-def silence_log(lake: Lake) -> None:
-    """As if the log did not say what its commits did: it was cleaned, or others wrote them."""
-    for entry in Path(lake.bronze("sent"), "_delta_log").glob("*.json"):
-        lines = [json.loads(line) for line in entry.read_text().splitlines()]
-        for line in lines:
-            line.get("commitInfo", {}).pop("userMetadata", None)
-        entry.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        Path(entry.parent, f".{entry.name}.crc").unlink(missing_ok=True)
 
 
 def marks_in(lake: Lake) -> set[Marks]:
@@ -178,7 +157,7 @@ def above_clock(groups: Groups | None, clock: Clock) -> dict[str, Group]:
     return {n: g._replace(newest_us=max(g.newest_us, floor_us)) for n, g in groups.of.items()}
 
 
-BETWEEN = st.sampled_from(["nothing", "nothing", "still row", "log silent", "joined"])
+BETWEEN = st.sampled_from(["nothing", "nothing", "still row", "joined"])
 
 
 @given(STEPS, st.lists(BETWEEN, min_size=15, max_size=15))
@@ -187,18 +166,17 @@ def test_bronze_goes_on_from_its_log_and_from_its_rows_alike(
     tmp_path_factory: pytest.TempPathFactory, steps: list[Step], between: list[str]
 ):
     lake = Lake(str(tmp_path_factory.mktemp("lake")))
-    create_tables(lake, SOURCE)
     commits = commits_of(steps)
-    for commit, then in zip(commits, between, strict=False):
-        check_clock_order(lake, SOURCE, *append(lake, commit))
+    for number, (commit, then) in enumerate(zip(commits, between, strict=False)):
+        append(lake, commit, number)
         if then == "still row":
-            append_still_row(lake)
-        if then == "log silent":
-            silence_log(lake)
+            write_still_row(lake, SOURCE)
         if then == "joined":
             DeltaTable(lake.bronze("sent")).optimize.compact()
-        clock, bronze = read_clock(lake, SOURCE), DeltaTable(lake.bronze("sent"))
-        of_rows = groups_of_rows(bronze, SOURCE, clock, no_groups(SOURCE))
+        clock, bronze = clock_of(lake, SOURCE), DeltaTable(lake.bronze("sent"))
+        logged = read_log(lake, "sent")
+        assert logged is not None
+        of_rows = groups_of_rows(bronze, SOURCE, clock, no_groups(SOURCE), logged.resets())
         assert above_clock(of_rows, clock) == above_clock(clock.groups, clock)
     expected = oracle.grouped_marks(commits, IDLE_US)
     still = {mark._replace(arrival_us=mark.commit_us) for mark in expected}
@@ -216,7 +194,7 @@ def landed(before: Clock, at_minute: float, **minutes: float) -> Clock:
 
 def test_idle_groups_that_the_clock_has_passed_are_forgotten_and_others_are_counted():
     source = replace(SOURCE, watermark_groups=2)
-    clock = Clock(None, None, no_groups(source))
+    clock = Clock(groups=no_groups(source))
     for day in range(10):  # as folders of days come and go
         clock = landed(clock, day * 1440, **{f"day{day}": day * 1440})
         clock = landed(clock, day * 1440 + 15, **{f"day{day}": day * 1440})
@@ -227,38 +205,19 @@ def test_idle_groups_that_the_clock_has_passed_are_forgotten_and_others_are_coun
         landed(clock, 9 * 1440 + 17, third=9 * 1440)
 
 
-def test_a_commit_that_did_not_know_the_one_before_it_is_not_gone_by(lake: Lake):
-    """As Spark may append, beside another job (spark_jobs/tables/landing.py)."""
-    create_tables(lake, SOURCE)
-    append(lake, Commit(START_US, (Landed("a", START_US, 1),)))
-    stale = read_clock(lake, SOURCE)
-    append(lake, Commit(START_US + 1_000, (Landed("b", START_US - 9_000, 1),)))
-    commit = Commit(START_US + 2_000, (Landed("a", START_US + 2_000, 1),))
-    after = next_clock(stale, commit)
-    rows = bronze_rows(SOURCE, events_of(commit), stale, after)
-    append_next(DeltaTable(lake.bronze("sent")), rows, after)
-    with refused("two_writers", subject="sent"):
-        check_clock_order(lake, SOURCE, stale, after)
-    found = read_clock(lake, SOURCE)
-    assert found.groups is not None
-    assert set(found.groups.of) == {"a", "b"}
-    assert found.watermark_us == START_US + 2_000
-
-
 def test_another_setting_finds_its_groups_in_the_rows(lake: Lake):
-    create_tables(lake, SOURCE)
     append(lake, Commit(START_US, (Landed("a", START_US, 1), Landed("b", START_US - 9_000, 2))))
-    by_value = read_clock(lake, replace(SOURCE, watermark_per="value"))
+    by_value = clock_of(lake, replace(SOURCE, watermark_per="value"))
     assert by_value.groups is not None
     assert {name: group.newest_us for name, group in by_value.groups.of.items()} == {
         "1": START_US,
         "2": START_US - 9_000,
     }
-    by_folder = read_clock(lake, replace(SOURCE, watermark_per=FOLDER))
+    by_folder = clock_of(lake, replace(SOURCE, watermark_per=FOLDER))
     assert by_folder.groups is not None
     assert set(by_folder.groups.of) == {"x"}
     assert by_folder.watermark_us == START_US - 9_000
-    assert read_clock(lake, replace(SOURCE, watermark_per=None)).groups is None
+    assert clock_of(lake, replace(SOURCE, watermark_per=None)).groups is None
 
 
 @pytest.mark.parametrize(

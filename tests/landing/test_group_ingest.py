@@ -10,13 +10,13 @@ import pytest
 from include.fold.admission import MICROSECOND, is_late, micros_of
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
-from include.landing.bronze_commits import read_clock
 from include.landing.clock_row import write_clock_row
 from include.landing.ingest import ingest
+from include.landing.ingest_log import Ingestion
 from include.landing.parsed_batch import Parse
 from include.registry import stream_named
 from include.settings import FOLDER, Source
-from tests.clocked import HOUR, WITHOUT_CLOCK
+from tests.clocked import HOUR, WITHOUT_CLOCK, clock_of
 from tests.clocked import SIGNALS as CLOCKED
 from tests.deaths import MachineClock
 from tests.ingested import bronze_of, one_file_a_commit
@@ -100,8 +100,6 @@ def test_whoever_waits_for_a_silent_group_is_told_where_a_clock_that_was_ahead_c
     assert f"until {until}" in found[-1]["action"]
 
 
-# Deaths
-
 GROUPED = replace(one_file_a_commit(CLOCKED), watermark_per=FOLDER, idle_after=HOUR)
 
 
@@ -116,9 +114,9 @@ def test_a_clock_row_that_is_held_back_is_not_written_twice_at_an_instant(
     ingest(lake, GROUPED, interval_end=machine.time)
     later = machine.time + timedelta(minutes=5)
     for _ in range(3):
-        write_clock_row(lake, GROUPED, later, later)
+        write_clock_row(Ingestion.open(lake, GROUPED), later, later)
     assert len(bronze_of(lake)) == 1 + 1
-    assert read_clock(lake, GROUPED).watermark_us == micros_of(START)
+    assert clock_of(lake, GROUPED).watermark_us == micros_of(START)
 
 
 # What people see
@@ -184,5 +182,5 @@ def test_a_source_with_too_many_groups_takes_nothing_and_says_so(
     with refused("too_many_groups", subject="signals"):
         ingest(lake, source)
     assert bronze_of(lake) == []
-    ingest(lake, replace(source, watermark_groups=101))  # the batch that was begun
+    ingest(lake, replace(source, watermark_groups=101))
     assert len(bronze_of(lake)) == 101

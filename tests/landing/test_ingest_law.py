@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from include.lake.paths import Lake
 from include.landing.ingest import RunCounts, ingest
-from include.landing.ingest_position import files_waiting
+from include.landing.origin import waiting
 from tests.clocked import HOUR, SIGNALS, in_order
 from tests.deaths import Dying, KilledError, MachineClock
 from tests.examples import examples
@@ -114,7 +114,7 @@ def check_all_taken(world: World) -> None:
     refused = [(row["source_file"], row["row_number"]) for row in quarantine_of(world.lake)]
     assert sorted(refused) == sorted(world.refused)
     check_clock(world.lake)
-    assert files_waiting(world.lake, "signals") == 0
+    assert waiting(world.lake, SIGNALS) == 0
     assert ingest(world.lake, replace(SIGNALS, clock_grace=None)) == RunCounts()
 
 

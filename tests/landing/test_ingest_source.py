@@ -5,20 +5,22 @@ import io
 import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 
-from include.lake.columns import documented, without_comments
+from include.lake.columns import documented
 from include.lake.paths import Lake
-from include.landing.bronze_commits import read_clock
-from include.landing.bronze_tables import QUARANTINE_COLUMNS, bronze_columns, create_tables
-from include.landing.clock import Clock
+from include.landing.bronze_tables import QUARANTINE_COLUMNS, bronze_columns
 from include.landing.ingest import RunCounts, ingest
-from include.landing.ingest_position import COLUMNS, files_waiting
-from include.landing.parsed_batch import Parse
+from include.landing.ingest_log import COLUMNS
+from include.landing.origin import waiting
+from include.landing.parsed_batch import Parse, ParsedHere
+from spark_jobs.tables.landing import ParsedOnSpark
 from tests.ingested import SIGNALS, bronze_of, events_of, quarantine_of
 from tests.landed_files import START, Landing, signal
 from tests.parsers import both_parsers, both_parsers_at_length
@@ -62,7 +64,7 @@ def test_rows_of_all_formats_come_into_bronze(lake: Lake, landed: Landing, parse
     names = ["_e=f.jsonl", "_metadata.jsonl", *["a b+ü%20#?.jsonl"] * 2]
     names += ["c.csv", "d.parquet", "deep/er/b.jsonl.gz"]
     assert events_of(lake) == [(1, 10, us, START.date(), name) for name in names]
-    assert files_waiting(lake, "signals") == 0
+    assert waiting(lake, SIGNALS) == 0
 
 
 @both_parsers_at_length
@@ -73,7 +75,7 @@ def test_the_tables_are_made_as_documented(lake: Lake, landed: Landing, parse: P
     for path, columns in (
         (lake.bronze("signals"), bronze_columns(SIGNALS)),
         (lake.quarantine("signals"), QUARANTINE_COLUMNS),
-        (lake.ingested_files("signals"), COLUMNS),
+        (lake.ingest_log("signals"), COLUMNS),
     ):
         found = pa.schema(DeltaTable(path).schema().to_arrow())
         assert found.equals(documented(columns), check_metadata=True)
@@ -169,7 +171,7 @@ def test_a_folder_of_bad_files_adds_up_to_the_row(lake: Lake, landed: Landing, p
 def test_a_run_with_nothing_new_changes_nothing(lake: Lake, landed: Landing):
     assert ingest(lake, SIGNALS) == RunCounts()  # no landing folder yet
     landed.add("a.jsonl", [signal(0)])
-    assert files_waiting(lake, "signals") == 1
+    assert waiting(lake, SIGNALS) == 1
     ingest(lake, SIGNALS)
     before = DeltaTable(lake.bronze("signals")).version()
     assert ingest(lake, SIGNALS) == RunCounts()
@@ -195,26 +197,8 @@ def test_an_allowed_event_of_the_future_raises_the_watermark_to_its_ingestion_on
     assert row["arrival_watermark"] is None
 
 
-@both_parsers_at_length
-def test_the_clock_is_found_without_the_commit_metadata(lake: Lake, landed: Landing, parse: Parse):
-    create_tables(lake, SIGNALS)
-    assert read_clock(lake, SIGNALS) == Clock(None, None)
-    landed.add("a.jsonl", [signal(1.5)])
-    ingest(lake, SIGNALS, parse=parse)
-    from_log = read_clock(lake, SIGNALS)
-    DeltaTable(lake.bronze("signals")).optimize.compact()
-    assert read_clock(lake, SIGNALS) == from_log
-    second = timedelta(seconds=1)
-    (row,) = bronze_of(lake)
-    later = {name: row[name] + second for name in ("commit_watermark", "ingested_at")}
-    schema = without_comments(documented(bronze_columns(SIGNALS)))
-    by_hand = pa.Table.from_pylist([row | later], schema=schema)
-    write_deltalake(lake.bronze("signals"), by_hand, mode="append")
-    assert read_clock(lake, SIGNALS) == Clock(*(micros + 1_000_000 for micros in from_log[:2]))
-
-
 def test_bronze_is_compressed_and_in_groups_that_several_cores_can_read(lake, monkeypatch):
-    monkeypatch.setattr("include.landing.bronze_commits.ROWS_A_GROUP", 2)
+    monkeypatch.setattr("include.lake.table.ROWS_A_GROUP", 2)
     Landing(lake).add("a.json", [signal(second) for second in range(5)])
     ingest(lake, SIGNALS)
     (file,) = DeltaTable(lake.bronze("signals")).file_uris()
@@ -222,3 +206,40 @@ def test_bronze_is_compressed_and_in_groups_that_several_cores_can_read(lake, mo
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     assert [group.num_rows for group in groups] == [2, 2, 1]
     assert {group.column(0).compression for group in groups} == {"SNAPPY"}
+
+
+def test_a_moved_lake_goes_on_where_it_was(lake: Lake, landed: Landing):
+    landed.add("a.jsonl", [signal(0)])
+    ingest(lake, SIGNALS)
+    landed.add("b.jsonl", [signal(1)])
+    moved = Lake(str(Path(lake.root).rename(Path(lake.root).with_name("moved"))))
+    assert waiting(moved, SIGNALS) == 1
+    assert ingest(moved, SIGNALS) == RunCounts(1, 1, 1, 1, 0)
+
+
+@both_parsers_at_length
+def test_a_lake_may_have_any_name(tmp_path: Path, parse: Parse):
+    lake = Lake(str(tmp_path / "a {b,c} é"))
+    Landing(lake).add("x.jsonl", [signal(0), "{"])
+    assert waiting(lake, SIGNALS) == 1
+    assert ingest(lake, SIGNALS, parse=parse) == RunCounts(1, 1, 2, 1, 1)
+    assert ingest(lake, SIGNALS, parse=parse) == RunCounts()
+    assert len(bronze_of(lake)) == 1
+    assert waiting(lake, SIGNALS) == 0
+
+
+@both_parsers_at_length
+@pytest.mark.parametrize("lines", [[signal(0), signal(1)], ["{", "["]])
+def test_rows_that_are_lost_on_their_way_into_a_file_stop_the_run_before_any_is_taken(
+    lake: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch, parse: Parse, lines: list[str]
+):
+    """As those would be that Spark's workers lose."""
+    landed.add("a.jsonl", lines)
+    for parsed in (ParsedHere, ParsedOnSpark):
+        for name in ("stage_accepted", "stage_refused"):
+            monkeypatch.setattr(parsed, name, lambda *_: [])
+    record: dict[str, Any] = {}
+    with refused("rows_do_not_add_up"):
+        ingest(lake, SIGNALS, record, parse=parse)
+    assert RunCounts(**record) == RunCounts()
+    assert waiting(lake, SIGNALS) == 1

@@ -4,13 +4,13 @@ import json
 from datetime import datetime
 
 import pytest
-from pyspark.sql import SparkSession
 
 from include.fold.admission import MICROSECOND, micros_of
 from include.lake.paths import Lake
 from include.landing.clock_row import write_clock_row
 from include.landing.ingest import RunCounts, ingest
-from spark_jobs.reingest_quarantine import reingest
+from include.landing.ingest_log import Ingestion
+from include.landing.reingest import reingest
 from tests.clocked import (
     GRACE,
     HOUR,
@@ -35,10 +35,8 @@ def signal_at(instant: datetime) -> str:
     return json.dumps({"device_id": 1, "value": 1, "timestamp": instant.isoformat()})
 
 
-@pytest.mark.full
-@pytest.mark.spark
 def test_ingested_at_rises_by_every_kind_of_commit_though_the_clock_goes_back(
-    spark: SparkSession, lake: Lake, landed: Landing, machine: MachineClock
+    lake: Lake, landed: Landing, machine: MachineClock
 ):
     noon = START + 12 * HOUR
     machine.time = noon + 7 * MICROSECOND
@@ -54,12 +52,12 @@ def test_ingested_at_rises_by_every_kind_of_commit_though_the_clock_goes_back(
     ingest(lake, WITHOUT_CLOCK)
     (refused,) = (row for row in quarantine_of(lake) if row["reason_code"] == "not_json")
     mended = {refused["quarantine_id"]: signal_at(noon - 4 * HOUR)}
-    assert reingest(spark, lake, SIGNALS, mended, noon - 4 * HOUR).rows_bronze == 1
-    write_clock_row(lake, SIGNALS, **at(noon - HOUR))
+    assert reingest(lake, SIGNALS, mended, noon - 4 * HOUR).rows_bronze == 1
+    write_clock_row(Ingestion.open(lake, SIGNALS), **at(noon - HOUR))
     assert version(lake) == 4  # it would not have raised M
-    write_clock_row(lake, SIGNALS, **at(noon + 3 * MS + GRACE - MICROSECOND))
+    write_clock_row(Ingestion.open(lake, SIGNALS), **at(noon + 3 * MS + GRACE - MICROSECOND))
     assert version(lake) == 4
-    write_clock_row(lake, SIGNALS, **at(noon + 3 * MS + GRACE))
+    write_clock_row(Ingestion.open(lake, SIGNALS), **at(noon + 3 * MS + GRACE))
 
     rows = in_order(lake)
     stamps = [noon, noon + MS, noon + 2 * MS, noon + 3 * MS, noon + 3 * MS + GRACE]

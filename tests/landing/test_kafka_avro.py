@@ -18,11 +18,9 @@ from include.landing.ingest import RunCounts, ingest
 from include.landing.kafka_client import Message
 from include.landing.kafka_rows import judge_of, judged_again, values_of
 from include.landing.landed_avro import schema_of
-from include.landing.parsed_batch import ParsedHere
 from include.landing.rescue import Rescue
 from include.origins import KafkaTopic, SchemaRegistry
 from include.settings import Field, Source
-from tests.deaths import KilledError, die
 from tests.ingested import bronze_of, quarantine_of
 from tests.landed_files import START, signal
 from tests.refused import refused
@@ -352,26 +350,6 @@ def test_a_registry_is_trusted_by_its_certificate(lake: Lake, topic: FakeTopic, 
             ingest(lake, by_registry(registry))
         trusting = by_registry(registry, ca_file=str(tmp_path / "ca.pem"))
         assert ingest(lake, trusting).rows_bronze == 1
-
-
-def test_a_batch_that_bronze_has_is_not_repeated_by_another_schema(lake: Lake, topic: FakeTopic):
-    fields = SIGNAL["fields"]
-    assert isinstance(fields, list)
-    first, second = (
-        of_topic(format="avro", schema=json.dumps(SIGNAL | {"fields": of}))
-        for of in (fields, [fields[0], fields[1], {"name": "value", "type": ["null", "long"]}])
-    )
-    for value in (b"\x02\x00\x04", b"\x02\x00\x02\x04"):  # by each of them one is none
-        topic.produce(0, value)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ParsedHere, "append_refused", die)
-        with pytest.raises(KilledError):
-            ingest(lake, first)
-    with refused("settings_changed", subject="signals"):
-        ingest(lake, second)
-    assert ingest(lake, first) == RunCounts(1, 1, 2, 1, 1)
-    offsets = [row["kafka_offset"] for row in (*bronze_of(lake), *quarantine_of(lake))]
-    assert offsets == [0, 1]
 
 
 # What is declared

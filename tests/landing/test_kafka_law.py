@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 
 from include.lake.paths import Lake
 from include.landing import kafka_offsets
-from include.landing.arrivals import OriginError
+from include.landing.connector import OriginError
 from include.landing.ingest import RunCounts, ingest
 from include.landing.origin import waiting
-from include.landing.skip_lost import apply_skip, plan_skip
 from tests.clocked import HOUR
 from tests.clocked import SIGNALS as CLOCKED
 from tests.deaths import Dying, KilledError, MachineClock
 from tests.examples import examples
 from tests.ingested import bronze_of, quarantine_of
 from tests.landed_files import START, signal
+from tests.theirs import accept_lost, lost
 from tests.topics import FakeTopic, of_topic, served
 
 pytestmark = pytest.mark.slow
@@ -45,7 +45,6 @@ class World:
     def __init__(self, root: str, patch: pytest.MonkeyPatch) -> None:
         self.lake, self.topic = Lake(root), served(patch)
         MachineClock(patch, START + 9 * HOUR)
-        self.skips = 0
         self.good: set[tuple[int, int]] = set()
         self.bad: set[tuple[int, int]] = set()
 
@@ -64,9 +63,8 @@ class World:
         self.topic.expire(number, min(before, len(self.topic.partitions[number])))
 
     def skip(self) -> None:
-        if plan := plan_skip(self.lake, SOURCE, START + 9 * HOUR):
-            apply_skip(self.lake, SOURCE, plan)
-            self.skips += 1
+        if lost(self.lake, SOURCE):
+            accept_lost(self.lake, SOURCE)
 
     def ingest(self, dies_at: int | None) -> None:
         with pytest.MonkeyPatch.context() as patch, suppress(KilledError, OriginError):
@@ -125,9 +123,7 @@ def test_what_expires_is_all_that_is_ever_missing(steps: list[Any]):
         assert len(set(in_bronze)) == len(in_bronze)
         assert len(set(in_quarantine)) == len(in_quarantine)
         missing = (world.good - set(in_bronze)) | (world.bad - set(in_quarantine))
-        # A batch that bronze has and that cannot be read again is closed without its refused rows.
-        given_up = missing & world.bad if world.skips else set()
-        assert all(offset < earliest.get(p, 0) for p, offset in missing - given_up)
+        assert all(offset < earliest.get(p, 0) for p, offset in missing)
         assert set(in_bronze) <= world.good
         assert set(in_quarantine) <= world.bad
         assert waiting(world.lake, SOURCE) == 0

@@ -8,17 +8,13 @@ from deltalake import DeltaTable
 from include.cli.__main__ import load
 from include.cli.app import main
 from include.lake.paths import Lake
-from include.landing import ingest as ingestion
-from include.landing import skip_lost
 from include.landing.clock import landing_lag, why_not_ingest
 from include.landing.ingest import RunCounts, ingest
-from include.landing.parsed_batch import ParsedHere
-from include.landing.skip_lost import apply_skip, plan_skip
 from include.streams import sources
-from tests.deaths import KilledError, die
 from tests.ingested import SIGNALS, bronze_of, other_findings, quarantine_of
-from tests.landed_files import signal
+from tests.landed_files import Landing, signal
 from tests.refused import refused
+from tests.theirs import ACCEPT, accept_lost, lost
 from tests.topics import FakeTopic, of_topic
 
 pytestmark = pytest.mark.slow
@@ -31,14 +27,6 @@ def offsets_of(lake: Lake) -> list[tuple[int, int]]:
     return sorted((row["kafka_partition"], row["kafka_offset"]) for row in bronze_of(lake))
 
 
-def skip(lake: Lake) -> int:
-    """How many offsets were given up."""
-    plan = plan_skip(lake, SOURCE, NOW)
-    assert plan is not None
-    apply_skip(lake, SOURCE, plan)
-    return plan.count
-
-
 def produce(topic: FakeTopic, count: int, partition: int = 0) -> None:
     for number in range(count):
         topic.produce(partition, signal(number))
@@ -48,7 +36,7 @@ def test_what_expired_before_the_first_run_is_no_loss(lake: Lake, topic: FakeTop
     produce(topic, 5)
     topic.expire(0, 3)
     assert ingest(lake, SOURCE).rows_bronze == 2
-    assert plan_skip(lake, SOURCE, NOW) is None
+    assert lost(lake, SOURCE) is None
 
 
 def test_another_topic_does_not_go_on_where_the_first_one_ended(lake: Lake, topic: FakeTopic):
@@ -65,7 +53,7 @@ def test_where_a_partition_was_begun_with_is_kept_though_it_was_empty(lake: Lake
     ingest(lake, SOURCE)
     produce(topic, 5)
     topic.expire(0, 3)
-    with refused("lost_input", subject="signals", command="./stateful skip-lost signals --apply"):
+    with refused("lost_input", subject="signals", command=ACCEPT):
         ingest(lake, SOURCE)
 
 
@@ -76,16 +64,18 @@ def test_expired_offsets_stop_until_they_are_skipped(lake: Lake, topic: FakeTopi
     topic.expire(0, 4)
     for _ in range(2):
         with refused(
-            "lost_input", subject="signals", command="./stateful skip-lost signals --apply"
+            "lost_input",
+            subject="signals",
+            command=ACCEPT,
         ):
             ingest(lake, SOURCE)
     assert why_not_ingest(lake, SOURCE, None, NOW) is None  # the run is to say so
-    assert skip(lake) == 2
+    assert accept_lost(lake, SOURCE).lost == 2
     assert ingest(lake, SOURCE).rows_bronze == 3
     assert offsets_of(lake) == [(0, 0), (0, 1), (0, 4), (0, 5), (0, 6)]
     (found,) = other_findings(lake)
     assert (found["finding"], found["count"]) == ("rows_skipped", 2)
-    assert plan_skip(lake, SOURCE, NOW) is None
+    assert lost(lake, SOURCE) is None
 
 
 def test_the_command_shows_what_is_lost_and_goes_on_when_it_is_told_to(
@@ -96,40 +86,20 @@ def test_the_command_shows_what_is_lost_and_goes_on_when_it_is_told_to(
     monkeypatch.setattr(sources, "SOURCES", (SOURCE,))
     load()
     ingest(lake, SOURCE)
-    command = ["skip-lost", "signals", "--lake", lake.root]
+    command = ["ingest", "signals", "--accept-loss", "--lake", lake.root]
     assert main(command) == 0
-    assert plan_skip(lake, SOURCE, NOW) is None
+    assert lost(lake, SOURCE) is None
     produce(topic, 3)
     topic.expire(0, 2)
-    version = DeltaTable(lake.ingested_files("signals")).version()
+    version = DeltaTable(lake.ingest_log("signals")).version()
     assert main(command) == 0
-    assert DeltaTable(lake.ingested_files("signals")).version() == version
+    assert DeltaTable(lake.ingest_log("signals")).version() == version
     assert main([*command, "--apply"]) == 0
     assert ingest(lake, SOURCE).rows_bronze == 1
     monkeypatch.setattr(sources, "SOURCES", (SIGNALS,))
     assert main(command) == 2
     with refused("wrong_argument", subject="signals"):
-        plan_skip(lake, SIGNALS, NOW)
-
-
-def test_a_skip_that_dies_does_not_quarantine_twice(
-    lake: Lake, topic: FakeTopic, monkeypatch: pytest.MonkeyPatch
-):
-    ingest(lake, SOURCE)
-    produce(topic, 2)
-    topic.produce(0, "{")
-    with monkeypatch.context() as patch:
-        patch.setattr(ParsedHere, "append_refused", die)
-        with pytest.raises(KilledError):
-            ingest(lake, SOURCE)
-    topic.expire(0, 1)
-    with monkeypatch.context() as patch:
-        patch.setattr(skip_lost, "write_taken", die)
-        with pytest.raises(KilledError):
-            skip(lake)
-    skip(lake)
-    assert (len(bronze_of(lake)), len(quarantine_of(lake))) == (2, 1)
-    assert ingest(lake, SOURCE) == RunCounts()
+        lost(lake, SIGNALS)
 
 
 def test_a_topic_made_anew_stops_until_it_is_begun_with(lake: Lake, topic: FakeTopic):
@@ -139,9 +109,9 @@ def test_a_topic_made_anew_stops_until_it_is_begun_with(lake: Lake, topic: FakeT
     topic.make_anew("second")
     produce(topic, 3)
     topic.produce(0, "{")
-    with refused("lost_input", subject="signals", command="./stateful skip-lost signals --apply"):
+    with refused("lost_input", subject="signals", command=ACCEPT):
         ingest(lake, SOURCE)
-    skip(lake)
+    accept_lost(lake, SOURCE)
     assert ingest(lake, SOURCE) == RunCounts(1, 1, 4, 3, 1)
     assert offsets_of(lake) == [(0, 0), (0, 0), (0, 1), (0, 1), (0, 2), (0, 2)]
     assert len({row["quarantine_id"] for row in quarantine_of(lake)}) == 2
@@ -151,9 +121,9 @@ def test_a_topic_that_shrank_stops_until_it_is_gone_on_with(lake: Lake, topic: F
     produce(topic, 5)
     ingest(lake, SOURCE)
     del topic.partitions[0][3:]
-    with refused("lost_input", subject="signals", command="./stateful skip-lost signals --apply"):
+    with refused("lost_input", subject="signals", command=ACCEPT):
         ingest(lake, SOURCE)
-    skip(lake)
+    accept_lost(lake, SOURCE)
     produce(topic, 2)
     assert ingest(lake, SOURCE).rows_bronze == 2
 
@@ -163,9 +133,9 @@ def test_a_partition_that_is_gone_stops_until_it_is_given_up(lake: Lake, topic: 
     produce(topic, 1, partition=1)
     ingest(lake, SOURCE)
     del topic.partitions[1]
-    with refused("lost_input", subject="signals", command="./stateful skip-lost signals --apply"):
+    with refused("lost_input", subject="signals", command=ACCEPT):
         ingest(lake, SOURCE)
-    skip(lake)
+    accept_lost(lake, SOURCE)
     assert ingest(lake, SOURCE) == RunCounts()
 
 
@@ -176,7 +146,7 @@ def test_an_added_partition_is_taken_from_its_beginning(lake: Lake, topic: FakeT
     assert ingest(lake, SOURCE).rows_bronze == 3
     produce(topic, 2, partition=2)
     topic.expire(2, 1)
-    with refused("lost_input", subject="signals", command="./stateful skip-lost signals --apply"):
+    with refused("lost_input", subject="signals", command=ACCEPT):
         ingest(lake, SOURCE)
 
 
@@ -185,25 +155,9 @@ def test_a_topic_made_anew_while_it_is_read_gives_nothing(
 ):
     produce(topic, 1)
     monkeypatch.setattr(topic, "id", lambda: "second")
-    with refused("lost_input", subject="signals", command="./stateful skip-lost signals"):
+    with refused("lost_input", subject="signals", command=ACCEPT):
         ingest(lake, SOURCE)
     assert bronze_of(lake) == []
-
-
-@pytest.mark.parametrize("dies_before", ["append_refused", "finish"])
-def test_messages_that_are_compacted_away_before_a_batch_is_repeated_stay_in_bronze(
-    lake: Lake, topic: FakeTopic, monkeypatch: pytest.MonkeyPatch, dies_before: str
-):
-    produce(topic, 3)
-    topic.produce(0, "{")
-    with monkeypatch.context() as patch:
-        patch.setattr(ingestion if dies_before == "finish" else ParsedHere, dies_before, die)
-        with pytest.raises(KilledError):
-            ingest(lake, SOURCE)
-    topic.partitions[0][1] = None
-    assert ingest(lake, SOURCE) == RunCounts(1, 1, 4, 3, 1)
-    assert offsets_of(lake) == [(0, 0), (0, 1), (0, 2)]
-    assert ingest(lake, SOURCE) == RunCounts()
 
 
 # The clock
@@ -231,7 +185,10 @@ def test_each_batch_takes_the_same_part_of_each_partition(lake: Lake, topic: Fak
     assert [parts.count(1) for _, parts in sorted(by_commit.items())] == [1, 1, 1, 1]
 
 
-def test_a_source_does_not_change_where_it_comes_from(lake: Lake, topic: FakeTopic):
+def test_a_source_does_not_change_where_it_comes_from(
+    lake: Lake, landed: Landing, topic: FakeTopic
+):
+    landed.add("a.jsonl", [signal(0)])
     ingest(lake, SIGNALS)
     with refused("settings_changed", subject="signals"):
         ingest(lake, SOURCE)

@@ -1,4 +1,4 @@
-"""A registry that knows more, or less, when a batch is repeated: each message is in one table, once."""
+"""A registry that knows more, or less, behind a death: each message is in one table, once."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from include.lake.paths import Lake
 from include.landing.ingest import ingest
-from include.landing.ingest_position import read_position
 from include.landing.kafka_rows import judged_again
 from include.landing.landed_avro import schema_of
 from tests.deaths import Dying, KilledError
@@ -18,7 +17,7 @@ from tests.examples import examples
 from tests.ingested import bronze_of, quarantine_of
 from tests.landing.test_kafka_avro import FAR, SIGNAL, by_registry, record
 from tests.registries import FakeRegistry, running_registry
-from tests.topics import FakeTopic, served
+from tests.topics import served
 
 pytestmark = pytest.mark.slow
 
@@ -71,23 +70,3 @@ def test_each_message_is_somewhere_once_whatever_is_known_when(
         for row in refused:  # and what was not known is taken in now
             again = judged_again(by_registry(registry), row, None, FAR)
             assert (again["kind"] == "accepted") == (messages[row["kafka_offset"]] in ids)
-
-
-@pytest.mark.parametrize("dies_at", [3, 4, 5, 6])
-def test_what_bronze_has_needs_no_schema_any_more(
-    lake: Lake, topic: FakeTopic, registry: FakeRegistry, dies_at: int
-):
-    registry.schemas = {}
-    schema = registry.add(SIGNAL)
-    for second in range(2):
-        topic.produce(0, registry.wire(schema, record(second)))
-    topic.produce(0, b"?")
-    run(lake, registry, dies_at)
-    before = bronze_of(lake)
-    assert offsets(before) == [0, 1]
-    del registry.schemas[schema]  # for good
-    run(lake, registry)
-    assert (bronze_of(lake), offsets(quarantine_of(lake))) == (before, [2])
-    done = read_position(lake, "signals")
-    assert done is not None
-    assert (done.open, done.newest) == (None, 0)

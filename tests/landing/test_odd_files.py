@@ -10,8 +10,8 @@ import pytest
 from include.lake.paths import Lake
 from include.landing import landed_file
 from include.landing.ingest import ingest
-from include.landing.ingest_position import files_waiting
 from include.landing.landed_content import landed_files
+from include.landing.origin import waiting
 from include.landing.parsed_batch import Parse
 from tests.ingested import SIGNALS, quarantine_of, values_of
 from tests.landed_files import Landing, signal
@@ -76,7 +76,7 @@ def test_what_cannot_be_taken_is_refused_by_name_and_the_rest_is_taken(
     names = {"caf\\xe9.jsonl/", "\\\\xff\\xff.jsonl/", "\\xff\\xff.jsonl/", "\\xfe/"}
     assert found.keys() == names
     assert all("not UTF-8" in reason for reason in found.values())
-    assert files_waiting(lake, "signals") == 0
+    assert waiting(lake, SIGNALS) == 0
 
 
 def test_a_folder_that_may_not_be_listed_is_refused_alone(

@@ -12,12 +12,10 @@ from hypothesis import strategies as st
 from include.lake.paths import Lake
 from include.landing.ingest import RunCounts, ingest
 from include.landing.origin import waiting
-from include.landing.skip_lost import apply_skip, plan_skip
 from include.settings import Source
 from tests.examples import examples
-from tests.landed_files import START
 from tests.refused import refused
-from tests.theirs import Theirs, skip_lost, values_of
+from tests.theirs import ACCEPT, Theirs, accept_lost, lost, values_of
 
 pytestmark = pytest.mark.slow
 
@@ -51,10 +49,12 @@ def test_a_copy_that_has_grown_stops_until_it_is_gone_on_with_where_it_is_the_sa
     assert waiting(lake, source) == 1
     for _ in range(2):
         with refused(
-            "lost_input", subject="signals", command="./stateful skip-lost signals --apply"
+            "lost_input",
+            subject="signals",
+            command=ACCEPT,
         ):
             ingest(lake, source)
-    skip_lost(lake, source)
+    accept_lost(lake, source)
     ingest(lake, source)
     assert values_of(lake) == [*range(theirs.given)]
     assert ingest(lake, source) == RunCounts()
@@ -96,6 +96,6 @@ def test_each_row_of_each_branch_that_a_run_has_seen_is_taken_once(steps: list[t
 
 
 def skip_and_ingest(lake: Lake, source: Source) -> None:
-    if plan := plan_skip(lake, source, START):
-        apply_skip(lake, source, plan)
+    if lost(lake, source):
+        accept_lost(lake, source)
     ingest(lake, source)

@@ -255,7 +255,7 @@ def test_several_processes_parse_what_one_does(lake: Lake, monkeypatch: pytest.M
         (folder / f"{number}.jsonl").write_text("\n".join([*lines, "{"]))
     sizes = {file.name: file.bytes for file in landed_files(lake, SOURCE.name)}
     root = landing_root(lake, SOURCE.name)
-    read = partial(outcomes_of_file, lake, root, SOURCE, Batch("", 0, tuple(sizes), NOON_US))
+    read = partial(outcomes_of_file, lake, root, SOURCE, Batch(0, sizes, NOON_US))
     alone = parse_here(SOURCE, read, sizes)
     monkeypatch.setattr(parse_files, "BYTES_A_PROCESS", 1)
     monkeypatch.setattr(parse_files, "_processors", lambda: 2)

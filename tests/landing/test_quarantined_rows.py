@@ -7,8 +7,8 @@ import pytest
 
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
-from include.landing import ingest as ingestion
 from include.landing.ingest import ingest
+from include.landing.ingest_log import Ingestion
 from include.landing.parsed_batch import Parse
 from tests.deaths import KilledError, die
 from tests.ingested import SIGNALS, quarantine_of
@@ -56,16 +56,15 @@ def test_nothing_is_told_of_rows_that_are_events(lake: Lake, landed: Landing):
     assert found_in(lake) == []
 
 
-def test_who_dies_behind_the_rows_leaves_the_finding_to_the_next(
+def test_who_dies_before_the_rows_are_taken_has_told_of_them(
     lake: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch
 ):
     landed.add("a.jsonl", ["{", *WELL])
     with monkeypatch.context() as patch:
-        patch.setattr(ingestion, "quarantine_findings", die)
+        patch.setattr(Ingestion, "take", die)
         with pytest.raises(KilledError):
             ingest(lake, SIGNALS)
-    assert (len(quarantine_of(lake)), found_in(lake)) == (1, [])
-    ingest(lake, SIGNALS)
+    assert quarantine_of(lake) == []
     assert [told["count"] for told in found_in(lake)] == [1]
 
 

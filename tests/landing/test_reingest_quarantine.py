@@ -10,17 +10,14 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from pyspark.sql import SparkSession
 
 from include.fold.admission import micros_of
 from include.lake.paths import Lake
-from include.landing.bronze_commits import read_clock
-from include.landing.clock import Clock
 from include.landing.group_clock import no_groups
 from include.landing.group_rows import groups_of_rows
 from include.landing.ingest import RunCounts, ingest
-from spark_jobs.reingest_quarantine import reingest
-from spark_jobs.tables.corrections import read_corrections
+from include.landing.ingest_log import Clock
+from include.landing.reingest import read_corrections, reingest
 from tests.clocked import clock_of, in_order
 from tests.ingested import SIGNALS, bronze_of, quarantine_of
 from tests.landed_files import START, Landing, signal
@@ -54,10 +51,7 @@ def assert_rows_add_up(lake: Lake, counts: RunCounts) -> None:
     assert counts.rows_quarantined == len(open_rows(lake))
 
 
-@pytest.mark.spark
-def test_corrected_rows_come_in_and_the_others_stay_open(
-    spark: SparkSession, lake: Lake, landed: Landing
-):
+def test_corrected_rows_come_in_and_the_others_stay_open(lake: Lake, landed: Landing):
     landed.add("a.jsonl", [signal(0), signal(1, value="x"), "{", signal(2, value="y")])
     landed.add("b.csv", "device_id,timestamp,value\n1,2026-03-01T00:00:00Z,z\n")
     total = ingest(lake, SIGNALS)
@@ -69,7 +63,7 @@ def test_corrected_rows_come_in_and_the_others_stay_open(
         refused["b.csv", 1].quarantine_id: "device_id,timestamp,value\n1,2026-03-01T00:00:00Z,6",
     }
 
-    counts = reingest(spark, lake, SIGNALS, corrections, now())
+    counts = reingest(lake, SIGNALS, corrections, now())
 
     assert counts == RunCounts(batches=1, rows_bronze=2, rows_quarantined=-2)
     assert_rows_add_up(lake, total + counts)
@@ -84,35 +78,27 @@ def test_corrected_rows_come_in_and_the_others_stay_open(
     assert sources_in_bronze(lake) == sorted(["a.jsonl", *taken])
     # Again: nothing is left to take in, so nothing is written.
     before = versions(lake)
-    assert reingest(spark, lake, SIGNALS, {}, now()) == NOTHING
+    assert reingest(lake, SIGNALS, {}, now()) == NOTHING
     assert versions(lake) == before
 
 
-@pytest.mark.e2e
-@pytest.mark.spark
-def test_a_row_that_is_reingested_is_one_of_its_group(
-    spark: SparkSession, lake: Lake, landed: Landing
-):
+def test_a_row_that_is_reingested_is_one_of_its_group(lake: Lake, landed: Landing):
     source = replace(SIGNALS, watermark_per="device_id")
     landed.add("a.jsonl", [signal(0, 1), signal(9, 2, value="x"), signal(5, 2)])
     ingest(lake, source)
     refused = open_rows(lake)["a.jsonl", 2].quarantine_id
-    reingest(spark, lake, source, {refused: signal(9, 2)}, now())
-    clock, empty = read_clock(lake, source), no_groups(source)
+    reingest(lake, source, {refused: signal(9, 2)}, now())
+    clock, empty = clock_of(lake, source), no_groups(source)
     assert clock.groups is not None
     assert empty is not None
     ninth_us = micros_of(START + timedelta(seconds=9))
     assert clock.groups.of["2"].newest_us == ninth_us
     assert clock.groups.of["2"].seen_us == clock.ingested_at_us
     bronze = DeltaTable(lake.bronze("signals"))
-    assert groups_of_rows(bronze, source, clock, empty).of == clock.groups.of
+    assert groups_of_rows(bronze, source, clock, empty, []).of == clock.groups.of
 
 
-@pytest.mark.full
-@pytest.mark.spark
-def test_rows_of_the_future_come_in_when_their_time_has_come(
-    spark: SparkSession, lake: Lake, landed: Landing
-):
+def test_rows_of_the_future_come_in_when_their_time_has_come(lake: Lake, landed: Landing):
     soon = now() + timedelta(hours=2)
     landed.add("a.jsonl", [signal(0)])
     total = ingest(lake, SIGNALS)
@@ -122,9 +108,9 @@ def test_rows_of_the_future_come_in_when_their_time_has_come(
     total += ingest(lake, SIGNALS)
     assert [row.reason_code for row in open_rows(lake).values()] == ["future_time"]
 
-    assert reingest(spark, lake, SIGNALS, {}, now()) == NOTHING
+    assert reingest(lake, SIGNALS, {}, now()) == NOTHING
     later = soon - timedelta(minutes=59)
-    total += reingest(spark, lake, SIGNALS, {}, later)
+    total += reingest(lake, SIGNALS, {}, later)
 
     assert_rows_add_up(lake, total)
     (found,) = (row for row in in_order(lake) if "#" in row.source_file)
@@ -135,11 +121,7 @@ def test_rows_of_the_future_come_in_when_their_time_has_come(
     assert clock_of(lake) == Clock(found.commit_watermark, found.ingested_at)
 
 
-@pytest.mark.full
-@pytest.mark.spark
-def test_a_mended_file_brings_its_rows_and_a_broken_one_stays(
-    spark: SparkSession, lake: Lake, landed: Landing
-):
+def test_a_mended_file_brings_its_rows_and_a_broken_one_stays(lake: Lake, landed: Landing):
     lines = [signal(0), "{", signal(1)]
     whole = gzip.compress("\n".join(lines).encode())
     landed.add("a.jsonl.gz", whole[:-5])
@@ -150,47 +132,41 @@ def test_a_mended_file_brings_its_rows_and_a_broken_one_stays(
     landed.add("a.jsonl.gz", whole)
     (landed.folder / "gone.txt").unlink()
 
-    counts = reingest(spark, lake, SIGNALS, {}, now())
+    counts = reingest(lake, SIGNALS, {}, now())
 
     assert counts == RunCounts(1, 0, 2, 2, 0)  # two events, one refused row for the file
     total += counts
     assert_rows_add_up(lake, total)
     assert set(open_rows(lake)) == {("a.jsonl.gz", 2), ("b.txt", 0), ("gone.txt", 0)}
     assert len(set(sources_in_bronze(lake))) == 2
-    total += reingest(spark, lake, SIGNALS, {}, now())
+    total += reingest(lake, SIGNALS, {}, now())
     total += ingest(lake, SIGNALS)
     assert_rows_add_up(lake, total)
 
 
-@pytest.mark.full
-@pytest.mark.spark
-def test_a_wrong_correction_is_refused_before_anything_is_written(
-    spark: SparkSession, lake: Lake, landed: Landing
-):
+def test_a_wrong_correction_is_refused_before_anything_is_written(lake: Lake, landed: Landing):
     with refused("wrong_argument", subject="x"):
-        reingest(spark, lake, SIGNALS, {"x": "{}"}, now())
+        reingest(lake, SIGNALS, {"x": "{}"}, now())
     landed.add("a.jsonl", ["{", "["])
     landed.add("b.txt", b"")
     ingest(lake, SIGNALS)
     found = open_rows(lake)
     first, second = (found["a.jsonl", number].quarantine_id for number in (1, 2))
-    reingest(spark, lake, SIGNALS, {first: signal(0)}, now())
+    reingest(lake, SIGNALS, {first: signal(0)}, now())
     before = versions(lake)
 
     for key in ("x", first, found["b.txt", 0].quarantine_id):
         with refused("wrong_argument", subject=key):
-            reingest(spark, lake, SIGNALS, {second: signal(1), key: signal(2)}, now())
+            reingest(lake, SIGNALS, {second: signal(1), key: signal(2)}, now())
     assert versions(lake) == before
 
 
-@pytest.mark.full
-@pytest.mark.spark
-def test_a_changed_rule_is_applied_to_open_rows(spark: SparkSession, lake: Lake, landed: Landing):
+def test_a_changed_rule_is_applied_to_open_rows(lake: Lake, landed: Landing):
     landed.add("a.jsonl", [signal(0, value=None)])
     total = ingest(lake, SIGNALS)
     device, value = SIGNALS.fields
     relaxed = replace(SIGNALS, fields=(device, replace(value, required=False)))
-    total += reingest(spark, lake, relaxed, {}, now())
+    total += reingest(lake, relaxed, {}, now())
     assert_rows_add_up(lake, total)
     assert total.rows_bronze == 1
 

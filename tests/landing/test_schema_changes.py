@@ -26,12 +26,12 @@ from include.landing.landed_json import JsonRows
 from include.landing.landed_row import to_event, value_at
 from include.landing.landed_values import RefusedError
 from include.landing.parsed_batch import Parse
+from include.landing.reingest import reingest
 from include.landing.rescue import Rescue, read_rescued
 from include.registry import stream_named
 from include.settings import Field, Source, Stream, Times
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.recompute_interval import recompute
-from spark_jobs.reingest_quarantine import reingest
 from spark_jobs.run_stream import drain
 from tests.declared import with_fold
 from tests.engines.lake_runs import table_of
@@ -434,14 +434,10 @@ def test_a_stream_reads_late_fields_live_in_replays_and_from_savepoints(
         assert drained(spark, lake) == live
 
 
-@pytest.mark.e2e
-@pytest.mark.spark
-def test_a_row_that_is_taken_in_again_keeps_what_is_no_field(
-    spark: SparkSession, lake: Lake, landed: Landing
-):
+def test_a_row_that_is_taken_in_again_keeps_what_is_no_field(lake: Lake, landed: Landing):
     land(landed, "0.jsonl", row(0, device_id="x"))
     ingest(lake, source())
     (refused,) = DeltaTable(lake.quarantine("signals")).to_pyarrow_table().to_pylist()
     corrections = {refused["quarantine_id"]: json.dumps(row(0, value=7))}
-    assert reingest(spark, lake, source(), corrections, datetime.now(UTC)).rows_bronze == 1
+    assert reingest(lake, source(), corrections, datetime.now(UTC)).rows_bronze == 1
     assert rescued(lake) == [{"value": 7}]

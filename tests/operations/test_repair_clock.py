@@ -3,14 +3,13 @@
 from datetime import timedelta
 
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from include.cli.__main__ import main
 from include.fold.admission import micros_of
 from include.lake.paths import Lake
-from include.landing.bronze_commits import append_next, bronze_rows, clock_after, read_clock
-from include.landing.bronze_tables import create_tables
+from include.landing.bronze_commits import bronze_rows, clock_after, read_clock
 from include.landing.clock_repair import newest_repair
+from include.landing.ingest_log import Ingestion
 from tests.clocked import WITHOUT_CLOCK
 from tests.landed_files import START
 
@@ -30,13 +29,12 @@ def test_the_command_shows_the_plan_and_changes_nothing(lake: Lake, capsys):
 
 def bronze_of_signals(lake: Lake, *minutes: int) -> None:
     """A commit for each."""
-    create_tables(lake, WITHOUT_CLOCK)
+    ingestion = Ingestion.open(lake, WITHOUT_CLOCK)
     for number, minute in enumerate(minutes):
         us = micros_of(START + timedelta(minutes=minute))
         columns = {"device_id": pa.array([1], pa.int64()), "value": pa.array([1], pa.int64())}
         events = pa.table({**columns, "event_time_us": [us], "source_file": ["a.jsonl"]})
-        table = DeltaTable(lake.bronze("signals"))  # before its clock is read
-        before = read_clock(lake, WITHOUT_CLOCK)
+        before = read_clock(ingestion)
         now_us = micros_of(START + timedelta(days=60 + number))
         after = clock_after(before, us, now_us)
-        append_next(table, bronze_rows(WITHOUT_CLOCK, events, before, after), after)
+        ingestion.take_rows(before, after, bronze_rows(WITHOUT_CLOCK, events, before, after))

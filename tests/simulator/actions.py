@@ -98,6 +98,13 @@ ARGUMENTS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "put_back": {"part": st.sampled_from(["table", "checkpoint"])},
     "lose": {"part": PARTS},
     "power_cut": {},
+    "two_lives": {
+        "part": st.sampled_from(["bronze", "stream"]),
+        "job": st.sampled_from(
+            ["run", "reseed", "compact", "savepoint", "backfill", "repair_clock"]
+        ),
+        "runs": st.lists(st.booleans(), min_size=2, max_size=2),
+    },
     "write_to": {"part": st.sampled_from(["table", "rejected"])},
     "write_to_bronze": {
         "job": st.sampled_from(
@@ -131,6 +138,7 @@ WEIGHTS = {
     "land_of_one": 3,
     "migrate": 2,
     "write_to_bronze": 2,
+    "two_lives": 2,
 }
 # The row of the fault model that each of them tries.
 FAULTS = {
@@ -167,6 +175,7 @@ FAULTS = {
     "put_back_stream": Fault.STREAM_OF_ONE_TIME,
     "put_back": Fault.OTHER_TIMES,
     "lose": Fault.OTHER_TIMES,
+    "two_lives": Fault.OTHER_TIMES,
     "power_cut": Fault.UNREADABLE,
     "write_to": Fault.OTHERS,
     "write_to_bronze": Fault.OTHERS,
@@ -176,7 +185,7 @@ FAULTS = {
 # Of these a simulation has some, or none: a lake that is always being harmed never gets far.
 FEATURES = {
     "others": {"write_to", "write_to_bronze"},
-    "harm": {"back_up", "put_back", "lose", "power_cut"},
+    "harm": {"back_up", "put_back", "lose", "power_cut", "two_lives"},
     "restores": {"back_up", "put_back_stream"},
     "changes": {"deploy", "migrate"},
     "rejections": {"deploy_failing"},

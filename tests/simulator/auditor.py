@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from include.fold.admission import instant_of, micros_of
 from include.lake.delta_log import dataset_of
+from include.landing.ingest_log import how_bronze_changed
 from include.plans.coverage_record import coverage_record
 from include.settings import Stream
 from tests.simulator import oracle
@@ -121,8 +122,8 @@ class Auditor:
     def check_clock(self) -> None:
         """Raise WrongError where bronze is stamped otherwise than its keys' times tell."""
         source = self.world.source
-        if source.watermark_per is None:
-            return
+        if source.watermark_per is None or how_bronze_changed(self.world.lake, source.name):
+            return  # of the latter everybody says so
         idle_us = source.idle_after // timedelta(microseconds=1)
         self.marks = oracle.grouped_marks(self.world.commits, idle_us, self.marks)
         rows = dataset_of(self.world.lake.bronze(source.name)).to_table(columns=list(STAMPS))

@@ -5,8 +5,11 @@ import shutil
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 
+from include.lake.how_to_mend import OF_SOURCE
+from include.landing.ingest_log import Ingestion
 from tests.simulator.world import World
 
 
@@ -52,6 +55,13 @@ def lose(world: World, kind: str, part: str) -> None:
     shutil.rmtree(parts_of(world, kind)[part], ignore_errors=True)
 
 
+def begin_anew(world: World) -> None:
+    """The source's tables and its log were set aside, and are made anew."""
+    for part in OF_SOURCE:
+        shutil.rmtree(f"{world.lake.root}/{part}/{world.source.name}")
+    Ingestion.open(world.lake, world.source)
+
+
 def empty_newest_commit(world: World, kind: str) -> None:
     """A power cut: the newest commit of the table is a file without bytes."""
     log = parts_of(world, kind)["table"] / "_delta_log"
@@ -61,10 +71,13 @@ def empty_newest_commit(world: World, kind: str) -> None:
 
 
 def append_again(table: Path) -> bool:
-    """Somebody else's commit: the first row once more; whether there is one."""
+    """Somebody else's commit: a row, of bronze an event, once more; whether there is one."""
     if not DeltaTable.is_deltatable(str(table)):
         return False
-    rows = DeltaTable(str(table)).to_pyarrow_table().slice(0, 1)
+    rows = DeltaTable(str(table)).to_pyarrow_table()
+    if "is_clock" in rows.column_names:
+        rows = rows.filter(pc.invert(rows["is_clock"]))
+    rows = rows.slice(0, 1)
     if rows.num_rows:
         plain = pa.schema([field.remove_metadata() for field in rows.schema])
         write_deltalake(str(table), rows.cast(plain), mode="append")

@@ -1,9 +1,8 @@
 """What producers do to a world: rows that land, in time, late, ahead, of one instant, on edges."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import timedelta
 
-from include.lake.paths import LakeError
 from include.landing.clock_repair import is_reset_missing
 from tests.simulator.edges import on_edge, settling, tied
 from tests.simulator.oracle import Landed
@@ -17,7 +16,6 @@ class DataOperations:
     """After each of them everything is looked at."""
 
     world: World
-    harmed: bool
     run: Callable[[int | None], None]
     _audit: Callable[[], None]
 
@@ -74,18 +72,9 @@ class DataOperations:
     def _land(self, rows: list[Landed]) -> None:
         if is_reset_missing(self.world.lake, SOURCE.name):
             return  # ingestion refuses
-        self._take(rows, lambda: self.world.ingest(rows))
+        self.world.ingest(rows)
         self.world.pass_time(timedelta(seconds=7))
         self._audit()
-
-    def _take(self, rows: Sequence[Landed], ingest: Callable[[], None]) -> None:
-        try:
-            ingest()
-        except LakeError:  # by a seal that was put back, behind a log that was cleaned: loud
-            if not self.harmed:
-                raise
-            self.world.take_back()
-            self.world.append(rows)
 
     def _ago(self, minute: int) -> int:
         return self.world.now_us - minute * MINUTE_US + minute % 3  # some in one microsecond

@@ -10,7 +10,6 @@ from include.care.check_checkpoint import check_checkpoint
 from include.coverage.table_coverage import table_coverage
 from include.erase.erased_key import erased_key
 from include.landing.ingest import prepare
-from include.landing.ingest_seal import seal_tables
 from spark_jobs import erase_key
 from spark_jobs.erase_key import erase
 from tests.erase.scan import files_with
@@ -61,7 +60,6 @@ def take(world: World, rows: list[tuple[str, int, int]]) -> None:
     """A batch, with all that ingestion looks at before and behind it."""
     prepare(world.lake, world.source)
     land(world, rows)
-    seal_tables(world.lake, "sent")
 
 
 def lived_with_late_rows(world: World) -> None:

@@ -3,14 +3,16 @@
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from include.landing.ingest_seal import seal_tables
+from include.lake.table import Table
 from tests.simulator.actions import OF_STREAM
+from tests.simulator.auditor import Auditor
 from tests.simulator.damage import (
     Copies,
     append_again,
@@ -19,7 +21,7 @@ from tests.simulator.damage import (
     lose,
     parts_of,
 )
-from tests.simulator.world import SOURCE, World
+from tests.simulator.world import World
 
 
 class HarmOperations:
@@ -30,6 +32,10 @@ class HarmOperations:
     copies: Copies
     harmed: bool
     restart: Callable[[], object]
+    auditor: Auditor
+    run: Callable[[int | None], None]
+    clock_row: Callable[[], None]
+    land_in_time: Callable[[str, list[int], int], None]
     _audit: Callable[[], None]
     _start: Callable[[str, int], None]
 
@@ -67,7 +73,6 @@ class HarmOperations:
     def write_to_bronze(self, job: str, ago: int) -> None:
         """The same, and what a job makes of it, before it is put back as that job says."""
         path = parts_of(self.world, self.kind)["bronze"]
-        seal_tables(self.world.lake, SOURCE.name)  # as each run of ingestion leaves it
         with TemporaryDirectory() as folder:
             shutil.copytree(path, copy := Path(folder, "bronze"))
             append_again(path)
@@ -77,6 +82,45 @@ class HarmOperations:
             shutil.copytree(copy, path)
         self.restart()
         self._audit()
+
+    def two_lives(self, part: str, job: str, runs: list[bool]) -> None:
+        """The lake is copied and lives on; the copy is put back and lives on otherwise; then a part
+        of the first life comes in its place, and a job upon it. Bronze is put back after that."""
+        root = Path(self.world.lake.root)
+        marks, commits = list(self.auditor.marks), list(self.world.commits)
+        with TemporaryDirectory() as folder:
+            copy, first, second = (Path(folder, name) for name in ("copy", "first", "second"))
+            shutil.copytree(root, copy)
+            self._live("a", runs[0])
+            shutil.move(root, first)
+            shutil.copytree(copy, root)
+            self.auditor.marks, self.world.commits = marks, commits
+            self.restart()
+            self._live("b", runs[1])
+            shutil.copytree(root, second)
+            self.harmed = True
+            names = ["bronze"] if part == "bronze" else ["table", "rejected", "checkpoint"]
+            places = [parts_of(self.world, self.kind)[n].relative_to(root) for n in names]
+            self._replace(places, first)
+            self._start(job, 5)
+            if part == "bronze":
+                self._replace(places, second)
+                self._audit()
+
+    def _live(self, key: str, runs: bool) -> None:
+        self.world.pass_time(timedelta(minutes=30))
+        self.land_in_time(key, [2, 1], 1)
+        self.world.pass_time(timedelta(minutes=30))
+        self.clock_row()
+        if runs:
+            self.run(None)
+
+    def _replace(self, places: list[Path], life: Path) -> None:
+        for place in places:
+            shutil.rmtree(target := Path(self.world.lake.root, place), ignore_errors=True)
+            if (life / place).exists():
+                shutil.copytree(life / place, target)
+        self.restart()
 
     def power_cut(self) -> None:
         self.harmed = True
@@ -97,9 +141,10 @@ class HarmOperations:
     def clean_log(self, part: str) -> None:
         """Months later: what the log kept of old commits is gone."""
         path = parts_of(self.world, self.kind)[part]
-        if part == "bronze" and self.world.shape.format is not None:
-            # As each run of ingestion leaves it, by which most commits of a world are not made.
-            seal_tables(self.world.lake, SOURCE.name)
+        if part == "bronze":  # of which the maintenance of each week has said its record again
+            bronze = Table.open(self.world.lake, str(path))
+            if record := bronze.record():
+                bronze.commit([], record)
         if DeltaTable.is_deltatable(str(path)):
             with suppress(DeltaError):
                 clean_log(path)

@@ -19,11 +19,5 @@ class LandingFolder:
         """Land rows as a file."""
         self._folder.mkdir(parents=True, exist_ok=True)
         self._written += 1
-        self._newest().write_bytes(landed_file(rows, self._shape))
-
-    def take_back(self) -> None:
-        """What was written last: nobody has taken it."""
-        self._newest().unlink()
-
-    def _newest(self) -> Path:
-        return self._folder / f"{self._written:06}.{self._shape.format}"
+        file = self._folder / f"{self._written:06}.{self._shape.format}"
+        file.write_bytes(landed_file(rows, self._shape))

@@ -4,13 +4,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import pyarrow.compute as pc
 import pytest
 
-from include.lake.commits import is_written
-from include.landing import bronze_commits, group_clock
+from include.lake.table import Record, Table, record_of
+from include.landing import bronze_commits, group_clock, ingest_log
 from include.landing.bronze_tables import late_fields
-from include.landing.clock import Clock
 from include.landing.group_clock import Groups, counted_us
+from include.landing.ingest_log import BRONZE, Clock, Ingestion, Logged
 from tests.simulator.replaced import everywhere
 
 
@@ -71,9 +72,64 @@ def rescued_values_are_lost(patch: pytest.MonkeyPatch) -> None:
     everywhere(patch, late_fields, lambda table, names: [])
 
 
-def batches_are_taken_again(patch: pytest.MonkeyPatch) -> None:
-    """A run that is repeated after a kill appends what is there already."""
-    everywhere(patch, is_written, lambda *asked: False)
+def nobody_finishes(patch: pytest.MonkeyPatch) -> None:
+    """What a run has logged that died then is added by none."""
+
+    def own(self: Any) -> list[int]:
+        for name in self._tables:
+            for batch in self.logged.batches(name, self._done[name]):
+                if all(file["path"] in self._staged for file in self.logged.files(name, batch)):
+                    self._add(name, batch)
+        return []
+
+    patch.setattr(Ingestion, "finish", own)
+
+
+def a_batch_is_added_twice(patch: pytest.MonkeyPatch) -> None:
+    """A run adds the newest batch of the log, whether or not the tables have it."""
+    newest_in = Ingestion._newest_in
+    patch.setattr(Ingestion, "_newest_in", lambda self, name: newest_in(self, name) - 1)
+
+
+def the_clock_is_of_bronze(patch: pytest.MonkeyPatch) -> None:
+    """As bronze had it when it was opened: of a batch that it lacked then nothing is known."""
+    look, take = Ingestion._look, Ingestion.take
+
+    def looked(self: Any) -> None:
+        look(self)
+        self.seen = self._done[BRONZE]
+
+    def taken(self: Any, entry: Any) -> None:
+        take(self, entry)
+        self.seen = self.logged.newest
+
+    def clock(self: Any) -> Clock:
+        rows = self.logged.rows
+        return Logged(rows.filter(pc.less_equal(rows["batch"], self.seen))).clock(self.source)
+
+    patch.setattr(Ingestion, "_look", looked)
+    patch.setattr(Ingestion, "take", taken)
+    everywhere(patch, bronze_commits.read_clock, clock)
+
+
+def others_are_not_looked_for(patch: pytest.MonkeyPatch) -> None:
+    """The newest record holds, whatever was committed since."""
+
+    def record(self: Table) -> Record | None:
+        found = (record_of(actions) for _, actions in self._commits())
+        return next((each for each in found if each is not None), None)
+
+    patch.setattr(Table, "record", record)
+
+
+def batches_are_known_by_number(patch: pytest.MonkeyPatch) -> None:
+    """Whose commit it is that has it does not matter."""
+
+    def newest(table: Table, logged: Logged) -> int:
+        record = table.record()
+        return -1 if record is None else min(int(record["batch"]), logged.newest)
+
+    everywhere(patch, ingest_log.newest_batch, newest)
 
 
 LANDING: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
@@ -84,5 +140,9 @@ LANDING: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "groups-repair": groups_stay_ahead_of_a_repair,
     "groups-go-back": a_group_goes_back,
     "rescued-lost": rescued_values_are_lost,
-    "files-again": batches_are_taken_again,
+    "log-not-finished": nobody_finishes,
+    "log-added-twice": a_batch_is_added_twice,
+    "log-clock-of-bronze": the_clock_is_of_bronze,
+    "log-others": others_are_not_looked_for,
+    "log-by-number": batches_are_known_by_number,
 }

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from include.settings import Source
 from tests.simulator.kinds import FLOAT, INT, TEXT, Kind
 from tests.simulator.operations import Operations
+from tests.simulator.oracle import Landed
 from tests.simulator.sequences import Sequence, one_more_run
 from tests.simulator.shapes import FLAT, Shape
 from tests.simulator.world import GROUPED, SOURCE
@@ -106,6 +107,24 @@ def a_stream_that_asks_for_more(do: Operations) -> None:
     do.recompute_all(None)
 
 
+def cut_off_at_each_write(do: Operations) -> None:
+    """Of a run of ingestion."""
+    for kill in range(1, 9):
+        do.pass_time(10)
+        do.world.ingest_file([Landed("a", do._ago(3), 1), Landed("b", do._ago(1), 1)], kill)
+        one_more_run(do, "b")
+
+
+def upon_bronze_of_others(do: Operations) -> None:
+    one_more_run(do)
+    do.write_to_bronze("recompute_all", ago=5)
+
+
+def upon_bronze_of_another_life(do: Operations) -> None:
+    one_more_run(do)
+    do.two_lives("bronze", "recompute_all", [False, False])
+
+
 AGAIN = Shape((INT,), by=(0,), within=60)
 CASES = {
     "ttl-late": Case(on_edges(0, 1, 0), Shape(ttl=25)),
@@ -150,5 +169,9 @@ CASES = {
     ),
     "groups-go-back": Case(in_turn(of("b", 9), of("a"), of("a", 5), of("b")), source=GROUPED),
     "rescued-lost": Case(a_stream_that_asks_for_more, Shape(late_value=True)),
-    "files-again": Case(runs(4), Shape(format="csv")),
+    "log-not-finished": Case(cut_off_at_each_write, Shape(format="csv")),
+    "log-added-twice": Case(cut_off_at_each_write, Shape(format="csv")),
+    "log-clock-of-bronze": Case(cut_off_at_each_write, Shape(format="csv"), GROUPED),
+    "log-others": Case(upon_bronze_of_others),
+    "log-by-number": Case(upon_bronze_of_another_life),
 }

@@ -11,7 +11,6 @@ from deltalake import DeltaTable
 from include.care.check_checkpoint import check_checkpoint
 from include.coverage.table_coverage import table_coverage
 from include.fold.admission import instant_of
-from include.landing.ingest_seal import seal_tables
 from include.plans.open_stream import has_waiting_rows
 from include.plans.reseed_plan import ReseedOptions
 from spark_jobs.compact_state import compact
@@ -61,7 +60,6 @@ def world() -> Iterator[World]:
         rng = random.Random(5)
         for _ in range(3):
             land(made, some_rows(rng), minutes=60)
-            seal_tables(made.lake, made.source.name)
             JOBS["run"](made)
         JOBS["reseed"](made)
         JOBS["run"](made)

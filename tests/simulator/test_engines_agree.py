@@ -155,7 +155,7 @@ def test_both_fold_bronze_to_the_same(spark, lake, name):
         )
         engine.release(stage)
     assert made[SparkEngine] == made[LocalEngine]
-    assert 0 < made[LocalEngine][2] < count_events(lake, lake.bronze(stream.source), 3)
+    assert 0 < made[LocalEngine][2] < count_events(lake, lake.bronze(stream.source), len(commits))
 
 
 def rows_of(rows):

@@ -13,7 +13,6 @@ from include.fold.admission import instant_of
 from include.lake.generations import read_generations
 from include.lake.ops import read_ops
 from include.lake.stream_result import recompute_extra
-from include.landing.ingest_seal import seal_tables
 from include.plans.plan_backfill import MOST, following_ends, take_joined
 from include.plans.reseed_plan import ReseedOptions
 from spark_jobs.recompute_interval import recompute_all
@@ -92,7 +91,6 @@ def test_what_is_wrong_again_by_the_time_of_its_run_is_not_taken(world):
 def test_nothing_is_taken_while_bronze_is_not_what_was_ingested(world):
     """The job is left to say so: by what others have made of bronze, nothing can be called right."""
     edges = late_world(world)
-    seal_tables(world.lake, "sent")
     recompute_all(world.engine, world.lake, world.streams["counts"], edges, "d0")
     updated(world.lake.bronze("sent"))
     assert not take_joined(world.lake, world.streams["counts"], edges[1], edges[2], "d1")

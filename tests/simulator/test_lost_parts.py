@@ -10,15 +10,14 @@ from deltalake import DeltaTable
 
 from include.coverage.table_coverage import table_coverage
 from include.lake.table_seal import reseal
-from include.landing.bronze_tables import create_tables
 from include.plans.reseed_plan import ReseedOptions
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
 from tests.refused import refused, refused_until
-from tests.simulator.damage import lose
+from tests.simulator.damage import begin_anew
 from tests.simulator.operations import Operations
 from tests.simulator.sequences import days_in_time
-from tests.simulator.world import SOURCE, Landed, open_world
+from tests.simulator.world import Landed, open_world
 
 
 @contextmanager
@@ -36,8 +35,7 @@ def test_a_reseeded_state_does_not_begin_with_another_bronze():
     with after_some_days("counts") as do:
         do.rescale(None, buckets=3)
         do.harmed = True
-        lose(do.world, "counts", "bronze")
-        create_tables(do.world.lake, SOURCE)
+        begin_anew(do.world)
         rows = [row for commit in do.world.commits for row in commit.rows]
         do.world.commits.clear()
         for new in ([*rows, Landed("b", do.world.now_us, 1)], [Landed("a", do.world.now_us, 1)]):

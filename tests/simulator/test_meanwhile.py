@@ -1,4 +1,4 @@
-"""What others write to a lake while a job of ours works: between its look and its reading, or its seal."""
+"""What others write to a lake while a job of ours works: between its look and its reading, or its commit."""
 
 import json
 import shutil
@@ -17,9 +17,9 @@ from include.coverage.table_coverage import (
 )
 from include.fold.admission import EPOCH, instant_of
 from include.lake.paths import LakeError
-from include.landing import ingest_seal as changed_bronze
+from include.landing import ingest_log
 from include.landing.ingest import ingest
-from include.landing.ingest_seal import how_tables_changed, seal_tables
+from include.landing.ingest_log import how_tables_changed
 from include.plans.coverage_record import coverage_record
 from include.plans.reseed_plan import ReseedOptions
 from spark_jobs.recompute_interval import recompute
@@ -75,7 +75,7 @@ def meanwhile(job: Callable[[], object], at: int, harm: Callable[[], None]) -> b
     [("bronze", appended), ("bronze", deleted), ("quarantine", appended), ("quarantine", emptied)],
 )
 @pytest.mark.parametrize("at", [2, 5])
-def test_what_others_write_while_ingestion_works_is_not_sealed_as_ours(table, harm, at):
+def test_what_others_write_while_ingestion_works_is_not_taken_for_ours(table, harm, at):
     with open_world(quick=False) as world:
         land_file(world, 1)
         ingest(world.lake, world.source, interval_end=EPOCH)
@@ -89,11 +89,11 @@ def test_what_others_write_while_ingestion_works_is_not_sealed_as_ours(table, ha
             )
         except Exception:  # noqa: BLE001 (loud is as good)
             return
-        assert how_tables_changed(world.lake, "sent")
+        assert how_tables_changed(world.lake, world.source)
 
 
 @pytest.mark.parametrize("at", range(1, 13))
-def test_what_others_write_to_rejected_rows_while_a_run_works_is_not_sealed_as_ours(at: int):
+def test_what_others_write_to_rejected_rows_while_a_run_works_is_not_taken_for_ours(at: int):
     with two_days(KIND) as do:
         one_more_run(do, "a", FAILS)
         do.land_in_time("b", [1], 1)
@@ -124,10 +124,9 @@ def test_bronze_that_others_change_between_a_jobs_look_and_its_reading(job, harm
         auditor = Auditor(world, KIND)
         for _ in range(3):
             land(world, [("a", 0, 1), ("b", MINUTE_US, 1)], minutes=60)
-            seal_tables(world.lake, "sent")
             run(world, KIND)
         bronze, copy = world.lake.bronze("sent"), Path(world.lake.root).parent / "copy"
-        looks = changed_bronze.how_bronze_changed
+        looks = ingest_log.how_bronze_changed
 
         def look(*given):
             told = looks(*given)
@@ -137,7 +136,7 @@ def test_bronze_that_others_change_between_a_jobs_look_and_its_reading(job, harm
             return told
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(changed_bronze, "how_bronze_changed", look)
+            patch.setattr(ingest_log, "how_bronze_changed", look)
             try:
                 JOBS[job](world)
             except Exception:  # noqa: BLE001 (loud is as good)
@@ -147,7 +146,6 @@ def test_bronze_that_others_change_between_a_jobs_look_and_its_reading(job, harm
         shutil.copytree(copy, bronze)
         auditor.check()
         land(world, [("c", 0, 1)], minutes=60)
-        seal_tables(world.lake, "sent")
         run(world, KIND)
         auditor.check()
 
@@ -156,13 +154,12 @@ def read_what_is_gone_then(world: World, rows: int, tried_before: bool) -> None:
     """A run reads a commit of others, and what ingestion adds in its place has its number."""
     for _ in range(3):
         land(world, [("a", 0, 1), ("b", MINUTE_US, 1)], minutes=60)
-        seal_tables(world.lake, "sent")
         run(world, KIND)
     bronze, copy = world.lake.bronze("sent"), Path(world.lake.root).parent / "copy"
     shutil.copytree(bronze, copy)
     appended(bronze)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(changed_bronze, "how_bronze_changed", lambda *_: None)
+        patch.setattr(ingest_log, "how_bronze_changed", lambda *_: None)
         run(world, KIND)
     shutil.rmtree(bronze)
     shutil.copytree(copy, bronze)
@@ -170,7 +167,6 @@ def read_what_is_gone_then(world: World, rows: int, tried_before: bool) -> None:
         with pytest.raises(LakeError):
             run(world, KIND)
     land(world, [("c", 0, 1), ("d", 0, 1)][:rows], minutes=60)
-    seal_tables(world.lake, "sent")
 
 
 @pytest.mark.parametrize("tried_before", [False, True])
@@ -194,7 +190,6 @@ def test_coverage_for_scripts_says_of_changed_bronze_what_it_says_to_people():
         stream = world.streams[KIND]
         for _ in range(2):
             land(world, [("a", 0, 1), ("b", MINUTE_US, 1)], minutes=60)
-            seal_tables(world.lake, "sent")
             run(world, KIND)
         deleted(world.lake.bronze("sent"))
         assert not coverage_record(world.lake, stream)["is_right"]

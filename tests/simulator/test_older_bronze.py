@@ -23,7 +23,7 @@ from tests.refused import refused_until
 from tests.simulator.steps import run
 from tests.simulator.world import MINUTE_US, SOURCE, START_US, World, open_world
 
-OLDER = ("bronze/sent", "quarantine/sent", "ingested_files/sent", "ops/tables")
+OLDER = ("bronze/sent", "quarantine/sent", "ingest_log/sent")
 
 
 @pytest.fixture

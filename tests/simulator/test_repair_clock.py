@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from include.fold.admission import instant_of, micros_of
 from include.lake.generations import read_generations
-from include.landing import bronze_commits
-from include.landing.clock import read_logged_clock, why_not_ingest
+from include.landing.clock import why_not_ingest
 from include.landing.clock_repair import (
     knows_reset,
     newest_repair,
@@ -78,7 +77,7 @@ def poisoned(world: World, ahead: int = 120, minutes: int = 600) -> int:
     for _ in range(3):
         land(world, [("a", 1), ("b", 3)], minutes=20)
         run_all(world)
-    before_us = read_logged_clock(world.lake, SOURCE).watermark_us
+    before_us = world.clock_us
     right_us = world.now_us
     world.pass_time(timedelta(minutes=minutes))
     world.ingest([Landed("far", right_us + ahead * MINUTE_US, 1)])
@@ -112,12 +111,11 @@ def check_tables(world: World) -> None:
         assert sorted(world.table(kind).elements()) == expected(world, kind), kind
 
 
-def test_the_clock_and_the_pin_of_bronze_see_the_repair_whatever_files_hold(world, monkeypatch):
+def test_the_clock_and_the_pin_of_bronze_see_the_repair_whatever_files_hold(world):
     before_us = poisoned(world)
     repair(world, before_us)
     DeltaTable(world.lake.bronze(SOURCE.name)).optimize.compact()
-    monkeypatch.setattr(bronze_commits, "read_logged_clock", lambda lake, source: None)
-    assert bronze_commits.read_clock(world.lake, SOURCE).watermark_us == before_us
+    assert world.clock_us == before_us
     assert pin_bronze(world.lake, SOURCE.name).watermark_us == before_us
 
 
@@ -133,7 +131,7 @@ def test_a_plan_counts_what_waits_and_what_was_late(world):
 
 def test_an_instant_that_cannot_be_is_refused(world):
     poisoned(world)
-    clock_us = read_logged_clock(world.lake, SOURCE).watermark_us
+    clock_us = world.clock_us
     first_us = oracle.clock_us(world.commits[:1])
     # None is for a repair that is open.
     for instant_us in (clock_us, world.now_us + MINUTE_US, first_us - 1000, None):
@@ -216,7 +214,7 @@ def test_a_stream_that_did_not_take_part_runs_once_it_is_reseeded(world, kind):
         land(world, [("a", 1), ("b", 3)], minutes=20)
         for stream in others.values():
             drain(world.engine, world.lake, stream)
-    before_us = read_logged_clock(world.lake, SOURCE).watermark_us
+    before_us = world.clock_us
     land(world, [("far", -50)])
     land(world, [("a", 0)])
     land(world, [("a", 30)])

@@ -6,7 +6,6 @@ while its body runs.
 """
 
 import importlib
-import json
 import shutil
 import sys
 import tempfile
@@ -28,18 +27,17 @@ from include import registry
 from include.fold.admission import EPOCH, instant_of, micros_of
 from include.lake.delta_log import dataset_of
 from include.lake.paths import Lake
+from include.lake.table import Table
 from include.landing.bronze_commits import (
-    append_next,
     bronze_rows,
     clock_after,
     clock_after_row,
     clock_row,
     read_clock,
 )
-from include.landing.bronze_tables import add_rescued, create_tables, follow_fields
-from include.landing.clock import RESET_KEY, Clock
+from include.landing.bronze_tables import add_rescued, follow_fields
 from include.landing.ingest import ingest
-from include.landing.ingest_seal import WATERMARK_KEY
+from include.landing.ingest_log import Clock, Ingestion, read_log
 from include.settings import RESCUED, Field, SavepointRules, Source, Stream
 from include.streams import sources
 from tests.declared import NOT_WRITTEN, deploy
@@ -115,7 +113,7 @@ class World:
         self._files.mkdir(exist_ok=True)
         self.landed: Commit | None = None  # of a file that ingestion has not come to the end of
         self.landing = LandingFolder(self.lake.landing(source.name), shape)
-        create_tables(self.lake, self.source)
+        Ingestion.open(self.lake, self.source)
 
     # Time
 
@@ -157,12 +155,17 @@ class World:
 
     # Bronze
 
+    @property
+    def clock_us(self) -> int | None:
+        """Its watermark."""
+        return read_clock(Ingestion.open(self.lake, self.source)).watermark_us
+
     def _declare_value(self) -> None:
         """As whoever deploys a stream that asks for it."""
         if not self._has_value:
             self.source = shaped_rows.with_value(self.source)
             sources.SOURCES = (self.source,)
-            follow_fields(self.lake, self.source)
+            follow_fields(Table.open(self.lake, self.lake.bronze(SOURCE.name)), self.source)
 
     @property
     def _has_value(self) -> bool:
@@ -174,7 +177,7 @@ class World:
         if self.shape.format is not None:
             chance = Random(f"{self.shape.seed} {len(self.commits)}")
             if not self.commits or chance.random() < FROM_FILE:
-                self._ingest_file(rows, kill=chance.randrange(-8, 8))
+                self.ingest_file(rows, kill=chance.randrange(-8, 8))
                 return
         self.append(rows)
 
@@ -189,18 +192,24 @@ class World:
 
         self._append(rows, after, Commit(self.now_us, tuple(rows)))
 
-    def take_back(self) -> None:
-        """Files that ingestion has refused to look at."""
-        self.landing.take_back()
-        self.landed = None
+    def ingest_file(self, rows: Sequence[Landed], kill: int) -> None:
+        """Of files that are written at one instant by a run, which may be killed and repeated.
 
-    def _ingest_file(self, rows: Sequence[Landed], kill: int) -> None:
-        """Of files that are written at one instant by a run, which may be killed and repeated."""
+        Who was killed behind the log's commit leaves it to the next commit, of one row once more."""
         self.landing.write(rows)
         self.landed = Commit(self.now_us, tuple(rows))
-        if kill > 0 and not is_killing():
-            killed_at(kill, self.take_landed)
-        self.take_landed()
+        logged = self._logged()
+        died = kill > 0 and not is_killing() and killed_at(kill, self.take_landed)
+        if died and self._logged() > logged:
+            self.commits.append(self.landed)
+            self.landed = None
+            self.append(rows[:1])
+        else:
+            self.take_landed()
+
+    def _logged(self) -> int:
+        log = read_log(self.lake, self.source.name)
+        return -1 if log is None else log.newest
 
     def take_landed(self) -> None:
         """What has landed, by ingestion, and what of it the oracle is told."""
@@ -211,7 +220,7 @@ class World:
 
     def ingest_clock(self, clock_us: int) -> None:
         """A clock row, which says that all until then has landed; none if it says nothing new."""
-        before = read_clock(self.lake, self.source)
+        before = read_clock(Ingestion.open(self.lake, self.source))
         if before.watermark_us is None or clock_us <= before.watermark_us:
             return
         clock_us = clock_us // 1000 * 1000
@@ -220,24 +229,22 @@ class World:
 
     def note_repairs(self) -> None:
         """Commits of bronze that have set the clock back, by jobs: tell the oracle of them."""
-        log = DeltaTable(self.lake.bronze(SOURCE.name)).history()
-        metadata = [json.loads(commit.get("userMetadata") or "{}") for commit in reversed(log)]
-        for said in metadata:
-            # By their numbers: a log that was cleaned has forgotten the first ones.
-            if RESET_KEY in said and said[RESET_KEY] not in self._repairs:
-                self._repairs.add(said[RESET_KEY])
-                self.commits.append(Commit(self.now_us, (), reset_us=said[WATERMARK_KEY]))
+        logged = read_log(self.lake, SOURCE.name)
+        assert logged is not None
+        for reset in logged.resets():
+            if reset.repair not in self._repairs:
+                self._repairs.add(reset.repair)
+                self.commits.append(Commit(self.now_us, (), reset_us=reset.to_us))
 
     def _append(
         self, rows: Sequence[Landed], next_clock: Callable[[Clock], Clock], commit: Commit
     ) -> None:
-        bronze = self.lake.bronze(SOURCE.name)
-        table = DeltaTable(bronze)  # before its clock is read
-        before = read_clock(self.lake, self.source)
+        ingestion = Ingestion.open(self.lake, self.source)
+        ingestion.finish()
+        before = read_clock(ingestion)
         after = next_clock(before)
-        is_clock = not rows
-        if is_clock:
-            append_next(table, clock_row(self.source, before, after), after, {"clock": True})
+        if not rows:
+            ingestion.take_rows(before, after, clock_row(self.source, before, after))
             self.commits.append(commit)
             return
         events = pa.table(
@@ -251,10 +258,9 @@ class World:
         )
         stored = bronze_rows(self.source, events, before, after)
         if not self._has_value:
-            add_rescued(self.lake, self.source)
-            table = DeltaTable(bronze)
+            add_rescued(ingestion.bronze)
             stored = stored.append_column(RESCUED, shaped_rows.rescued(rows))
-        append_next(table, stored, after)
+        ingestion.take_rows(before, after, stored)
         self.commits.append(commit)
 
     # Tables

@@ -13,9 +13,19 @@ import deltalake
 import pytest
 from deltalake.table import TableAlterer, TableMerger, TableOptimizer
 
+from include.lake.table import Stager
+
 # Those of delta-rs that commit. What opens or reads a table is no write.
 METHODS = {
-    deltalake.DeltaTable: ("delete", "update", "vacuum", "restore", "repair", "create_checkpoint"),
+    deltalake.DeltaTable: (
+        "delete",
+        "update",
+        "vacuum",
+        "restore",
+        "repair",
+        "create_checkpoint",
+        "create_write_transaction",
+    ),
     TableMerger: ("execute",),
     TableOptimizer: ("compact", "z_order"),
     TableAlterer: ("add_columns", "add_constraint", "set_table_properties"),
@@ -115,6 +125,7 @@ def _patch_delta(patch: pytest.MonkeyPatch) -> None:
         ours = name.partition(".")[0] in OURS
         if ours and getattr(module, "write_deltalake", None) is original:
             patch.setattr(module, "write_deltalake", counted)
+    patch.setattr(Stager, "staged", _counted(Stager.staged, "stage"))
     for kind, methods in METHODS.items():
         for method in methods:
             patch.setattr(kind, method, _counted(getattr(kind, method), method))

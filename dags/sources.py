@@ -1,0 +1,72 @@
+"""One Dag for each source whose entry has a `schedule`: it takes in what has come, and nothing else.
+
+For a source that no stream reads yet, or that is to be in bronze sooner than its streams run: these
+find less left to take in. A run that finds nothing new is skipped without starting a JVM.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+from airflow.sdk import DAG, CronDataIntervalTimetable
+
+from dags.spark_task import Start, skip, spark_task
+from include.airflow.assets import bronze_asset, source_asset, source_pool
+from include.registry import all_sources
+from include.settings import Source, default_lake
+from include.steps import command_here
+
+INTERVAL_END = "{{ data_interval_end or '' }}"
+
+
+def before(context: Any, lake: str, source: Source) -> None:
+    """Skip the task when nothing has come, and no heartbeat is due."""
+    from include.lake.paths import open_lake
+    from include.landing.clock import why_not_ingest
+
+    until = context["dag_run"].data_interval_end
+    if reason := why_not_ingest(open_lake(lake), source, until, datetime.now(UTC)):
+        skip(reason)
+
+
+@contextmanager
+def start(context: Any, lake: str, source: Source) -> Iterator[Start]:
+    """Without a JVM where little has come."""
+    from include.lake.paths import open_lake
+
+    yield Start(command=command_here(open_lake(lake), source))
+
+
+def source_dag(source: Source) -> DAG:
+    lake = default_lake()
+    with DAG(
+        dag_id=f"ingest_{source.name}",
+        description=f"landing/{source.name} -> bronze/{source.name}",
+        doc_md=__doc__,
+        schedule=CronDataIntervalTimetable(str(source.schedule), timezone="UTC"),
+        start_date=datetime(2026, 1, 1, tzinfo=UTC),
+        catchup=False,  # one run takes in all that is new
+        max_active_runs=1,
+        default_args={"owner": "data-platform", "execution_timeout": timedelta(hours=6)},
+        tags=["source", source.name],
+    ) as dag:
+        spark_task(
+            "ingest_source",
+            ["--source", source.name, "--lake", lake, "--interval-end", INTERVAL_END],
+            None,
+            task_id="ingest",
+            name=f"ingest_{source.name}",
+            pool=source_pool(source.name),
+            pre_execute=partial(before, lake=lake, source=source),
+            start=partial(start, lake=lake, source=source),
+            inlets=[source_asset(source, lake)],
+            outlets=[bronze_asset(source, lake)],
+        )
+    return dag
+
+
+for source in all_sources():
+    if source.schedule is not None:
+        globals()[f"ingest_{source.name}"] = source_dag(source)

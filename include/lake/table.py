@@ -1,0 +1,365 @@
+"""A Delta table of the lake, opened once: its record and rows, files staged for it, commits to it.
+
+Each commit of ours that changes rows carries a *record*, JSON in its `userMetadata`: what the table is
+after it. The newest record holds as long as nobody else has changed rows or columns since. A commit is
+made as exactly the version after the one that is open, or not at all; then the handle has moved on to it.
+"""
+
+import json
+import math
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any, NamedTuple, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction
+from pyarrow import fs
+
+from include.lake.columns import found_columns
+from include.lake.delta_log import (
+    changes_data,
+    commit_info,
+    find_actions,
+    made_at,
+    table_to_write,
+    told_by,
+)
+from include.lake.how_to_mend import how_to_mend, subject_of
+from include.lake.ops import despite_others
+from include.lake.paths import Lake, LakeError, files_of
+
+RECORD = "stateful"  # the key of the record in a commit's userMetadata
+COLUMNS = "columns"  # in a record: the table's columns, each with its type
+# Spark reads no part of a file that is less than one of these: with fewer rows in each, all cores
+# read one file.
+ROWS_A_GROUP = 50_000
+
+KEPT = timedelta(days=7)  # of a record
+# Of a text, in bounds; and what is behind all others.
+LONGEST, HIGHEST = 32, "\U0010ffff"
+
+Record = Mapping[str, Any]
+
+
+class Staged(NamedTuple):
+    """A Parquet file in a table's folder that no commit has added yet."""
+
+    path: str  # below the table
+    size: int  # bytes
+    rows: int
+    stats: str  # JSON, as Delta's log has them
+
+    def add(self) -> AddAction:
+        """What adds it to the table's log."""
+        folder, slash, _ = self.path.partition("/")
+        parts = [folder.split("=", 1)] if slash else []
+        return AddAction(self.path, self.size, dict(parts), _now_ms(), True, self.stats)
+
+
+class Found(NamedTuple):
+    """The same, and its columns."""
+
+    staged: Staged
+    columns: frozenset[str]
+
+
+class Table:
+    """An open table, and the newest version that was seen of it."""
+
+    def __init__(self, lake: Lake, path: str, delta: DeltaTable) -> None:
+        self.path, self.delta = path, delta
+        self._lake = lake
+
+    @classmethod
+    def open(cls, lake: Lake, path: str) -> Self:
+        """LakeError when its log cannot be read."""
+        return cls(lake, path, table_to_write(path))
+
+    @property
+    def version(self) -> int:
+        return int(self.delta.version())
+
+    def record(self) -> Record | None:
+        """The newest record; None of a table that has none yet.
+
+        LakeError when others have changed rows or taken columns away since, or no record is left.
+        """
+        version = self.version + 1
+        for version, actions in self._commits():
+            if (record := record_of(actions)) is not None:
+                self._refuse_lost_columns(record)
+                return record
+            if not actions:
+                raise self._mismatch(f"commit {version} is empty, as after a power cut")
+            if changes_data(actions):
+                raise self._mismatch(f"commit {version} is not ours, and changes its rows")
+        if version > 0 and self.delta.file_uris():  # one without rows needs none
+            raise self._mismatch(f"its log has no record of ours, and begins at version {version}")
+        return None
+
+    def _commits(self) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+        for version in range(self.version, -1, -1):
+            actions = find_actions(self._lake, self.path, version)
+            if actions is None:
+                return
+            yield version, actions
+
+    def _refuse_lost_columns(self, record: Record) -> None:
+        has = self.columns()
+        lost = [name for name, kind in record.get(COLUMNS, {}).items() if has.get(name) != kind]
+        if lost:
+            raise self._mismatch(f"it has no column {lost[0]} any more, as our last commit left it")
+
+    def _mismatch(self, what: str) -> LakeError:
+        return LakeError(
+            f"{self.path} is not as our jobs left it: {what}",
+            code="of_other_times",
+            subject=subject_of(self.path),
+            command=how_to_mend(self.path).command,
+        )
+
+    def columns(self) -> dict[str, str]:
+        """Its columns' types, as Arrow names them."""
+        return {name: str(kind) for name, kind in found_columns(self.delta)}
+
+    def commit(self, staged: Sequence[Staged], record: Record) -> None:
+        """Add files in one commit that carries the record.
+
+        CommitFailedError when another has made the next version; then nothing is committed.
+        """
+        self.delta.create_write_transaction(
+            [file.add() for file in staged],
+            "append",
+            self.delta.schema(),
+            partition_by=list(self.delta.metadata().partition_columns),
+            commit_properties=self.telling(record),
+        )
+        self.reopen()
+
+    def merge(
+        self, rows: pa.Table, key: str, updated: Mapping[str, str], inserted: str, record: Record
+    ) -> None:
+        """Update the rows `t` that have the key of one of the rows `s`, and insert the others.
+
+        `updated`: columns, each with an expression. `inserted`: a condition of what is inserted.
+        CommitFailedError as of `commit`.
+        """
+        before = self.version
+        merged = self.delta.merge(
+            rows,
+            f"t.{key} = s.{key}",
+            source_alias="s",
+            target_alias="t",
+            commit_properties=self.telling(record),
+        )
+        merged = merged.when_matched_update(dict(updated))
+        columns = {name: f"s.`{name}`" for name in rows.column_names}
+        merged.when_not_matched_insert(columns, inserted).execute()
+        if self.version == before:  # nothing changed, and delta-rs then makes no commit
+            self.commit([], record)
+
+    def telling(self, record: Record) -> CommitProperties:
+        """The properties of a commit that carries the record, and is made as the next version or not at all."""
+        told = {RECORD: {**record, COLUMNS: self.columns()}}
+        return CommitProperties(
+            custom_metadata={"userMetadata": json.dumps(told)},
+            max_commit_retries=0,
+        )
+
+    def same_record(self) -> CommitProperties | None:
+        """The properties of a commit of ours that leaves the record as it is; None where none was ever made."""
+        has_some = any(record_of(actions) is not None for _, actions in self._commits())
+        record = self.record() if has_some else None
+        return None if record is None else self.telling(record)
+
+    def keep_record(self) -> None:
+        """Say the newest record again once it is a week old, so that the clean-up of the log leaves one."""
+        for _, actions in self._commits():
+            if (record := record_of(actions)) is not None:
+                if made_at(actions) < datetime.now(UTC) - KEPT:
+                    self.commit([], record)
+                return
+
+    def alter(self, change: Callable[[DeltaTable], None]) -> None:
+        """Make commits that change no rows, such as to columns; again when others came between."""
+
+        def attempt() -> None:
+            try:
+                change(self.delta)
+            except CommitFailedError:
+                self.reopen()
+                raise
+
+        despite_others(attempt)
+
+    def reopen(self) -> None:
+        """Move on to the newest version, whoever made it."""
+        self.delta.update_incremental()
+
+    def found(self, path: str) -> Found:
+        """A file that was staged by a process that is no more; FileNotFoundError when it is gone."""
+        files = files_of(self.path)
+        metadata = pq.read_metadata(path, filesystem=files)
+        size = files.get_file_info(path).size
+        columns = metadata.schema.to_arrow_schema()
+        has_fractions = any(map(pa.types.is_floating, columns.types))  # of which some may be none
+        staged = Staged(path, size, metadata.num_rows, _stats([metadata], has_fractions))
+        return Found(staged, frozenset(columns.names))
+
+
+def record_of(actions: Sequence[Mapping[str, Any]]) -> Record | None:
+    """The record of a commit; None of one that has none."""
+    record = told_by(commit_info(actions)).get(RECORD)
+    return record if isinstance(record, dict) else None
+
+
+class Stager:
+    """Writes rows as Parquet files into a table's folder: one for each value of the column `by`.
+
+    Rows of one value have to come together. Pages have checksums.
+    """
+
+    def __init__(self, table: str, schema: pa.Schema, by: str | None = None) -> None:
+        self._files, self._schema, self._by = files_of(table), schema, by
+        self._folder: str | None = None  # of the file that is being written; None: there is none
+        self._rows: list[pa.Table] = []  # that are to be its next row group
+        self._staged: list[Staged] = []
+
+    def write(self, rows: pa.Table) -> None:
+        """Rows with the schema's columns, in any order."""
+        rows = rows.select(self._schema.names).cast(self._schema)
+        for folder, part in self._parts(rows):
+            if folder != self._folder:
+                self._close()
+                self._begin(folder)
+            self._rows.append(part)
+            if sum(each.num_rows for each in self._rows) >= ROWS_A_GROUP:
+                self._flush()
+
+    def staged(self) -> list[Staged]:
+        """The files, once all rows are written."""
+        self._close()
+        return self._staged
+
+    def _parts(self, rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+        if self._by is None:
+            if rows.num_rows:
+                yield "", rows
+            return
+        encoded = pc.run_end_encode(rows[self._by].combine_chunks())
+        begins, rows = 0, rows.drop_columns([self._by])
+        for chunk in encoded.chunks if isinstance(encoded, pa.ChunkedArray) else [encoded]:
+            for value, ends in zip(
+                chunk.values.to_pylist(), chunk.run_ends.to_pylist(), strict=True
+            ):
+                yield f"{self._by}={value}/", rows.slice(begins, ends - begins)
+                begins = ends
+
+    def _begin(self, folder: str) -> None:
+        self._folder, self._path = folder, f"{folder}part-{uuid.uuid4()}.parquet"
+        if isinstance(self._files.base_fs, fs.LocalFileSystem):
+            self._files.create_dir(folder or ".", recursive=True)
+        self._sink = self._files.open_output_stream(self._path)
+        self._metadata: list[pq.FileMetaData] = []
+        self._has_nan = False
+        names = [name for name in self._schema.names if name != self._by]
+        self._writer = pq.ParquetWriter(
+            self._sink,
+            pa.schema([self._schema.field(name) for name in names]),
+            write_page_checksum=True,
+            metadata_collector=self._metadata,
+        )
+
+    def _flush(self) -> None:
+        if self._rows:
+            rows = pa.concat_tables(self._rows)
+            self._has_nan |= any(map(_has_nan, rows.columns))
+            self._writer.write_table(rows, row_group_size=ROWS_A_GROUP)
+        self._rows = []
+
+    def _close(self) -> None:
+        if self._folder is None:
+            return
+        self._flush()
+        with closing(self._sink):
+            self._writer.close()
+            size = self._sink.tell()
+        rows = sum(each.num_rows for each in self._metadata)
+        self._staged.append(Staged(self._path, size, rows, _stats(self._metadata, self._has_nan)))
+        self._folder = None
+
+
+def stage(table: str, rows: pa.Table, schema: pa.Schema, by: str | None = None) -> list[Staged]:
+    """The rows as files in a table's folder, as `Stager` writes them; in any order."""
+    stager = Stager(table, schema, by)
+    stager.write(rows if by is None else rows.take(pc.sort_indices(rows[by])))
+    return stager.staged()
+
+
+def _has_nan(column: pa.ChunkedArray) -> bool:
+    return pa.types.is_floating(column.type) and bool(pc.any(pc.is_nan(column)).as_py())
+
+
+def _stats(files: Sequence[pq.FileMetaData], has_nan: bool) -> str:
+    """What Delta's log has of a file: its rows, nulls, and the bounds that files are chosen by, as JSON.
+
+    Bounds of all columns or of none: delta-rs finds no row by a column that lacks them beside others.
+    Not in ASCII: it misreads the last characters where they are escaped. None with `has_nan`: no
+    bound of a number holds for what is none.
+    """
+    groups = [each.row_group(number) for each in files for number in range(each.num_row_groups)]
+    columns: dict[str, list[pq.Statistics | None]] = {}
+    for group in groups:
+        for chunk in map(group.column, range(group.num_columns)):
+            if "." not in chunk.path_in_schema:
+                columns.setdefault(chunk.path_in_schema, []).append(chunk.statistics)
+    known = {name: [each for each in of if each] for name, of in columns.items()}
+    nulls = {name: str(sum(each.null_count for each in of)) for name, of in known.items()}
+    rows = sum(each.num_rows for each in files)
+    stats = {"numRecords": str(rows), "nullCount": _object(nulls)}
+    filled = {name: [each for each in of if each.num_values] for name, of in known.items()}
+    is_whole = known == columns and all(s.has_min_max for of in filled.values() for s in of)
+    if is_whole and not has_nan:
+        least = {n: _bound(min(s.min for s in of), False) for n, of in filled.items() if of}
+        most = {n: _bound(max(s.max for s in of), True) for n, of in filled.items() if of}
+        if None not in (*least.values(), *most.values()):
+            stats |= {"minValues": _object(least), "maxValues": _object(most)}
+    return _object(stats)
+
+
+def _object(members: Mapping[str, str | None]) -> str:
+    """A JSON object of JSON texts."""
+    return f"{{{', '.join(f'{_text(name)}: {value}' for name, value in members.items())}}}"
+
+
+def _text(value: str) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _bound(value: Any, is_most: bool) -> str | None:
+    """As JSON; None of what has no bounds there, such as bytes."""
+    if isinstance(value, str):
+        cut = value if len(value) <= LONGEST else value[:LONGEST] + HIGHEST * is_most
+        return None if is_most and cut < value else _text(cut)
+    if hasattr(value, "isoformat"):
+        is_utc = getattr(value, "tzinfo", None) is not None
+        return _text(value.replace(tzinfo=None).isoformat() + "Z" if is_utc else value.isoformat())
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    return json.dumps(value) if isinstance(value, int) or _is_finite(value) else None
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, float) and math.isfinite(value)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,287 @@
+"""Take the open rows of a source's quarantine in again, as they are or corrected.
+
+    python -m include.landing.reingest --source signals --lake lake --corrections mended.jsonl
+
+Each line of the corrections is {"quarantine_id": "...", "raw": "..."}. Every open row is
+judged by today's rules; what is accepted goes to bronze, and the rest stays open with its
+reason of today. A file that was refused as a whole is read again from landing: mend it there.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from include import job
+from include.fold.admission import EPOCH, MICROSECOND, instant_of
+from include.lake.errors import wrong_argument
+from include.lake.lease import hold_lease
+from include.lake.paths import Lake, files_of, open_lake
+from include.landing.batch import Batch
+from include.landing.bronze_commits import clock_after, read_clock
+from include.landing.bronze_tables import add_rescued, follow_fields
+from include.landing.clock_repair import refuse_before_reset
+from include.landing.connector import OriginError, Outcome, ReadPart
+from include.landing.ingest import RowsLostError, RunCounts
+from include.landing.ingest_log import BRONZE, QUARANTINE, Entry, Ingestion
+from include.landing.kafka_rows import judged_again
+from include.landing.landed_file import FileGoneError, row_of_raw
+from include.landing.landed_row import to_event
+from include.landing.landed_values import RefusedError
+from include.landing.origin import reader_of_parts
+from include.landing.parse_files import (
+    ACCEPTED,
+    FILE,
+    REFUSED,
+    WHOLE_FILE,
+    accepted,
+    arrow_schema,
+    in_batches,
+    outcome_schema,
+    quarantine_id,
+    refused,
+)
+from include.landing.parsed_batch import ParsedHere, quarantine_schema
+from include.landing.rescue import Rescue
+from include.registry import source_named
+from include.settings import Source
+
+Row = Mapping[str, Any]
+
+
+def reingest(
+    lake: Lake, source: Source, corrections: Mapping[str, str], now: datetime
+) -> RunCounts:
+    """Judge all open rows; the counts are what this changes in bronze and in quarantine.
+
+    Of a file that is readable now, its rows have landed and the file itself no longer has.
+    """
+    refuse_before_reset(lake, source.name, "re-ingestion")
+    if not lake.is_delta_table(lake.ingest_log(source.name)):
+        refuse_corrections(corrections, {})
+        return RunCounts()
+    ingestion = Ingestion.open(lake, source)
+    ingestion.finish()
+    follow_fields(ingestion.bronze, source)
+    return ingestion.again(lambda: _taken(ingestion, corrections, now))
+
+
+def _taken(ingestion: Ingestion, corrections: Mapping[str, str], now: datetime) -> RunCounts:
+    lake, source = ingestion.lake, ingestion.source
+    batch = Batch(ingestion.logged.newest + 1, {}, (now - EPOCH) // MICROSECOND)
+    outcomes = _outcomes(ingestion, corrections, reader_of_parts(lake, source, batch), batch)
+    counts = _counts(outcomes)
+    if not outcomes.num_rows:
+        return counts
+    parsed = ParsedHere(lake, source, batch, _as_bronze_names(outcomes))
+    before, files = read_clock(ingestion), {}
+    after = before
+    if counts.rows_bronze:
+        after = clock_after(before, *_newest(parsed, batch))
+        if has_rescued := parsed.summary().rescued > 0:
+            add_rescued(ingestion.bronze)
+        files[BRONZE] = parsed.stage_accepted(before, after, has_rescued)
+    files[QUARANTINE] = ingestion.stage_changes(_changes(source, outcomes, now))
+    ingestion.take(Entry(before, after, files))
+    return counts
+
+
+def _newest(parsed: ParsedHere, batch: Batch) -> tuple[int, int, Mapping[str, int] | None]:
+    newest_us, groups = parsed.newest()
+    return newest_us, batch.ingested_at_us, groups
+
+
+def _outcomes(
+    ingestion: Ingestion, corrections: Mapping[str, str], read: ReadPart, batch: Batch
+) -> pa.Table:
+    """What changes: outcomes of open rows, and of each row of the files that can be read now."""
+    table = ingestion.quarantine
+    quarantine = table.delta.to_pyarrow_dataset(filesystem=files_of(table.path))
+    # What delta-rs has written by MERGE comes as string_view, which Arrow compares with nothing.
+    ids = pc.field("quarantine_id").cast(pa.string())
+    corrected = quarantine.to_table(filter=ids.isin(pa.array(corrections, pa.string())))
+    refuse_corrections(corrections, {row["quarantine_id"]: row for row in corrected.to_pylist()})
+    rows = chain.from_iterable(
+        part.to_pylist() for part in quarantine.to_batches(filter=pc.field("resolved_at").is_null())
+    )
+    judge = partial(judge_again, read, ingestion.source, batch.ingested_at_us)
+    outcomes = chain.from_iterable(judge(_with_correction(row, corrections)) for row in rows)
+    schema = arrow_schema(outcomes_again(ingestion.source))
+    return pa.Table.from_batches(in_batches(outcomes, schema), schema)
+
+
+def _with_correction(row: Row, corrections: Mapping[str, str]) -> Outcome:
+    known = {name: row[name] for name in ("reason_code", "reason", "correction")}
+    correction = corrections.get(row["quarantine_id"], row["correction"])
+    return {**row, "known": known, "correction": correction}
+
+
+def _counts(outcomes: pa.Table) -> RunCounts:
+    """What changes; RowsLostError when the rows do not add up to those in the mended files."""
+    kind, is_new = outcomes["kind"], outcomes["is_new"]
+    is_accepted, is_file = pc.equal(kind, ACCEPTED), pc.equal(kind, FILE)
+    new, rows_in_files = _sum(is_new), _sum(outcomes["rows_in_file"])
+    if new != rows_in_files:
+        raise RowsLostError(f"{rows_in_files} rows in mended files, but {new} were judged")
+    taken = _sum(is_accepted)
+    resolved = _sum(pc.and_(is_accepted, pc.invert(is_new))) + _sum(is_file)
+    quarantined = _sum(pc.and_(is_new, pc.invert(is_accepted))) - resolved
+    return RunCounts(
+        batches=int(taken > 0),
+        rows_landed=taken + quarantined,
+        rows_bronze=taken,
+        rows_quarantined=quarantined,
+    )
+
+
+def _sum(values: Any) -> int:
+    return int(pc.sum(values).as_py() or 0)
+
+
+def _as_bronze_names(outcomes: pa.Table) -> pa.Table:
+    """With the `source_file` that bronze gives to reingested rows: FILE#QUARANTINE_ID."""
+    names = pc.binary_join_element_wise(outcomes["source_file"], outcomes["quarantine_id"], "#")
+    return outcomes.set_column(outcomes.schema.get_field_index("source_file"), "source_file", names)
+
+
+def _changes(source: Source, outcomes: pa.Table, now: datetime) -> pa.Table:
+    """The rows of quarantine as they are to be: a null of what is resolved leaves what is there."""
+    schema = quarantine_schema(source)
+    instant = pa.scalar(instant_of((now - EPOCH) // MICROSECOND), schema.field("ingested_at").type)
+    is_open = pc.equal(outcomes["kind"], REFUSED)
+    columns = {name: outcomes[name] for name in schema.names if name in outcomes.column_names}
+    columns["ingested_at"] = pa.repeat(instant, outcomes.num_rows)
+    columns["resolved_at"] = pc.if_else(is_open, pa.scalar(None, instant.type), instant)
+    for field in schema:
+        if field.name not in columns:
+            columns[field.name] = pa.nulls(outcomes.num_rows, field.type)
+    return pa.table({name: columns[name] for name in schema.names}).cast(schema)
+
+
+def outcomes_again(source: Source) -> dict[str, str]:
+    """The columns of an outcome; `is_new` marks the rows of a file that can be read now."""
+    return outcome_schema(source) | {"correction": "string", "is_new": "boolean"}
+
+
+def judge_again(read: ReadPart, source: Source, now_us: int, row: Outcome) -> Iterator[Outcome]:
+    """The outcome of one open row, or all those of a file; none if refused as before.
+
+    A file that is gone from landing has none either.
+    """
+    if row["row_number"] == WHOLE_FILE:
+        yield from _judge_file(read, row)
+        return
+    outcome = _judged(source, now_us, row)
+    given = {key: row[key] for key in ("quarantine_id", "source_file", "correction", "raw")}
+    if not _is_known(outcome | given, row["known"]):
+        yield outcome | given | {"is_new": False}
+
+
+def _judged(source: Source, now_us: int, row: Outcome) -> Outcome:
+    if "kafka_message" in row:
+        return judged_again(source, row, row["correction"], now_us)
+    name, number = row["source_file"], row["row_number"]
+    text = row["raw"] if row["correction"] is None else row["correction"]
+    try:
+        values = row_of_raw(name, text, source)
+        event = to_event(source, values, now_us)
+        return accepted(source, number, event, Rescue(source).text(values))
+    except RefusedError as refusal:
+        return refused(name, number, refusal, row["raw"])
+
+
+def _is_known(outcome: Outcome, known: Mapping[str, Any]) -> bool:
+    return all(outcome.get(key) == value for key, value in known.items())
+
+
+def _judge_file(read: ReadPart, row: Outcome) -> Iterator[Outcome]:
+    name = row["source_file"]
+    try:
+        for outcome in read(name):
+            if outcome["kind"] == FILE:
+                yield outcome | {"quarantine_id": row["quarantine_id"], "is_new": False}
+            elif outcome["row_number"] == WHOLE_FILE:  # unreadable as before
+                if not _is_known(outcome, row["known"]):
+                    yield outcome | {"is_new": False}
+                return
+            else:
+                key = quarantine_id(name, outcome["row_number"])
+                yield outcome | {"quarantine_id": key, "is_new": True}
+    except (FileGoneError, OriginError):
+        return
+
+
+def read_corrections(path: Path) -> dict[str, str]:
+    """The corrected texts by quarantine_id; SettingsError names the line that is wrong."""
+    corrections: dict[str, str] = {}
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, ValueError) as error:
+        raise wrong_argument(
+            str(path), f"the corrections {path} cannot be read: {error}"
+        ) from error
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            correction = json.loads(line)
+            key, raw = correction["quarantine_id"], correction["raw"]
+        except (ValueError, LookupError, TypeError):
+            key = raw = None
+        if not isinstance(key, str) or not isinstance(raw, str):
+            raise wrong_argument(
+                f"line {number}",
+                f"{path} line {number}: expected "
+                '{"quarantine_id": "...", "raw": "the row as text"}',
+            )
+        if key in corrections:
+            raise wrong_argument(
+                f"line {number}", f"{path} line {number}: {key} is corrected twice"
+            )
+        corrections[key] = raw
+    return corrections
+
+
+def refuse_corrections(corrections: Mapping[str, str], rows: Mapping[str, Any]) -> None:
+    """SettingsError when a correction has no open row that it could correct."""
+    for key in corrections:
+        if (why := _why_not_open(key, rows.get(key))) is not None:
+            raise wrong_argument(key, why)
+
+
+def _why_not_open(key: str, row: Any) -> str | None:
+    if row is None:
+        return f"quarantine has no row {key}: nothing was taken in"
+    if row["resolved_at"] is not None:
+        return f"row {key} was taken in at {row['resolved_at']} already: nothing was taken in"
+    if row["row_number"] == WHOLE_FILE:
+        return (
+            f"row {key} is the whole file {row['source_file']}: mend it in landing, under its name, and "
+            "leave it out of the corrections"
+        )
+    return None
+
+
+def main() -> None:
+    parser = job.job_parser(__doc__, "source")
+    parser.add_argument("--corrections", type=Path, help="a file of corrected rows, see above")
+    arguments = parser.parse_args()
+    source = source_named(arguments.source)
+    lake = open_lake(arguments.lake)
+    corrections = read_corrections(arguments.corrections) if arguments.corrections else {}
+    with (
+        hold_lease(lake, f"ingest-{source.name}"),
+        job.recorded_run(lake, "reingest_quarantine", source.name, arguments.dag_run_id) as record,
+    ):
+        record |= asdict(reingest(lake, source, corrections, datetime.now(UTC)))
+
+
+if __name__ == "__main__":
+    job.exit_with_main(main)
