@@ -10,7 +10,7 @@ import math
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, NamedTuple, Self
@@ -135,6 +135,7 @@ class Table:
 
         CommitFailedError when another has made the next version; then nothing is committed.
         """
+        made = self.version + 1
         self.delta.create_write_transaction(
             [file.add() for file in staged],
             "append",
@@ -143,6 +144,8 @@ class Table:
             commit_properties=self.telling(record),
         )
         self.reopen()
+        if self.version > made:
+            self.record()  # what has come since must not lie behind the next record
 
     def merge(
         self, rows: pa.Table, key: str, updated: Mapping[str, str], inserted: str, record: Record
@@ -169,10 +172,8 @@ class Table:
     def telling(self, record: Record) -> CommitProperties:
         """The properties of a commit that carries the record, and is made as the next version or not at all."""
         told = {RECORD: {**record, COLUMNS: self.columns()}}
-        return CommitProperties(
-            custom_metadata={"userMetadata": json.dumps(told)},
-            max_commit_retries=0,
-        )
+        said = {"userMetadata": json.dumps(told)}
+        return CommitProperties(custom_metadata=said, max_commit_retries=0)
 
     def same_record(self) -> CommitProperties | None:
         """The properties of a commit of ours that leaves the record as it is; None where none was ever made."""
@@ -182,11 +183,11 @@ class Table:
 
     def keep_record(self) -> None:
         """Say the newest record again once it is a week old, so that the clean-up of the log leaves one."""
-        for _, actions in self._commits():
-            if (record := record_of(actions)) is not None:
-                if made_at(actions) < datetime.now(UTC) - KEPT:
-                    self.commit([], record)
-                return
+        with suppress(LakeError):  # whoever builds on it is to find out what others have changed
+            record = self.record()
+            told = (actions for _, actions in self._commits() if record_of(actions) is not None)
+            if record is not None and made_at(next(told)) < datetime.now(UTC) - KEPT:
+                self.commit([], record)
 
     def alter(self, change: Callable[[DeltaTable], None]) -> None:
         """Make commits that change no rows, such as to columns; again when others came between."""
@@ -199,6 +200,7 @@ class Table:
                 raise
 
         despite_others(attempt)
+        self.record()  # as of a commit
 
     def reopen(self) -> None:
         """Move on to the newest version, whoever made it."""
@@ -354,11 +356,8 @@ def _bound(value: Any, is_most: bool) -> str | None:
         return _text(value.replace(tzinfo=None).isoformat() + "Z" if is_utc else value.isoformat())
     if isinstance(value, Decimal):
         return f"{value:f}"
-    return json.dumps(value) if isinstance(value, int) or _is_finite(value) else None
-
-
-def _is_finite(value: Any) -> bool:
-    return isinstance(value, float) and math.isfinite(value)
+    is_number = isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
+    return json.dumps(value) if is_number else None
 
 
 def _now_ms() -> int:
