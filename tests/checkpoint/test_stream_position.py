@@ -122,9 +122,10 @@ def test_the_offset_log_that_spark_writes_is_understood(spark, lake):
         writer = rows.writeStream.format("delta").option("checkpointLocation", checkpoint)
         writer.trigger(availableNow=True).start(lake.table("copy")).awaitTermination()
 
-    seen = []
+    ours, seen = '{"stateful": {}}', []
     for _ in range(2):
-        spark.range(3).write.format("delta").mode("append").save(source)
+        rows = spark.range(3).write.format("delta").option("userMetadata", ours)
+        rows.mode("append").save(source)
         seen.append(has_waiting_rows(lake, STREAM))
         drain()
         seen.append(has_waiting_rows(lake, STREAM))
