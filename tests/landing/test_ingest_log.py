@@ -73,9 +73,6 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     return lake
 
 
-# Deaths, and what may happen behind them
-
-
 def tidy_up(lake: Lake) -> None:
     for table in TABLES:
         DeltaTable(path_of(lake, table)).optimize.compact()

@@ -27,7 +27,7 @@ from include.fold.definition import (
 from include.fold.schemas import REJECTED, event_schema, output_schema
 from include.fold.states import States
 from include.lake.columns import instant_scalar
-from include.lake.delta_log import delta_table, table_to_read
+from include.lake.delta_log import delta_table, table_to_read, unbroken
 from include.lake.ops import despite_others
 from include.lake.paths import Lake, files_of
 from include.lake.stream_result import AT, AT_DATE, REPLACED, Summary, ensure_table
@@ -132,7 +132,8 @@ class LocalEngine:
         )
         names = {*event_names(fold), "ingested_at", "is_clock"}
         names = names.union(*(field.columns() for field in late))
-        rows = files.to_table(columns=sorted(names), filter=dates)
+        with unbroken(bronze):
+            rows = files.to_table(columns=sorted(names), filter=dates)
         wanted = ~pc.field("is_clock") & (pc.field("ingested_at") <= instant_scalar(ingested_at_us))
         if from_us is not None:
             wanted &= pc.field(time) >= instant_scalar(from_us)
