@@ -154,8 +154,7 @@ def _not_again(lake: Lake, source: str) -> list[str]:
     except LakeError:
         return ["of files that are no longer in landing the rows do not come again"]
     landed = {file.name for file in landed_files(lake, source)}
-    # Of a batch that was begun bronze may have the rows, too.
-    gone = len(position.taken - landed) if position else 0
+    gone = len(position.taken - landed)
     if not gone:
         return ["all files that were taken are still in landing"]
     return [f"{counted(gone, 'file')} of those taken are not in landing any more: DATA IS LOST"]

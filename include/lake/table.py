@@ -41,7 +41,6 @@ COLUMNS = "columns"  # in a record: the table's columns, each with its type
 # Spark reads no part of a file that is less than one of these: with fewer rows in each, all cores
 # read one file.
 ROWS_A_GROUP = 50_000
-
 KEPT = timedelta(days=7)  # of a record
 # Of a text, in bounds; and what is behind all others.
 LONGEST, HIGHEST = 32, "\U0010ffff"
@@ -119,12 +118,7 @@ class Table:
             raise self._mismatch(f"it has no column {lost[0]} any more, as our last commit left it")
 
     def _mismatch(self, what: str) -> LakeError:
-        return LakeError(
-            f"{self.path} is not as our jobs left it: {what}",
-            code="of_other_times",
-            subject=subject_of(self.path),
-            command=how_to_mend(self.path).command,
-        )
+        return of_other_times(self.path, f"{self.path} is not as our jobs left it: {what}")
 
     def columns(self) -> dict[str, str]:
         """Its columns' types, as Arrow names them."""
@@ -215,6 +209,13 @@ class Table:
         has_fractions = any(map(pa.types.is_floating, columns.types))  # of which some may be none
         staged = Staged(path, size, metadata.num_rows, _stats([metadata], has_fractions))
         return Found(staged, frozenset(columns.names))
+
+
+def of_other_times(path: str, told: str) -> LakeError:
+    """The error of a table that does not fit others, or what our jobs made of it."""
+    return LakeError(
+        told, code="of_other_times", subject=subject_of(path), command=how_to_mend(path).command
+    )
 
 
 def record_of(actions: Sequence[Mapping[str, Any]]) -> Record | None:

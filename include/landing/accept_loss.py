@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 from include.lake.findings import Finding, record_findings
 from include.lake.paths import Lake
-from include.landing.batch import Position
 from include.landing.connector import GoesOn
 from include.landing.delta_parts import COMMIT
 from include.landing.ingest_log import Clock, Entry, Ingestion, read_position
@@ -26,8 +25,7 @@ class Loss(NamedTuple):
 
 def plan_loss(lake: Lake, source: Source) -> Loss | None:
     """The plan; None when nothing is lost. OriginError where nothing can be."""
-    done = read_position(lake, source.name) or Position()
-    behind = connector_of(lake, source).goes_on(done)
+    behind = connector_of(lake, source).goes_on(read_position(lake, source.name))
     return None if behind is None else Loss(Ingestion.open(lake, source), behind)
 
 

@@ -69,6 +69,11 @@ class Connector(Protocol):
         """On what of a batch is not taken, as the source declares."""
 
 
+def come_meanwhile(count: int, what: str, place: str) -> str | None:
+    """Say that so many have come while others were taken; None when none has."""
+    return f"{count} more {what}(s) have come to {place} meanwhile" if count else None
+
+
 OF_KAFKA = (
     Column("kafka_partition", "int", "The partition of the topic; null for a clock row"),
     Column("kafka_offset", "bigint", "Its offset in that partition; null for a clock row"),

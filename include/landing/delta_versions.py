@@ -21,7 +21,7 @@ from include.lake.findings import Finding
 from include.lake.paths import files_of
 from include.landing import connector
 from include.landing.batch import Batch, Position
-from include.landing.connector import Cut, GoesOn, OriginError, ReadPart
+from include.landing.connector import Cut, GoesOn, OriginError, ReadPart, come_meanwhile
 from include.landing.delta_commits import (
     MAPPING,
     Actions,
@@ -179,8 +179,7 @@ class TableConnector:
         return waiting <= self.source.spark_bytes
 
     def why_behind(self, done: Position) -> str | None:
-        count = self.waiting(done)
-        return f"{count} more file(s) have come to {self.origin.place} meanwhile" if count else None
+        return come_meanwhile(self.waiting(done), "file", self.origin.place)
 
     def reader(self, batch: Batch) -> ReadPart:
         return partial(outcomes_of_added, self.source, batch)

@@ -188,14 +188,7 @@ class BatchWriter:
 
     def _take(self, batch: Batch, parsed: Parsed, found: Sequence[Finding]) -> None:
         summary = checked_summary(parsed.summary(), len(batch.files))
-        before, files = read_clock(self._ingestion), {}
-        after = before
-        if summary.accepted:
-            newest_us, newest = parsed.newest()
-            after = clock_after(before, newest_us, batch.ingested_at_us, newest)
-            if has_rescued := summary.rescued > 0:
-                add_rescued(self._ingestion.bronze)
-            files[BRONZE] = parsed.stage_accepted(before, after, has_rescued)
+        before, after, files = stage_events(self._ingestion, batch, parsed, summary)
         if summary.refused:
             files[QUARANTINE] = parsed.stage_refused()
         _check_staged(files, summary)
@@ -218,6 +211,20 @@ class BatchWriter:
         rows = (accepted + refused, accepted, refused, summary.rescued)
         self.counts += RunCounts(1, summary.files, *rows)
         self.skipped += summary.skipped
+
+
+def stage_events(
+    ingestion: Ingestion, batch: Batch, parsed: Parsed, summary: Summary
+) -> tuple[Clock, Clock, dict[str, Sequence[Staged]]]:
+    """Write a batch's events as files of bronze; the clock before and after them, and the files by table."""
+    before = read_clock(ingestion)
+    if not summary.accepted:
+        return before, before, {}
+    newest_us, newest = parsed.newest()
+    after = clock_after(before, newest_us, batch.ingested_at_us, newest=newest)
+    if has_rescued := summary.rescued > 0:
+        add_rescued(ingestion.bronze)
+    return before, after, {BRONZE: parsed.stage_accepted(before, after, has_rescued)}
 
 
 def _counts_of(ingestion: Ingestion, number: int) -> RunCounts:

@@ -25,10 +25,10 @@ from include.lake.columns import Column, create_if_absent, documented, without_c
 from include.lake.delta_log import open_table, unbroken
 from include.lake.errors import settings_changed
 from include.lake.findings import Finding
-from include.lake.how_to_mend import how_to_mend, subject_of
+from include.lake.how_to_mend import how_to_mend
 from include.lake.ops import Result, compact_now_and_then, despite_others
 from include.lake.paths import Lake, LakeError, files_of
-from include.lake.table import Record, Staged, Table, stage
+from include.lake.table import Record, Staged, Table, of_other_times, stage
 from include.landing.batch import Part, Position
 from include.landing.bronze_tables import KEEPS_LOG, add_rescued, create_tables
 from include.landing.group_clock import Groups, logged_groups, no_groups
@@ -209,10 +209,10 @@ def read_log(lake: Lake, source: str) -> Logged | None:
     return _read(path, open_table(path)) if lake.is_delta_table(path) else None
 
 
-def read_position(lake: Lake, source: str) -> Position | None:
+def read_position(lake: Lake, source: str) -> Position:
     """The same, of what was taken."""
     logged = read_log(lake, source)
-    return None if logged is None else logged.position()
+    return Position() if logged is None else logged.position()
 
 
 def _read(path: str, table: Any) -> Logged:
@@ -246,7 +246,7 @@ class Ingestion:
         paths = {BRONZE: lake.bronze(source.name), QUARANTINE: lake.quarantine(source.name)}
         for each in paths.values():
             if not lake.is_delta_table(each):
-                raise _of_other_times(each, f"{each} is missing, but not {path}")
+                raise of_other_times(each, f"{each} is missing, but not {path}")
         tables = {name: Table.open(lake, each) for name, each in paths.items()}
         return cls(lake, source, tables, Table.open(lake, path))
 
@@ -356,7 +356,7 @@ class Ingestion:
             found = table.found(path)
         except FileNotFoundError:
             said = f"{table.path} lacks what {self._log.path} has: its file {path} is gone"
-            raise _of_other_times(table.path, said) from None
+            raise of_other_times(table.path, said) from None
         if table is self.bronze and RESCUED in found.columns:
             add_rescued(table)  # which an older bronze may lack
         return found.staged
@@ -389,10 +389,10 @@ def newest_batch(table: Table, logged: Logged) -> int:
     batch = int(record["batch"])
     if batch > logged.newest:
         said = f"{table.path} has batch {batch}, but the ingest log ends at {logged.newest}"
-        raise _of_other_times(table.path, said)
+        raise of_other_times(table.path, said)
     if record["commit_id"] != logged.row_of(batch)["commit_id"]:
         said = f"batch {batch} of {table.path} is another one than the ingest log has"
-        raise _of_other_times(table.path, said)
+        raise of_other_times(table.path, said)
     return batch
 
 
@@ -460,13 +460,7 @@ def _refuse_without_log(lake: Lake, source: str) -> None:
     for path in (lake.bronze(source), lake.quarantine(source)):
         if lake.is_delta_table(path) and open_table(path).file_uris():
             said = f"{path} has rows, but {lake.ingest_log(source)} is missing"
-            raise _of_other_times(path, f"{said}, so all would be taken in again")
-
-
-def _of_other_times(path: str, told: str) -> LakeError:
-    return LakeError(
-        told, code="of_other_times", subject=subject_of(path), command=how_to_mend(path).command
-    )
+            raise of_other_times(path, f"{said}, so all would be taken in again")
 
 
 def refuse_other_origin(source: Source, position: Position) -> None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from include.lake.findings import Finding
 from include.landing.batch import Batch, Position
-from include.landing.connector import Cut, GoesOn, OriginError, ReadPart
+from include.landing.connector import Cut, GoesOn, OriginError, ReadPart, come_meanwhile
 from include.origins import KafkaTopic
 from include.settings import Source
 from include.text_table import counted
@@ -206,8 +206,8 @@ class TopicConnector:
         return self.waiting(done) <= self.origin.spark_messages
 
     def why_behind(self, done: Position) -> str | None:
-        if count := self.waiting(done):
-            return f"{count} more message(s) have come to {self.origin.place} meanwhile"
+        if more := come_meanwhile(self.waiting(done), "message", self.origin.place):
+            return more
         # What it holds is not seen, and may be older.
         is_open = any(each.settled < each.end for each in self.state.partitions.values())
         return f"a transaction is open in {self.origin.place}" if is_open else None

@@ -16,6 +16,7 @@ from include.landing.connector import (
     GoesOn,
     OriginError,
     ReadPart,
+    come_meanwhile,
 )
 from include.landing.ingest_log import read_position
 from include.landing.landed_content import LandedFile, landed_files, landing_root
@@ -48,7 +49,7 @@ class LandedFiles(NamedTuple):
         return sum(file.bytes for file in self._waiting(done)) <= self.source.spark_bytes
 
     def why_behind(self, done: Position) -> str | None:
-        return more_files(self.source, self.waiting(done))
+        return come_meanwhile(self.waiting(done), "file", place_of(self.source))
 
     def goes_on(self, done: Position) -> GoesOn | None:
         raise OriginError(
@@ -66,11 +67,6 @@ class LandedFiles(NamedTuple):
 
     def _waiting(self, done: Position) -> list[LandedFile]:
         return [file for file in self.files if file.name not in done.taken]
-
-
-def more_files(source: Source, count: int) -> str | None:
-    """That so many have come while others were taken; None when none has."""
-    return f"{count} more file(s) have come to {place_of(source)} meanwhile" if count else None
 
 
 def connector_of(lake: Lake, source: Source) -> Connector:
@@ -93,7 +89,7 @@ def reader_of_parts(lake: Lake, source: Source, batch: Batch) -> ReadPart:
 
 def waiting(lake: Lake, source: Source) -> int:
     """The number of files, or offsets, that no batch has; 0: nothing to ingest."""
-    return connector_of(lake, source).waiting(_done(lake, source))
+    return connector_of(lake, source).waiting(read_position(lake, source.name))
 
 
 def has_arrived(lake: Lake, source: Source) -> bool:
@@ -107,18 +103,14 @@ def has_arrived(lake: Lake, source: Source) -> bool:
 def is_little(lake: Lake, source: Source) -> bool:
     """Whether what waits is better taken in without a JVM; so is a failure."""
     try:
-        return connector_of(lake, source).is_little(_done(lake, source))
+        return connector_of(lake, source).is_little(read_position(lake, source.name))
     except OriginError:
         return True
 
 
 def behind(lake: Lake, source: Source) -> str | None:
     """What is known to be missing once all was drained; None when nothing is."""
-    return connector_of(lake, source).why_behind(_done(lake, source))
-
-
-def _done(lake: Lake, source: Source) -> Position:
-    return read_position(lake, source.name) or Position()
+    return connector_of(lake, source).why_behind(read_position(lake, source.name))
 
 
 def place_of(source: Source) -> str:

@@ -25,12 +25,11 @@ from include.lake.errors import wrong_argument
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, files_of, open_lake
 from include.landing.batch import Batch
-from include.landing.bronze_commits import clock_after, read_clock
-from include.landing.bronze_tables import add_rescued, follow_fields
+from include.landing.bronze_tables import follow_fields
 from include.landing.clock_repair import refuse_before_reset
 from include.landing.connector import OriginError, Outcome, ReadPart
-from include.landing.ingest import RowsLostError, RunCounts
-from include.landing.ingest_log import BRONZE, QUARANTINE, Entry, Ingestion
+from include.landing.ingest import RowsLostError, RunCounts, stage_events
+from include.landing.ingest_log import QUARANTINE, Entry, Ingestion
 from include.landing.kafka_rows import judged_again
 from include.landing.landed_file import FileGoneError, row_of_raw
 from include.landing.landed_row import to_event
@@ -81,21 +80,10 @@ def _taken(ingestion: Ingestion, corrections: Mapping[str, str], now: datetime) 
     if not outcomes.num_rows:
         return counts
     parsed = ParsedHere(lake, source, batch, _as_bronze_names(outcomes))
-    before, files = read_clock(ingestion), {}
-    after = before
-    if counts.rows_bronze:
-        after = clock_after(before, *_newest(parsed, batch))
-        if has_rescued := parsed.summary().rescued > 0:
-            add_rescued(ingestion.bronze)
-        files[BRONZE] = parsed.stage_accepted(before, after, has_rescued)
+    before, after, files = stage_events(ingestion, batch, parsed, parsed.summary())
     files[QUARANTINE] = ingestion.stage_changes(_changes(source, outcomes, now))
     ingestion.take(Entry(before, after, files))
     return counts
-
-
-def _newest(parsed: ParsedHere, batch: Batch) -> tuple[int, int, Mapping[str, int] | None]:
-    newest_us, groups = parsed.newest()
-    return newest_us, batch.ingested_at_us, groups
 
 
 def _outcomes(
