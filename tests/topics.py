@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from include.landing import kafka_client
+from include.landing.batch import Split
 from include.landing.connector import OriginError
 from include.landing.kafka_client import Message
-from include.landing.kafka_offsets import OffsetRange, Offsets, TopicState
+from include.landing.kafka_offsets import Offsets, TopicState
 from include.origins import KafkaTopic
 from include.settings import Source
 from tests.ingested import SIGNALS
@@ -63,10 +64,10 @@ class FakeTopic:
             },
         )
 
-    def read(self, wanted: OffsetRange) -> Iterator[Message]:
+    def read(self, wanted: Split) -> Iterator[Message]:
         log = self.partitions.get(wanted.partition, [])
         if wanted.first < self.earliest.get(wanted.partition, 0) or wanted.until > len(log):
-            raise OriginError(f"{wanted.name} is gone")
+            raise OriginError(f"{wanted} is gone")
         yield from filter(None, log[wanted.first : wanted.until])
 
 

@@ -18,7 +18,7 @@ from include.lake.how_to_mend import OF_SOURCE
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, LakeError
 from include.landing.erasures import erasures_of
-from include.landing.ingest_log import read_position
+from include.landing.ingest_log import read_done
 from include.landing.landed_content import landed_files
 from include.registry import all_sources, all_streams, source_names, streams_of
 from include.text_table import counted
@@ -150,11 +150,11 @@ def _not_again(lake: Lake, source: str) -> list[str]:
     if origin is not None:
         return [f"what {source} comes from no longer has does not come again"]
     try:
-        position = read_position(lake, source)
+        done = read_done(lake, source)
     except LakeError:
         return ["of files that are no longer in landing the rows do not come again"]
     landed = {file.name for file in landed_files(lake, source)}
-    gone = len(position.taken - landed)
+    gone = len(done.names - landed)
     if not gone:
         return ["all files that were taken are still in landing"]
     return [f"{counted(gone, 'file')} of those taken are not in landing any more: DATA IS LOST"]

@@ -5,8 +5,7 @@ from typing import NamedTuple
 from include.lake.findings import Finding, record_findings
 from include.lake.paths import Lake
 from include.landing.connector import GoesOn
-from include.landing.delta_parts import COMMIT
-from include.landing.ingest_log import Clock, Entry, Ingestion, read_position
+from include.landing.ingest_log import Clock, Entry, Ingestion, read_done
 from include.landing.origin import connector_of
 from include.settings import Source
 
@@ -19,13 +18,14 @@ class Loss(NamedTuple):
 
     def text(self) -> str:
         """The plan, for people."""
-        names = (name.partition(COMMIT)[0] for name in self.behind.names)
-        return f"{self.behind.what}. It would go on behind {', '.join(names)}"
+        return (
+            f"{self.behind.what}. It would go on behind {', '.join(map(str, self.behind.splits))}"
+        )
 
 
 def plan_loss(lake: Lake, source: Source) -> Loss | None:
     """The plan; None when nothing is lost. OriginError where nothing can be."""
-    behind = connector_of(lake, source).goes_on(read_position(lake, source.name))
+    behind = connector_of(lake, source).goes_on(read_done(lake, source.name))
     return None if behind is None else Loss(Ingestion.open(lake, source), behind)
 
 
@@ -43,5 +43,4 @@ def accept_loss(loss: Loss) -> None:
     # First: once it is taken, nothing is lost any more.
     record_findings(ingestion.lake, None, source.name, [found])
     same = Clock()
-    entry = Entry(same, same, splits=behind.names, origin_id=behind.origin_id)
-    ingestion.again(lambda: ingestion.take(entry))
+    ingestion.again(lambda: ingestion.take(Entry(same, same, splits=behind.splits)))

@@ -1,12 +1,12 @@
 """Connectors: where a source's rows come from, what of it no batch has, and how it is read."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from include.lake.columns import Column
 from include.lake.findings import Finding
 from include.lake.paths import LakeError
-from include.landing.batch import Batch, Position
+from include.landing.batch import Batch, Done, Split
 from include.origins import KafkaTopic
 from include.settings import Source
 
@@ -22,10 +22,10 @@ class OriginError(LakeError):
 
 
 class Cut(NamedTuple):
-    """What the next batch is to take: files or ranges by name, and the id of what they are of."""
+    """What the next batch is to take."""
 
-    sizes: Mapping[str, int]  # of each about its bytes
-    origin_id: str | None = None
+    splits: Sequence[Split]
+    passed_over: Sequence[Finding] = ()  # on what of it is not taken, as the source declares
 
 
 class GoesOn(NamedTuple):
@@ -33,12 +33,11 @@ class GoesOn(NamedTuple):
 
     what: str  # is given up
     lost: int  # the number of offsets, or versions, or files that are known to be lost
-    names: tuple[str, ...]  # of a batch of no rows, behind which the next one begins
-    origin_id: str
+    splits: Sequence[Split]  # of a batch of no rows, behind which the next one begins
 
 
-# All outcomes of one file, or range, of a batch, wherever it is called.
-ReadPart = Callable[[str], Iterator[Outcome]]
+# All outcomes of one split of a batch, wherever it is called.
+ReadSplit = Callable[[Split], Iterator[Outcome]]
 
 
 class Connector(Protocol):
@@ -47,26 +46,23 @@ class Connector(Protocol):
     All methods raise OriginError where that cannot be seen.
     """
 
-    def cut(self, done: Position) -> Cut:
+    def cut(self, done: Done) -> Cut:
         """The first of it that makes one commit, and no batch has; OriginError for what is lost."""
 
-    def waiting(self, done: Position) -> int:
+    def waiting(self, done: Done) -> int:
         """The number of files, or offsets, that no batch has; at least 1 where a run would fail."""
 
-    def is_little(self, done: Position) -> bool:
+    def is_little(self, done: Done) -> bool:
         """Whether what waits is better taken in without a JVM."""
 
-    def why_behind(self, done: Position) -> str | None:
+    def why_behind(self, done: Done) -> str | None:
         """What is known to be missing once all was drained; None when nothing is."""
 
-    def goes_on(self, done: Position) -> GoesOn | None:
+    def goes_on(self, done: Done) -> GoesOn | None:
         """Behind what is lost; None when nothing is."""
 
-    def reader(self, batch: Batch) -> ReadPart:
-        """What gives the outcomes of one of the batch's files."""
-
-    def passed_over(self, batch: Batch) -> list[Finding]:
-        """On what of a batch is not taken, as the source declares."""
+    def reader(self, batch: Batch) -> ReadSplit:
+        """What gives the outcomes of one of the batch's splits."""
 
 
 def come_meanwhile(count: int, what: str, place: str) -> str | None:

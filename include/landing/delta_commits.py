@@ -14,11 +14,10 @@ from deltalake.exceptions import DeltaError
 from include.fold.arrow_values import conformed_table
 from include.lake.delta_log import delta_table, first_line, is_of_machine
 from include.lake.paths import files_of
-from include.landing.batch import Batch
+from include.landing.batch import Batch, Split
 from include.landing.connector import OriginError, Outcome
-from include.landing.delta_parts import VersionPart, part_named
 from include.landing.landed_values import UnreadableFileError
-from include.landing.parse_files import file_outcome, outcomes_of_content
+from include.landing.parse_files import outcomes_of_content
 from include.origins import DeltaTable
 from include.settings import Source
 
@@ -121,18 +120,18 @@ def is_mapped_at(uri: str, version: int, actions: Actions, was_mapped: bool | No
     return was_mapped
 
 
-def has_values(uri: str, part: VersionPart) -> bool:
+def has_values(uri: str, split: Split) -> bool:
     """Whether the log still says of which partition a file is."""
-    files, schema = _files_at(uri, part.version)
-    return not schema.names or part.path in files
+    files, schema = _files_at(uri, split.first)
+    return not schema.names or split.name in files
 
 
-def partition_values(uri: str, part: VersionPart) -> pa.Table | None:
+def partition_values(uri: str, split: Split) -> pa.Table | None:
     """One row of these columns, of a file of which they are known; None without any."""
-    files, schema = _files_at(uri, part.version)
+    files, schema = _files_at(uri, split.first)
     if not schema.names:
         return None
-    values = files[part.path]["partition"]
+    values = files[str(split.name)]["partition"]
     return pa.Table.from_pylist([{name: values[name] for name in schema.names}], schema=schema)
 
 
@@ -158,36 +157,28 @@ def _table_for(uri: str, version: int) -> OpenTable:
     return open_table(uri) if table is None else table
 
 
-def outcomes_of_added(source: Source, batch: Batch, name: str) -> Iterator[Outcome]:
-    """Every row of one file, and last the file with their number; of no file, that alone.
-
-    OriginError when the file is gone.
-    """
-    part = part_named(name)
-    if not part.is_file:
-        yield file_outcome(name, 0)
-        return
-    yield from outcomes_of_content(
-        partial(_content, source, part), source, name, batch.ingested_at_us
-    )
+def outcomes_of_added(source: Source, batch: Batch, split: Split) -> Iterator[Outcome]:
+    """Every row of one file, and last the file with their number. OriginError when the file is gone."""
+    content = partial(_content, source, split)
+    yield from outcomes_of_content(content, source, split.source_file, batch.ingested_at_us)
 
 
-def _content(source: Source, part: VersionPart) -> bytes:
+def _content(source: Source, split: Split) -> bytes:
     origin = source.origin
     assert isinstance(origin, DeltaTable)
     try:
-        with files_of(origin.uri).open_input_file(part.path) as file:
+        with files_of(origin.uri).open_input_file(split.name) as file:
             if file.size() > source.max_file_bytes:
                 raise UnreadableFileError(
                     f"{file.size()} bytes, more than max_file_bytes of {source.name} allows"
                 )
             content = bytes(file.read())
     except FileNotFoundError as error:
-        raise _gone(source, part, "is gone, as after a VACUUM") from error
-    if not has_values(origin.uri, part):
-        raise _gone(source, part, "is of a partition that its log has lost")
+        raise _gone(source, split, "is gone, as after a VACUUM") from error
+    if not has_values(origin.uri, split):
+        raise _gone(source, split, "is of a partition that its log has lost")
     try:
-        return _completed(content, origin.uri, part, partition_values(origin.uri, part))
+        return _completed(content, origin.uri, split, partition_values(origin.uri, split))
     except (pa.ArrowException, OSError, ValueError) as error:
         if is_of_machine(error):
             raise
@@ -195,15 +186,15 @@ def _content(source: Source, part: VersionPart) -> bytes:
         raise UnreadableFileError(f"not a whole Parquet file: {first_line(error)}") from None
 
 
-def _gone(source: Source, part: VersionPart, why: str) -> OriginError:
+def _gone(source: Source, split: Split, why: str) -> OriginError:
     return OriginError(
-        f"{part.path}, of version {part.version}, was to be taken in and {why}. To go on without it",
+        f"{split.name}, of version {split.first}, was to be taken in and {why}. To go on without it",
         subject=source.name,
         command=f"./stateful ingest {source.name} --accept-loss --apply",
     )
 
 
-def _completed(content: bytes, uri: str, part: VersionPart, values: pa.Table | None) -> bytes:
+def _completed(content: bytes, uri: str, split: Split, values: pa.Table | None) -> bytes:
     """The file with the columns of its folders, and its instants as such: unless it is told
     otherwise, Spark writes these in 96 bits, which do not say that they are UTC."""
     file = pq.ParquetFile(pa.BufferReader(content), coerce_int96_timestamp_unit="us")
@@ -213,7 +204,7 @@ def _completed(content: bytes, uri: str, part: VersionPart, values: pa.Table | N
         return content
     rows = file.read()
     if has_instants:
-        schema = schema_at(uri, part.version)
+        schema = schema_at(uri, split.first)
         known = [schema.field(name) for name in rows.column_names if name in schema.names]
         rows = conformed_table(rows, pa.schema(known))
     return _as_parquet(_with_partition_values(rows, values))

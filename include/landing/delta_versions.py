@@ -6,7 +6,7 @@ What the table had at first is taken as if its version then had added it.
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -20,8 +20,8 @@ from include.lake.delta_log import changes_data, commit_info
 from include.lake.findings import Finding
 from include.lake.paths import files_of
 from include.landing import connector
-from include.landing.batch import Batch, Position
-from include.landing.connector import Cut, GoesOn, OriginError, ReadPart, come_meanwhile
+from include.landing.batch import Batch, Done, Split, written_at
+from include.landing.connector import Cut, GoesOn, OriginError, ReadSplit, come_meanwhile
 from include.landing.delta_commits import (
     MAPPING,
     Actions,
@@ -38,69 +38,73 @@ from include.landing.delta_commits import (
     outcomes_of_added,
     table_at,
 )
-from include.landing.delta_parts import BEGINS, COMMIT, PASSED_OVER, VersionPart, part_named
 from include.origins import DeltaTable
 from include.settings import Source
 from include.text_table import counted
 
 
-def end_of(uri: str, version: int, actions: Actions | None = None) -> VersionPart:
-    """What says that a version is taken; without `actions` its commit is read, where it can be."""
+def commit_id(uri: str, version: int, actions: Actions | None = None) -> str | None:
+    """By which a version is known again; None where its commit, without `actions`, cannot be read."""
     try:
         told = json.dumps(actions or actions_of(uri, version), sort_keys=True)
     except LostCommitError:
-        return VersionPart(version, "")
-    return VersionPart(version, f"{COMMIT}{hashlib.sha256(told.encode()).hexdigest()[:32]}")
+        return None
+    return hashlib.sha256(told.encode()).hexdigest()[:32]
 
 
-def is_another(uri: str, end: VersionPart) -> bool:
+def is_another(uri: str, end: Split) -> bool:
     """Whether the table has another version of that number now; False where nothing tells."""
-    return bool(end.mark) and end_of(uri, end.version).mark not in (None, end.mark)
+    known = end.commit_id
+    return known is not None and commit_id(uri, end.until - 1) not in (None, known)
 
 
-def newest_same(uri: str, ends: Iterable[VersionPart], newest: int) -> VersionPart | None:
+def newest_same(uri: str, ends: Iterable[Split], newest: int) -> Split | None:
     """The newest of the versions that were taken which the table still has; None: none is known."""
-    marked = sorted((end for end in {*ends} if end.mark and end.version <= newest), reverse=True)
-    return next((end for end in marked if end == end_of(uri, end.version)), None)
+    known = [end for end in ends if end.commit_id and end.until <= newest + 1]
+    newest_first = sorted(known, key=lambda end: end.until, reverse=True)
+    return next((e for e in newest_first if e.commit_id == commit_id(uri, e.until - 1)), None)
 
 
 @dataclass(frozen=True)
 class Taken:
-    """Parts of its versions, by batch."""
+    """What was taken of the table that has this id."""
 
-    position: Position
+    done: Done
     table_id: str
 
     @cached_property
-    def parts(self) -> list[tuple[int, VersionPart]]:
+    def splits(self) -> list[tuple[int, Split]]:
         """Each with its batch."""
-        ours = (part for part in self.position.parts if part.origin_id == self.table_id)
-        return [(part.batch, part_named(part.name)) for part in ours]
+        return [each for each in self.done.splits if each[1].origin_id == self.table_id]
 
     @cached_property
-    def ends(self) -> list[VersionPart]:
-        """The versions until which all was taken."""
-        return [part for _, part in self.parts if part.is_end]
+    def ends(self) -> list[Split]:
+        """Versions of which all was taken."""
+        return [split for _, split in self.splits if split.name is None]
 
     @property
     def complete(self) -> int:
         """The version until which all is taken, by the newest batch that says so; -1 before the first."""
-        return self.ends[-1].version if self.ends else -1
+        return int(self.ends[-1].until) - 1 if self.ends else -1
 
     @property
     def begun(self) -> int | None:
         """The version whose files, all that the table had, are taken first; None before the first is."""
-        return next((part.version for _, part in self.parts if part.is_file), None)
+        return next((split.first for _, split in self.splits if split.name is not None), None)
 
-    def behind(self) -> list[VersionPart]:
-        """What is taken of versions behind the complete ones. Before an older copy of the table was gone
-        on with, versions of the same numbers may have been others: of these only files are known again."""
-        since = max((batch for batch, part in self.parts if part.is_end), default=0)
-        return [
-            part
-            for batch, part in self.parts
-            if batch >= since or (part.is_file and part.version > self.complete)
-        ]
+    def behind(self) -> set[tuple[int, str | None]]:
+        """Version and path of each file that is taken of versions behind the complete ones."""
+        return {(s.first, s.name) for _, s in self.splits if s.name and s.first > self.complete}
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A version that is not all taken."""
+
+    version: int
+    files: Sequence[Split] = ()  # those that are not
+    actions: Actions | None = None  # its commit, where it is read
+    is_passed_over: bool = False
 
 
 # A path that does not lie below the table.
@@ -135,7 +139,7 @@ class TableConnector:
     def newest(self) -> int:
         return int(self.table.version())
 
-    def cut(self, done: Position) -> Cut:
+    def cut(self, done: Done) -> Cut:
         if lost := self.lost(done):
             raise OriginError(
                 f"{lost}. Nothing is ingested. To go on behind what is lost",
@@ -149,45 +153,49 @@ class TableConnector:
                 code="unreadable_input",
                 subject=self.source.name,
             )
-        sizes: dict[str, int] = {}
-        size, end = 0, None
-        for version, files, actions in self._waiting(done):
-            for path, size_bytes in files.items():
-                size += size_bytes
-                if sizes and (
-                    size > self.source.commit_bytes or len(sizes) >= connector.FILES_A_BATCH
+        splits: list[Split] = []
+        size, whole = 0, list[Waiting]()
+        for waiting in self._waiting(done):
+            for split in waiting.files:
+                size += split.bytes
+                if splits and (
+                    size > self.source.commit_bytes or len(splits) >= connector.FILES_A_BATCH
                 ):
-                    return self._cut(sizes, end)
-                sizes[f"{version}/{path}"] = size_bytes
-            end = (version, actions)
-        return self._cut(sizes, end)
+                    return self._cut(splits, whole)
+                splits.append(split)
+            whole.append(waiting)
+        return self._cut(splits, whole)
 
-    def _cut(self, sizes: Mapping[str, int], end: tuple[int, Actions | None] | None) -> Cut:
-        ends = {} if end is None else {end_of(self.origin.uri, *end).name: 0}
-        return Cut(dict(sorted({**sizes, **ends}.items())), self.id)
+    def _cut(self, splits: list[Split], whole: Sequence[Waiting]) -> Cut:
+        if whole:
+            splits.append(self._end(whole[0].version, whole[-1].version, whole[-1].actions))
+        return Cut(splits, self._passed_over([w.version for w in whole if w.is_passed_over]))
 
-    def waiting(self, done: Position) -> int:
+    def _end(self, first: int, version: int, actions: Actions | None = None) -> Split:
+        """What says that all is taken from a version to another."""
+        known = commit_id(self.origin.uri, version, actions)
+        return Split(None, None, first, version + 1, self.id, commit_id=known)
+
+    def waiting(self, done: Done) -> int:
         """The files that no batch has, and 1 for what else a run has to do."""
         if self.lost(done):
             return 1
-        return sum(max(len(files), 1) for _, files, _ in self._waiting(done))
+        return sum(max(len(each.files), 1) for each in self._waiting(done))
 
-    def is_little(self, done: Position) -> bool:
+    def is_little(self, done: Done) -> bool:
         if self.lost(done):
             return True
-        waiting = sum(sum(files.values()) for _, files, _ in self._waiting(done))
-        return waiting <= self.source.spark_bytes
+        waiting = (split.bytes for each in self._waiting(done) for split in each.files)
+        return sum(waiting) <= self.source.spark_bytes
 
-    def why_behind(self, done: Position) -> str | None:
+    def why_behind(self, done: Done) -> str | None:
         return come_meanwhile(self.waiting(done), "file", self.origin.place)
 
-    def reader(self, batch: Batch) -> ReadPart:
+    def reader(self, batch: Batch) -> ReadSplit:
         return partial(outcomes_of_added, self.source, batch)
 
-    def passed_over(self, batch: Batch) -> list[Finding]:
+    def _passed_over(self, versions: Sequence[int]) -> list[Finding]:
         """One finding on the versions that a batch passes over; none without any."""
-        parts = sorted(map(part_named, batch.files))
-        versions = [part.version for part in parts if part.path == PASSED_OVER]
         if not versions:
             return []
         named = ", ".join(map(str, versions))
@@ -203,11 +211,11 @@ class TableConnector:
             )
         ]
 
-    def lost(self, position: Position) -> str | None:
+    def lost(self, done: Done) -> str | None:
         """Why what comes next cannot be taken; None when it can."""
-        if position.parts and position.parts[-1].origin_id != self.id:
+        if done.splits and done.origin_id != self.id:
             return f"the Delta table {self.origin.uri} was made anew since"
-        taken = self._taken(position)
+        taken = Taken(done, self.id)
         first, begun = taken.complete + 1, taken.begun
         if not first and begun is not None and not self._opens(begun):
             return (
@@ -231,50 +239,49 @@ class TableConnector:
             )
         return None
 
-    def goes_on(self, done: Position) -> GoesOn | None:
+    def goes_on(self, done: Done) -> GoesOn | None:
         lost = self.lost(done)
         if lost is None:
-            return self._behind_files(tuple(self._gone(self.cut(done))))
-        if done.parts[-1].origin_id != self.id:
-            return GoesOn(lost, 0, (BEGINS,), self.id)
-        taken = self._taken(done)
+            return self._behind_files(list(self._gone(self.cut(done))))
+        if done.origin_id != self.id:  # all that it has
+            return GoesOn(lost, 0, [Split(None, None, 0, 0, self.id)])
+        taken = Taken(done, self.id)
         first = taken.complete + 1 or taken.begun or 0
         is_copy = bool(taken.ends) and is_another(self.origin.uri, taken.ends[-1])
         if first > self.newest or is_copy:
             same = newest_same(self.origin.uri, taken.ends, self.newest)
-            end = same or end_of(self.origin.uri, self.newest)
-            return GoesOn(lost, 0, (end.name,), self.id)
+            return GoesOn(lost, 0, [same or self._end(self.newest, self.newest)])
         until = self._earliest(first)
-        names = (end_of(self.origin.uri, until - 1).name,)
-        return GoesOn(lost, until - first, names, self.id)
+        return GoesOn(lost, until - first, [self._end(first, until - 1)])
 
-    def _behind_files(self, gone: tuple[str, ...]) -> GoesOn | None:
+    def _behind_files(self, gone: Sequence[Split]) -> GoesOn | None:
         if not gone:
             return None
-        lost = f"{self.origin.uri} has lost {counted(len(gone), 'file')} ({', '.join(gone)})"
-        return GoesOn(lost, len(gone), gone, self.id)
+        names = ", ".join(map(str, gone))
+        lost = f"{self.origin.uri} has lost {counted(len(gone), 'file')} ({names})"
+        return GoesOn(lost, len(gone), gone)
 
-    def _gone(self, cut: Cut) -> Iterator[str]:
+    def _gone(self, cut: Cut) -> Iterator[Split]:
         """The files of a batch that cannot be read any more: they, or what the log had of them, are gone."""
-        parts = [part for part in map(part_named, cut.sizes) if part.is_file]
-        infos = files_of(self.origin.uri).get_file_info([part.path for part in parts])
-        for part, info in zip(parts, infos, strict=True):
-            if info.type == fs.FileType.NotFound or not has_values(self.origin.uri, part):
-                yield part.name
+        splits = [split for split in cut.splits if split.name is not None]
+        infos = files_of(self.origin.uri).get_file_info([split.name for split in splits])
+        for split, info in zip(splits, infos, strict=True):
+            if info.type == fs.FileType.NotFound or not has_values(self.origin.uri, split):
+                yield split
 
-    def _taken(self, position: Position) -> Taken:
-        return Taken(position, self.id)
-
-    def _waiting(self, position: Position) -> Iterator[tuple[int, dict[str, int], Actions | None]]:
-        """Versions that are not all taken, of each the files that are not, and its commit where it is read."""
-        known = self._taken(position)
+    def _waiting(self, done: Done) -> Iterator[Waiting]:
+        """Versions that are not all taken."""
+        known = Taken(done, self.id)
         taken, complete = known.behind(), known.complete
         if complete < 0:
             complete = self.newest if known.begun is None else known.begun
-            yield complete, self._untaken(complete, self._backlog(complete), taken), None
+            yield Waiting(complete, self._untaken(self._backlog(complete), taken))
         for version, actions, is_mapped in self._commits(complete + 1):
+            if self._takes_away(version, actions):
+                yield Waiting(version, (), actions, is_passed_over=True)
+                continue
             files = self._appended(version, actions)
-            if is_mapped and any(VersionPart(version, path).is_file for path in files):
+            if is_mapped and files:
                 raise OriginError(
                     f"version {version} of {self.origin.uri} was written while its columns had other names in "
                     f"its files ({MAPPING}), which is not read. They have none now: another source can take "
@@ -282,7 +289,7 @@ class TableConnector:
                     code="unreadable_input",
                     subject=MAPPING,
                 )
-            yield version, self._untaken(version, files, taken), actions
+            yield Waiting(version, self._untaken(files, taken), actions)
 
     def _commits(self, first: int) -> Iterator[tuple[int, Actions, bool]]:
         """Of all versions up to one that is lost, which `lost` tells of once it comes next; and whether
@@ -297,19 +304,23 @@ class TableConnector:
             yield version, actions, is_mapped
 
     def _untaken(
-        self, version: int, files: dict[str, int], taken: Sequence[VersionPart]
-    ) -> dict[str, int]:
-        known = {part.path for part in taken if part.version == version}
-        if elsewhere := next((path for path in files if OF_ANOTHER_TABLE.match(path)), None):
+        self, files: Sequence[Split], taken: Container[tuple[int, str | None]]
+    ) -> list[Split]:
+        names = (str(file.name) for file in files)
+        if elsewhere := next((name for name in names if OF_ANOTHER_TABLE.match(name)), None):
             raise OriginError(
                 f"{self.origin.uri} is a shallow clone: {elsewhere} is another table's file, and goes when "
                 "that one is vacuumed. Let the source read the other table, or a deep clone of it",
                 code="unreadable_input",
                 subject=elsewhere,
             )
-        return {path: size for path, size in files.items() if path not in known}
+        return [file for file in files if (file.first, file.name) not in taken]
 
-    def _backlog(self, version: int) -> dict[str, int]:
+    def _file(self, version: int, path: str, size: int, written_ms: int) -> Split:
+        at = written_at(written_ms * 1000)
+        return Split(path, None, version, version + 1, self.id, bytes=size, modified_at=at)
+
+    def _backlog(self, version: int) -> list[Split]:
         table = self.table if version == self.newest else open_table(self.origin.uri, version)
         if pa.table(table.deletion_vectors()).num_rows:
             raise OriginError(
@@ -321,12 +332,16 @@ class TableConnector:
         files = added_files(table)
         # The older first, as of landed files: what is new makes older rows late.
         by_age = sorted(files, key=lambda path: (files[path]["modification_time"], path))
-        return {path: files[path]["size_bytes"] for path in by_age}
+        of = [
+            (path, files[path]["size_bytes"], files[path]["modification_time"]) for path in by_age
+        ]
+        return [self._file(version, *each) for each in of]
 
-    def _appended(self, version: int, actions: Actions) -> dict[str, int]:
-        if is_restore(actions) or any(map(_takes_away, actions)):
-            if self.origin.on_change == "ignore":
-                return {PASSED_OVER: 0}
+    def _takes_away(self, version: int, actions: Actions) -> bool:
+        """Whether the version is passed over, as it does not only append. OriginError where none may be."""
+        if not is_restore(actions) and not any(map(_takes_away, actions)):
+            return False
+        if self.origin.on_change != "ignore":
             what = commit_info(actions).get("operation", "a commit")
             does = "restores" if is_restore(actions) else "deletes or updates"
             raise OriginError(
@@ -336,8 +351,14 @@ class TableConnector:
                 code="changed_input",
                 subject="on_change",
             )
-        adds = (action["add"] for action in actions if "add" in action)
-        return {unquote(add["path"]): add["size"] for add in adds if add.get("dataChange", True)}
+        return True
+
+    def _appended(self, version: int, actions: Actions) -> list[Split]:
+        return [
+            self._file(version, unquote(add["path"]), add["size"], add["modificationTime"])
+            for add in bodies(actions, "add")
+            if add.get("dataChange", True)
+        ]
 
     def _opens(self, version: int) -> bool:
         """Whether the log still has the commit, and what came before it, as files or in a checkpoint.

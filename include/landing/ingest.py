@@ -25,7 +25,7 @@ from include.landing.bronze_tables import add_rescued, follow_fields
 from include.landing.clock import as_text
 from include.landing.clock_repair import refuse_before_reset
 from include.landing.clock_row import write_clock_row
-from include.landing.connector import Connector
+from include.landing.connector import Connector, Cut
 from include.landing.group_report import report_groups
 from include.landing.ingest_log import (
     BRONZE,
@@ -177,25 +177,26 @@ class BatchWriter:
     def take_next(self, connector: Connector) -> bool:
         """The first of it that no batch has; False when there is nothing more."""
         logged = self._ingestion.logged
-        cut = connector.cut(logged.position())
-        if not cut.sizes:
+        cut = connector.cut(logged.done())
+        if not cut.splits:
             return False
         at_us = micros_of(datetime.now(UTC)) // 1000 * 1000
-        batch = Batch(logged.newest + 1, cut.sizes, at_us, cut.origin_id)
+        read = [split for split in cut.splits if split.name is not None]
+        batch = Batch(logged.newest + 1, read, at_us)
         with self._parse(self._lake, self._source, batch) as parsed:
-            self._take(batch, parsed, connector.passed_over(batch))
+            self._take(batch, parsed, cut)
         return True
 
-    def _take(self, batch: Batch, parsed: Parsed, found: Sequence[Finding]) -> None:
-        summary = checked_summary(parsed.summary(), len(batch.files))
+    def _take(self, batch: Batch, parsed: Parsed, cut: Cut) -> None:
+        summary = checked_summary(parsed.summary(), len(batch.splits))
         before, after, files = stage_events(self._ingestion, batch, parsed, summary)
         if summary.refused:
             files[QUARANTINE] = parsed.stage_refused()
         _check_staged(files, summary)
         # Before it is taken: a run that dies says it again, and none keeps it for itself.
-        self._record(found, parsed, summary)
+        self._record(cut.passed_over, parsed, summary)
         jump = find_jump(parsed.newest_file, self._source, before, after)
-        self._ingestion.take(Entry(before, after, files, sorted(batch.files), batch.origin_id))
+        self._ingestion.take(Entry(before, after, files, cut.splits))
         self._count(summary, jump)
 
     def _record(self, found: Sequence[Finding], parsed: Parsed, summary: Summary) -> None:
@@ -294,7 +295,7 @@ def prepare(lake: Lake, source: Source) -> Ingestion:
     """The log and tables of a source; what a fresh lake lacks is made. LakeError where they do not fit."""
     refuse_before_reset(lake, source.name, "ingestion")
     ingestion = Ingestion.open(lake, source)
-    refuse_other_origin(source, ingestion.logged.position())
+    refuse_other_origin(source, ingestion.logged.done())
     if source.origin is None:  # a fresh lake has no landing: nothing landed
         landing = lake.path_in_filesystem(lake.landing(source.name))
         lake.filesystem.create_dir(landing, recursive=True)

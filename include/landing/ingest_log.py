@@ -29,7 +29,8 @@ from include.lake.how_to_mend import how_to_mend
 from include.lake.ops import Result, compact_now_and_then, despite_others
 from include.lake.paths import Lake, LakeError, files_of
 from include.lake.table import Record, Staged, Table, of_other_times, stage
-from include.landing.batch import Part, Position
+from include.landing.batch import COLUMNS as OF_SPLIT
+from include.landing.batch import Done, Split
 from include.landing.bronze_tables import KEEPS_LOG, add_rescued, create_tables
 from include.landing.group_clock import Groups, logged_groups, no_groups
 from include.settings import RESCUED, Source
@@ -43,17 +44,26 @@ STILL, REPAIR = "still", "repair"
 COLUMNS = (
     Column("batch", "bigint", "Its number, from 0; all its rows here are of one commit"),
     Column("kind", "string", "batch: itself; split: what was taken; file: what has its rows"),
-    Column("split", "string", "A landed file, a range of a topic's offsets, a file of a table"),
+    Column("split", "string", "A file, below landing/<source> or the table it is of; a topic"),
+    Column("partition", "int", "Of a topic"),
+    Column("first", "bigint", "Of a topic the first offset, of a table the first version"),
+    Column("until", "bigint", "The offset or version behind the last"),
     Column("origin_id", "string", "The id of the topic or table that it was taken of"),
+    Column("bytes", "bigint", "Of a split, about"),
+    Column("modified_at", "timestamp", "Of a split that is a file"),
     Column("table", "string", "bronze or quarantine: the table that the file belongs to"),
     Column("path", "string", "The file, below that table's folder"),
-    Column("size", "bigint", "Its bytes"),
+    Column("size", "bigint", "Bytes of the file"),
     Column("rows", "bigint", "Its rows"),
     Column("ingested_at", "timestamp", "Of its events"),
     Column("watermark_before", "timestamp", "Of bronze; null before the first event"),
     Column("watermark_after", "timestamp", "With its events; null of a batch without any"),
     Column("groups", "string", "JSON: the groups of a source with watermark_per, after it"),
-    Column("commit_id", "string", "In the records of the commits that add its files"),
+    Column(
+        "commit_id",
+        "string",
+        "Of a batch: in the records of the commits that add its files; of versions: a hash of the last",
+    ),
     Column("note", "string", "JSON: what else it is, such as a repair of the clock"),
 )
 SCHEMA = without_comments(documented(COLUMNS))
@@ -85,17 +95,14 @@ class Entry:
     before: Clock
     after: Clock  # the same: it has no events
     files: Mapping[str, Sequence[Staged]] = field(default_factory=dict)  # by table
-    splits: Sequence[str] = ()
-    origin_id: str | None = None
+    splits: Sequence[Split] = ()
     note: Mapping[str, Any] = field(default_factory=dict)
 
     def rows(self, number: int) -> pa.Table:
         """As rows of the log."""
         own = {"kind": BATCH, "commit_id": uuid.uuid4().hex, "note": _json(self.note)}
         rows: list[dict[str, Any]] = [own | self._clock()]
-        rows += [
-            {"kind": SPLIT, "split": name, "origin_id": self.origin_id} for name in self.splits
-        ]
+        rows += [{"kind": SPLIT, **dict(zip(OF_SPLIT, of, strict=True))} for of in self.splits]
         for table, files in self.files.items():
             of_file = {"kind": FILE, "table": table}
             rows += [of_file | {"path": f.path, "size": f.size, "rows": f.rows} for f in files]
@@ -129,16 +136,9 @@ class Logged:
         """The newest batch; -1 before the first."""
         return _most(self.rows)
 
-    def position(self) -> Position:
+    def done(self) -> Done:
         """What was taken."""
-        rows = self._of_kind(SPLIT)
-        names, ids = rows["split"].to_pylist(), rows["origin_id"].to_pylist()
-        parts = zip(rows["batch"].to_pylist(), names, ids, strict=True)
-        return Position(
-            self.newest,
-            frozenset(names),
-            tuple(sorted(Part(*p) for p in parts if p[2] is not None)),
-        )
+        return Done(self._of_kind(SPLIT))
 
     def clock(self, source: Source) -> Clock:
         """After the newest batch with events. Its groups: as they are known by the settings of now."""
@@ -181,8 +181,10 @@ class Logged:
         return sorted(set(rows.filter(later)["batch"].to_pylist()))
 
     def splits(self, batch: int) -> int:
-        """How many a batch took."""
-        return _count(self._of_kind(SPLIT), batch)
+        """How many a batch has read."""
+        rows = self._of_kind(SPLIT)
+        is_read = pc.and_(pc.is_valid(rows["split"]), pc.equal(rows["batch"], batch))
+        return int(rows.filter(is_read).num_rows)
 
     def row_of(self, batch: int) -> dict[str, Any]:
         """Its own row."""
@@ -192,10 +194,6 @@ class Logged:
 
     def _of_kind(self, kind: str) -> pa.Table:
         return self.rows.filter(pc.equal(self.rows["kind"], kind))
-
-
-def _count(rows: pa.Table, batch: int) -> int:
-    return int(pc.sum(pc.equal(rows["batch"], batch)).as_py() or 0)
 
 
 def _most(rows: pa.Table) -> int:
@@ -209,10 +207,10 @@ def read_log(lake: Lake, source: str) -> Logged | None:
     return _read(path, open_table(path)) if lake.is_delta_table(path) else None
 
 
-def read_position(lake: Lake, source: str) -> Position:
+def read_done(lake: Lake, source: str) -> Done:
     """The same, of what was taken."""
     logged = read_log(lake, source)
-    return Position() if logged is None else logged.position()
+    return Done() if logged is None else logged.done()
 
 
 def _read(path: str, table: Any) -> Logged:
@@ -463,9 +461,9 @@ def _refuse_without_log(lake: Lake, source: str) -> None:
             raise of_other_times(path, f"{said}, so all would be taken in again")
 
 
-def refuse_other_origin(source: Source, position: Position) -> None:
+def refuse_other_origin(source: Source, done: Done) -> None:
     """SettingsError when what was taken for it until now came from elsewhere."""
-    if position.taken and bool(position.parts) != (source.origin is not None):
+    if done.names and done.has_origin() != (source.origin is not None):
         raise settings_changed(
             source.name,
             f"source {source.name} has been taken from elsewhere: where it comes from is not "

@@ -16,8 +16,9 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from include.landing.batch import Split
 from include.landing.connector import OriginError
-from include.landing.kafka_offsets import OffsetRange, Offsets, TopicState
+from include.landing.kafka_offsets import Offsets, TopicState
 from include.origins import KafkaTopic, secret
 
 Headers = list[tuple[str, bytes | None]]
@@ -67,7 +68,7 @@ class Topic(Protocol):
     def state(self) -> TopicState:
         """Its id and its offsets, now; OriginError when it cannot be had."""
 
-    def read(self, wanted: OffsetRange) -> Iterator[Message]:
+    def read(self, wanted: Split) -> Iterator[Message]:
         """All messages of the range that are committed, in order; OriginError if any is not to be had."""
 
 
@@ -133,17 +134,17 @@ class BrokerTopic:
                     raise self._unreadable(error.args[0].str()) from error
             self._admin.poll(BETWEEN_ASKING_S)
 
-    def read(self, wanted: OffsetRange) -> Iterator[Message]:
+    def read(self, wanted: Split) -> Iterator[Message]:
         if wanted.first == wanted.until:
             return
         # One for each range: what another has fetched ahead can end none of these early.
         consumer = Consumer(self._settings | READING)
         try:
-            consumer.assign([TopicPartition(wanted.topic, wanted.partition, wanted.first)])
+            consumer.assign([TopicPartition(wanted.name, wanted.partition, wanted.first)])
             yield from messages_until(partial(self._received, consumer), wanted.until)
         except KafkaException as error:
             code = "lost_input" if error.args[0].code() in GONE else "unreadable_input"
-            raise self._unreadable(f"{wanted.name}: {error.args[0].str()}", code) from error
+            raise self._unreadable(f"{wanted}: {error.args[0].str()}", code) from error
         finally:
             consumer.close()
 

@@ -1,19 +1,16 @@
 """Offsets of a topic: which were taken, which come next, which are lost, and where to go on behind these.
 
-The position has ranges of offsets where that of landed files has their names. A partition goes on
-where the newest batch that names it ends. So a loss is passed over by a batch of no rows, which
-says where to go on (accept_loss.py).
+A partition goes on where the newest batch that has a split of it ends. So a loss is passed over by a
+batch of no rows, which says where to go on (accept_loss.py).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import groupby
 from typing import NamedTuple
 
-from include.lake.findings import Finding
-from include.landing.batch import Batch, Position
-from include.landing.connector import Cut, GoesOn, OriginError, ReadPart, come_meanwhile
+from include.landing.batch import Batch, Done, Split
+from include.landing.connector import Cut, GoesOn, OriginError, ReadSplit, come_meanwhile
 from include.origins import KafkaTopic
 from include.settings import Source
 from include.text_table import counted
@@ -22,27 +19,6 @@ from include.text_table import counted
 MESSAGES_A_RANGE = 50_000
 # To tell whether a second process is worth its start.
 BYTES_A_MESSAGE = 200
-
-
-class OffsetRange(NamedTuple):
-    """Offsets of a partition, from `first` to before `until`; not each need have a message."""
-
-    topic: str
-    partition: int
-    first: int
-    until: int
-
-    @property
-    def name(self) -> str:
-        """As the position has it."""
-        return f"{self.topic}/{self.partition}/{self.first}-{self.until}"
-
-
-def range_named(name: str) -> OffsetRange:
-    """The other way round. A topic's name has no slash."""
-    topic, partition, offsets = name.split("/")
-    first, until = offsets.split("-")
-    return OffsetRange(topic, int(partition), int(first), int(until))
 
 
 class Offsets(NamedTuple):
@@ -69,32 +45,20 @@ class Loss(NamedTuple):
     goes_on_at: int
 
 
-def next_offsets(position: Position) -> dict[int, int]:
-    """Where each partition that any batch has named goes on."""
-    found: dict[int, int] = {}
-    for _, parts in groupby(position.parts, key=lambda part: part.batch):
-        found |= _ends([part.name for part in parts])
-    return found
+def next_offsets(done: Done) -> dict[int, int]:
+    """Where each partition goes on of which a batch has a split."""
+    ends: dict[int, tuple[int, int]] = {}
+    for batch, split in done.splits:
+        ends[split.partition] = max((batch, split.until), ends.get(split.partition, (0, 0)))
+    return {partition: until for partition, (_, until) in ends.items()}
 
 
-def _ends(names: Sequence[str]) -> dict[int, int]:
-    ends: dict[int, int] = {}
-    for wanted in map(range_named, names):
-        ends[wanted.partition] = max(wanted.until, ends.get(wanted.partition, 0))
-    return ends
-
-
-def newest_id(position: Position) -> str | None:
-    """The id of the topic or table that the newest batch was taken of; None before the first."""
-    return position.parts[-1].origin_id if position.parts else None
-
-
-def losses(state: TopicState, position: Position) -> list[Loss]:
+def losses(state: TopicState, done: Done) -> list[Loss]:
     """What has been lost since the last batch."""
-    if not position.parts:
+    if not done.splits:
         return []  # whatever expired before was never ours
-    of = _of_same_topic if newest_id(position) == state.id else _of_another_topic
-    return list(of(state, next_offsets(position)))
+    of = _of_same_topic if done.origin_id == state.id else _of_another_topic
+    return list(of(state, next_offsets(done)))
 
 
 def _of_another_topic(state: TopicState, nexts: Mapping[int, int]) -> Iterator[Loss]:
@@ -146,7 +110,7 @@ class TopicConnector:
 
         return kafka_client.open_topic(self.origin).state()
 
-    def cut(self, done: Position) -> Cut:
+    def cut(self, done: Done) -> Cut:
         self._refuse_other_topic(done)
         if lost := losses(self.state, done):
             raise OriginError(
@@ -156,25 +120,26 @@ class TopicConnector:
             )
         waiting = self._waiting(done)
         total = sum(until - first for first, until in waiting.values())
-        if not total and done.parts:
-            return Cut({}, self.state.id)
+        if not total and done.splits:
+            return Cut(())
         # The same part of each: a partition that is far ahead would make the rows of others late.
         ranges = (
-            OffsetRange(self.origin.topic, partition, first, first + self._share(size, total))
+            self._split(partition, first, first + self._share(size, total))
             for partition, (first, until) in waiting.items()
             for size in [until - first]
             # The first batch says where each partition was begun with.
-            if size or not done.parts
+            if size or not done.splits
         )
-        pieces = sorted((r.name, r) for each in ranges for r in _pieces(each))
-        sizes = {name: (r.until - r.first) * BYTES_A_MESSAGE for name, r in pieces}
-        return Cut(sizes, self.state.id)
+        return Cut(sorted(piece for each in ranges for piece in _pieces(each)))
 
-    def _refuse_other_topic(self, position: Position) -> None:
+    def _split(self, partition: int, first: int, until: int) -> Split:
+        return Split(self.origin.topic, partition, first, until, self.state.id)
+
+    def _refuse_other_topic(self, done: Done) -> None:
         """Not all brokers give topics ids, by which another would be told."""
-        if not position.parts or newest_id(position) != self.state.id:
+        if not done.splits or done.origin_id != self.state.id:
             return
-        taken = range_named(position.parts[-1].name).topic
+        taken = done.splits[-1][1].name
         if taken != self.origin.topic:
             raise OriginError(
                 f"source {self.source.name} was taken of topic {taken}, and its entry says "
@@ -184,11 +149,11 @@ class TopicConnector:
                 subject="topic",
             )
 
-    def _waiting(self, position: Position) -> dict[int, tuple[int, int]]:
-        nexts = next_offsets(position)
+    def _waiting(self, done: Done) -> dict[int, tuple[int, int]]:
+        nexts = next_offsets(done)
         found = {}
         for partition, offsets in self.state.partitions.items():
-            first = nexts.get(partition, 0 if position.parts else offsets.earliest)
+            first = nexts.get(partition, 0 if done.splits else offsets.earliest)
             found[partition] = (first, max(first, offsets.settled))
         return found
 
@@ -196,45 +161,39 @@ class TopicConnector:
         most = self.origin.commit_messages
         return size if total <= most else -(-size * most // total)
 
-    def waiting(self, done: Position) -> int:
+    def waiting(self, done: Done) -> int:
         """The offsets that no batch has; at least 1 where a run has something to say."""
-        if not done.parts or losses(self.state, done):
+        if not done.splits or losses(self.state, done):
             return 1 + sum(each.settled - each.earliest for each in self.state.partitions.values())
         return sum(until - first for first, until in self._waiting(done).values())
 
-    def is_little(self, done: Position) -> bool:
+    def is_little(self, done: Done) -> bool:
         return self.waiting(done) <= self.origin.spark_messages
 
-    def why_behind(self, done: Position) -> str | None:
+    def why_behind(self, done: Done) -> str | None:
         if more := come_meanwhile(self.waiting(done), "message", self.origin.place):
             return more
         # What it holds is not seen, and may be older.
         is_open = any(each.settled < each.end for each in self.state.partitions.values())
         return f"a transaction is open in {self.origin.place}" if is_open else None
 
-    def goes_on(self, done: Position) -> GoesOn | None:
+    def goes_on(self, done: Done) -> GoesOn | None:
         if not (lost := losses(self.state, done)):
             return None
         nexts = next_offsets(done)
-        names = (
-            OffsetRange(self.origin.topic, p, nexts.get(p, 0), loss.goes_on_at).name
-            for loss in lost
-            for p in [loss.partition]
-        )
-        what = told(self.origin, lost)
-        return GoesOn(what, count_of(lost), tuple(sorted(names)), self.state.id)
+        splits = [self._split(p, nexts.get(p, 0), at) for p, _, _, at in sorted(lost)]
+        return GoesOn(told(self.origin, lost), count_of(lost), splits)
 
-    def reader(self, batch: Batch) -> ReadPart:
+    def reader(self, batch: Batch) -> ReadSplit:
         from include.landing.kafka_rows import outcomes_of_range  # which reads by this module
 
         return partial(outcomes_of_range, self.source, batch)
 
-    def passed_over(self, batch: Batch) -> list[Finding]:
-        return []
 
-
-def _pieces(whole: OffsetRange) -> Iterator[OffsetRange]:
+def _pieces(whole: Split) -> Iterator[Split]:
     if whole.first == whole.until:
         yield whole
     for first in range(whole.first, whole.until, MESSAGES_A_RANGE):
-        yield whole._replace(first=first, until=min(first + MESSAGES_A_RANGE, whole.until))
+        until = min(first + MESSAGES_A_RANGE, whole.until)
+        size = (until - first) * BYTES_A_MESSAGE
+        yield whole._replace(first=first, until=until, bytes=size)

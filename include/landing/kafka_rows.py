@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 from include.landing import kafka_client
-from include.landing.batch import Batch
+from include.landing.batch import Batch, Split
 from include.landing.connector import OriginError, Outcome
 from include.landing.kafka_client import Headers, Message
-from include.landing.kafka_offsets import range_named
 from include.landing.landed_avro import (
     BROKEN,
     AvroSchema,
@@ -143,7 +142,7 @@ Row = Mapping[str, object]
 Judge = Callable[[Message, int], Outcome]
 
 
-def outcomes_of_range(source: Source, batch: Batch, name: str) -> Iterator[Outcome]:
+def outcomes_of_range(source: Source, batch: Batch, split: Split) -> Iterator[Outcome]:
     """Every message of one range, accepted or refused, and last the range with their number.
 
     OriginError when messages are not all to be had, or belong to another topic than was planned.
@@ -153,9 +152,9 @@ def outcomes_of_range(source: Source, batch: Batch, name: str) -> Iterator[Outco
     topic = kafka_client.open_topic(origin)
     rescue = Rescue(source)
     judge = judge_of(source, rescue)
-    ids = f"{batch.origin_id}/{batch.number}/{origin.topic}"
+    ids = f"{split.origin_id}/{batch.number}/{origin.topic}"
     rows = skipped = 0
-    for message in topic.read(range_named(name)):
+    for message in topic.read(split):
         if message.value is None and origin.tombstones == "skip":
             skipped += 1
             continue
@@ -166,13 +165,13 @@ def outcomes_of_range(source: Source, batch: Batch, name: str) -> Iterator[Outco
                 f"{ids}/{message.partition}", outcome["row_number"]
             )
         yield outcome
-    if topic.id() != batch.origin_id:
+    if topic.id() != split.origin_id:
         raise OriginError(
-            f"topic {origin.topic} was made anew since {name} was planned",
+            f"topic {origin.topic} was made anew since {split} was planned",
             subject=source.name,
             command=f"./stateful ingest {source.name} --accept-loss --apply",
         )
-    yield file_outcome(name, rows, rescue) | {"rows_skipped": skipped}
+    yield file_outcome(split.source_file, rows, rescue) | {"rows_skipped": skipped}
 
 
 def judge_of(source: Source, rescue: Rescue, read: Values | None = None) -> Judge:

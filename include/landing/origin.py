@@ -3,70 +3,72 @@
 Connectors are imported when they are needed: the client of a topic is a package that no other source needs.
 """
 
-from functools import partial
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property, partial
 
-from include.lake.findings import Finding
 from include.lake.paths import Lake
-from include.landing.batch import Batch, Position
+from include.landing.batch import Batch, Done, Split, written_at
 from include.landing.connector import (
     FILES_A_BATCH,
     Connector,
     Cut,
     GoesOn,
     OriginError,
-    ReadPart,
+    ReadSplit,
     come_meanwhile,
 )
-from include.landing.ingest_log import read_position
+from include.landing.ingest_log import read_done
 from include.landing.landed_content import LandedFile, landed_files, landing_root
 from include.landing.parse_files import outcomes_of_file
 from include.origins import DeltaTable, KafkaTopic
 from include.settings import Source
 
 
-class LandedFiles(NamedTuple):
+@dataclass(frozen=True)
+class LandedFiles:
     """The connector of files in landing."""
 
     lake: Lake
     source: Source
-    files: list[LandedFile]  # the older first
 
-    def cut(self, done: Position) -> Cut:
-        sizes: dict[str, int] = {}
+    @cached_property
+    def files(self) -> list[LandedFile]:
+        """The older first."""
+        return landed_files(self.lake, self.source.name)
+
+    def cut(self, done: Done) -> Cut:
+        splits: list[Split] = []
         size = 0
         for file in self._waiting(done):
             size += file.bytes
-            if sizes and (size > self.source.commit_bytes or len(sizes) == FILES_A_BATCH):
+            if splits and (size > self.source.commit_bytes or len(splits) == FILES_A_BATCH):
                 break
-            sizes[file.name] = file.bytes
-        return Cut(dict(sorted(sizes.items())))
+            at = written_at(file.modified_ns // 1000)
+            splits.append(Split(file.name, bytes=file.bytes, modified_at=at))
+        return Cut(sorted(splits))
 
-    def waiting(self, done: Position) -> int:
+    def waiting(self, done: Done) -> int:
         return len(self._waiting(done))
 
-    def is_little(self, done: Position) -> bool:
+    def is_little(self, done: Done) -> bool:
         return sum(file.bytes for file in self._waiting(done)) <= self.source.spark_bytes
 
-    def why_behind(self, done: Position) -> str | None:
+    def why_behind(self, done: Done) -> str | None:
         return come_meanwhile(self.waiting(done), "file", place_of(self.source))
 
-    def goes_on(self, done: Position) -> GoesOn | None:
+    def goes_on(self, done: Done) -> GoesOn | None:
         raise OriginError(
             f"{place_of(self.source)} loses nothing: a landed file is taken as a whole, or not at all",
             code="wrong_argument",
             subject=self.source.name,
         )
 
-    def reader(self, batch: Batch) -> ReadPart:
+    def reader(self, batch: Batch) -> ReadSplit:
         root = landing_root(self.lake, self.source.name)
         return partial(outcomes_of_file, self.lake, root, self.source, batch)
 
-    def passed_over(self, batch: Batch) -> list[Finding]:
-        return []
-
-    def _waiting(self, done: Position) -> list[LandedFile]:
-        return [file for file in self.files if file.name not in done.taken]
+    def _waiting(self, done: Done) -> list[LandedFile]:
+        return [file for file in self.files if file.name not in done.names]
 
 
 def connector_of(lake: Lake, source: Source) -> Connector:
@@ -79,17 +81,12 @@ def connector_of(lake: Lake, source: Source) -> Connector:
         from include.landing.delta_versions import TableConnector
 
         return TableConnector(source, source.origin)
-    return LandedFiles(lake, source, landed_files(lake, source.name))
-
-
-def reader_of_parts(lake: Lake, source: Source, batch: Batch) -> ReadPart:
-    """What gives the outcomes of one of the batch's files."""
-    return connector_of(lake, source).reader(batch)
+    return LandedFiles(lake, source)
 
 
 def waiting(lake: Lake, source: Source) -> int:
     """The number of files, or offsets, that no batch has; 0: nothing to ingest."""
-    return connector_of(lake, source).waiting(read_position(lake, source.name))
+    return connector_of(lake, source).waiting(read_done(lake, source.name))
 
 
 def has_arrived(lake: Lake, source: Source) -> bool:
@@ -103,14 +100,14 @@ def has_arrived(lake: Lake, source: Source) -> bool:
 def is_little(lake: Lake, source: Source) -> bool:
     """Whether what waits is better taken in without a JVM; so is a failure."""
     try:
-        return connector_of(lake, source).is_little(read_position(lake, source.name))
+        return connector_of(lake, source).is_little(read_done(lake, source.name))
     except OriginError:
         return True
 
 
 def behind(lake: Lake, source: Source) -> str | None:
     """What is known to be missing once all was drained; None when nothing is."""
-    return connector_of(lake, source).why_behind(read_position(lake, source.name))
+    return connector_of(lake, source).why_behind(read_done(lake, source.name))
 
 
 def place_of(source: Source) -> str:

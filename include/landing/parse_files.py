@@ -7,7 +7,7 @@ The same code runs here, in a few processes (`parse_here`), and on Spark's worke
 import hashlib
 import multiprocessing
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from itertools import chain, islice
@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from include.lake.columns import arrow_type
 from include.lake.paths import Lake
-from include.landing.batch import Batch
-from include.landing.connector import Outcome, refused_columns
+from include.landing.batch import Batch, Split
+from include.landing.connector import Outcome, ReadSplit, refused_columns
 from include.landing.landed_file import folder_values, open_rows, read_landed
 from include.landing.landed_row import DAY_US, Event, reader_of_events
 from include.landing.landed_values import UNREADABLE_FILE, RefusedError, UnreadableFileError
@@ -70,21 +70,17 @@ def in_batches(rows: Iterator[Outcome], schema: pa.Schema) -> Iterator[pa.Record
         yield from pa.Table.from_pylist(chunk, schema=schema).to_batches()
 
 
-def parse_here(
-    source: Source, read: Callable[[str], Iterator[Outcome]], sizes: Mapping[str, int]
-) -> pa.Table:
-    """The outcomes of all rows of the files, and of the files; by several processes if it pays.
-
-    `read`: gives those of a file. `sizes`: the files' names, with their bytes.
-    """
-    processes = min(_processors(), sum(sizes.values()) // BYTES_A_PROCESS, len(sizes))
+def parse_here(source: Source, read: ReadSplit, splits: Sequence[Split]) -> pa.Table:
+    """The outcomes of all rows of the splits, and of each; by several processes if it pays."""
+    all_bytes = sum(split.bytes for split in splits)
+    processes = min(_processors(), all_bytes // BYTES_A_PROCESS, len(splits))
     parse = partial(_parse_some, source, read)
     if processes < 2:
-        return pa.Table.from_batches(parse(list(sizes)), arrow_schema(outcome_schema(source)))
+        return pa.Table.from_batches(parse(splits), arrow_schema(outcome_schema(source)))
     # Not forked: Arrow's threads would be missing in the child.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, context) as pool:
-        parts = chain.from_iterable(pool.map(parse, _shares(sizes, processes * 2)))
+        parts = chain.from_iterable(pool.map(parse, _shares(splits, processes * 2)))
         return pa.Table.from_batches(parts, arrow_schema(outcome_schema(source)))
 
 
@@ -92,34 +88,33 @@ def _processors() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _shares(sizes: Mapping[str, int], count: int) -> list[list[str]]:
-    """The files' names in about `count` parts of about the same size, in order."""
-    most = sum(sizes.values()) / count
-    shares: list[list[str]] = [[]]
+def _shares(splits: Sequence[Split], count: int) -> list[list[Split]]:
+    """In about `count` parts of about the same size, in order."""
+    most = sum(split.bytes for split in splits) / count
+    shares: list[list[Split]] = [[]]
     share_bytes = 0
-    for name, size in sizes.items():
-        if shares[-1] and share_bytes + size > most:
+    for split in splits:
+        if shares[-1] and share_bytes + split.bytes > most:
             shares.append([])
             share_bytes = 0
-        shares[-1].append(name)
-        share_bytes += size
+        shares[-1].append(split)
+        share_bytes += split.bytes
     return shares
 
 
-def _parse_some(
-    source: Source, read: Callable[[str], Iterator[Outcome]], names: Sequence[str]
-) -> list[pa.RecordBatch]:
-    rows = chain.from_iterable(map(read, names))
+def _parse_some(source: Source, read: ReadSplit, splits: Sequence[Split]) -> list[pa.RecordBatch]:
+    rows = chain.from_iterable(map(read, splits))
     return list(in_batches(rows, arrow_schema(outcome_schema(source))))
 
 
 def outcomes_of_file(
-    lake: Lake, root: str, source: Source, batch: Batch, name: str
+    lake: Lake, root: str, source: Source, batch: Batch, split: Split
 ) -> Iterator[Outcome]:
     """Every row of one file of `batch`, accepted or refused, and last the file with their number.
 
     FileGoneError when the file is gone.
     """
+    name = split.source_file
     read = partial(read_landed, lake, root, name, source.max_file_bytes)
     yield from outcomes_of_content(read, source, name, batch.ingested_at_us)
 

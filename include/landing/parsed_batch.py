@@ -19,7 +19,7 @@ from include.landing.bronze_tables import RESCUED_COLUMN, bronze_columns, quaran
 from include.landing.connector import origin_columns
 from include.landing.group_clock import Newest, group_column, newest_of_groups
 from include.landing.ingest_log import Clock
-from include.landing.origin import reader_of_parts
+from include.landing.origin import connector_of
 from include.landing.parse_files import ACCEPTED, FILE, REFUSED, parse_here, value_column
 from include.landing.quarantined_rows import Refusals
 from include.settings import RESCUED, Source
@@ -157,5 +157,6 @@ class ParsedHere:
 @contextmanager
 def parsed_here(lake: Lake, source: Source, batch: Batch) -> Iterator[ParsedHere]:
     """The batch, parsed by processes of this machine. In memory, as a batch is `commit_bytes`."""
-    outcomes = parse_here(source, reader_of_parts(lake, source, batch), batch.sizes)
+    read = connector_of(lake, source).reader(batch)
+    outcomes = parse_here(source, read, batch.splits)
     yield ParsedHere(lake, source, batch, outcomes)

@@ -8,10 +8,10 @@ reason of today. A file that was refused as a whole is read again from landing: 
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -27,14 +27,14 @@ from include.lake.paths import Lake, files_of, open_lake
 from include.landing.batch import Batch
 from include.landing.bronze_tables import follow_fields
 from include.landing.clock_repair import refuse_before_reset
-from include.landing.connector import OriginError, Outcome, ReadPart
+from include.landing.connector import OriginError, Outcome
 from include.landing.ingest import RowsLostError, RunCounts, stage_events
 from include.landing.ingest_log import QUARANTINE, Entry, Ingestion
 from include.landing.kafka_rows import judged_again
 from include.landing.landed_file import FileGoneError, row_of_raw
 from include.landing.landed_row import to_event
 from include.landing.landed_values import RefusedError
-from include.landing.origin import reader_of_parts
+from include.landing.origin import connector_of
 from include.landing.parse_files import (
     ACCEPTED,
     FILE,
@@ -74,8 +74,8 @@ def reingest(
 
 def _taken(ingestion: Ingestion, corrections: Mapping[str, str], now: datetime) -> RunCounts:
     lake, source = ingestion.lake, ingestion.source
-    batch = Batch(ingestion.logged.newest + 1, {}, (now - EPOCH) // MICROSECOND)
-    outcomes = _outcomes(ingestion, corrections, reader_of_parts(lake, source, batch), batch)
+    batch = Batch(ingestion.logged.newest + 1, (), (now - EPOCH) // MICROSECOND)
+    outcomes = _outcomes(ingestion, corrections, batch)
     counts = _counts(outcomes)
     if not outcomes.num_rows:
         return counts
@@ -86,9 +86,7 @@ def _taken(ingestion: Ingestion, corrections: Mapping[str, str], now: datetime) 
     return counts
 
 
-def _outcomes(
-    ingestion: Ingestion, corrections: Mapping[str, str], read: ReadPart, batch: Batch
-) -> pa.Table:
+def _outcomes(ingestion: Ingestion, corrections: Mapping[str, str], batch: Batch) -> pa.Table:
     """What changes: outcomes of open rows, and of each row of the files that can be read now."""
     table = ingestion.quarantine
     quarantine = table.delta.to_pyarrow_dataset(filesystem=files_of(table.path))
@@ -99,10 +97,21 @@ def _outcomes(
     rows = chain.from_iterable(
         part.to_pylist() for part in quarantine.to_batches(filter=pc.field("resolved_at").is_null())
     )
-    judge = partial(judge_again, read, ingestion.source, batch.ingested_at_us)
+    judge = partial(judge_again, _reader(ingestion, batch), ingestion.source, batch.ingested_at_us)
     outcomes = chain.from_iterable(judge(_with_correction(row, corrections)) for row in rows)
     schema = arrow_schema(outcomes_again(ingestion.source))
     return pa.Table.from_batches(in_batches(outcomes, schema), schema)
+
+
+# All outcomes of what bronze names so, once it was taken.
+ReadFile = Callable[[str], Iterator[Outcome]]
+
+
+def _reader(ingestion: Ingestion, batch: Batch) -> ReadFile:
+    read = connector_of(ingestion.lake, ingestion.source).reader(batch)
+    # Only once there is a file to read: nearly all of quarantine are rows.
+    taken = cache(lambda: {s.source_file: s for _, s in ingestion.logged.done().splits})
+    return lambda name: read(taken()[name])
 
 
 def _with_correction(row: Row, corrections: Mapping[str, str]) -> Outcome:
@@ -158,7 +167,7 @@ def outcomes_again(source: Source) -> dict[str, str]:
     return outcome_schema(source) | {"correction": "string", "is_new": "boolean"}
 
 
-def judge_again(read: ReadPart, source: Source, now_us: int, row: Outcome) -> Iterator[Outcome]:
+def judge_again(read: ReadFile, source: Source, now_us: int, row: Outcome) -> Iterator[Outcome]:
     """The outcome of one open row, or all those of a file; none if refused as before.
 
     A file that is gone from landing has none either.
@@ -189,7 +198,7 @@ def _is_known(outcome: Outcome, known: Mapping[str, Any]) -> bool:
     return all(outcome.get(key) == value for key, value in known.items())
 
 
-def _judge_file(read: ReadPart, row: Outcome) -> Iterator[Outcome]:
+def _judge_file(read: ReadFile, row: Outcome) -> Iterator[Outcome]:
     name = row["source_file"]
     try:
         for outcome in read(name):

@@ -22,7 +22,7 @@ from include.landing.connector import Outcome, origin_columns, refused_columns
 from include.landing.group_clock import Newest, group_column
 from include.landing.group_clock import newest_of_groups as groups_of_values
 from include.landing.ingest_log import Clock
-from include.landing.origin import reader_of_parts
+from include.landing.origin import connector_of
 from include.landing.parse_files import (
     ACCEPTED,
     FILE,
@@ -184,14 +184,14 @@ def parsed_on(spark: SparkSession) -> Parse:
 
 
 def parse_batch(spark: SparkSession, lake: Lake, source: Source, batch: Batch) -> DataFrame:
-    """All rows of the batch's files, and the files, as `outcome_schema` has them."""
-    files = spark.createDataFrame([(name,) for name in batch.files], "source_file STRING")
-    outcomes, schema = reader_of_parts(lake, source, batch), outcome_schema(source)
+    """All rows of the batch's splits, and the splits, as `outcome_schema` has them."""
+    numbers = spark.createDataFrame([(n,) for n in range(len(batch.splits))], "number INT")
+    read, schema = connector_of(lake, source).reader(batch), outcome_schema(source)
 
-    def parse(file: Outcome) -> Iterator[Outcome]:
-        return outcomes(file["source_file"])
+    def parse(row: Outcome) -> Iterator[Outcome]:
+        return read(batch.splits[row["number"]])
 
-    return files.mapInArrow(in_arrow(parse, schema), ddl(schema))
+    return numbers.mapInArrow(in_arrow(parse, schema), ddl(schema))
 
 
 def ddl(schema: dict[str, str]) -> str:

@@ -19,12 +19,13 @@ from pyspark.sql import SparkSession
 
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
-from include.landing.connector import OriginError, ReadPart
+from include.landing.batch import Split
+from include.landing.connector import OriginError, ReadSplit
 from include.landing.ingest import RunCounts, ingest
-from include.landing.kafka_offsets import range_named
+from include.landing.kafka_offsets import TopicConnector
 from include.landing.parse_files import Outcome
 from include.settings import Source
-from spark_jobs.tables import landing as spark_landing
+from spark_jobs.tables.landing import parsed_on
 from tests.e2e.kafka_broker import Broker
 from tests.e2e.kafka_ingest import HIT, Hit, kill
 from tests.e2e.kafka_topics import (
@@ -147,8 +148,8 @@ class World:
         for line in hits:
             hit = Hit(*json.loads(line.removeprefix(HIT)))
             self.is_begun = hit.is_begun
-            for read in map(range_named, hit.read):
-                self.read |= {(read.partition, offset) for offset in range(read.first, read.until)}
+            for partition, first, until in hit.read:
+                self.read |= {(partition, offset) for offset in range(first, until)}
         return bool(hits)
 
     def settle(self) -> str:
@@ -251,27 +252,27 @@ def recreate(world: World) -> bool:
 def kill_task(world: World) -> bool:
     marker = Path(world.lake.root) / "killed_task"
     parts = world.cut.count * PRODUCERS // PARTITIONS
-    read_parts = spark_landing.reader_of_parts
+    reader = TopicConnector.reader
 
-    def dying(*given: Any) -> ReadPart:
-        return DyingPart(read_parts(*given), str(marker), world.cut.number % min(parts, 8))
+    def dying(*given: Any) -> ReadSplit:
+        return DyingRead(reader(*given), str(marker), world.cut.number % min(parts, 8))
 
     with pytest.MonkeyPatch.context() as patch, suppress(PySparkException, Py4JJavaError):
-        patch.setattr(spark_landing, "reader_of_parts", dying)
-        parse = spark_landing.parsed_on(world.spark())
+        patch.setattr(TopicConnector, "reader", dying)
+        parse = parsed_on(world.spark())
         ingest(world.lake, world.source(), parse=parse)
     return marker.exists()
 
 
-class DyingPart(NamedTuple):
+class DyingRead(NamedTuple):
     """Kills the worker that reads it at that message; not the one that tries again."""
 
-    read: ReadPart
+    read: ReadSplit
     marker: str
     number: int
 
-    def __call__(self, name: str) -> Iterator[Outcome]:
-        for index, outcome in enumerate(self.read(name)):
+    def __call__(self, split: Split) -> Iterator[Outcome]:
+        for index, outcome in enumerate(self.read(split)):
             if index == self.number:
                 with suppress(FileExistsError):
                     Path(self.marker).touch(exist_ok=False)

@@ -21,10 +21,10 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from include.lake.paths import Lake, LakeError
 from include.landing import kafka_client
+from include.landing.batch import Split
 from include.landing.ingest import ingest
-from include.landing.ingest_log import read_position
+from include.landing.ingest_log import read_done
 from include.landing.kafka_client import BrokerTopic, Message
-from include.landing.kafka_offsets import OffsetRange
 from include.origins import KafkaTopic
 from include.settings import Source
 from tests.deaths import WRITES
@@ -33,10 +33,13 @@ from tests.ingested import SIGNALS
 HIT = "hit"
 
 
+Offsets = tuple[int, int, int]  # a partition, and from which offset until which
+
+
 class Hit(NamedTuple):
     """Where a run was when something was done to it."""
 
-    read: Sequence[str] = ()  # ranges that it had read whole, and only had to write
+    read: Sequence[Offsets] = ()  # ranges that it had read whole, and only had to write
     is_begun: bool = True  # whether a batch was ever taken: before, nothing is the lake's to lose
 
 
@@ -92,9 +95,8 @@ def do_before_write(number: int, lake: Lake, do: Do) -> None:
         setattr(place, name, doing(name, getattr(place, name)))
 
 
-def hit(lake: Lake, read: Sequence[str]) -> Hit:
-    position = read_position(lake, SIGNALS.name)
-    return Hit(read, is_begun=bool(read) or (position is not None and position.newest >= 0))
+def hit(lake: Lake, read: Sequence[Offsets]) -> Hit:
+    return Hit(read, is_begun=bool(read or read_done(lake, SIGNALS.name).names))
 
 
 class DoingTopic(BrokerTopic):
@@ -102,15 +104,15 @@ class DoingTopic(BrokerTopic):
 
     left = -1  # it does nothing
     do: Callable[[], None]
-    whole: ClassVar[list[str]] = []
+    whole: ClassVar[list[Offsets]] = []
 
-    def read(self, wanted: OffsetRange) -> Iterator[Message]:
+    def read(self, wanted: Split) -> Iterator[Message]:
         for message in super().read(wanted):
             if not DoingTopic.left:
                 DoingTopic.do()
             DoingTopic.left -= 1
             yield message
-        self.whole.append(wanted.name)
+        self.whole.append((wanted.partition, wanted.first, wanted.until))
 
 
 def main() -> None:

@@ -11,10 +11,10 @@ from deltalake import DeltaTable
 
 from include.lake.lease import wait_until
 from include.lake.paths import Lake
+from include.landing.batch import Split
 from include.landing.clock import landing_lag
 from include.landing.ingest import RunCounts, ingest
 from include.landing.kafka_client import open_topic
-from include.landing.kafka_offsets import OffsetRange
 from include.landing.reingest import reingest
 from include.origins import KafkaTopic, SchemaRegistry
 from tests.e2e.kafka_broker import DEADLINE_S, Broker, running_broker
@@ -155,7 +155,7 @@ def test_a_compacted_topic_ends_where_it_was_planned_to(lake: Lake, broker: Brok
         producer.produce(sent.name, signal(number), key="k", timestamp=at_ms)
         producer.flush()
     source = sent.source()
-    whole = OffsetRange(sent.name, 0, 0, 60)
+    whole = Split(sent.name, 0, 0, 60)
     assert wait_until(lambda: len(list(open_topic(source.origin).read(whole))) < 60, DEADLINE_S)
 
     def left() -> set[int]:  # of what a broker has that goes on with its compaction

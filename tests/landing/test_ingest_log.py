@@ -150,7 +150,7 @@ def die_and_harm(lake: Lake, died: int, harm: str, parse: Parse = parsed_here) -
     logged = read_log(lake, "signals")
     assert logged is not None
     is_mended = any(str(path).startswith(CHANGES) for path in logged.rows["path"].to_pylist())
-    is_taken = "2.jsonl" in logged.position().taken
+    is_taken = "2.jsonl" in logged.done().names
     do_harm, outcomes = HARMS[harm]
     do_harm(lake)
     try:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from include.lake.paths import Lake
 from include.landing import parse_files
-from include.landing.batch import Batch
+from include.landing.batch import Batch, Split
 from include.landing.landed_content import landed_files, landing_root
 from include.landing.landed_file import open_rows, row_of_raw
 from include.landing.landed_json import CsvRows, JsonRows
@@ -253,11 +253,11 @@ def test_several_processes_parse_what_one_does(lake: Lake, monkeypatch: pytest.M
     for number in range(5):
         lines = [json.dumps({"key": f"{number}-{row}", "at": NOON}) for row in range(number)]
         (folder / f"{number}.jsonl").write_text("\n".join([*lines, "{"]))
-    sizes = {file.name: file.bytes for file in landed_files(lake, SOURCE.name)}
+    splits = [Split(f.name, bytes=f.bytes) for f in landed_files(lake, SOURCE.name)]
     root = landing_root(lake, SOURCE.name)
-    read = partial(outcomes_of_file, lake, root, SOURCE, Batch(0, sizes, NOON_US))
-    alone = parse_here(SOURCE, read, sizes)
+    read = partial(outcomes_of_file, lake, root, SOURCE, Batch(0, splits, NOON_US))
+    alone = parse_here(SOURCE, read, splits)
     monkeypatch.setattr(parse_files, "BYTES_A_PROCESS", 1)
     monkeypatch.setattr(parse_files, "_processors", lambda: 2)
-    assert parse_here(SOURCE, read, sizes).to_pylist() == alone.to_pylist()
+    assert parse_here(SOURCE, read, splits).to_pylist() == alone.to_pylist()
     assert alone.num_rows == 0 + 1 + 2 + 3 + 4 + 5 + 5  # events, refused rows, files
