@@ -27,7 +27,7 @@ from include.origins import Times as Times
 
 PROJECT = Path(__file__).resolve().parents[1]
 MILLISECOND = timedelta(milliseconds=1)
-RESCUED = "rescued"
+RESCUED = "_rescued_data"
 # A bucket is a call of Python, a partition a task and a RocksDB: more are slips of the keyboard.
 MOST_BUCKETS, MOST_PARTITIONS = 1_000_000, 10_000
 IDENTIFIER = re.compile(r"[a-z][a-z0-9_]*")
@@ -80,7 +80,7 @@ class Source:
     origin: Origin | None = None
     times: Times = ISO  # how producers write the time field, and timestamps
     csv: Csv = USUAL_CSV  # how they write CSV
-    # What rows have beside the fields is kept, as JSON, in bronze's column `rescued`. False: not.
+    # Values of rows that are no fields are kept, as JSON, in bronze's column `_rescued_data`. False: not.
     rescue: bool = True
     ignored: tuple[str, ...] = ()  # names or paths, as producers write them, that are never kept
     # A time further ahead than this of the ingestion is a broken clock, not an event.
@@ -123,14 +123,7 @@ class Source:
             if getattr(self, limit) <= 0:
                 raise self._wrong(limit, "must be above 0")
         self._check_names()
-        names = {field.name for field in self.fields}
-        if self.rescue and RESCUED in {name.lower() for name in names}:
-            raise self._wrong(
-                "rescue",
-                f"keeps what is no field in a column {RESCUED} of bronze: call the field of that name "
-                "something else, or declare rescue=False",
-            )
-        if kept := {field.was for field in self.fields} & names:
+        if kept := {field.was for field in self.fields} & {field.name for field in self.fields}:
             raise self._wrong("was", f"of a field is {min(map(str, kept))!r}, which is one still")
         if self.spark_bytes < 0:
             raise self._wrong("spark_bytes", "must not be negative")

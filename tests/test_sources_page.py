@@ -109,7 +109,7 @@ def test_the_refund_is_taken_as_it_is(lake, monkeypatch):
     assert (counts.rows_bronze, counts.rows_quarantined) == (1, 1)
     (row,) = rows_of(lake.bronze("refunds"))
     assert (row["amount"], row["event_time"]) == (Decimal("19.90"), at)
-    assert row["rescued"] == '{"reason": "late"}'
+    assert row["_rescued_data"] == '{"reason": "late"}'
 
 
 def test_the_shipment_is_taken_as_it_is(lake, tmp_path):

@@ -21,7 +21,7 @@ from include.lake.columns import APPEND_ONLY
 from include.lake.delta_log import dataset_of, delta_table
 from include.lake.paths import Lake, files_of
 from include.lake.table import ROWS_A_GROUP, Table
-from include.landing.bronze_tables import found_fields, has_rescued, late_fields, with_late_fields
+from include.landing.bronze_tables import late_fields, with_late_fields
 from include.landing.landed_file import row_of_raw
 from include.landing.landed_row import value_at
 from include.landing.landed_values import RefusedError, converter
@@ -167,12 +167,10 @@ def quotable(lake: Lake, key: ErasedKey) -> set[str]:
     """Texts of the key's rows, the key's own too, that stand in no other row of bronze."""
     found: set[str] = set()
     names: set[str] = set()
-    is_kept = has_rescued(found_fields(delta_table(lake.bronze(key.source.name))))
     for rows, mask in rows_and_mask(lake, key):
         own = rows.filter(mask).drop_columns("source_file").to_pylist()
         found.update(*map(_texts, own))
-        if is_kept:
-            names.update(*(_names_in(row.get(RESCUED)) for row in own))
+        names.update(*(_names_in(row[RESCUED]) for row in own))
     if lake.is_delta_table(lake.quarantine(key.source.name)):
         refused = _refused(lake, key)
         found.update(*(_texts([row["raw"], row["correction"]]) for row in refused))
@@ -194,8 +192,6 @@ def _values_among(texts: set[str], rows: pa.Table) -> set[str]:
 
 def _names_among(names: set[str], rows: pa.Table) -> set[str]:
     """Those that are names in what was rescued of other rows: fields, and nobody's alone."""
-    if RESCUED not in rows.column_names:
-        return set()
     kept = rows[RESCUED]
     return {name for name in names if pc.any(pc.match_substring(kept, json.dumps(name))).as_py()}
 

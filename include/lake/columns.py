@@ -1,6 +1,7 @@
 """Columns of tables, documented, their SQL types as Arrow has them, and tables made with them."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -38,6 +39,7 @@ class Column(NamedTuple):
     type: str
     comment: str
     nullable: bool = True
+    marks: Mapping[str, str] = MappingProxyType({})  # what else its metadata says
 
 
 def arrow_type(kind: str) -> pa.DataType:
@@ -91,7 +93,7 @@ def documented(columns: Iterable[Column]) -> pa.Schema:
                 c.name,
                 arrow_type(c.type),
                 c.nullable or all_nullable,
-                metadata={"comment": c.comment},
+                metadata={"comment": c.comment, **c.marks},
             )
             for c in columns
         ]

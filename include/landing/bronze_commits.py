@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 from include.fold.admission import US_PER_MS
 from include.lake.columns import INSTANT, documented, without_comments
 from include.landing.bronze_tables import bronze_columns
-from include.landing.connector import origin_columns
 from include.landing.group_clock import Groups, Newest, floor_to_ms, no_groups
 from include.landing.group_rows import groups_of_rows
 from include.landing.ingest_log import Clock, Ingestion
@@ -94,31 +93,25 @@ def _ingested_at_after(before: Clock, now_us: int) -> int:
 def bronze_rows(source: Source, events: pa.Table, before: Clock, after: Clock) -> pa.Table:
     """Events as bronze stores them, in a commit that takes its clock from `before` to `after`.
 
-    `events` has the source's fields, `event_time_us`, the columns of its
-    origin, and `source_file`, null for a clock row.
+    `events` has `event_time_us`, `source_file`, null for a clock row, and columns of bronze; what it
+    lacks of these is null.
     """
     times = events["event_time_us"].cast(pa.int64()).cast(INSTANT)
-    schema = without_comments(documented(bronze_columns(source)))
-    columns = {field.name: events[field.name] for field in source.fields} | {
+    columns = {name: events[name] for name in events.column_names} | {
         "event_time": times,
         "event_date": times.cast(pa.date32()),
         "ingested_at": _constant(after.ingested_at_us, len(times)),
         "arrival_watermark": _constant(before.watermark_us, len(times)),
         "commit_watermark": _constant(after.watermark_us, len(times)),
-        "source_file": events["source_file"],
         "is_clock": pc.is_null(events["source_file"]),
     }
-    for column in origin_columns(source):
-        columns[column.name] = events[column.name]
-    return pa.table(columns).cast(schema)
+    schema, none = without_comments(documented(bronze_columns(source))), pa.nulls(len(times))
+    return pa.table({name: columns.get(name, none) for name in schema.names}).cast(schema)
 
 
 def clock_row(source: Source, before: Clock, after: Clock) -> pa.Table:
     """The one row that moves the clock of bronze to `after`."""
-    names = [field.name for field in source.fields]
-    names += [column.name for column in origin_columns(source)]
-    none = {name: pa.nulls(1) for name in names}
-    events = pa.table({**none, "event_time_us": [after.watermark_us], "source_file": pa.nulls(1)})
+    events = pa.table({"event_time_us": [after.watermark_us], "source_file": pa.nulls(1)})
     return bronze_rows(source, events, before, after)
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -82,7 +83,10 @@ def bronze_columns(source: Source) -> tuple[Column, ...]:
     Raises SettingsError when a field has the name of a column that ingestion adds.
     """
     refuse_taken(source)
-    fields = (Column(field.name, field.type, field.comment) for field in source.fields)
+    fields = (
+        Column(f.name, f.type, f.comment, marks=_marks(_declared_landed(source, f)))
+        for f in source.fields
+    )
     return (*fields, *added_columns(source))
 
 
@@ -120,22 +124,15 @@ def added_columns(source: Source) -> tuple[Column, ...]:
         ),
         Column("is_clock", "boolean", "No event: only moves the watermark", nullable=False),
         *origin_columns(source),
+        Column(RESCUED, "string", "JSON: values of the row that are no fields, by name, as landed"),
     )
 
 
-# Bronze's own column of that name is known by its comment: a field of a source that rescues nothing
-# may be called so, too.
-RESCUED_COLUMN = Column(
-    RESCUED, "string", "JSON: what the row had beside its source's fields, by name, as landed"
-)
-# In a column's metadata: the path at which its values were rescued, and how times were written
-# there (`Times`, as a JSON array); the column that had them.
-RESCUED_AS, TIMES, WAS = "stateful.rescued_as", "stateful.times", "stateful.was"
-# How the field writes times as it was declared last; and, "true" or "false" (a mark cannot be taken
-# away), whether it is no longer.
-LAST_TIMES, DROPPED = "stateful.last_times", "stateful.dropped"
-# A property of the table, JSON: of columns, all the paths that they were ever declared with.
-PATHS = "stateful.paths"
+# In a column's metadata: the path at which its values land, and how times are written there (`Times`,
+# as JSON); the column that older rows have its values in; and, of one that was not declared
+# all the time, whether it is.
+PATH, TIMES, WAS = "stateful.path", "stateful.times", "stateful.was"
+LATE, DECLARED, DROPPED = "stateful.late", "declared", "dropped"
 
 
 class FoundField(NamedTuple):
@@ -145,26 +142,28 @@ class FoundField(NamedTuple):
     metadata: dict[str, str]
 
 
+class Landed(NamedTuple):
+    """How values of a field land."""
+
+    path: str
+    times: Times = ISO
+
+
 class LateField(NamedTuple):
     """A column that older rows have elsewhere: in another, or in what was rescued of them."""
 
     name: str
     type: str
-    rescued_as: str | None  # None: the table has rescued nothing yet
-    was: "LateField | None"
-    times: Times = ISO  # how what was rescued writes times
-    also_as: tuple[str, ...] = ()  # where else it was rescued, the newest first
-
-    def moved_paths(self) -> list[tuple[str, ...]]:
-        """The paths that older rows are read under, where these are more than one."""
-        has_moved = self.rescued_as is not None and self.also_as
-        own = [(str(self.rescued_as), *self.also_as)] if has_moved else []
-        return own + (self.was.moved_paths() if self.was is not None else [])
+    landed: Landed  # as it was rescued
+    was: "LateField | None" = None
 
     def columns(self) -> set[str]:
         """All that its values are read from."""
-        known = {self.name} | ({RESCUED} if self.rescued_as is not None else set())
-        return known | (self.was.columns() if self.was is not None else set())
+        return {self.name, RESCUED} | (self.was.columns() if self.was is not None else set())
+
+    def times(self) -> set[Times]:
+        """All ways in which times are written that are read."""
+        return {self.landed.times} | (self.was.times() if self.was is not None else set())
 
 
 def found_fields(table: DeltaTable) -> dict[str, FoundField]:
@@ -177,17 +176,10 @@ def found_fields(table: DeltaTable) -> dict[str, FoundField]:
     }
 
 
-def has_rescued(found: Mapping[str, FoundField]) -> bool:
-    """Whether bronze has the column that keeps what is no field, and not a field of that name."""
-    column = found.get(RESCUED)
-    return column is not None and column.metadata.get("comment") == RESCUED_COLUMN.comment
-
-
 def late_fields(table: DeltaTable, names: Collection[str]) -> list[LateField]:
     """Those of the columns `names` that older rows have elsewhere."""
-    found, paths = found_fields(table), paths_of(table)
-    fields = (_late_field(name, found, paths) for name in names if name in found)
-    return [field for field in fields if field.rescued_as is not None or field.was is not None]
+    found = found_fields(table)
+    return [_late_field(name, found) for name in names if _is_late(name, found)]
 
 
 def late_fields_of(bronze: str, fold: KeyedFold) -> list[LateField]:
@@ -195,43 +187,28 @@ def late_fields_of(bronze: str, fold: KeyedFold) -> list[LateField]:
     return late_fields(table_to_read(bronze), event_schema(fold).names)
 
 
-def paths_of(table: DeltaTable) -> dict[str, list[str]]:
-    """Of columns, the paths that they were declared with, where these are not their names alone."""
-    found: dict[str, list[str]] = json.loads(table.metadata().configuration.get(PATHS, "{}"))
-    return found
+def _is_late(name: str, found: Mapping[str, FoundField]) -> bool:
+    return name in found and LATE in found[name].metadata
 
 
-def _late_field(
-    name: str, found: dict[str, FoundField], paths: Mapping[str, list[str]]
-) -> LateField:
+def _late_field(name: str, found: Mapping[str, FoundField]) -> LateField:
+    was = found[name].metadata.get(WAS)
+    old = _late_field(was, found) if was and was in found else None
+    return LateField(name, found[name].type, _found_landed(name, found), old)
+
+
+def _found_landed(name: str, found: Mapping[str, FoundField]) -> Landed:
     metadata = found[name].metadata
-    rescued_as = metadata.get(RESCUED_AS) if has_rescued(found) else None
-    was = metadata.get(WAS)
-    old = _late_field(was, found, paths) if was in found else None
-    also_as = tuple(path for path in reversed(paths.get(name, [])) if path != rescued_as)
-    return LateField(
-        name, found[name].type, rescued_as, was=old, times=times_of(metadata), also_as=also_as
-    )
+    return Landed(metadata.get(PATH, name), Times(**json.loads(metadata.get(TIMES, "{}"))))
 
 
-def times_of(metadata: Mapping[str, str]) -> Times:
-    """As a column's metadata says."""
-    return read_times(metadata[TIMES]) if TIMES in metadata else ISO
+def _declared_landed(source: Source, field: Field) -> Landed:
+    has_times = "timestamp" in field.type.replace("timestamp_ntz", "")
+    return Landed(field.landed, (field.times or source.times) if has_times else ISO)
 
 
-def read_times(text: str) -> Times:
-    """Of a mark."""
-    format, zone = json.loads(text)
-    return Times(format=format, zone=zone)
-
-
-def written_times(column: str, found: Mapping[str, FoundField]) -> set[str]:
-    """The marks of all ways in which times were written that the column is read from."""
-    if column not in found:
-        return set()
-    marks = found[column].metadata
-    own = {marks[name] for name in (TIMES, LAST_TIMES) if name in marks}
-    return own | (written_times(marks[WAS], found) if WAS in marks else set())
+def _marks(landed: Landed) -> dict[str, str]:
+    return {PATH: landed.path, TIMES: json.dumps(asdict(landed.times))}
 
 
 def with_late_fields(rows: pa.Table, late: Iterable[LateField]) -> pa.Table:
@@ -255,7 +232,7 @@ def _filled(rows: pa.Table, field: LateField) -> pa.ChunkedArray:
         column = pa.chunked_array([pa.nulls(rows.num_rows, kind)])
     if column.null_count and field.was is not None:
         column = pc.coalesce(column, _filled(rows, field.was).cast(kind))
-    if column.null_count and field.rescued_as is not None and RESCUED in rows.column_names:
+    if column.null_count:
         texts = pc.if_else(column.is_null(), rows[RESCUED], None)
         column = pc.coalesce(column, rescued_values(field, texts))
     return column
@@ -263,12 +240,8 @@ def _filled(rows: pa.Table, field: LateField) -> pa.ChunkedArray:
 
 def rescued_values(field: LateField, texts: pa.Array | pa.ChunkedArray) -> pa.Array:
     """The field's values of what was rescued."""
-    left = texts.to_pylist()
-    values: list[object] = [None] * len(left)
-    for path in (str(field.rescued_as), *field.also_as):
-        read = read_rescued(field.type, path, left, field.times)
-        values = [new if value is None else value for value, new in zip(values, read, strict=True)]
-        left = [text if value is None else None for text, value in zip(left, values, strict=True)]
+    path, times = field.landed
+    values = read_rescued(field.type, path, texts.to_pylist(), times)
     return pa.array(values, arrow_type(field.type))
 
 
@@ -292,90 +265,29 @@ def add_fields(lake: Lake, name: str) -> None:
 
 def _follow(table: DeltaTable, path: str, source: Source) -> None:
     _refuse_others(table, path, source)
-    found = found_fields(table)
-    _add_new(table, source, found)
-    paths = _keep_paths(table, source, found)
-    kept = {field.name for field in source.fields} | {c.name for c in added_columns(source)}
-    for name in found.keys() - kept - {RESCUED}:
+    found, added = found_fields(table), {column.name for column in added_columns(source)}
+    if new := [field for field in source.fields if field.name not in found]:
+        _add(table, source, new)
+    declared = {field.name: _declared_landed(source, field) for field in source.fields}
+    for name in found.keys() - added:
+        marks = {}
+        if name in declared and declared[name] != _found_landed(name, found):
+            marks = _marks(declared[name])
+        if name not in declared or _is_late(name, found):
+            marks[LATE] = DECLARED if name in declared else DROPPED
         known = found[name].metadata
-        last = paths.get(name, [known.get(RESCUED_AS, name)])[-1]
-        _mark(table, name, known, {RESCUED_AS: last, DROPPED: "true"})
-    for field in source.fields:
-        known = found[field.name].metadata if field.name in found else {}
-        if RESCUED_AS in known:  # declared again: under the path that it has now
-            times = _times(source, field)
-            marks = {**times, **known, **_last(times), RESCUED_AS: field.landed, DROPPED: "false"}
-            _mark(table, field.name, known, marks)
+        if marks.items() - known.items():
+            table.alter.set_column_metadata(name, {**known, **marks})
 
 
-def _add_new(table: DeltaTable, source: Source, found: Mapping[str, FoundField]) -> None:
-    new = [field for field in source.fields if field.name not in found]
-    if not new:
-        return
-    columns = documented(Column(f.name, f.type, f.comment) for f in new)
-    for index, field in enumerate(new):
-        marks = (columns.field(index).metadata or {}) | _marks(source, field)
-        columns = columns.set(index, columns.field(index).with_metadata(marks))
-    table.alter.add_columns(Schema.from_arrow(columns).fields)
-
-
-def _keep_paths(
-    table: DeltaTable, source: Source, found: Mapping[str, FoundField]
-) -> dict[str, list[str]]:
-    """Of columns, all paths, that of today last, where it is not the name alone: so that a field that
-    is dropped, and declared again by another, is found under each."""
-    known = paths_of(table)
-    paths = dict(known)
-    is_older = table.version() > 0  # else it was made just now, with the fields of today
-    for field in source.fields:
-        had = paths.get(field.name, _untold_paths(field.name, found) if is_older else [])
-        paths[field.name] = [*(path for path in had if path != field.landed), field.landed]
-    # Nearly all are called as they land, and these are what they are without a word.
-    paths = {name: each for name, each in paths.items() if each != [name]}
-    if paths != known:
-        told = {PATHS: json.dumps(paths)}
-        table.alter.set_table_properties(told, raise_if_not_exists=False)
-    return paths
-
-
-def _untold_paths(name: str, found: Mapping[str, FoundField]) -> list[str]:
-    """Of a column that had one path ever; none of one that is new."""
-    return [found[name].metadata.get(RESCUED_AS, name)] if name in found else []
-
-
-def _marks(source: Source, field: Field) -> dict[str, str]:
-    was = {WAS: field.was} if field.was else {}
-    times = _times(source, field)
-    return {RESCUED_AS: field.landed, DROPPED: "false"} | was | times | _last(times)
-
-
-def _times(source: Source, field: Field) -> dict[str, str]:
-    """Of a field without times none. They stay what they were when it was declared."""
-    if "timestamp" not in field.type.replace("timestamp_ntz", ""):
-        return {}
-    times = field.times or source.times
-    return {TIMES: json.dumps([times.format, times.zone])}
-
-
-def _last(times: Mapping[str, str]) -> dict[str, str]:
-    return {LAST_TIMES: times[TIMES]} if times else {}
-
-
-def _mark(
-    table: DeltaTable, column: str, known: Mapping[str, str], marks: Mapping[str, str]
-) -> None:
-    if marks.items() - known.items():
-        table.alter.set_column_metadata(column, {**known, **marks})
-
-
-def add_rescued(bronze: Table) -> None:
-    """Give bronze the column that keeps what is no field, where it has none."""
-
-    def add(table: DeltaTable) -> None:
-        if RESCUED not in found_fields(table):
-            table.alter.add_columns(Schema.from_arrow(documented([RESCUED_COLUMN])).fields)
-
-    bronze.alter(add)
+def _add(table: DeltaTable, source: Source, new: Iterable[Field]) -> None:
+    is_late = bool(table.file_uris())
+    columns = []
+    for field in new:
+        marks = _marks(_declared_landed(source, field))
+        marks |= ({LATE: DECLARED} if is_late else {}) | ({WAS: field.was} if field.was else {})
+        columns.append(Column(field.name, field.type, field.comment, marks=marks))
+    table.alter.add_columns(Schema.from_arrow(documented(columns)).fields)
 
 
 def refuse_other_fields(lake: Lake, source: Source) -> None:
@@ -388,14 +300,13 @@ def refuse_other_fields(lake: Lake, source: Source) -> None:
 def _refuse_others(table: DeltaTable, path: str, source: Source) -> None:
     refuse_taken(source)
     found = found_fields(table)
-    _refuse_rescued(source, path, found)
     _refuse_other_case(source, path, found)
     types = {name: column.type for name, column in found.items()}
     for field in source.fields:
         column = found.get(field.name)
         if column is not None and column.type != field.type:
             raise settings_changed(field.name, _other_type(source, field, path, column.type))
-        is_late = column is None or RESCUED_AS in column.metadata
+        is_late = column is None or LATE in column.metadata
         if is_late and field.was is None and field.required and table.file_uris():
             raise settings_changed(
                 field.name,
@@ -404,23 +315,7 @@ def _refuse_others(table: DeltaTable, path: str, source: Source) -> None:
             )
         if column is None and field.was is not None:
             _refuse_was(source, field, path, types)
-        _refuse_times(source, field, path, found)
-
-
-def _refuse_rescued(source: Source, path: str, found: Mapping[str, FoundField]) -> None:
-    names = {name.lower(): name for name in found}
-    if source.rescue and RESCUED in names and not has_rescued(found):
-        raise settings_changed(
-            RESCUED,
-            f"source {source.name}: in {path} the column {names[RESCUED]} was a field's, and a column stays: "
-            "what is no field cannot be kept there; declare rescue=False",
-        )
-    if has_rescued(found) and RESCUED in {field.name.lower() for field in source.fields}:
-        raise settings_changed(
-            RESCUED,
-            f"source {source.name}: {path} has kept what was no field in its column {RESCUED}: give the "
-            f"field another name, with path={RESCUED!r}",
-        )
+        _refuse_landed(source, field, path, found)
 
 
 def _refuse_other_case(source: Source, path: str, found: Collection[str]) -> None:
@@ -452,23 +347,30 @@ def _refuse_was(source: Source, field: Field, path: str, found: Mapping[str, str
         )
 
 
-def _refuse_times(source: Source, field: Field, path: str, found: Mapping[str, FoundField]) -> None:
-    """What was rescued since a column was dropped may be written otherwise than what was before."""
-    times = _times(source, field).get(TIMES)
+def _refuse_landed(
+    source: Source, field: Field, path: str, found: Mapping[str, FoundField]
+) -> None:
+    """What was rescued of a column is read by one path, and times that are written in one way."""
+    declared = _declared_landed(source, field)
+    if _is_late(field.name, found) and declared != (known := _found_landed(field.name, found)):
+        raise settings_changed(
+            field.name,
+            f"source {source.name} declares {field.name} with path={declared.path!r} and "
+            f"{declared.times}, but {path} has values of it in {RESCUED}, which landed as "
+            f"{known.path!r} with {known.times}: give the field another name, with "
+            f"path={declared.path!r} and was={field.name!r}",
+        )
     name = field.name if field.name in found else str(field.was)
-    written = written_times(name, found)
-    is_dropped = name in found and found[name].metadata.get(DROPPED) == "true"
-    if times is None or not is_dropped or written <= {times}:
+    if not _is_late(name, found) or found[name].metadata[LATE] != DROPPED:
         return
-    known = sorted(str(read_times(text)) for text in written)
-    as_it_was = f"declare times={known[0]} if producers still do so, or " if len(known) == 1 else ""
-    raise settings_changed(
-        field.name,
-        f"source {source.name} declares {field.name} with times={read_times(times)}, but the column "
-        f"{name} of {path} was dropped, and had {' and '.join(known)}: how times are written that "
-        f"were rescued since is not sure; {as_it_was}give the field a new name, with "
-        f"path={field.landed!r} and without was=, which reads all that was rescued by its own times",
-    )
+    if other := _late_field(name, found).times() - {declared.times}:
+        raise settings_changed(
+            field.name,
+            f"source {source.name} declares {field.name} with {declared.times}, but the column "
+            f"{name} of {path} was dropped, and had {min(map(str, other))}: how times are written that "
+            "were rescued since is not sure; give the field a new name, with "
+            f"path={field.landed!r} and without was=, which reads all that was rescued by its own times",
+        )
 
 
 def _other_type(source: Source, field: Field, path: str, found: str) -> str:

@@ -21,7 +21,7 @@ from include.lake.paths import Lake
 from include.lake.table import Staged
 from include.landing.batch import Batch
 from include.landing.bronze_commits import clock_after, read_clock
-from include.landing.bronze_tables import add_rescued, follow_fields
+from include.landing.bronze_tables import follow_fields
 from include.landing.clock import as_text
 from include.landing.clock_repair import refuse_before_reset
 from include.landing.clock_row import write_clock_row
@@ -39,7 +39,7 @@ from include.landing.landed_values import shown
 from include.landing.origin import connector_of, place_of
 from include.landing.parsed_batch import Parse, Parsed, Summary, parsed_here
 from include.landing.quarantined_rows import quarantine_findings
-from include.settings import Source
+from include.settings import RESCUED, Source
 from include.text_table import counted
 
 FINDING = "unknown_field"
@@ -54,7 +54,7 @@ def new_fields(lake: Lake, source: Source, unknown: Mapping[str, int]) -> list[F
     told = set(rows["detail"].to_pylist())
     details = {
         name: f"{shown(name)} landed for {source.name}, which has no such field: it is kept in the "
-        f"column rescued of bronze/{source.name}"
+        f"column {RESCUED} of bronze/{source.name}"
         for name in sorted(unknown)
     }
     return [
@@ -223,9 +223,7 @@ def stage_events(
         return before, before, {}
     newest_us, newest = parsed.newest()
     after = clock_after(before, newest_us, batch.ingested_at_us, newest=newest)
-    if has_rescued := summary.rescued > 0:
-        add_rescued(ingestion.bronze)
-    return before, after, {BRONZE: parsed.stage_accepted(before, after, has_rescued)}
+    return before, after, {BRONZE: parsed.stage_accepted(before, after)}
 
 
 def _counts_of(ingestion: Ingestion, number: int) -> RunCounts:

@@ -31,9 +31,9 @@ from include.lake.paths import Lake, LakeError, files_of
 from include.lake.table import Record, Staged, Table, of_other_times, stage
 from include.landing.batch import COLUMNS as OF_SPLIT
 from include.landing.batch import Done, Split
-from include.landing.bronze_tables import KEEPS_LOG, add_rescued, create_tables
+from include.landing.bronze_tables import KEEPS_LOG, create_tables
 from include.landing.group_clock import Groups, logged_groups, no_groups
-from include.settings import RESCUED, Source
+from include.settings import Source
 
 BRONZE, QUARANTINE = "bronze", "quarantine"
 CHANGES = "_changes"  # a folder within quarantine's, of rows that are merged into it
@@ -355,8 +355,6 @@ class Ingestion:
         except FileNotFoundError:
             said = f"{table.path} lacks what {self._log.path} has: its file {path} is gone"
             raise of_other_times(table.path, said) from None
-        if table is self.bronze and RESCUED in found.columns:
-            add_rescued(table)  # which an older bronze may lack
         return found.staged
 
 

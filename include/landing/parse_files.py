@@ -22,7 +22,7 @@ from include.landing.landed_file import folder_values, open_rows, read_landed
 from include.landing.landed_row import DAY_US, Event, reader_of_events
 from include.landing.landed_values import UNREADABLE_FILE, RefusedError, UnreadableFileError
 from include.landing.rescue import Rescue
-from include.settings import MIB, Field, Source
+from include.settings import MIB, RESCUED, Field, Source
 
 # What an outcome is of.
 FILE, ACCEPTED, REFUSED = "file", "accepted", "refused"
@@ -43,7 +43,7 @@ OUTCOME = {
     "reason_code": "string",
     "reason": "string",
     "raw": "string",
-    "rescued": "string",  # of a file: JSON, of each that is no field of the source its rows
+    RESCUED: "string",  # of a file: JSON, of each that is no field of the source its rows
 }
 
 
@@ -122,7 +122,7 @@ def outcomes_of_file(
 def file_outcome(name: str, rows_in_file: int, rescue: Rescue | None = None) -> Outcome:
     """What there is to say of a file as a whole, once all of its rows are read."""
     file: Outcome = {"kind": FILE, "source_file": name, "rows_in_file": rows_in_file}
-    return file | {"rescued": rescue and rescue.fields()}
+    return file | {RESCUED: rescue and rescue.fields()}
 
 
 def outcomes_of_content(
@@ -165,7 +165,7 @@ def accepted(source: Source, row_number: int, event: Event, rescued: str | None)
     outcome["row_number"] = row_number
     outcome["event_time_us"] = event.event_time_us
     outcome["event_day"] = event.event_time_us // DAY_US
-    outcome["rescued"] = rescued
+    outcome[RESCUED] = rescued
     return outcome
 
 

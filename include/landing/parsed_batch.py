@@ -15,7 +15,7 @@ from include.lake.paths import Lake
 from include.lake.table import Staged, stage
 from include.landing.batch import Batch
 from include.landing.bronze_commits import bronze_rows
-from include.landing.bronze_tables import RESCUED_COLUMN, bronze_columns, quarantine_columns
+from include.landing.bronze_tables import bronze_columns, quarantine_columns
 from include.landing.connector import origin_columns
 from include.landing.group_clock import Newest, group_column, newest_of_groups
 from include.landing.ingest_log import Clock
@@ -46,7 +46,7 @@ def add_counts(texts: Iterable[str | None]) -> Mapping[str, int]:
 
 
 def _count_rescued(accepted: pa.Table) -> int:
-    return int(accepted.num_rows - accepted["rescued"].null_count)
+    return int(accepted.num_rows - accepted[RESCUED].null_count)
 
 
 class Parsed(Protocol):
@@ -64,7 +64,7 @@ class Parsed(Protocol):
     def newest(self) -> tuple[int, Newest | None]:
         """The newest time of an event, and of each group of a source that has some."""
 
-    def stage_accepted(self, before: Clock, after: Clock, with_rescued: bool) -> list[Staged]:
+    def stage_accepted(self, before: Clock, after: Clock) -> list[Staged]:
         """Write the events as files of bronze, of a commit that takes its clock from `before` to `after`."""
 
     def stage_refused(self) -> list[Staged]:
@@ -74,10 +74,9 @@ class Parsed(Protocol):
 Parse = Callable[[Lake, Source, Batch], AbstractContextManager[Parsed]]
 
 
-def bronze_schema(source: Source, with_rescued: bool) -> pa.Schema:
+def bronze_schema(source: Source) -> pa.Schema:
     """The columns of a file of bronze."""
-    added = [RESCUED_COLUMN] if with_rescued else []
-    return without_comments(documented([*bronze_columns(source), *added]))
+    return without_comments(documented(bronze_columns(source)))
 
 
 def quarantine_schema(source: Source) -> pa.Schema:
@@ -105,7 +104,7 @@ class ParsedHere:
             refused=self._refused.num_rows,
             skipped=pc.sum(files["rows_skipped"]).as_py() or 0,
             rescued=_count_rescued(self._accepted),
-            unknown=add_counts(files["rescued"].to_pylist()),
+            unknown=add_counts(files[RESCUED].to_pylist()),
         )
 
     def refusals(self) -> list[Refusals]:
@@ -122,11 +121,9 @@ class ParsedHere:
     def newest(self) -> tuple[int, Newest | None]:
         return pc.max(self._accepted["event_time_us"]).as_py(), self._newest_of_groups()
 
-    def stage_accepted(self, before: Clock, after: Clock, with_rescued: bool) -> list[Staged]:
+    def stage_accepted(self, before: Clock, after: Clock) -> list[Staged]:
         rows = bronze_rows(self._source, self._events(), before, after)
-        if with_rescued:
-            rows = rows.append_column(RESCUED, self._accepted["rescued"])
-        schema = bronze_schema(self._source, with_rescued)
+        schema = bronze_schema(self._source)
         return stage(self._lake.bronze(self._source.name), rows, schema, by="event_date")
 
     def _newest_of_groups(self) -> Newest | None:
@@ -140,7 +137,7 @@ class ParsedHere:
     def _events(self) -> pa.Table:
         names = {value_column(field): field.name for field in self._source.fields}
         added = (column.name for column in origin_columns(self._source))
-        columns = [*names, "event_time_us", "source_file", *added]
+        columns = [*names, "event_time_us", "source_file", RESCUED, *added]
         events = self._accepted.select(columns)
         return events.rename_columns([names.get(name, name) for name in columns])
 

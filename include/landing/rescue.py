@@ -4,11 +4,12 @@ import base64
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal, InvalidOperation
 from functools import partial
-from typing import Any, NamedTuple, TypeGuard
+from itertools import chain
+from typing import NamedTuple, TypeGuard
 
 import pyarrow as pa
 
@@ -238,32 +239,50 @@ def _time(value: Instant | LocalTime | datetime, marks: Marks) -> object:
 
 # What is known of a row, by name: all of it (None), or some members.
 Known = dict[str, "Known | None"]
-Check = Callable[[Any], bool]
+NOTHING: Known = {}
 
 
 class Rescue:
-    """Of one file: what its rows have beside the fields of the source."""
+    """Of one file: values of its rows that are not, or not as a whole, fields of the source."""
 
     def __init__(self, source: Source) -> None:
-        self._source, self._known = source, _known_of(source)
-        self._marks = marks_of(source)
-        self._dotted = [(path, path.partition(".")[0]) for path in _taken(source) if "." in path]
-        # Quick, as nearly all rows have nothing else. A source that rescues nothing knows everything.
-        self.is_known = self._checker() if source.rescue else lambda row: True
+        paths = [source.time_field, *(field.landed for field in source.fields), *source.ignored]
+        self._known, self._marks = _known_of(paths), marks_of(source)
+        self._names = frozenset(self._known)
+        self._nested = [(name, of) for name, of in self._known.items() if of]
+        self._dotted = [(path, path.partition(".")[0]) for path in paths if "." in path]
+        self._rescues = source.rescue  # one that rescues nothing knows everything
         self._left = source.max_file_bytes
         self._counts: Counter[str] = Counter()
 
+    def is_known(self, row: Row) -> bool:
+        """Whether there is nothing to rescue. Quick, as nearly all rows have nothing."""
+        if not self._rescues:
+            return True
+        if not self._names.issuperset(row):
+            return False
+        for name, known in self._nested:
+            if (value := row.get(name)) is not None and any(_unknown(name, value, known)):
+                return False
+        return not (self._dotted and self._beside(row))
+
+    def _beside(self, row: Row) -> list[str]:
+        """Names at which a path would begin that the row has as a name as well, which is taken."""
+        return [first for path, first in self._dotted if path in row and row.get(first) is not None]
+
     def text(self, row: Row) -> str | None:
-        """It as a JSON object, name to value as landed; None of nothing, or of nulls alone.
+        """These values as a JSON object, name to value as landed; None of nothing, or of nulls alone.
         Of many rows, better asked only where `is_known` is False.
 
         RefusedError when it is nested too deeply, or all of the file's come to more than a file may.
         """
         if self.is_known(row):
             return None
-        whole = self._whole(row)
-        known = _known_of(self._source, whole) if whole else self._known
-        unknown = _unknown(row, known)
+        paths = {
+            name: list(_unknown(name, value, self._known.get(name, NOTHING)))
+            for name, value in row.items()
+        } | {name: [name] for name in self._beside(row)}
+        unknown = {name: row[name] for name, of in paths.items() if of}
         if not unknown:
             return None
         text = _text(unknown, self._marks)
@@ -275,37 +294,18 @@ class Rescue:
                 f"the file's other fields ({names}, ...) come to more than max_file_bytes: declare "
                 "them, ignore them, or split it",
             )
-        self._counts.update(_paths(unknown, known))
+        self._counts.update(chain(*paths.values()))
         return text
-
-    def _checker(self) -> Check:
-        is_known = _checker(self._known)
-        if not self._dotted:
-            return is_known
-        return lambda row: is_known(row) and not self._whole(row)
-
-    def _whole(self, row: Row) -> frozenset[str]:
-        """The paths that a row has as whole names, which are taken, beside what the path leads to."""
-        return frozenset(path for path, first in self._dotted if path in row and first in row)
 
     def fields(self) -> str | None:
         """How many rows had each of them: JSON; None without any."""
         return json.dumps(self._counts) if self._counts else None
 
 
-def _taken(source: Source) -> list[str]:
-    """The paths that are known: the shorter before what lies within them, what is ignored at last."""
-    paths = [source.time_field, *(field.landed for field in source.fields)]
-    return [*sorted(paths, key=lambda path: path.count(".")), *source.ignored]
-
-
-def _known_of(source: Source, whole: Set[str] = frozenset()) -> Known:
-    """`whole`: the paths that a row has as whole names, so that no step leads to them."""
+def _known_of(paths: Sequence[str]) -> Known:
     known: Known = {}
-    for path in _taken(source):
+    for path in sorted(paths, key=lambda path: path.count(".")):  # before what lies within it
         known[path] = None  # also as a whole name, which is taken first
-        if path in whole:
-            continue
         members: Known | None = known
         *steps, last = path.split(".")
         for step in steps:
@@ -316,57 +316,15 @@ def _known_of(source: Source, whole: Set[str] = frozenset()) -> Known:
     return known
 
 
-def _checker(known: Known) -> Check:
-    """Whether a row has nothing but what is known."""
-    has_all = frozenset(known).issuperset
-    checks = [(name, _check_of(node)) for name, node in known.items()]
-    nested = [(name, check) for name, check in checks if check is not None]
-    if not nested:
-        return has_all
-
-    def is_known(row: Row) -> bool:
-        if not has_all(row):
-            return False
-        # Not all(): a row is seldom more than these few, and most of them are not nested.
-        for name, is_member_known in nested:
-            value = row.get(name)
-            if value is not None and not is_member_known(value):
-                return False
-        return True
-
-    return is_known
-
-
-def _check_of(known: Known | None) -> Check | None:
-    if not known:
-        return None
-    is_known = _checker(known)
-    # A path that goes through what is no object leads to nothing of it.
-    return lambda value: value is None or (isinstance(value, dict) and is_known(value))
-
-
-def _unknown(row: Row, known: Known) -> dict[str, object]:
-    """The rest, as it lies in the row."""
-    rest: dict[str, object] = {}
-    for name, value in row.items():
-        members = known.get(name)
-        if value is None or (name in known and not members):
-            continue
-        if members and isinstance(value, dict):
-            if inner := _unknown(value, members):
-                rest[name] = inner
-        else:
-            rest[name] = value
-    return rest
-
-
-def _paths(unknown: Row, known: Known) -> Iterator[str]:
-    for name, value in unknown.items():
-        members = known.get(name)
-        if members and isinstance(value, dict):
-            yield from (f"{name}.{path}" for path in _paths(value, members))
-        else:
-            yield name
+def _unknown(path: str, value: object, known: Known | None) -> Iterator[str]:
+    """The paths of what is not known of the value at `path`."""
+    if value is None or known is None:
+        return
+    if not known or not isinstance(value, dict):
+        yield path
+        return
+    for name, of in value.items():
+        yield from _unknown(f"{path}.{name}", of, known.get(name, NOTHING))
 
 
 def _text(unknown: Row, marks: Marks) -> str:

@@ -3,10 +3,9 @@
 import ast
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec, resolve_name
 from pathlib import Path
-from types import MappingProxyType
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,7 +16,6 @@ from include.fold.definition import KeyedFold
 from include.lake.delta_log import delta_table, first_line
 from include.lake.generations import GenerationRow, Generations, read_generations
 from include.lake.paths import Lake, files_of
-from include.landing.bronze_tables import late_fields_of
 from include.landing.initial_state import (
     read_document,
     read_fingerprint,
@@ -42,13 +40,11 @@ CHANGE_NO_RESULT = {"buckets", "state_partitions", "watermark_delay_ms"}
 def code_fingerprint(
     stream: Stream,
     initial_state: str | None,
-    moved_paths: Mapping[str, list[tuple[str, ...]]] = MappingProxyType({}),
 ) -> str:
     """16 hex characters that name the stream's code, settings and initial state; and REJECTS
     when it rejects what its function fails for.
 
-    `initial_state` is that one's fingerprint, or None. `moved_paths`: of fields those that older rows
-    are read under, as of `LateField`: another path makes other events of the same rows. Modules of
+    `initial_state` is that one's fingerprint, or None. Modules of
     `include.streams` that the stream's file imports count as part of it; those that it loads by a
     computed name do not.
     Raises SettingsError as `load_definition` does.
@@ -60,8 +56,6 @@ def code_fingerprint(
         "pinned": {name: pinned[name] for name in pinned.keys() - CHANGE_NO_RESULT},
         "modules": _modules(f"{STREAMS}.{stream.name}"),
     }
-    if moved_paths:
-        stands_on["moved_paths"] = dict(moved_paths)
     name = _name_of(stands_on)
     # Behind the name, not in it: states that were made until the first failed call stay good.
     return name + REJECTS if stream.on_error == "quarantine" else name
@@ -280,24 +274,10 @@ def identity_of(lake: Lake, stream: Stream, generations: Generations) -> StreamI
         output_mode=fold.output_mode,
         time_column="ingested_at" if fold.in_processing_time else "event_time",
         delay_us=stream.watermark_delay // MICROSECOND,
-        code=current_lineage(
-            pinned, code_fingerprint(stream, initial_state, _moved_paths(lake, stream, fold))
-        ),
+        code=current_lineage(pinned, code_fingerprint(stream, initial_state)),
         state_schema=pinned_settings(stream, fold)["state_schema"],
         since_us=_since_us(lake, fold, stream.name, initial_state, pinned),
     )
-
-
-def _moved_paths(lake: Lake, stream: Stream, fold: KeyedFold) -> dict[str, list[tuple[str, ...]]]:
-    """Of the stream's fields, the paths that older rows are read under, where these have changed."""
-    bronze = lake.bronze(stream.source)
-    if not lake.is_delta_table(bronze):
-        return {}
-    try:
-        late = late_fields_of(bronze, fold)
-    except DeltaError:
-        return {}  # damaged: whoever reads its rows says so
-    return {field.name: paths for field in late if (paths := field.moved_paths())}
 
 
 def initial_fingerprint(lake: Lake, generations: Generations) -> str | None:

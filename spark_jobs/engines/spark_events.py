@@ -28,11 +28,9 @@ def _filled(field: LateField) -> Column:
     columns = [F.col(field.name)]
     if field.was is not None:
         columns.append(_filled(field.was).cast(field.type))
-    if field.rescued_as is not None:
-        # Asked only of rows that need it: parsing costs more than the rest of a row.
-        needed = F.when(F.coalesce(*columns).isNull(), F.col(RESCUED))
-        columns.append(_reader(field)(needed))
-    return F.coalesce(*columns)
+    # Asked only of rows that need it: parsing costs more than the rest of a row.
+    needed = F.when(F.coalesce(*columns).isNull(), F.col(RESCUED))
+    return F.coalesce(*columns, _reader(field)(needed))
 
 
 def _reader(field: LateField) -> Callable[[Column], Column]:

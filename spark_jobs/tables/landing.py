@@ -43,9 +43,7 @@ from include.landing.quarantined_rows import Refusals
 from include.settings import FOLDER, RESCUED, Source
 
 
-def bronze_rows(
-    parsed: DataFrame, source: Source, before: Clock, after: Clock, with_rescued: bool
-) -> DataFrame:
+def bronze_rows(parsed: DataFrame, source: Source, before: Clock, after: Clock) -> DataFrame:
     """The accepted rows of a parsed batch as bronze stores them: one file for each date."""
     rows = parsed.where(F.col("kind") == ACCEPTED).select(
         *(F.col(value_column(field)).alias(field.name) for field in source.fields),
@@ -57,7 +55,7 @@ def bronze_rows(
         F.col("source_file"),
         F.lit(False).alias("is_clock"),
         *(F.col(column.name) for column in origin_columns(source)),
-        *([F.col(RESCUED)] if with_rescued else []),
+        F.col(RESCUED),
     )
     return rows.repartition("event_date").sortWithinPartitions("event_date")
 
@@ -131,8 +129,8 @@ class ParsedOnSpark:
             F.count_if(kind == ACCEPTED),
             F.count_if(kind == REFUSED),
             F.coalesce(F.sum("rows_skipped"), F.lit(0)),
-            F.count(F.when(kind == ACCEPTED, F.col("rescued"))),
-            F.collect_list(F.when(kind == FILE, F.col("rescued"))),
+            F.count(F.when(kind == ACCEPTED, F.col(RESCUED))),
+            F.collect_list(F.when(kind == FILE, F.col(RESCUED))),
         ).collect()[0]
         summary = Summary(*row)
         return summary._replace(unknown=add_counts(row[-1]))
@@ -153,12 +151,9 @@ class ParsedOnSpark:
         newest_us = events.agg(F.max("event_time_us")).collect()[0][0]
         return newest_us, newest_of_groups(self._outcomes, self._source)
 
-    def stage_accepted(self, before: Clock, after: Clock, with_rescued: bool) -> list[Staged]:
-        rows = bronze_rows(self._outcomes, self._source, before, after, with_rescued)
-        table, schema = (
-            self._lake.bronze(self._source.name),
-            bronze_schema(self._source, with_rescued),
-        )
+    def stage_accepted(self, before: Clock, after: Clock) -> list[Staged]:
+        rows = bronze_rows(self._outcomes, self._source, before, after)
+        table, schema = self._lake.bronze(self._source.name), bronze_schema(self._source)
         return staged(rows, table, schema, "event_date")
 
     def stage_refused(self) -> list[Staged]:

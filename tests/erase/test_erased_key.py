@@ -11,7 +11,7 @@ import pytest
 
 from include.cli.__main__ import main
 from include.erase.erase_plan import plan_erasure
-from include.erase.erase_rows import find, landed_file_of, mentions, quotable
+from include.erase.erase_rows import find, landed_file_of, mentions
 from include.erase.erased_key import ErasedKey, erased_key, streams_by_key
 from include.erase.traces import Traces, erase_in_ops
 from include.lake.delta_log import dataset_of
@@ -156,25 +156,6 @@ def test_words_that_records_are_read_by_stay_whatever_a_row_says(lake: Lake, wor
     assert {name: told[name] for name in run} == run | {"error": "[erased]"}
     (told,) = read_ops(lake, "generations").to_pylist()
     assert {name: told[name] for name in made} == made
-
-
-@pytest.mark.parametrize("kind", ["struct<somebody: int>", "string"])
-def test_a_field_that_is_called_rescued_is_one_as_others_are(lake: Lake, kind: str):
-    field = Field(name="rescued", type=kind, comment="Of its own")
-    source = replace(SIGNALS, fields=(*SIGNALS.fields, field), rescue=False)
-    own, other = {"somebody": 1}, {"somebody": 2}
-    if kind == "string":
-        own, other = json.dumps(own), json.dumps({"else": 2})  # type: ignore[assignment]
-    Landing(lake).add(
-        "a.jsonl",
-        [
-            json.dumps(json.loads(signal(1, device_id=who)) | {"rescued": value})
-            for who, value in ((WHO_ID, own), (8, other))
-        ],
-    )
-    ingest(lake, source)
-    key = ErasedKey(source, {"device_id": pa.scalar(WHO_ID, pa.int64())})
-    assert "somebody" not in quotable(lake, key)
 
 
 def test_a_file_is_found_by_its_whole_name_and_by_rows_of_it_that_were_mended(lake: Lake):

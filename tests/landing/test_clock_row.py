@@ -54,6 +54,7 @@ def test_a_silent_source_gets_a_clock_row_that_raises_the_watermark(lake: Lake, 
         "commit_watermark": micros_of(end - GRACE),
         "source_file": None,
         "is_clock": True,
+        "_rescued_data": None,
     }
     assert clock_of(lake) == Clock(micros_of(end - GRACE), row.ingested_at)
     assert row.ingested_at > max(event.ingested_at for event in events)

@@ -97,7 +97,7 @@ def test_each_message_is_read_by_the_schema_it_was_written_with(
     rows = sorted(bronze_of(lake), key=lambda row: row["event_time"])
     assert [row["event_time"] - START for row in rows] == [timedelta(seconds=n) for n in range(6)]
     rescued = ['{"unit": "K"}', None, None]
-    assert [row["rescued"] for row in rows] == rescued * 2
+    assert [row["_rescued_data"] for row in rows] == rescued * 2
     assert sorted(registry.asked) == [f"/schemas/ids/{number}" for number in (first, second)]
 
 

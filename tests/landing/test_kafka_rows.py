@@ -50,7 +50,7 @@ def test_what_a_message_has_beside_its_value_can_be_fields(lake: Lake, topic: Fa
     assert (first["shard"], first["at"]) == (first["kafka_partition"], first["kafka_offset"])
     assert (second["customer"], second["trace"], second["at"]) == ("ben", None, 1)
     kept = {"value._kafka.key": "eve", "value._kafka": {"key": "eve"}}
-    assert (first["rescued"], json.loads(second["rescued"])) == (None, kept)
+    assert (first["_rescued_data"], json.loads(second["_rescued_data"])) == (None, kept)
 
 
 def test_members_that_are_called_as_the_messages_own_are_kept_and_never_read_as_these(
@@ -68,7 +68,7 @@ def test_members_that_are_called_as_the_messages_own_are_kept_and_never_read_as_
     late = late_fields(table, ["trace"])
     assert with_late_fields(table.to_pyarrow_table(), late)["trace"].to_pylist() == [None]
     (row,) = bronze_of(lake)
-    assert json.loads(row["rescued"]) == {"value._kafka": {"headers": {"trace": "eve"}}}
+    assert json.loads(row["_rescued_data"]) == {"value._kafka": {"headers": {"trace": "eve"}}}
 
 
 @pytest.mark.parametrize(

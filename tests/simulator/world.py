@@ -35,7 +35,7 @@ from include.landing.bronze_commits import (
     clock_row,
     read_clock,
 )
-from include.landing.bronze_tables import add_rescued, follow_fields
+from include.landing.bronze_tables import follow_fields
 from include.landing.ingest import ingest
 from include.landing.ingest_log import Clock, Ingestion, read_log
 from include.settings import RESCUED, Field, SavepointRules, Source, Stream
@@ -256,11 +256,9 @@ class World:
                 **shaped_rows.landed_columns(rows, self.shape),
             }
         )
-        stored = bronze_rows(self.source, events, before, after)
         if not self._has_value:
-            add_rescued(ingestion.bronze)
-            stored = stored.append_column(RESCUED, shaped_rows.rescued(rows))
-        ingestion.take_rows(before, after, stored)
+            events = events.append_column(RESCUED, shaped_rows.rescued(rows))
+        ingestion.take_rows(before, after, bronze_rows(self.source, events, before, after))
         self.commits.append(commit)
 
     # Tables
