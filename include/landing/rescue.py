@@ -248,23 +248,25 @@ class Rescue:
     def __init__(self, source: Source) -> None:
         paths = [source.time_field, *(field.landed for field in source.fields), *source.ignored]
         self._known, self._marks = _known_of(paths), marks_of(source)
-        self._names = frozenset(self._known)
-        self._nested = [(name, of) for name, of in self._known.items() if of]
         self._dotted = [(path, path.partition(".")[0]) for path in paths if "." in path]
-        self._rescues = source.rescue  # one that rescues nothing knows everything
+        # Whether there is nothing to rescue. Quick, as nearly all rows have nothing; a source that
+        # rescues nothing knows everything.
+        self.is_known = self._checker() if source.rescue else lambda row: True
         self._left = source.max_file_bytes
         self._counts: Counter[str] = Counter()
 
-    def is_known(self, row: Row) -> bool:
-        """Whether there is nothing to rescue. Quick, as nearly all rows have nothing."""
-        if not self._rescues:
-            return True
-        if not self._names.issuperset(row):
-            return False
-        for name, known in self._nested:
-            if (value := row.get(name)) is not None and any(_unknown(name, value, known)):
+    def _checker(self) -> Callable[[Row], bool]:
+        has_all = frozenset(self._known).issuperset
+        nested = [(name, of) for name, of in self._known.items() if of]
+        if not self._dotted:
+            return has_all
+
+        def is_known(row: Row) -> bool:
+            if not has_all(row) or self._beside(row):
                 return False
-        return not (self._dotted and self._beside(row))
+            return not any(any(_unknown(name, row.get(name), of)) for name, of in nested)
+
+        return is_known
 
     def _beside(self, row: Row) -> list[str]:
         """Names at which a path would begin that the row has as a name as well, which is taken."""
