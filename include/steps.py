@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from include.lake.paths import Lake
 
 RunPath = Literal["live", "backfill"]
-INGEST_HERE = "include.landing.ingest_here"
+INGEST_HERE = "include.landing.ingest"
 
 
 @dataclass(frozen=True)

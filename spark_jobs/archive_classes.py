@@ -15,8 +15,8 @@ from include.fold.definition import Definition, map_groups_with_state
 from include.fold.group_state import GroupState
 from include.fold.product_table import ensure_product
 from include.lake.paths import Lake
-from include.landing.bronze_commits import bronze_rows, clock_after, read_clock
 from include.landing.bronze_tables import create_tables
+from include.landing.clock import bronze_rows, clock_after, read_clock
 from include.landing.ingest_log import Ingestion
 from include.settings import Field, Source, Stream
 from include.spark.conf import STATE

@@ -19,7 +19,7 @@ from include.lake.columns import ARROW_TYPES
 from include.lake.paths import Lake
 from include.lake.table import RECORD
 from include.landing.ingest_log import Clock, Ingestion
-from include.landing.parsed_batch import bronze_schema
+from include.landing.parse_files import bronze_schema
 from include.registry import all_sources
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

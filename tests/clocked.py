@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 
 from include.fold.admission import micros_of
 from include.lake.paths import Lake
-from include.landing.bronze_commits import read_clock
+from include.landing.clock import read_clock
 from include.landing.ingest_log import Clock, Ingestion
 from include.registry import source_named
 from include.settings import Source

@@ -12,7 +12,7 @@ from include.coverage.entries import Entry
 from include.fold.admission import EPOCH, MICROSECOND, micros_of
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
-from include.landing.bronze_commits import clock_row
+from include.landing.clock import clock_row
 from include.landing.ingest_log import Clock, Ingestion
 from include.plans.stream_identity import stream_identity
 from include.registry import source_named, stream_named

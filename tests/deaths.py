@@ -8,7 +8,7 @@ import pytest
 
 from include.lake.table import Table
 from include.landing import ingest as ingestion
-from include.landing.parsed_batch import ParsedHere
+from include.landing.parse_files import ParsedHere
 from spark_jobs.tables.landing import ParsedOnSpark
 
 # All that a run writes once its tables are made: where it is looked up when it is called.

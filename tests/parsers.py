@@ -2,7 +2,7 @@
 
 import pytest
 
-from include.landing.parsed_batch import Parse, parsed_here
+from include.landing.parse_files import Parse, parsed_here
 from spark_jobs.tables.landing import parsed_on
 
 HERE = "here"

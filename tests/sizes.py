@@ -27,7 +27,7 @@ from include.cli.__main__ import load
 from include.lake.ops import read_ops
 from include.lake.ops_schemas import SCHEMAS
 from include.lake.paths import Lake
-from include.landing import ingest_here
+from include.landing import ingest
 from include.plans.reseed_plan import ReseedOptions
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
@@ -174,7 +174,7 @@ def walks() -> dict[str, int]:
 def _ingest(story: Story) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["", "--source", story.stream.source, "--lake", story.lake.root])
-        ingest_here.main()
+        ingest.main()
 
 
 def walked(lake: Path, run: Callable[[], object]) -> Walk:

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from include.landing import kafka_client
-from include.landing.batch import Split
-from include.landing.connector import OriginError
+from include.landing.connector import OriginError, Split
 from include.landing.kafka_client import Message
 from include.landing.kafka_offsets import Offsets, TopicState
 from include.origins import KafkaTopic

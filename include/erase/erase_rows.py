@@ -23,8 +23,7 @@ from include.lake.paths import Lake, files_of
 from include.lake.table import ROWS_A_GROUP, Table
 from include.landing.bronze_tables import late_fields, with_late_fields
 from include.landing.landed_file import row_of_raw
-from include.landing.landed_row import value_at
-from include.landing.landed_values import RefusedError, converter
+from include.landing.landed_values import RefusedError, converter, value_at
 from include.landing.parse_files import REINGESTED_ROW
 from include.settings import RESCUED, Source
 

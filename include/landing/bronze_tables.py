@@ -83,10 +83,7 @@ def bronze_columns(source: Source) -> tuple[Column, ...]:
     Raises SettingsError when a field has the name of a column that ingestion adds.
     """
     refuse_taken(source)
-    fields = (
-        Column(f.name, f.type, f.comment, marks=_marks(_declared_landed(source, f)))
-        for f in source.fields
-    )
+    fields = (_column(field, _declared_landed(source, field)) for field in source.fields)
     return (*fields, *added_columns(source))
 
 
@@ -199,7 +196,8 @@ def _late_field(name: str, found: Mapping[str, FoundField]) -> LateField:
 
 def _found_landed(name: str, found: Mapping[str, FoundField]) -> Landed:
     metadata = found[name].metadata
-    return Landed(metadata.get(PATH, name), Times(**json.loads(metadata.get(TIMES, "{}"))))
+    times = Times(**json.loads(metadata[TIMES])) if TIMES in metadata else ISO
+    return Landed(metadata.get(PATH, name), times)
 
 
 def _declared_landed(source: Source, field: Field) -> Landed:
@@ -209,6 +207,12 @@ def _declared_landed(source: Source, field: Field) -> Landed:
 
 def _marks(landed: Landed) -> dict[str, str]:
     return {PATH: landed.path, TIMES: json.dumps(asdict(landed.times))}
+
+
+def _column(field: Field, landed: Landed) -> Column:
+    # Nearly all are called as they land, and these are what they are without a word.
+    marks = {} if landed == Landed(field.name) else _marks(landed)
+    return Column(field.name, field.type, field.comment, marks=marks)
 
 
 def with_late_fields(rows: pa.Table, late: Iterable[LateField]) -> pa.Table:

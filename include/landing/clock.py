@@ -1,4 +1,13 @@
-"""The clock of bronze: how far it stands, and the clock rows that move it on. Read without a JVM.
+"""The clock of bronze as each commit moves it on, the rows of a commit, and clock rows.
+
+M is the largest `least(event_time, ingested_at)` ever committed, floored to milliseconds; or,
+since a repair has set it back (clock_repair.py), of that and all that came after it. Of a source
+with groups it is the least that these have reached (group_clock.py). Each commit to bronze stores
+it twice on its rows, before and after the commit; whether a row is late follows from the former,
+and must not depend on anything read later.
+
+`ingested_at` is one instant for each commit, later than in every earlier commit even when
+the machine's clock goes back: streams in processing time fold by it.
 
 When a source falls silent, no watermark moves and no timeout fires. So an ingest run of a
 source with a `clock_grace` may end with a clock row, which says: all that happened until
@@ -6,18 +15,124 @@ then has landed. Where that is known to be untrue the row is held back, as what 
 it may be late. The Dag and the job decide alike, here.
 """
 
+import logging
 from datetime import datetime
 from typing import NamedTuple
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import fs
 
-from include.fold.admission import EPOCH, US_PER_MS, instant_of
-from include.lake.paths import Lake
+from include.fold.admission import EPOCH, MICROSECOND, US_PER_MS, instant_of
+from include.lake.columns import INSTANT, documented, without_comments
+from include.lake.findings import Finding
+from include.lake.paths import Lake, LakeError
+from include.landing.bronze_tables import bronze_columns
 from include.landing.clock_repair import is_reset_missing
-from include.landing.ingest_log import Clock, has_to_mend, read_log
+from include.landing.group_clock import Groups, Newest, floor_to_ms, no_groups
+from include.landing.group_rows import groups_of_rows
+from include.landing.ingest_log import REPAIR, STILL, Clock, Ingestion, has_to_mend, read_log
 from include.landing.origin import behind, has_arrived, place_of
 from include.registry import streams_of
 from include.settings import MILLISECOND, Source
+
+
+def read_clock(ingestion: Ingestion) -> Clock:
+    """The clock of bronze, by the ingest log; its groups by bronze's rows where they are others now."""
+    source, clock = ingestion.source, ingestion.logged.clock(ingestion.source)
+    empty = no_groups(source)
+    if empty is None or clock.groups is not None:
+        return clock
+    groups = groups_of_rows(ingestion.bronze.delta, source, clock, empty, ingestion.logged.resets())
+    return Clock(clock.watermark_us, clock.ingested_at_us, groups)
+
+
+def clock_after(
+    before: Clock, newest_event_us: int, now_us: int, newest: Newest | None = None
+) -> Clock:
+    """The clock after a commit, at `now_us`, of events up to `newest_event_us`.
+
+    `newest`: of each group, of a source that has some.
+    """
+    ingested_at_us = _ingested_at_after(before, now_us)
+    if before.groups is not None:
+        if newest is None:
+            raise ValueError("a commit of a source with watermark_per must tell of its groups")
+        return _by_groups(before, before.groups, newest, None, ingested_at_us)
+    newest_us = floor_to_ms(min(newest_event_us, ingested_at_us))
+    if before.watermark_us is not None:
+        newest_us = max(newest_us, before.watermark_us)
+    return Clock(newest_us, ingested_at_us)
+
+
+def clock_after_row(before: Clock, target_us: int, now_us: int) -> Clock:
+    """The clock after a clock row, at `now_us`, which says that all until `target_us` has landed.
+
+    A group that is not idle is believed more than that: it holds M back.
+    """
+    if before.groups is None:
+        return clock_after(before, target_us, now_us)
+    ingested_at_us = _ingested_at_after(before, now_us)
+    claimed_us = floor_to_ms(min(target_us, ingested_at_us))
+    return _by_groups(before, before.groups, {}, claimed_us, ingested_at_us)
+
+
+def _by_groups(
+    before: Clock, known: Groups, newest: Newest, claimed_us: int | None, ingested_at_us: int
+) -> Clock:
+    groups = known.after(newest, before.ingested_at_us, ingested_at_us)
+    reached = (before.watermark_us, groups.reached_us(claimed_us))
+    watermark_us = max(us for us in reached if us is not None)
+    return Clock(watermark_us, ingested_at_us, groups.without_passed(watermark_us))
+
+
+def clock_set_back(before: Clock, to_us: int, now_us: int) -> Clock:
+    """The clock after the commit, at `now_us`, of a repair that sets M back to `to_us`.
+
+    `ingested_at` goes on: it says which rows came after.
+    """
+    at_us, to_us = _ingested_at_after(before, now_us), floor_to_ms(to_us)
+    if before.groups is None:
+        return Clock(to_us, at_us)
+    groups = before.groups.after({}, before.ingested_at_us, at_us).set_back(to_us)
+    return Clock(to_us, at_us, groups.without_passed(to_us))
+
+
+def _ingested_at_after(before: Clock, now_us: int) -> int:
+    """In whole milliseconds, as watermarks are."""
+    if before.ingested_at_us is None:
+        return floor_to_ms(now_us)
+    return max(floor_to_ms(now_us), before.ingested_at_us + US_PER_MS)
+
+
+def bronze_rows(source: Source, events: pa.Table, before: Clock, after: Clock) -> pa.Table:
+    """Events as bronze stores them, in a commit that takes its clock from `before` to `after`.
+
+    `events` has `event_time_us`, `source_file`, null for a clock row, and columns of bronze; what it
+    lacks of these is null.
+    """
+    times = events["event_time_us"].cast(pa.int64()).cast(INSTANT)
+    columns = {name: events[name] for name in events.column_names} | {
+        "event_time": times,
+        "event_date": times.cast(pa.date32()),
+        "ingested_at": _constant(after.ingested_at_us, len(times)),
+        "arrival_watermark": _constant(before.watermark_us, len(times)),
+        "commit_watermark": _constant(after.watermark_us, len(times)),
+        "is_clock": pc.is_null(events["source_file"]),
+    }
+    schema, none = without_comments(documented(bronze_columns(source))), pa.nulls(len(times))
+    return pa.table({name: columns.get(name, none) for name in schema.names}).cast(schema)
+
+
+def clock_row(source: Source, before: Clock, after: Clock) -> pa.Table:
+    """The one row that moves the clock of bronze to `after`."""
+    events = pa.table({"event_time_us": [after.watermark_us], "source_file": pa.nulls(1)})
+    return bronze_rows(source, events, before, after)
+
+
+def _constant(micros: int | None, length: int) -> pa.Array:
+    return pa.repeat(pa.scalar(micros, pa.int64()), length).cast(INSTANT)
+
 
 # A producer that knows it is behind puts a file of this name directly in landing/<source>.
 LAGGING = "_lagging"
@@ -125,3 +240,103 @@ def has_initial_state(lake: Lake, source: Source) -> bool:
 def _exists(lake: Lake, path: str) -> bool:
     info = lake.filesystem.get_file_info(lake.path_in_filesystem(path))
     return bool(info.type != fs.FileType.NotFound)
+
+
+log = logging.getLogger("job.clock")
+
+
+def write_clock_row(
+    ingestion: Ingestion, interval_end: datetime | None, now: datetime
+) -> list[Finding]:
+    """Move the watermark of a silent source on, in one commit; not while landing is behind.
+
+    To be called after the drain. `now` must be before the call: what has landed until then
+    is seen here, and holds the row back. A repeated call finds the watermark where the first
+    left it, and does nothing. A row that would go further than it may is a finding.
+    """
+    lake, source = ingestion.lake, ingestion.source
+    if source.clock_grace is None:
+        return []
+    has_seed, lag = has_initial_state(lake, source), landing_lag(lake, source)
+
+    def write() -> ClockPlan:
+        before = read_clock(ingestion)
+        plan = plan_clock_row(
+            source, before.watermark_us, has_seed, lag=lag, interval_end=interval_end, now=now
+        )
+        if plan.target_us is not None:
+            now_us = (now - EPOCH) // MICROSECOND
+            after = clock_after_row(before, plan.target_us, now_us)
+            plan = _held_back(source, plan, before, after, now_us)
+        if plan.target_us is not None:
+            ingestion.take_rows(before, after, clock_row(source, before, after))
+        return plan
+
+    plan = ingestion.again(write)
+    if plan.target_us is None:
+        log.info("no clock row: %s", plan.why)
+        return []
+    log.info("clock row: bronze/%s is at %s now", source.name, as_text(plan.target_us))
+    return [_bounded(source, plan)] if plan.is_bounded else []
+
+
+def _held_back(
+    source: Source, plan: ClockPlan, before: Clock, after: Clock, now_us: int
+) -> ClockPlan:
+    """The plan of a row that takes the clock to `after`, which groups may hold back.
+
+    One that moves nothing is written, too: by it, time passes for who is silent. Not at one
+    instant twice.
+    """
+    if before.groups is None or after.watermark_us == plan.target_us:
+        return plan
+    why = f"groups of {source.name} that are not idle have not come so far (ops/watermark_groups)"
+    passes = before.ingested_at_us is None or now_us > before.ingested_at_us
+    moves = passes or after.watermark_us != before.watermark_us
+    return ClockPlan(after.watermark_us if moves else None, why)
+
+
+def _bounded(source: Source, plan: ClockPlan) -> Finding:
+    return Finding(
+        finding="clock_row_bounded",
+        severity="warning",
+        detail=f"{plan.why}. The next run goes on from there",
+        action="if the machine's clock is ahead, set it right at once; after a pause, nothing; if "
+        f"runs of {source.name} are further apart than that, raise its max_clock_step",
+    )
+
+
+def write_still_row(lake: Lake, source: Source) -> None:
+    """Append a clock row that moves no watermark: something to read, so that a batch runs.
+
+    Its `ingested_at` is that of the newest commit, so it moves no stream in processing time,
+    either. LakeError when bronze has no clock yet.
+    """
+    ingestion = Ingestion.open(lake, source)
+    ingestion.finish()
+
+    def write() -> None:
+        clock = read_clock(ingestion)
+        if clock.watermark_us is None:
+            raise LakeError(
+                f"{lake.bronze(source.name)} has no row yet: there is no state to compact",
+                code="nothing_there",
+                subject=source.name,
+            )
+        ingestion.take_rows(clock, clock, clock_row(source, clock, clock), {STILL: True})
+
+    ingestion.again(write)
+
+
+def write_reset_row(lake: Lake, source: Source, to_us: int, repair: int, now_us: int) -> None:
+    """Append a clock row that sets M back to `to_us`, once for each number of a repair."""
+    ingestion = Ingestion.open(lake, source)
+    ingestion.finish()
+
+    def write() -> None:
+        if all(reset.repair < repair for reset in ingestion.logged.resets()):
+            before = read_clock(ingestion)
+            after = clock_set_back(before, to_us, now_us)
+            ingestion.take_rows(before, after, clock_row(source, before, after), {REPAIR: repair})
+
+    ingestion.again(write)

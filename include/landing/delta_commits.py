@@ -14,8 +14,7 @@ from deltalake.exceptions import DeltaError
 from include.fold.arrow_values import conformed_table
 from include.lake.delta_log import delta_table, first_line, is_of_machine
 from include.lake.paths import files_of
-from include.landing.batch import Batch, Split
-from include.landing.connector import OriginError, Outcome
+from include.landing.connector import Batch, OriginError, Outcome, Split
 from include.landing.landed_values import UnreadableFileError
 from include.landing.parse_files import outcomes_of_content
 from include.origins import DeltaTable

@@ -20,8 +20,17 @@ from include.lake.delta_log import changes_data, commit_info
 from include.lake.findings import Finding
 from include.lake.paths import files_of
 from include.landing import connector
-from include.landing.batch import Batch, Done, Split, written_at
-from include.landing.connector import Cut, GoesOn, OriginError, ReadSplit, come_meanwhile
+from include.landing.connector import (
+    Batch,
+    Cut,
+    Done,
+    GoesOn,
+    OriginError,
+    ReadSplit,
+    Split,
+    come_meanwhile,
+    written_at,
+)
 from include.landing.delta_commits import (
     MAPPING,
     Actions,

@@ -11,8 +11,7 @@ from typing import Any
 from include.fold.admission import instant_of, micros_of
 from include.lake.findings import Finding
 from include.lake.ops import CLOCKS_APART, read_ops, upsert_ops
-from include.landing.bronze_commits import read_clock
-from include.landing.clock import as_text
+from include.landing.clock import as_text, read_clock
 from include.landing.group_clock import Groups
 from include.landing.ingest_log import Ingestion
 from include.settings import Source
@@ -26,10 +25,8 @@ Row = dict[str, Any]
 
 
 def report_groups(ingestion: Ingestion, now: datetime) -> list[Finding]:
-    """Bring `ops/watermark_groups` up to date; the findings. Of a source without groups nothing."""
+    """Bring `ops/watermark_groups` up to date; the findings."""
     lake, source = ingestion.lake, ingestion.source
-    if source.watermark_per is None:
-        return []
     clock = read_clock(ingestion)
     if clock.groups is None or clock.watermark_us is None:
         return []

@@ -1,31 +1,34 @@
 """Ingestion: what has landed for a source goes into bronze, what is no event into quarantine, with findings.
 
+    python -m include.landing.ingest --source signals --lake lake
+
 One way for all: who parses the files differs, and with it who writes the rows. Little is parsed
-and written here, without a JVM (`parsed_here`); much by a job of Spark (spark_jobs/ingest_source.py).
-The ingest log decides what is taken (ingest_log.py). A run of a source with a clock ends with a clock
-row, where one is due (clock.py).
+and written here, without a JVM (`parsed_here`), which takes longer to start than this to end; much by
+a job of Spark (spark_jobs/ingest_source.py), if that has more machines than this one. The ingest log
+decides what is taken (ingest_log.py). A run of a source with a clock ends with a clock row, where one
+is due (clock.py).
 """
 
+import argparse
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
+from include import job
 from include.fold.admission import MICROSECOND, micros_of
 from include.job import RunRecord
 from include.lake.errors import StatefulError
 from include.lake.findings import Finding, record_findings
+from include.lake.lease import hold_lease
 from include.lake.ops import read_ops
-from include.lake.paths import Lake
+from include.lake.paths import Lake, open_lake
 from include.lake.table import Staged
-from include.landing.batch import Batch
-from include.landing.bronze_commits import clock_after, read_clock
 from include.landing.bronze_tables import follow_fields
-from include.landing.clock import as_text
+from include.landing.clock import as_text, clock_after, read_clock, write_clock_row
 from include.landing.clock_repair import refuse_before_reset
-from include.landing.clock_row import write_clock_row
-from include.landing.connector import Connector, Cut
+from include.landing.connector import Batch, Connector, Cut
 from include.landing.group_report import report_groups
 from include.landing.ingest_log import (
     BRONZE,
@@ -37,8 +40,8 @@ from include.landing.ingest_log import (
 )
 from include.landing.landed_values import shown
 from include.landing.origin import connector_of, place_of
-from include.landing.parsed_batch import Parse, Parsed, Summary, parsed_here
-from include.landing.quarantined_rows import quarantine_findings
+from include.landing.parse_files import Parse, Parsed, Summary, parsed_here, quarantine_findings
+from include.registry import source_named
 from include.settings import RESCUED, Source
 from include.text_table import counted
 
@@ -183,7 +186,7 @@ class BatchWriter:
         at_us = micros_of(datetime.now(UTC)) // 1000 * 1000
         read = [split for split in cut.splits if split.name is not None]
         batch = Batch(logged.newest + 1, read, at_us)
-        with self._parse(self._lake, self._source, batch) as parsed:
+        with self._parse(self._lake, self._source, batch, connector.reader(batch)) as parsed:
             self._take(batch, parsed, cut)
         return True
 
@@ -284,8 +287,9 @@ def ingest(
         found += new_fields(lake, source, writer.unknown)
         record_findings(lake, run_id, source.name, found)
     bounded = write_clock_row(ingestion, interval_end, datetime.now(UTC))
-    groups = report_groups(ingestion, datetime.now(UTC))
-    record_findings(lake, run_id, source.name, [*bounded, *groups])
+    if source.watermark_per is not None:
+        bounded += report_groups(ingestion, datetime.now(UTC))
+    record_findings(lake, run_id, source.name, bounded)
     return writer.counts
 
 
@@ -306,3 +310,54 @@ def skip_findings(source: Source, count: int) -> list[Finding]:
         return []
     detail = f"passed over: {counted(count, 'message')} without a value of {place_of(source)}"
     return [Finding(finding="tombstones_skipped", severity="info", count=count, detail=detail)]
+
+
+# A compaction of a stream's state holds the lease for half a minute or so.
+COMPACTION_PATIENCE = timedelta(minutes=2)
+
+
+def run(parse_on: Callable[[Lake], Parse]) -> None:
+    """One run of ingestion, as the command line says; `parse_on` gives who parses."""
+    arguments = parse_args()
+    source = source_named(arguments.source)
+    lake = open_lake(arguments.lake)
+    with (
+        hold_lease(lake, f"ingest-{source.name}", COMPACTION_PATIENCE),
+        job.recorded_run(lake, "ingest_source", source.name, arguments.dag_run_id) as record,
+    ):
+        ingest(lake, source, record, arguments.interval_end, parse_on(lake))
+
+
+def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = job.job_parser(__doc__, "source")
+    parser.add_argument(
+        "--interval-end",
+        type=instant_or_none,
+        metavar="INSTANT",
+        help="where the Dag run's data interval ends, with a zone; empty or left out: now",
+    )
+    return parser.parse_args(arguments)
+
+
+def instant_or_none(text: str) -> datetime | None:
+    """An ISO instant of the command line; an empty text is none, as Airflow's template gives."""
+    if not text:
+        return None
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if instant.tzinfo is None:
+        raise argparse.ArgumentTypeError(f"{text!r} has no zone: end it with Z, for UTC")
+    try:
+        return instant.astimezone(UTC)
+    except OverflowError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not in the years 1 to 9999 of UTC") from None
+
+
+def main() -> None:
+    run(lambda lake: parsed_here)
+
+
+if __name__ == "__main__":
+    job.exit_with_main(main)

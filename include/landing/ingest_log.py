@@ -29,9 +29,8 @@ from include.lake.how_to_mend import how_to_mend
 from include.lake.ops import Result, compact_now_and_then, despite_others
 from include.lake.paths import Lake, LakeError, files_of
 from include.lake.table import Record, Staged, Table, of_other_times, stage
-from include.landing.batch import COLUMNS as OF_SPLIT
-from include.landing.batch import Done, Split
 from include.landing.bronze_tables import KEEPS_LOG, create_tables
+from include.landing.connector import SPLIT_COLUMNS, Done, Split
 from include.landing.group_clock import Groups, logged_groups, no_groups
 from include.settings import Source
 
@@ -102,7 +101,7 @@ class Entry:
         """As rows of the log."""
         own = {"kind": BATCH, "commit_id": uuid.uuid4().hex, "note": _json(self.note)}
         rows: list[dict[str, Any]] = [own | self._clock()]
-        rows += [{"kind": SPLIT, **dict(zip(OF_SPLIT, of, strict=True))} for of in self.splits]
+        rows += [{"kind": SPLIT, **dict(zip(SPLIT_COLUMNS, of, strict=True))} for of in self.splits]
         for table, files in self.files.items():
             of_file = {"kind": FILE, "table": table}
             rows += [of_file | {"path": f.path, "size": f.size, "rows": f.rows} for f in files]

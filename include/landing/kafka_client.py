@@ -16,8 +16,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from include.landing.batch import Split
-from include.landing.connector import OriginError
+from include.landing.connector import OriginError, Split
 from include.landing.kafka_offsets import Offsets, TopicState
 from include.origins import KafkaTopic, secret
 

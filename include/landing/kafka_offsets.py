@@ -9,8 +9,16 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import NamedTuple
 
-from include.landing.batch import Batch, Done, Split
-from include.landing.connector import Cut, GoesOn, OriginError, ReadSplit, come_meanwhile
+from include.landing.connector import (
+    Batch,
+    Cut,
+    Done,
+    GoesOn,
+    OriginError,
+    ReadSplit,
+    Split,
+    come_meanwhile,
+)
 from include.origins import KafkaTopic
 from include.settings import Source
 from include.text_table import counted

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 from include.landing import kafka_client
-from include.landing.batch import Batch, Split
-from include.landing.connector import OriginError, Outcome
+from include.landing.connector import Batch, OriginError, Outcome, Split
 from include.landing.kafka_client import Headers, Message
 from include.landing.landed_avro import (
     BROKEN,
@@ -20,16 +19,20 @@ from include.landing.landed_avro import (
     schema_of,
 )
 from include.landing.landed_json import JsonRows, RawRows
-from include.landing.landed_row import reader_of_events
-from include.landing.landed_values import Instant, RefusedError, Text, is_read_of_text
+from include.landing.landed_values import (
+    Instant,
+    RefusedError,
+    Text,
+    is_read_of_text,
+    reader_of_events,
+)
 from include.landing.parse_files import (
     accepted,
     file_outcome,
     quarantine_id,
     refused,
 )
-from include.landing.rescue import Rescue, raw_writer
-from include.landing.typed_texts import text_typer
+from include.landing.rescue import Rescue, raw_writer, text_typer
 from include.origins import MESSAGE, KafkaTopic, SchemaRegistry
 from include.settings import Field, SettingsError, Source
 

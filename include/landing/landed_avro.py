@@ -26,10 +26,8 @@ from fastavro.schema import SchemaParseException, UnknownType
 
 from include.landing.connector import OriginError
 from include.landing.landed_content import what_it_is
-from include.landing.landed_row import check_columns
-from include.landing.landed_values import RefusedError, UnreadableFileError
-from include.landing.rescue import raw_writer
-from include.landing.typed_texts import text_typer
+from include.landing.landed_values import RefusedError, UnreadableFileError, check_columns
+from include.landing.rescue import raw_writer, text_typer
 from include.origins import SchemaRegistry, secret
 from include.settings import Source
 

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import NamedTuple, NoReturn, TypeAlias
 
-from include.landing.landed_row import check_columns
 from include.landing.landed_values import (
     RefusedError,
     Text,
     UnreadableFileError,
+    check_columns,
     is_read_of_text,
     shown,
 )

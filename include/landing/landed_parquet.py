@@ -9,10 +9,14 @@ import pyarrow.parquet as pq
 from include.fold.arrow_values import conformed
 from include.lake.delta_log import first_line, is_of_machine
 from include.landing.landed_content import what_it_is
-from include.landing.landed_row import check_columns, landed_columns
-from include.landing.landed_values import Instant, LocalTime, UnreadableFileError
-from include.landing.rescue import Unreadable, raw_writer
-from include.landing.typed_texts import text_typer
+from include.landing.landed_values import (
+    Instant,
+    LocalTime,
+    UnreadableFileError,
+    check_columns,
+    landed_columns,
+)
+from include.landing.rescue import Unreadable, raw_writer, text_typer
 from include.settings import Source
 
 # Bytes of a value in memory; of texts and the like that of where each begins.

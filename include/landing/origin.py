@@ -7,19 +7,21 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 
 from include.lake.paths import Lake
-from include.landing.batch import Batch, Done, Split, written_at
 from include.landing.connector import (
     FILES_A_BATCH,
+    Batch,
     Connector,
     Cut,
+    Done,
     GoesOn,
     OriginError,
     ReadSplit,
+    Split,
     come_meanwhile,
+    written_at,
 )
 from include.landing.ingest_log import read_done
 from include.landing.landed_content import LandedFile, landed_files, landing_root
-from include.landing.parse_files import outcomes_of_file
 from include.origins import DeltaTable, KafkaTopic
 from include.settings import Source
 
@@ -64,6 +66,8 @@ class LandedFiles:
         )
 
     def reader(self, batch: Batch) -> ReadSplit:
+        from include.landing.parse_files import outcomes_of_file  # which asks for the clock
+
         root = landing_root(self.lake, self.source.name)
         return partial(outcomes_of_file, self.lake, root, self.source, batch)
 

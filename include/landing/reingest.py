@@ -24,30 +24,29 @@ from include.fold.admission import EPOCH, MICROSECOND, instant_of
 from include.lake.errors import wrong_argument
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, files_of, open_lake
-from include.landing.batch import Batch
 from include.landing.bronze_tables import follow_fields
 from include.landing.clock_repair import refuse_before_reset
-from include.landing.connector import OriginError, Outcome
+from include.landing.connector import Batch, OriginError, Outcome
 from include.landing.ingest import RowsLostError, RunCounts, stage_events
 from include.landing.ingest_log import QUARANTINE, Entry, Ingestion
 from include.landing.kafka_rows import judged_again
 from include.landing.landed_file import FileGoneError, row_of_raw
-from include.landing.landed_row import to_event
-from include.landing.landed_values import RefusedError
+from include.landing.landed_values import RefusedError, to_event
 from include.landing.origin import connector_of
 from include.landing.parse_files import (
     ACCEPTED,
     FILE,
     REFUSED,
     WHOLE_FILE,
+    ParsedHere,
     accepted,
     arrow_schema,
     in_batches,
     outcome_schema,
     quarantine_id,
+    quarantine_schema,
     refused,
 )
-from include.landing.parsed_batch import ParsedHere, quarantine_schema
 from include.landing.rescue import Rescue
 from include.registry import source_named
 from include.settings import Source

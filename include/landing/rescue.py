@@ -14,15 +14,16 @@ from typing import NamedTuple, TypeGuard
 import pyarrow as pa
 
 from include.fold.records import SqlType, sql_type
-from include.landing.landed_row import Row, value_at
 from include.landing.landed_values import (
     Instant,
     LocalTime,
     RefusedError,
+    Row,
     Text,
     TypedText,
     converter,
     is_unicode,
+    value_at,
     value_of_text,
 )
 from include.origins import ISO
@@ -372,4 +373,25 @@ def _with_numbers(kind: SqlType, value: object) -> object:
     if isinstance(value, dict) and kind.name == "struct":
         parts = zip(kind.names, kind.parts, strict=True)
         return {name: _with_numbers(part, value.get(name)) for name, part in parts}
+    return value
+
+
+def text_typer(source: Source) -> Callable[[Row], Row]:
+    """What tells the texts of a row from Base64, where the source reads some."""
+    paths = [field.landed for field in source.fields if "binary" in field.type]
+    columns = {*paths, *(path.partition(".")[0] for path in paths)}
+    if not columns:
+        return lambda row: row
+    return lambda row: {name: _typed(of) if name in columns else of for name, of in row.items()}
+
+
+def _typed(value: object) -> object:
+    if type(value) is str:
+        return TypedText(value)
+    if type(value) is list:
+        return [_typed(item) for item in value]
+    if type(value) is tuple:  # a key of a map, and its value
+        return tuple(_typed(part) for part in value)
+    if type(value) is dict:
+        return {name: _typed(of) for name, of in value.items()}
     return value

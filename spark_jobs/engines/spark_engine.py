@@ -14,7 +14,7 @@ from include.fold.definition import EMITTED_AT_US, Definition, KeyedFold, Migrat
 from include.fold.group_state import TIMERS
 from include.lake.paths import Lake
 from include.lake.table_seal import RangeChange
-from include.landing.clock_row import write_reset_row, write_still_row
+from include.landing.clock import write_reset_row, write_still_row
 from include.landing.initial_state import InitialStates
 from include.savepoints.manifest import Contents, Savepoint
 from include.settings import Source, Stream

@@ -17,29 +17,25 @@ from pyspark.storagelevel import StorageLevel
 
 from include.lake.paths import Lake
 from include.lake.table import Staged, Stager
-from include.landing.batch import Batch
-from include.landing.connector import Outcome, origin_columns, refused_columns
+from include.landing.connector import Batch, Outcome, ReadSplit, origin_columns, refused_columns
 from include.landing.group_clock import Newest, group_column
 from include.landing.group_clock import newest_of_groups as groups_of_values
 from include.landing.ingest_log import Clock
-from include.landing.origin import connector_of
 from include.landing.parse_files import (
     ACCEPTED,
     FILE,
     REFUSED,
-    arrow_schema,
-    in_batches,
-    outcome_schema,
-    value_column,
-)
-from include.landing.parsed_batch import (
     Parse,
+    Refusals,
     Summary,
     add_counts,
+    arrow_schema,
     bronze_schema,
+    in_batches,
+    outcome_schema,
     quarantine_schema,
+    value_column,
 )
-from include.landing.quarantined_rows import Refusals
 from include.settings import FOLDER, RESCUED, Source
 
 
@@ -113,7 +109,7 @@ def staged(rows: DataFrame, table: str, schema: pa.Schema, by: str | None) -> li
 
 
 class ParsedOnSpark:
-    """`Parsed` of include.landing.parsed_batch, over the rows of a DataFrame."""
+    """`Parsed` of include.landing.parse_files, over the rows of a DataFrame."""
 
     def __init__(self, lake: Lake, source: Source, batch: Batch, outcomes: DataFrame) -> None:
         self._lake = lake
@@ -166,8 +162,8 @@ def parsed_on(spark: SparkSession) -> Parse:
     """Batches parsed by the workers of `spark`."""
 
     @contextmanager
-    def parse(lake: Lake, source: Source, batch: Batch) -> Iterator[ParsedOnSpark]:
-        outcomes = parse_batch(spark, lake, source, batch)
+    def parse(lake: Lake, source: Source, batch: Batch, read: ReadSplit) -> Iterator[ParsedOnSpark]:
+        outcomes = parse_batch(spark, source, batch, read)
         # Two writes and a count: without it, files would be opened and judged three times.
         outcomes.persist(StorageLevel.MEMORY_AND_DISK)
         try:
@@ -178,10 +174,10 @@ def parsed_on(spark: SparkSession) -> Parse:
     return parse
 
 
-def parse_batch(spark: SparkSession, lake: Lake, source: Source, batch: Batch) -> DataFrame:
+def parse_batch(spark: SparkSession, source: Source, batch: Batch, read: ReadSplit) -> DataFrame:
     """All rows of the batch's splits, and the splits, as `outcome_schema` has them."""
     numbers = spark.createDataFrame([(n,) for n in range(len(batch.splits))], "number INT")
-    read, schema = connector_of(lake, source).reader(batch), outcome_schema(source)
+    schema = outcome_schema(source)
 
     def parse(row: Outcome) -> Iterator[Outcome]:
         return read(batch.splits[row["number"]])

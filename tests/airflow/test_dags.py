@@ -21,7 +21,7 @@ from dags.spark_task import Start
 from include.airflow.assets import is_ours
 from include.lake.ops import append_ops, read_ops
 from include.lake.stream_result import asset_extra, succeeded_runs
-from include.landing import ingest_here
+from include.landing import ingest
 from include.landing.clock import LAGGING
 from include.plans.plan_recompute import parse_instant
 from include.registry import all_sources, all_streams, source_named
@@ -161,7 +161,7 @@ def test_an_interval_end_that_is_no_instant_is_refused(dags, text, capsys):
 def parser_of(task):
     """Of the job's command line. Ingestion has one for both its ways, with a JVM and without."""
     if task.task_id == "ingest":
-        return ingest_here.parse_args
+        return ingest.parse_args
     return job_module(task.application).parse_args
 
 
@@ -177,7 +177,7 @@ def job_module(path: str):
 
 def test_little_is_ingested_without_a_jvm_and_much_on_spark(lake, lake_dags, monkeypatch):
     land(lake, "{}")
-    here = (sys.executable, "-m", "include.landing.ingest_here")
+    here = (sys.executable, "-m", "include.landing.ingest")
     assert tuple(started(lake_dags, "ingest").command) == here
     others = [each for each in all_sources() if each.name != "user_events"]
     much = replace(source_named("user_events"), spark_bytes=0)

@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 
 from include.job import exit_with_main
-from include.landing import ingest_here
+from include.landing import ingest
 from include.settings import Source
 from include.streams import sources
 from spark_jobs import ingest_source
@@ -19,4 +19,4 @@ if __name__ == "__main__":
     if sys.argv.pop(1) == "spark":
         exit_with_spark(ingest_source.main)
     else:
-        exit_with_main(ingest_here.main)
+        exit_with_main(ingest.main)

@@ -141,7 +141,7 @@ def land(lake: Lake, number: int) -> None:
 
 
 def ingest(lake: Lake) -> list[str]:
-    here = "include.landing.ingest_here"
+    here = "include.landing.ingest"
     return [sys.executable, "-m", here, "--source", SOURCE.name, "--lake", lake.root]
 
 

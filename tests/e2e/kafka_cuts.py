@@ -19,8 +19,7 @@ from pyspark.sql import SparkSession
 
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
-from include.landing.batch import Split
-from include.landing.connector import OriginError, ReadSplit
+from include.landing.connector import OriginError, ReadSplit, Split
 from include.landing.ingest import RunCounts, ingest
 from include.landing.kafka_offsets import TopicConnector
 from include.landing.parse_files import Outcome

@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from include.lake.paths import Lake, LakeError
 from include.landing import kafka_client
-from include.landing.batch import Split
+from include.landing.connector import Split
 from include.landing.ingest import ingest
 from include.landing.ingest_log import read_done
 from include.landing.kafka_client import BrokerTopic, Message

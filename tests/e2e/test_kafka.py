@@ -11,8 +11,8 @@ from deltalake import DeltaTable
 
 from include.lake.lease import wait_until
 from include.lake.paths import Lake
-from include.landing.batch import Split
 from include.landing.clock import landing_lag
+from include.landing.connector import Split
 from include.landing.ingest import RunCounts, ingest
 from include.landing.kafka_client import open_topic
 from include.landing.reingest import reingest

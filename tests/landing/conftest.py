@@ -3,7 +3,7 @@
 import pytest
 
 from include.lake.paths import Lake
-from include.landing.parsed_batch import Parse
+from include.landing.parse_files import Parse
 from tests.landed_files import Landing
 from tests.parsers import HERE, parser
 from tests.topics import FakeTopic, served

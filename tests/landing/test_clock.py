@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from include import registry
 from include.fold.admission import micros_of
 from include.lake.paths import Lake
-from include.landing.bronze_commits import clock_row
 from include.landing.clock import (
     LAGGING,
+    clock_row,
     has_initial_state,
     landing_lag,
     plan_clock_row,

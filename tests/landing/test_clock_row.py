@@ -13,7 +13,6 @@ from include.lake.findings import Finding
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.landing import ingest as ingestion
-from include.landing import ingest_here
 from include.landing.clock import LAGGING
 from include.landing.ingest import RunCounts, ingest
 from include.landing.ingest_log import Clock
@@ -69,8 +68,8 @@ def test_the_job_takes_the_interval_of_its_dag_run_and_counts_no_clock_row(
     (folder / "a.jsonl").write_text('{"service": "a", "timestamp": "2026-03-01T00:00:00Z"}\n')
     end = START + HOUR
     arguments = ["--source", "service_logs", "--lake", lake.root, "--interval-end", str(end)]
-    monkeypatch.setattr("sys.argv", ["ingest_here", *arguments])
-    ingest_here.main()
+    monkeypatch.setattr("sys.argv", ["ingest", *arguments])
+    ingestion.main()
     clock = clock_of(lake, source_named("service_logs"))
     assert clock.watermark_us == micros_of(end - GRACE)
     (run,) = read_ops(lake, "runs").to_pylist()

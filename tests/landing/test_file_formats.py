@@ -21,8 +21,7 @@ from hypothesis import strategies as st
 
 from include.landing import landed_json as landed_csv
 from include.landing.landed_file import open_rows, row_of_raw
-from include.landing.landed_row import reader_of_events
-from include.landing.landed_values import RefusedError, UnreadableFileError
+from include.landing.landed_values import RefusedError, UnreadableFileError, reader_of_events
 from include.landing.parse_files import outcomes_of_content, value_column
 from include.settings import Csv, Field, Source
 from tests.refused import refused

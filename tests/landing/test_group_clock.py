@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from include.fold.admission import MICROSECOND
 from include.lake.paths import Lake
-from include.landing.bronze_commits import (
+from include.landing.clock import (
     bronze_rows,
     clock_after,
     clock_after_row,
     clock_row,
     clock_set_back,
+    write_still_row,
 )
-from include.landing.clock_row import write_still_row
 from include.landing.group_clock import Group, Groups, no_groups
 from include.landing.group_rows import groups_of_rows
 from include.landing.ingest_log import REPAIR, Clock, Ingestion, read_log

@@ -10,10 +10,10 @@ import pytest
 from include.fold.admission import MICROSECOND, is_late, micros_of
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
-from include.landing.clock_row import write_clock_row
+from include.landing.clock import write_clock_row
 from include.landing.ingest import ingest
 from include.landing.ingest_log import Ingestion
-from include.landing.parsed_batch import Parse
+from include.landing.parse_files import Parse
 from include.registry import stream_named
 from include.settings import FOLDER, Source
 from tests.clocked import HOUR, WITHOUT_CLOCK, clock_of

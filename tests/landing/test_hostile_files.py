@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from include.lake.paths import Lake
 from include.landing import landed_json as landed_csv
 from include.landing.ingest import ingest
-from include.landing.parsed_batch import Parse
+from include.landing.parse_files import Parse
 from include.settings import MIB
 from tests.ingested import SIGNALS, quarantine_of
 from tests.landed_files import START, Landing, signal

@@ -1,6 +1,6 @@
 """Whatever lands, and wherever runs die: each landed row is in bronze or in quarantine, once.
 
-And the clock of bronze is what include/landing/bronze_commits.py says, commit after commit.
+And the clock of bronze is what include/landing/clock.py says, commit after commit.
 """
 
 from collections import Counter

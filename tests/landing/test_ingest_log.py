@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from include.lake.paths import Lake, LakeError
 from include.landing.ingest import ingest
 from include.landing.ingest_log import CHANGES, read_log
-from include.landing.parsed_batch import Parse, parsed_here
+from include.landing.parse_files import Parse, parsed_here
 from include.landing.reingest import reingest
 from tests.clocked import HOUR, SIGNALS
 from tests.deaths import Dying, KilledError, MachineClock

@@ -19,7 +19,7 @@ from include.landing.bronze_tables import QUARANTINE_COLUMNS, bronze_columns
 from include.landing.ingest import RunCounts, ingest
 from include.landing.ingest_log import COLUMNS
 from include.landing.origin import waiting
-from include.landing.parsed_batch import Parse, ParsedHere
+from include.landing.parse_files import Parse, ParsedHere
 from spark_jobs.tables.landing import ParsedOnSpark
 from tests.ingested import SIGNALS, bronze_of, events_of, quarantine_of
 from tests.landed_files import START, Landing, signal

@@ -7,7 +7,7 @@ import pytest
 
 from include.fold.admission import MICROSECOND, micros_of
 from include.lake.paths import Lake
-from include.landing.clock_row import write_clock_row
+from include.landing.clock import write_clock_row
 from include.landing.ingest import RunCounts, ingest
 from include.landing.ingest_log import Ingestion
 from include.landing.reingest import reingest

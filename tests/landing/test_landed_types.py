@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from include.fold.records import SqlType, sql_type
 from include.lake.columns import arrow_type
 from include.landing.landed_file import open_rows, row_of_raw
-from include.landing.landed_row import reader_of_events
-from include.landing.landed_values import RefusedError
+from include.landing.landed_values import RefusedError, reader_of_events
 from include.settings import Field, Source, Times
 from tests.refused import refused
 from tests.sql_types import types, values_of

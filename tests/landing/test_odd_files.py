@@ -12,7 +12,7 @@ from include.landing import landed_file
 from include.landing.ingest import ingest
 from include.landing.landed_content import landed_files
 from include.landing.origin import waiting
-from include.landing.parsed_batch import Parse
+from include.landing.parse_files import Parse
 from tests.ingested import SIGNALS, quarantine_of, values_of
 from tests.landed_files import Landing, signal
 from tests.parsers import both_parsers

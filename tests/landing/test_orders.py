@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 from include.lake.columns import arrow_type
 from include.lake.paths import Lake
 from include.landing.ingest import ingest
-from include.landing.parsed_batch import Parse
+from include.landing.parse_files import Parse
 from include.settings import Field, Source, Times
 from tests.parsers import both_parsers
 

@@ -8,8 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from include.landing.landed_file import open_rows, row_of_raw
-from include.landing.landed_row import to_event
-from include.landing.landed_values import RefusedError
+from include.landing.landed_values import RefusedError, to_event
 from include.landing.rescue import Rescue, read_rescued
 from include.settings import Field, Source, Times
 

@@ -18,12 +18,11 @@ from hypothesis import strategies as st
 
 from include.lake.paths import Lake
 from include.landing import parse_files
-from include.landing.batch import Batch, Split
+from include.landing.connector import Batch, Split
 from include.landing.landed_content import landed_files, landing_root
 from include.landing.landed_file import open_rows, row_of_raw
 from include.landing.landed_json import CsvRows, JsonRows
-from include.landing.landed_row import to_event
-from include.landing.landed_values import RefusedError, UnreadableFileError
+from include.landing.landed_values import RefusedError, UnreadableFileError, to_event
 from include.landing.parse_files import outcomes_of_file, parse_here
 from include.settings import Field, Source
 

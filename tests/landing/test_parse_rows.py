@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include.fold.admission import EPOCH, MICROSECOND
-from include.landing.landed_row import Event, to_event
-from include.landing.landed_values import MAX_US, MIN_US, Instant, RefusedError
+from include.landing.landed_values import MAX_US, MIN_US, Event, Instant, RefusedError, to_event
 from include.settings import Field, Source
 
 SOURCE = Source(

@@ -9,7 +9,7 @@ from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.landing.ingest import ingest
 from include.landing.ingest_log import Ingestion
-from include.landing.parsed_batch import Parse
+from include.landing.parse_files import Parse
 from tests.deaths import KilledError, die
 from tests.ingested import SIGNALS, quarantine_of
 from tests.landed_files import Landing, signal

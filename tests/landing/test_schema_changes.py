@@ -23,9 +23,8 @@ from include.lake.paths import Lake
 from include.landing.bronze_tables import late_fields, with_late_fields
 from include.landing.ingest import ingest
 from include.landing.landed_json import JsonRows
-from include.landing.landed_row import to_event, value_at
-from include.landing.landed_values import RefusedError
-from include.landing.parsed_batch import Parse
+from include.landing.landed_values import RefusedError, to_event, value_at
+from include.landing.parse_files import Parse
 from include.landing.reingest import reingest
 from include.landing.rescue import Rescue, read_rescued
 from include.registry import stream_named

@@ -11,8 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from include.landing.landed_file import open_rows, row_of_raw
-from include.landing.landed_row import reader_of_events
-from include.landing.landed_values import RefusedError
+from include.landing.landed_values import RefusedError, reader_of_events
 from include.landing.rescue import Rescue, read_rescued
 from include.settings import Field, Source, Times
 

@@ -13,7 +13,7 @@ from include.fold.records import SCALARS, sql_type
 from include.lake.columns import arrow_type, sql_name
 from include.lake.paths import Lake
 from include.landing.ingest import ingest
-from include.landing.parsed_batch import Parse
+from include.landing.parse_files import Parse
 from include.settings import Field, Source
 from tests.parsers import both_parsers
 from tests.refused import refused

@@ -8,7 +8,7 @@ from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.landing.clock import Clock
 from include.landing.ingest import SLACK, Jump, find_jump, ingest
-from include.landing.parsed_batch import Parse
+from include.landing.parse_files import Parse
 from tests.clocked import GRACE, SIGNALS, clock_of
 from tests.ingested import SIGNALS as WITHOUT_CLOCK
 from tests.landed_files import START, Landing, signal

@@ -7,7 +7,7 @@ import pyarrow as pa
 from include.cli.__main__ import main
 from include.fold.admission import micros_of
 from include.lake.paths import Lake
-from include.landing.bronze_commits import bronze_rows, clock_after, read_clock
+from include.landing.clock import bronze_rows, clock_after, read_clock
 from include.landing.clock_repair import newest_repair
 from include.landing.ingest_log import Ingestion
 from tests.clocked import WITHOUT_CLOCK

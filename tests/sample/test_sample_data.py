@@ -12,8 +12,7 @@ import pytest
 from include.cli.__main__ import main
 from include.lake.paths import Lake, LakeError
 from include.landing.landed_file import open_rows
-from include.landing.landed_row import Event, to_event
-from include.landing.landed_values import RefusedError
+from include.landing.landed_values import Event, RefusedError, to_event
 from include.registry import all_sources, source_named, streams_of
 from include.sample.sample_data import (
     EPOCH,

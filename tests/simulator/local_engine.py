@@ -33,7 +33,7 @@ from include.lake.paths import Lake, files_of
 from include.lake.stream_result import AT, AT_DATE, REPLACED, Summary, ensure_table
 from include.lake.table_seal import RangeChange
 from include.landing.bronze_tables import late_fields, with_late_fields
-from include.landing.clock_row import write_reset_row, write_still_row
+from include.landing.clock import write_reset_row, write_still_row
 from include.landing.initial_state import (
     InitialStates,
     check_as_of,

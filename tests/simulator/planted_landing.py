@@ -8,7 +8,8 @@ import pyarrow.compute as pc
 import pytest
 
 from include.lake.table import Record, Table, record_of
-from include.landing import bronze_commits, group_clock, ingest_log
+from include.landing import clock as bronze_clock
+from include.landing import group_clock, ingest_log
 from include.landing.bronze_tables import late_fields
 from include.landing.group_clock import Groups, counted_us
 from include.landing.ingest_log import BRONZE, Clock, Ingestion, Logged
@@ -47,7 +48,7 @@ def a_group_takes_the_clock_back(patch: pytest.MonkeyPatch) -> None:
         assert at_us is not None
         return Clock(at_us, ingested_at_us, groups.without_passed(at_us))
 
-    patch.setattr(bronze_commits, "_by_groups", by_groups)
+    patch.setattr(bronze_clock, "_by_groups", by_groups)
 
 
 def groups_stay_ahead_of_a_repair(patch: pytest.MonkeyPatch) -> None:
@@ -109,7 +110,7 @@ def the_clock_is_of_bronze(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(Ingestion, "_look", looked)
     patch.setattr(Ingestion, "take", taken)
-    everywhere(patch, bronze_commits.read_clock, clock)
+    everywhere(patch, bronze_clock.read_clock, clock)
 
 
 def others_are_not_looked_for(patch: pytest.MonkeyPatch) -> None:

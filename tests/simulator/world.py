@@ -28,14 +28,14 @@ from include.fold.admission import EPOCH, instant_of, micros_of
 from include.lake.delta_log import dataset_of
 from include.lake.paths import Lake
 from include.lake.table import Table
-from include.landing.bronze_commits import (
+from include.landing.bronze_tables import follow_fields
+from include.landing.clock import (
     bronze_rows,
     clock_after,
     clock_after_row,
     clock_row,
     read_clock,
 )
-from include.landing.bronze_tables import follow_fields
 from include.landing.ingest import ingest
 from include.landing.ingest_log import Clock, Ingestion, read_log
 from include.settings import RESCUED, Field, SavepointRules, Source, Stream
