@@ -3,7 +3,7 @@
     spark-submit spark_jobs/repair_clock.py --source signals --lake /data/lake
         [--to 2026-01-05T10:00:00Z]
 
-An intent row comes first: from then on ingestion and all runs of the source's streams refuse.
+The intent is logged first: from then on ingestion and all runs of the source's streams refuse.
 Then one commit of bronze sets the clock back, from which ingestion goes on. Then each stream is
 reseeded as `reseed_stream.py` does it, and runs again. Killed anywhere and begun again, without
 --to, it goes on where it was.
@@ -15,15 +15,14 @@ from datetime import UTC, datetime
 
 from include.fold.admission import instant_of, micros_of
 from include.job import PATIENCE, job_parser, nothing_running, recorded_run
-from include.lake.generations import read_generations
+from include.lake.generations import GenerationRow, read_generations
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, open_lake
 from include.landing.clock_repair import (
     ClockRepair,
     begin_repair,
+    end_repair,
     knows_reset,
-    record_done,
-    record_reset,
     repaired_streams,
 )
 from include.landing.ingest_log import refuse_changed_bronze
@@ -63,12 +62,13 @@ def repair_clock(
         repair = _set_back(engine, lake, source, to=to)
         for stream, _ in repaired_streams(lake, source.name):
             _reseed(engine, lake, stream, repair=repair, dag_run_id=dag_run_id)
-        record_done(lake, repair)
+        with nothing_running(lake, [source.name], []):
+            end_repair(lake, source, repair)
         log.info("the clock of bronze/%s is repaired", source.name)
 
 
 def _set_back(engine: Engine, lake: Lake, source: Source, to: datetime | None) -> ClockRepair:
-    """The repair whose commit is made and recorded: not under a run that began before its intent."""
+    """The repair whose commit is made: not under a run that began before its intent."""
     with nothing_running(lake, [source.name], streams_of(source.name)):
         refuse_changed_bronze(lake, source.name, "a repair of its clock")
         repair = wanted_repair(lake, source, to)
@@ -76,19 +76,13 @@ def _set_back(engine: Engine, lake: Lake, source: Source, to: datetime | None) -
             assert to is not None  # or nothing was wanted
             plan = plan_clock_repair(lake, source, to)
             log.info("%s", plan.text())
-            pin = plan.pin
-            repair = begin_repair(lake, source.name, plan.to_us, pin.watermark_us, pin.table_id)
-        if not repair.is_reset:
-            _commit_reset(engine, lake, source, repair=repair)
+            repair = begin_repair(lake, source, plan.to_us)
+        # Also where the log has it already: bronze may lack it still.
+        now_us = micros_of(datetime.now(UTC))
+        engine.append_reset_row(lake, source, repair.to_us, repair=repair.repair, now_us=now_us)
     again = wanted_repair(lake, source, None)
     assert again is not None  # it is open
     return again
-
-
-def _commit_reset(engine: Engine, lake: Lake, source: Source, repair: ClockRepair) -> None:
-    now_us = micros_of(datetime.now(UTC))
-    engine.append_reset_row(lake, source, repair.to_us, repair=repair.repair, now_us=now_us)
-    record_reset(lake, repair)
 
 
 def _reseed(
@@ -108,19 +102,19 @@ def _delete_savepoints_ahead(
         row = read_generations(lake, stream.name).current
         assert row is not None  # it is reseeded
         needed = needed_ids(read_generations(lake, stream.name))
-        older = [s for s in savepoints_of(lake, stream.name) if _is_before_reset(s, repair)]
+        older = [s for s in savepoints_of(lake, stream.name) if _is_before_reset(s, row, repair)]
         ahead = [s for s in older if instant_of(s.until_us) > row["until"]]
         going = [savepoint for savepoint in ahead if savepoint.savepoint_id not in needed]
         if going:
             delete_savepoints(engine, lake, going)
 
 
-def _is_before_reset(savepoint: Savepoint, repair: ClockRepair) -> bool:
+def _is_before_reset(savepoint: Savepoint, row: GenerationRow, repair: ClockRepair) -> bool:
     """Whether it is of what bronze was before M was set back."""
     # Not by when it was written: the machine's clock may have been the wrong one.
     read_us, reset_us = savepoint.bronze_ingested_at_us, repair.reset_at_us
-    assert reset_us is not None  # its commit is made and recorded
-    return savepoint.bronze_id != repair.bronze_id or read_us is None or read_us < reset_us
+    assert reset_us is not None  # its commit is made
+    return savepoint.bronze_id != row["bronze_id"] or read_us is None or read_us < reset_us
 
 
 def _instant(text: str) -> datetime:

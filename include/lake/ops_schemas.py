@@ -242,23 +242,6 @@ TABLES = pa.schema(
         ops_column("recorded_at", INSTANT, "When this was seen"),
     ]
 )
-CLOCK_REPAIRS = pa.schema(
-    [
-        ops_column("source", pa.string(), "Key, with repair: whose clock was wrong"),
-        ops_column("repair", pa.int64(), "Its number, from 1"),
-        ops_column("to", INSTANT, "What the clock of bronze is set back to"),
-        ops_column("from", INSTANT, "Where it was"),
-        ops_column("asked_at", INSTANT, "When it was begun"),
-        ops_column("bronze_id", pa.string(), "The bronze table (its Delta id)"),
-        ops_column(
-            "reset_at",
-            INSTANT,
-            "ingested_at of the row of bronze that set it back; null: not made yet. A stream whose "
-            "state does not know all of bronze up to it does not run",
-        ),
-        ops_column("done_at", INSTANT, "When every stream had been reseeded; null: it is open"),
-    ]
-)
 ERASURES = pa.schema(
     [
         ops_column("source", pa.string(), "Key, with erasure: of whose bronze a key was erased"),
@@ -537,7 +520,6 @@ SCHEMAS = {
     "intervals": INTERVALS,
     "coverage": COVERAGE,
     "tables": TABLES,
-    "clock_repairs": CLOCK_REPAIRS,
     "erasures": ERASURES,
     "watermark_groups": WATERMARK_GROUPS,
 }
@@ -556,6 +538,5 @@ DESCRIPTIONS = {
     "coverage": "What each product table was computed from, interval by interval",
     "tables": "What each table was after our last commit to it",
     "erasures": "Which keys were erased, each by a hash: what is done, and the proof of it",
-    "clock_repairs": "How often a source's clock was wrong, and what it was set back to",
     "watermark_groups": "Who holds a source's watermark back, who is idle, and who is ahead",
 }

@@ -1,4 +1,4 @@
-"""Repairs of a wrong clock (`ops/clock_repairs`), and the commits that set the clock of bronze back.
+"""Repairs of a wrong clock, and the commits that set the clock of bronze back.
 
 One row under a wrong machine clock, or one producer far ahead, raises the clock of bronze (M,
 see include/landing/clock.py), and what all others send is late. A repair sets M back by one commit of
@@ -6,66 +6,60 @@ bronze, and reseeds the source's streams to what that settles. State from before
 settled more: it would meet rows that it takes for folded. So a stream runs only on a state
 that knows all of bronze up to the newest such commit.
 
-The ingest log knows, too, which repairs have set it back, and when: of one whose row is lost
-that is enough to tell who has not been reseeded since.
+The ingest log has all that is known of it, in notes of batches: that it was begun, what set M back,
+and that it is done.
 """
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
 
 from include.fold.admission import instant_of, micros_of
-from include.lake.delta_log import open_table
 from include.lake.generations import GenerationRow, read_generations
-from include.lake.ops import append_ops, read_ops, update_ops
 from include.lake.paths import Lake, LakeError
 from include.landing.erasures import why_wait
-from include.landing.ingest_log import ClockReset, read_log, why_not_build
+from include.landing.ingest_log import (
+    REPAIR_BEGUN,
+    REPAIR_DONE,
+    Ingestion,
+    Logged,
+    read_log,
+    why_not_build,
+)
 from include.registry import streams_of
-from include.settings import Stream
-
-KEY = ("source", "repair")
+from include.settings import Source, Stream
 
 
 @dataclass(frozen=True)
 class ClockRepair:
-    """A row of `ops/clock_repairs`, instants in microseconds."""
+    """A repair, instants in microseconds."""
 
     source: str
     repair: int  # from 1
     to_us: int  # what M is set back to
-    from_us: int  # M before
-    bronze_id: str
-    reset_at_us: int | None  # `ingested_at` of its commit; None: not made, or not recorded
-    is_done: bool  # every stream was reseeded; or its row is lost, and nobody will finish it
+    reset_at_us: int | None  # `ingested_at` of the commit that does it; None: not made yet
+    is_done: bool  # every stream was reseeded
 
     @property
     def is_reset(self) -> bool:
-        """Whether M is known to be set back."""
+        """Whether M is set back."""
         return self.reset_at_us is not None
 
 
 def newest_repair(lake: Lake, source: str) -> ClockRepair | None:
-    """The newest repair of the bronze that is there now; None when there was none.
-
-    Of one whose row is lost, what the ingest log knows.
-    """
-    if not lake.is_delta_table(lake.bronze(source)):
-        return None
-    bronze_id, resets = str(open_table(lake.bronze(source)).metadata().id), _resets(lake, source)
-    rows = read_ops(lake, "clock_repairs", {"source": source}).to_pylist()
-    known = [_of_row(row) for row in rows if row["bronze_id"] == bronze_id]
-    newest = max(known, key=lambda repair: repair.repair, default=None)
-    if not resets or (newest is not None and newest.repair >= resets[-1].repair):
-        return newest
-    # One of which only the log knows. Done: each stream says by itself that it must be reseeded.
-    number, to_us, from_us, at_us = resets[-1]
-    return ClockRepair(source, number, to_us, from_us, bronze_id, at_us, is_done=True)
-
-
-def _resets(lake: Lake, source: str) -> list[ClockReset]:
+    """The newest repair of the bronze that is there now; None when there was none."""
     logged = read_log(lake, source)
-    return [] if logged is None else logged.resets()
+    return None if logged is None else repair_in(logged, source)
+
+
+def repair_in(logged: Logged, source: str) -> ClockRepair | None:
+    """The newest that the log of a source has."""
+    notes = [note for _, note in logged.notes()]
+    begun = next((note for note in reversed(notes) if REPAIR_BEGUN in note), None)
+    if begun is None:
+        return None
+    number = begun[REPAIR_BEGUN]
+    at_us = next((reset.at_us for reset in logged.resets() if reset.repair == number), None)
+    is_done = any(note.get(REPAIR_DONE) == number for note in notes)
+    return ClockRepair(source, number, begun["to_us"], at_us, is_done)
 
 
 def open_repair(lake: Lake, source: str) -> ClockRepair | None:
@@ -74,61 +68,25 @@ def open_repair(lake: Lake, source: str) -> ClockRepair | None:
     return None if newest is None or newest.is_done else newest
 
 
-def _of_row(row: dict[str, Any]) -> ClockRepair:
-    return ClockRepair(
-        row["source"],
-        row["repair"],
-        micros_of(row["to"]),
-        from_us=micros_of(row["from"]),
-        bronze_id=row["bronze_id"],
-        reset_at_us=None if row["reset_at"] is None else micros_of(row["reset_at"]),
-        is_done=row["done_at"] is not None,
-    )
+def begin_repair(lake: Lake, source: Source, to_us: int) -> ClockRepair:
+    """Log the intent. From then on nothing but the repair commits to bronze, or runs."""
+    ingestion = Ingestion.open(lake, source)
+
+    def begin() -> None:
+        newest = repair_in(ingestion.logged, source.name)
+        number = 1 if newest is None else newest.repair + 1
+        ingestion.take_note({REPAIR_BEGUN: number, "to_us": to_us})
+
+    ingestion.again(begin)
+    begun = repair_in(ingestion.logged, source.name)
+    assert begun is not None
+    return begun
 
 
-# What a repair records
-def begin_repair(lake: Lake, source: str, to_us: int, from_us: int, bronze_id: str) -> ClockRepair:
-    """Write the intent. From then on nothing but the repair commits to bronze, or runs.
-
-    Its number is above all that bronze has seen, too: under one of those it would set nothing back.
-    """
-    rows = read_ops(lake, "clock_repairs", {"source": source}).to_pylist()
-    made = [reset.repair for reset in _resets(lake, source)]
-    number = 1 + max([0, *made, *(row["repair"] for row in rows)])
-    row = {
-        "source": source,
-        "repair": number,
-        "to": instant_of(to_us),
-        "from": instant_of(from_us),
-        "asked_at": datetime.now(UTC),
-        "bronze_id": bronze_id,
-    }
-    append_ops(lake, "clock_repairs", [row], (f"repair/{source}", number))
-    return ClockRepair(
-        source,
-        number,
-        to_us,
-        from_us=from_us,
-        bronze_id=bronze_id,
-        reset_at_us=None,
-        is_done=False,
-    )
-
-
-def record_reset(lake: Lake, repair: ClockRepair) -> None:
-    """M is set back: by the newest batch that did so."""
-    reset_at = instant_of(_resets(lake, repair.source)[-1].at_us)
-    _update(lake, repair, {"reset_at": reset_at})
-
-
-def record_done(lake: Lake, repair: ClockRepair) -> None:
-    """Every stream of the source is reseeded."""
-    _update(lake, repair, {"done_at": datetime.now(UTC)})
-
-
-def _update(lake: Lake, repair: ClockRepair, columns: dict[str, Any]) -> None:
-    key = {"source": repair.source, "repair": repair.repair}
-    update_ops(lake, "clock_repairs", KEY, [key | columns])
+def end_repair(lake: Lake, source: Source, repair: ClockRepair) -> None:
+    """Log that every stream of the source is reseeded."""
+    ingestion = Ingestion.open(lake, source)
+    ingestion.again(lambda: ingestion.take_note({REPAIR_DONE: repair.repair}))
 
 
 # Who has to wait
@@ -146,9 +104,7 @@ def knows_reset(row: GenerationRow | None, repair: ClockRepair) -> bool:
     """
     if row is None or repair.reset_at_us is None or row["bronze_ingested_at"] is None:
         return False
-    # Not by the version: of a repair whose row is lost only the instant is known for sure.
-    same = bool(row["bronze_id"] == repair.bronze_id)
-    return same and micros_of(row["bronze_ingested_at"]) >= repair.reset_at_us
+    return micros_of(row["bronze_ingested_at"]) >= repair.reset_at_us
 
 
 def unknown_reset_us(lake: Lake, source: str, row: GenerationRow | None) -> int | None:
@@ -198,9 +154,18 @@ def refuse_before_reset(lake: Lake, source: str, what: str) -> None:
     And while bronze may have rows of a key that is being erased. `what` waits, for people. Under
     the source's or the stream's lease.
     """
+    refuse_unerased(lake, source, what)
+    refuse_unset(newest_repair(lake, source), what)
+
+
+def refuse_unerased(lake: Lake, source: str, what: str) -> None:
+    """LakeError while bronze may have rows of a key that is being erased."""
     if why := why_wait(lake, source, what):
         raise LakeError(why, code="unfinished_erasure", subject=source)
-    repair = newest_repair(lake, source)
+
+
+def refuse_unset(repair: ClockRepair | None, what: str) -> None:
+    """LakeError while the newest repair has not set M back."""
     if repair is not None and not repair.is_reset:
         raise LakeError(
             _is_open(repair, what),

@@ -38,8 +38,9 @@ BRONZE, QUARANTINE = "bronze", "quarantine"
 CHANGES = "_changes"  # a folder within quarantine's, of rows that are merged into it
 # Of a row of the log.
 BATCH, SPLIT, FILE = "batch", "split", "file"
-# What a batch's note says: it moves no watermark; the number of the repair by which it sets that back.
-STILL, REPAIR = "still", "repair"
+# What a batch's note says: it moves no watermark; the number of the repair by which it sets that back,
+# or that it begins with `to_us`, or ends.
+STILL, REPAIR, REPAIR_BEGUN, REPAIR_DONE = "still", "repair", "repair_begun", "repair_done"
 COLUMNS = (
     Column("batch", "bigint", "Its number, from 0; all its rows here are of one commit"),
     Column("kind", "string", "batch: itself; split: what was taken; file: what has its rows"),
@@ -149,16 +150,19 @@ class Logged:
         groups = logged_groups(json.loads(row["groups"] or "{}"), source)
         return Clock(micros_of(row["watermark_after"]), micros_of(row["ingested_at"]), groups)
 
-    def resets(self) -> list[ClockReset]:
-        """All batches that set the clock back, in order."""
+    def notes(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        """Those of batches, in order, each with the batch's own row."""
         rows = self._of_kind(BATCH)
         rows = rows.filter(pc.is_valid(rows["note"])).sort_by("batch").to_pylist()
-        told = ((json.loads(row["note"]).get(REPAIR), row) for row in rows)
+        return [(row, json.loads(row["note"])) for row in rows]
+
+    def resets(self) -> list[ClockReset]:
+        """All batches that set the clock back, in order."""
         names = ("watermark_after", "watermark_before", "ingested_at")
         return [
-            ClockReset(n, *(micros_of(row[name]) for name in names))
-            for n, row in told
-            if n is not None
+            ClockReset(note[REPAIR], *(micros_of(row[name]) for name in names))
+            for row, note in self.notes()
+            if REPAIR in note
         ]
 
     def newest_of(self, table: str) -> int:
@@ -306,6 +310,10 @@ class Ingestion:
         self._log.reopen()
         if self._log.version > version:  # by that, or by another job, with batches that it took
             self._look()
+
+    def take_note(self, note: Mapping[str, Any]) -> None:
+        """A batch of nothing but a note; of what `take` does."""
+        self.take(Entry(Clock(), Clock(), note=note))
 
     def take_rows(
         self, before: Clock, after: Clock, rows: pa.Table, note: Mapping[str, Any] | None = None

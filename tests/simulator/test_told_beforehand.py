@@ -109,7 +109,7 @@ def test_while_a_clock_is_repaired_plans_are_refused_in_the_words_of_their_jobs(
     interval = (until - timedelta(hours=1), until)
     pin = pin_bronze(lake, stream.source)
     to_us = pin.watermark_us - MINUTE_US
-    begin_repair(lake, stream.source, to_us, pin.watermark_us, pin.table_id)
+    begin_repair(lake, world.source, to_us)
     for job, *plans in (
         (
             lambda: reseed(world.engine, lake, stream, options),
