@@ -19,13 +19,12 @@ from include.lake.generations import GenerationRow, read_generations
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, open_lake
 from include.landing.clock_repair import (
-    ClockRepair,
     begin_repair,
     end_repair,
     knows_reset,
     repaired_streams,
 )
-from include.landing.ingest_log import refuse_changed_bronze
+from include.landing.ingest_log import ClockRepair, refuse_changed_bronze
 from include.plans.clock_repair_plan import plan_clock_repair, wanted_repair
 from include.plans.plan_recompute import parse_instant
 from include.plans.reseed_plan import ReseedOptions

@@ -10,17 +10,15 @@ The ingest log has all that is known of it, in notes of batches: that it was beg
 and that it is done.
 """
 
-from dataclasses import dataclass
-
 from include.fold.admission import instant_of, micros_of
 from include.lake.generations import GenerationRow, read_generations
 from include.lake.paths import Lake, LakeError
-from include.landing.erasures import why_wait
+from include.landing.erasures import refuse_unerased, why_wait
 from include.landing.ingest_log import (
     REPAIR_BEGUN,
     REPAIR_DONE,
+    ClockRepair,
     Ingestion,
-    Logged,
     read_log,
     why_not_build,
 )
@@ -28,38 +26,10 @@ from include.registry import streams_of
 from include.settings import Source, Stream
 
 
-@dataclass(frozen=True)
-class ClockRepair:
-    """A repair, instants in microseconds."""
-
-    source: str
-    repair: int  # from 1
-    to_us: int  # what M is set back to
-    reset_at_us: int | None  # `ingested_at` of the commit that does it; None: not made yet
-    is_done: bool  # every stream was reseeded
-
-    @property
-    def is_reset(self) -> bool:
-        """Whether M is set back."""
-        return self.reset_at_us is not None
-
-
 def newest_repair(lake: Lake, source: str) -> ClockRepair | None:
     """The newest repair of the bronze that is there now; None when there was none."""
     logged = read_log(lake, source)
-    return None if logged is None else repair_in(logged, source)
-
-
-def repair_in(logged: Logged, source: str) -> ClockRepair | None:
-    """The newest that the log of a source has."""
-    notes = [note for _, note in logged.notes()]
-    begun = next((note for note in reversed(notes) if REPAIR_BEGUN in note), None)
-    if begun is None:
-        return None
-    number = begun[REPAIR_BEGUN]
-    at_us = next((reset.at_us for reset in logged.resets() if reset.repair == number), None)
-    is_done = any(note.get(REPAIR_DONE) == number for note in notes)
-    return ClockRepair(source, number, begun["to_us"], at_us, is_done)
+    return None if logged is None else logged.repair(source)
 
 
 def open_repair(lake: Lake, source: str) -> ClockRepair | None:
@@ -73,12 +43,12 @@ def begin_repair(lake: Lake, source: Source, to_us: int) -> ClockRepair:
     ingestion = Ingestion.open(lake, source)
 
     def begin() -> None:
-        newest = repair_in(ingestion.logged, source.name)
+        newest = ingestion.logged.repair(source.name)
         number = 1 if newest is None else newest.repair + 1
         ingestion.take_note({REPAIR_BEGUN: number, "to_us": to_us})
 
     ingestion.again(begin)
-    begun = repair_in(ingestion.logged, source.name)
+    begun = ingestion.logged.repair(source.name)
     assert begun is not None
     return begun
 
@@ -156,12 +126,6 @@ def refuse_before_reset(lake: Lake, source: str, what: str) -> None:
     """
     refuse_unerased(lake, source, what)
     refuse_unset(newest_repair(lake, source), what)
-
-
-def refuse_unerased(lake: Lake, source: str, what: str) -> None:
-    """LakeError while bronze may have rows of a key that is being erased."""
-    if why := why_wait(lake, source, what):
-        raise LakeError(why, code="unfinished_erasure", subject=source)
 
 
 def refuse_unset(repair: ClockRepair | None, what: str) -> None:

@@ -30,9 +30,8 @@ class Split(NamedTuple):
     origin_id: str | None = None  # of the topic or table
     bytes: int = 0  # about
     modified_at: datetime | None = None  # of a file
-    commit_id: str | None = (
-        None  # by which the last version is known again; None: it could not be read
-    )
+    # By which the last version is known again; None also where its commit could not be read.
+    commit_id: str | None = None
 
     @property
     def source_file(self) -> str:
@@ -93,7 +92,7 @@ class Done:
         """Of the newest; None also of landed files, and before the first."""
         return self.splits[-1][1].origin_id if self.splits else None
 
-    def has_origin(self) -> bool:
+    def has_ids(self) -> bool:
         """Whether something was taken of a topic or a table; False also before the first."""
         return self._rows is not None and self._rows["origin_id"].null_count < len(self._rows)
 

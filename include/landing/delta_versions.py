@@ -286,7 +286,7 @@ class TableConnector:
             complete = self.newest if known.begun is None else known.begun
             yield Waiting(complete, self._untaken(self._backlog(complete), taken))
         for version, actions, is_mapped in self._commits(complete + 1):
-            if self._takes_away(version, actions):
+            if self._is_passed_over(version, actions):
                 yield Waiting(version, (), actions, is_passed_over=True)
                 continue
             files = self._appended(version, actions)
@@ -346,7 +346,7 @@ class TableConnector:
         ]
         return [self._file(version, *each) for each in of]
 
-    def _takes_away(self, version: int, actions: Actions) -> bool:
+    def _is_passed_over(self, version: int, actions: Actions) -> bool:
         """Whether the version is passed over, as it does not only append. OriginError where none may be."""
         if not is_restore(actions) and not any(map(_takes_away, actions)):
             return False

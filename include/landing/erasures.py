@@ -17,7 +17,7 @@ from typing import Any
 from include.lake.delta_log import delta_table, open_table
 from include.lake.generations import GenerationRow
 from include.lake.ops import append_ops, despite_others, read_ops, update_ops
-from include.lake.paths import Lake
+from include.lake.paths import Lake, LakeError
 
 KEY = ("source", "erasure")
 NEWEST = "stateful.newestErasure"  # the property
@@ -179,6 +179,12 @@ def why_wait(lake: Lake, source: str, who: str, row: GenerationRow | None = None
         f"an erasure of a key of {source} was begun and is not finished, and {who} waits for it: "
         + how_to_finish(source)
     )
+
+
+def refuse_unerased(lake: Lake, source: str, what: str) -> None:
+    """LakeError while bronze may have rows of a key that is being erased."""
+    if why := why_wait(lake, source, what):
+        raise LakeError(why, code="unfinished_erasure", subject=source)
 
 
 def how_to_finish(source: str) -> str:

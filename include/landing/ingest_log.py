@@ -89,6 +89,22 @@ class ClockReset(NamedTuple):
 
 
 @dataclass(frozen=True)
+class ClockRepair:
+    """A repair of a source's clock (clock_repair.py), instants in microseconds."""
+
+    source: str
+    repair: int  # from 1
+    to_us: int  # what M is set back to
+    reset_at_us: int | None  # `ingested_at` of the commit that does it; None: not made yet
+    is_done: bool  # every stream was reseeded
+
+    @property
+    def is_reset(self) -> bool:
+        """Whether M is set back."""
+        return self.reset_at_us is not None
+
+
+@dataclass(frozen=True)
 class Entry:
     """A batch as it is logged."""
 
@@ -164,6 +180,17 @@ class Logged:
             for row, note in self.notes()
             if REPAIR in note
         ]
+
+    def repair(self, source: str) -> ClockRepair | None:
+        """The newest of the source's clock; None when there was none."""
+        notes = [note for _, note in self.notes()]
+        begun = next((note for note in reversed(notes) if REPAIR_BEGUN in note), None)
+        if begun is None:
+            return None
+        number = begun[REPAIR_BEGUN]
+        at_us = next((reset.at_us for reset in self.resets() if reset.repair == number), None)
+        is_done = any(note.get(REPAIR_DONE) == number for note in notes)
+        return ClockRepair(source, number, begun["to_us"], at_us, is_done)
 
     def newest_of(self, table: str) -> int:
         """The newest batch that has files for bronze or quarantine; -1 without one."""
@@ -468,7 +495,7 @@ def _refuse_without_log(lake: Lake, source: str) -> None:
 
 def refuse_other_origin(source: Source, done: Done) -> None:
     """SettingsError when what was taken for it until now came from elsewhere."""
-    if done.names and done.has_origin() != (source.origin is not None):
+    if done.names and done.has_ids() != (source.origin is not None):
         raise settings_changed(
             source.name,
             f"source {source.name} has been taken from elsewhere: where it comes from is not "

@@ -263,13 +263,13 @@ class Rescue:
             return has_all
 
         def is_known(row: Row) -> bool:
-            if not has_all(row) or self._beside(row):
+            if not has_all(row) or self._unread(row):
                 return False
             return not any(any(_unknown(name, row.get(name), of)) for name, of in nested)
 
         return is_known
 
-    def _beside(self, row: Row) -> list[str]:
+    def _unread(self, row: Row) -> list[str]:
         """Names at which a path would begin that the row has as a name as well, which is taken."""
         return [first for path, first in self._dotted if path in row and row.get(first) is not None]
 
@@ -284,7 +284,7 @@ class Rescue:
         paths = {
             name: list(_unknown(name, value, self._known.get(name, NOTHING)))
             for name, value in row.items()
-        } | {name: [name] for name in self._beside(row)}
+        } | {name: [name] for name in self._unread(row)}
         unknown = {name: row[name] for name, of in paths.items() if of}
         if not unknown:
             return None

@@ -20,7 +20,8 @@ from include.lake.findings import Finding
 from include.lake.generations import Generations
 from include.lake.ops import not_ahead, read_ops
 from include.lake.paths import Lake
-from include.landing.clock_repair import ClockRepair, knows_reset, newest_repair
+from include.landing.clock_repair import knows_reset, newest_repair
+from include.landing.ingest_log import ClockRepair
 from include.savepoints.manifest import has_mapped
 from include.settings import Stream
 

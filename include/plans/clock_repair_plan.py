@@ -12,7 +12,8 @@ from include.lake.delta_log import delta_table
 from include.lake.errors import wrong_argument
 from include.lake.paths import Lake, LakeError
 from include.landing.clock import as_text
-from include.landing.clock_repair import ClockRepair, open_repair, repaired_streams
+from include.landing.clock_repair import open_repair, repaired_streams
+from include.landing.ingest_log import ClockRepair
 from include.plans.stream_identity import stream_identity
 from include.savepoints.bronze_pin import (
     BronzeFiles,
