@@ -4,7 +4,7 @@
 |---|---|---|
 | `plan_tables` | looks at all tables; the plan with its reasons into the log, findings into `ops/findings` | |
 | `maintain_source_<source>` | `bronze/<source>` and `quarantine/<source>` | both need nothing |
-| `maintain_stream_<stream>` | `tables/<stream>`, and its savepoints, `savepoints/<stream>` (`-2`, ...) | none needs anything |
+| `maintain_stream_<stream>` | `tables/<stream>` and `rejected/<stream>` | both need nothing |
 | `delete_generations_<stream>` | deletes checkpoints that a reseed has replaced, without a JVM | there is none whose time is over |
 | `maintain_ops` | the `ops` tables, without a JVM | none needs anything |
 | `alert` | tells the notifiers of `include/streams/notify.py` which findings of tables have opened and closed | none has |
@@ -20,8 +20,7 @@ VACUUM keeps what no version needs for as long as the table's `delta.deletedFile
 says, 7 days by default. Bronze is not vacuumed while a stream has not read a commit for about as
 long: the finding `vacuum_refused` names it. Run that stream; if its checkpoint is a left-over of
 a stream that is gone for good, delete it. A reseed that is not finished, and a generation that
-has not begun, count as well. The rows of savepoints that retention has deleted go the same way,
-and those that a killed job left without a savepoint.
+has not begun, count as well.
 
 A replaced generation's checkpoint is kept for 14 days (`keep_generations` of the stream's
 savepoints); `ops/generations` then has a `deleted_at`. Folders that no row of it knows are left
@@ -58,8 +57,7 @@ SPARK_TASKS = {
     for source in all_sources()
 } | {
     f"maintain_stream_{stream.name}": (
-        # With one for each kind of state there was: spark_tables_named.
-        [f"{kind}/{stream.name}" for kind in ("tables", "rejected", "savepoints")],
+        [f"tables/{stream.name}", f"rejected/{stream.name}"],
         stream_pool(stream),
     )
     for stream in STREAMS

@@ -13,7 +13,6 @@ from include.lake.stream_result import COLUMNS as REJECTED_COLUMNS
 from include.landing import ingest_log as log_rows
 from include.landing.bronze_tables import QUARANTINE_COLUMNS, bronze_columns
 from include.registry import all_sources, all_streams
-from include.savepoints.manifest import savepoint_columns
 from include.stream_definition import load_definition
 from include.text_table import markdown_cell
 
@@ -51,10 +50,6 @@ def _sources() -> Iterator[str]:
 def _of_all_streams() -> Iterator[str]:
     yield "## Beside the products"
     yield _section("rejected/<stream>", "What a state function failed for", REJECTED_COLUMNS)
-    fold = load_definition(all_streams()[0]).fold
-    types = {"key": "the key's", "state": "a struct of the state's fields"}
-    columns = [c._replace(type=types.get(c.name, c.type)) for c in savepoint_columns(fold)]
-    yield _section("savepoints/<stream>", "States as of an instant, a row for each key", columns)
 
 
 def _ops() -> Iterator[str]:

@@ -13,8 +13,6 @@ import logging
 import os
 from argparse import ArgumentParser
 
-import pyarrow as pa
-
 from include.care.old_generations import delete_replaced_generations
 from include.care.plan_care import CaredTable, cared_tables
 from include.erase.erase_plan import ErasePlan, plan_erasure
@@ -42,7 +40,7 @@ from include.landing.erasures import (
 from include.landing.ingest_log import Ingestion
 from include.plans.reseed_plan import ReseedOptions
 from include.registry import all_streams, source_names, streams_of
-from include.savepoints.manifest import mark_deleted, savepoints_of
+from include.savepoints.manifest import keep_savepoints, savepoints_of
 from include.settings import SettingsError, Stream
 from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine
@@ -103,9 +101,7 @@ def _erase_all_of(lake: Lake, plan: ErasePlan, erasure: Erasure) -> None:
     log.info("%d texts of ops quoted it", erase_in_ops(lake, traces))
     for stream in streams_of(source):
         # By its count of rows one with the key may be clean, to a reseed that somebody else begins.
-        mark_deleted(
-            lake, [savepoint.savepoint_id for savepoint in savepoints_of(lake, stream.name)]
-        )
+        keep_savepoints(lake, stream.name, [])
     erase_rows(lake, key, plan.found)
     for table in (f"bronze/{source}", f"quarantine/{source}"):
         if lake.is_delta_table(f"{lake.root}/{table}"):
@@ -122,23 +118,12 @@ def _make_anew(engine: Engine, lake: Lake, stream: Stream, erasure: Erasure) -> 
         then = f"./stateful erase {stream.source} KEY --apply"
         reseed(engine, lake, stream, ReseedOptions(recompute=True), then=then)
     with hold_lease(lake, f"stream-{stream.name}", PATIENCE):
-        _delete_older_savepoints(engine, lake, stream.name, erasure)
+        version = erasure.bronze_version
+        assert version is not None  # bronze is without it
+        known = savepoints_of(lake, stream.name)
+        kept = [each for each in known if not each.is_older(erasure.bronze_id, version)]
+        keep_savepoints(lake, stream.name, kept)
         delete_replaced_generations(lake, stream)
-
-
-def _delete_older_savepoints(engine: Engine, lake: Lake, stream: str, erasure: Erasure) -> None:
-    """Also rows of what is none any more: they may be left of a job that was killed."""
-    known, version = savepoints_of(lake, stream), erasure.bronze_version
-    assert version is not None  # bronze is without it
-    older = {s.savepoint_id for s in known if s.is_older(erasure.bronze_id, version)}
-    mark_deleted(lake, sorted(older))
-    kept = {savepoint.savepoint_id for savepoint in known} - older
-    for table in _tables_of(lake, stream):
-        if table.savepoints_of:
-            present = pa.table(delta_table(table.path).get_add_actions(flatten=True))
-            ids = set(present["partition.savepoint_id"].to_pylist()) - kept
-            if ids:
-                engine.delete_savepoint_rows(lake, table.name, sorted(ids))
 
 
 def _without_past(lake: Lake, key: ErasedKey, erasure: Erasure) -> None:
@@ -160,7 +145,7 @@ def _without_past(lake: Lake, key: ErasedKey, erasure: Erasure) -> None:
 
 
 def _tables_of(lake: Lake, stream: str) -> list[CaredTable]:
-    """Its product, rejected rows and savepoints, as far as they are there."""
+    """Its product and rejected rows, as far as they are there."""
     of_stream = (table for table in cared_tables(lake) if table.lease == f"stream-{stream}")
     return [table for table in of_stream if lake.is_delta_table(table.path)]
 

@@ -1,12 +1,11 @@
 """Savepoints written from the state that a live stream has come to, and checked before they are used.
 
 After a run that came to its end the state is exactly that of all folded events before `until`:
-it is read through Spark's state reader, in one pass, and written as Delta rows.
+it is read through Spark's state reader, in one pass, and written as Parquet files.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Mapping
 from typing import Any
 
 from include.checkpoint.checkpoint_files import newest_committed
@@ -23,10 +22,9 @@ from include.checkpoint.committed_batch import (
 from include.checkpoint.pin_generation import refuse_other_state
 from include.coverage.entries import read_entries
 from include.coverage.judge import newest_own
-from include.fold.admission import EPOCH, MICROSECOND, US_PER_MS, instant_of, until_us
+from include.fold.admission import MICROSECOND, US_PER_MS, instant_of, until_us
 from include.fold.definition import KeyedFold
 from include.lake.generations import GenerationRow
-from include.lake.ops import append_ops
 from include.lake.paths import Lake, LakeError
 from include.plans.open_stream import OpenStream
 from include.savepoints.bronze_pin import pin_bronze
@@ -38,14 +36,16 @@ from include.savepoints.choose_base import (
     spare_a_base,
 )
 from include.savepoints.manifest import (
-    Contents,
     Savepoint,
     SavepointError,
-    is_due,
-    mark_deleted,
+    keep_savepoints,
+    newest_savepoint,
+    refuse_damaged,
     savepoints_of,
     serving,
+    write_manifest,
 )
+from include.settings import SavepointRules
 from include.stream_definition import pinned_settings
 from spark_jobs.engines.engine import Engine, Rows
 
@@ -57,44 +57,24 @@ def write_savepoint(
     fold: KeyedFold,
     until_us: int,
     manifest: Mapping[str, Any],
-) -> str:
-    """Write `states` as a savepoint, and return its id.
+) -> Savepoint:
+    """Write `states` as a savepoint. `manifest` has the columns that whoever writes one knows.
 
-    `manifest` has the other columns of `ops/savepoints`; its row comes last, so a savepoint
-    that was cut off does not exist. Raises SavepointError when its rows cannot be read back.
+    Under the stream's lease, by which what was cut off before is known for that.
     """
-    until = EPOCH + until_us * MICROSECOND
-    savepoint_id = f"{until:%Y%m%dT%H%M%S%f}-{manifest['run_id'][:8]}"
-    path = engine.write_savepoint_rows(lake, states, fold, savepoint_id, until_us)
-    contents = engine.savepoint_contents(lake, path, savepoint_id)
-    row = {
-        **manifest,
-        "savepoint_id": savepoint_id,
-        "stream": fold.stream,
-        "until": until,
-        "created_at": datetime.now(UTC),
-        "path": path,
-        "keys": contents.keys,
-        "checksum": contents.checksum,
-    }
-    append_ops(lake, "savepoints", [row])
-    return savepoint_id
+    stream = fold.stream
+    keep_savepoints(lake, stream, savepoints_of(lake, stream))
+    savepoint_id = f"{instant_of(until_us):%Y%m%dT%H%M%S%f}-{manifest['run_id'][:8]}"
+    folder = lake.savepoint(stream, savepoint_id)
+    staged = engine.stage_states(states, fold, folder)
+    return write_manifest(
+        lake, staged, savepoint_id=savepoint_id, stream=stream, until_us=until_us, **manifest
+    )
 
 
 def read_savepoint(engine: Engine, lake: Lake, savepoint: Savepoint) -> Rows:
-    """The states in a savepoint, once they have been checked.
-
-    Raises SavepointError when they are not the ones that were written; what keeps the engine
-    from reading them now, and may pass, as it is.
-    """
-    found = engine.savepoint_contents(lake, savepoint.path, savepoint.savepoint_id)
-    if found != Contents(savepoint.keys, savepoint.checksum):
-        raise SavepointError(
-            f"savepoint {savepoint.savepoint_id} of {lake.root}/{savepoint.path} has {found.keys} "
-            f"rows with checksum {found.checksum}, but ops/savepoints says {savepoint.keys} with "
-            f"{savepoint.checksum}",
-            subject=savepoint.savepoint_id,
-        )
+    """The states in a savepoint, once they have been checked. SavepointError as of `refuse_damaged`."""
+    refuse_damaged(lake, savepoint)
     return engine.savepoint_states(lake, savepoint)
 
 
@@ -112,20 +92,6 @@ def states_of_base(engine: Engine, lake: Lake, savepoint: Savepoint, whose: str)
         ) from error
 
 
-def delete_savepoints(engine: Engine, lake: Lake, savepoints: Sequence[Savepoint]) -> None:
-    """Delete savepoints: first from the manifest, so that nobody begins to use them."""
-    mark_deleted(lake, [savepoint.savepoint_id for savepoint in savepoints])
-    for path in sorted({savepoint.path for savepoint in savepoints}):
-        ids = [savepoint.savepoint_id for savepoint in savepoints if savepoint.path == path]
-        engine.delete_savepoint_rows(lake, path, ids)
-
-
-def savepoint_at(lake: Lake, stream: str, savepoint_id: str) -> Savepoint | None:
-    """The savepoint of that id; None when it is not there."""
-    found = [sp for sp in savepoints_of(lake, stream) if sp.savepoint_id == savepoint_id]
-    return found[0] if found else None
-
-
 log = logging.getLogger("job.savepoint")
 
 
@@ -137,12 +103,23 @@ def write_if_due(engine: Engine, opened: OpenStream, run_id: str) -> None:
     until = _settled_until(lake, committed_batch(lake, opened.generations))
     if until is None:
         return  # the next run that comes to its end writes it
-    if is_due(rules, until, savepoints_of(lake, opened.name)):
+    if is_due(rules, until, newest_savepoint(lake, opened.name)):
         write_live_savepoint(engine, opened, run_id, origin="live")
-        delete_expired(engine, opened)
+        delete_expired(opened)
 
 
-def delete_expired(engine: Engine, opened: OpenStream) -> None:
+def is_due(rules: SavepointRules, until_us: int, newest: Savepoint | None) -> bool:
+    """Whether a run that has come to `until_us` is to write a savepoint.
+
+    When it has passed a multiple of the cadence since the newest one, or when there is none.
+    """
+    if rules.cadence is None:
+        return False
+    cadence_us = rules.cadence // MICROSECOND
+    return newest is None or until_us // cadence_us > newest.until_us // cadence_us
+
+
+def delete_expired(opened: OpenStream) -> None:
     """Delete the savepoints that the stream's rules no longer keep. Under the stream's lease."""
     lake, rules = opened.lake, opened.stream.savepoints
     known = savepoints_of(lake, opened.name)
@@ -155,12 +132,12 @@ def delete_expired(engine: Engine, opened: OpenStream) -> None:
     clean = clean_savepoints(candidates, opened.identity, pin_bronze(lake, opened.source))
     going = spare_a_base(candidates, {savepoint.savepoint_id for savepoint in clean}, kept_from_us)
     if going:
-        delete_savepoints(engine, lake, going)
+        keep_savepoints(lake, opened.name, [each for each in known if each not in going])
         log.info("deleted %d savepoints of %s", len(going), opened.name)
 
 
-def write_live_savepoint(engine: Engine, opened: OpenStream, run_id: str, origin: str) -> str:
-    """Write the stream's state as a savepoint, whose id is returned. Under the stream's lease.
+def write_live_savepoint(engine: Engine, opened: OpenStream, run_id: str, origin: str) -> Savepoint:
+    """Write the stream's state as a savepoint. Under the stream's lease.
 
     Raises LakeError when the stream has settled nothing yet, or its last run was cut off.
     """
@@ -189,15 +166,13 @@ def write_live_savepoint(engine: Engine, opened: OpenStream, run_id: str, origin
         "events": totals["total_folded"] + totals["total_duplicate"],
         "bronze_id": position.table_id,
         "bronze_version": position.version - 1,
-        "bronze_ingested_at": _newest_read(opened, position),
+        "bronze_ingested_at_us": _newest_read_us(opened, position),
         "code": _code_of_all(lake, pinned),
         "state_schema": pinned["state_schema"],
     }
-    savepoint_id = write_savepoint(
-        engine, lake, states, fold=fold, until_us=until, manifest=manifest
-    )
-    log.info("savepoint %s of %s", savepoint_id, opened.name)
-    return savepoint_id
+    savepoint = write_savepoint(engine, lake, states, fold, until, manifest)
+    log.info("savepoint %s of %s", savepoint.savepoint_id, opened.name)
+    return savepoint
 
 
 def _settled_until(lake: Lake, batch: CommittedBatch) -> int | None:
@@ -207,10 +182,9 @@ def _settled_until(lake: Lake, batch: CommittedBatch) -> int | None:
     return until_us(batch.watermark_ms * US_PER_MS)
 
 
-def _newest_read(opened: OpenStream, position: BronzePosition) -> datetime:
+def _newest_read_us(opened: OpenStream, position: BronzePosition) -> int:
     """`ingested_at` of the newest row that the stream has read."""
-    pin = pin_bronze(opened.lake, opened.source, position.version - 1)
-    return instant_of(pin.ingested_at_us)
+    return pin_bronze(opened.lake, opened.source, position.version - 1).ingested_at_us
 
 
 def _code_of_all(lake: Lake, pinned: GenerationRow) -> str | None:

@@ -9,7 +9,7 @@ left for the next day. No row changes, so streams and their checks go on as if n
 import logging
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
@@ -34,7 +34,6 @@ from include.lake.table_seal import reseal
 from include.limits import TABLE_CARE, TableCare
 from spark_jobs.job import exit_with_main, spark_session
 from spark_jobs.tables.product import session_settings
-from spark_jobs.tables.savepoint_rows import delete_rows
 
 log = logging.getLogger("job.maintain_table")
 
@@ -81,9 +80,6 @@ def _apply(
     path, name = plan.table.path, plan.table.name
     record_sizes(lake, run_id, name, occasion="before", figures=before)
     added = rewritten = 0
-    if plan.left_over:
-        delete_rows(spark, path, plan.left_over)
-        log.info("%s: deleted the rows of %s", name, ", ".join(plan.left_over))
     if plan.optimize:
         added, rewritten = optimize(spark, path, before.partition_column, plan.optimize, care)
     if plan.vacuum:
@@ -129,16 +125,11 @@ def optimize(
 
 
 def _any_of(column: str, partitions: Sequence[Partition]) -> str:
-    values = [partition.value for partition in partitions if partition.value is not None]
-    terms = [f"`{column}` IN ({', '.join(map(_literal, values))})"] if values else []
-    if len(values) < len(partitions):
+    dates = [f"DATE'{each.value}'" for each in partitions if each.value is not None]
+    terms = [f"`{column}` IN ({', '.join(dates)})"] if dates else []
+    if len(dates) < len(partitions):
         terms.append(f"`{column}` IS NULL")
     return " OR ".join(terms)
-
-
-def _literal(value: date | str) -> str:
-    """A date, or the id of a savepoint, which has no quotes."""
-    return f"DATE'{value}'" if isinstance(value, date) else f"'{value}'"
 
 
 def vacuum(spark: SparkSession, path: str) -> None:

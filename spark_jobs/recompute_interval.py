@@ -115,7 +115,7 @@ def _recompute_and_record(
     reconcile(lake, opened.generations)
     row |= {"dag_run_id": record["dag_run_id"], "seconds": time.monotonic() - began}
     append_ops(lake, "intervals", [row])
-    delete_expired(engine, opened)
+    delete_expired(opened)
     log.info("%s\n%s", report(stream, plan, row), what_else(lake, stream))
 
 

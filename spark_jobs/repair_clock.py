@@ -13,7 +13,7 @@ import logging
 from argparse import ArgumentTypeError
 from datetime import UTC, datetime
 
-from include.fold.admission import instant_of, micros_of
+from include.fold.admission import micros_of
 from include.job import PATIENCE, job_parser, nothing_running, recorded_run
 from include.lake.generations import GenerationRow, read_generations
 from include.lake.lease import hold_lease
@@ -30,12 +30,11 @@ from include.plans.plan_recompute import parse_instant
 from include.plans.reseed_plan import ReseedOptions
 from include.registry import source_named, streams_of
 from include.savepoints.choose_base import needed_ids
-from include.savepoints.manifest import Savepoint, savepoints_of
+from include.savepoints.manifest import Savepoint, keep_savepoints, savepoints_of
 from include.settings import SettingsError, Source, Stream
 from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, spark_session
-from spark_jobs.live_savepoint import delete_savepoints
 from spark_jobs.reseed_stream import reseed
 
 JOB = "repair_clock"
@@ -89,23 +88,23 @@ def _reseed(
 ) -> None:
     if not knows_reset(read_generations(lake, stream.name).current, repair):
         reseed(engine, lake, stream, ReseedOptions(), dag_run_id)
-    _delete_savepoints_ahead(engine, lake, stream, repair=repair)
+    _delete_savepoints_ahead(lake, stream, repair)
 
 
-def _delete_savepoints_ahead(
-    engine: Engine, lake: Lake, stream: Stream, repair: ClockRepair
-) -> None:
+def _delete_savepoints_ahead(lake: Lake, stream: Stream, repair: ClockRepair) -> None:
     """Those after what the clock settles now: until it came to them again, the newest by its
     `until` would keep others from being written, and have older ones deleted."""
     with hold_lease(lake, f"stream-{stream.name}", PATIENCE):
         row = read_generations(lake, stream.name).current
         assert row is not None  # it is reseeded
         needed = needed_ids(read_generations(lake, stream.name))
-        older = [s for s in savepoints_of(lake, stream.name) if _is_before_reset(s, row, repair)]
-        ahead = [s for s in older if instant_of(s.until_us) > row["until"]]
-        going = [savepoint for savepoint in ahead if savepoint.savepoint_id not in needed]
-        if going:
-            delete_savepoints(engine, lake, going)
+        kept = [
+            savepoint
+            for savepoint in savepoints_of(lake, stream.name)
+            if not (_is_before_reset(savepoint, row, repair) and savepoint.until > row["until"])
+            or savepoint.savepoint_id in needed
+        ]
+        keep_savepoints(lake, stream.name, kept)
 
 
 def _is_before_reset(savepoint: Savepoint, row: GenerationRow, repair: ClockRepair) -> bool:

@@ -24,13 +24,13 @@ from include.savepoints.manifest import (
     Savepoint,
     SavepointError,
     StreamIdentity,
-    mark_deleted,
+    keep_savepoints,
     savepoints_of,
 )
 from include.settings import Stream
 from include.stream_definition import load_definition
 from spark_jobs.engines.engine import Engine, Rows, Stage
-from spark_jobs.live_savepoint import read_savepoint, savepoint_at, states_of_base, write_savepoint
+from spark_jobs.live_savepoint import read_savepoint, states_of_base, write_savepoint
 
 P = TypeVar("P", RecomputePlan, ReseedPlan)
 
@@ -45,15 +45,16 @@ def plan_with_sound_base(engine: Engine, lake: Lake, run_id: str, plan: Callable
 
 
 def _sound_rows(engine: Engine, lake: Lake, run_id: str, savepoint: Savepoint) -> Rows | None:
-    """The rows of a savepoint. A damaged one (None) is struck off the manifest, with a finding."""
+    """The rows of a savepoint. A damaged one (None) is deleted, with a finding."""
     try:
         return read_savepoint(engine, lake, savepoint)
     except SavepointError as error:
-        mark_deleted(lake, [savepoint.savepoint_id])
+        known = savepoints_of(lake, savepoint.stream)
+        keep_savepoints(lake, savepoint.stream, [each for each in known if each != savepoint])
         found = Finding(
             finding="savepoint_damaged",
             severity="warning",
-            detail=f"{error}. It is struck off ops/savepoints, and another one takes its place",
+            detail=f"{error}. It is deleted, and another one takes its place",
             action="nothing, if you do not know of it; else look after the lake's storage",
         )
         record_findings(lake, run_id, savepoint.stream, findings=[found])
@@ -89,7 +90,7 @@ class Outcome:
     events: int  # bronze rows that those stand for
     rows_read: int
     rows_duplicate: int  # of those
-    savepoint_id: str
+    savepoint: Savepoint
 
 
 def stops_on_the_way(
@@ -116,23 +117,24 @@ def replayed(engine: Engine, replay: Replay, until_us: int) -> Iterator[Outcome]
     states = _base_states(engine, replay)
     from_us, events, rows_read = replay.base.until_us, replay.base.events, 0
     kept: list[Stage] = []
-    savepoint_id = ""
+    savepoint: Savepoint | None = None
     try:
         for stop_us in [*_stops(engine, replay, until_us), until_us]:
-            if kept:
+            if savepoint is not None:
                 # Not from the plan that made them: over thirty stages it outgrows the driver.
-                states = _read_back(engine, replay, savepoint_id)
+                states = engine.savepoint_states(replay.lake, savepoint)  # checked a moment ago
             rows = pinned_rows(engine, replay, from_us, until_us=stop_us)
             stage = engine.fold(rows, replay.fold, replay.stream.buckets, stop_us, states)
             kept.append(stage)
             # Not what others write from the first look on: a savepoint of it would look clean.
             refuse_changed_bronze(replay.lake, replay.stream.source, f"a {replay.origin}")
             events, rows_read = events + stage.events, rows_read + stage.events
-            savepoint_id = _ensure_savepoint(engine, replay, stage.states, stop_us, events)
+            savepoint = _ensure_savepoint(engine, replay, stage.states, stop_us, events)
             from_us = stop_us
         outputs = [stage.outputs for stage in kept]
         rejected = [stage.rejected for stage in kept if stage.rejected is not None]
         duplicate = sum(stage.rows_duplicate for stage in kept)
+        assert savepoint is not None  # the last stop is `until_us`
         yield Outcome(
             outputs,
             rejected,
@@ -140,7 +142,7 @@ def replayed(engine: Engine, replay: Replay, until_us: int) -> Iterator[Outcome]
             events=events,
             rows_read=rows_read,
             rows_duplicate=duplicate,
-            savepoint_id=savepoint_id,
+            savepoint=savepoint,
         )
     finally:
         for stage in kept:
@@ -157,12 +159,6 @@ def _stops(engine: Engine, replay: Replay, until_us: int) -> list[int]:
     rows = pinned_rows(engine, replay, from_us, until_us=until_us)
     counted = engine.count_by_step(rows, replay.fold, step_us)
     return stops_on_the_way(counted, step_us, rules.events_apart, until_us=until_us)
-
-
-def _read_back(engine: Engine, replay: Replay, savepoint_id: str) -> Rows:
-    savepoint = savepoint_at(replay.lake, replay.stream.name, savepoint_id)
-    assert savepoint is not None  # it was written under the stream's lease
-    return engine.savepoint_states(replay.lake, savepoint)  # checked a moment ago
 
 
 def pinned_rows(engine: Engine, replay: Replay, from_us: int | None, until_us: int | None) -> Rows:
@@ -193,8 +189,8 @@ def _mapped(engine: Engine, replay: Replay, states: Rows) -> Rows:
 
 def _ensure_savepoint(
     engine: Engine, replay: Replay, states: Rows, until_us: int, events: int
-) -> str:
-    """The id of a savepoint of just that: an equal one that is there already, or a new one."""
+) -> Savepoint:
+    """A savepoint of just that: an equal one that is there already, or a new one."""
     wanted = (until_us, events, replay.lineage)
     for known in savepoints_of(replay.lake, replay.stream.name):
         if (known.until_us, known.events, known.code) != wanted:
@@ -202,22 +198,21 @@ def _ensure_savepoint(
         if not (is_of(known, replay.pin) and holds_rows_of(known, replay.pin)):
             continue
         if _sound_rows(engine, replay.lake, replay.run_id, savepoint=known) is not None:
-            return known.savepoint_id
+            return known
     manifest = manifest_of(replay, events)
-    return write_savepoint(
-        engine, replay.lake, states, fold=replay.fold, until_us=until_us, manifest=manifest
-    )
+    return write_savepoint(engine, replay.lake, states, replay.fold, until_us, manifest)
 
 
 def manifest_of(replay: Replay, events: int) -> dict[str, object]:
-    """The columns of `ops/savepoints` that whoever writes one knows beforehand."""
+    """The columns of a savepoint's manifest that whoever writes one knows beforehand."""
     return {
         "origin": replay.origin,
+        "generation": None,
         "run_id": replay.run_id,
         "events": events,
         "bronze_id": replay.pin.table_id,
         "bronze_version": replay.pin.version,
-        "bronze_ingested_at": instant_of(replay.pin.ingested_at_us),
+        "bronze_ingested_at_us": replay.pin.ingested_at_us,
         "code": replay.lineage,
         "state_schema": replay.identity.state_schema,
     }
@@ -273,7 +268,7 @@ def interval_row(
         "rows_after": change.after,
         "rows_removed": change.removed,
         "rows_added": change.added,
-        "savepoint_id": outcome.savepoint_id,
+        "savepoint_id": outcome.savepoint.savepoint_id,
     }
 
 

@@ -44,13 +44,13 @@ from include.plans.reseed_plan import (
 from include.registry import stream_named
 from include.savepoints.bronze_pin import BronzePin, erased_version
 from include.savepoints.choose_base import Base
-from include.savepoints.manifest import same_code
+from include.savepoints.manifest import same_code, savepoint_at
 from include.settings import Stream
 from spark_jobs.engines.data_checks import DataChecks
 from spark_jobs.engines.engine import Engine, ProductTable
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, spark_session
-from spark_jobs.live_savepoint import delete_expired, savepoint_at
+from spark_jobs.live_savepoint import delete_expired
 from spark_jobs.replay_bronze import (
     Outcome,
     Replay,
@@ -165,7 +165,7 @@ def _carry_out(
     _switch(lake, row, outcome)
     opened = opened.again()
     reconcile(lake, opened.generations)
-    delete_expired(engine, opened)
+    delete_expired(opened)
 
 
 def _checks(opened: OpenStream, record: RunRecord, then: str | None) -> DataChecks:
@@ -259,7 +259,7 @@ def _switch(lake: Lake, row: GenerationRow, outcome: Outcome) -> None:
         "stream": row["stream"],
         "generation": row["generation"],
         "status": CURRENT,
-        "seed_savepoint": outcome.savepoint_id,
+        "seed_savepoint": outcome.savepoint.savepoint_id,
         "seed_events": outcome.events,
         "switched_at": datetime.now(UTC),
     }

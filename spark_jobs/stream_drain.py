@@ -43,13 +43,14 @@ from include.plans.shared_jvm import is_small
 from include.plans.stream_identity import key_fingerprint
 from include.registry import source_named
 from include.savepoints.bronze_pin import has_commit, pin_bronze
+from include.savepoints.manifest import savepoint_at
 from include.settings import SettingsError
 from include.spark.conf import COMPACTING
 from include.stream_definition import pinned_settings
 from spark_jobs.engines.data_checks import DataChecks
 from spark_jobs.engines.engine import Engine, LiveQuery, ProductTable, Rows, Seed
 from spark_jobs.engines.live_batch import BatchWriter
-from spark_jobs.live_savepoint import savepoint_at, states_of_base
+from spark_jobs.live_savepoint import states_of_base
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
 """The plan of tables' maintenance: what to optimize and vacuum today, by each table's figures, and why."""
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -32,19 +31,17 @@ from include.lake.ops_schemas import SCHEMAS
 from include.lake.paths import Lake, LakeError
 from include.limits import TableCare
 from include.registry import all_sources, stream_names
-from include.savepoints.choose_base import left_over_ids
 from include.settings import SettingsError
 from include.text_table import bytes_text, counted, first_names, text_table
 
 READERS = 8  # of footers at once: in a store each is a request
-SAVEPOINT_ID = "savepoint_id"  # what a table of savepoints is partitioned by
 
 
 @dataclass(frozen=True)
 class Partition:
-    """The files of one date or savepoint, or of the whole table when it is not partitioned."""
+    """The files of one date, or of the whole table when it is not partitioned."""
 
-    value: date | str | None  # of the partition column
+    value: date | None
     files: int
     bytes: int
     small_files: int
@@ -79,7 +76,7 @@ class TableFigures:
 def read_figures(lake: Lake, path: str, table: DeltaTable, small_file_bytes: int) -> TableFigures:
     """`table`, which lies at `path`, in figures. A file below `small_file_bytes` is small.
 
-    Raises LakeError when it is partitioned by anything but one date, or by savepoint.
+    Raises LakeError when it is partitioned by anything but one date.
     """
     on_disk = dict(_data_files(lake, path))
     # It also names what an earlier VACUUM has deleted, and Hadoop's checksum files.
@@ -138,11 +135,10 @@ def _partition_column(path: str, table: DeltaTable) -> str | None:
     if not columns:
         return None
     kinds = {field.name: str(field.type) for field in table.schema().fields}
-    is_date = len(columns) == 1 and kinds[columns[0]] == 'PrimitiveType("date")'
-    if not is_date and columns != [SAVEPOINT_ID]:
+    if len(columns) > 1 or kinds[columns[0]] != 'PrimitiveType("date")':
         raise LakeError(
-            f"{path} is partitioned by {', '.join(columns)}: only a table of one date column, of "
-            f"{SAVEPOINT_ID}, or of none, is optimized and vacuumed. Put it back as its job made it",
+            f"{path} is partitioned by {', '.join(columns)}: only a table of one date column, or of "
+            "none, is optimized and vacuumed. Put it back as its job made it",
             code="changed_by_others",
             subject=path,
         )
@@ -222,7 +218,6 @@ class CaredTable:
     lease: str | None
     # Streams read bronze commit by commit; of all others, readers take the newest version.
     is_bronze: bool = False
-    savepoints_of: str | None = None  # the stream whose savepoints it has
 
 
 def cared_tables(lake: Lake) -> list[CaredTable]:
@@ -237,43 +232,21 @@ def cared_tables(lake: Lake) -> list[CaredTable]:
     for stream in stream_names():
         tables.append(CaredTable(f"tables/{stream}", lake.table(stream), f"stream-{stream}"))
         tables.append(CaredTable(f"rejected/{stream}", lake.rejected(stream), f"stream-{stream}"))
-        tables += _savepoint_tables(lake, stream)
     tables += [CaredTable(f"ops/{name}", lake.ops(name), lease=None) for name in SCHEMAS]
     return tables
 
 
-def _savepoint_tables(lake: Lake, stream: str) -> Iterator[CaredTable]:
-    """States of another kind, from before a migration, are in tables of their own: -2, -3, ...
-
-    Whoever reads savepoints holds the lease of the stream, as those do who write them.
-    """
-    numbered = re.compile(rf"{stream}-[0-9]+")
-    folder = lake.path_in_filesystem(f"{lake.root}/savepoints")
-    found = lake.filesystem.get_file_info(fs.FileSelector(folder, allow_not_found=True))
-    others = sorted(info.base_name for info in found if numbered.fullmatch(info.base_name))
-    for name in (stream, *others):
-        path, lease = lake.savepoints(name), f"stream-{stream}"
-        yield CaredTable(f"savepoints/{name}", path, lease, savepoints_of=stream)
-
-
 def spark_tables_named(lake: Lake, names: Sequence[str]) -> list[CaredTable]:
-    """The tables of those names; SettingsError for one that is not known, or not Spark's.
-
-    `savepoints/<stream>` stands for all of the stream's tables of savepoints: how many there
-    are, nobody knows before the lake is opened.
-    """
-    known = [table for table in cared_tables(lake) if table.lease]
-    chosen: dict[str, CaredTable] = {}
+    """The tables of those names; SettingsError for one that is not known, or not Spark's."""
+    known = {table.name: table for table in cared_tables(lake) if table.lease}
     for name in names:
-        # No name of a stream has a hyphen.
-        found = [table for table in known if name in (table.name, table.name.partition("-")[0])]
-        if not found:
-            all_names = ", ".join(table.name for table in known)
+        if name not in known:
             raise SettingsError(
-                f"unknown table {name!r}: known are {all_names}", code="unknown_table", subject=name
+                f"unknown table {name!r}: known are {', '.join(known)}",
+                code="unknown_table",
+                subject=name,
             )
-        chosen |= {table.name: table for table in found}
-    return list(chosen.values())
+    return [known[name] for name in dict.fromkeys(names)]
 
 
 class Candidate(NamedTuple):
@@ -313,7 +286,7 @@ def choose(
 
 def _turn(candidate: Candidate, today: date) -> tuple[bool, int, str, str]:
     partition = candidate.partition
-    is_open = isinstance(partition.value, date) and partition.value >= today
+    is_open = partition.value is not None and partition.value >= today
     # The names decide nothing, but the same lake has the same plan each time.
     return is_open, -partition.small_files, candidate.table, str(partition.value or "")
 
@@ -329,7 +302,6 @@ class TablePlan:
     figures: TableFigures | None
     optimize: tuple[Partition, ...] = ()
     vacuum: bool = False
-    left_over: tuple[str, ...] = ()  # savepoints that are none: their rows are deleted
     reasons: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
 
@@ -343,7 +315,7 @@ class TablePlan:
 
     @property
     def needs_care(self) -> bool:
-        return bool(self.optimize or self.left_over) or self.vacuum
+        return bool(self.optimize) or self.vacuum
 
     @property
     def bytes_to_rewrite(self) -> int:
@@ -386,8 +358,6 @@ def _survey(lake: Lake, table: CaredTable, care: TableCare, now: datetime) -> Ta
     refusal, findings = _guard(lake, table, log, now=now) if table.is_bronze else (None, [])
     findings += _lost_files(table, lost)
     plan = TablePlan(table, figures, findings=tuple(findings))
-    if stream := table.savepoints_of:
-        plan = _with_left_over(plan, left_over_ids(lake, stream, log, now=now))
     return _with_vacuum(plan, figures, care, refusal=refusal)
 
 
@@ -425,13 +395,6 @@ def _guard(
     except LakeError as error:
         return str(error), []
     return why_not_vacuum(lags, files_kept, now), lag_findings(table.name, lags, log_kept, now=now)
-
-
-def _with_left_over(plan: TablePlan, left_over: Sequence[str]) -> TablePlan:
-    if not left_over:
-        return plan
-    reason = f"delete the rows of {counted(len(left_over), 'left-over savepoint')}"
-    return replace(plan, left_over=tuple(left_over), reasons=(*plan.reasons, reason))
 
 
 def _with_vacuum(
@@ -479,8 +442,7 @@ def _partitions_text(partitions: Sequence[Partition]) -> str:
     small = sum(partition.small_files for partition in partitions)
     size = bytes_text(sum(partition.small_bytes for partition in partitions))
     values = [partition.value for partition in partitions if partition.value is not None]
-    kind = "savepoint" if any(isinstance(value, str) for value in values) else "date"
-    of_values = f", {counted(len(values), kind)}" if values else ""
+    of_values = f", {counted(len(values), 'date')}" if values else ""
     return f"{counted(small, 'small file')} ({size}{of_values})"
 
 

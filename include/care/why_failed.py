@@ -17,7 +17,7 @@ from include.text_table import first_names
 
 # A file, and not a folder: those Spark names in the words for any failure.
 FOLDERS, FILES = (
-    r"(?:bronze|tables|checkpoints|ops|savepoints)",
+    r"(?:bronze|tables|checkpoints|ops)",
     r"\.(?:parquet|json|changelog|zip)\b",
 )
 
@@ -65,7 +65,6 @@ def why_failed(lake: Lake, stream: Stream, error: Exception) -> BrokenLakeError 
     return (
         _of_table(lake, f"bronze/{stream.source}")
         or _of_table(lake, f"tables/{stream.name}")
-        or _of_table(lake, f"savepoints/{stream.name}")
         or _of_what_it_names(lake, stream, error)
         or next(iter(told), None)
     )

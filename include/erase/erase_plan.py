@@ -298,8 +298,7 @@ def _undeclared(lake: Lake) -> Iterator[str]:
             lake.path_in_filesystem(f"{lake.root}/{kind}"), allow_not_found=True
         )
         for name in sorted(info.base_name for info in lake.filesystem.get_file_info(folder)):
-            # Of savepoints from before a migration: NAME-2, NAME-3, ...
-            if not {name, name.rpartition("-")[0]} & declared:
+            if name not in declared:
                 yield f"{kind}/{name}"
 
 

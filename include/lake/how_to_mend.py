@@ -7,7 +7,7 @@ from include.lake.paths import LakeError
 
 PUT_BACK = "put it back from a copy of the lake that is not older"
 PART = re.compile(
-    r"(bronze|quarantine|ingest_log|tables|rejected|savepoints|ops|checkpoints)"
+    r"(bronze|quarantine|ingest_log|tables|rejected|ops|checkpoints)"
     r"/([^/]+)"
 )
 OF_SOURCE = ("bronze", "quarantine", "ingest_log")
@@ -53,14 +53,13 @@ def how_to_mend(path: str) -> Mend:
     if kind == "tables":
         anew = how_to_make_anew(subject)
         return Mend(f"{PUT_BACK}; or {anew.words}", anew.command)
-    set_aside = f"./stateful set-aside {kind}/{subject} --apply"
     if kind in ("checkpoints", "rejected"):
         return Mend(
             f"{PUT_BACK}; or make state and table anew", f"./stateful reseed {subject} --apply"
         )
-    if kind == "savepoints":
-        return Mend(f"{PUT_BACK}; or go on without them, as they are made anew", set_aside)
-    return Mend(f"{PUT_BACK}; or go on without it", set_aside)
+    return Mend(
+        f"{PUT_BACK}; or go on without it", f"./stateful set-aside {kind}/{subject} --apply"
+    )
 
 
 def how_to_make_anew(stream: str) -> Mend:

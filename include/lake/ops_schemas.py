@@ -121,33 +121,6 @@ TABLE_SIZES = pa.schema(
     ]
 )
 
-SAVEPOINTS = pa.schema(
-    [
-        ops_column("savepoint_id", pa.string(), "Key: also the partition of its rows"),
-        ops_column("stream", pa.string(), "The stream whose state it is"),
-        ops_column(
-            "until", INSTANT, "It is the state of all events before this, on the fold's clock"
-        ),
-        ops_column("created_at", INSTANT, "When it was written"),
-        ops_column("origin", pa.string(), "live, on_demand, recompute or reseed"),
-        ops_column("generation", pa.int64(), "Live: the generation it was read from"),
-        ops_column("run_id", pa.string(), "The run (ops/runs) that wrote it"),
-        ops_column("path", pa.string(), "The table with its rows, below the lake"),
-        ops_column("keys", pa.int64(), "Its rows, one for each key"),
-        ops_column("checksum", pa.string(), "Sum of the rows' hashes, checked before it is used"),
-        ops_column("events", pa.int64(), "Bronze rows that are folded into it"),
-        ops_column("bronze_id", pa.string(), "The bronze table (its Delta id) they are from"),
-        ops_column("bronze_version", pa.int64(), "The version of bronze that was read up to"),
-        ops_column("bronze_ingested_at", INSTANT, "The newest ingested_at of that version"),
-        ops_column(
-            "code",
-            pa.string(),
-            "Fingerprint of the code that made all of it; null when no one code did",
-        ),
-        ops_column("state_schema", pa.string(), "The stored key and state, as Spark DDL"),
-        ops_column("deleted_at", INSTANT, "When retention deleted its rows; null: they are there"),
-    ]
-)
 INTERVALS = pa.schema(
     [
         ops_column("run_id", pa.string(), "Key: the run (ops/runs) that recomputed it"),
@@ -516,7 +489,6 @@ SCHEMAS = {
     "checkpoint_sizes": CHECKPOINT_SIZES,
     "rocksdb_profiles": ROCKSDB_PROFILES,
     "table_sizes": TABLE_SIZES,
-    "savepoints": SAVEPOINTS,
     "intervals": INTERVALS,
     "coverage": COVERAGE,
     "tables": TABLES,
@@ -533,7 +505,6 @@ DESCRIPTIONS = {
     "checkpoint_sizes": "Bytes and files of each checkpoint, by part, whenever it was measured",
     "rocksdb_profiles": "The settings of RocksDB that were tried, why, and what came of it",
     "table_sizes": "Bytes and files of each table, before and after it was cared for",
-    "savepoints": "The manifest of all savepoints: of what events each is the state",
     "intervals": "Each recompute and reseed: base, rows read, before, after, removed, added",
     "coverage": "What each product table was computed from, interval by interval",
     "tables": "What each table was after our last commit to it",

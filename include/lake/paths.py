@@ -57,6 +57,9 @@ class Lake:
     def savepoints(self, stream: str) -> str:
         return f"{self.root}/savepoints/{stream}"
 
+    def savepoint(self, stream: str, savepoint_id: str) -> str:
+        return f"{self.savepoints(stream)}/{savepoint_id}"
+
     def ops(self, name: str) -> str:
         return f"{self.root}/ops/{name}"
 
@@ -89,6 +92,19 @@ class Lake:
         """What the file at `path` has."""
         with self.filesystem.open_input_stream(self.path_in_filesystem(path)) as file:
             return bytes(file.read())
+
+    def write(self, path: str, content: bytes) -> None:
+        """Make the file at `path`, in a folder that is there. On a disk a part of it may be seen."""
+        with self.filesystem.open_output_stream(self.path_in_filesystem(path)) as file:
+            file.write(content)
+
+    def delete(self, path: str) -> None:
+        """Delete the file or folder at `path`, which need not be there."""
+        target = self.path_in_filesystem(path)
+        kind = self.filesystem.get_file_info(target).type
+        if kind != fs.FileType.NotFound:
+            is_folder = kind == fs.FileType.Directory
+            (self.filesystem.delete_dir if is_folder else self.filesystem.delete_file)(target)
 
     def folders(self, path: str) -> list[str]:
         """The names of the folders below `path`, which need not be there."""

@@ -242,7 +242,7 @@ class Stager:
         for folder, part in self._parts(rows):
             if folder != self._folder:
                 self._close()
-                self._begin(folder)
+                self.begin(folder)
             self._rows.append(part)
             if sum(each.num_rows for each in self._rows) >= ROWS_A_GROUP:
                 self._flush()
@@ -266,7 +266,8 @@ class Stager:
                 yield f"{self._by}={value}/", rows.slice(begins, ends - begins)
                 begins = ends
 
-    def _begin(self, folder: str) -> None:
+    def begin(self, folder: str) -> None:
+        """A new file in that folder, which need not come to have a row."""
         self._folder, self._path = folder, f"{folder}part-{uuid.uuid4()}.parquet"
         if isinstance(self._files.base_fs, fs.LocalFileSystem):
             self._files.create_dir(folder or ".", recursive=True)
@@ -305,6 +306,13 @@ def stage(table: str, rows: pa.Table, schema: pa.Schema, by: str | None = None) 
     stager = Stager(table, schema, by)
     stager.write(rows if by is None else rows.take(pc.sort_indices(rows[by])))
     return stager.staged()
+
+
+def stage_empty(table: str, schema: pa.Schema) -> Staged:
+    """A file without a row."""
+    stager = Stager(table, schema)
+    stager.begin("")
+    return stager.staged()[0]
 
 
 def _has_nan(column: pa.ChunkedArray) -> bool:

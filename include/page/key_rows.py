@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake.exceptions import DeltaError
 
 from include.fold.admission import instant_of
 from include.fold.arrow_values import conformed_table, encode
@@ -35,7 +34,7 @@ from include.landing.initial_state import (
 )
 from include.landing.landed_values import RefusedError
 from include.savepoints.bronze_pin import BronzeFiles, BronzePin, read_files
-from include.savepoints.manifest import Savepoint, SavepointError
+from include.savepoints.manifest import Savepoint, SavepointError, states_in
 from include.settings import SettingsError
 
 MOST_EVENTS = 20_000  # of a key: they are folded while somebody waits for the page
@@ -139,22 +138,11 @@ def state_in(lake: Lake, fold: KeyedFold, key: Key, savepoint: Savepoint) -> pa.
 
     SavepointError for one that is damaged.
     """
-    schema, own = state_schema(fold), pc.field("savepoint_id") == savepoint.savepoint_id
     try:
-        dataset = dataset_of(f"{lake.root}/{savepoint.path}")
-        count = dataset.count_rows(filter=own)
-        rows = dataset.to_table(filter=own & _is_key(fold, key, "key"))
-    except (OSError, pa.ArrowException, DeltaError) as error:
+        rows = states_in(lake, savepoint).to_table(filter=_is_key(fold, key, "key"))
+    except (OSError, pa.ArrowException) as error:
         raise SavepointError(f"savepoint {savepoint.savepoint_id}: {error}") from error
-    if count != savepoint.keys:
-        raise SavepointError(f"savepoint {savepoint.savepoint_id} has {count:,} rows")
-    return conformed_table(_in_micros(rows), schema)
-
-
-def _in_micros(rows: pa.Table) -> pa.Table:
-    for name in ("changed_at", "timeout_at"):
-        rows = rows.append_column(f"{name}_us", rows[name].cast(INSTANT).cast(pa.int64()))
-    return rows
+    return conformed_table(rows, state_schema(fold))
 
 
 def initial_state(lake: Lake, fold: KeyedFold, key: Key, as_of_us: int) -> pa.Table:

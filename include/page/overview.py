@@ -23,6 +23,7 @@ from include.lake.delta_log import first_line
 from include.lake.findings import Finding
 from include.lake.paths import Lake, LakeError
 from include.page.recorded import INGEST, RUN, Recorded, Row, RunsOf
+from include.savepoints.manifest import newest_savepoint
 from include.settings import Stream
 from include.text_table import counted
 
@@ -262,11 +263,10 @@ def _own_runs(runs: RunsOf) -> dict[str, Any]:
 
 
 def _state(recorded: Recorded, stream: Stream) -> dict[str, Any]:
-    there = [s for s in recorded.savepoints.get(stream.name, ()) if s["deleted_at"] is None]
-    newest = max(there, key=lambda s: (s["until"], s["created_at"]), default=None)
+    newest = newest_savepoint(recorded.lake, stream.name)
     return {
-        "keys": newest and newest["keys"],
-        "keys_at": newest and newest["until"],
+        "keys": newest and newest.keys,
+        "keys_at": newest and newest.until,
         "state_bytes": recorded.sizes.get((stream.name, "state")),
         "checkpoint_bytes": recorded.sizes.get((stream.name, "all")),
     }

@@ -151,13 +151,6 @@ class Recorded:
         return _grouped(rows.to_pylist(), "subject")
 
     @cached_property
-    def savepoints(self) -> Mapping[str, Sequence[Row]]:
-        columns = ("stream", "until", "created_at", "keys", "deleted_at")
-        return _grouped(
-            read_ops(self.lake, "savepoints", self._of_stream, columns).to_pylist(), "stream"
-        )
-
-    @cached_property
     def sizes(self) -> Mapping[tuple[str, str], int]:
         """Bytes of each stream's checkpoint when it was last measured: of its `state`, and `all`."""
         ran = [runs.newest["started_at"] for (job, _), runs in self.runs.items() if job == RUN]

@@ -130,7 +130,7 @@ def _wanted(f: StreamFigures) -> Iterator[tuple[Callable[..., Markup], Chart]]:
     yield from _of_checkpoint(f)
     fullest = {"fullest bucket of a batch": runs("bucket_skew")}
     yield lines, Chart("Rows of a bucket, in times of the mean", fullest, _times)
-    keys = [(row["until"], row["keys"]) for row in reversed(f.savepoints)]
+    keys = [(savepoint.until, savepoint.keys) for savepoint in reversed(f.savepoints)]
     yield lines, Chart("Keys, at savepoints", {"keys": keys}, _number)
 
 

@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 from include.care.state_report import BIGGEST_KEYS, shown_rows, value_bytes
 from include.coverage.judge import Coverage, Span
 from include.coverage.table_coverage import findings_on, table_coverage
-from include.fold.admission import instant_of
-from include.lake.delta_log import dataset_of, first_line
+from include.lake.columns import INSTANT
+from include.lake.delta_log import first_line
 from include.lake.errors import wrong_argument
 from include.lake.findings import Finding
 from include.lake.ops import read_ops
@@ -40,11 +40,16 @@ from include.page.overview import (
     still_open,
 )
 from include.page.recorded import Recorded, Row
-from include.savepoints.manifest import Savepoint, savepoints_of
+from include.savepoints.manifest import Savepoint, newest_savepoint, savepoints_of, states_in
 from include.settings import Stream
 from include.stream_definition import load_definition
 
-COLUMNS = ["key", "state", "changed_at", "timeout_at"]
+COLUMNS = {
+    "key": pc.field("key"),
+    "state": pc.field("state"),
+    "changed_at": pc.field("changed_at_us").cast(INSTANT),
+    "timeout_at": pc.field("timeout_at_us").cast(INSTANT),
+}
 
 
 @dataclass(frozen=True)
@@ -68,20 +73,15 @@ class BigKeys:
 
 def biggest_keys(lake: Lake, stream: str) -> BigKeys | None:
     """Those of the newest savepoint of `stream`; None before there is one."""
-    savepoints = savepoints_of(lake, stream)
-    if not savepoints:
-        return None
-    newest = savepoints[-1]
-    return BigKeys(instant_of(newest.until_us), _biggest(lake, newest))
+    newest = newest_savepoint(lake, stream)
+    return None if newest is None else BigKeys(newest.until, _biggest(lake, newest))
 
 
 # A savepoint stays what it is, and may have many millions of keys.
 @lru_cache(maxsize=100)
 def _biggest(lake: Lake, savepoint: Savepoint) -> tuple[BigKey, ...]:
-    dataset = dataset_of(f"{lake.root}/{savepoint.path}")
-    own = pc.field("savepoint_id") == savepoint.savepoint_id
     biggest: list[BigKey] = []
-    for batch in dataset.to_batches(columns=COLUMNS, filter=own):
+    for batch in states_in(lake, savepoint).to_batches(columns=COLUMNS):
         biggest = sorted([*biggest, *_of_batch(batch)], key=lambda k: (-k.bytes, k.key))
         del biggest[BIGGEST_KEYS:]
     return tuple(biggest)
@@ -347,7 +347,7 @@ class StreamFigures:
     runs: tuple[RunPoint, ...] = ()
     sizes: tuple[SizePoint, ...] = ()
     partitions: tuple[Row, ...] = ()  # of the newest measurement: partition, bytes, files
-    savepoints: tuple[Row, ...] = ()  # the newest first
+    savepoints: tuple[Savepoint, ...] = ()  # the newest first
     profiles: tuple[Row, ...] = ()  # of RocksDB, the newest first
     recomputes: tuple[Row, ...] = ()  # the newest first
     checks: tuple[
@@ -379,7 +379,7 @@ def read_stream(
     parts: dict[str, Callable[[], Any]] = {
         "runs": lambda: read_runs(recorded, stream),
         "measured": lambda: read_sizes(recorded, stream),
-        "savepoints": lambda: _rows(lake, "savepoints", stream, "until"),
+        "savepoints": lambda: tuple(reversed(savepoints_of(lake, stream.name))),
         "profiles": lambda: _rows(lake, "rocksdb_profiles", stream, "profile"),
         "recomputes": lambda: _rows(lake, "intervals", stream, "recomputed_at"),
         "checks": lambda: _checks(recorded, stream),

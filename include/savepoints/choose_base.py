@@ -5,17 +5,11 @@ code of now. Live ones stop being clean when rows come late, recomputed ones whe
 rows arrive: so it is counted each time, and all clean ones give the same result.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import Any
-
-import pyarrow as pa
-from deltalake import DeltaTable
 
 from include.fold.admission import MICROSECOND
 from include.lake.generations import Generations
-from include.lake.paths import Lake
 from include.savepoints.bronze_pin import BronzePin, count_before, has_commit
 from include.savepoints.manifest import (
     Savepoint,
@@ -23,7 +17,6 @@ from include.savepoints.manifest import (
     code_of,
     mapped_lineage,
     serves,
-    struck_off_at,
 )
 from include.settings import SavepointRules
 
@@ -72,7 +65,8 @@ def choose_base(
     savepoints: Sequence[Savepoint], identity: StreamIdentity, pin: BronzePin, at_most_us: int
 ) -> Base:
     """The clean savepoint with the largest `until` that is not after `at_most_us`."""
-    best = _newest(clean_savepoints(_early(savepoints, at_most_us), identity, pin), pin)
+    ours = [savepoint for savepoint in savepoints if serves(savepoint.code, identity.code)]
+    best = _newest(ours, identity, pin, at_most_us)
     if best is None:
         return Base(None, identity.since_us, 0)
     return Base(best, best.until_us, best.events)
@@ -82,8 +76,17 @@ def choose_mapped_base(
     older: Sequence[Savepoint], identity: StreamIdentity, pin: BronzePin, at_most_us: int
 ) -> Base | None:
     """The same among savepoints of an older state schema; None when none of them is clean."""
-    best = _newest(_holding_all(_early(older, at_most_us), identity, pin), pin)
+    best = _newest(older, identity, pin, at_most_us)
     return None if best is None else Base(best, best.until_us, best.events, mapped=True)
+
+
+def _newest(
+    savepoints: Sequence[Savepoint], identity: StreamIdentity, pin: BronzePin, at_most_us: int
+) -> Savepoint | None:
+    """The newest by its `until` that holds all, and whose rows bronze has."""
+    early = [savepoint for savepoint in savepoints if savepoint.until_us <= at_most_us]
+    found = sorted(_holding_all(early, identity, pin), key=lambda sp: sp.until_us, reverse=True)
+    return next((savepoint for savepoint in found if holds_rows_of(savepoint, pin)), None)
 
 
 def is_of(savepoint: Savepoint, pin: BronzePin) -> bool:
@@ -92,25 +95,11 @@ def is_of(savepoint: Savepoint, pin: BronzePin) -> bool:
     return not savepoint.is_older(pin.table_id, pin.erased_version)
 
 
-def _early(savepoints: Sequence[Savepoint], at_most_us: int) -> list[Savepoint]:
-    return [savepoint for savepoint in savepoints if savepoint.until_us <= at_most_us]
-
-
-def _newest(savepoints: Sequence[Savepoint], pin: BronzePin) -> Savepoint | None:
-    """The newest by its `until`, of those whose rows bronze has."""
-    newest = sorted(savepoints, key=lambda savepoint: savepoint.until_us, reverse=True)
-    return next((savepoint for savepoint in newest if holds_rows_of(savepoint, pin)), None)
-
-
 def holds_rows_of(savepoint: Savepoint, pin: BronzePin) -> bool:
     """Whether bronze has the newest row of a savepoint: after an older copy of bronze was put back,
     other rows may have come in the place of as many that it has read."""
     read_us = savepoint.bronze_ingested_at_us
     return read_us is None or has_commit(pin, read_us)
-
-
-# One is struck off when it proves damaged, too: time to look at its rows; or to put a manifest back.
-STRUCK_OFF_KEPT = timedelta(days=7)
 
 
 def needed_ids(generations: Generations) -> set[str]:
@@ -166,28 +155,3 @@ def _of_open_backfills(savepoints: Sequence[Savepoint], rules: SavepointRules) -
         and savepoint.origin == "recompute"
         and savepoint.created_at >= newest - rules.keep_recomputed
     ]
-
-
-def left_over_ids(lake: Lake, stream: str, table: DeltaTable, now: datetime) -> list[str]:
-    """Whose rows are in a table of savepoints of `stream`, and nobody will ever read.
-
-    Of a savepoint that was struck off long ago, and of one that was written long ago and is not in
-    the manifest: it was cut off, or the manifest was lost since, and may be put back until then.
-    """
-    struck_off = struck_off_at(lake, stream)
-    if not struck_off:
-        return []  # it is the manifest that is gone, and may be put back
-    files = pa.table(table.get_add_actions(flatten=True)).group_by("partition.savepoint_id")
-    return sorted(
-        row["partition.savepoint_id"]
-        for row in files.aggregate([("modification_time", "max")]).to_pylist()
-        if _is_over(struck_off.get(row["partition.savepoint_id"], _written_at(row)), now)
-    )
-
-
-def _written_at(row: Mapping[str, Any]) -> datetime:
-    return datetime.fromtimestamp(row["modification_time_max"] / 1000, UTC)
-
-
-def _is_over(struck_off: datetime | None, now: datetime) -> bool:
-    return struck_off is not None and struck_off <= now - STRUCK_OFF_KEPT

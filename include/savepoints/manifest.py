@@ -1,100 +1,180 @@
-"""The manifest of savepoints, `ops/savepoints`: which there are, and what each one holds."""
+"""Savepoints, each a folder `savepoints/<stream>/<id>`: Parquet files with the states, and a manifest.
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+The manifest is written last: a folder without a whole one is no savepoint, and whoever writes or deletes
+savepoints, under the stream's lease, deletes it. An id begins with the instant of its state.
+"""
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
+from hashlib import file_digest, sha256
+from itertools import starmap
 from typing import Any, Literal, NamedTuple
 
-from include.fold.admission import MICROSECOND, micros_of
-from include.fold.deduplicate import SEEN
-from include.fold.definition import KeyedFold
-from include.fold.group_state import TIMERS
-from include.lake.columns import Column, columns_of, create_if_absent, documented, found_columns
-from include.lake.delta_log import open_table
+import pyarrow.dataset as ds
+from pyarrow import fs
+
+from include.fold.admission import instant_of
 from include.lake.errors import StatefulError
-from include.lake.ops import read_ops, update_ops
+from include.lake.lease import check_held
 from include.lake.paths import Lake
-from include.settings import SavepointRules
+from include.lake.table import Staged
+
+MANIFEST = "manifest.json"
+READERS = 8  # of files at once
+READ_BYTES = 8 * 1024 * 1024
+
+
+class DataFile(NamedTuple):
+    """A Parquet file in a savepoint's folder."""
+
+    name: str
+    size: int
+    digest: str  # of all its bytes
 
 
 @dataclass(frozen=True, kw_only=True)
 class Savepoint:
-    """A savepoint whose rows are there: the columns of `ops/savepoints`, instants in microseconds."""
+    """A savepoint that is there: its manifest. Instants in microseconds."""
 
     savepoint_id: str
     stream: str
-    until_us: int
-    origin: str
-    path: str  # below the lake
-    keys: int
-    checksum: str
-    events: int
-    bronze_id: str
-    bronze_ingested_at_us: int | None  # of the newest row that it has read
-    bronze_version: int  # read up to
-    code: str | None
-    state_schema: str
+    until_us: int  # it is the state of all events before this, on the fold's clock
     created_at: datetime
+    origin: str  # live, on_demand, recompute or reseed
+    generation: int | None  # live: the generation it was read from
+    run_id: str  # of the run (`ops/runs`) that wrote it
+    keys: int
+    events: int  # bronze rows that are folded into it
+    bronze_id: str
+    bronze_version: int  # read up to
+    bronze_ingested_at_us: int | None  # of the newest row that it has read
+    code: str | None  # that made all of it; None when no one code did
+    state_schema: str  # of the files, as Spark DDL; they have no bucket
+    files: tuple[DataFile, ...]
+
+    @property
+    def until(self) -> datetime:
+        return instant_of(self.until_us)
 
     def is_older(self, bronze_id: str, version: int) -> bool:
         """Whether it is of another bronze, or of what this one was before a version."""
         return self.bronze_id != bronze_id or self.bronze_version < version
 
+    def folder(self, lake: Lake) -> str:
+        return lake.savepoint(self.stream, self.savepoint_id)
+
 
 def savepoints_of(lake: Lake, stream: str) -> list[Savepoint]:
     """The savepoints of `stream` that are there, by `until`; of the same one, the newest last."""
-    rows = read_ops(lake, "savepoints", {"stream": stream}).to_pylist()
-    rows.sort(key=lambda row: (row["until"], row["created_at"]))
-    return [_of_row(row) for row in rows if row["deleted_at"] is None]
+    found = _newest_first(lake, stream)
+    return sorted(found, key=lambda savepoint: (savepoint.until_us, savepoint.created_at))
 
 
-def _of_row(row: Mapping[str, Any]) -> Savepoint:
-    read = row["bronze_ingested_at"]
-    instants = {
-        "until_us": micros_of(row["until"]),
-        "bronze_ingested_at_us": None if read is None else micros_of(read),
-    }
-    named = {name: row[name] for name in Savepoint.__dataclass_fields__ if name not in instants}
-    return Savepoint(**(named | instants))
+def newest_savepoint(lake: Lake, stream: str) -> Savepoint | None:
+    """That of the latest instant; None before there is one."""
+    return next(_newest_first(lake, stream), None)
 
 
-def struck_off_at(lake: Lake, stream: str) -> dict[str, datetime | None]:
-    """All savepoints of `stream` that ever were, and when each was struck off; None: never."""
-    rows = read_ops(lake, "savepoints", {"stream": stream}).to_pylist()
-    return {row["savepoint_id"]: row["deleted_at"] for row in rows}
+def savepoint_at(lake: Lake, stream: str, savepoint_id: str) -> Savepoint | None:
+    """The savepoint of that id; None when it is not there."""
+    found = (sp for sp in savepoints_of(lake, stream) if sp.savepoint_id == savepoint_id)
+    return next(found, None)
 
 
-def mark_deleted(lake: Lake, savepoint_ids: list[str]) -> None:
-    """Say that the rows of these savepoints are about to be deleted: before they are."""
-    now = datetime.now(UTC)
-    rows = [{"savepoint_id": name, "deleted_at": now} for name in savepoint_ids]
-    update_ops(lake, "savepoints", ["savepoint_id"], rows)
+def _newest_first(lake: Lake, stream: str) -> Iterator[Savepoint]:
+    folder = lake.path_in_filesystem(lake.savepoints(stream))
+    below = fs.FileSelector(folder, recursive=True, allow_not_found=True)
+    found = sorted(lake.filesystem.get_file_info(below), key=lambda info: info.path)
+    for info in (info for info in reversed(found) if info.base_name == MANIFEST):
+        if savepoint := _read(lake, info.path, info.size, info.mtime_ns):
+            yield savepoint
 
 
-def is_due(rules: SavepointRules, until_us: int, savepoints: list[Savepoint]) -> bool:
-    """Whether a run that has come to `until_us` is to write a savepoint.
+# A manifest stays what it is, and a backfill asks for all of them at each interval.
+@lru_cache(maxsize=10_000)
+def _read(lake: Lake, path: str, size: int, mtime_ns: int) -> Savepoint | None:
+    """None for a manifest that is not whole."""
+    try:
+        with lake.filesystem.open_input_stream(path) as file:
+            told = json.loads(file.read())
+        if told["digest"] != _digest_of(known := told["savepoint"]):
+            return None
+        created_at = datetime.fromisoformat(known["created_at"])
+        files = tuple(starmap(DataFile, known["files"]))
+        return Savepoint(**known | {"created_at": created_at, "files": files})
+    except (FileNotFoundError, KeyError, TypeError, ValueError):
+        return None
 
-    When it has passed a multiple of the cadence since the newest one, or when there is none.
-    """
-    if rules.cadence is None:
-        return False
-    newest_us = max((savepoint.until_us for savepoint in savepoints), default=None)
-    cadence_us = rules.cadence // MICROSECOND
-    return newest_us is None or until_us // cadence_us > newest_us // cadence_us
+
+def _digest_of(known: Mapping[str, Any]) -> str:
+    return sha256(json.dumps(known, default=str, sort_keys=True).encode()).hexdigest()
+
+
+def write_manifest(lake: Lake, staged: Sequence[Staged], **columns: Any) -> Savepoint:
+    """Make a savepoint of the files, at least one, that are staged in its folder. `columns`: its others."""
+    folder = lake.savepoint(columns["stream"], columns["savepoint_id"])
+    names, sizes, rows, _ = zip(*staged, strict=True)
+    files = tuple(map(DataFile, names, sizes, _digests(lake, folder, names)))
+    savepoint = Savepoint(keys=sum(rows), files=files, created_at=datetime.now(UTC), **columns)
+    known = asdict(savepoint)
+    told = json.dumps({"savepoint": known, "digest": _digest_of(known)}, default=str, indent=1)
+    check_held()
+    lake.write(f"{folder}/{MANIFEST}", told.encode())
+    return savepoint
+
+
+def _digests(lake: Lake, folder: str, names: Sequence[str]) -> list[str]:
+    def digest(name: str) -> str:
+        path = lake.path_in_filesystem(f"{folder}/{name}")
+        with lake.filesystem.open_input_stream(path, buffer_size=READ_BYTES) as file:
+            return file_digest(file, "sha256").hexdigest()
+
+    with ThreadPoolExecutor(READERS) as readers:
+        return list(readers.map(digest, names))
+
+
+def refuse_damaged(lake: Lake, savepoint: Savepoint) -> None:
+    """SavepointError when a file is gone, or its bytes are not those that were written; what keeps them
+    from being read now, and may pass, as it is."""
+    folder, (names, _, digests) = savepoint.folder(lake), zip(*savepoint.files, strict=True)
+    try:
+        found = _digests(lake, folder, names)
+    except FileNotFoundError:
+        found = []
+    if found != list(digests):
+        said = f"a file of {folder} is gone, or is not what was written"
+        raise SavepointError(said, subject=savepoint.savepoint_id)
+
+
+def states_in(lake: Lake, savepoint: Savepoint) -> ds.Dataset:
+    """Its rows, whose pages are checked as they are read."""
+    checked = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+    folder = lake.path_in_filesystem(savepoint.folder(lake))
+    paths = [f"{folder}/{file.name}" for file in savepoint.files]
+    kind = ds.ParquetFileFormat(default_fragment_scan_options=checked)
+    return ds.dataset(paths, format=kind, filesystem=lake.filesystem)
+
+
+def keep_savepoints(lake: Lake, stream: str, kept: Collection[Savepoint]) -> None:
+    """Delete all savepoints of `stream` but these, and what is left of others. Under its lease."""
+    ids = {savepoint.savepoint_id for savepoint in kept}
+    for name in lake.folders(lake.savepoints(stream)):
+        if name not in ids:
+            folder = lake.savepoint(stream, name)
+            check_held()
+            lake.delete(f"{folder}/{MANIFEST}")  # first, so that nobody begins to use it
+            lake.delete(folder)
 
 
 class SavepointError(StatefulError):
-    """The rows of a savepoint are not those that its manifest describes, and never will be."""
+    """The files of a savepoint are not those that its manifest names, and never will be."""
 
     code = "unreadable_savepoint"
     exit_code = 1
-
-
-class Contents(NamedTuple):
-    """What a savepoint's rows come to."""
-
-    keys: int
-    checksum: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,49 +256,3 @@ def current_lineage(row: Mapping[str, Any] | None, code: str) -> str:
     if is_mapped(known) and serves(code_of(known), code):  # it rejects from now on
         return f"{code}{MAPPED_FROM}{known.partition(MAPPED_FROM)[2]}"
     return code
-
-
-# What is stored beside a state, where the stream's fold has it.
-BESIDE = {
-    SEEN: "Values by which events are known as duplicates, and when they were first folded",
-    TIMERS: "When each of its timers fires, in microseconds since 1970; null if it is not set",
-}
-# Readers without a JVM must be able to read the table.
-PROPERTIES = {"delta.enableDeletionVectors": "false"}
-
-
-def savepoint_table(lake: Lake, fold: KeyedFold) -> str:
-    """The table for states of this kind, below the lake; it is made where it is not there yet.
-
-    One of another kind, from before a migration, is left as it is, and the next number taken.
-    """
-    columns = savepoint_columns(fold)
-    number = 1
-    while True:
-        path = f"savepoints/{fold.stream}" + (f"-{number}" if number > 1 else "")
-        if not lake.is_delta_table(f"{lake.root}/{path}"):
-            comment = f"{fold.stream}: its state as of past instants"
-            create_if_absent(f"{lake.root}/{path}", columns, comment, PROPERTIES, ["savepoint_id"])
-            return path
-        if found_columns(open_table(f"{lake.root}/{path}")) == columns_of(documented(columns)):
-            return path
-        number += 1
-
-
-def savepoint_columns(fold: KeyedFold) -> list[Column]:
-    """The documented columns of a savepoint's table."""
-    fields = ",".join(f"{column.name}:{column.kind}" for column in fold.state_columns)
-    return [
-        Column("savepoint_id", "string", "The savepoint; ops/savepoints has its manifest"),
-        Column("until", "timestamp", "The state is that of all events before this, UTC"),
-        Column("key", fold.keys.kind, "Key, with savepoint_id: whose state it is"),
-        Column("state", f"struct<{fields}>", "The state; null for a key with only a timeout"),
-        Column("changed_at", "timestamp", "When it last changed, on the stream's clock, UTC"),
-        Column("timeout_at", "timestamp", "When it times out; null for never"),
-        *(Column(column.name, column.kind, BESIDE[column.name]) for column in fold.beside),
-    ]
-
-
-def beside_in(columns: Iterable[str]) -> list[str]:
-    """Which of the columns are BESIDE's."""
-    return [name for name in columns if name in BESIDE]

@@ -13,9 +13,10 @@ from include.data_checks import Check, Verdict
 from include.fold.definition import Definition, KeyedFold, MigrateState
 from include.lake.paths import Lake
 from include.lake.stream_result import Summary
+from include.lake.table import Staged
 from include.lake.table_seal import RangeChange
 from include.landing.initial_state import InitialStates
-from include.savepoints.manifest import Contents, Savepoint
+from include.savepoints.manifest import Savepoint
 from include.settings import Source, Stream
 
 Rows = Any
@@ -212,25 +213,13 @@ class Engine(Protocol):
 
     # Savepoints
 
-    def write_savepoint_rows(
-        self, lake: Lake, states: Rows, fold: KeyedFold, savepoint_id: str, until_us: int
-    ) -> str:
-        """Write `states` as the rows of a savepoint (again, if it is there). The table's path
-        below the lake."""
-        ...
-
-    def savepoint_contents(self, lake: Lake, path: str, savepoint_id: str) -> Contents:
-        """What the rows of a savepoint come to. Raises SavepointError when they cannot be read
-        and never will be (a file is gone or damaged), any other error when it may pass."""
+    def stage_states(self, states: Rows, fold: KeyedFold, folder: str) -> list[Staged]:
+        """Write `states` (`state_schema(fold)`) as Parquet files, at least one, into a folder."""
         ...
 
     def savepoint_states(self, lake: Lake, savepoint: Savepoint) -> Rows:
         """The rows of a savepoint, for who has checked them."""
         ...
-
-    def delete_savepoint_rows(
-        self, lake: Lake, path: str, savepoint_ids: Sequence[str]
-    ) -> None: ...
 
     # The fold
 

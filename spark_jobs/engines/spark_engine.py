@@ -1,10 +1,12 @@
 """The engine that the jobs run on: Spark, with Delta and RocksDB."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import reduce
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -12,11 +14,13 @@ from include.data_checks import Check, Verdict
 from include.fold.ddl import output_ddl
 from include.fold.definition import EMITTED_AT_US, Definition, KeyedFold, MigrateState
 from include.fold.group_state import TIMERS
-from include.lake.paths import Lake
+from include.fold.schemas import state_schema
+from include.lake.paths import Lake, files_of
+from include.lake.table import Staged, stage_empty
 from include.lake.table_seal import RangeChange
 from include.landing.clock import write_reset_row, write_still_row
 from include.landing.initial_state import InitialStates
-from include.savepoints.manifest import Contents, Savepoint
+from include.savepoints.manifest import Savepoint
 from include.settings import Source, Stream
 from spark_jobs.engines.bronze_fields import check_bronze
 from spark_jobs.engines.checkpointed_states import find_unreadable, read_states
@@ -34,9 +38,9 @@ from spark_jobs.engines.spark_checks import judge_rows, refuse_wrong
 from spark_jobs.engines.spark_events import BronzeEvents, count_by_step, events_between
 from spark_jobs.engines.state_fingerprint import StateFingerprint, fingerprint_state
 from spark_jobs.engines.state_rows import project_states
-from spark_jobs.tables import savepoint_rows
 from spark_jobs.tables.arrow_tables import ArrowProduct
 from spark_jobs.tables.initial_state import read_initial_state
+from spark_jobs.tables.landing import staged
 from spark_jobs.tables.product import DeltaProduct
 from spark_jobs.tables.rejected import DeltaRejected
 
@@ -106,20 +110,22 @@ class SparkEngine:
     def fingerprint_state(self, checkpoint: str, fold: KeyedFold) -> StateFingerprint:
         return fingerprint_state(self._spark, checkpoint, fold)
 
-    def write_savepoint_rows(
-        self, lake: Lake, states: DataFrame, fold: KeyedFold, savepoint_id: str, until_us: int
-    ) -> str:
-        return savepoint_rows.write_rows(lake, states, fold, savepoint_id, until_us)
-
-    def savepoint_contents(self, lake: Lake, path: str, savepoint_id: str) -> Contents:
-        return savepoint_rows.read_contents(self._spark, lake, path, savepoint_id=savepoint_id)
+    def stage_states(self, states: DataFrame, fold: KeyedFold, folder: str) -> list[Staged]:
+        schema = state_schema(fold)
+        return staged(states, folder, schema, None) or [stage_empty(folder, schema)]
 
     def savepoint_states(self, lake: Lake, savepoint: Savepoint) -> DataFrame:
-        path, savepoint_id = savepoint.path, savepoint.savepoint_id
-        return savepoint_rows.read_rows(self._spark, lake, path, savepoint_id)
+        # By Arrow, as it was written: Spark's own reader takes {x} in a lake's path for a pattern.
+        folder = savepoint.folder(lake)
+        names = [(file.name,) for file in savepoint.files]
 
-    def delete_savepoint_rows(self, lake: Lake, path: str, savepoint_ids: Sequence[str]) -> None:
-        savepoint_rows.delete_rows(self._spark, f"{lake.root}/{path}", savepoint_ids)
+        def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for name in chain.from_iterable(batch["name"].to_pylist() for batch in batches):
+                with files_of(folder).open_input_file(name) as file:
+                    yield from pq.ParquetFile(file, page_checksum_verification=True).iter_batches()
+
+        files = self._spark.sparkContext.parallelize(names, len(names)).toDF("name string")
+        return files.mapInArrow(read, savepoint.state_schema.removeprefix("bucket int, "))
 
     def fold(
         self,

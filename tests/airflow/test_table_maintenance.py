@@ -1,7 +1,7 @@
 """The Dag of the tables' care: its tasks, their pools, and that it starts nothing in vain."""
 
 import importlib.util
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,11 +13,10 @@ from airflow.sdk.api.datamodels._generated import DagRun
 from deltalake import write_deltalake
 
 from include.airflow.assets import is_ours
-from include.care.plan_care import cared_tables, spark_tables_named
+from include.care.plan_care import cared_tables
 from include.lake.ops import append_ops, read_ops
 from include.limits import TABLE_CARE
 from include.registry import all_streams
-from include.savepoints import choose_base as retention
 
 ROOT = Path(__file__).resolve().parents[2]
 MANY = TABLE_CARE.min_small_files
@@ -116,18 +115,6 @@ def test_only_the_tasks_of_tables_that_need_something_run(dag, lake):
     assert planned(dag) == {"maintain_source_signals"}
     fill(lake.table("user_counts"))
     assert planned(dag) == {"maintain_source_signals", "maintain_stream_user_counts"}
-
-
-def test_savepoints_of_all_kinds_of_state_go_with_their_stream(dag, lake, monkeypatch):
-    monkeypatch.setattr(retention, "STRUCK_OFF_KEPT", timedelta(0))
-    for name, savepoint in (("user_counts", "there"), ("user_counts-2", "cut")):
-        rows = pa.table({"savepoint_id": [savepoint], "key": ["k"]})
-        write_deltalake(lake.savepoints(name), rows, partition_by=["savepoint_id"])
-    append_ops(lake, "savepoints", [{"savepoint_id": "there", "stream": "user_counts"}])
-    assert planned(dag) == {"maintain_stream_user_counts"}
-    args = dag.get_task("maintain_stream_user_counts").application_args
-    tables = spark_tables_named(lake, job_module(dag).parse_args(args).tables)
-    assert "savepoints/user_counts-2" in [table.name for table in tables]
 
 
 def test_a_replaced_generation_goes_by_a_task_without_a_jvm(dag, lake):

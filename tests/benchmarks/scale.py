@@ -28,6 +28,7 @@ from include.lake.generations import read_generations
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.registry import stream_named
+from include.savepoints.manifest import savepoints_of
 from include.settings import PROJECT
 from include.spark.submit import job_environment, submit_command
 
@@ -164,7 +165,7 @@ def bytes_below(folder: Path) -> int:
 def sizes(lake: Lake, keys: int) -> Iterator[str]:
     """Bytes of each kind of data, and what a key or an event of it takes."""
     events = read_ops(lake, "runs", {"job": "run_stream"}).column("rows_in").to_pylist()
-    savepoints = read_ops(lake, "savepoints", {"stream": STREAM.name}).num_rows
+    savepoints = len(savepoints_of(lake, STREAM.name))
     for what, folder, count in (
         ("bronze", lake.bronze(STREAM.source), sum(events)),
         ("table, all versions", lake.table(STREAM.name), keys),

@@ -5,12 +5,10 @@ import logging
 import shutil
 from collections import Counter
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 
 from include.care.plan_care import spark_tables_named
@@ -18,13 +16,12 @@ from include.checkpoint.checkpoint_files import newest_committed
 from include.checkpoint.committed_batch import settled_until
 from include.lake.generations import read_generations
 from include.lake.lease import hold_lease
-from include.lake.ops import append_ops, read_ops
+from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.landing.ingest import ingest
 from include.limits import TABLE_CARE
 from include.plans.open_stream import has_waiting_rows
 from include.registry import source_named, stream_named
-from include.savepoints import choose_base as retention
 from include.settings import SavepointRules, Stream
 from include.stream_definition import load_definition
 from spark_jobs.engines.spark_engine import SparkEngine
@@ -217,27 +214,3 @@ def test_what_is_done_is_recorded_and_a_table_in_use_is_left_alone(
     assert rows["after"]["files_on_disk"] == len(before) + 1
     assert (rows["after"]["bytes_rewritten"], rows["after"]["files_deleted"]) == (size, 0)
     assert {row["run_id"] for row in rows.values()} == {run["run_id"]}
-
-
-@pytest.mark.e2e
-def test_savepoints_are_joined_and_what_belongs_to_none_is_deleted(spark, lake, monkeypatch):
-    path = lake.savepoints("user_counts")
-    for file in range(3):
-        rows = pa.table({"savepoint_id": ["there", "struck", "cut"], "key": [f"k{file}"] * 3})
-        write_deltalake(path, rows, mode="append", partition_by=["savepoint_id"])
-    long_ago = datetime.now(UTC) - timedelta(days=30)
-    row = {"stream": "user_counts", "until": long_ago, "created_at": long_ago}
-    manifest = [{"savepoint_id": "there"}, {"savepoint_id": "struck", "deleted_at": long_ago}]
-    append_ops(lake, "savepoints", [row | one for one in manifest])
-    forget_retention(path)
-    monkeypatch.setattr(retention, "STRUCK_OFF_KEPT", timedelta(0))  # nobody puts a manifest back
-    with hold_lease(lake, "stream-user_counts"):  # a recompute reads them
-        care_for(spark, lake, "savepoints/user_counts")
-    assert DeltaTable(path).version() == 3
-
-    care_for(spark, lake, "savepoints/user_counts")
-    left = DeltaTable(path).to_pyarrow_table().to_pylist()
-    assert {row["savepoint_id"] for row in left} == {"there"}
-    assert sorted(row["key"] for row in left) == ["k0", "k1", "k2"]
-    assert len(files_of(path)) == 1
-    assert only_its_newest_files_are_left(path)

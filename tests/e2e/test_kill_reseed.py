@@ -3,7 +3,7 @@
 import os
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -40,29 +40,33 @@ pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.full]
 
 SIGNALS, COUNTS = stream_named("device_signals"), stream_named("user_counts")
 DEADLINE_S = 300
+Appears = Callable[[], bool]
 SHORT_RUN = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
 
-def kill_when(lake: Lake, stream: Stream, job: str, args: list[str], appears: Path) -> None:
+def kill_when(lake: Lake, stream: Stream, job: str, args: list[str], appears: Appears) -> None:
     """Run a job, and kill all of it as soon as a file is there."""
     command = submit_command(job, ["--stream", stream.name, "--lake", lake.root, *args], stream)
     environment = os.environ | job_environment() | SHORT_RUN
     running = subprocess.Popen(command, env=environment, start_new_session=True)
     try:
-        wait_until(
-            lambda: appears.exists() or running.poll() is not None, DEADLINE_S, interval=0.002
-        )
+        wait_until(lambda: appears() or running.poll() is not None, DEADLINE_S, interval=0.002)
     finally:
         os.killpg(running.pid, signal.SIGKILL)
         running.wait()
-    assert appears.exists()
+    assert appears()
 
 
-def next_commit(lake: Lake, table: str, nth: int = 1) -> Path:
-    """The log file of the nth commit from now on; a new table's first one creates it."""
+def next_commit(lake: Lake, table: str, nth: int = 1) -> Appears:
+    """Whether the nth commit from now on is made; a new table's first one creates it. Of savepoints
+    whether there is another."""
+    if table.startswith("savepoints"):
+        folder = Path(lake.root, table)
+        known = set(folder.glob("*/manifest.json"))
+        return lambda: not known.issuperset(folder.glob("*/manifest.json"))
     path = f"{lake.root}/{table}"
     version = DeltaTable(path).version() if lake.is_delta_table(path) else 0
-    return Path(path, "_delta_log", f"{version + nth:020}.json")
+    return Path(path, "_delta_log", f"{version + nth:020}.json").exists
 
 
 def bronze_of(stream: Stream, seed: int):
@@ -76,7 +80,7 @@ def rows_in(lake: Lake, name: str, stream: Stream, **where: object) -> int:
 
 
 RECOMPUTE_STEPS = {
-    "replayed, with a savepoint": "ops/savepoints",
+    "replayed, with a savepoint": "savepoints/device_signals",
     "the table's commit": "tables/device_signals",
     "recorded": "ops/intervals",
 }
@@ -108,7 +112,7 @@ def version_of(lake: Lake, stream: Stream) -> int:
 # How many commits of which table, in their order; a first row comes after the table's creation.
 RESEED_STEPS: Mapping[str, tuple[str, int]] = {
     "intent": ("ops/generations", 1),
-    "savepoint": ("ops/savepoints", 1),
+    "savepoint": ("savepoints/{}", 1),
     "table": ("tables/{}", 1),
     "recorded": ("ops/intervals", 1),
     "switched": ("ops/generations", 2),

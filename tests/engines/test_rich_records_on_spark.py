@@ -12,14 +12,16 @@ import pytest
 from pyspark import cloudpickle
 
 from include.fold.admission import instant_of
+from include.fold.ddl import state_rows_ddl
 from include.fold.local import LocalFold
 from include.fold.records import Instant
 from include.registry import stream_named
 from include.settings import SavepointRules, Stream
 from spark_jobs import stream_drain
 from spark_jobs.engines.replay import replay_fold
+from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.engines.spark_events import BronzeEvents
-from spark_jobs.tables import savepoint_rows
+from spark_jobs.live_savepoint import read_savepoint, write_savepoint
 from tests.bronze import stamp
 from tests.declared import with_fold
 from tests.engines.lake_runs import (
@@ -37,6 +39,7 @@ from tests.fold import rich_orders
 from tests.fold.arrivals import came_to, run
 from tests.fold.oracle import until
 from tests.fold.rich_orders import FOLDS, Item, Order, Status
+from tests.written_savepoint import MANIFEST
 
 pytestmark = [pytest.mark.spark, pytest.mark.turn(2)]
 for module in (sys.modules[__name__], rich_orders):
@@ -101,6 +104,7 @@ def test_spark_comes_to_what_the_local_engine_says(spark, lake, monkeypatch, nam
 @pytest.mark.parametrize("name", ["append by two columns", "append by a function"])
 def test_a_replay_goes_on_from_a_savepoint(spark, lake, name):
     fold, stream = replace(FOLDS[name], stream="orders"), stream_of(FOLDS[name])
+    engine = SparkEngine(spark)
     stamped = stamp(arriving(8, order, commits=4, size=12))
     drained(spark, lake, stream, fold, stamped, runs=1)
     bronze = spark.read.format("delta").load(lake.bronze("orders"))
@@ -110,9 +114,10 @@ def test_a_replay_goes_on_from_a_savepoint(spark, lake, name):
 
     with with_conf(spark, "spark.sql.shuffle.partitions", "2"):
         first = replay_fold(BronzeEvents(admitted), fold, 3, middle_us)
-        path = savepoint_rows.write_rows(lake, first.states, fold, "middle", middle_us)
-        assert savepoint_rows.read_contents(spark, lake, path, "middle").keys > 0
-        base = savepoint_rows.read_rows(spark, lake, path, "middle")
+        made = MANIFEST | {"state_schema": state_rows_ddl(fold)}
+        savepoint = write_savepoint(engine, lake, first.states, fold, middle_us, made)
+        assert savepoint.keys > 0
+        base = read_savepoint(engine, lake, savepoint)
         rest = admitted.where(f"unix_micros(event_time) >= {middle_us}")
         second = replay_fold(BronzeEvents(rest), fold, 4, end_us, base=base)
         emitted = outputs_of(first.outputs, fold) + outputs_of(second.outputs, fold)

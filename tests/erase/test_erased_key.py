@@ -215,7 +215,7 @@ def test_bytes_that_are_no_text_are_refused_in_a_line(
 def test_tables_of_streams_that_were_taken_out_are_named_as_not_looked_into(lake: Lake):
     Landing(lake).add("a.jsonl", [signal(1, device_id=7)])
     ingest(lake, source_named("signals"))
-    for name in ("tables/taken_out", "tables/user_counts", "savepoints/user_counts-2"):
+    for name in ("tables/taken_out", "tables/user_counts", "savepoints/user_counts"):
         Path(lake.root, name, "_delta_log").mkdir(parents=True)
     plan = plan_erasure(lake, erased_key("device_signals", "7"))
     assert plan.undeclared == ("tables/taken_out",)

@@ -11,12 +11,12 @@ from include.checkpoint.checkpoint_files import list_checkpoint, read_operators,
 from include.checkpoint.measure_checkpoint import measure_checkpoint
 from include.lake.paths import Lake
 from include.landing.ingest import ingest
+from include.savepoints.manifest import savepoints_of
 from include.settings import MIB
 from tests.checkpoint.spark_checkpoint import SparkCheckpoint
 from tests.ingested import SIGNALS, bronze_of, quarantine_of
 from tests.landed_files import START, Landing
 from tests.open_files import no_more_files
-from tests.simulator.arrow_savepoints import read_contents
 from tests.unreachable import MEMORY_LEFT, no_more_memory, store_that_answers
 
 ROWS = MEMORY_LEFT // 8 + MIB  # of 8 bytes a column
@@ -61,6 +61,6 @@ def test_a_checkpoint_whose_files_cannot_be_opened_is_not_measured(lake: Lake):
 
 
 @pytest.mark.parametrize("status", [403, 503])
-def test_a_savepoint_in_a_store_that_does_not_give_it_is_not_damaged(status: int):
+def test_savepoints_in_a_store_that_does_not_give_them_are_not_lost(status: int):
     with store_that_answers(status), pytest.raises(OSError, match="AWS Error"):
-        read_contents(Lake("s3a://bucket/lake"), "savepoints/counts", "a")
+        savepoints_of(Lake("s3a://bucket/lake"), "counts")

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from include.fold.local import LocalFold
 from include.lake.ops import read_ops
-from include.savepoints.manifest import mark_deleted, savepoints_of
+from include.savepoints.manifest import keep_savepoints, savepoints_of
 from include.stream_definition import load_definition
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.live_savepoint import read_savepoint
@@ -85,11 +85,10 @@ def test_live_replay_and_local_agree_and_a_recompute_of_unchanged_data_changes_n
     in_runs(spark, lake, stream, stamped, runs=2)
     assert table_of(lake, stream, fold) == local.table
     assert stored(spark, lake, stream, fold) == local.states
-    ours = [point.savepoint_id for point in savepoints_of(lake, stream.name)]
     version = version_of(lake, stream)
     for start_us, end_us in parts(fold, local.table, seen, until_us):
         if end_us == until_us:  # a savepoint of live there would be taken for the replay's
-            mark_deleted(lake, ours)
+            keep_savepoints(lake, stream.name, [])
         recompute(SparkEngine(spark), lake, stream, at(start_us), at(end_us))
         done = recomputed_rows(lake, stream)
         assert (done["rows_removed"], done["rows_added"]) == (0, 0)

@@ -6,10 +6,13 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
+
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.registry import stream_named
 from include.settings import Stream
+from tests.written_savepoint import written_savepoint
 
 NOW = datetime(2026, 11, 24, 12, 30, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -24,6 +27,9 @@ def write_history(lake: Lake, streams: list[Stream], runs: int) -> None:
     """`runs` hourly runs of each stream up to NOW, its source's, and what came of them."""
     for name, rows in _tables(streams, runs):
         append_ops(lake, name, rows)
+    for n, stream in enumerate(streams):
+        keys = pa.table({"key": range(5_000 + n)})
+        written_savepoint(lake, stream.name, NOW.replace(hour=0, minute=0), keys)
 
 
 def _tables(streams: list[Stream], runs: int) -> Iterator[tuple[str, list[dict[str, Any]]]]:
@@ -37,7 +43,6 @@ def _tables(streams: list[Stream], runs: int) -> Iterator[tuple[str, list[dict[s
     yield "generations", [_generation(s, runs) for s in streams]
     yield "coverage", [_entry(s) for s in streams]
     yield "findings", [f for n, s in enumerate(streams) for f in _findings(n, s)]
-    yield "savepoints", [_savepoint(n, s) for n, s in enumerate(streams)]
 
 
 def ended(run: int, runs: int) -> datetime:
@@ -161,17 +166,4 @@ def _findings(n: int, stream: Stream) -> Iterator[dict[str, Any]]:
         "finding": "checkpoint_bytes",
         "severity": "error",
         "found_at": NOW - timedelta(days=2),
-    }
-
-
-def _savepoint(n: int, stream: Stream) -> dict[str, Any]:
-    return {
-        "savepoint_id": f"{stream.name}-1",
-        "stream": stream.name,
-        "until": NOW.replace(hour=0, minute=0),
-        "created_at": NOW.replace(hour=0, minute=10),
-        "origin": "live",
-        "path": f"savepoints/{stream.name}",
-        "keys": 5_000 + n,
-        "events": 100_000,
     }

@@ -126,8 +126,7 @@ def test_a_damaged_savepoint_is_said_and_the_replay_begins_with_one_before(do):
     days_in_time(do)
     whole = look(do, days=1)
     name = whole.base.removeprefix("savepoint ")
-    (table,) = Path(do.world.lake.root, "savepoints").iterdir()
-    for file in table.glob(f"savepoint_id={name}/*.parquet"):
+    for file in Path(do.world.lake.savepoint(do.stream.name, name)).glob("*.parquet"):
         file.unlink()
     figures = look(do, days=1)
     known = [each.savepoint_id for each in savepoints_of(do.world.lake, do.stream.name)]

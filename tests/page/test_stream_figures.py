@@ -5,13 +5,14 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
 
 from include.data_checks import Check
+from include.fold.admission import micros_of
 from include.lake.ops import append_ops
 from include.page.render import stream_html
 from include.page.stream_figures import PARTS, read_stream
 from tests.page.history import NOW, streams_like, write_history
+from tests.written_savepoint import written_savepoint
 
 STREAMS = streams_like(2)
 WINDOW = timedelta(days=1)
@@ -31,35 +32,21 @@ def test_the_parts_of_a_run_add_up_to_it(lake):
         assert run.parts["other"] == 1
 
 
-def savepoint(name: str, until: datetime) -> dict[str, object]:
-    return {
-        "savepoint_id": name,
-        "stream": "stream_000",
-        "until": until,
-        "created_at": until,
-        "path": "savepoints/stream_000",
-        "keys": 1,
-    }
-
-
 def test_the_biggest_keys_are_those_of_the_newest_savepoint(lake):
     sizes = {f"k{n:03}": (n * 7_919) % 300 for n in range(300)}
     at = datetime(2026, 11, 24, tzinfo=UTC)
     states = [{"texts": "x" * size, "n": 1} for size in sizes.values()]
     rows = pa.table(
         {
-            "savepoint_id": ["new"] * len(sizes),
             "key": list(sizes),
             "state": pa.array(states, pa.struct([("texts", pa.string()), ("n", pa.int64())])),
-            "changed_at": pa.array([at] * len(sizes), pa.timestamp("us", "UTC")),
-            "timeout_at": pa.nulls(len(sizes), pa.timestamp("us", "UTC")),
+            "changed_at_us": pa.array([micros_of(at)] * len(sizes), pa.int64()),
+            "timeout_at_us": pa.nulls(len(sizes), pa.int64()),
         }
     )
-    old = rows.set_column(0, "savepoint_id", pa.array(["old"] * len(sizes)))
-    old = old.set_column(1, "key", pa.array(["older"] * len(sizes)))
-    path = f"{lake.root}/savepoints/stream_000"
-    write_deltalake(path, pa.concat_tables([rows, old]), partition_by=["savepoint_id"])
-    append_ops(lake, "savepoints", [savepoint("old", at - WINDOW), savepoint("new", at)])
+    written_savepoint(lake, "stream_000", at, rows)
+    older = rows.set_column(0, "key", pa.array(["older"] * len(sizes)))
+    written_savepoint(lake, "stream_000", at - WINDOW, older)
     found = read_stream(lake, STREAMS[0], NOW, WINDOW).keys
     assert found is not None
     assert found.until == at

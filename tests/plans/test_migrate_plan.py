@@ -2,7 +2,7 @@
 
 import sys
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Annotated, NamedTuple
 
@@ -40,6 +40,7 @@ from tests.changed_stream import (
 )
 from tests.coverage.ledgers import entry, record
 from tests.refused import refused
+from tests.written_savepoint import written_savepoint
 
 pytestmark = pytest.mark.slow
 
@@ -74,23 +75,14 @@ class Lived:
 
     def savepoint(self, second: int, **columns) -> str:
         """One of all events before that second, but for what `columns` say."""
-        row = {
+        made = {
             "savepoint_id": f"{second}-{len(columns)}",
-            "stream": NAME,
-            "until": at(second),
-            "created_at": datetime.now(UTC),
-            "origin": "live",
-            "path": f"savepoints/{NAME}",
-            "keys": 3,
-            "checksum": "0",
             "events": 3 * second,
             "bronze_id": pin_bronze(self.lake, STREAM.source).table_id,
-            "bronze_version": 0,
             "code": self.code,
             "state_schema": self.pins["state_schema"],
         }
-        append_ops(self.lake, "savepoints", [row | columns])
-        return f"{second}-{len(columns)}"
+        return written_savepoint(self.lake, NAME, at(second), **made | columns).savepoint_id
 
     def begun(self, source: str, options: ReseedOptions) -> dict:
         """The intent of a reseed that was cut off, under the code of `source`."""
@@ -127,8 +119,8 @@ def test_the_base_is_the_newest_clean_savepoint_of_the_state_that_the_stream_ran
     lived.savepoint(1)
     lived.savepoint(3, events=8)  # without a late row
     lived.savepoint(4, code=None)  # of two codes
-    lived.savepoint(4, code="another", keys=2)
-    lived.savepoint(5, bronze_id="another", keys=1, origin="recompute")
+    lived.savepoint(4, code="another", generation=2)
+    lived.savepoint(5, bronze_id="another", generation=2, origin="recompute")
     lived.files.deploy(NEW)
     now = stream_identity(lived.lake, STREAM)
     lived.savepoint(5, code=now.code, state_schema=now.state_schema)

@@ -21,6 +21,7 @@ from include.savepoints.manifest import StreamIdentity, mapped_lineage
 from include.streams.user_counts import FOLD, UserEvent
 from tests.bronze import append_commit, stamp
 from tests.refused import commands_in, refused
+from tests.written_savepoint import written_savepoint
 
 STREAM = stream_named("user_counts")  # of every hour
 HOUR = timedelta(hours=1)
@@ -175,19 +176,6 @@ def planned_lake(lake: Lake) -> Lake:
 
 
 def record(lake: Lake, name: str, until: datetime, events: int, code: str = IDENTITY.code) -> None:
-    row = {
-        "savepoint_id": name,
-        "stream": STREAM.name,
-        "until": until,
-        "created_at": until,
-        "origin": "live",
-        "path": f"savepoints/{STREAM.name}",
-        "keys": 1,
-        "checksum": "0",
-        "events": events,
-        "bronze_id": pin_bronze(lake, STREAM.source).table_id,
-        "bronze_version": 0,
-        "code": code,
-        "state_schema": "",
-    }
-    append_ops(lake, "savepoints", [row])
+    bronze_id = pin_bronze(lake, STREAM.source).table_id
+    made = {"savepoint_id": name, "events": events, "bronze_id": bronze_id, "code": code}
+    written_savepoint(lake, STREAM.name, until, **made)

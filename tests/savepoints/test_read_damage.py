@@ -1,142 +1,116 @@
-"""A damaged savepoint is struck off; one that cannot be read just now is kept, and said so."""
+"""A damaged savepoint is found, and deleted; one that cannot be read just now stays."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from shutil import rmtree
 from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
-from py4j.protocol import Py4JJavaError
 
-from include.fold.ddl import state_rows_ddl
+from include.fold.schemas import state_schema
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.savepoints.manifest import Savepoint, SavepointError, savepoints_of
 from include.stream_definition import load_definition
-from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.live_savepoint import read_savepoint, write_savepoint
 from spark_jobs.replay_bronze import plan_with_sound_base
-from spark_jobs.tables.savepoint_rows import Cause, is_damage
 from tests.late_lakes import START_US, small
 from tests.refused import refused
+from tests.simulator.local_engine import LocalEngine
+from tests.written_savepoint import MANIFEST
 
 STREAM = small("user_counts")
 FOLD = load_definition(STREAM).fold
-JAVA_NO_FILE = "java.io.FileNotFoundException"
 
 
-@pytest.mark.parametrize(
-    ("cause", "damaged"),
-    [
-        (Cause(JAVA_NO_FILE, "File file:/lake/a.parquet does not exist"), True),
-        (Cause(JAVA_NO_FILE, "No such file or directory: s3a://lake/a.parquet"), True),
-        (Cause(JAVA_NO_FILE, "/lake/a.parquet (Permission denied)"), False),
-        (Cause("java.lang.RuntimeException", "a.parquet is not a Parquet file. Expected"), True),
-        (Cause("org.apache.hadoop.fs.ChecksumException", "Checksum error: a at 0"), True),
-        (Cause("java.io.IOException", "FAILED_TO_UNCOMPRESS(5)"), True),
-        (Cause("java.net.ConnectException", "Connection refused"), False),
-        (Cause("java.nio.file.AccessDeniedException", "s3a://lake/a.parquet"), False),
-        (
-            Cause(
-                "org.apache.spark.SparkException",
-                "[FAILED_READ_FILE.FILE_NOT_EXIST] File does not exist. It is corrupt",
-            ),
-            False,
-        ),
-    ],
-)
-def test_only_what_is_certain_is_damage(cause, damaged):
-    assert is_damage(cause) == damaged
+def write(lake: Lake, keys: int, until_us: int = START_US) -> Savepoint:
+    rows = [
+        {"key": f"u{n}", "state": {"total_count": n}, "changed_at_us": START_US + n}
+        for n in range(keys)
+    ]
+    states = pa.Table.from_pylist(rows, state_schema(FOLD))
+    return write_savepoint(LocalEngine(), lake, states, FOLD, until_us, MANIFEST)
 
 
 @pytest.fixture
-def savepoint(spark, lake) -> Savepoint:
-    rows = [(0, f"u{n}", (n,), START_US + n, None) for n in range(500)]
-    states = spark.createDataFrame(rows, state_rows_ddl(FOLD)).coalesce(1)
-    manifest = {
-        "origin": "live",
-        "run_id": "0123456789",
-        "events": 500,
-        "bronze_id": "b",
-        "code": "c",
-        "state_schema": "s",
-    }
-    engine = SparkEngine(spark)
-    write_savepoint(engine, lake, states, FOLD, START_US + 1000, manifest)
-    (written,) = savepoints_of(lake, STREAM.name)
-    assert read_savepoint(engine, lake, written).count() == 500
-    return written
+def savepoint(lake: Lake) -> Savepoint:
+    return write(lake, 500)
 
 
-def the_file(lake: Lake) -> Path:
-    (file,) = Path(lake.savepoints(STREAM.name)).glob("*/*.parquet")
-    return file
+def folder(lake: Lake, savepoint: Savepoint) -> Path:
+    return Path(lake.savepoint(STREAM.name, savepoint.savepoint_id))
 
 
-def gone(lake: Lake) -> None:
-    the_file(lake).unlink()
+@pytest.mark.parametrize("keys", [0, 500])
+def test_a_savepoint_has_what_was_written(lake, keys):
+    written = write(lake, keys)
+    assert savepoints_of(lake, STREAM.name) == [written]
+    assert written.keys == read_savepoint(LocalEngine(), lake, written).num_rows == keys
 
 
-def cut(lake: Lake) -> None:
-    """As a copy leaves it that was cut off: without the file system's own checksum."""
-    file = the_file(lake)
-    os.truncate(file, file.stat().st_size // 2)
-    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
-
-
-def cut_under_its_checksum(lake: Lake) -> None:
-    os.truncate(the_file(lake), the_file(lake).stat().st_size // 2)
-
-
-def without_table(lake: Lake) -> None:
-    rmtree(lake.savepoints(STREAM.name))
-
-
-@pytest.mark.spark
-@pytest.mark.parametrize(
-    "damage",
-    [
-        pytest.param(gone, marks=pytest.mark.full),
-        cut,
-        pytest.param(cut_under_its_checksum, marks=pytest.mark.full),
-        without_table,
-    ],
-)
-def test_a_damaged_savepoint_is_struck_off(spark, lake, savepoint, damage):
-    damage(lake)
-    engine = SparkEngine(spark)
-    with refused("unreadable_savepoint", subject=savepoint.savepoint_id):
-        read_savepoint(engine, lake, savepoint)
-    planned = plan_with_sound_base(engine, lake, "r1", lambda: plan_from(lake))
-    assert planned.base.savepoint is None
+def test_a_folder_without_a_manifest_is_none_and_goes_with_the_next_one(lake, savepoint):
+    (folder(lake, savepoint) / "manifest.json").unlink()
     assert savepoints_of(lake, STREAM.name) == []
+    later = write(lake, 1, START_US + 1)
+    assert lake.folders(lake.savepoints(STREAM.name)) == [later.savepoint_id]
+
+
+def each_file(path: Path) -> Iterator[Path]:
+    return (file for file in sorted(path.iterdir()) if file.is_file())
+
+
+def gone(path: Path) -> None:
+    next(path.glob("*.parquet")).unlink()
+
+
+def cut(path: Path) -> None:
+    file = next(path.glob("*.parquet"))
+    os.truncate(file, file.stat().st_size // 2)
+
+
+@pytest.mark.parametrize("damage", [gone, cut])
+def test_a_damaged_savepoint_is_deleted(lake, savepoint, damage):
+    damage(folder(lake, savepoint))
+    with refused("unreadable_savepoint", subject=savepoint.savepoint_id):
+        read_savepoint(LocalEngine(), lake, savepoint)
+    planned = plan_with_sound_base(LocalEngine(), lake, "r1", lambda: plan_from(lake))
+    assert planned.base.savepoint is None
+    assert lake.folders(lake.savepoints(STREAM.name)) == []
     (finding,) = read_ops(lake, "findings", {"finding": "savepoint_damaged"}).to_pylist()
     assert savepoint.savepoint_id in finding["detail"]
 
 
-@pytest.mark.spark
-def test_a_file_that_java_cannot_open_for_another_reason_is_no_damage(spark, lake, savepoint):
-    """Java calls a folder in its place a missing file, as it does one that it may not read."""
-    file = the_file(lake)
-    file.unlink()
-    file.mkdir()
-    with pytest.raises(Py4JJavaError) as raised:
-        plan_with_sound_base(SparkEngine(spark), lake, "r1", lambda: plan_from(lake))
-    assert not isinstance(raised.value, SavepointError)
+def test_no_bit_of_its_files_flips_unseen(lake, savepoint):
+    random = Random(1)
+    for file in each_file(folder(lake, savepoint)):
+        whole = file.read_bytes()
+        for _ in range(200):
+            at, bit = random.randrange(len(whole)), random.randrange(8)
+            file.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :])
+            for found in savepoints_of(lake, STREAM.name):
+                with pytest.raises(SavepointError):
+                    read_savepoint(LocalEngine(), lake, found)
+        file.write_bytes(whole)
     assert savepoints_of(lake, STREAM.name) == [savepoint]
 
 
-class Unreachable:
-    """An engine whose storage does not answer."""
+def test_a_lost_folder_is_no_savepoint(lake, savepoint):
+    rmtree(folder(lake, savepoint))
+    assert savepoints_of(lake, STREAM.name) == []
+    with refused("unreadable_savepoint", subject=savepoint.savepoint_id):
+        read_savepoint(LocalEngine(), lake, savepoint)
 
-    def savepoint_contents(self, *_: object) -> None:
+
+def test_a_savepoint_that_cannot_be_read_just_now_stays(lake, savepoint, monkeypatch):
+    def unreachable(*_: object) -> None:
         raise ConnectionError("connection refused")
 
-
-@pytest.mark.spark
-def test_a_savepoint_that_cannot_be_read_just_now_is_kept(spark, lake, savepoint):
+    monkeypatch.setattr("spark_jobs.live_savepoint.refuse_damaged", unreachable)
     with pytest.raises(ConnectionError):
-        plan_with_sound_base(Unreachable(), lake, "r1", lambda: plan_from(lake))
+        plan_with_sound_base(LocalEngine(), lake, "r1", lambda: plan_from(lake))
     assert savepoints_of(lake, STREAM.name) == [savepoint]
     assert not lake.is_delta_table(lake.ops("findings"))
 

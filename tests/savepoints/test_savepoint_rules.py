@@ -3,9 +3,7 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,10 +12,8 @@ from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.savepoints.bronze_pin import pin_bronze
 from include.savepoints.choose_base import (
-    STRUCK_OFF_KEPT,
     choose_base,
     expired,
-    left_over_ids,
     needed_ids,
     oldest_kept_us,
     spare_a_base,
@@ -25,12 +21,11 @@ from include.savepoints.choose_base import (
 from include.savepoints.manifest import (
     Savepoint,
     StreamIdentity,
-    is_due,
-    mark_deleted,
 )
 from include.settings import SavepointRules
 from include.streams import user_counts
 from include.streams.user_counts import UserEvent
+from spark_jobs.live_savepoint import is_due
 from tests.bronze import append_commit, stamp
 from tests.refused import refused
 
@@ -55,9 +50,10 @@ def savepoint(until_us: int, events: int = 0, code: str = "now", bronze_id: str 
         stream="user_counts",
         until_us=until_us,
         origin="live",
-        path="savepoints/user_counts",
+        generation=None,
+        run_id="r",
         keys=0,
-        checksum="0",
+        files=(),
         events=events,
         bronze_id=bronze_id,
         bronze_ingested_at_us=None,
@@ -70,11 +66,11 @@ def savepoint(until_us: int, events: int = 0, code: str = "now", bronze_id: str 
 
 def test_a_savepoint_is_due_with_the_first_run_and_when_a_multiple_is_passed():
     rules = SavepointRules(cadence=timedelta(hours=1))
-    assert is_due(rules, START_US, [])
-    known = [savepoint(START_US + 1)]
+    assert is_due(rules, START_US, None)
+    known = savepoint(START_US + 1)
     assert not is_due(rules, START_US + HOUR_US - 1, known)
     assert is_due(rules, START_US + HOUR_US, known)
-    assert not is_due(SavepointRules(cadence=None), START_US + HOUR_US, [])
+    assert not is_due(SavepointRules(cadence=None), START_US + HOUR_US, None)
 
 
 @pytest.mark.parametrize("wrong", [{"keep": 0}, {"events_apart": 0}, {"cadence": timedelta(0)}])
@@ -169,40 +165,6 @@ def test_what_a_generation_or_an_open_reseed_begins_with_is_needed(lake):
     }  # the intent was overtaken
     append_ops(lake, "generations", [row(5, "intent", "f", None)])
     assert needed_ids(read_generations(lake, "user_counts")) == {"d", "e", "f"}
-
-
-def record(lake: Lake, savepoint_id: str) -> None:
-    row = {"savepoint_id": savepoint_id, "stream": "user_counts", "until": WRITTEN}
-    append_ops(lake, "savepoints", [row | {"created_at": WRITTEN}])
-
-
-@pytest.fixture
-def with_rows_of_three(lake) -> DeltaTable:
-    rows = pa.table({"savepoint_id": ["there", "struck", "cut"], "key": ["a", "b", "c"]})
-    path = lake.savepoints("user_counts")
-    write_deltalake(path, rows, partition_by=["savepoint_id"])
-    return DeltaTable(path)
-
-
-def test_rows_are_left_over_without_a_savepoint_and_long_after_it_was_struck_off(
-    lake, with_rows_of_three
-):
-    for name in "there", "struck":
-        record(lake, name)
-    before = datetime.now(UTC)
-    mark_deleted(lake, ["struck"])
-    after = datetime.now(UTC)
-
-    def left_over(now: datetime) -> list[str]:
-        return left_over_ids(lake, "user_counts", with_rows_of_three, now)
-
-    assert left_over(before + STRUCK_OFF_KEPT - timedelta(microseconds=1)) == ["cut"]
-    assert left_over(after + STRUCK_OFF_KEPT) == ["cut", "struck"]
-
-
-def test_without_a_manifest_nothing_is_left_over(lake, with_rows_of_three):
-    append_ops(lake, "savepoints", [{"savepoint_id": "cut", "stream": "user_sessions"}])
-    assert left_over_ids(lake, "user_counts", with_rows_of_three, WRITTEN) == []
 
 
 def new_lake(tmp_path_factory):

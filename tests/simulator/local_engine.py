@@ -7,9 +7,11 @@ Rows are Arrow tables: events of `event_schema`, states of `states_to_rows`, out
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyarrow import fs
 
 from include.data_checks import Check, Verdict
@@ -24,13 +26,14 @@ from include.fold.definition import (
     KeyedFold,
     MigrateState,
 )
-from include.fold.schemas import REJECTED, event_schema, output_schema
+from include.fold.schemas import REJECTED, event_schema, output_schema, state_schema
 from include.fold.states import States
 from include.lake.columns import instant_scalar
 from include.lake.delta_log import delta_table, table_to_read, unbroken
 from include.lake.ops import despite_others
 from include.lake.paths import Lake, files_of
 from include.lake.stream_result import AT, AT_DATE, REPLACED, Summary, ensure_table
+from include.lake.table import Staged
 from include.lake.table_seal import RangeChange
 from include.landing.bronze_tables import late_fields, with_late_fields
 from include.landing.clock import write_reset_row, write_still_row
@@ -43,7 +46,7 @@ from include.landing.initial_state import (
     states_of,
     typed_rows,
 )
-from include.savepoints.manifest import Contents, Savepoint
+from include.savepoints.manifest import Savepoint, states_in
 from include.settings import SettingsError, Source, Stream
 from spark_jobs.engines.bronze_fields import check_bronze
 from spark_jobs.engines.engine import (
@@ -62,8 +65,8 @@ from spark_jobs.engines.state_rows import (
     states_to_rows,
 )
 from spark_jobs.tables.arrow_tables import ArrowProduct, ArrowRejected, stored
-from tests.simulator import arrow_savepoints
 from tests.simulator.arrow_ranges import EVERYTHING, Range, overwrite, replace_within
+from tests.simulator.writes import write_point
 
 
 class LiveRunner(Protocol):
@@ -207,19 +210,16 @@ class LocalEngine:
 
     # Savepoints
 
-    def write_savepoint_rows(
-        self, lake: Lake, states: pa.Table, fold: KeyedFold, savepoint_id: str, until_us: int
-    ) -> str:
-        return arrow_savepoints.write_rows(lake, states, fold, savepoint_id, until_us)
-
-    def savepoint_contents(self, lake: Lake, path: str, savepoint_id: str) -> Contents:
-        return arrow_savepoints.read_contents(lake, path, savepoint_id)
+    def stage_states(self, states: pa.Table, fold: KeyedFold, folder: str) -> list[Staged]:
+        rows = states.select(state_schema(fold).names)
+        name, files = f"part-{uuid4()}.parquet", files_of(folder)
+        write_point(f"stage {folder}")
+        files.create_dir(".", recursive=True)
+        pq.write_table(rows, name, filesystem=files, write_page_checksum=True)
+        return [Staged(name, files.get_file_info(name).size, rows.num_rows, "")]
 
     def savepoint_states(self, lake: Lake, savepoint: Savepoint) -> pa.Table:
-        return arrow_savepoints.read_rows(lake, savepoint.path, savepoint.savepoint_id)
-
-    def delete_savepoint_rows(self, lake: Lake, path: str, savepoint_ids: Sequence[str]) -> None:
-        arrow_savepoints.delete_rows(lake, path, savepoint_ids)
+        return states_in(lake, savepoint).to_table()
 
     # The fold
 

@@ -18,7 +18,7 @@ from include.fold.deduplicate import SEEN, SeenValues
 from include.fold.group_state import TIMERS, TimedGroupState
 from include.fold.records import Items, Money, Nested, Pairs
 from include.fold.states import States
-from tests.simulator import arrow_savepoints
+from tests.simulator.local_engine import LocalEngine
 from tests.simulator.replaced import everywhere
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -43,8 +43,8 @@ def of_savepoints(change: Callable[[pa.Table], pa.Table]) -> Plant:
     """What a reseed or a backfill begins with is not what was written."""
 
     def planted(patch: pytest.MonkeyPatch) -> None:
-        read = arrow_savepoints.read_rows
-        patch.setattr(arrow_savepoints, "read_rows", lambda *asked: change(read(*asked)))
+        read = LocalEngine.savepoint_states
+        patch.setattr(LocalEngine, "savepoint_states", lambda *asked: change(read(*asked)))
 
     return planted
 

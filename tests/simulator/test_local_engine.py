@@ -1,7 +1,6 @@
 """Operations without a JVM come to what the oracle says, however they are cut, killed, repeated."""
 
 import random
-from pathlib import Path
 
 import pytest
 from hypothesis import example, given
@@ -11,7 +10,6 @@ from include.checkpoint.committed_batch import check_rows_add_up
 from include.lake.lease import hold_lease
 from include.lake.ops import read_ops
 from include.plans.open_stream import has_waiting_rows
-from include.savepoints.manifest import SavepointError, savepoints_of
 from spark_jobs.run_stream import drain_others
 from tests.examples import examples
 from tests.simulator import oracle
@@ -114,18 +112,3 @@ def test_a_run_killed_before_any_of_its_writes_is_finished_by_the_next(kind):
             assert not has_waiting_rows(world.lake, world.streams[kind])
             stream = world.streams[kind]
             check_rows_add_up(world.lake, stream.name, SOURCE.name, 1)
-
-
-def test_a_savepoint_with_a_damaged_file_is_told_from_a_passing_fault():
-    with open_world(quick=False) as world:
-        land(world, [("a", 0, 1), ("b", 3_600_000_000, 1)])
-        run(world, "counts")
-        (savepoint,) = savepoints_of(world.lake, world.streams["counts"].name)
-        (file,) = (Path(world.lake.root) / savepoint.path).glob("*/*.parquet")
-        whole = file.read_bytes()
-        found = world.engine.savepoint_contents(world.lake, savepoint.path, savepoint.savepoint_id)
-        assert (found.keys, found.checksum) == (savepoint.keys, savepoint.checksum)
-        for damage in (whole[: len(whole) // 2], whole[:-1] + b"x", None):
-            file.unlink() if damage is None else file.write_bytes(damage)
-            with pytest.raises(SavepointError):
-                world.engine.savepoint_contents(world.lake, savepoint.path, savepoint.savepoint_id)

@@ -13,6 +13,7 @@ import deltalake
 import pytest
 from deltalake.table import TableAlterer, TableMerger, TableOptimizer
 
+from include.lake.paths import Lake
 from include.lake.table import Stager
 
 # Those of delta-rs that commit. What opens or reads a table is no write.
@@ -126,6 +127,8 @@ def _patch_delta(patch: pytest.MonkeyPatch) -> None:
         if ours and getattr(module, "write_deltalake", None) is original:
             patch.setattr(module, "write_deltalake", counted)
     patch.setattr(Stager, "staged", _counted(Stager.staged, "stage"))
+    for method in ("write", "delete"):
+        patch.setattr(Lake, method, _counted(getattr(Lake, method), method))
     for kind, methods in METHODS.items():
         for method in methods:
             patch.setattr(kind, method, _counted(getattr(kind, method), method))
@@ -154,6 +157,8 @@ def _counted_create() -> Callable[..., Any]:
 
 
 def _table(args: tuple[Any, ...]) -> str:
-    """The table that is written, for people."""
+    """The table or file that is written, for people."""
+    if args and isinstance(args[0], Lake):
+        return str(args[1])
     target = getattr(args[0], "table", args[0]) if args else ""
     return str(getattr(target, "table_uri", target))
