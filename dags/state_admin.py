@@ -25,10 +25,8 @@ a little higher. The log of `apply` has the plan it followed, and `ops/intervals
 
 When it is red: `plan` with an error of one line was given something that cannot be: correct the
 parameter and trigger the Dag again. After a red `apply` retry or clear that task: it plans anew,
-by what is in the table now, and what it has written so far serves it. A reseed that had begun is
-finished by the stream's next run, backfill or compaction, too. One that cannot be finished is
-taken back by `./stateful reseed NAME --give-up`, as long as none of its rows is in the table;
-afterwards there is `until`. A rejected plan is a green run that has skipped the rest.
+by what is in the table now, and the savepoints that it has written serve it. A reseed that was
+killed has changed nothing else, or is done. A rejected plan is a green run that has skipped the rest.
 """
 
 import logging

@@ -11,7 +11,7 @@ rest up to `tune_rocksdb`). Of a scheduled run *backfill* is skipped, of a backf
 | task | what it does | skipped when |
 |---|---|---|
 | `ingest` | files in `landing/<source>` to `bronze/<source>`, bad rows to `quarantine/<source>`; a clock row, if the source has a clock | nothing has landed, and no clock row is due |
-| `run_stream` | new bronze rows through the fold into `tables/<stream>`; first it finishes a reseed that was cut off | it is a backfill, or there is nothing to do: nothing new in bronze, no reseed to finish or to begin with, and the table is what was recorded of it |
+| `run_stream` | new bronze rows through the fold into `tables/<stream>` | it is a backfill, or there is nothing to do: nothing new in bronze, no reseed to begin with, and the table is what was recorded of it |
 | `recompute_interval` | the rows of the run's interval once more, late rows included: `ops/intervals` | it is no backfill |
 | `promote` | a reseed: makes the live state right (late rows, other code), and all rows from the first instant on that is not | it is no backfill with the parameter `promote`, more of its runs are queued, or the live state is right |
 | `check_checkpoint` | measures the checkpoint, holds it and the run against the stream's limits, and the table against what is recorded of it: `ops/checkpoint_sizes`, `ops/findings` | `run_stream` was |
@@ -52,10 +52,8 @@ Retrying or clearing the failed task continues where it stopped. A red `check_ch
 what a person must do; the rows of that run are in the table, and published. A table that was
 lost, put back from an older copy or changed by others makes every task red that would build on it;
 the error names the `./stateful reseed` that mends it, which the Dag `state_admin` does, too. After a red
-`promote` the recomputed rows are in the table, and published. A reseed that had begun is finished
-by the stream's next run, recompute or compaction, or overtaken by the next reseed: clearing the
-task plans anew. One that cannot be finished is taken back by `./stateful reseed NAME --give-up`,
-as long as none of its rows is in the table.
+`promote` the recomputed rows are in the table, and published. A reseed that was killed has changed
+nothing, or is done: clearing the task plans anew.
 """
 
 import logging

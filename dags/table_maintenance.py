@@ -19,12 +19,10 @@ writes to its tables meanwhile; and they run one after the other, as they share 
 VACUUM keeps what no version needs for as long as the table's `delta.deletedFileRetentionDuration`
 says, 7 days by default. Bronze is not vacuumed while a stream has not read a commit for about as
 long: the finding `vacuum_refused` names it. Run that stream; if its checkpoint is a left-over of
-a stream that is gone for good, delete it. A reseed that is not finished, and a generation that
-has not begun, count as well.
+a stream that is gone for good, delete it. A generation that has not begun counts as well.
 
 A replaced generation's checkpoint is kept for 14 days (`keep_generations` of the stream's
-savepoints); `ops/generations` then has a `deleted_at`. Folders that no row of it knows are left
-alone, and named in the log of `plan_tables`.
+savepoints). Folders that are of no generation are left alone, and named in the log of `plan_tables`.
 
 When it is red: the task log has the job's error. Retrying or clearing a task is always safe: it
 plans anew, and does what is still to be done.

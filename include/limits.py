@@ -46,7 +46,7 @@ class Limits:
 class SavepointRules:
     """How often a stream's state is written down as a savepoint, and for how long it is kept.
 
-    Never deleted are those that the stream's generation or an open reseed begins with, and the
+    Never deleted are those that the stream's generation begins with, and the
     cheapest base for a backfill of the oldest instant that is kept.
     """
 

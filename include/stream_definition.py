@@ -143,7 +143,7 @@ def _fold_of(stream: Stream) -> KeyedFold:
 
 
 def pinned_settings(stream: Stream, fold: KeyedFold) -> dict[str, Any]:
-    """What the state and the table of a stream stand on, as `ops/generations` names it."""
+    """What the state and the table of a stream stand on, as the row of a generation names it."""
     return {
         "buckets": stream.buckets,
         "state_partitions": stream.state_partitions,

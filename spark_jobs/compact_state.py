@@ -22,7 +22,7 @@ from include.care.why_failed import told_why
 from include.checkpoint.checkpoint_files import newest_planned
 from include.checkpoint.committed_batch import is_settled
 from include.checkpoint.measure_checkpoint import measure_checkpoint
-from include.checkpoint.pin_generation import refuse_other_state
+from include.coverage.pin_generation import refuse_other_state
 from include.job import job_parser, recorded_run
 from include.lake.errors import StatefulError
 from include.lake.findings import record_error
@@ -36,7 +36,6 @@ from include.stream_definition import pinned_settings
 from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, spark_session
-from spark_jobs.reseed_stream import finish_open_reseed
 from spark_jobs.run_stream import JOB as RUN_STREAM
 from spark_jobs.stream_drain import INGEST_PATIENCE, drain_stream, refuse_unreadable_events
 
@@ -63,8 +62,6 @@ def compact(engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None =
     """
     with hold_lease(lake, f"stream-{stream.name}"):
         refuse_run(lake, stream)
-        # Else it would drain the old generation over rows that the reseed has replaced.
-        finish_open_reseed(engine, lake, stream, dag_run_id)
         opened = open_stream(lake, stream)
         if newest_planned(lake, opened.checkpoint) is None:
             # A reseeded generation's first batch needs a row in bronze, under the source's lease.
@@ -75,8 +72,8 @@ def compact(engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None =
 
 def _compact(engine: Engine, opened: OpenStream, dag_run_id: str | None) -> None:
     lake, stream = opened.lake, opened.stream
-    pinned = opened.generations.pinned(opened.generation)
-    refuse_other_state(lake, pinned, pinned_settings(stream, opened.fold)["state_schema"])
+    pinned = opened.generations.pinned()
+    refuse_other_state(pinned, pinned_settings(stream, opened.fold)["state_schema"])
     refuse_unreadable_events(engine, opened)
     # What ingest commits meanwhile must not be in our batches.
     with hold_lease(lake, f"ingest-{stream.source}", INGEST_PATIENCE):

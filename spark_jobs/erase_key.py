@@ -26,7 +26,6 @@ from include.lake.generations import read_generations
 from include.lake.lease import hold_lease
 from include.lake.ops_schemas import SCHEMAS
 from include.lake.paths import Lake, open_lake
-from include.lake.table_seal import seal
 from include.landing.erasures import (
     Erasure,
     begin_erasure,
@@ -132,10 +131,6 @@ def _without_past(lake: Lake, key: ErasedKey, erasure: Erasure) -> None:
     for stream in streams_of(source):
         for table in _tables_of(lake, stream.name):
             forget_history(lake, table.path)
-        if lake.is_delta_table(lake.table(stream.name)):
-            seal(lake, f"tables/{stream.name}", same_rows=True)
-        if lake.is_delta_table(lake.rejected(stream.name)):
-            seal(lake, f"rejected/{stream.name}", same_rows=True)
     subjects = [source, *(stream.name for stream in streams_of(source))]
     erase_in_ops(lake, Traces(key, subjects, [t for t in key.texts.values() if t is not None]))
     for name in SCHEMAS:

@@ -51,7 +51,7 @@ def inspect_state(spark: SparkSession, lake: Lake, stream: Stream) -> StateRepor
     generations = read_generations(lake, stream.name)
     batch = committed_batch(lake, generations)
     fold = load_definition(stream).fold
-    pinned = generations.pinned(batch.generation)
+    pinned = generations.pinned()
     _check_state_type(stream, fold, pinned)
     shape = (pinned["buckets"], pinned["state_partitions"])
     check_partitions(lake, batch, shape[1])

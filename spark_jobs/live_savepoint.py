@@ -15,13 +15,11 @@ from include.checkpoint.committed_batch import (
     check_partitions,
     committed_batch,
     is_settled,
-    last_batch,
     read_position,
-    running_totals,
 )
-from include.checkpoint.pin_generation import refuse_other_state
-from include.coverage.entries import read_entries
-from include.coverage.judge import newest_own
+from include.coverage.live import seed_totals, totals_of
+from include.coverage.pin_generation import refuse_other_state
+from include.coverage.record import StreamRecord
 from include.fold.admission import MICROSECOND, US_PER_MS, instant_of, until_us
 from include.fold.definition import KeyedFold
 from include.lake.generations import GenerationRow
@@ -143,8 +141,8 @@ def write_live_savepoint(engine: Engine, opened: OpenStream, run_id: str, origin
     """
     lake, fold = opened.lake, opened.fold
     batch = committed_batch(lake, opened.generations)
-    until = _settled_until(lake, batch)
-    if until is None:
+    until, known = _settled_until(lake, batch), opened.seen.record
+    if until is None or known.batch_of(batch.generation) not in (batch.batch_id, None):
         raise LakeError(
             f"the last run of {opened.name} was cut off before all of its state was settled: run "
             "it again first",
@@ -152,11 +150,10 @@ def write_live_savepoint(engine: Engine, opened: OpenStream, run_id: str, origin
             subject=opened.name,
             command=f"./stateful stream {opened.name}",
         )
-    pinned = opened.generations.pinned(batch.generation)
+    pinned = opened.generations.pinned()
     check_partitions(lake, batch, pinned["state_partitions"])
-    refuse_other_state(lake, pinned, pinned_settings(opened.stream, fold)["state_schema"])
-    newest = last_batch(lake, opened.name, batch.generation)
-    totals = running_totals(lake, opened.name, batch.generation, newest=newest)
+    refuse_other_state(pinned, pinned_settings(opened.stream, fold)["state_schema"])
+    totals = totals_of(known, batch.generation, seed_totals(pinned))
     position = read_position(lake, f"{batch.checkpoint}/offsets/{batch.batch_id}")
     states = engine.live_states(batch.checkpoint, fold, batch.batch_id)
     manifest = {
@@ -167,7 +164,7 @@ def write_live_savepoint(engine: Engine, opened: OpenStream, run_id: str, origin
         "bronze_id": position.table_id,
         "bronze_version": position.version - 1,
         "bronze_ingested_at_us": _newest_read_us(opened, position),
-        "code": _code_of_all(lake, pinned),
+        "code": _code_of_all(known, pinned),
         "state_schema": pinned["state_schema"],
     }
     savepoint = write_savepoint(engine, lake, states, fold, until, manifest)
@@ -187,11 +184,10 @@ def _newest_read_us(opened: OpenStream, position: BronzePosition) -> int:
     return pin_bronze(opened.lake, opened.source, position.version - 1).ingested_at_us
 
 
-def _code_of_all(lake: Lake, pinned: GenerationRow) -> str | None:
-    """The code of a generation's state; None when another has moved it on, too, be it that only
-    the ledger still knows: no replay of either can say whether such a state is right."""
-    own = newest_own(read_entries(lake, pinned["stream"]))
-    codes = set(() if own is None else own.codes)
+def _code_of_all(known: StreamRecord, pinned: GenerationRow) -> str | None:
+    """The code of a generation's state; None when another has moved it on, too: no replay of either
+    can say whether such a state is right."""
+    codes = set(() if known.own is None else known.own.codes)
     if pinned["code_changed_at"] or not codes <= serving(pinned["code"] or ""):
         return None
     return str(pinned["code"])

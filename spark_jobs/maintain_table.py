@@ -30,7 +30,6 @@ from include.lake.delta_log import open_table
 from include.lake.lease import LeaseTakenError, hold_lease
 from include.lake.paths import Lake, open_lake
 from include.lake.table import Table
-from include.lake.table_seal import reseal
 from include.limits import TABLE_CARE, TableCare
 from spark_jobs.job import exit_with_main, spark_session
 from spark_jobs.tables.product import session_settings
@@ -96,7 +95,6 @@ def _apply(
         bytes_rewritten=rewritten,
         files_deleted=deleted,
     )
-    reseal(lake, name)
     log.info("%s", format_change(name, before, after))
 
 

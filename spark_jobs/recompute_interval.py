@@ -13,21 +13,23 @@ import logging
 import time
 from argparse import Namespace
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
 from include.care.why_failed import told_why
-from include.coverage.ledger import doubt_until_entered, enter, reconcile
-from include.coverage.marks import mark_of
+from include.coverage.live import text_of
+from include.coverage.record import StreamRecord
 from include.coverage.table_coverage import what_else
+from include.coverage.verify import trusted_record
 from include.fold.admission import US_PER_MS, micros_of
 from include.fold.product_table import ensure_product
 from include.job import PATIENCE, RunRecord, job_parser, recorded_run
 from include.lake.lease import hold_lease
 from include.lake.ops import append_ops
 from include.lake.paths import Lake, open_lake
-from include.lake.table_seal import NO_CHANGE
+from include.lake.stream_result import NO_CHANGE, put_back_rejected, rejected_number
 from include.landing.clock_repair import refuse_run
 from include.plans.open_stream import OpenStream, open_stream
 from include.plans.plan_backfill import JOINED
@@ -48,7 +50,6 @@ from spark_jobs.replay_bronze import (
     replace_rejected,
     replayed,
 )
-from spark_jobs.reseed_stream import finish_open_reseed
 
 JOB = "recompute_interval"
 
@@ -69,8 +70,6 @@ def recompute(
     """
     with hold_lease(lake, f"stream-{stream.name}", PATIENCE):
         refuse_run(lake, stream)
-        # Finished later, it would put its older rows in the place of these.
-        finish_open_reseed(engine, lake, stream, dag_run_id)
         with recorded_run(lake, JOB, stream.name, dag_run_id=dag_run_id) as record:
             _recompute_and_record(engine, lake, stream, start=start, until=until, record=record)
 
@@ -102,7 +101,8 @@ def _recompute_and_record(
 ) -> None:
     began = time.monotonic()
     opened = open_stream(lake, stream)
-    reconcile(lake, opened.generations)
+    known = trusted_record(lake, opened.generations)
+    put_back_rejected(lake, stream.name, known.rejected)
     identity = opened.identity
     plan = plan_with_sound_base(
         engine,
@@ -111,8 +111,7 @@ def _recompute_and_record(
         plan=lambda: plan_recompute(lake, stream, identity, start=start, until=until),
     )
     log.info("%s", plan.text())
-    row = _recompute(engine, opened, plan, record=record)
-    reconcile(lake, opened.generations)
+    row = _recompute(engine, opened, plan, known=known, record=record)
     row |= {"dag_run_id": record["dag_run_id"], "seconds": time.monotonic() - began}
     append_ops(lake, "intervals", [row])
     delete_expired(opened)
@@ -120,7 +119,11 @@ def _recompute_and_record(
 
 
 def _recompute(
-    engine: Engine, opened: OpenStream, plan: RecomputePlan, record: RunRecord
+    engine: Engine,
+    opened: OpenStream,
+    plan: RecomputePlan,
+    known: StreamRecord,
+    record: RunRecord,
 ) -> dict[str, Any]:
     lake, stream, fold, current = opened.lake, opened.declared, opened.fold, opened.row
     replay = Replay(
@@ -149,16 +152,10 @@ def _recompute(
                 generation,
             )
             covered = coverage_of(replay, generation, start_us, until_us, delay_us)
-            record |= replace_rejected(
-                engine,
-                replay,
-                outcome.rejected,
-                from_us=start_us,
-                until_us=until_us,
-                before_writing=lambda: doubt_until_entered(lake, opened.seen.entries, covered),
-            )
-            change = table.replace_range(outcome.outputs, start_us, until_us, mark_of(covered))
-            enter(lake, covered)  # also where no row has changed: late ones are in it now
+            record |= replace_rejected(engine, replay, outcome.rejected, start_us, until_us)
+            made = replace(known, rejected=rejected_number(lake, stream.name)).with_entry(covered)
+            text = text_of(lake, made)
+            change = table.replace_range(outcome.outputs, start_us, until_us, text)
         record |= {
             "until": plan.until,
             "rows_in": outcome.rows_read,

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal, TypeVar
 
-from include.coverage.entries import Entry
+from include.coverage.record import Entry
+from include.coverage.verify import bronze_commit
 from include.fold.admission import MICROSECOND, instant_of
 from include.fold.definition import KeyedFold
 from include.lake.errors import settings_changed
 from include.lake.findings import Finding, record_findings, rejected_findings
 from include.lake.paths import Lake
-from include.lake.stream_result import ours
-from include.lake.table_seal import RangeChange, seal_ours
+from include.lake.stream_result import RangeChange
 from include.landing.bronze_tables import add_fields
 from include.landing.ingest_log import refuse_changed_bronze
 from include.plans.plan_recompute import RecomputePlan
@@ -221,10 +221,9 @@ def manifest_of(replay: Replay, events: int) -> dict[str, object]:
 def coverage_of(
     replay: Replay, generation: int, from_us: int | None, until_us: int, delay_us: int
 ) -> Entry:
-    """The ledger's entry for the rows of a replay; `from_us` None is the beginning."""
+    """The record's entry for the rows of a replay; `from_us` None is the beginning."""
     base, pin = replay.base, replay.pin
     return Entry(
-        stream=replay.stream.name,
         kind=replay.origin,
         from_us=from_us,
         until_us=until_us,
@@ -235,6 +234,8 @@ def coverage_of(
         bronze_id=pin.table_id,
         bronze_version=pin.version,
         bronze_ingested_at_us=pin.ingested_at_us,
+        read_version=pin.version,
+        read_commit=bronze_commit(replay.lake, replay.stream.source, pin.table_id, pin.version),
         mapped_from=base.savepoint.code if base.mapped and base.savepoint else None,
     )
 
@@ -278,23 +279,18 @@ def replace_rejected(
     rejected: Sequence[Rows],
     from_us: int | None,
     until_us: int | None,
-    before_writing: Callable[[], None] = lambda: None,
 ) -> dict[str, int]:
     """Make these the rejected rows of the interval, and note what they are in `ops/findings`.
 
-    What the ledger says of the product holds of them, too: a recompute calls this before it
-    replaces the product, and a reseed, which an intent stands for, when it has entered it.
-    `before_writing` is not called where no row is and none was ever rejected.
+    Before the table is committed, whose record then counts on them; `put_back_rejected` undoes what a kill
+    in between leaves.
     Returns the counts for the run's record.
     """
     stream = replay.stream.name
     table = engine.rejected_table(replay.lake, stream)
     found = table.summary(rejected, from_us)
     if found or replay.lake.is_delta_table(table.path):
-        before_writing()
         table.replace_range(rejected, from_us, until_us)
-        # Until the job has ended nothing else knows of that commit.
-        seal_ours(replay.lake, f"rejected/{stream}", ours(stream))
     if found is None:
         return {"rows_rejected": 0, "timeouts_rejected": 0}
     between = instant_of(found.first_us), instant_of(found.last_us)

@@ -31,7 +31,6 @@ from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import close_state_stores, exit_with_main, spark_session
 from spark_jobs.live_savepoint import write_if_due
-from spark_jobs.reseed_stream import finish_open_reseed
 from spark_jobs.stream_drain import drain_stream, stay_in_log
 
 log = logging.getLogger("job")
@@ -48,7 +47,6 @@ def drain(engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None = N
     refuse_no_bronze(lake, stream.source)
     with hold_lease(lake, f"stream-{stream.name}"):
         refuse_run(lake, stream)
-        finish_open_reseed(engine, lake, stream, dag_run_id)
         with recorded_run(lake, JOB, stream.name, dag_run_id=dag_run_id) as record:
             opened = open_stream(lake, stream)
             stay_in_log(engine, opened)

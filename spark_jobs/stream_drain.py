@@ -1,41 +1,38 @@
 """One availableNow run of a stream, and how its first run begins: every job that moves a checkpoint on does this."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import timedelta
-from functools import cache, partial
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from include.care.rocksdb.tune_rocksdb import profile_for_run
 from include.checkpoint.bronze_readers import needed_commit
 from include.checkpoint.checkpoint_files import newest_committed, newest_planned
-from include.checkpoint.committed_batch import (
+from include.checkpoint.committed_batch import is_settled, record_progress, settled_until
+from include.coverage.live import (
+    LiveRecord,
     RowCountError,
     check_rows_add_up,
-    is_settled,
-    last_batch,
-    record_progress,
-    settled_until,
+    seed_totals,
+    text_of,
 )
-from include.checkpoint.pin_generation import (
-    note_code,
-    note_query,
-    pin_generation,
+from include.coverage.pin_generation import (
     refuse_foreign_checkpoint,
     refuse_other_settings,
+    with_code,
 )
-from include.coverage.entries import Entry
-from include.coverage.ledger import begin_live, reconcile, seal_made
-from include.coverage.marks import mark_of
+from include.coverage.record import StreamRecord
+from include.coverage.verify import trusted_record
 from include.fold.admission import instant_of, micros_of
 from include.fold.ddl import event_ddl
 from include.fold.definition import KeyedFold
 from include.fold.product_table import ensure_product
 from include.job import RunRecord
-from include.lake.findings import Finding, findings_of_run, record_error, record_findings
+from include.lake.findings import findings_of_run, record_error, record_findings
 from include.lake.generations import GenerationRow, is_reseeded
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, LakeError
+from include.lake.stream_result import put_back_rejected
 from include.landing.bronze_tables import add_fields
 from include.landing.initial_state import read_fingerprint
 from include.plans.open_stream import OpenStream
@@ -58,9 +55,8 @@ class Start:
     """What a run of a stream stands on beside its settings."""
 
     seed: Seed | None = None
-    pins: dict[str, Any] = field(default_factory=dict)  # columns of ops/generations
-    kept_at_start: int = 0
-    pending_at_start: int = 0
+    pins: dict[str, Any] = field(default_factory=dict)  # columns of the generation's row
+    kept_at_start: int = 0  # states that nothing but an event will wake
     first_version: int | None = None  # of bronze; None: all that there is
 
 
@@ -88,7 +84,7 @@ def _kept_without_timeout(engine: Engine, states: Rows, fold: KeyedFold) -> int:
 
 def _resume(opened: OpenStream) -> Start:
     """The checkpoint has the initial state; it must still be the one that was pinned."""
-    pinned = opened.generations.pinned(opened.generation)
+    pinned = opened.generations.pinned()
     as_of = pinned["initial_as_of"]
     seed = None if as_of is None else Seed(micros_of(as_of), None)
     initial = read_fingerprint(opened.lake, opened.name, pinned["initial_state"])
@@ -125,14 +121,14 @@ def _after_reseed(engine: Engine, lake: Lake, row: GenerationRow, fold: KeyedFol
     states = states_of_base(engine, lake, savepoint, whose=f"generation {row['generation']}")
     kept = _kept_without_timeout(engine, states, fold)
     waiting = engine.events(lake, row["source"], fold, ingested_us, from_us=as_of_us, until_us=None)
-    return Start(Seed(as_of_us, states, waiting), pins, kept, row["seed_pending"], after)
+    return Start(Seed(as_of_us, states, waiting), pins, kept, after)
 
 
 def write_initial_rows(
     opened: OpenStream,
     table: ProductTable,
     start: Start,
-    covered: Callable[[], Entry],
+    live: LiveRecord,
     checks: DataChecks,
 ) -> None:
     """An update table shows all states from the beginning: also those without an event yet.
@@ -149,7 +145,7 @@ def write_initial_rows(
     if states is not None:
         of_states = partial(table.judge_states, states)
         checks.admit(of_states, "the initial state", opened.generation)
-        table.replace_all(states, mark_of(covered()))
+        table.replace_all(states, text_of(opened.lake, live.begin()))
 
 
 INGEST_PATIENCE = timedelta(minutes=10)
@@ -166,36 +162,40 @@ def drain_stream(
     """
     lake, stream, fold = opened.lake, opened.stream, opened.fold
     profile = profile_for_run(lake, stream)
-    reconcile(lake, opened.generations)
-    refuse_foreign_checkpoint(lake, opened.generations)
+    known = trusted_record(lake, opened.generations)
+    put_back_rejected(lake, stream.name, known.rejected)
+    begin_checkpoint_anew(opened)
+    refuse_foreign_checkpoint(lake, opened.generations, known)
     code = opened.identity.code
     refuse_unreadable_events(engine, opened)
     start = plan_start(engine, opened)
     table = engine.product_table(lake, stream, opened.definition)
-    if opened.row is not None:  # before the table, which does not fit other ones either
-        refuse_other_settings(lake, opened.row, pinned_settings(stream, fold))
-    ensure(opened)
+    if opened.begun_row is not None:  # before the table, which does not fit other ones either
+        refuse_other_settings(opened.begun_row, pinned_settings(stream, fold))
+    ensure_product(lake.table(stream.name), opened.definition)
     checks = DataChecks(lake, stream, record, then=f"./stateful stream {stream.name}")
     checks.refuse_wrong(table)
     add_fields(lake, stream.source)
     engine.check_events(lake, stream.source, fold)
-    covered = pinned_entry(opened, start, code, run_id=record["run_id"])
-    writer = BatchWriter(
+    live = LiveRecord(
         lake,
-        stream.name,
+        known,
+        row_of_run(opened, start, code),
+        code,
+        run_id=record["run_id"],
+        at_start=seed_totals(opened.row, start.kept_at_start),
+    )
+    writer = BatchWriter(
+        live,
         opened.generation,
         table=table,
         rejected=engine.rejected_table(lake, stream.name),
         checks=checks,
-        covered=covered,
-        run_id=record["run_id"],
-        kept_at_start=start.kept_at_start,
         profile=profile.number,
-        pending_at_start=start.pending_at_start,
     )
     if start.first_version is not None and newest_planned(lake, opened.checkpoint) is None:
         append_still_row(engine, opened)  # something to read: its first batch takes the seed in
-    write_initial_rows(opened, table, start, covered, checks)
+    write_initial_rows(opened, table, start, live, checks)
     query = LiveQuery(
         lake,
         stream,
@@ -209,49 +209,36 @@ def drain_stream(
     )
     _run(engine, query, writer, checks=checks, generation=opened.generation, record=record)
     opened = opened.again()
-    reconcile(lake, opened.generations)
-    note_query(lake, opened.generations.pinned(opened.generation))
-    record_position(opened, record)
-    check_rows(opened, record["run_id"])
+    known = trusted_record(lake, opened.generations)
+    record_position(opened, known, record)
+    check_rows(opened, known, record["run_id"])
 
 
-def pinned_entry(opened: OpenStream, start: Start, code: str, run_id: str) -> Callable[[], Entry]:
-    """Pins what the generation stands on; the entry of the ledger is made when it is asked for.
-
-    Last before the run: what a failed first attempt got wrong must not be pinned.
-    """
-    lake, stream, fold = opened.lake, opened.stream, opened.fold
-    settings = pinned_settings(stream, fold) | start.pins
-    events = event_ddl(fold)
-    key_code = key_fingerprint(fold)
-    pinned = pin_generation(
-        lake,
-        stream,
-        opened.generation,
-        settings=settings,
+def row_of_run(opened: OpenStream, start: Start, code: str) -> GenerationRow:
+    """What the generation stands on, with what is new with a run; SettingsError when that has changed
+    of which it is pinned."""
+    stream, fold, row = opened.stream, opened.fold, opened.begun_row
+    settings, events = pinned_settings(stream, fold) | start.pins, event_ddl(fold)
+    if row is not None:
+        refuse_other_settings(row, settings)
+        return with_code(row, code, events)
+    return GenerationRow(
+        stream=stream.name,
+        generation=opened.generation,
+        started_at=datetime.now(UTC),
+        **settings,
         code=code,
+        key_code=key_fingerprint(fold),
         event_schema=events,
-        key_code=key_code,
     )
 
-    @cache
-    def covered() -> Entry:
-        """What is recorded of a run before its first row, and not if it comes to none."""
-        row = note_code(lake, pinned, code, event_schema=events)
-        if pinned.code_is_new:
-            record_findings(lake, run_id, stream.name, findings=[code_changed(stream.name)])
-        return begin_live(lake, row, code, run_id=run_id)
 
-    return covered
-
-
-def ensure(opened: OpenStream) -> None:
-    """Make the table unless it is there: what was recorded of one before it is not of this one."""
-    lake, stream = opened.lake, opened.name
-    is_new = not lake.is_delta_table(lake.table(stream))
-    ensure_product(lake.table(stream), opened.definition)
-    if is_new:
-        seal_made(lake, stream)
+def begin_checkpoint_anew(opened: OpenStream) -> None:
+    """Delete a checkpoint whose first batch was planned, and is neither in the table nor committed."""
+    lake, checkpoint = opened.lake, opened.checkpoint
+    is_committed = newest_committed(lake, checkpoint) is not None
+    if opened.row is None and newest_planned(lake, checkpoint) is not None and not is_committed:
+        lake.filesystem.delete_dir(lake.path_in_filesystem(checkpoint))
 
 
 def refuse_unreadable_events(engine: Engine, opened: OpenStream) -> None:
@@ -262,7 +249,7 @@ def refuse_unreadable_events(engine: Engine, opened: OpenStream) -> None:
     fold, checkpoint = opened.fold, opened.checkpoint
     if newest_committed(opened.lake, checkpoint) is None:
         return
-    pinned = opened.generations.pinned(opened.generation)
+    pinned = opened.generations.pinned()
     changed = pinned["event_schema"] != event_ddl(fold)
     if changed and (problem := engine.unreadable_events(checkpoint, fold)) is not None:
         raise SettingsError(
@@ -315,29 +302,17 @@ def append_still_row(engine: Engine, opened: OpenStream) -> None:
         engine.append_still_row(opened.lake, source_named(opened.source))
 
 
-def code_changed(stream: str) -> Finding:
-    """A warning: the state is now made by two codes."""
-    return Finding(
-        finding="code_changed",
-        severity="warning",
-        detail="The stream's function, settings or initial state are not those that its state was "
-        "made with: from here on its rows come of both. Its live savepoints serve no backfill",
-        action=f"to have all of it by the new code: `./stateful reseed {stream} --recompute --apply`",
-    )
-
-
-def record_position(opened: OpenStream, record: RunRecord) -> None:
+def record_position(opened: OpenStream, known: StreamRecord, record: RunRecord) -> None:
     """How far the table is complete, and what waits, into the run's record."""
     record["until"] = settled_until(opened.lake, opened.generations)
-    newest = last_batch(opened.lake, opened.name, opened.generation)
-    if newest is not None:
-        record["rows_pending"] = newest["rows_pending"]
+    if known.batch_of(opened.generation) is not None:
+        record["rows_pending"] = known.totals["rows_pending"]
 
 
-def check_rows(opened: OpenStream, run_id: str) -> None:
+def check_rows(opened: OpenStream, known: StreamRecord, run_id: str) -> None:
     """Fail the run, with a finding, when rows do not add up."""
     try:
-        check_rows_add_up(opened.lake, opened.name, opened.source, generation=opened.generation)
+        check_rows_add_up(opened.lake, known, opened.generations.pinned())
     except RowCountError as error:
         record_error(opened.lake, run_id, opened.name, name="rows_do_not_add_up", error=error)
         raise

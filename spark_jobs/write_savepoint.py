@@ -7,8 +7,8 @@ keeps one.
 """
 
 from include.care.why_failed import told_why
-from include.checkpoint.pin_generation import refuse_other_query
-from include.coverage.ledger import reconcile
+from include.coverage.pin_generation import refuse_other_plan
+from include.coverage.verify import trusted_record
 from include.job import PATIENCE, job_parser, recorded_run
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, open_lake
@@ -20,21 +20,18 @@ from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, spark_session
 from spark_jobs.live_savepoint import write_live_savepoint
-from spark_jobs.reseed_stream import finish_open_reseed
 
 JOB = "write_savepoint"
 
 
 def savepoint(engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None = None) -> None:
-    """Write the state of `stream` down, after a reseed that was begun, and record the run."""
+    """Write the state of `stream` down, and record the run."""
     with hold_lease(lake, f"stream-{stream.name}", PATIENCE):
         refuse_run(lake, stream)
-        finish_open_reseed(engine, lake, stream, dag_run_id)
         with recorded_run(lake, JOB, stream.name, dag_run_id=dag_run_id) as record:
             opened = open_stream(lake, stream)
-            reconcile(lake, opened.generations)
-            if opened.row is not None:
-                refuse_other_query(lake, opened.row)
+            known = trusted_record(lake, opened.generations)
+            refuse_other_plan(lake, opened.generations, known)
             write_live_savepoint(engine, opened, record["run_id"], origin="on_demand")
 
 

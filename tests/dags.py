@@ -8,7 +8,7 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.api.datamodels._generated import DagRun
 from deltalake import DeltaTable
 
-from include.coverage.entries import Entry
+from include.coverage.record import Entry
 from include.fold.admission import EPOCH, MICROSECOND, micros_of
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
@@ -66,8 +66,9 @@ def land(lake: Lake, *lines: str, file: str = "events.jsonl") -> None:
 
 def settle(lake: Lake, until: datetime) -> None:
     """As a reseed of user_counts leaves it: settled until then, and no run since."""
-    row = {"stream": "user_counts", "generation": 2, "status": "current", "started_at": until}
-    append_ops(lake, "generations", [row | {"seed_savepoint": "s1", "until": until}])
+    row = {"started_at": until, "seed_savepoint": "s1", "until": until, "source": "user_events"}
+    made = entry(0, "reseed", None, micros_of(until), generation=2, bronze_id=None)
+    record(lake, made, row=row)
 
 
 def bring_late_row(lake: Lake) -> None:

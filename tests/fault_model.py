@@ -15,6 +15,7 @@ class Fault(Enum):
     ANY_BYTES = "any bytes that land", SURVIVED, ""
     KILLED = "a job killed at any write, a task that is repeated or runs twice", SURVIVED, ""
     ONE_TIME = "the whole lake put back from one time", SURVIVED, ""
+    OPS = "all of `ops` lost or older", SURVIVED, ""
     SAVEPOINTS = "savepoints lost", SURVIVED, ""
     BEHIND_LOG = (
         "bronze or quarantine older than the ingest log, the files that it names still there",
@@ -34,17 +35,16 @@ class Fault(Enum):
     )
     NO_ROOM = "disk full or read-only, no more open files, a worker killed", LOUD, ""
     STREAM_OF_ONE_TIME = (
-        "a stream's table, rejected rows, checkpoint and all of `ops` put back from one time, "
-        "bronze newer",
+        "a stream's table, rejected rows and checkpoint put back from one time, and the log of "
+        "bronze cleaned up since",
         LOUD,
-        "reseed NAME --recompute --apply",
+        "reseed NAME --apply",
     )
     OTHER_TIMES = (
         "table, rejected rows, checkpoint and bronze of different times, or one of them lost",
         LOUD,
         "reseed NAME --recompute --apply",
     )
-    OPS = "all of `ops` lost or older", LOUD, "reseed NAME --recompute --apply"
     UNREADABLE = (
         "a checkpoint, a log or a data file that cannot be read",
         LOUD,

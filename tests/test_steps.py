@@ -10,10 +10,11 @@ import pytest
 
 from dags.streams import trigger_rule
 from include import run_local
-from include.lake.ops import append_ops, read_ops
+from include.lake.ops import read_ops
 from include.registry import source_named, stream_named
 from include.steps import STEPS, JobStep, Step, StreamRun, Told
 from include.streams import sources
+from tests.coverage.ledgers import entry, record
 from tests.refused import commands_in
 
 STREAM = stream_named("user_counts")
@@ -140,7 +141,7 @@ def test_after_a_run_that_failed_the_checkpoint_is_looked_at(
     assert run_local.take_steps(StreamRun(lake, STREAM)) == code
     assert commands_in(capsys.readouterr().out) == ["stream user_counts"] * is_said
 
-    append_ops(lake, "batches", [{"stream": "user_counts", "generation": 1, "batch_id": 3}])
+    record(lake, entry(1, "live", None, None, batch_id=3, bronze_id=None))
     assert run_local.take_steps(StreamRun(lake, STREAM)) == code
     told = capsys.readouterr().out
     assert ("checkpoint_missing" in told) == is_said

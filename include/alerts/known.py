@@ -84,7 +84,7 @@ KNOWN: dict[str, Known] = {
         "`./stateful reseed NAME --apply`, or a backfill with promote",
     ),
     "coverage_unreadable": _error(
-        "check", "the ledger or bronze cannot be read", "mend what it names"
+        "check", "the record or bronze cannot be read", "mend what it names"
     ),
     # Rows of a run.
     "late_rows": _warning(

@@ -191,7 +191,7 @@ def _costs(limits: Limits, size: CheckpointSize) -> Iterator[Finding]:
 
 def _rows(stream: Stream, recorded: Recorded) -> Iterator[Finding]:
     limits = stream.limits
-    pending = (recorded.batch or {}).get("rows_pending") or 0
+    pending = recorded.rows_pending
     yield _held(
         ("pending_rows", pending, limits.pending_rows, "rows"),
         f"{counted(pending, 'row')} not settled yet",

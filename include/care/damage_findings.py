@@ -28,15 +28,14 @@ def damage_findings(size: CheckpointSize, recorded: Recorded) -> list[Finding]:
 
 def _lost(size: CheckpointSize, recorded: Recorded) -> Finding | None:
     """A checkpoint that is not that which the tables were written under."""
-    written = None if recorded.batch is None else recorded.batch["batch_id"]
-    planned = size.position.planned
+    written, planned = recorded.batch, size.position.planned
     if written is None or (planned is not None and written <= planned):
         return None
     ends = "is missing" if planned is None else f"ends at batch {planned}"
     return Finding(
         finding="checkpoint_missing" if planned is None else "checkpoint_rewound",
         severity="error",
-        detail=f"{size.checkpoint} {ends}, but ops/batches has batch {written} of it: what the "
+        detail=f"{size.checkpoint} {ends}, but the table has batch {written} of it: what the "
         "stream reads next would be lost",
         action=_put_back(size, size.checkpoint),
     )

@@ -8,10 +8,10 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from include.checkpoint.committed_batch import last_batch
 from include.checkpoint.measure_checkpoint import CheckpointSize
+from include.coverage.record import StreamRecord, read_record
 from include.lake.ops import append_ops, newest_row, not_ahead, read_ops
-from include.lake.paths import Lake
+from include.lake.paths import Lake, LakeError
 from include.plans.open_stream import DRAINING_JOBS
 
 Occasion = Literal["after_run", "before_compaction", "after_compaction"]
@@ -22,7 +22,8 @@ class Recorded:
     """The newest rows about a stream; None where there is none."""
 
     run: Mapping[str, Any] | None  # of ops/runs, of any outcome
-    batch: Mapping[str, Any] | None  # of ops/batches, of this generation
+    batch: int | None  # the newest of this generation that is in the table
+    rows_pending: int  # after it
     bytes: int | None  # of the checkpoint when it was last measured
     measured_at: datetime | None  # when that was
 
@@ -35,10 +36,17 @@ def read_recorded(lake: Lake, stream: str, generation: int) -> Recorded:
     """The newest rows about `stream`."""
     runs = read_ops(lake, "runs", {"subject": stream}, before=("ended_at", not_ahead()))
     ours = runs.filter(pc.is_in(runs["job"], pa.array(DRAINING_JOBS)))
+    try:
+        record = read_record(lake, stream)
+    except LakeError:  # a finding of its own
+        record = StreamRecord(stream=stream)
+    size, measured_at = _last_measured(lake, stream, generation)
     return Recorded(
         newest_row(ours, "ended_at"),
-        last_batch(lake, stream, generation),
-        *_last_measured(lake, stream, generation),
+        record.batch_of(generation),
+        rows_pending=record.totals.get("rows_pending", 0),
+        bytes=size,
+        measured_at=measured_at,
     )
 
 

@@ -50,7 +50,7 @@ class Lag:
 
 
 def readers_of(lake: Lake, table_id: str) -> list[Reader]:
-    """All checkpoints in the lake that read the table of that id, or that a reseed will make.
+    """All checkpoints in the lake that read the table of that id, or that a run after a reseed will make.
 
     A stream without either is none: it will start from what is the newest version then. Raises
     LakeError for a checkpoint whose position cannot be read.
@@ -67,7 +67,7 @@ def readers_of(lake: Lake, table_id: str) -> list[Reader]:
 
 
 def _positions(lake: Lake, stream: str) -> Iterator[tuple[str, BronzePosition, bool]]:
-    """Where the stream's checkpoint would go on, and one that a reseed is about to make."""
+    """Where the stream's checkpoint would go on."""
     generations = read_generations(lake, stream)
     row, checkpoint = generations.current, lake.checkpoint(stream, generations.number)
     committed = newest_committed(lake, checkpoint)
@@ -79,9 +79,6 @@ def _positions(lake: Lake, stream: str) -> Iterator[tuple[str, BronzePosition, b
         if batch is not None:
             position = read_position(lake, f"{checkpoint}/offsets/{batch}")
             yield checkpoint, position, committed is None
-    intent = generations.intent
-    if intent is not None:
-        yield lake.checkpoint(stream, intent["generation"]), _after(intent), True
 
 
 def _after(row: GenerationRow) -> BronzePosition:

@@ -9,6 +9,7 @@ version N + 1. On a local disk Hadoop keeps a checksum `.<name>.crc` beside a fi
 counts as a part of it.
 """
 
+import hashlib
 import io
 import json
 import re
@@ -24,7 +25,6 @@ from typing import Literal, NamedTuple, get_args
 from pyarrow import fs
 
 from include.lake.delta_log import is_of_machine
-from include.lake.how_to_mend import damaged
 from include.lake.paths import Lake
 
 Part = Literal["metadata", "offsets", "commits", "sources", "state", "state_metadata", "unknown"]
@@ -165,15 +165,14 @@ def left_over(files: Sequence[CheckpointFile]) -> Iterator[CheckpointFile]:
             yield file
 
 
-def query_id(lake: Lake, checkpoint: str) -> str | None:
-    """The id that Spark gave the query when it made `checkpoint`; None when that is not there."""
-    path = f"{checkpoint}/metadata"
+def plan_hash(lake: Lake, checkpoint: str, batch_id: int) -> str | None:
+    """What tells the plan of a batch from any other of its number, as it says when it was made; None
+    when it is not there."""
     try:
-        return str(json.loads(lake.read(path))["id"])
+        plan = lake.read(f"{checkpoint}/offsets/{batch_id}")
     except FileNotFoundError:
         return None
-    except (LookupError, TypeError, ValueError) as error:
-        raise damaged(path, f"{path} is damaged ({error!r})") from error
+    return hashlib.sha256(plan).hexdigest()[:16]
 
 
 def newest_planned(lake: Lake, checkpoint: str) -> int | None:

@@ -1,4 +1,4 @@
-"""A stream's newest committed batch: its position in bronze, its record in `ops/batches`, whether its rows add up.
+"""A stream's newest committed batch: its position in bronze, its watermark, its row in `ops/batches`.
 
 From the checkpoint's logs alone, without a JVM.
 """
@@ -9,20 +9,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import fs
 
 from include.checkpoint.checkpoint_files import newest_committed, newest_planned
 from include.fold.admission import US_PER_MS, instant_of
-from include.lake.delta_log import open_rows_of, table_to_read
-from include.lake.errors import StatefulError
-from include.lake.generations import Generations, is_reseeded, read_generations
+from include.lake.generations import Generations, is_reseeded
 from include.lake.how_to_mend import damaged, subject_of
-from include.lake.ops import newest_row, read_ops, update_ops
-from include.lake.paths import Lake, LakeError, files_of
+from include.lake.ops import update_ops
+from include.lake.paths import Lake, LakeError
 from include.spark.conf import STATE, STATE_STORE
-from include.text_table import counted
 
 # What Spark pins in each batch's offsets, and the states are written with.
 PROVIDER = f"{STATE_STORE}.providerClass"
@@ -112,7 +107,12 @@ def settled_watermark_ms(lake: Lake, checkpoint: str) -> int | None:
     committed = newest_committed(lake, checkpoint)
     if committed is None:
         return None
-    begun = f"{checkpoint}/offsets/{committed}"
+    return batch_watermark_ms(lake, checkpoint, committed)
+
+
+def batch_watermark_ms(lake: Lake, checkpoint: str, batch_id: int) -> int | None:
+    """The watermark that every bucket has settled by once a batch is committed."""
+    begun = f"{checkpoint}/offsets/{batch_id}"
     return _watermark_ms(_settings(lake, begun), begun, "batchWatermarkMs")
 
 
@@ -167,56 +167,7 @@ def _settings(lake: Lake, path: str) -> dict[str, Any]:
         raise damaged(path, f"{path} is damaged ({error!r})") from error
 
 
-# Columns of ops/batches that add up others, from a generation's first batch on.
-TOTALS = {
-    "total_in": "rows_in",
-    "total_folded": "rows_folded",
-    "total_late": "rows_late",
-    "total_excluded": "rows_excluded",
-    "total_duplicate": "rows_duplicate",
-}
 BATCH_KEY = ("stream", "generation", "batch_id")
-
-
-def last_batch(
-    lake: Lake, stream: str, generation: int, before: int | None = None
-) -> dict[str, Any] | None:
-    """The newest recorded batch, or the newest below the id `before`."""
-    rows = read_ops(lake, "batches", {"stream": stream, "generation": generation})
-    if before is not None:
-        rows = rows.filter(pc.less(rows["batch_id"], before))
-    return newest_row(rows, "batch_id")
-
-
-def running_totals(
-    lake: Lake, stream: str, generation: int, newest: Mapping[str, Any] | None
-) -> dict[str, int]:
-    """The TOTALS up to and with the batch `newest`; those of the generation's seed for None."""
-    if newest is None:
-        seeded = seed_levels(lake, stream, generation)
-        return {total: seeded[total] for total in TOTALS}
-    return {total: newest[total] for total in TOTALS}
-
-
-def seed_levels(lake: Lake, stream: str, generation: int) -> dict[str, int]:
-    """The TOTALS, and `rows_pending`, before a generation's first batch.
-
-    0 but for a reseeded one: its seed stands for bronze rows, and brings some that wait.
-    """
-    row = next(
-        (r for r in read_generations(lake, stream).rows if r["generation"] == generation), None
-    )
-    if not is_reseeded(row) or row is None:
-        return {**dict.fromkeys(TOTALS, 0), "rows_pending": 0}
-    folded, excluded, pending = row["seed_events"], row["seed_excluded"], row["seed_pending"]
-    return {
-        "total_in": folded + excluded + pending,
-        "total_folded": folded,
-        "total_late": 0,
-        "total_excluded": excluded,
-        "total_duplicate": 0,  # among the folded ones
-        "rows_pending": pending,
-    }
 
 
 def settled_until(lake: Lake, generations: Generations) -> datetime | None:
@@ -238,66 +189,3 @@ def record_progress(
     """
     rows = [{"stream": stream, "generation": generation, **batch} for batch in measured]
     update_ops(lake, "batches", BATCH_KEY, rows)
-
-
-RECORDS, WITHOUT_FILE = "num_records", "null_count.source_file"
-
-
-class RowCountError(StatefulError):
-    """Rows were lost, or counted twice, between bronze and a stream."""
-
-    code = "rows_do_not_add_up"
-    exit_code = 1
-
-
-def check_rows_add_up(lake: Lake, stream: str, source: str, generation: int) -> None:
-    """Raise RowCountError unless all rows that the checkpoint has read are accounted for.
-
-    Read by the stream = rows of bronze up to its position, and
-    read = folded + late + excluded + duplicate + pending.
-    """
-    version = consumed_version(lake, lake.checkpoint(stream, generation))
-    if version is None:
-        return
-    in_bronze = count_events(lake, lake.bronze(source), version)
-    newest = last_batch(lake, stream, generation)
-    done = running_totals(lake, stream, generation, newest)
-    rows_in = done.pop("total_in")
-    done["rows_pending"] = newest["rows_pending"] if newest else 0
-    if not in_bronze == rows_in == sum(done.values()):
-        raise RowCountError(
-            f"stream {stream}: {lake.bronze(source)} has {counted(in_bronze, 'event')} up to version "
-            f"{version}, but ops/batches says {rows_in} were read, and {sum(done.values())} "
-            f"accounted for ({done}). The table cannot be trusted: keep the lake as it is, and "
-            "find out which batch of ops/batches is wrong before the next run; or make table and "
-            "state anew from bronze",
-            subject=stream,
-            command=f"./stateful reseed {stream} --recompute --apply",
-        )
-
-
-def rows_unread(lake: Lake, stream: str, source: str, generation: int) -> int:
-    """The events of bronze that no batch of the stream has read yet."""
-    path = lake.bronze(source)
-    newest = last_batch(lake, stream, generation)
-    read = running_totals(lake, stream, generation, newest=newest)["total_in"]
-    return count_events(lake, path, table_to_read(path).version()) - read
-
-
-def count_events(lake: Lake, bronze: str, version: int) -> int:
-    """The rows of a version of a bronze table that are no clock rows.
-
-    By the statistics in the table's log: only clock rows have no source file. LakeError when the
-    log's clean-up has taken the version away.
-    """
-    table = open_rows_of(lake, bronze, version)
-    files = pa.table(table.get_add_actions(flatten=True))
-    if not files.num_rows:
-        return 0
-    names = set(files.column_names)
-    if not {RECORDS, WITHOUT_FILE} <= names or files[WITHOUT_FILE].null_count:
-        # Delta has none past a table's 32nd column, nor where someone's rewriting left none:
-        # count the rows themselves.
-        rows = table.to_pyarrow_dataset(filesystem=files_of(bronze))
-        return int(rows.count_rows(filter=~pc.field("is_clock")))
-    return int(pc.sum(files[RECORDS]).as_py() - pc.sum(files[WITHOUT_FILE]).as_py())

@@ -121,8 +121,7 @@ import json
 import pytest
 
 from include.landing.landed_file import row_of_raw
-from include.landing.landed_values import to_event
-from include.landing.landed_values import RefusedError
+from include.landing.landed_values import RefusedError, to_event
 from include.registry import source_named
 
 SOURCE = source_named("{name}")

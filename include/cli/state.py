@@ -27,7 +27,6 @@ from include.cli.app import (
     planned,
     show_json,
 )
-from include.coverage.rebuild import apply_rebuilt, give_up_reseed, rebuild
 from include.coverage.table_coverage import coverage_text
 from include.erase.erase_plan import plan_erasure
 from include.erase.erased_key import ERASED_KEY, erased_key
@@ -52,27 +51,9 @@ def savepoint(stream: StreamArgument, lake: LakeOption) -> int:
     return _run("write_savepoint", lake, stream, args=[])
 
 
-@command("coverage", "coverage user_counts --rebuild --apply", PANEL)
-def coverage(
-    stream: StreamArgument,
-    lake: LakeOption,
-    is_rebuilt: Annotated[
-        bool, typer.Option("--rebuild", help="Show the ledger as the table's own log proves it.")
-    ] = False,
-    is_applied: Annotated[
-        bool, typer.Option("--apply", help="With --rebuild: write the ledger so.")
-    ] = False,
-    is_json: JsonOption = False,
-) -> int:
+@command("coverage", "coverage user_counts", PANEL)
+def coverage(stream: StreamArgument, lake: LakeOption, is_json: JsonOption = False) -> int:
     """Show where the table of a stream is right, and where not and why."""
-    if is_rebuilt and is_json:
-        raise MistakeError("--rebuild is for people to read: leave --json out", subject="--json")
-    if is_rebuilt:
-        made = apply_rebuilt(lake, stream) if is_applied else rebuild(lake, stream)
-        say(made.text())
-        if not is_applied:
-            say("nothing was changed: --apply writes the ledger so")
-            return 0
     if is_json:
         show_json(coverage_record(lake, stream))
     else:
@@ -127,16 +108,9 @@ def reseed(
     from_state: Annotated[
         bool, typer.Option("--from-state", help="From the older state, by migrate_state.")
     ] = False,
-    is_given_up: Annotated[
-        bool, typer.Option("--give-up", help="Take back one that cannot be finished.")
-    ] = False,
     is_applied: ApplyOption = False,
 ) -> int:
     """Make a stream's state anew from bronze, late rows included: the plan, or with --apply do it."""
-    if is_given_up:
-        generation = give_up_reseed(lake, stream)
-        say(f"the reseed of {stream.name} to generation {generation} is given up")
-        return 0
     options = ReseedOptions(buckets, partitions, until, from_beginning, from_state)
     args = reseed_arguments(vars(options))
     plan = plan_reseed(lake, stream, options).text()

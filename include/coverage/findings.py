@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import date, datetime, timedelta
 
-from include.coverage.entries import BEGINNING_US
 from include.coverage.judge import Coverage, LateGroup, Reason, Span
+from include.coverage.record import BEGINNING_US
 from include.fold.admission import instant_of
 from include.lake.findings import Finding
 from include.lake.how_to_mend import how_to_trust_again

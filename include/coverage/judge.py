@@ -1,6 +1,6 @@
 """Whether a stream's table is right, instant by instant, and if not, why.
 
-From the ledger and bronze alone. A table is right at t when an entry of the ledger covers t, all
+From the record and bronze alone. A table is right at t when an entry of the record covers t, all
 code that its fold went through is today's (or was mapped, with somebody's word), and that fold
 has every row of bronze at or before t. Where nothing is recorded nothing is proved: not right.
 """
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from include.coverage.entries import BEGINNING_US, Entry, Segment, segments_of
+from include.coverage.record import BEGINNING_US, Entry, Segment, newest_own, segments_of
 from include.fold.admission import instant_of, micros_of
 from include.lake.delta_log import table_to_read
 from include.lake.paths import Lake
@@ -160,7 +160,7 @@ def judge(
     standpoint: Standpoint,
     read_late: ReadLate | None = None,
 ) -> Coverage:
-    """The coverage of a table whose ledger these entries are.
+    """The coverage of a table whose record has these entries.
 
     Who judges many tables gives a `read_late` that reads a source's bronze once.
     """
@@ -180,12 +180,6 @@ def judge(
     spans += _unrecorded(at_us, until_us)
     known_until_us = None if until_us == BEGINNING_US else until_us
     return Coverage(known_until_us, tuple(_joined(spans)), judged.live(newest))
-
-
-def newest_own(entries: Sequence[Entry]) -> Entry | None:
-    """The newest entry that says how far the whole table has come: no recompute does."""
-    own = [entry for entry in entries if entry.kind != "recompute"]
-    return max(own, key=lambda entry: entry.number, default=None)
 
 
 def _unrecorded(from_us: int, until_us: int) -> list[Span]:
@@ -272,8 +266,6 @@ class _Judge:
     def live(self, newest: Entry) -> Span:
         """Live's own fold at its newest instant."""
         until_us = BEGINNING_US if newest.until_us is None else newest.until_us
-        if newest.kind == "void":
-            return Span(until_us, until_us, "not recorded")
         if reason := self._foreign(newest):
             return Span(until_us, until_us, reason)
         missing = self._missing(newest, until_us)

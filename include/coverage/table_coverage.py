@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 
-from include.coverage.entries import BEGINNING_US
 from include.coverage.findings import (
     coverage_findings,
     distrusted,
@@ -11,7 +10,8 @@ from include.coverage.findings import (
     unfinished_erasure,
 )
 from include.coverage.judge import Coverage, Span, Standpoint, judge
-from include.coverage.ledger import Look, distrust_error, look, was_cut_off
+from include.coverage.record import BEGINNING_US
+from include.coverage.verify import Look, distrust_error, look, was_cut_off
 from include.fold.admission import micros_of
 from include.lake.delta_log import open_table
 from include.lake.findings import Finding
@@ -79,7 +79,7 @@ def judged_table(
         _as_recorded(lake, stream, row) if identity is None else _as_now(lake, identity, row)
     )
     coverage = judge(lake, seen.entries, standpoint)
-    if row is not None and row["output_mode"] == "update" and was_cut_off(lake, row):
+    if row is not None and row["output_mode"] == "update" and was_cut_off(lake, row, seen.record):
         coverage = _ahead(coverage)
     return TableCoverage(coverage, seen.distrust)
 
@@ -87,7 +87,7 @@ def judged_table(
 def rejected_coverage(
     lake: Lake, row: GenerationRow | None, seen: Look, identity: StreamIdentity
 ) -> Coverage:
-    """The same of its rejected rows: they are of the fold that the ledger names, each at its own
+    """The same of its rejected rows: they are of the fold that the record names, each at its own
     instant, also where the table shows one state."""
     standpoint = replace(_as_now(lake, identity, row), is_append=True)
     return judge(lake, seen.entries, standpoint)
@@ -186,7 +186,7 @@ def standpoint_of(
     stream: Stream, row: GenerationRow | None, bronze_id: str | None, reset_us: int | None
 ) -> Standpoint:
     """What a table is judged from by the code that ran last; `row` is of the current generation."""
-    known = row or {}
+    known = row or GenerationRow()
     as_of = known.get("initial_as_of")
     return Standpoint(
         stream=stream.name,

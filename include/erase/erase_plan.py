@@ -76,28 +76,19 @@ def _refuse_changed(lake: Lake, source: Source, begun: Erasure | None) -> None:
 def _refuse_stream(lake: Lake, stream: Stream, key: ErasedKey, begun: Erasure | None) -> None:
     if unknown := find_old_generations(lake, stream, EPOCH).unknown:
         raise LakeError(
-            f"{lake.root}/checkpoints/{stream.name} has {', '.join(unknown)}, which ops/generations does not "
-            "know, and which may hold the key: move it out of the lake, or delete it",
+            f"{lake.root}/checkpoints/{stream.name} has {', '.join(unknown)}, which is of no generation of "
+            "the table, and may hold the key: move it out of the lake, or delete it",
             code="not_erasable",
             subject=f"checkpoints/{stream.name}",
         )
     generations = read_generations(lake, stream.name)
     if generations.current is None and (left := _left_of(lake, generations)):
         raise LakeError(
-            f"{left} is there, and may have the key, but {generations.path} has no generation of "
-            f"{stream.name}, which would not be made anew: put that table back from a copy that is not "
-            f"older, or make the stream anew",
+            f"{left} is there, and may have the key, but no record of {stream.name} is, which would not be "
+            f"made anew: put its table back from a copy that is not older, or make the stream anew",
             code="not_erasable",
             subject=stream.name,
             command=f"./stateful reseed {stream.name} --recompute --apply",
-        )
-    # Of an erasure that was cut off it is its own.
-    if begun is None and generations.intent is not None:
-        raise LakeError(
-            f"a reseed of {stream.name} was begun and is not finished: run it first",
-            code="unfinished_reseed",
-            subject=stream.name,
-            command=f"./stateful stream {stream.name}",
         )
     if _is_initial(lake, stream, key):
         raise LakeError(

@@ -45,7 +45,6 @@ CODES = {
     "too_much": "More was asked for than is looked at at once.",
     "unfinished_erasure": "An erasure of a key was begun and is not finished; others wait for it.",
     "unfinished_repair": "A repair of a source's clock was begun and is not finished; others wait for it.",
-    "unfinished_reseed": "A reseed was begun and is not finished.",
     "unfit_versions": "Parts of Spark and Delta that are installed do not fit together.",
     "unknown_source": "No source has the name that was given.",
     "unknown_stream": "No stream has the name that was given.",

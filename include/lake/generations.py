@@ -1,125 +1,107 @@
-"""Which generation of its state a stream runs on, and whether a reseed to another has begun.
+"""Which generation of its state a stream runs on, and what that was made with.
 
-A reseed writes its intent as a row of `ops/generations` first, and makes that row the current
-one last; each is one commit. What lies between can be repeated as a whole.
+A generation is a checkpoint's life, from a stream's first run or a rebuild. Its row is in each record of the
+stream's table, so the commit that replaces the table's rows is the switch to the next one.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from itertools import pairwise
 from typing import Any
 
-from include.lake.delta_log import table_to_read
-from include.lake.ops import read_ops
+from deltalake.exceptions import DeltaError
+
+from include.fold.admission import instant_of, micros_of
+from include.lake.delta_log import is_of_machine, table_to_read
 from include.lake.paths import Lake, LakeError
+from include.lake.table import Table
 
 FIRST = 1
-INTENT, CURRENT = "intent", "current"
-REJECTED = "rejected"  # as `app_id` calls that table
+ROW = "row"  # in the record of a stream's table
+INSTANTS = (
+    "started_at",
+    "initial_as_of",
+    "base_until",
+    "until",
+    "bronze_ingested_at",
+    "switched_at",
+    "code_changed_at",
+)
 
-GenerationRow = Mapping[str, Any]  # of ops/generations
+
+class GenerationRow(dict[str, Any]):
+    """What a generation was made with: `pinned_settings`, of a rebuilt one what it began with, and the
+    code. What it does not have is None."""
+
+    def __missing__(self, name: str) -> None:
+        return None
 
 
 def app_id(stream: str, generation: int, table: str) -> str:
     """Names a generation's writes to one table, for the exactly-once writers."""
-    return f"{app_prefix(stream)}{generation}/{table}"
+    return f"{stream}/{generation}/{table}"
 
 
-def app_prefix(stream: str) -> str:
-    """With what the names of all its generations' writes begin."""
-    return f"{stream}/"
-
-
-def exactly_once_tables(lake: Lake, stream: str) -> dict[str, str]:
-    """The tables that a stream's batches are written to once each: their paths, by what `app_id`
-    calls them."""
-    return {
-        "table": lake.table(stream),
-        REJECTED: lake.rejected(stream),
-        "batches": lake.ops("batches"),
-    }
-
-
-def written_batch(lake: Lake, path: str, stream: str, generation: int, table: str) -> int | None:
-    """The newest batch of a generation that is in the table at `path`; None: none, or no table."""
-    if not lake.is_delta_table(path):
+def written_batch(lake: Lake, stream: str, generation: int) -> int | None:
+    """The newest batch of a generation that the stream's table has, by its transactions; None: none."""
+    if not lake.is_delta_table(lake.table(stream)):
         return None
-    version: int | None = table_to_read(path).transaction_version(app_id(stream, generation, table))
+    table = table_to_read(lake.table(stream))
+    version: int | None = table.transaction_version(app_id(stream, generation, "table"))
     return version
 
 
 @dataclass(frozen=True)
 class Generations:
-    """A stream's generations, as `ops/generations` had them when they were read."""
+    """The generation that a stream runs on, as its table's newest record had it when it was read."""
 
     stream: str
-    path: str  # of the table, for messages
-    rows: tuple[GenerationRow, ...]  # all of them, an open intent's too
-
-    @property
-    def current(self) -> GenerationRow | None:
-        """The row of the current one; None before the stream's first run or reseed."""
-        lived = (row for row in self.rows if row["status"] != INTENT)
-        return max(lived, key=lambda row: int(row["generation"]), default=None)
+    current: GenerationRow | None  # None before the stream's first batch or rebuild
+    newest_folder: int | None = None  # among its checkpoints
 
     @property
     def number(self) -> int:
-        """The generation of the checkpoint that the stream runs on, or will: before its first run FIRST,
-        or the one after the last that was given up, whose row would be taken for its own."""
+        """That of the checkpoint that the stream runs on, or will."""
         if self.current is not None:
             return int(self.current["generation"])
-        given_up = (row for row in self.rows if row["deleted_at"] is not None)
-        return max((int(row["generation"]) + 1 for row in given_up), default=FIRST)
+        return self.newest_folder or FIRST
 
-    @property
-    def intent(self) -> GenerationRow | None:
-        """The reseed that was begun and not finished; None when there is none."""
-        return max(self.intents, key=lambda row: int(row["generation"]), default=None)
-
-    @property
-    def intents(self) -> list[GenerationRow]:
-        """It, and those that it has overtaken."""
-        newest = FIRST - 1 if self.current is None else self.number
-        # One below the current generation was overtaken by a reseed that was finished; a deleted
-        # one was given up.
-        return [
-            row
-            for row in self.rows
-            if row["status"] == INTENT and row["generation"] > newest and row["deleted_at"] is None
-        ]
-
-    def pinned(self, generation: int) -> GenerationRow:
-        """What the generation was made with; LakeError when its row is gone, or there twice."""
-        rows = [row for row in self.rows if row["generation"] == generation]
-        if len(rows) != 1:
+    def pinned(self) -> GenerationRow:
+        """What the generation was made with; LakeError before the stream's first batch."""
+        if self.current is None:
             raise LakeError(
-                f"{self.path} has {len(rows)} rows of stream {self.stream}, generation "
-                f"{generation}: it must have the one that says what the state was made with. Put "
-                "the table back from a copy; or make state and table anew",
-                code="unreadable_table",
-                subject="ops/generations",
-                command=f"./stateful reseed {self.stream} --apply",
+                f"{self.stream} has no state yet: run the stream",
+                code="nothing_there",
+                subject=self.stream,
+                command=f"./stateful stream {self.stream}",
             )
-        return rows[0]
-
-    def replaced_at(self) -> dict[int, datetime]:
-        """When each generation was replaced, by its number: not the current one, nor an intent."""
-        lived = sorted(
-            (row for row in self.rows if row["status"] != INTENT),
-            key=lambda row: int(row["generation"]),
-        )
-        return {
-            int(row["generation"]): successor["switched_at"]
-            for row, successor in pairwise(lived)
-            if successor["switched_at"] is not None
-        }
+        return self.current
 
 
 def read_generations(lake: Lake, stream: str) -> Generations:
-    """All of a stream's generations; read once, and handed on."""
-    rows = read_ops(lake, "generations", {"stream": stream}).to_pylist()
-    return Generations(stream, lake.ops("generations"), tuple(rows))
+    """The generation of a stream, whether its record holds or not; that is for `verify.py` to say."""
+    folders = lake.folders(f"{lake.root}/checkpoints/{stream}")
+    newest = max((int(name) for name in folders if name.isdecimal()), default=None)
+    path = lake.table(stream)
+    try:
+        told = Table.read(lake, path).newest_record() if lake.is_delta_table(path) else None
+    except (LakeError, DeltaError, ValueError) as error:
+        if is_of_machine(error):
+            raise
+        told = None  # a log that cannot be read: who builds on it finds that out
+    row = None if told is None else told.get(ROW)
+    return Generations(stream, None if row is None else row_of_json(row), newest)
+
+
+def row_of_json(row: Mapping[str, Any]) -> GenerationRow:
+    """The row in a record; its columns that are not there are None."""
+    known = {name: instant_of(us) for name, us in row.items() if name in INSTANTS}
+    return GenerationRow({**row, **known})
+
+
+def row_as_json(row: GenerationRow) -> dict[str, Any]:
+    """The row in plain values, without what is None."""
+    given = {name: value for name, value in row.items() if value is not None}
+    return given | {name: micros_of(given[name]) for name in INSTANTS if name in given}
 
 
 def is_reseeded(row: GenerationRow | None) -> bool:

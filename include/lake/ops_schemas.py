@@ -157,64 +157,6 @@ INTERVALS = pa.schema(
         ops_column("told_at", INSTANT, "When the Asset's event had told of it; null: never"),
     ]
 )
-COVERAGE = pa.schema(
-    [
-        ops_column("stream", pa.string(), "Key, with number: whose table it is about"),
-        ops_column(
-            "number", pa.int64(), "Of the entry, from 1: later entries override earlier ones"
-        ),
-        ops_column(
-            "kind",
-            pa.string(),
-            "live, recompute, reseed (which also takes away what is after it), or void: from here "
-            "on nothing earlier counts",
-        ),
-        ops_column("from", INSTANT, "Rows emitted from here on; null: from the beginning"),
-        ops_column("until", INSTANT, "Rows emitted before this; null: none is complete yet"),
-        ops_column("generation", pa.int64(), "The stream's generation then; of a reseed, its own"),
-        ops_column(
-            "run_id", pa.string(), "The run (ops/runs) that wrote them; live: the first one"
-        ),
-        ops_column("delay_us", pa.int64(), "The watermark delay by which later rows were late"),
-        ops_column("codes", pa.string(), "Fingerprints of all code that its fold went through"),
-        ops_column("bronze_id", pa.string(), "The bronze table (its Delta id) that was folded"),
-        ops_column(
-            "bronze_version", pa.int64(), "All rows up to this version are in the fold; null: none"
-        ),
-        ops_column("bronze_ingested_at", INSTANT, "The newest ingested_at of that version"),
-        ops_column("read_version", pa.int64(), "Live: rows up to this that were not late are, too"),
-        ops_column(
-            "read_commit",
-            pa.string(),
-            "That version, and a hash of its commit in the log of bronze",
-        ),
-        ops_column("batch_id", pa.int64(), "Live: the newest batch that is counted in"),
-        ops_column("mapped_from", pa.string(), "The code whose states migrate_state has mapped"),
-        ops_column("table_version", pa.int64(), "The table's version when this was written"),
-        ops_column("table_commit", pa.string(), "A hash of that version's commit in the log"),
-        ops_column("reason", pa.string(), "Void: what was found"),
-    ]
-)
-TABLES = pa.schema(
-    [
-        ops_column(
-            "table",
-            pa.string(),
-            "Key: a table below the lake, such as tables/user_counts",
-        ),
-        ops_column("table_id", pa.string(), "Its Delta id"),
-        ops_column("version", pa.int64(), "Its version after a commit of ours"),
-        ops_column(
-            "changed_version", pa.int64(), "At most that: the newest that may have changed rows"
-        ),
-        ops_column(
-            "rows_by_date", pa.string(), "JSON: partition -> rows; unpartitioned: one, named ''"
-        ),
-        ops_column("rows", pa.int64(), "All its rows"),
-        ops_column("files_hash", pa.string(), "Of the names of the files of that version"),
-        ops_column("recorded_at", INSTANT, "When this was seen"),
-    ]
-)
 ERASURES = pa.schema(
     [
         ops_column("source", pa.string(), "Key, with erasure: of whose bronze a key was erased"),
@@ -384,74 +326,6 @@ BATCHES = pa.schema(
         ops_column("rows_in_most", pa.int64(), "Of rows_in, those of the bucket that had the most"),
     ]
 )
-GENERATIONS = pa.schema(
-    [
-        ops_column("stream", pa.string(), "Key, with generation"),
-        ops_column("generation", pa.int64(), "A checkpoint's life, from its first run or a reseed"),
-        ops_column("started_at", INSTANT, "When its first run began"),
-        ops_column("buckets", pa.int64(), "Pinned: buckets that keys are hashed into"),
-        ops_column("state_partitions", pa.int64(), "Pinned: state partitions of the checkpoint"),
-        ops_column("state_schema", pa.string(), "Pinned: the stored key and state, as Spark DDL"),
-        ops_column("source", pa.string(), "Pinned: the source whose bronze it folds"),
-        ops_column("key", pa.string(), "Pinned: the field that states are kept by"),
-        ops_column("output_mode", pa.string(), "Pinned: append or update"),
-        ops_column("watermark_delay_ms", pa.int64(), "Pinned: what is late and what is settled"),
-        ops_column("timeout", pa.string(), "Pinned: the kind of timeout; null for none"),
-        ops_column("settings", pa.string(), "Pinned: JSON, what the stream's entry sets; or null"),
-        ops_column(
-            "initial_state", pa.string(), "Pinned: fingerprint of the initial state; or null"
-        ),
-        ops_column("initial_as_of", INSTANT, "Pinned: the instant of the initial state; or null"),
-        ops_column(
-            "status",
-            pa.string(),
-            "intent: a reseed has begun; current: the stream runs on it; null: as current, "
-            "made by a stream's first run",
-        ),
-        ops_column("reseed", pa.string(), "Why it was seeded, such as promote; null: a first run"),
-        ops_column("options", pa.string(), "JSON: what the reseed was asked for"),
-        ops_column(
-            "base_savepoint", pa.string(), "The savepoint that was replayed from; null: none"
-        ),
-        ops_column(
-            "base_until", INSTANT, "The instant of that savepoint; null: from the beginning"
-        ),
-        ops_column("seed_savepoint", pa.string(), "The savepoint that its first batch begins with"),
-        ops_column("until", INSTANT, "The instant of that savepoint"),
-        ops_column("bronze_id", pa.string(), "The bronze table (its Delta id) that was replayed"),
-        ops_column("bronze_version", pa.int64(), "All of bronze up to this version is in the seed"),
-        ops_column("bronze_ingested_at", INSTANT, "The newest ingested_at of that version"),
-        ops_column("seed_events", pa.int64(), "Bronze rows folded into the seed"),
-        ops_column("seed_excluded", pa.int64(), "Bronze rows before the initial state's as_of"),
-        ops_column("seed_pending", pa.int64(), "Bronze rows at or after until: seeded as pending"),
-        ops_column("switched_at", INSTANT, "When the stream began to run on it; null: a first run"),
-        ops_column(
-            "code", pa.string(), "Fingerprint of the stream's code that all of it was made by"
-        ),
-        ops_column("code_changed_at", INSTANT, "When a run first wrote by other code; null: never"),
-        ops_column(
-            "event_schema",
-            pa.string(),
-            "The Event record of the newest run that wrote, as Spark DDL",
-        ),
-        ops_column(
-            "deleted_at",
-            INSTANT,
-            "When its checkpoint was deleted, some time after it was replaced; of an intent: when "
-            "it was given up; null: neither",
-        ),
-        ops_column(
-            "query_id",
-            pa.string(),
-            "The query that its checkpoint is of, by Spark's id; null until a run has come to its end",
-        ),
-        ops_column(
-            "key_code",
-            pa.string(),
-            "Fingerprint of the function that makes the key of an event; null for a field",
-        ),
-    ]
-)
 FINDINGS = pa.schema(
     [
         ops_column("run_id", pa.string(), "The run (ops/runs) that found it"),
@@ -482,7 +356,6 @@ FINDINGS = pa.schema(
 SCHEMAS = {
     "runs": RUNS,
     "batches": BATCHES,
-    "generations": GENERATIONS,
     "findings": FINDINGS,
     "alerts": ALERTS,
     "data_checks": DATA_CHECKS,
@@ -490,15 +363,12 @@ SCHEMAS = {
     "rocksdb_profiles": ROCKSDB_PROFILES,
     "table_sizes": TABLE_SIZES,
     "intervals": INTERVALS,
-    "coverage": COVERAGE,
-    "tables": TABLES,
     "erasures": ERASURES,
     "watermark_groups": WATERMARK_GROUPS,
 }
 DESCRIPTIONS = {
     "runs": "Each run of a job, with its counts, until when the table is complete, and its error",
     "batches": "Each batch of a stream: rows, watermark, Spark's metrics and durations",
-    "generations": "What each generation of a stream's state was made with, and is pinned to",
     "findings": "What a run or a check found that people should know, and what to do",
     "alerts": "What opened and closed of the findings that people are told of, each once",
     "data_checks": "What each check of a stream said of rows that were about to be published",
@@ -506,8 +376,6 @@ DESCRIPTIONS = {
     "rocksdb_profiles": "The settings of RocksDB that were tried, why, and what came of it",
     "table_sizes": "Bytes and files of each table, before and after it was cared for",
     "intervals": "Each recompute and reseed: base, rows read, before, after, removed, added",
-    "coverage": "What each product table was computed from, interval by interval",
-    "tables": "What each table was after our last commit to it",
     "erasures": "Which keys were erased, each by a hash: what is done, and the proof of it",
     "watermark_groups": "Who holds a source's watermark back, who is idle, and who is ahead",
 }

@@ -1,8 +1,7 @@
 """A stream's results for people and for the Asset, and its table of rejected calls."""
 
-import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -14,10 +13,10 @@ from include.fold.arrow_values import plain_values
 from include.fold.product_table import PROPERTIES
 from include.lake.columns import Column, create_if_absent
 from include.lake.delta_log import dataset_of, unbroken
-from include.lake.generations import REJECTED, app_prefix, read_generations
+from include.lake.generations import read_generations
 from include.lake.ops import newest_row, not_ahead, read_ops, update_ops
 from include.lake.paths import Lake
-from include.lake.table_seal import Actions, IsOurs
+from include.lake.table import Record, Table
 from include.text_table import counted, cut, text_table, value_text
 
 FIRST_ROWS = 5
@@ -182,8 +181,20 @@ COLUMNS = (
     Column(AT_DATE, "date", "Partition: the date of at"),
 )
 MOST_KEYS = 1_000  # that are remembered of one batch
-# What a commit says of itself that puts the rows of a recompute or a reseed in the place of others.
-REPLACED = json.dumps({"rejected": "replaced"})
+# In a commit's record: a number, more than in any earlier one, and of a batch what has written it.
+NUMBER, APP, BATCH = "number", "app", "batch"
+
+
+class RangeChange(NamedTuple):
+    """Rows of a range before and after, and how many of them differ."""
+
+    before: int
+    after: int
+    removed: int
+    added: int
+
+
+NO_CHANGE = RangeChange(0, 0, 0, added=0)
 
 
 class Summary(NamedTuple):
@@ -196,17 +207,46 @@ class Summary(NamedTuple):
     by_key: Counter[str]  # of the MOST_KEYS keys with the most of them
 
 
-def ours(stream: str) -> IsOurs:
-    """The commits of the stream's batches, recomputes and reseeds."""
+def rejected_number(lake: Lake, stream: str) -> int:
+    """What the newest of our commits to the table of a stream is numbered by; 0 where there is none.
 
-    def is_ours(commit_info: Mapping[str, Any], actions: Actions) -> bool:
-        apps = (str(action.get("txn", {}).get("appId", "")) for action in actions)
-        is_batch = any(
-            app.startswith(app_prefix(stream)) and app.endswith(f"/{REJECTED}") for app in apps
-        )
-        return is_batch or commit_info.get("userMetadata") == REPLACED
+    LakeError when others have changed it since, or its log cannot be read.
+    """
+    return int(rejected_record(lake, stream).get(NUMBER, 0))
 
-    return is_ours
+
+def rejected_record(lake: Lake, stream: str) -> Record:
+    """The newest record of the table of a stream; empty where there is none. LakeError as above."""
+    path = lake.rejected(stream)
+    told = Table.read(lake, path).record() if lake.is_delta_table(path) else None
+    return told or {}
+
+
+def next_record(lake: Lake, stream: str, is_made_anew: bool = False, **told: Any) -> str:
+    """The text for the table's next commit, which is of ours; LakeError as above, but for one that
+    makes it anew. The table is made where it is not there yet: with its first row."""
+    ensure_table(lake, stream)
+    table = Table.read(lake, lake.rejected(stream))
+    if not is_made_anew:
+        table.record()
+    return table.text({NUMBER: table.version + 1, **told})
+
+
+def has_batch(lake: Lake, stream: str, app_id: str, batch_id: int) -> bool:
+    """Whether the newest commit of ours to the table is of this batch, or a later one, of `app_id`."""
+    told = rejected_record(lake, stream)
+    return told.get(APP) == app_id and told[BATCH] >= batch_id
+
+
+def put_back_rejected(lake: Lake, stream: str, number: int) -> None:
+    """Undo what a rebuild or restatement has put in the place of rejected rows, and was killed before it
+    committed the table: `number` is of the commit that the table's record counts on."""
+    told = rejected_record(lake, stream)
+    if told.get(NUMBER, 0) <= number or APP in told:
+        return
+    with unbroken(lake.rejected(stream)):
+        table = Table.open(lake, lake.rejected(stream))
+        table.restore(lambda record: int(record[NUMBER]) <= number, {NUMBER: number})
 
 
 def ensure_table(lake: Lake, stream: str) -> None:

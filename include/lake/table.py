@@ -29,6 +29,7 @@ from include.lake.delta_log import (
     commit_info,
     find_actions,
     made_at,
+    open_table,
     table_to_write,
     told_by,
 )
@@ -36,8 +37,10 @@ from include.lake.how_to_mend import how_to_mend, subject_of
 from include.lake.ops import despite_others
 from include.lake.paths import Lake, LakeError, files_of
 
+USER_METADATA = "userMetadata"  # of a commit, in the table's log
 RECORD = "stateful"  # the key of the record in a commit's userMetadata
 COLUMNS = "columns"  # in a record: the table's columns, each with its type
+FOLLOWS = "follows"  # ... and the version that its writer had last looked at
 # Spark reads no part of a file that is less than one of these: with fewer rows in each, all cores
 # read one file.
 ROWS_A_GROUP = 50_000
@@ -70,6 +73,17 @@ class Found(NamedTuple):
     columns: frozenset[str]
 
 
+def add_files(delta: DeltaTable, staged: Sequence[Staged], commit: CommitProperties) -> None:
+    """Add files to a table in one commit, which may be of none."""
+    delta.create_write_transaction(
+        [file.add() for file in staged],
+        "append",
+        delta.schema(),
+        partition_by=list(delta.metadata().partition_columns),
+        commit_properties=commit,
+    )
+
+
 class Table:
     """An open table, and the newest version that was seen of it."""
 
@@ -81,6 +95,11 @@ class Table:
     def open(cls, lake: Lake, path: str) -> Self:
         """LakeError when its log cannot be read."""
         return cls(lake, path, table_to_write(path))
+
+    @classmethod
+    def read(cls, lake: Lake, path: str) -> Self:
+        """The same, never to be committed with: others read by the same handle."""
+        return cls(lake, path, open_table(path))
 
     @property
     def version(self) -> int:
@@ -95,6 +114,8 @@ class Table:
         for version, actions in self._commits():
             if (record := record_of(actions)) is not None:
                 self._refuse_lost_columns(record)
+                # What others have committed while its writer did not look.
+                self._refuse_others(record.get(FOLLOWS, version - 1) + 1, version)
                 return record
             if not actions:
                 raise self._mismatch(f"commit {version} is empty, as after a power cut")
@@ -110,6 +131,17 @@ class Table:
             if actions is None:
                 return
             yield version, actions
+
+    def newest_record(self) -> Record | None:
+        """The newest record in the log, whether it holds or not; None where there is none."""
+        told = (record_of(actions) for _, actions in self._commits())
+        return next((record for record in told if record is not None), None)
+
+    def _refuse_others(self, first: int, until: int) -> None:
+        for other in range(first, until):
+            actions = find_actions(self._lake, self.path, other)
+            if actions and changes_data(actions) and record_of(actions) is None:
+                raise self._mismatch(f"commit {other} is not ours, and changes its rows")
 
     def _refuse_lost_columns(self, record: Record) -> None:
         has = self.columns()
@@ -130,13 +162,7 @@ class Table:
         CommitFailedError when another has made the next version; then nothing is committed.
         """
         made = self.version + 1
-        self.delta.create_write_transaction(
-            [file.add() for file in staged],
-            "append",
-            self.delta.schema(),
-            partition_by=list(self.delta.metadata().partition_columns),
-            commit_properties=self.telling(record),
-        )
+        add_files(self.delta, staged, self.telling(record))
         self.reopen()
         if self.version > made:
             self.record()  # what has come since must not lie behind the next record
@@ -165,15 +191,27 @@ class Table:
 
     def telling(self, record: Record) -> CommitProperties:
         """The properties of a commit that carries the record, and is made as the next version or not at all."""
-        told = {RECORD: {**record, COLUMNS: self.columns()}}
-        said = {"userMetadata": json.dumps(told)}
-        return CommitProperties(custom_metadata=said, max_commit_retries=0)
+        return CommitProperties(
+            custom_metadata={USER_METADATA: self.text(record)}, max_commit_retries=0
+        )
+
+    def text(self, record: Record) -> str:
+        """The record as a commit's `userMetadata`, for writers beside this handle."""
+        return json.dumps({RECORD: {**record, COLUMNS: self.columns(), FOLLOWS: self.version}})
 
     def same_record(self) -> CommitProperties | None:
         """The properties of a commit of ours that leaves the record as it is; None where none was ever made."""
-        has_some = any(record_of(actions) is not None for _, actions in self._commits())
-        record = self.record() if has_some else None
+        record = None if self.newest_record() is None else self.record()
         return None if record is None else self.telling(record)
+
+    def restore(self, is_wanted: Callable[[Record], bool], record: Record) -> None:
+        """Go back to the rows of the newest version whose record is wanted, or to its first version."""
+        for version, actions in self._commits():
+            known = record_of(actions)
+            if version == 0 or (known is not None and is_wanted(known)):
+                break
+        self.delta.restore(version, commit_properties=self.telling(record))
+        self.reopen()
 
     def keep_record(self) -> None:
         """Say the newest record again once it is a week old, so that the clean-up of the log leaves one."""

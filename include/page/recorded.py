@@ -11,15 +11,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from include.coverage.entries import Entry, entry_of
 from include.coverage.findings import coverage_findings
 from include.coverage.judge import Coverage, LateGroup, judge, late_groups
+from include.coverage.record import StreamRecord, read_record
 from include.coverage.table_coverage import standpoint_of
 from include.lake.delta_log import open_table
 from include.lake.findings import Finding
-from include.lake.generations import Generations
+from include.lake.generations import read_generations
 from include.lake.ops import not_ahead, read_ops
-from include.lake.paths import Lake
+from include.lake.paths import Lake, LakeError
 from include.landing.clock_repair import knows_reset, newest_repair
 from include.landing.ingest_log import ClockRepair
 from include.savepoints.manifest import has_mapped
@@ -168,34 +168,21 @@ class Recorded:
                 sizes[row["stream"], part] += row["bytes"]
         return sizes
 
-    @cached_property
-    def generations(self) -> Mapping[str, Generations]:
-        rows = _grouped(read_ops(self.lake, "generations", self._of_stream).to_pylist(), "stream")
-        path = self.lake.ops("generations")
-        return {stream: Generations(stream, path, tuple(own)) for stream, own in rows.items()}
-
-    @cached_property
-    def entries(self) -> Mapping[str, Sequence[Entry]]:
-        """The ledger of each stream, as it is recorded."""
-        found = map(entry_of, read_ops(self.lake, "coverage", self._of_stream).to_pylist())
-        ledger: dict[str, list[Entry]] = defaultdict(list)
-        for entry in sorted(found, key=lambda entry: entry.number):
-            ledger[entry.stream].append(entry)
-        return ledger
-
     def coverage(self, stream: Stream) -> tuple[Coverage, list[Finding]]:
-        """The table of `stream`, judged by its recorded ledger and by bronze as it is now; what is wrong.
+        """The table of `stream`, judged by its newest record and by bronze as it is now; what is wrong.
 
-        Whether the table still is what was recorded of it, the check of each run asks.
+        Whether that record holds, the check of each run asks; of a table without one nothing is right.
         """
-        generations = self.generations.get(stream.name)
-        row = None if generations is None else generations.current
+        row = read_generations(self.lake, stream.name).current
         bronze_id, repair = self._bronze(stream.source)
         knows = repair is None or knows_reset(row, repair)
         reset_us = None if knows or repair is None else repair.reset_at_us
         standpoint = standpoint_of(stream, row, bronze_id, reset_us=reset_us)
-        ledger = self.entries.get(stream.name, ())
-        coverage = judge(self.lake, ledger, standpoint, read_late=self._read_late)
+        try:
+            record = read_record(self.lake, stream.name)
+        except LakeError:
+            record = StreamRecord(stream=stream.name)
+        coverage = judge(self.lake, record.entries, standpoint, read_late=self._read_late)
         return coverage, coverage_findings(stream, coverage, standpoint.is_append, has_mapped(row))
 
     @cached_property

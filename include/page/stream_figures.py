@@ -25,6 +25,7 @@ from include.lake.columns import INSTANT
 from include.lake.delta_log import first_line
 from include.lake.errors import wrong_argument
 from include.lake.findings import Finding
+from include.lake.generations import read_generations
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.page.key_rows import text_of_key
@@ -202,7 +203,7 @@ def _bucket_skew(batch: Row) -> float:
 
 
 def _parts(seconds: float, batches: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """A run's seconds: Spark tells what its batches took, and the rest is the session, the ledger
+    """A run's seconds: Spark tells what its batches took, and the rest is the session, the record
     and a savepoint."""
 
     def sum_of(*names: str) -> float:
@@ -442,15 +443,15 @@ def _checks(recorded: Recorded, stream: Stream) -> tuple[Row, ...]:
 
 def _coverage(recorded: Recorded, stream: Stream, now: datetime, time: ShownTime) -> dict[str, Any]:
     """Where the table is right: also compared with its own log, as a check does."""
-    row = recorded.generations.get(stream.name)
-    if row is None or row.current is None:
+    row = read_generations(recorded.lake, stream.name).current
+    if row is None:
         return {}
     judged = table_coverage(recorded.lake, stream)
     return {
         "days": _days(judged.coverage, now, time),
         "is_complete": judged.coverage.until_us is not None,
         "wrong": judged.coverage.wrong,
-        "advice": tuple(findings_on(recorded.lake, stream, judged, row=row.current)),
+        "advice": tuple(findings_on(recorded.lake, stream, judged, row=row)),
     }
 
 

@@ -14,9 +14,9 @@ from include.coverage.table_coverage import (
     table_coverage,
 )
 from include.lake.paths import Lake
-from include.plans.migrate_plan import MIGRATE
+from include.lake.stream_result import rejected_number
 from include.plans.open_stream import OpenStream, open_stream
-from include.savepoints.manifest import mapped_savepoint, rejects
+from include.savepoints.manifest import mapped_savepoint, rejects, until_of
 from include.settings import Stream
 
 
@@ -62,9 +62,10 @@ def _wrong(coverage: Coverage) -> dict[str, Any]:
 
 
 def _rejected_wrong(opened: OpenStream) -> list[dict[str, Any]] | None:
-    """Where its rejected rows are not right. None where there are none, or a reseed that was begun
-    is still to bring them."""
-    if not rejects(opened.identity.code) or opened.generations.intent is not None:
+    """Where its rejected rows are not right. None where there are none, or the next run is to put
+    back others."""
+    is_ahead = rejected_number(opened.lake, opened.name) != opened.seen.record.rejected
+    if not rejects(opened.identity.code) or is_ahead:
         return None
     return _spans(rejected_coverage(opened.lake, opened.row, opened.seen, opened.identity).wrong)
 
@@ -72,8 +73,7 @@ def _rejected_wrong(opened: OpenStream) -> list[dict[str, Any]] | None:
 def _mapped_as_of(opened: OpenStream) -> datetime | None:
     """The instant of the states that `migrate_state` has mapped; None where none were."""
     base = mapped_savepoint(opened.identity.code)
-    rows = [row for row in opened.generations.rows if row["reseed"] == MIGRATE]
-    return next((row["base_until"] for row in rows if base == row["base_savepoint"]), None)
+    return None if base is None else until_of(base)
 
 
 def _spans(spans: Iterable[Span]) -> list[dict[str, Any]]:

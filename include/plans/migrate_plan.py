@@ -5,6 +5,8 @@ Without a JVM. Whether the mapping itself works is seen when the job maps each s
 
 import json
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from include.fold.deduplicate import SEEN
 from include.fold.definition import KeyedFold
@@ -20,7 +22,7 @@ from include.settings import SettingsError
 from include.stream_definition import pinned_settings
 from include.text_table import counted
 
-MIGRATE = "migrate"  # why a generation was seeded, in ops/generations
+MIGRATE = "migrate"  # why a generation was seeded
 IN_PROCESSING_TIME = GroupStateTimeout.ProcessingTimeTimeout
 
 
@@ -75,7 +77,7 @@ def _refuse_other_key_code(current: GenerationRow, fold: KeyedFold, stream: str)
     )
 
 
-def _refuse_other_keys(current: GenerationRow, now: GenerationRow, stream: str) -> None:
+def _refuse_other_keys(current: GenerationRow, now: Mapping[str, Any], stream: str) -> None:
     """States are mapped one by one: neither what they are kept by nor their clock may differ."""
     changed = [name for name in ("source", "key") if current[name] != now[name]]
     if _key_type(current) != _key_type(now):
@@ -108,7 +110,7 @@ def what_is_not_kept(current: GenerationRow, fold: KeyedFold) -> str | None:
     return "; ".join(told) or None
 
 
-def _key_type(pinned: GenerationRow) -> str:
+def _key_type(pinned: Mapping[str, Any]) -> str:
     schema: str = pinned["state_schema"]
     # The keys' types have commas themselves: decimal(12,2), struct<country: string, customer: bigint>.
     return schema.partition(", state struct<")[0]

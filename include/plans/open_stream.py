@@ -6,12 +6,13 @@ from functools import cached_property
 from include.checkpoint.bronze_readers import needed_commit
 from include.checkpoint.checkpoint_files import newest_committed, newest_planned
 from include.checkpoint.committed_batch import BronzePosition, read_position
-from include.coverage.ledger import Look, look, was_cut_off
+from include.coverage.verify import Look, look, was_cut_off
 from include.fold.definition import Definition, KeyedFold
 from include.lake.delta_log import adds_data, find_actions, table_to_read
 from include.lake.generations import GenerationRow, Generations, is_reseeded, read_generations
 from include.lake.ops import not_ahead, read_ops
 from include.lake.paths import Lake
+from include.lake.stream_result import rejected_number
 from include.lake.table import record_of
 from include.landing.clock_repair import why_not_run
 from include.landing.ingest_log import STILL
@@ -23,7 +24,7 @@ from include.stream_definition import load_definition
 
 @dataclass(frozen=True)
 class OpenStream:
-    """As of one reading of `ops/generations`. Who writes there opens the stream `again`."""
+    """As of one reading of its table's record. Who commits to that opens the stream `again`."""
 
     lake: Lake
     declared: Stream  # as its file says
@@ -41,6 +42,12 @@ class OpenStream:
     def row(self) -> GenerationRow | None:
         """Of the current generation; None before the first run or reseed."""
         return self.generations.current
+
+    @property
+    def begun_row(self) -> GenerationRow | None:
+        """The same, of a generation that a batch or a seed stands on: that is pinned to it."""
+        has_batch = self.seen.record.batch_of(self.generation) is not None
+        return self.row if has_batch or self.is_reseeded else None
 
     @property
     def generation(self) -> int:
@@ -84,7 +91,7 @@ class OpenStream:
 
     @cached_property
     def seen(self) -> Look:
-        """Its ledger, compared with its table and its checkpoint."""
+        """The record in its table's log, compared with what that counts on."""
         return look(self.lake, self.generations)
 
     def again(self) -> "OpenStream":
@@ -115,7 +122,7 @@ def has_waiting_rows(lake: Lake, stream: Stream) -> bool:
     if _is_cut_off(opened, planned):
         return True
     # As the first of these: the run fails, and says why.
-    return look(lake, opened.generations).distrust is not None or _is_behind(opened, planned)
+    return opened.seen.distrust is not None or _is_behind(opened, planned)
 
 
 def _is_cut_off(opened: OpenStream, planned: int | None) -> bool:
@@ -123,14 +130,15 @@ def _is_cut_off(opened: OpenStream, planned: int | None) -> bool:
     lake, row = opened.lake, opened.row
     if planned is None and opened.is_reseeded:
         return True  # its first run makes a checkpoint of the seed
-    if opened.generations.intent is not None:
-        return True  # a reseed
     if planned != newest_committed(lake, opened.checkpoint):
         return True
+    if rejected_number(lake, opened.name) > opened.seen.record.rejected:
+        return True  # rejected rows that a killed job has replaced
     if has_unreported_batch(lake, opened.name):
         return True
     # An update table shows keys as of different instants.
-    return row is not None and row["output_mode"] == "update" and was_cut_off(lake, row)
+    is_update = row is not None and row["output_mode"] == "update"
+    return row is not None and is_update and was_cut_off(lake, row, opened.seen.record)
 
 
 def _is_behind(opened: OpenStream, planned: int | None) -> bool:

@@ -323,7 +323,7 @@ def take_joined(
 
 
 def _is_right(lake: Lake, stream: Stream, start: datetime, until: datetime) -> bool:
-    """By the ledger and bronze as they are now. What cannot be told, the job is to say."""
+    """By the record and bronze as they are now. What cannot be told, the job is to say."""
     try:
         judged = table_coverage(lake, stream, open_stream(lake, stream).identity)
     except (DeltaError, LakeError, OSError, SettingsError) as error:

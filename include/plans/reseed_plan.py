@@ -5,19 +5,18 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from itertools import count
-from typing import Any
 
 from deltalake.exceptions import DeltaError
-from pyarrow import fs
 
-from include.coverage.entries import BEGINNING_US, FOR_EVER_US
 from include.coverage.findings import reseed_effect
 from include.coverage.judge import Coverage
+from include.coverage.record import BEGINNING_US, FOR_EVER_US
 from include.coverage.table_coverage import TableCoverage, judged_table, rejected_coverage
 from include.fold.admission import LAST_INSTANT_US, instant_of, micros_of
 from include.fold.product_table import refuse_other_columns
 from include.lake.delta_log import (
     commit_hash,
+    dataset_of,
     delta_table,
     first_line,
     is_of_machine,
@@ -27,10 +26,9 @@ from include.lake.delta_log import (
     unreadable_log,
 )
 from include.lake.errors import wrong_argument
-from include.lake.generations import INTENT, GenerationRow, exactly_once_tables, written_batch
+from include.lake.generations import GenerationRow, written_batch
 from include.lake.how_to_mend import damaged
 from include.lake.paths import Lake
-from include.lake.table_seal import rows_by_date
 from include.landing.clock_repair import refuse_before_reset
 from include.landing.ingest_log import refuse_changed_bronze
 from include.plans.migrate_plan import MIGRATE, mapped_base, refuse_migration, what_is_not_kept
@@ -138,21 +136,9 @@ def rejected_kept_us(opened: OpenStream, identity: StreamIdentity) -> int:
     lake = opened.lake
     if not rejects(identity.code) and not lake.is_delta_table(lake.rejected(opened.name)):
         return FOR_EVER_US
-    kept_us = [_replaced_from_us(row) for row in _cut_off(opened)]
-    if identity.output_mode == "update":
-        coverage = rejected_coverage(lake, opened.row, opened.seen, identity=identity)
-        kept_us.append(coverage.right_until_us)
-    return min(kept_us, default=FOR_EVER_US)
-
-
-def _cut_off(opened: OpenStream) -> list[GenerationRow]:
-    """The reseeds that have replaced the table, and perhaps not yet the rejected rows."""
-    made = {entry.generation for entry in opened.seen.entries if entry.kind == "reseed"}
-    return [row for row in opened.generations.intents if row["generation"] in made]
-
-
-def _replaced_from_us(intent: GenerationRow) -> int:
-    return BEGINNING_US if intent["base_savepoint"] is None else micros_of(intent["base_until"])
+    if identity.output_mode == "append":
+        return FOR_EVER_US
+    return rejected_coverage(lake, opened.row, opened.seen, identity=identity).right_until_us
 
 
 @dataclass(frozen=True)
@@ -237,14 +223,10 @@ def plan_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> ReseedPla
 
 
 def plan_later_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> ReseedPlan:
-    """The plan of one for when nothing is in its way any more: an erasure ends with such ones.
-
-    A migration that was cut off is carried on by it, also under code that was changed since.
-    """
+    """The plan of one for when nothing is in its way any more: an erasure ends with such ones."""
     opened = open_stream(lake, stream)
     identity, current = opened.identity, opened.row
     refuse_unreadable_table(lake, stream.name)
-    options = _begun_anew(opened.generations.intent, identity, options)
     if options.from_state:
         refuse_migration(opened, options.recompute)
     if lake.is_delta_table(path := lake.table(stream.name)):
@@ -258,7 +240,7 @@ def plan_later_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> Res
     since_us, column = identity.since_us, identity.time_column
     (events,) = count_before(pin, column, since_us, cutoffs_us=[until_us])
     everything = count_before(pin, column, None, cutoffs_us=[until_us, LAST_INSTANT_US])
-    now = current or {}
+    now = current or GenerationRow()
     return ReseedPlan(
         identity,
         options,
@@ -296,7 +278,7 @@ def _rows_from(lake: Lake, stream: Stream, identity: StreamIdentity, base: Base)
     if not lake.is_delta_table(lake.table(stream.name)):
         return 0
     if identity.output_mode == "update" or base.savepoint is None:
-        return sum(rows_by_date(lake, f"tables/{stream.name}").values())
+        return int(dataset_of(lake.table(stream.name)).count_rows())
     edges = [instant_of(base.savepoint.until_us), instant_of(LAST_INSTANT_US)]
     return rows_emitted(lake, stream, edges)[0]
 
@@ -331,25 +313,13 @@ def _until_us(
     return wanted_us
 
 
-def _begun_anew(
-    begun: GenerationRow | None, identity: StreamIdentity, options: ReseedOptions
-) -> ReseedOptions:
-    """A migration that was cut off is still one, whoever reseeds next, and by whatever code:
-    a repair of the clock, too, which asks for no more than a reseed. --recompute gives it up."""
-    if begun is None or options.recompute:
-        return options
-    migrating = begun["reseed"] == MIGRATE and begun["state_schema"] == identity.state_schema
-    return replace(options, from_state=options.from_state or migrating)
-
-
-def intent_row(opened: OpenStream, plan: ReseedPlan) -> dict[str, Any]:
-    """The row of `ops/generations` that says a reseed has begun, and all that it has decided."""
+def new_row(opened: OpenStream, plan: ReseedPlan) -> GenerationRow:
+    """The row of the generation that a reseed makes, but for its seed."""
     base, pin, identity = plan.base, plan.pin, plan.identity
-    return {
+    known = {
         **pinned_settings(opened.stream, opened.fold),
         "stream": opened.name,
         "generation": _new_generation(opened),
-        "status": INTENT,
         "started_at": datetime.now(UTC),
         "buckets": plan.buckets,
         "state_partitions": plan.partitions,
@@ -368,26 +338,15 @@ def intent_row(opened: OpenStream, plan: ReseedPlan) -> dict[str, Any]:
         "code": base.lineage(identity.code),
         "key_code": key_fingerprint(opened.fold),
     }
+    return GenerationRow(known)
 
 
 def _new_generation(opened: OpenStream) -> int:
-    """One whose number no table has seen: under one that it has, writes would be passed over."""
-    lake, stream = opened.lake, opened.name
-    numbers = [row["generation"] for row in opened.generations.rows]
-    numbers += [entry.generation for entry in opened.seen.entries]
-    folder = lake.path_in_filesystem(lake.checkpoint(stream, 0)).rpartition("/")[0]
-    selector = fs.FileSelector(folder, allow_not_found=True)
-    names = [info.base_name for info in lake.filesystem.get_file_info(selector)]
-    newest = max([*numbers, *(int(name) for name in names if name.isdecimal())], default=0)
-    return next(number for number in count(newest + 1) if not _is_known(lake, stream, number))
-
-
-def _is_known(lake: Lake, stream: str, generation: int) -> bool:
-    """Whether a table has rows of such a generation, of which all records were put back older."""
-    return any(
-        written_batch(lake, path, stream, generation=generation, table=name) is not None
-        for name, path in exactly_once_tables(lake, stream).items()
-    )
+    """One whose number no checkpoint and no table has seen: under one that it has, writes would be passed
+    over."""
+    known = 0 if opened.row is None else opened.row["generation"]
+    numbers = count(1 + max(known, opened.generations.newest_folder or 0))
+    return next(n for n in numbers if written_batch(opened.lake, opened.name, n) is None)
 
 
 def _kind(options: ReseedOptions) -> str:

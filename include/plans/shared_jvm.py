@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
-from include.checkpoint.committed_batch import rows_unread
+from include.coverage.live import rows_unread
 from include.lake.delta_log import table_to_read
 from include.lake.lease import LeaseTakenError, has_leases, hold_lease, lease_holder, wait_until
 from include.lake.paths import Lake, LakeError
@@ -37,7 +37,7 @@ def is_small(opened: OpenStream) -> bool:
     By the rows that wait in bronze; and by an update table's size: a MERGE of delta-rs reads all of it.
     """
     size = _table_bytes(opened)  # in any case: a table whose log is none is not taken for small
-    waiting = rows_unread(opened.lake, opened.name, opened.source, generation=opened.generation)
+    waiting = rows_unread(opened.lake, opened.seen.record, opened.row, opened.source)
     is_light = opened.fold.output_mode == "append" or size <= MERGED_BYTES
     return waiting <= FETCHED_ROWS and is_light
 
@@ -91,14 +91,13 @@ def _alike(
 
 
 def _jvm_to_share(lake: Lake, stream: Stream, jvm_of: Callable[[Stream], object]) -> object | None:
-    """`jvm_of` of a run that is sure to be small; None where it finishes a reseed, or all is not well.
+    """`jvm_of` of a run that is sure to be small; None where all is not well.
 
     What is wrong, and what mends it, is for the stream's own job to say.
     """
     try:
         opened = open_stream(lake, stream)
-        is_sure = opened.generations.intent is None and is_small(opened)
-        return jvm_of(stream) if is_sure else None
+        return jvm_of(stream) if is_small(opened) else None
     except (DeltaError, LakeError, OSError, SettingsError) as error:
         log.warning("%s has its run to itself: %s", stream.name, error)
         return None

@@ -266,7 +266,7 @@ def stream_identity(lake: Lake, stream: Stream) -> StreamIdentity:
 def identity_of(lake: Lake, stream: Stream, generations: Generations) -> StreamIdentity:
     """`stream_identity`, for whoever has read the generations."""
     fold = load_definition(stream).fold
-    pinned = generations.current or {}
+    pinned = generations.current or GenerationRow()
     initial_state = initial_fingerprint(lake, generations)
     return StreamIdentity(
         stream=stream.name,
@@ -282,7 +282,7 @@ def identity_of(lake: Lake, stream: Stream, generations: Generations) -> StreamI
 
 def initial_fingerprint(lake: Lake, generations: Generations) -> str | None:
     """That of the initial state, the pinned one where nothing says that it has changed."""
-    pinned = generations.current or {}
+    pinned = generations.current or GenerationRow()
     return read_fingerprint(lake, generations.stream, pinned.get("initial_state"))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from include.fold.admission import MICROSECOND
-from include.lake.generations import Generations
+from include.lake.generations import GenerationRow, Generations
 from include.savepoints.bronze_pin import BronzePin, count_before, has_commit
 from include.savepoints.manifest import (
     Savepoint,
@@ -103,10 +103,9 @@ def holds_rows_of(savepoint: Savepoint, pin: BronzePin) -> bool:
 
 
 def needed_ids(generations: Generations) -> set[str]:
-    """What the current generation began with, and what an open reseed begins with."""
-    rows = [generations.current, generations.intent]
-    names = ("seed_savepoint", "base_savepoint")
-    return {row[name] for row in rows if row is not None for name in names if row[name]}
+    """What the current generation began with."""
+    row = generations.current or GenerationRow()
+    return {row[name] for name in ("seed_savepoint", "base_savepoint") if row.get(name)}
 
 
 def expired(

@@ -194,6 +194,7 @@ class StreamIdentity:
     since_us: int | None
 
 
+UNTIL_IN_ID = "%Y%m%dT%H%M%S%f"
 MAPPED_FROM = "+"
 REJECTS = "!"
 
@@ -201,6 +202,11 @@ REJECTS = "!"
 def code_of(lineage: str) -> str:
     """The fingerprint of the code alone."""
     return lineage.partition(MAPPED_FROM)[0]
+
+
+def until_of(savepoint_id: str) -> datetime:
+    """The instant of a savepoint, which its id begins with."""
+    return datetime.strptime(savepoint_id.partition("-")[0], UNTIL_IN_ID).replace(tzinfo=UTC)
 
 
 def mapped_lineage(code: str, savepoint_id: str) -> str:
@@ -219,7 +225,7 @@ def mapped_savepoint(lineage: str) -> str | None:
 
 
 def has_mapped(row: Mapping[str, Any] | None) -> bool:
-    """Whether those of a generation do, whose row of `ops/generations` this is."""
+    """Whether those of a generation do, whose row this is."""
     return is_mapped((row or {}).get("code") or "")
 
 
@@ -247,7 +253,7 @@ def serving(wanted: str) -> set[str]:
 
 def current_lineage(row: Mapping[str, Any] | None, code: str) -> str:
     """The lineage that a stream with this `code` goes on with: that of its current generation,
-    whose row of `ops/generations` this is, if the same code made it."""
+    whose row this is, if the same code made it."""
     if not row or row["code"] is None:
         return code
     known = str(row["code"])

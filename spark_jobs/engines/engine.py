@@ -12,9 +12,8 @@ from typing import Any, NamedTuple, Protocol
 from include.data_checks import Check, Verdict
 from include.fold.definition import Definition, KeyedFold, MigrateState
 from include.lake.paths import Lake
-from include.lake.stream_result import Summary
+from include.lake.stream_result import RangeChange, Summary
 from include.lake.table import Staged
-from include.lake.table_seal import RangeChange
 from include.landing.initial_state import InitialStates
 from include.savepoints.manifest import Savepoint
 from include.settings import Source, Stream
@@ -85,8 +84,8 @@ class LiveQuery:
 
 
 class ProductTable(Protocol):
-    """The Delta table of one stream. `mark` is what a commit says of itself in the table's log
-    (`commitInfo.userMetadata`): the coverage that it brought."""
+    """The Delta table of one stream. `record` is the text of the stream's record, which each commit
+    carries (`commitInfo.userMetadata`)."""
 
     path: str
 
@@ -105,20 +104,19 @@ class ProductTable(Protocol):
         """The same of the projection of these states."""
         ...
 
-    def write_once(self, emitted: Rows, app_id: str, batch_id: int, mark: str) -> None:
-        """Write what a batch emitted, unless `app_id` has written this batch before."""
+    def write_once(self, emitted: Rows | None, app_id: str, batch_id: int, record: str) -> None:
+        """Commit a batch with what it emitted, unless `app_id` has written this batch before."""
         ...
 
-    def replace_all(self, states: Rows, mark: str) -> None:
+    def replace_all(self, states: Rows, record: str) -> None:
         """Make the projection of these states the only rows of an update table, in one commit."""
         ...
 
     def replace_range(
-        self, outputs: Sequence[Rows], from_us: int | None, until_us: int | None, mark: str
+        self, outputs: Sequence[Rows], from_us: int | None, until_us: int | None, record: str
     ) -> RangeChange:
         """Make those of `outputs` that were emitted from one instant and before another the only
-        rows of an append table there. One commit; none when nothing would change. None: no bound.
-        """
+        rows of an append table there, in one commit. None: no bound."""
         ...
 
 
@@ -138,11 +136,8 @@ class RejectedTable(Protocol):
     def replace_range(
         self, parts: Sequence[Rows], from_us: int | None, until_us: int | None
     ) -> RangeChange:
-        """Make those of `parts` from one instant on and before another the only rows there.
-
-        One commit; none when nothing would change. None: no bound. No part may have calls at
-        `until_us` or later.
-        """
+        """Make those of `parts` from one instant on and before another the only rows there, in one
+        commit. None: no bound. No part may have calls at `until_us` or later."""
         ...
 
 

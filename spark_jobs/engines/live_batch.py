@@ -1,21 +1,17 @@
 """How a batch of the live engine is committed: its rows and its record, each exactly once."""
 
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from include.checkpoint.committed_batch import TOTALS, last_batch, running_totals
-from include.coverage.entries import Entry
-from include.coverage.marks import mark_of
+from include.coverage.live import LEVELS, WATERMARK, LiveRecord, text_of
 from include.fold.admission import EPOCH, MICROSECOND
 from include.lake.commits import is_written
 from include.lake.delta_log import delta_table
-from include.lake.findings import record_findings, rejected_findings
+from include.lake.findings import Finding, record_findings, rejected_findings
 from include.lake.generations import app_id
 from include.lake.ops import append_ops
-from include.lake.paths import Lake
+from include.lake.stream_result import rejected_number
 from spark_jobs.engines.data_checks import DataChecks
 from spark_jobs.engines.engine import FoldedBatch, ProductTable, RejectedTable
 
@@ -37,6 +33,7 @@ COUNTED = (
     "rows_duplicate",
     "rows_out",
 )
+NOT_TOLD = {*LEVELS.values(), WATERMARK}  # but what they come to
 REJECTIONS = ("rows_rejected", "timeouts_rejected")
 
 
@@ -49,28 +46,19 @@ class BatchWriter:
 
     def __init__(
         self,
-        lake: Lake,
-        stream: str,
+        live: LiveRecord,
         generation: int,
         table: ProductTable,
         rejected: RejectedTable,
         checks: DataChecks,
-        covered: Callable[[], Entry],
-        run_id: str,
-        kept_at_start: int = 0,
         profile: int | None = None,
-        pending_at_start: int = 0,
     ) -> None:
-        self._lake = lake
-        self._stream = stream
+        self._live = live
+        self._lake, self._stream = live.lake, live.record.stream
         self._generation = generation
         self._table = table
         self._rejected = rejected
         self._checks = checks
-        self._covered = covered  # the ledger's entry of the run, which is made when first asked for
-        self._run_id = run_id
-        self._kept_at_start = kept_at_start  # states of the initial state without a timeout
-        self._pending_at_start = pending_at_start  # events that a reseed brought along
         self._profile = profile  # of ops/rocksdb_profiles
         self._written: list[dict[str, Any]] = []
         self._rejected_keys: Counter[str] = Counter()  # in the run so far
@@ -80,11 +68,17 @@ class BatchWriter:
         self._check(counts, batch_id)
         if counts["rows_out"]:
             self._admit(folded, batch_id)
-        covered = self._covered()  # before the first row of this code
-        if counts["rows_out"]:
-            mark = mark_of(replace(covered, batch_id=batch_id))
-            self._table.write_once(folded.emitted, self._app_id("table"), batch_id, mark)
+        if self._live.is_of_new_code():
+            told = [code_changed(self._stream)]
+            record_findings(self._lake, self._live.run_id, self._stream, findings=told)
+        self._live.begin()
         counts |= self._write_rejected(folded, batch_id, counts.pop("buckets_rejecting"))
+        rejected = rejected_number(self._lake, self._stream)
+        record = self._live.after(batch_id, counts, rejected)
+        rows = folded.emitted if counts["rows_out"] else None
+        text = text_of(self._lake, record)
+        self._table.write_once(rows, self._app_id("table"), batch_id, text)
+        self._live.record = record
         self._record(counts, batch_id)
 
     def _admit(self, folded: FoldedBatch, batch_id: int) -> None:
@@ -111,7 +105,7 @@ class BatchWriter:
         counts = (summary.events, summary.timeouts)
         found = rejected_findings(self._stream, *counts, (first, last), self._rejected_keys)
         # Before the batch is recorded: of one that a kill has cut off behind that nobody tells again.
-        record_findings(self._lake, self._run_id, self._stream, findings=found)
+        record_findings(self._lake, self._live.run_id, self._stream, findings=found)
         return {
             "rows_rejected": summary.events,
             "timeouts_rejected": summary.timeouts,
@@ -129,27 +123,21 @@ class BatchWriter:
             )
 
     def _record(self, counts: dict[str, Any], batch_id: int) -> None:
-        before = last_batch(self._lake, self._stream, self._generation, before=batch_id)
-        totals = running_totals(self._lake, self._stream, self._generation, newest=before)
         late_from_us, late_to_us = counts.pop("late_first_us"), counts.pop("late_last_us")
+        totals = dict(self._live.totals())
+        watermark_us = totals.pop(WATERMARK)
         row = {
             "stream": self._stream,
             "generation": self._generation,
             "batch_id": batch_id,
-            "run_id": self._run_id,
+            "run_id": self._live.run_id,
             "profile": self._profile,
             "committed_at": datetime.now(UTC),
-            "rows_pending": _level(
-                before, "rows_pending", counts.pop("pending_change"), start=self._pending_at_start
-            ),
-            "kept_without_timeout": _level(
-                before, "kept_without_timeout", counts.pop("kept_change"), start=self._kept_at_start
-            ),
-            "watermark": _watermark(counts.pop("watermark_us"), before),
+            "watermark": None if watermark_us is None else _instant(watermark_us),
             "late_from": _instant(late_from_us) if counts["rows_late"] else None,
             "late_to": _instant(late_to_us) if counts["rows_late"] else None,
-            **counts,
-            **{total: totals[total] + counts[name] for total, name in TOTALS.items()},
+            **{name: value for name, value in counts.items() if name not in NOT_TOLD},
+            **totals,
         }
         append_ops(self._lake, "batches", [row], (self._app_id("batches"), batch_id))
         self._written.append(row)
@@ -173,19 +161,16 @@ class BatchWriter:
         return totals | {"batches": len(done)}
 
 
-def _level(before: dict[str, Any] | None, name: str, change: int, start: int = 0) -> int:
-    """A level after a batch that changed it."""
-    return (start if before is None else before[name]) + change
+def code_changed(stream: str) -> Finding:
+    """A warning: the state is now made by two codes."""
+    return Finding(
+        finding="code_changed",
+        severity="warning",
+        detail="The stream's function, settings or initial state are not those that its state was "
+        "made with: from here on its rows come of both. Its live savepoints serve no backfill",
+        action=f"to have all of it by the new code: `./stateful reseed {stream} --recompute --apply`",
+    )
 
 
 def _instant(micros: int) -> datetime:
     return EPOCH + micros * MICROSECOND
-
-
-def _watermark(micros: int | None, before: dict[str, Any] | None) -> datetime | None:
-    """The watermark after a batch: it never goes back, and an empty batch moves nothing."""
-    known = before["watermark"] if before else None
-    if micros is None:
-        return known
-    reached = _instant(micros)
-    return max(reached, known) if known else reached

@@ -16,8 +16,8 @@ from include.fold.definition import EMITTED_AT_US, Definition, KeyedFold, Migrat
 from include.fold.group_state import TIMERS
 from include.fold.schemas import state_schema
 from include.lake.paths import Lake, files_of
+from include.lake.stream_result import RangeChange
 from include.lake.table import Staged, stage_empty
-from include.lake.table_seal import RangeChange
 from include.landing.clock import write_reset_row, write_still_row
 from include.landing.initial_state import InitialStates
 from include.savepoints.manifest import Savepoint
@@ -38,7 +38,7 @@ from spark_jobs.engines.spark_checks import judge_rows, refuse_wrong
 from spark_jobs.engines.spark_events import BronzeEvents, count_by_step, events_between
 from spark_jobs.engines.state_fingerprint import StateFingerprint, fingerprint_state
 from spark_jobs.engines.state_rows import project_states
-from spark_jobs.tables.arrow_tables import ArrowProduct
+from spark_jobs.tables.arrow_tables import ArrowProduct, tell
 from spark_jobs.tables.initial_state import read_initial_state
 from spark_jobs.tables.landing import staged
 from spark_jobs.tables.product import DeltaProduct
@@ -198,17 +198,22 @@ class SparkProduct:
         return emitted if from_us is None else emitted.where(F.col(EMITTED_AT_US) >= from_us)
 
     def write_once(
-        self, emitted: DataFrame | pa.Table, app_id: str, batch_id: int, mark: str
+        self, emitted: DataFrame | pa.Table | None, app_id: str, batch_id: int, record: str
     ) -> None:
-        table = self._here if isinstance(emitted, pa.Table) else self._table
-        table.write_once(emitted, app_id, batch_id, mark)
+        if isinstance(emitted, DataFrame):
+            self._table.write_once(emitted, app_id, batch_id, record)
+        else:
+            self._here.write_once(emitted, app_id, batch_id, record)
 
-    def replace_all(self, states: DataFrame, mark: str) -> None:
-        self._table.replace_all(project_states(states, self._fold), mark)
+    def replace_all(self, states: DataFrame, record: str) -> None:
+        self._table.replace_all(project_states(states, self._fold), record)
 
     def replace_range(
-        self, outputs: Sequence[DataFrame], from_us: int | None, until_us: int | None, mark: str
+        self, outputs: Sequence[DataFrame], from_us: int | None, until_us: int | None, record: str
     ) -> RangeChange:
         emitted = self._emitted(outputs, from_us)
         # No stage emits at its `until` or later: should one do, Delta refuses its rows.
-        return self._table.replace_range(emitted, from_us, until_us, mark)
+        change = self._table.replace_range(emitted, from_us, until_us, record)
+        if change.removed == change.added == 0:
+            tell(self.path, record)
+        return change

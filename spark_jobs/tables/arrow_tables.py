@@ -9,21 +9,39 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable
 
 from include.fold.definition import EMITTED_AT, EMITTED_AT_US, EMITTED_DATE, REMOVED, KeyedFold
 from include.fold.product_table import product_columns, same_key
+from include.fold.schemas import output_schema
 from include.lake.columns import INSTANT, documented, without_comments
 from include.lake.commits import write_once
+from include.lake.delta_log import delta_table
+from include.lake.ops import despite_others
 from include.lake.paths import Lake
-from include.lake.stream_result import AT, AT_DATE, COLUMNS, MOST_KEYS, Summary, ensure_table
+from include.lake.stream_result import (
+    AT,
+    AT_DATE,
+    COLUMNS,
+    MOST_KEYS,
+    Summary,
+    has_batch,
+    next_record,
+)
+from include.lake.table import USER_METADATA, add_files, stage
+
+
+def tell(path: str, record: str) -> None:
+    """Commit a record to the table at `path`, without a row."""
+    commit = CommitProperties(custom_metadata={USER_METADATA: record})
+    despite_others(lambda: add_files(delta_table(path), [], commit))
 
 
 class ArrowProduct:
     """The Delta table of one stream. Append: all outputs. Update: the latest row per key.
 
-    Rows are Arrow tables of `include.fold.schemas.output_schema(fold)`. `mark` is what a commit says
-    of itself in the table's log.
+    Rows are Arrow tables of `include.fold.schemas.output_schema(fold)`. `record` is the text of the
+    record that a commit carries.
     """
 
     def __init__(self, path: str, fold: KeyedFold, comments: Mapping[str, str]) -> None:
@@ -32,15 +50,16 @@ class ArrowProduct:
         self._schema = documented(product_columns(fold, comments))
         self._plain = without_comments(self._schema)
 
-    def write_once(self, emitted: pa.Table, app_id: str, batch_id: int, mark: str) -> None:
-        """Write what a batch emitted in one commit, unless `app_id` has written this batch before."""
-        write = self._append if self._fold.output_mode == "append" else self._merge
-        # What Spark's option `userMetadata` makes of it: `commitInfo.userMetadata` in the log.
-        metadata = {"userMetadata": mark}
-        write_once(self.path, app_id, batch_id, partial(write, emitted), metadata)
+    def write_once(self, emitted: pa.Table | None, app_id: str, batch_id: int, record: str) -> None:
+        """Commit a batch with what it emitted, unless `app_id` has written this batch before."""
+        rows = output_schema(self._fold).empty_table() if emitted is None else emitted
+        is_append = self._fold.output_mode == "append" or not rows.num_rows
+        write = self._append if is_append else self._merge
+        write_once(self.path, app_id, batch_id, partial(write, rows), {USER_METADATA: record})
 
     def _append(self, emitted: pa.Table, table: DeltaTable, commit: CommitProperties) -> None:
-        write_deltalake(table, self._stored(emitted), mode="append", commit_properties=commit)
+        by = EMITTED_DATE if EMITTED_DATE in self._plain.names else None
+        add_files(table, stage(self.path, self._stored(emitted), self._plain, by), commit)
 
     def _merge(self, emitted: pa.Table, table: DeltaTable, commit: CommitProperties) -> None:
         rows = self._stored(emitted).append_column(REMOVED, emitted[REMOVED])
@@ -52,12 +71,15 @@ class ArrowProduct:
             target_alias="old",
             commit_properties=commit,
         )
+        before = table.version()
         (
             merge.when_matched_delete(f"new.{REMOVED}")
             .when_matched_update(columns)
             .when_not_matched_insert(columns, predicate=f"NOT new.{REMOVED}")
             .execute()
         )
+        if table.version() == before:  # nothing changed, and delta-rs then makes no commit
+            add_files(table, [], commit)
 
     def _stored(self, emitted: pa.Table) -> pa.Table:
         """Rows as the table has them."""
@@ -83,10 +105,12 @@ class ArrowRejected:
         rows = stored([rejected])
 
         def append(table: DeltaTable, commit: CommitProperties) -> None:
-            write_deltalake(table, rows, mode="append", commit_properties=commit)
+            add_files(table, stage(self.path, rows, PLAIN, AT_DATE), commit)
 
-        ensure_table(self._lake, self._stream)
-        write_once(self.path, app_id, batch_id, append)
+        if not has_batch(self._lake, self._stream, app_id, batch_id):
+            record = next_record(self._lake, self._stream, app=app_id, batch=batch_id)
+            commit = CommitProperties(custom_metadata={USER_METADATA: record})
+            despite_others(lambda: append(delta_table(self.path), commit))
 
     def summary(self, parts: Sequence[pa.Table]) -> Summary | None:
         """What the calls come to; None for none."""

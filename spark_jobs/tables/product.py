@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from include.fold.definition import EMITTED_AT, EMITTED_AT_US, EMITTED_DATE, REMOVED, KeyedFold
 from include.fold.product_table import product_columns, same_key
 from include.lake.lease import check_held
-from include.lake.table_seal import RangeChange
+from include.lake.stream_result import RangeChange
 
 TXN_APP_ID = "spark.databricks.delta.write.txnAppId"
 TXN_VERSION = "spark.databricks.delta.write.txnVersion"
@@ -27,7 +27,7 @@ def append_once(
 ) -> None:
     """Append `df` to the Delta table at `path` in one commit, unless this batch did so before.
 
-    `user_metadata` is what the commit says of itself in the table's log.
+    `user_metadata` is the record that the commit carries.
     """
     writer = df.write.format("delta").mode("append")
     writer = writer.option("txnAppId", app_id).option("txnVersion", str(batch_id))
@@ -77,8 +77,7 @@ def range_condition(at: str, date: str, from_us: int | None, until_us: int | Non
 def replace_rows(new: DataFrame, path: str, condition: str, user_metadata: str) -> RangeChange:
     """Make these the only rows of the table at `path` that meet `condition`, as all of them must.
 
-    One commit; none when nothing would change. `user_metadata` is what it says of itself in the
-    table's log.
+    One commit, which `user_metadata` is the record of; none when nothing would change.
     """
     old = new.sparkSession.read.format("delta").load(path).where(condition)
     change = _compare(old, new)
@@ -119,7 +118,7 @@ def _compare(old: DataFrame, new: DataFrame) -> RangeChange:
 class DeltaProduct:
     """The Delta table of one stream. Append: all outputs. Update: the latest row per key.
 
-    `mark` is what a commit says of itself in the table's log.
+    `record` is the text of the record that a commit carries.
     """
 
     def __init__(self, path: str, fold: KeyedFold, comments: Mapping[str, str]) -> None:
@@ -127,34 +126,34 @@ class DeltaProduct:
         self._fold = fold
         self._columns = product_columns(fold, comments)
 
-    def write_once(self, emitted: DataFrame, app_id: str, batch_id: int, mark: str) -> None:
+    def write_once(self, emitted: DataFrame, app_id: str, batch_id: int, record: str) -> None:
         """Write what a batch emitted, unless `app_id` has written this batch before.
 
         `emitted` has the output's columns and `emitted_at_us`; in an update stream also
         `removed`, for keys whose row is to go.
         """
         if self._fold.output_mode == "append":
-            append_once(self.stored(emitted), self.path, app_id, batch_id, mark)
+            append_once(self.stored(emitted), self.path, app_id, batch_id, record)
         else:
             rows = emitted.withColumn(EMITTED_AT, F.timestamp_micros(EMITTED_AT_US))
-            self._merge(rows, app_id, batch_id, mark=mark)
+            self._merge(rows, app_id, batch_id, record)
 
-    def replace_all(self, emitted: DataFrame, mark: str) -> None:
+    def replace_all(self, emitted: DataFrame, record: str) -> None:
         """Make these the only rows of an update table, in one commit."""
         rows = emitted.withColumn(EMITTED_AT, F.timestamp_micros(EMITTED_AT_US))
         writer = self._ordered(rows).write.format("delta").mode("overwrite")
         check_held()
-        writer.option("userMetadata", mark).save(self.path)
+        writer.option("userMetadata", record).save(self.path)
 
     def replace_range(
-        self, emitted: DataFrame, from_us: int | None, until_us: int | None, mark: str
+        self, emitted: DataFrame, from_us: int | None, until_us: int | None, record: str
     ) -> RangeChange:
         """Make these the only rows of an append table emitted from one instant and before another.
 
         One commit; none when nothing would change. None is no bound. The rows must be within.
         """
         condition = range_condition(EMITTED_AT, EMITTED_DATE, from_us, until_us=until_us)
-        return replace_rows(self.stored(emitted), self.path, condition, user_metadata=mark)
+        return replace_rows(self.stored(emitted), self.path, condition, user_metadata=record)
 
     def stored(self, emitted: DataFrame) -> DataFrame:
         """Rows as the table has them; of an update stream without the keys that are to go."""
@@ -169,12 +168,12 @@ class DeltaProduct:
         """The table's columns of `rows`, in its order."""
         return rows.select(*(F.col(f"`{column.name}`") for column in self._columns))
 
-    def _merge(self, rows: DataFrame, app_id: str, batch_id: int, mark: str) -> None:
+    def _merge(self, rows: DataFrame, app_id: str, batch_id: int, record: str) -> None:
         session = rows.sparkSession
         columns: dict[str, str | SparkColumn] = {
             f"`{column.name}`": f"new.`{column.name}`" for column in self._columns
         }
-        with delta_transaction(session, app_id, batch_id, user_metadata=mark):
+        with delta_transaction(session, app_id, batch_id, user_metadata=record):
             (
                 DeltaTable.forPath(session, self.path)
                 .alias("old")

@@ -18,13 +18,13 @@ from include.lake.stream_result import (
     AT_DATE,
     COLUMNS,
     MOST_KEYS,
-    REPLACED,
+    RangeChange,
     Summary,
-    ensure_table,
+    has_batch,
+    next_record,
 )
-from include.lake.table_seal import RangeChange
-from spark_jobs.tables.arrow_tables import ArrowRejected
-from spark_jobs.tables.product import append_once, range_condition, replace_rows
+from spark_jobs.tables.arrow_tables import ArrowRejected, tell
+from spark_jobs.tables.product import range_condition, replace_rows
 
 
 class DeltaRejected:
@@ -43,8 +43,10 @@ class DeltaRejected:
         if isinstance(rejected, pa.Table):
             self._here.append_once(rejected, app_id, batch_id)
             return
-        ensure_table(self._lake, self._stream)
-        append_once(_as_stored(rejected), self.path, app_id, batch_id)
+        if not has_batch(self._lake, self._stream, app_id, batch_id):
+            record = next_record(self._lake, self._stream, app=app_id, batch=batch_id)
+            writer = _as_stored(rejected).write.format("delta").mode("append")
+            writer.option("userMetadata", record).save(self.path)
 
     def summary(
         self, parts: Sequence[DataFrame | pa.Table], from_us: int | None = None
@@ -58,13 +60,16 @@ class DeltaRejected:
         self, parts: Sequence[DataFrame], from_us: int | None, until_us: int | None
     ) -> RangeChange:
         """Make those of `parts` the only rows from one instant on and before another."""
-        ensure_table(self._lake, self._stream)
+        record = next_record(self._lake, self._stream, is_made_anew=from_us is None)
         if parts:
             new = _as_stored(_from(parts, from_us))
         else:
             new = self._session.read.format("delta").load(self.path).where("false")
         within = range_condition(AT, AT_DATE, from_us, until_us=until_us)
-        return replace_rows(new, self.path, within, user_metadata=REPLACED)
+        change = replace_rows(new, self.path, within, user_metadata=record)
+        if change.removed == change.added == 0:
+            tell(self.path, record)
+        return change
 
 
 def _from(parts: Sequence[DataFrame], from_us: int | None) -> DataFrame:

@@ -120,7 +120,6 @@ def test_the_last_run_of_a_backfill_promotes(lake, lake_dags):
 
 
 def test_what_lacks_nothing_is_not_promoted(lake, lake_dags):
-    settle(lake, LATER)
     with pytest.raises(AirflowSkipException):
         before_promote(lake_dags)
     live = lived(lake)

@@ -29,6 +29,7 @@ from include.streams import sources, user_counts
 from include.streams.user_counts import FOLD, UserEvent
 from tests.airflow.conftest import GRACE
 from tests.bronze import append_commit, stamp
+from tests.coverage.ledgers import entry, record
 from tests.dags import LATER, RUN_ID, before, dag_run, land, load_dags, raise_watermark
 
 # As a task sees them: a scheduled, a manual, a manual without logical date, a backfill run.
@@ -289,8 +290,7 @@ def test_a_check_that_needs_a_person_fails_and_its_findings_are_published(lake, 
     at = datetime(2026, 3, 1, tzinfo=UTC)
     run = {"run_id": "r1", "job": "run_stream", "subject": "user_counts", "dag_run_id": "d1"}
     append_ops(lake, "runs", [run | {"outcome": "succeeded", "ended_at": at, "rows_out": 1}])
-    batch = {"stream": "user_counts", "generation": 1, "batch_id": 3, "run_id": "r1"}
-    append_ops(lake, "batches", [batch])
+    record(lake, entry(1, "live", None, None, batch_id=3, bronze_id=None))
     tasks = lake_dags["stream_user_counts"]
     with pytest.raises(AirflowFailException):
         tasks.get_task("check_checkpoint").python_callable(

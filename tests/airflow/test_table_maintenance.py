@@ -17,6 +17,7 @@ from include.care.plan_care import cared_tables
 from include.lake.ops import append_ops, read_ops
 from include.limits import TABLE_CARE
 from include.registry import all_streams
+from tests.coverage.ledgers import entry, record
 
 ROOT = Path(__file__).resolve().parents[2]
 MANY = TABLE_CARE.min_small_files
@@ -119,8 +120,7 @@ def test_only_the_tasks_of_tables_that_need_something_run(dag, lake):
 
 def test_a_replaced_generation_goes_by_a_task_without_a_jvm(dag, lake):
     long_ago = datetime.now(UTC) - all_streams()[0].savepoints.keep_generations
-    rows = [{"generation": 1}, {"generation": 2, "status": "current", "switched_at": long_ago}]
-    append_ops(lake, "generations", [row | {"stream": "user_counts"} for row in rows])
+    record(lake, entry(1, "live", None, None, generation=2), row={"switched_at": long_ago})
     checkpoints = [Path(lake.checkpoint("user_counts", number)) for number in (1, 2)]
     for checkpoint in checkpoints:
         checkpoint.mkdir(parents=True)

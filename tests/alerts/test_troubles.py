@@ -122,7 +122,7 @@ def test_what_gets_worse_is_told_again(told):
 
 
 def test_late_rows_are_over_when_a_recompute_has_taken_them_in(told):
-    """Nothing of bronze is wrong here, so the ledger has nothing against the table."""
+    """Nothing of bronze is wrong here, so the record has nothing against the table."""
     told.run(("late_rows", "warning"), ("late_rows_not_recomputed", "warning"))
     assert told.look() == [(OPENED, "device_signals", "late_rows")]
 

@@ -8,6 +8,7 @@ from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.registry import stream_named
 from tests.checkpoint.spark_checkpoint import SparkCheckpoint, remove, write
+from tests.coverage.ledgers import entry, record
 
 STREAM = stream_named("user_counts")
 
@@ -22,8 +23,11 @@ def detail(result: CheckResult, finding: str) -> str:
 
 
 def recorded_batch(lake: Lake, batch: int, **columns: object) -> None:
-    known = {"stream": STREAM.name, "generation": 1, "batch_id": batch}
-    append_ops(lake, "batches", [known | columns])
+    known = {"stream": STREAM.name, "generation": 1, "batch_id": batch} | columns
+    append_ops(lake, "batches", [known])
+    live = entry(1, "live", None, None, batch_id=batch, bronze_id=None)
+    totals = {"rows_pending": known.get("rows_pending", 0)}
+    record(lake, live, STREAM.name, totals=totals)
 
 
 def in_root(name: str, content: bytes = b"x") -> Callable[[SparkCheckpoint], None]:

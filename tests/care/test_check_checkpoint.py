@@ -137,7 +137,6 @@ def test_a_checkpoint_that_is_no_folder_is_unreadable(lake, made):
 
 def test_a_checkpoint_older_than_what_was_written_under_it_is_an_error(lake, made):
     recorded_batch(lake, 5)
-    recorded_batch(lake, 6, generation=2)
     assert found(check_checkpoint(lake, STREAM)) == {}
     recorded_batch(lake, 6)
     assert found(check_checkpoint(lake, STREAM)) == {"checkpoint_rewound": "error"}

@@ -22,7 +22,7 @@ from tests.refused import refused
 NO_LIMITS = Limits(**dict.fromkeys(vars(Limits())))
 STREAM = replace(stream_named("user_counts"), limits=NO_LIMITS)
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
-NOTHING_RECORDED = Recorded(None, None, None, None)
+NOTHING_RECORDED = Recorded(None, None, 0, None, None)
 
 
 def store(partition: int, bytes: int, **figures: int) -> StoreSize:

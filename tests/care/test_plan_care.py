@@ -147,11 +147,10 @@ def test_a_stream_that_is_behind_holds_the_vacuum_back_and_is_named(lake):
     assert plan_of(lake, now=now).vacuum
 
 
-@pytest.mark.parametrize("status", ["current", "intent"])
-def test_bronze_is_not_vacuumed_under_a_reseed_that_has_not_begun_to_read(lake, status):
+def test_bronze_is_not_vacuumed_under_a_reseed_that_has_not_begun_to_read(lake):
     """It reads the files of the commits after the version that it has replayed."""
     now = with_garbage(lake)
-    reseed(lake, "user_counts", 1, status=status)
+    reseed(lake, "user_counts", 1)
     backdate(lake, 2, now - timedelta(days=8))
     added = [action["add"]["path"] for action in read_actions(lake, lake.bronze(SOURCE), 2)[1:]]
     assert set(added) <= set(bronze(lake).vacuum(dry_run=True, full=True))
@@ -162,12 +161,11 @@ def test_bronze_is_not_vacuumed_under_a_reseed_that_has_not_begun_to_read(lake, 
     assert plan_of(lake, now=now).vacuum
 
 
-@pytest.mark.parametrize("status", ["current", "intent"])
-def test_the_log_is_watched_for_a_reseed_that_has_not_begun_to_read(lake, status):
+def test_the_log_is_watched_for_a_reseed_that_has_not_begun_to_read(lake):
     """Delta deletes commits by itself: all that can be done is to say so in time."""
     for _ in range(3):
         append(lake)
-    reseed(lake, "user_counts", 0, status=status)
+    reseed(lake, "user_counts", 0)
     kept = timedelta(days=30)
     backdate(lake, 1, NOW - kept / 2 - timedelta(days=1))
     (found,) = plan_of(lake).findings

@@ -12,6 +12,7 @@ from include.cli.__main__ import main
 from include.lake.ops import append_ops, read_ops
 from include.lake.paths import Lake
 from include.limits import TABLE_CARE
+from tests.coverage.ledgers import entry, record
 
 MANY = TABLE_CARE.min_small_files
 
@@ -66,9 +67,8 @@ def replace_generation(lake: Lake) -> Path:
     """The checkpoint of a generation that was replaced a year ago."""
     checkpoint = Path(lake.checkpoint("user_counts", 1))
     (checkpoint / "offsets").mkdir(parents=True)
-    same = {"stream": "user_counts", "switched_at": datetime.now(UTC) - timedelta(days=365)}
-    rows = [{"generation": 1}, {"generation": 2, "status": "current"}]
-    append_ops(lake, "generations", [same | row for row in rows])
+    row = {"switched_at": datetime.now(UTC) - timedelta(days=365)}
+    record(lake, entry(1, "live", None, None, generation=2), row=row)
     return checkpoint
 
 

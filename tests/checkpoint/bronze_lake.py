@@ -7,9 +7,11 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from include.lake.ops import append_ops
+from include.fold.admission import EPOCH
+from include.lake.generations import read_generations
 from include.lake.paths import Lake
 from tests.bronze import of_ours
+from tests.coverage.ledgers import entry, record
 
 SOURCE = "user_events"
 FIRST_DAY = date(2026, 3, 1)
@@ -43,7 +45,7 @@ def write_position(
     table_id: str | None = None,
     generation: int = 1,
 ) -> None:
-    """A batch in the checkpoint of `stream`, as Spark and Delta write it."""
+    """A batch in the checkpoint of `stream`, as Spark and Delta write it; its table has it, if it was committed."""
     checkpoint = Path(lake.checkpoint(stream, generation))
     offset = {
         "sourceVersion": 1,
@@ -58,6 +60,9 @@ def write_position(
     (checkpoint / "offsets" / str(batch)).write_text("\n".join(lines))
     if committed:
         (checkpoint / "commits" / str(batch)).write_text("v1\n{}")
+        live = entry(1, "live", None, None, generation=generation, batch_id=batch, codes=())
+        row = {**(read_generations(lake, stream).current or {}), "source": SOURCE}
+        record(lake, live, stream, row=row | {"output_mode": "append"})
 
 
 def reseed(
@@ -66,19 +71,19 @@ def reseed(
     replayed_version: int,
     *,
     generation: int = 2,
-    status: str = "current",
     table_id: str | None = None,
 ) -> None:
     """A generation that begins with the commit after that version; it has no batch yet."""
     row = {
-        "stream": stream,
-        "generation": generation,
-        "status": status,
-        "seed_savepoint": "s" if status == "current" else None,
+        "source": SOURCE,
+        "seed_savepoint": "s",
         "bronze_id": table_id or str(bronze(lake).metadata().id),
         "bronze_version": replayed_version,
+        "bronze_ingested_at": EPOCH,
+        "until": EPOCH,
     }
-    append_ops(lake, "generations", [row])
+    seeded = entry(0, "reseed", None, 0, generation=generation, bronze_id=row["bronze_id"])
+    record(lake, seeded, stream, row=row)
 
 
 def log_file(lake: Lake, version: int) -> Path:

@@ -106,21 +106,6 @@ def test_once_it_has_begun_it_is_a_reader_like_others(three_commits):
     assert lags(three_commits) == []
 
 
-def test_an_open_reseed_needs_what_follows_it_beside_the_generation_that_still_runs(three_commits):
-    write_position(three_commits, "user_counts", next_version=1)
-    reseed(three_commits, "user_counts", 1, status="intent")
-    assert needed(three_commits) == [
-        ("/checkpoints/user_counts/1", 1),
-        ("/checkpoints/user_counts/2", 2),
-    ]
-
-
-def test_a_reseed_that_was_overtaken_needs_nothing(three_commits):
-    reseed(three_commits, "user_counts", 0, status="intent")
-    reseed(three_commits, "user_counts", 2, generation=3)
-    assert lags(three_commits) == []
-
-
 def test_a_reseed_from_another_table_of_this_name_needs_nothing_of_this_one(three_commits):
     reseed(three_commits, "user_counts", 0, table_id="another")
     assert lags(three_commits) == []

@@ -5,9 +5,7 @@ import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 
 from include.checkpoint.bronze_readers import needed_commit, refuse_cut_off
 from include.lake.generations import read_generations
@@ -50,8 +48,6 @@ def two_commits(lake):
 
 def ran(lake: Lake, *next_versions: int) -> None:
     """Batches of the stream, all committed, that went on with these versions of bronze."""
-    if not lake.is_delta_table(lake.table(STREAM.name)):  # a run makes it first
-        DeltaTable.create(lake.table(STREAM.name), pa.schema([("n", pa.int64())]))
     for batch, version in enumerate(next_versions):
         write_position(lake, STREAM.name, version, batch=batch)
 

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from include.checkpoint.checkpoint_files import newest_committed
 from include.checkpoint.committed_batch import (
     is_settled,
     settled_watermark_ms,
@@ -18,6 +19,7 @@ from include.plans.open_stream import has_waiting_rows
 from include.registry import stream_named
 from tests.bronze import of_ours
 from tests.checkpoint.bronze_lake import FIRST_DAY, append, bronze, write_position
+from tests.coverage.ledgers import entry, record
 from tests.refused import refused
 
 STREAM = stream_named("user_counts")
@@ -79,9 +81,9 @@ def test_a_clock_row_that_moves_nothing_is_worth_no_run_and_one_that_moves_is(la
     append(lake)
     batch(lake)
     rows = pa.table({"n": [1], "event_date": [FIRST_DAY]})
-    for record, waits in (({STILL: True}, False), ({}, True)):
+    for told, waits in (({STILL: True}, False), ({}, True)):
         path = lake.bronze(STREAM.source)
-        write_deltalake(path, rows, mode="append", commit_properties=of_ours(**record))
+        write_deltalake(path, rows, mode="append", commit_properties=of_ours(**told))
         assert has_waiting_rows(lake, STREAM) == waits
 
 
@@ -121,6 +123,8 @@ def test_the_offset_log_that_spark_writes_is_understood(spark, lake):
         rows = spark.readStream.format("delta").load(source)
         writer = rows.writeStream.format("delta").option("checkpointLocation", checkpoint)
         writer.trigger(availableNow=True).start(lake.table("copy")).awaitTermination()
+        live = entry(1, "live", None, None, batch_id=newest_committed(lake, checkpoint))
+        record(lake, live, STREAM.name, row={"source": STREAM.source, "output_mode": "append"})
 
     ours, seen = '{"stateful": {}}', []
     for _ in range(2):

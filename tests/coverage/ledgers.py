@@ -1,4 +1,4 @@
-"""Entries of a ledger, on instants of a few ticks."""
+"""Entries of a record, on instants of a few ticks."""
 
 from dataclasses import replace
 from typing import Any
@@ -7,9 +7,10 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from hypothesis import strategies as st
 
-from include.coverage.entries import Entry, add_entries, read_entries
+from include.coverage.live import commit_alone
+from include.coverage.record import Entry, read_record
+from include.lake.generations import GenerationRow, read_generations
 from include.lake.paths import Lake
-from include.lake.table_seal import seal
 
 NO_ROWS = pa.schema([("emitted_at", pa.timestamp("us", tz="UTC")), ("emitted_date", pa.date32())])
 TICKS = 10
@@ -19,7 +20,6 @@ BRONZE = "bronze-1"
 
 def entry(number: int, kind: str, from_: int | None, until: int | None, **columns: Any) -> Entry:
     known: dict[str, Any] = {
-        "stream": "user_counts",
         "generation": 1,
         "run_id": f"run-{number}",
         "delay_us": 1,
@@ -31,11 +31,9 @@ def entry(number: int, kind: str, from_: int | None, until: int | None, **column
 
 @st.composite
 def entries(draw: st.DrawFn, number: int) -> Entry:
-    kind = draw(st.sampled_from(["live", "recompute", "reseed", "reseed", "void"]))
+    kind = draw(st.sampled_from(["live", "recompute", "reseed", "reseed"]))
     from_ = draw(st.none() | st.integers(0, TICKS - 1))
     until = draw(st.integers((from_ or 0) + 1, TICKS))
-    if kind == "void":
-        return entry(number, kind, None, None, codes=(), bronze_id=None)
     codes = tuple(draw(st.lists(st.sampled_from(CODES), min_size=1, max_size=2, unique=True)))
     pin = draw(st.none() | st.integers(0, 5)) if kind == "live" else draw(st.integers(0, 5))
     return entry(number, kind, from_, until, codes=codes, bronze_ingested_at_us=pin)
@@ -54,7 +52,7 @@ def covers(one: Entry, tick: int) -> bool:
 def hides(one: Entry, tick: int) -> bool:
     """Whether what earlier entries say of the tick is over."""
     is_later = one.from_us is None or one.from_us <= tick
-    return covers(one, tick) or (one.kind in ("reseed", "void") and is_later)
+    return covers(one, tick) or (one.kind == "reseed" and is_later)
 
 
 def entry_at(ledger: list[Entry], tick: int) -> Entry | None:
@@ -66,11 +64,12 @@ def entry_at(ledger: list[Entry], tick: int) -> Entry | None:
     return found
 
 
-def record(lake: Lake, made: Entry) -> None:
-    """The entry in the ledger of a lake that was set up by hand, over a table without rows."""
-    path = lake.table(made.stream)
+def record(lake: Lake, made: Entry, stream: str = "user_counts", **known: Any) -> None:
+    """The entry in the record of a lake that was set up by hand, over a table without rows."""
+    path = lake.table(stream)
     if not lake.is_delta_table(path):
         DeltaTable.create(path, schema=NO_ROWS, partition_by=["emitted_date"])
-    seal(lake, f"tables/{made.stream}")
-    number = 1 + max((known.number for known in read_entries(lake, made.stream)), default=0)
-    add_entries(lake, [replace(made, number=number)])
+    before = read_generations(lake, stream).current or {}
+    named = {"stream": stream, "generation": made.generation}
+    row = GenerationRow({**before, **known.pop("row", {}), **named})
+    commit_alone(lake, replace(read_record(lake, stream).with_entry(made), row=row, **known))

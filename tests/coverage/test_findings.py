@@ -3,9 +3,9 @@
 import re
 from datetime import UTC, datetime, timedelta
 
-from include.coverage.entries import BEGINNING_US
 from include.coverage.findings import coverage_findings
 from include.coverage.judge import Coverage, LateGroup, Span
+from include.coverage.record import BEGINNING_US
 from include.coverage.table_coverage import TableCoverage
 from include.fold.admission import micros_of
 from include.plans.coverage_record import verdict

@@ -1,11 +1,10 @@
-"""What is known of a table through the life of a lake: of kills, others' changes, give-up."""
+"""What is known of a table through the life of a lake: of kills and others' changes."""
 
 from collections.abc import Iterator
 
 import pytest
 from deltalake import DeltaTable
 
-from include.coverage.rebuild import give_up_reseed
 from include.coverage.table_coverage import find_coverage, table_coverage
 from include.lake.generations import read_generations
 from include.plans.open_stream import has_waiting_rows
@@ -84,37 +83,23 @@ def test_rows_that_somebody_deletes_stop_the_stream_until_a_reseed(world):
     check(world)
 
 
-def killed(*_: object) -> None:
+def killed(*_: object, **__: object) -> None:
     raise KilledError
 
 
-@pytest.mark.parametrize("step", ["replayed", "_switch"])
-def test_a_reseed_that_cannot_be_finished_is_given_up_before_its_rows_are_there(
-    world, monkeypatch, step
-):
+@pytest.mark.parametrize("step", ["replayed", "text_of", "append_ops"])
+def test_a_reseed_that_is_killed_has_changed_nothing_or_is_done(world, monkeypatch, step):
     some_hours(world)
     stream = world.streams[KIND]
-    with refused("nothing_there", subject="sim_counts"):
-        give_up_reseed(world.lake, stream)
     with monkeypatch.context() as patched:
         patched.setattr(reseed_stream, step, killed)
         with pytest.raises(KilledError):
             reseed(world.engine, world.lake, stream, ReseedOptions(recompute=True))
-    if step == "replayed":
-        assert give_up_reseed(world.lake, stream) == 2
-        assert read_generations(world.lake, stream.name).intent is None
-    else:
-        with refused(
-            "unfinished_reseed",
-            subject="sim_counts",
-            command="./stateful reseed sim_counts --apply",
-        ):
-            give_up_reseed(world.lake, stream)
+    check(world)
     land(world, 4)
     run(world)
-    row = read_generations(world.lake, stream.name).current
-    assert row is not None
-    assert row["generation"] == (1 if step == "replayed" else 2)
+    row = read_generations(world.lake, stream.name).pinned()
+    assert row["generation"] == (2 if step == "append_ops" else 1)
     check(world)
 
 

@@ -1,10 +1,10 @@
-"""Which entry of a ledger an instant of the table is of."""
+"""Which entry of a record an instant of the table is of."""
 
 from itertools import pairwise
 
 from hypothesis import given
 
-from include.coverage.entries import segments_of
+from include.coverage.record import segments_of
 from tests.coverage.ledgers import TICKS, entry_at, ledgers
 from tests.examples import examples
 

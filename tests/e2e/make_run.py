@@ -106,8 +106,8 @@ class Project:
             start_new_session=True,
         )
 
-    def table_versions(self) -> list[int]:
-        return [DeltaTable(self.lake.table(stream.name)).version() for stream in all_streams()]
+    def table_files(self) -> list[list[str]]:
+        return [DeltaTable(self.lake.table(stream.name)).file_uris() for stream in all_streams()]
 
 
 def read_until(process: subprocess.Popen[str], line: str) -> str:

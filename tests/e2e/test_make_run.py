@@ -87,7 +87,7 @@ def test_the_second_start_makes_nothing_changes_nothing_and_ctrl_c_ends_it_all(p
     assert "installing the packages" in first_run
     assert "archiving the classes of Spark" in first_run
     assert (project.folder / ".jars" / "classes.jsa").is_file()
-    versions = project.table_versions()
+    files = project.table_files()
     process = project.make_run()
     try:
         again = read_until(process, "until Ctrl-C")
@@ -98,7 +98,7 @@ def test_the_second_start_makes_nothing_changes_nothing_and_ctrl_c_ends_it_all(p
     finally:
         interrupt(process)
     assert processes_of(project.folder) == {}
-    assert project.table_versions() == versions
+    assert project.table_files() == files
 
 
 @pytest.mark.full

@@ -234,10 +234,10 @@ def test_a_reseed_is_triggered_and_approved_by_its_plan_in_airflow_s_own_pages(p
     page.get_by_role("button", name="Approve").click()
     for _ in range(int(RECOMPUTED / 1_000)):
         found = read_generations(served.lake, RESEEDED)
-        if found.intent is None and found.number > before:
+        if found.number > before:
             break
         page.wait_for_timeout(1_000)
-    assert (found.number, found.intent) == (before + 1, None)
+    assert found.number == before + 1
 
 
 def _read_until(page: Page, path: str, text: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from include.checkpoint.committed_batch import last_batch
+from include.coverage.record import read_record
 from include.lake.paths import Lake
 from include.settings import Stream
 from include.streams import user_counts
@@ -65,7 +65,7 @@ def killed_and_repeated(
 def check_folded(lake, stream, fold, stamped) -> None:
     oracle = local_run(fold, stamped)
     assert table_rows(lake, stream, fold) == expected_rows(oracle, fold)
-    assert last_batch(lake, stream.name, 1)["rows_pending"] == oracle.pending()
+    assert read_record(lake, stream.name).totals["rows_pending"] == oracle.pending()
 
 
 @pytest.mark.parametrize(
@@ -119,4 +119,4 @@ def test_a_batch_of_which_a_bucket_is_too_large_is_run_again_for_spark(
     drain(SparkEngine(spark), lake, COUNTS)
     oracle = local_run(user_counts.FOLD, COUNTED[:2])
     assert table_rows(lake, COUNTS, user_counts.FOLD) == expected_rows(oracle, user_counts.FOLD)
-    assert last_batch(lake, COUNTS.name, 1)["rows_pending"] == oracle.pending()
+    assert read_record(lake, COUNTS.name).totals["rows_pending"] == oracle.pending()

@@ -7,7 +7,8 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 
-from include.checkpoint.committed_batch import last_batch, settled_until
+from include.checkpoint.committed_batch import settled_until
+from include.coverage.record import read_record
 from include.fold.admission import micros_of, until_us
 from include.lake.generations import read_generations
 from include.lake.ops import read_ops
@@ -74,7 +75,7 @@ def test_any_number_of_runs_gives_the_local_engines_table_and_state(
     assert stored_states(spark, lake, stream, fold) == {
         key: (known.state[0], known.changed_at_us) for key, known in oracle.states().items()
     }
-    last = last_batch(lake, stream.name, 1)
+    totals = read_record(lake, stream.name).totals
     measured = read_ops(lake, "batches").to_pylist()
     assert all(json.loads(row["durations_ms"])["addBatch"] > 0 for row in measured)
     assert all(row["state_bytes"] > 0 for row in measured)
@@ -82,7 +83,7 @@ def test_any_number_of_runs_gives_the_local_engines_table_and_state(
     assert len(recorded) == runs
     assert sum(run["rows_in"] for run in recorded) == sum(len(rows) for rows in stamped)
     assert sum(run["rows_late"] for run in recorded) == oracle.late
-    assert last["rows_pending"] == oracle.pending()
+    assert totals["rows_pending"] == oracle.pending()
     assert micros_of(settled_until(lake, read_generations(lake, stream.name))) == until_us(
         stamped[-1][-1].commit_us - DELAY_US
     )
@@ -148,7 +149,7 @@ def test_a_batch_killed_after_its_writes_is_finished_once(
 
     oracle = local_run(fold, stamped)
     assert table_rows(lake, stream, fold) == expected_rows(oracle, fold)
-    assert last_batch(lake, stream.name, 1)["rows_pending"] == oracle.pending()
+    assert read_record(lake, stream.name).totals["rows_pending"] == oracle.pending()
     recorded = [row["batch_id"] for row in read_ops(lake, "batches").to_pylist()]
     assert len(recorded) == len(set(recorded))
     outcomes = Counter(run["outcome"] for run in read_ops(lake, "runs").to_pylist())

@@ -12,7 +12,8 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql import functions as F
 
-from include.checkpoint.committed_batch import last_batch, settled_until
+from include.checkpoint.committed_batch import settled_until
+from include.coverage.record import read_record
 from include.fold.admission import micros_of
 from include.fold.bucket import INSTANTS
 from include.fold.definition import KeyedFold
@@ -156,7 +157,7 @@ def compare_with_local(spark, lake, given: Arrived) -> None:
     assert stored(spark, lake, stream, fold) == local.states
     runs = [row for row in read_ops(lake, "runs").to_pylist() if row["subject"] == stream.name]
     assert sum(row["rows_late"] for row in runs) == local.late
-    assert last_batch(lake, stream.name, 1)["rows_pending"] == local.pending
+    assert read_record(lake, stream.name).totals["rows_pending"] == local.pending
     assert micros_of(settled_until(lake, read_generations(lake, stream.name))) == given.until_us
 
 

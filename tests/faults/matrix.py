@@ -28,13 +28,13 @@ JSON = (LOG, "_delta_log/_last_checkpoint")
 DATA = "**/part-*.parquet"
 OF_TABLE = (*JSON, DATA, "_delta_log/*.checkpoint.parquet")
 # A log that has lost its newest commit is an older one, and such an `ops` table is out of scope.
-OPS = tuple(f"ops/{table}/" for table in ("generations", "batches", "coverage", "tables"))
+OPS = ("ops/batches/",)
 OF_OPS = (LOG, "**/*.parquet")
 # With a bit flipped these may be as valid as before.
 TEXTS = (*CHECKPOINT_FILES, *(f"{table}/{part}" for table in TABLES for part in JSON))
 # Folders that are harmed together.
 AND = " + "
-OF_STREAM = ("tables/{stream}", "checkpoints/{stream}", "ops")
+OF_STREAM = ("tables/{stream}", "checkpoints/{stream}")
 OF_LAKE = ("bronze", "quarantine", "ingest_log", "savepoints", "tables", "checkpoints", "ops")
 WHOLE = {
     AND.join(OF_STREAM): {"older": Fault.STREAM_OF_ONE_TIME},

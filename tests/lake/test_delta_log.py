@@ -11,7 +11,7 @@ from deltalake.exceptions import DeltaError
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from include.coverage.trust import table_version
+from include.coverage.record import read_record
 from include.lake.delta_log import (
     first_line,
     is_of_machine,
@@ -129,7 +129,7 @@ def test_a_version_that_a_table_put_back_does_not_have_yet_names_the_way_out(lak
         lambda lake, stream: open_table(lake.table(stream)),
         lambda lake, stream: open_rows_of(lake, lake.table(stream), 0),
         refuse_unreadable_table,
-        table_version,
+        read_record,
     ],
 )
 def test_a_machine_without_files_to_open_is_no_damage(lake, read):

@@ -1,22 +1,25 @@
 """Open tables: what is staged is found by its bounds, commits are the next version or none, and others' are seen."""
 
 import json
+from collections.abc import Callable
 from datetime import UTC, date, timedelta
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from deltalake import write_deltalake
-from deltalake.exceptions import CommitFailedError
+from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError
 from hypothesis import given
 from hypothesis import strategies as st
 
 from include.lake.columns import Column, create_if_absent, documented, without_comments
 from include.lake.paths import Lake
-from include.lake.table import Table, stage
+from include.lake.table import Table, add_files, stage
 from tests.examples import examples
+from tests.open_files import no_more_files
 from tests.refused import refused
 
 KINDS: dict[str, st.SearchStrategy[Any]] = {
@@ -97,3 +100,100 @@ def test_no_record_is_said_over_what_others_have_changed(lake: Lake, table: Tabl
         table.record()
     with refused("of_other_times"):
         later.alter(lambda delta: delta.update_incremental())
+
+
+def appended(path: str) -> None:
+    write_deltalake(path, table_of([("b", *[None] * 6)]), mode="append")
+
+
+def altered(change: Callable[[list[dict[str, Any]]], Any]) -> Callable[[str], None]:
+    """As Spark does it under delta.columnMapping.mode: a commit of the table's metadata alone."""
+
+    def alter(path: str) -> None:
+        log = Path(path, "_delta_log")
+        actions = map(json.loads, (log / f"{0:020}.json").read_text().splitlines())
+        metadata = next(action for action in actions if "metaData" in action)
+        schema = json.loads(metadata["metaData"]["schemaString"])
+        change(schema["fields"])
+        metadata["metaData"]["schemaString"] = json.dumps(schema)
+        info = {"commitInfo": {"operation": "ALTER TABLE", "timestamp": 0}}
+        text = "\n".join(map(json.dumps, [info, metadata]))
+        (log / f"{DeltaTable(path).version() + 1:020}.json").write_text(text)
+
+    return alter
+
+
+def vacuum(path: str) -> None:
+    DeltaTable(path).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+
+
+def clean_up(path: str) -> None:
+    """As Delta does it in time: what the newest checkpoint makes superfluous."""
+    table = DeltaTable(path)
+    table.create_checkpoint()
+    for version in range(table.version()):
+        Path(path, "_delta_log", f"{version:020}.json").unlink(missing_ok=True)
+
+
+MORE = pa.schema({"more": pa.int64()})
+HARMLESS: dict[str, Callable[[str], Any]] = {
+    "optimize": lambda path: DeltaTable(path).optimize.compact(),
+    "vacuum": vacuum,
+    "property": lambda path: DeltaTable(path).alter.set_table_properties({"any": "1"}, False),
+    "comment": lambda path: DeltaTable(path).alter.set_column_metadata("c0", {"comment": "Any"}),
+    "column": lambda path: DeltaTable(path).alter.add_columns(Schema.from_arrow(MORE).fields),
+    "moved": altered(list.reverse),
+}
+HARM: dict[str, Callable[[str], Any]] = {
+    "append": appended,
+    "delete": lambda path: DeltaTable(path).delete("c0 = 'a'"),
+    "update": lambda path: DeltaTable(path).update({"c1": "7"}),
+    "restore": lambda path: DeltaTable(path).restore(1, ignore_missing_files=True),
+    "dropped": altered(lambda fields: fields.pop()),
+    "renamed": altered(lambda fields: fields[-1].update(name="other")),
+    "retyped": altered(lambda fields: fields[-1].update(type="string")),
+    "cleaned": lambda path: (DeltaTable(path).optimize.compact(), clean_up(path)),
+    "emptied": lambda path: log_of_newest(path).write_text(""),
+    "cut": lambda path: log_of_newest(path).write_text(log_of_newest(path).read_text()[:-20]),
+}
+
+
+def log_of_newest(path: str) -> Path:
+    return max(Path(path, "_delta_log").glob("*.json"))
+
+
+@examples(60)
+@given(st.lists(st.sampled_from(["ours", *HARMLESS]), max_size=5), st.sampled_from(list(HARM)))
+def test_a_record_holds_until_others_change_rows_or_columns_or_the_log_is_damaged(steps, harm):
+    with TemporaryDirectory() as root:
+        table, lake = made(root), Lake(root)
+        for number, step in enumerate(["ours", "ours", *steps, "ours"]):
+            if step == "ours":
+                table.reopen()
+                table.commit(
+                    stage(table.path, table_of([("a", *[None] * 6)]), SCHEMA), {"n": number}
+                )
+            elif step != "column" or step not in steps[: number - 2]:
+                HARMLESS[step](table.path)
+            told = Table.open(lake, table.path).record()
+            assert told is not None
+            assert step != "ours" or told["n"] == number
+        HARM[harm](table.path)
+        with refused("unreadable_table" if harm == "cut" else "of_other_times"):
+            Table.open(lake, table.path).record()
+
+
+def test_what_others_commit_while_a_writer_does_not_look_is_found_behind_its_record(
+    lake: Lake, table: Table
+):
+    text = table.text({"batch": 8})
+    appended(table.path)
+    commit = CommitProperties(custom_metadata={"userMetadata": text})
+    add_files(Table.open(lake, table.path).delta, [], commit)
+    with refused("of_other_times"):
+        Table.open(lake, table.path).record()
+
+
+def test_a_machine_without_files_to_open_is_no_change_of_the_table(lake: Lake, table: Table):
+    with no_more_files(), pytest.raises((DeltaError, OSError)):
+        Table.open(lake, table.path).record()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from include.checkpoint.committed_batch import count_events
+from include.coverage.live import count_events
 from include.fold.admission import micros_of
 from include.lake.findings import Finding
 from include.lake.ops import read_ops

@@ -8,10 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from include.coverage.record import Entry
+from include.fold.admission import micros_of
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.registry import stream_named
 from include.settings import Stream
+from tests.coverage.ledgers import entry, record
 from tests.written_savepoint import written_savepoint
 
 NOW = datetime(2026, 11, 24, 12, 30, tzinfo=UTC)
@@ -30,6 +33,7 @@ def write_history(lake: Lake, streams: list[Stream], runs: int) -> None:
     for n, stream in enumerate(streams):
         keys = pa.table({"key": range(5_000 + n)})
         written_savepoint(lake, stream.name, NOW.replace(hour=0, minute=0), keys)
+        record(lake, lived(micros_of(until(0, 1))), stream.name, row=_generation(stream, runs))
 
 
 def _tables(streams: list[Stream], runs: int) -> Iterator[tuple[str, list[dict[str, Any]]]]:
@@ -40,8 +44,6 @@ def _tables(streams: list[Stream], runs: int) -> Iterator[tuple[str, list[dict[s
     )
     yield "batches", [_batch(n, s, run, runs) for n, s, run in at]
     yield "checkpoint_sizes", [size for n, s, run in at for size in _sizes(n, s, run, runs)]
-    yield "generations", [_generation(s, runs) for s in streams]
-    yield "coverage", [_entry(s) for s in streams]
     yield "findings", [f for n, s in enumerate(streams) for f in _findings(n, s)]
 
 
@@ -144,16 +146,9 @@ def _generation(stream: Stream, runs: int) -> dict[str, Any]:
     }
 
 
-def _entry(stream: Stream) -> dict[str, Any]:
-    return {
-        "stream": stream.name,
-        "number": 1,
-        "kind": "live",
-        "until": until(0, 1),
-        "generation": 1,
-        "delay_us": 600_000_000,
-        "codes": "abc",
-    }
+def lived(until_us: int) -> Entry:
+    """What live has in a table until then."""
+    return entry(1, "live", None, until_us, delay_us=600_000_000, codes=("abc",), bronze_id=None)
 
 
 def _findings(n: int, stream: Stream) -> Iterator[dict[str, Any]]:

@@ -10,15 +10,16 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from include.coverage.entries import BEGINNING_US
 from include.coverage.judge import Coverage, Span
+from include.coverage.record import BEGINNING_US
 from include.fold.admission import micros_of
-from include.lake.ops import append_ops, update_ops
+from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.page.declared import declared_here
 from include.page.overview import days_of, read_overview
 from include.page.stream_figures import read_stream
-from tests.page.history import NOW, streams_like, write_history
+from tests.coverage.ledgers import record
+from tests.page.history import NOW, lived, streams_like, write_history
 from tests.refused import commands_in
 
 pytestmark = pytest.mark.slow
@@ -165,15 +166,10 @@ def test_a_weekend_without_a_tick_is_no_lag(lake):
     )
 
 
-def test_a_rewound_table_is_complete_until_where_its_ledger_ends(lake):
+def test_a_rewound_table_is_complete_until_where_its_record_ends(lake):
     write_history(lake, STREAMS[:1], 3)
     earlier = NOW - timedelta(days=3)
-    update_ops(
-        lake,
-        "coverage",
-        ["stream", "number"],
-        [{"stream": STREAMS[0].name, "number": 1, "until": earlier}],
-    )
+    record(lake, lived(micros_of(earlier)), STREAMS[0].name)
     (line,) = read_overview(lake, STREAMS[:1], NOW).lines
     assert line.until == earlier
     assert Counter(day.status for day in line.days) == {"right": 26, "unsettled": 4}
@@ -181,8 +177,8 @@ def test_a_rewound_table_is_complete_until_where_its_ledger_ends(lake):
 
 def test_nothing_recorded_of_a_table_is_not_right(lake):
     write_history(lake, STREAMS[:1], 3)
-    void = {"stream": STREAMS[0].name, "number": 2, "kind": "void", "generation": 0, "codes": ""}
-    append_ops(lake, "coverage", [void | {"delay_us": 0}])
+    foreign = pa.table({"emitted_at": [NOW], "emitted_date": [NOW.date()]})
+    write_deltalake(lake.table(STREAMS[0].name), foreign, mode="append")
     (line,) = read_overview(lake, STREAMS[:1], NOW).lines
     assert {day.status for day in line.days} <= {"unproved", "none", "unsettled"}
 

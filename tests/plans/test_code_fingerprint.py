@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from include.fold.admission import EPOCH, MICROSECOND
-from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.landing.initial_state import read_fingerprint
 from include.plans import stream_identity as module
@@ -16,6 +15,7 @@ from include.registry import stream_named
 from include.savepoints.manifest import REJECTS
 from include.settings import SettingsError
 from include.stream_definition import load_definition, pinned_settings
+from tests.coverage.ledgers import entry, record
 from tests.initial_state import AS_OF, AS_OF_US, Row, document, rows_table, write_file, write_table
 from tests.refused import refused
 from tests.tried_stream import HELPER, IMPORT, SOURCE, STREAM, changed, files_in
@@ -156,10 +156,8 @@ KEY = {"key": "billing", "state": {"stale": True}}
 
 
 def pin(lake: Lake, initial_state: str | None, as_of: datetime | None) -> None:
-    row = {"stream": HEALTH.name, "generation": 1}
-    append_ops(
-        lake, "generations", [row | {"initial_state": initial_state, "initial_as_of": as_of}]
-    )
+    known = {"initial_state": initial_state, "initial_as_of": as_of}
+    record(lake, entry(1, "live", None, None), HEALTH.name, row=known)
 
 
 def test_an_identity_without_an_initial_state(lake):

@@ -7,21 +7,19 @@ from decimal import Decimal
 from typing import Annotated, NamedTuple
 
 import pytest
-from deltalake import DeltaTable
 
-from include.checkpoint.pin_generation import pin_generation
 from include.cli import app, state
 from include.cli.__main__ import main
+from include.coverage.pin_generation import is_other_code
 from include.fold.admission import EPOCH, MICROSECOND, micros_of
 from include.fold.deduplicate import Deduplicate
 from include.fold.definition import flat_map_groups_with_state
 from include.fold.product_table import ensure_product
-from include.lake.generations import read_generations
-from include.lake.ops import append_ops, update_ops
+from include.lake.generations import GenerationRow, read_generations
 from include.plans.migrate_plan import MIGRATE, _refuse_other_keys, what_is_not_kept
 from include.plans.open_stream import open_stream
-from include.plans.reseed_plan import ReseedOptions, intent_row, plan_reseed
-from include.plans.stream_identity import stream_identity
+from include.plans.reseed_plan import ReseedOptions, new_row, plan_reseed
+from include.plans.stream_identity import key_fingerprint, stream_identity
 from include.savepoints.bronze_pin import pin_bronze
 from include.savepoints.manifest import mapped_lineage
 from include.stream_definition import load_definition, pinned_settings
@@ -62,16 +60,16 @@ class Lived:
         append_commit(lake, STREAM.source, fold_of(old), rows)
         self.code = stream_identity(lake, STREAM).code
         self.pins = pinned_settings(STREAM, fold_of(old))
-        assert not pin_generation(lake, STREAM, 1, self.pins, self.code).code_is_new
         self.bronze_id = pin_bronze(lake, STREAM.source).table_id
         ensure_product(lake.table(NAME), load_definition(STREAM))
-        self.cover("live", None, at(6), (self.code,))
+        row = self.pins | {"code": self.code, "key_code": key_fingerprint(fold_of(old))}
+        self.cover("live", None, at(6), row)
 
-    def cover(self, kind: str, from_: datetime | None, until: datetime, codes, **columns) -> None:
-        """What the table holds is of the rows until then, by that code."""
+    def cover(self, kind: str, from_: datetime | None, until: datetime, row, **columns) -> None:
+        """What the table holds is of the rows until then, by the code of the generation's row."""
         from_us = None if from_ is None else micros_of(from_)
-        known = {"stream": NAME, "codes": codes, "bronze_id": self.bronze_id} | columns
-        record(self.lake, entry(0, kind, from_us, micros_of(until), **known))
+        known = {"codes": (row["code"],), "bronze_id": self.bronze_id} | columns
+        record(self.lake, entry(0, kind, from_us, micros_of(until), **known), NAME, row=row)
 
     def savepoint(self, second: int, **columns) -> str:
         """One of all events before that second, but for what `columns` say."""
@@ -84,18 +82,17 @@ class Lived:
         }
         return written_savepoint(self.lake, NAME, at(second), **made | columns).savepoint_id
 
-    def begun(self, source: str, options: ReseedOptions) -> dict:
-        """The intent of a reseed that was cut off, under the code of `source`."""
+    def reseeded(self, source: str, options: ReseedOptions) -> GenerationRow:
+        """A reseed under the code of `source`."""
         self.files.deploy(source)
-        row = intent_row(open_stream(self.lake, STREAM), plan_reseed(self.lake, STREAM, options))
-        append_ops(self.lake, "generations", [row], (f"{NAME}/{row['generation']}", 0))
-        # Its rows are in the table, and the switch has not been made.
+        row = new_row(open_stream(self.lake, STREAM), plan_reseed(self.lake, STREAM, options))
+        row["seed_savepoint"] = "s"
         mapped = {"mapped_from": self.code} if options.from_state else {}
         made = {
             "generation": row["generation"],
             "bronze_ingested_at_us": micros_of(row["bronze_ingested_at"]),
         } | mapped
-        self.cover("reseed", row["base_until"], row["until"], (row["code"],), **made)
+        self.cover("reseed", row["base_until"], row["until"], row, **made)
         return row
 
     def base_id(self, options: ReseedOptions = MAPPED) -> str | None:
@@ -126,7 +123,7 @@ def test_the_base_is_the_newest_clean_savepoint_of_the_state_that_the_stream_ran
     lived.savepoint(5, code=now.code, state_schema=now.state_schema)
     assert lived.base_id() == clean
     plan = plan_reseed(lived.lake, STREAM, MAPPED)
-    row = intent_row(open_stream(lived.lake, STREAM), plan)
+    row = new_row(open_stream(lived.lake, STREAM), plan)
     assert (row["reseed"], row["base_savepoint"]) == (MIGRATE, clean)
     assert row["code"] == mapped_lineage(now.code, clean)
     assert row["base_until"] == at(2)
@@ -156,10 +153,8 @@ def test_what_cannot_be_migrated_is_refused(lived, source, options, code, comman
     stream = STREAM
     if "ProcessingTime" in source:
         stream = replace(STREAM, watermark_delay=0 * STREAM.watermark_delay)
-    version = DeltaTable(lived.lake.ops("generations")).version()
     with refused(code, command=command):
         plan_reseed(lived.lake, stream, options)
-    assert DeltaTable(lived.lake.ops("generations")).version() == version
 
 
 def test_without_a_savepoint_of_the_older_state_it_says_how_to_get_one(lived):
@@ -176,42 +171,9 @@ def test_a_stream_that_never_ran_has_nothing_to_migrate(lake, tmp_path, monkeypa
     sys.modules.pop(MODULE, None)
 
 
-MENDED = NEW.replace("(7,)", "(8,)")
-
-
-def test_one_that_was_cut_off_under_other_code_begins_anew_as_a_migration(lived):
-    first = lived.savepoint(2)
-    lived.begun(NEW, MAPPED)
-    lived.savepoint(3)  # what was begun may have replaced rows before it
-    lived.files.deploy(MENDED)
-    plan = plan_reseed(lived.lake, STREAM, ReseedOptions())
-    assert plan.options.from_state
-    assert (plan.base.savepoint.savepoint_id, plan.base.mapped) == (first, True)
-    assert plan_reseed(lived.lake, STREAM, ReseedOptions(recompute=True)).base.until_us is None
-
-
-def test_it_is_given_up_by_putting_the_old_file_back(lived):
-    first = lived.savepoint(2)
-    lived.begun(NEW, MAPPED)
-    lived.files.deploy(OLD)
-    plan = plan_reseed(lived.lake, STREAM, ReseedOptions())
-    assert plan.base.savepoint is not None
-    assert (plan.base.savepoint.savepoint_id, plan.base.mapped) == (first, False)
-
-
-def test_after_a_cut_off_reseed_from_the_beginning_no_savepoint_serves(lived):
-    lived.savepoint(2)
-    lived.begun(NEW, ReseedOptions(recompute=True))
-    lived.files.deploy(MENDED)
-    with refused("not_migratable", command=f"./stateful reseed {NAME} --apply"):
-        plan_reseed(lived.lake, STREAM, MAPPED)
-
-
 def test_a_migrated_stream_goes_on_from_mapped_states_alone(lived):
     lived.savepoint(2)
-    row = lived.begun(NEW, MAPPED)
-    current = {"stream": NAME, "generation": 2, "status": "current", "seed_savepoint": "s"}
-    update_ops(lived.lake, "generations", GENERATION_KEY, [current])
+    row = lived.reseeded(NEW, MAPPED)
     code, schema = stream_identity(lived.lake, STREAM).code, row["state_schema"]
     # Made by the same code from the beginning, as a backfill of early dates does.
     lived.savepoint(4, code=code.partition("+")[0], state_schema=schema)
@@ -219,19 +181,18 @@ def test_a_migrated_stream_goes_on_from_mapped_states_alone(lived):
         plan_reseed(lived.lake, STREAM, ReseedOptions())
     later = lived.savepoint(3, code=row["code"], state_schema=schema)
     assert lived.base_id(ReseedOptions(buckets=3)) == later
-    intent = intent_row(
+    later_row = new_row(
         open_stream(lived.lake, STREAM), plan_reseed(lived.lake, STREAM, ReseedOptions())
     )
-    assert intent["code"] == row["code"]
+    assert later_row["code"] == row["code"]
     anew = plan_reseed(lived.lake, STREAM, ReseedOptions(recompute=True))
-    assert intent_row(open_stream(lived.lake, STREAM), anew)["code"] == code.partition("+")[0]
+    assert new_row(open_stream(lived.lake, STREAM), anew)["code"] == code.partition("+")[0]
     with refused("nothing_there", subject=NAME):
         plan_reseed(lived.lake, STREAM, MAPPED)
     # Its next runs are by the code that it was made with.
-    pins = {**pinned_settings(STREAM, fold_of(sys.modules[MODULE])), "initial_state": None}
-    assert not pin_generation(lived.lake, STREAM, 2, pins, code.partition("+")[0]).code_is_new
-    assert pin_generation(lived.lake, STREAM, 2, pins, "another").code_is_new
-    assert read_generations(lived.lake, NAME).pinned(2)["code"] == row["code"]
+    current = read_generations(lived.lake, NAME).pinned()
+    assert not is_other_code(current, code.partition("+")[0])
+    assert is_other_code(current, "another")
 
 
 def test_the_command_hands_it_to_the_job(lived, monkeypatch, capsys):

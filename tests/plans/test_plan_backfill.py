@@ -10,16 +10,17 @@ from deltalake import write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.fold.admission import EPOCH, MICROSECOND
-from include.lake.generations import CURRENT
-from include.lake.ops import append_ops
+from include.coverage.record import StreamRecord
+from include.fold.admission import EPOCH, MICROSECOND, micros_of
+from include.lake.generations import GenerationRow
 from include.lake.paths import Lake
 from include.plans.plan_backfill import plan_backfill, schedule_intervals
 from include.registry import stream_named
 from include.savepoints.bronze_pin import pin_bronze
 from include.savepoints.manifest import StreamIdentity, mapped_lineage
 from include.streams.user_counts import FOLD, UserEvent
-from tests.bronze import append_commit, stamp
+from tests.bronze import append_commit, of_ours, stamp
+from tests.coverage.ledgers import entry
 from tests.refused import commands_in, refused
 from tests.written_savepoint import written_savepoint
 
@@ -161,17 +162,19 @@ def planned_lake(lake: Lake) -> Lake:
     for rows in stamp([[UserEvent("u", time_us) for time_us in times]]):
         append_commit(lake, STREAM.source, FOLD, rows)
     table = pa.table({"emitted_at": EMITTED, "emitted_date": [at.date() for at in EMITTED]})
-    write_deltalake(lake.table(STREAM.name), table, partition_by=["emitted_date"])
-    generation = {
-        "stream": STREAM.name,
-        "generation": 1,
-        "status": CURRENT,
-        "seed_savepoint": "seed",
-        "until": START + 5 * HOUR,
-        "watermark_delay_ms": 0,
-        "started_at": START,
-    }
-    append_ops(lake, "generations", [generation])
+    seeded = entry(1, "reseed", None, micros_of(START + 5 * HOUR), codes=("now",))
+    row = GenerationRow(
+        stream=STREAM.name,
+        generation=1,
+        seed_savepoint="seed",
+        until=START + 5 * HOUR,
+        watermark_delay_ms=0,
+        started_at=START,
+    )
+    told = StreamRecord(stream=STREAM.name, row=row, entries=(seeded,))
+    made = of_ours(**told.as_json())
+    path = lake.table(STREAM.name)
+    write_deltalake(path, table, partition_by=["emitted_date"], commit_properties=made)
     return lake
 
 

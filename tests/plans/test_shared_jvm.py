@@ -11,9 +11,7 @@ from deltalake import write_deltalake
 
 from include.care.rocksdb.settings import MAX_MEMORY_MB
 from include.care.rocksdb.tune_rocksdb import Profile, complete_settings, record_profile
-from include.lake.generations import INTENT
 from include.lake.lease import hold_lease
-from include.lake.ops import append_ops
 from include.plans import shared_jvm
 from include.plans.open_stream import open_stream
 from include.plans.shared_jvm import wait_while_led
@@ -22,6 +20,7 @@ from include.settings import GIB, SettingsError
 from include.steps import STEPS, StreamRun
 from include.streams.user_counts import FOLD, UserEvent
 from tests.bronze import append_commit, stamp
+from tests.coverage.ledgers import entry, record
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 COUNTS, SESSIONS, ALERTS = map(stream_named, ["user_counts", "user_sessions", "threshold_alerts"])
@@ -63,8 +62,8 @@ def test_a_large_run_is_taken_along_by_none(lake, monkeypatch):
     """A stream that is new to the source, say: all others would wait for it."""
     monkeypatch.setattr(shared_jvm, "FETCHED_ROWS", 0)
     for read_all in (COUNTS, ALERTS):
-        batch = {"stream": read_all.name, "generation": 1, "batch_id": 0, "rows_in": 1}
-        append_ops(lake, "batches", [batch | {"total_in": 1}])
+        live = entry(1, "live", None, None, batch_id=0)
+        record(lake, live, read_all.name, totals={"total_in": 1})
     with lead(lake, COUNTS, always) as others:
         assert others == (ALERTS,)
 
@@ -78,15 +77,6 @@ def test_rows_are_merged_by_one_process_only_into_a_table_that_it_can_read(lake,
         write_deltalake(lake.table(stream.name), pa.table({"n": [1]}))
     assert not shared_jvm.is_small(open_stream(lake, COUNTS))
     assert shared_jvm.is_small(open_stream(lake, sessions))
-
-
-def test_a_run_that_finishes_a_reseed_is_taken_along_by_none_and_takes_none(lake):
-    begun = {"stream": SESSIONS.name, "generation": 1, "status": INTENT, "started_at": NOW}
-    append_ops(lake, "generations", [begun])
-    with lead(lake, COUNTS, always) as others:
-        assert others == (ALERTS,)
-    with lead(lake, SESSIONS, always) as others:
-        assert others == ()
 
 
 def test_who_needs_another_jvm_is_not_taken_along(lake):

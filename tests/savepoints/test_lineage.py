@@ -2,12 +2,9 @@
 
 import pytest
 
-from include.checkpoint.pin_generation import note_code, pin_generation
-from include.lake.generations import read_generations
-from include.lake.ops import append_ops
-from include.lake.paths import Lake
+from include.coverage.pin_generation import with_code
+from include.lake.generations import GenerationRow
 from include.savepoints.manifest import current_lineage, serves
-from tests.changed_stream import STREAM
 
 SAVEPOINT = "20260101T000000000000-abc"
 
@@ -59,18 +56,8 @@ def test_mapped_states_stay_mapped_when_the_stream_begins_to_reject(known, code,
         ("x", "x", False, "x"),
     ],
 )
-def test_a_generation_is_told_that_its_stream_rejects_from_now_on(
-    lake: Lake, first, then, changed, known
-):
+def test_a_generation_is_told_that_its_stream_rejects_from_now_on(first, then, changed, known):
     """Its later savepoints carry the mark; what has rejected does not become what stops."""
-    reseeded = {"stream": STREAM.name, "generation": 1, "seed_savepoint": "s", "code": first}
-    append_ops(lake, "generations", [reseeded], (f"{STREAM.name}/1", 0))
-    pinned = pin_generation(lake, STREAM, 1, {}, then)
-    assert pinned.code_is_new is changed
-    assert (
-        read_generations(lake, STREAM.name).pinned(1)["code"] == first
-    )  # until something is written by it
-    note_code(lake, pinned, then, "key string")
-    row = read_generations(lake, STREAM.name).pinned(1)
+    row = with_code(GenerationRow(code=first), then, "key string")
     assert row["code"] == known
     assert (row["code_changed_at"] is not None) is changed

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include.lake.generations import read_generations
-from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.savepoints.bronze_pin import pin_bronze
 from include.savepoints.choose_base import (
@@ -27,6 +26,8 @@ from include.streams import user_counts
 from include.streams.user_counts import UserEvent
 from spark_jobs.live_savepoint import is_due
 from tests.bronze import append_commit, stamp
+from tests.coverage.ledgers import entry
+from tests.coverage.ledgers import record as record_entry
 from tests.refused import refused
 
 HOUR_US = 3_600_000_000
@@ -146,25 +147,11 @@ def test_a_backfill_of_long_ago_keeps_what_its_next_interval_begins_with():
     assert expired([newest, kept, too_old, live], rules, set()) == [too_old, live]
 
 
-def test_what_a_generation_or_an_open_reseed_begins_with_is_needed(lake):
-    def row(generation: int, status: str | None, base: str | None, seed: str | None):
-        return {
-            "stream": "user_counts",
-            "generation": generation,
-            "status": status,
-            "base_savepoint": base,
-            "seed_savepoint": seed,
-        }
-
+def test_what_a_generation_begins_with_is_needed(lake):
     assert needed_ids(read_generations(lake, "user_counts")) == set()
-    append_ops(lake, "generations", [row(1, None, None, None), row(2, "current", "a", "b")])
-    append_ops(lake, "generations", [row(3, "intent", "c", None), row(4, "current", "d", "e")])
-    assert needed_ids(read_generations(lake, "user_counts")) == {
-        "d",
-        "e",
-    }  # the intent was overtaken
-    append_ops(lake, "generations", [row(5, "intent", "f", None)])
-    assert needed_ids(read_generations(lake, "user_counts")) == {"d", "e", "f"}
+    row = {"base_savepoint": "a", "seed_savepoint": "b"}
+    record_entry(lake, entry(1, "reseed", None, 1), row=row)
+    assert needed_ids(read_generations(lake, "user_counts")) == {"a", "b"}
 
 
 def new_lake(tmp_path_factory):

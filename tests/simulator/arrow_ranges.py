@@ -14,7 +14,9 @@ from include.lake.delta_log import delta_table
 from include.lake.lease import check_held
 from include.lake.ops import despite_others
 from include.lake.paths import files_of
-from include.lake.table_seal import RangeChange
+from include.lake.stream_result import RangeChange
+from include.lake.table import USER_METADATA
+from spark_jobs.tables.arrow_tables import tell
 
 # Without a predicate delta-rs lets rows stand that another writer has appended meanwhile.
 EVERYTHING = "true"
@@ -49,12 +51,10 @@ class Range(NamedTuple):
         return " AND ".join(parts) or EVERYTHING
 
 
-def replace_within(
-    path: str, within: Range, rows: pa.Table, metadata: dict[str, str] | None = None
-) -> RangeChange:
+def replace_within(path: str, within: Range, rows: pa.Table, record: str) -> RangeChange:
     """Make those of `rows` in the range the only ones there of the table at `path`.
 
-    One commit; none when nothing would change. `metadata` is what it says of itself.
+    One commit, which carries the record.
     """
     new = rows.filter(within.rows())
 
@@ -62,7 +62,9 @@ def replace_within(
         table = delta_table(path)
         change = _compare(_rows_within(table, path, within, new.schema), new)
         if change.removed or change.added:
-            overwrite(table, new, within.predicate(), metadata)
+            overwrite(table, new, within.predicate(), {USER_METADATA: record})
+        else:
+            tell(path, record)
         return change
 
     return despite_others(replace)

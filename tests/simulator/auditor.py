@@ -1,6 +1,6 @@
 """What must hold after each action, whatever came before: the promise itself.
 
-Where the ledger says right, the table equals an oracle that knows nothing of our code; where it
+Where the record says right, the table equals an oracle that knows nothing of our code; where it
 says wrong, a finding names it; and what nobody can count on is an error that says so.
 """
 
@@ -178,7 +178,7 @@ class Auditor:
         missing, surplus = within(expected) - within(table), within(table) - within(expected)
         if missing or surplus:
             raise WrongError(
-                f"right from {from_us} until {until_us}, says the ledger of {self.kind}; but "
+                f"right from {from_us} until {until_us}, says the record of {self.kind}; but "
                 f"{sum(missing.values())} rows are missing ({list(missing)[:3]}) and "
                 f"{sum(surplus.values())} too many ({list(surplus)[:3]})"
             )

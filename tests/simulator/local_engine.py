@@ -32,9 +32,8 @@ from include.lake.columns import instant_scalar
 from include.lake.delta_log import delta_table, table_to_read, unbroken
 from include.lake.ops import despite_others
 from include.lake.paths import Lake, files_of
-from include.lake.stream_result import AT, AT_DATE, REPLACED, Summary, ensure_table
-from include.lake.table import Staged
-from include.lake.table_seal import RangeChange
+from include.lake.stream_result import AT, AT_DATE, RangeChange, Summary, next_record
+from include.lake.table import USER_METADATA, Staged
 from include.landing.bronze_tables import late_fields, with_late_fields
 from include.landing.clock import write_reset_row, write_still_row
 from include.landing.initial_state import (
@@ -293,19 +292,19 @@ class ArrowProductTable(ArrowProduct):
             emitted = emitted.filter(~pc.field(REMOVED))
         return self._judge(self._stored(emitted), checks)
 
-    def replace_all(self, states: pa.Table, mark: str) -> None:
+    def replace_all(self, states: pa.Table, record: str) -> None:
         """Make the projection of these states the only rows of an update table, in one commit."""
         rows = self._stored(projected(self._fold, states))
-        metadata = {"userMetadata": mark}
+        metadata = {USER_METADATA: record}
         despite_others(lambda: overwrite(delta_table(self.path), rows, EVERYTHING, metadata))
 
     def replace_range(
-        self, outputs: Sequence[pa.Table], from_us: int | None, until_us: int | None, mark: str
+        self, outputs: Sequence[pa.Table], from_us: int | None, until_us: int | None, record: str
     ) -> RangeChange:
         """Make those of `outputs` emitted from one instant and before another the only rows there."""
         rows = pa.concat_tables([self._plain.empty_table(), *map(self._stored, outputs)])
         within = Range(EMITTED_AT, EMITTED_DATE, from_us, until_us)
-        return replace_within(self.path, within, rows, {"userMetadata": mark})
+        return replace_within(self.path, within, rows, record)
 
 
 class ArrowRejectedTable(ArrowRejected):
@@ -321,5 +320,5 @@ class ArrowRejectedTable(ArrowRejected):
     ) -> RangeChange:
         """Make those of `parts` the only rows from one instant on and before another."""
         within = Range(AT, AT_DATE, from_us, until_us)
-        ensure_table(self._lake, self._stream)
-        return replace_within(self.path, within, stored(parts), {"userMetadata": REPLACED})
+        record = next_record(self._lake, self._stream, is_made_anew=from_us is None)
+        return replace_within(self.path, within, stored(parts), record)

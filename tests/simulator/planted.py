@@ -2,7 +2,7 @@
 once had; those of planted_folds.py and planted_landing.py are only what could have been.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -10,16 +10,15 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from include.coverage import judge, ledger, trust
-from include.coverage.entries import FOR_EVER_US
+from include.checkpoint.committed_batch import consumed_version
+from include.coverage import judge, verify
 from include.coverage.judge import Coverage, LateGroup, late_groups
-from include.coverage.ledger import progress_of
+from include.coverage.record import FOR_EVER_US
 from include.fold.admission import micros_of
-from include.lake.generations import Generations, read_generations
+from include.lake.generations import read_generations
 from include.lake.paths import Lake
 from include.plans import reseed_plan as reseed_base
 from include.registry import all_streams
-from spark_jobs import compact_state, write_savepoint
 from tests.simulator.planted_folds import FOLDS
 from tests.simulator.planted_landing import LANDING
 from tests.simulator.world import DELAY
@@ -34,17 +33,6 @@ def reseed_behind_a_rewound_table(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Coverage, "right_until_us", property(right_until_us))
 
 
-def reseed_of_a_lost_table(patch: pytest.MonkeyPatch) -> None:
-    """L2. Nobody looks whether the table is there, but live."""
-    trusted = ledger.why_not_trusted
-
-    def why_not_trusted(lake: Lake, generations: Generations, entries: Sequence[Any]) -> str | None:
-        there = lake.is_delta_table(lake.table(generations.stream))
-        return trusted(lake, generations, entries) if there else None
-
-    patch.setattr(ledger, "why_not_trusted", why_not_trusted)
-
-
 def late_rows_that_live_has_not_read(patch: pytest.MonkeyPatch) -> None:
     """L3. Late rows are those that a run has counted."""
 
@@ -52,10 +40,12 @@ def late_rows_that_live_has_not_read(patch: pytest.MonkeyPatch) -> None:
         row = next(
             (read_generations(lake, each.name).current for each in streams_that_ran(lake)), None
         )
-        progress = None if row is None else progress_of(lake, row)
-        if progress is None:
+        read = None
+        if row is not None:
+            read = consumed_version(lake, lake.checkpoint(row["stream"], row["generation"]))
+        if read is None:
             return []
-        rows = DeltaTable(lake.bronze(source), version=progress.version).to_pyarrow_table(
+        rows = DeltaTable(lake.bronze(source), version=read).to_pyarrow_table(
             columns=["ingested_at"]
         )
         newest_us = micros_of(max(rows["ingested_at"].to_pylist()))
@@ -80,12 +70,6 @@ def late_by_todays_delay(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(judge, "late_groups", under_todays)
 
 
-def compaction_beside_an_open_reseed(patch: pytest.MonkeyPatch) -> None:
-    """L5. A compaction goes on with the old generation, whatever was begun."""
-    for job in (compact_state, write_savepoint):
-        patch.setattr(job, "finish_open_reseed", lambda *_: False)
-
-
 def intervals_of_other_code(patch: pytest.MonkeyPatch) -> None:
     """L6. Which code has recomputed an interval does not matter."""
     foreign = judge._Judge._foreign
@@ -103,17 +87,14 @@ def mapped_states_given_up(patch: pytest.MonkeyPatch) -> None:
 
 def a_table_older_than_its_checkpoint(patch: pytest.MonkeyPatch) -> None:
     """L8. Only a checkpoint that is older than its table is noticed."""
-    patch.setattr(trust, "changed_since", lambda *_: None)
-    patch.setattr(trust, "_lacks_batches", lambda *_: None)
-    patch.setattr(trust, "commit_hash", lambda *_: None)
+    patch.setattr(verify, "_older_than_checkpoint", lambda *_: None)
+    patch.setattr(verify, "_read_other_bronze", lambda *_: None)
 
 
 PLANTED: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "L1": reseed_behind_a_rewound_table,
-    "L2": reseed_of_a_lost_table,
     "L3": late_rows_that_live_has_not_read,
     "L4": late_by_todays_delay,
-    "L5": compaction_beside_an_open_reseed,
     "L6": intervals_of_other_code,
     "L7": mapped_states_given_up,
     "L8": a_table_older_than_its_checkpoint,

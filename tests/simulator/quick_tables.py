@@ -23,7 +23,6 @@ from deltalake import DeltaTable, write_deltalake
 import include.lake.delta_log
 import include.lake.ops
 from include.coverage.judge import LateGroup, late_groups
-from include.lake.generations import Generations, read_generations
 from include.lake.ops import append_ops
 from include.lake.ops_schemas import SCHEMAS
 from include.lake.paths import Lake
@@ -47,7 +46,6 @@ class QuickTables:
         self._answers: dict[tuple[Any, ...], tuple[_Open | None, pa.Table]] = {}
         self._read_ops_of: Callable[..., pa.Table] = include.lake.ops.read_ops
         self._late: dict[tuple[Any, ...], tuple[_Open | None, list[LateGroup]]] = {}
-        self._generations: tuple[pa.Table, list[dict[str, Any]]] | None = None
         self._late_groups_of = late_groups
         self._code: dict[tuple[str, bytes], dict[str, str]] = {}
         self._modules_of: Callable[[str], dict[str, str]] = code_fingerprint._modules
@@ -68,7 +66,6 @@ class QuickTables:
         _replace(patch, "read_ops", include.lake.ops.read_ops, self._read_ops)
         _replace(patch, "update_ops", include.lake.ops.update_ops, self._update_ops)
         _replace(patch, "upsert_ops", include.lake.ops.upsert_ops, self._upsert_ops)
-        _replace(patch, "read_generations", read_generations, self._read_generations)
         _replace(patch, "late_groups", late_groups, self._late_groups)
         for name in ("get_add_actions", "history", "to_pyarrow_dataset", "transaction_version"):
             patch.setattr(DeltaTable, name, self._once(getattr(DeltaTable, name)))
@@ -189,14 +186,6 @@ class QuickTables:
                 self._update_ops(lake, name, key, [row])
             else:
                 append_ops(lake, name, [row])
-
-    def _read_generations(self, lake: Lake, stream: str) -> Generations:
-        """In the place of `include.lake.generations.read_generations`."""
-        table = self._read_ops(lake, "generations", {"stream": stream})
-        if self._generations is None or self._generations[0] is not table:
-            self._generations = table, table.to_pylist()
-        rows = tuple(dict(row) for row in self._generations[1])
-        return Generations(stream, lake.ops("generations"), rows)
 
     def _late_groups(self, lake: Lake, source: str, *asked: Any) -> list[LateGroup]:
         """In the place of `late_groups`: the same question of the same bronze once."""

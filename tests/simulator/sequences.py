@@ -8,9 +8,9 @@ from collections.abc import Callable
 from tests.simulator.operations import Operations
 
 Sequence = Callable[[Operations], None]
-SWITCH = "spark_jobs.reseed_stream._switch"  # the table is replaced, and live goes on as before
-MADE = "spark_jobs.reseed_stream.write_look"  # the table is there, and has no rows
-ENTERED = "spark_jobs.reseed_stream.enter"  # ... and the ledger has not been told
+MADE = "spark_jobs.reseed_stream._carry_out"  # the table is there, and has no rows
+REPLACED = "spark_jobs.reseed_stream.replace_rejected"  # its savepoints are written
+SWITCH = "spark_jobs.reseed_stream.text_of"  # ... and the rejected rows replaced
 BATCH_RECORDED = "spark_jobs.engines.live_batch.append_ops"  # a batch's rows are in the table
 
 
@@ -46,6 +46,12 @@ def rewind_cut_off_then_other_buckets(do: Operations) -> None:
     do.rescale(None, buckets=3)
 
 
+def rewind_then_other_buckets(do: Operations) -> None:
+    days_in_time(do)
+    do.rewind(None, ago=30)
+    do.rescale(None, buckets=3)
+
+
 def rewind_then_late_rows_then_promote(do: Operations) -> None:
     days_in_time(do)
     do.rewind(None, ago=30)
@@ -56,10 +62,16 @@ def rewind_then_late_rows_then_promote(do: Operations) -> None:
 
 def lost_table_then_reseed_cut_off(do: Operations) -> None:
     do.lose("table")
-    with do.dying_before(ENTERED):
+    with do.dying_before(REPLACED):
         do.reseed(None)
     do.land_late("b", [25], 2)
     do.run(None)
+    do.reseed(None)
+
+
+def lost_table_then_a_run(do: Operations) -> None:
+    do.lose("table")
+    one_more_run(do)  # is refused
     do.reseed(None)
 
 
@@ -233,19 +245,19 @@ def bronze_that_others_changed_then_reseed(do: Operations) -> None:
 
 # A bug that there once was (see `planted.py`), and what brings it out.
 FINDS: dict[str, Sequence] = {
-    "L1": rewind_cut_off_then_other_buckets,
-    "L2": lost_table_then_reseed_cut_off,
+    "L1": rewind_then_other_buckets,
     "L3": late_rows_unread_then_a_later_day_then_promote,
     "L4": late_rows_then_a_longer_delay_then_reseed,
-    "L5": compaction_beside_a_reseed_that_was_cut_off,
     "L6": a_day_by_other_code_then_the_old_code_again,
     "L7": mapped_states_then_a_row_from_before_the_mapping,
     "L8": older_table_then_compaction,
 }
 SEQUENCES: tuple[Sequence, ...] = (
     rewind_cut_off_then_other_buckets,
+    rewind_then_other_buckets,
     rewind_then_late_rows_then_promote,
     lost_table_then_reseed_cut_off,
+    lost_table_then_a_run,
     table_made_anew_and_its_log_emptied,
     late_rows_unread_then_a_later_day_then_promote,
     late_rows_then_a_longer_delay_then_reseed,

@@ -3,7 +3,7 @@
 import pytest
 
 from include.coverage.table_coverage import table_coverage
-from include.coverage.trust import table_version
+from include.lake.delta_log import delta_table
 from include.lake.generations import read_generations
 from include.plans.reseed_plan import ReseedOptions
 from include.settings import SettingsError
@@ -52,7 +52,9 @@ def lived(world: World) -> None:
 def written(world: World) -> tuple[object, int | None]:
     """The version of the table, and the stream's generation."""
     lake = world.lake
-    return table_version(lake, "sim_counts"), read_generations(lake, "sim_counts").number
+    return delta_table(lake.table("sim_counts")).version(), read_generations(
+        lake, "sim_counts"
+    ).number
 
 
 @pytest.mark.parametrize("is_reseeded", [False, True])

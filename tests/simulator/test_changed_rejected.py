@@ -104,8 +104,7 @@ def test_rejected_rows_that_are_lost_are_not_missed_by_a_function_that_rejects_n
 
 
 @pytest.mark.full
-def test_all_commits_of_ours_are_known_without_a_seal():
-    """A job may die between any of its commits and the seal."""
+def test_all_commits_of_ours_are_known_wherever_a_job_dies():
     writes, number = None, 0
     while writes is None or number < writes:
         for world in made("counts"):

@@ -1,4 +1,4 @@
-"""A savepoint that a generation, or a reseed that was cut off, has to begin with is damaged."""
+"""A savepoint that a generation has to begin with is damaged."""
 
 from pathlib import Path
 
@@ -10,7 +10,6 @@ from spark_jobs.reseed_stream import reseed
 from tests.refused import refused_until
 from tests.simulator.steps import land, live_table, run
 from tests.simulator.world import MINUTE_US, World
-from tests.simulator.writes import killed_at
 
 HOUR_US = 60 * MINUTE_US
 
@@ -49,9 +48,4 @@ def reseedable(world: World) -> World:
 
 def test_the_seed_of_a_generation_that_has_not_run(reseedable: World):
     anew(reseedable)
-    assert_stops_until_it_is_made_anew(reseedable)
-
-
-def test_the_base_of_a_reseed_that_was_cut_off(reseedable: World):
-    assert killed_at(3, lambda: anew(reseedable))
     assert_stops_until_it_is_made_anew(reseedable)

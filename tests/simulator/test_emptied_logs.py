@@ -1,5 +1,5 @@
 """A power cut after a stream's first run, which had nothing to emit: its table has one commit, and that
-is an empty file now. No seal was written yet, so none tells that the table was ever another."""
+is an empty file now."""
 
 import pytest
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from include.checkpoint.committed_batch import check_rows_add_up
+from include.coverage.live import check_rows_add_up
 from include.lake.lease import hold_lease
 from include.lake.ops import read_ops
-from include.plans.open_stream import has_waiting_rows
+from include.plans.open_stream import has_waiting_rows, open_stream
 from spark_jobs.run_stream import drain_others
 from tests.examples import examples
 from tests.simulator import oracle
@@ -20,7 +20,7 @@ from tests.simulator.steps import (
     some_rows,
 )
 from tests.simulator.stream_files import KINDS
-from tests.simulator.world import MINUTE_US, SOURCE, open_world
+from tests.simulator.world import MINUTE_US, open_world
 from tests.simulator.writes import killed_at, writes_of
 
 KEYS = st.sampled_from(["ada", "bob", "cy"])
@@ -111,4 +111,5 @@ def test_a_run_killed_before_any_of_its_writes_is_finished_by_the_next(kind):
             assert world.table(kind) == live_table(world, kind)
             assert not has_waiting_rows(world.lake, world.streams[kind])
             stream = world.streams[kind]
-            check_rows_add_up(world.lake, stream.name, SOURCE.name, 1)
+            opened = open_stream(world.lake, stream)
+            check_rows_add_up(world.lake, opened.seen.record, opened.generations.pinned())

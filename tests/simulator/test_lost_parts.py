@@ -9,7 +9,6 @@ from pathlib import Path
 from deltalake import DeltaTable
 
 from include.coverage.table_coverage import table_coverage
-from include.lake.table_seal import reseal
 from include.plans.reseed_plan import ReseedOptions
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
@@ -53,7 +52,6 @@ def test_a_table_that_was_cared_for_and_then_idle_is_still_recorded_when_its_log
         table = DeltaTable(do.world.lake.table(do.stream.name))
         do.optimize("table")
         table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
-        reseal(do.world.lake, f"tables/{do.stream.name}")
         do.clean_log("table")
         assert table_coverage(do.world.lake, do.stream).is_right
 

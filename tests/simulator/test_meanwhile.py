@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from include.coverage.ledger import CoverageError
 from include.coverage.table_coverage import (
     find_coverage,
     table_coverage,
 )
+from include.coverage.verify import CoverageError
 from include.fold.admission import EPOCH, instant_of
 from include.lake.paths import LakeError
 from include.landing import ingest_log
@@ -102,7 +102,7 @@ def test_what_others_write_to_rejected_rows_while_a_run_works_is_not_taken_for_o
         try:
             run_meanwhile = partial(drain, world.engine, world.lake, do.stream)
             assert meanwhile(run_meanwhile, at, partial(append_again, rejected))
-        except CoverageError:
+        except LakeError:
             return
         told = [finding.finding for finding in find_coverage(world.lake, do.stream)]
         assert "table_changed" in told

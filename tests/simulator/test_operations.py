@@ -1,4 +1,4 @@
-"""Any sequence of operations: the table is right, or the ledger says where not.
+"""Any sequence of operations: the table is right, or its record says where not.
 
 Jobs run by their own code over real Delta tables, without a JVM, and may be killed between any
 two writes. `make simulate SEEDS=n` runs many more of it.

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from include.checkpoint.committed_batch import RowCountError
+from include.coverage.live import RowCountError
 from tests.simulator.auditor import WrongError
 from tests.simulator.operations import Operations
 from tests.simulator.planted import PLANTED, planted

@@ -14,7 +14,7 @@ from include.fold.definition import Definition, KeyedFold, flat_map_groups_with_
 from include.fold.emitted import Emitted
 from include.fold.product_table import ensure_product
 from include.fold.records import columns_of
-from include.lake.table_seal import RangeChange
+from spark_jobs.engines.engine import RangeChange
 from spark_jobs.engines.packing import to_stream, unpack
 from spark_jobs.tables.product import DeltaProduct
 from tests.refused import refused

@@ -1,0 +1,164 @@
+"""What each commit to a stream's table says of the stream: its record.
+
+A clean savepoint proves that a *state* is right. What the *table* holds is another matter: it can be
+rewound, lost, put back from an older copy, or computed by other code. So each commit of ours says which
+instants of the table are of which fold, and how far live has come: whoever decides reads it there.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+from include.lake.generations import ROW, GenerationRow, row_as_json, row_of_json
+from include.lake.paths import Lake
+from include.lake.table import Record, Table
+
+Kind = Literal["live", "recompute", "reseed"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """Instants `[from_us, until_us)` of a table, and the fold that their rows are of.
+
+    That fold has all rows of bronze up to the pin; a live one also those up to `read_version`
+    that were not late under `delay_us`; and none of the others. Instants are microseconds on the
+    stream's clock; `from_us` None is the beginning, `until_us` None nothing.
+    """
+
+    kind: Kind
+    from_us: int | None = None
+    until_us: int | None = None
+    generation: int
+    run_id: str | None = None
+    delay_us: int
+    codes: tuple[str, ...]  # all that the state ever went through, the newest last
+    bronze_id: str | None = None
+    bronze_version: int | None = None  # the pin; None: no row is in the fold for sure
+    bronze_ingested_at_us: int | None = None
+    read_version: int | None = None
+    read_commit: str | None = None  # which commit of bronze that was: numbers come again
+    batch_id: int | None = None  # live: the newest that is counted in
+    mapped_from: str | None = None  # the code whose states a migration has mapped
+    number: int = 0  # in the stream's record, from 1: a later entry overrides earlier ones
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamRecord:
+    """The record of a stream, as of one commit to its table; without entries, of a new one."""
+
+    stream: str
+    row: GenerationRow | None = None  # of live's generation
+    entries: tuple[Entry, ...] = ()  # in order; those that later ones hide as a whole are left out
+    plan: str | None = None  # hash of that of live's newest batch, in its checkpoint
+    totals: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # of live's generation, after that batch
+    rejected: int = 0  # number of the commit to the table of rejected calls that it counts on
+
+    @property
+    def own(self) -> Entry | None:
+        """The newest entry that says how far the whole table has come."""
+        return newest_own(self.entries)
+
+    def batch_of(self, generation: int) -> int | None:
+        """The newest batch of a generation that is in the table; None: none is."""
+        own = self.own
+        is_of_it = own is not None and (own.kind, own.generation) == ("live", generation)
+        return own.batch_id if own is not None and is_of_it else None
+
+    def with_entry(self, entry: Entry) -> "StreamRecord":
+        """The record after a commit that the entry is of: a new one, or one with its number."""
+        number = entry.number or 1 + max((known.number for known in self.entries), default=0)
+        others = [known for known in self.entries if known.number != number]
+        entries = sorted([*others, replace(entry, number=number)], key=lambda each: each.number)
+        return replace(self, entries=tuple(_needed(entries)))
+
+    def as_json(self) -> Record:
+        """It in plain values, without what is not known."""
+        known = [{n: v for n, v in asdict(e).items() if v is not None} for e in self.entries]
+        row = None if self.row is None else row_as_json(self.row)
+        return asdict(replace(self, row=None)) | {"entries": known, ROW: row}
+
+
+def record_in(told: Mapping[str, Any]) -> StreamRecord:
+    """The record in what a commit says of itself."""
+    names = StreamRecord.__dataclass_fields__
+    entries = tuple(Entry(**each | {"codes": tuple(each["codes"])}) for each in told["entries"])
+    row = None if told[ROW] is None else row_of_json(told[ROW])
+    known = {n: told[n] for n in names if n in told}
+    return StreamRecord(**known | {"entries": entries, "row": row})
+
+
+def read_record(lake: Lake, stream: str) -> StreamRecord:
+    """The newest record in the log of a stream's table; that of a new stream where it has none.
+
+    LakeError when others have changed the table since, or its log cannot be read.
+    """
+    path = lake.table(stream)
+    told = Table.read(lake, path).record() if lake.is_delta_table(path) else None
+    return StreamRecord(stream=stream) if told is None else record_in(told)
+
+
+def newest_own(entries: Sequence[Entry]) -> Entry | None:
+    """The newest entry that says how far the whole table has come: no recompute does."""
+    own = [entry for entry in entries if entry.kind != "recompute"]
+    return max(own, key=lambda entry: entry.number, default=None)
+
+
+def _needed(entries: Sequence[Entry]) -> Iterator[Entry]:
+    seen = {part.entry.number for part in segments_of(entries)}
+    own = newest_own(entries)
+    return (each for each in entries if each.number in seen or each is own or each.mapped_from)
+
+
+BEGINNING_US = -(2**63)
+FOR_EVER_US = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A part of the table's time, and the entry that its rows are of."""
+
+    from_us: int  # BEGINNING_US: from the beginning
+    until_us: int
+    entry: Entry
+
+
+def segments_of(entries: Iterable[Entry]) -> list[Segment]:
+    """The parts of the table's time that an entry covers, in order; what none covers is left out."""
+    hidden, seen = _Union(), []
+    for entry in sorted(entries, key=lambda entry: entry.number, reverse=True):
+        from_us = BEGINNING_US if entry.from_us is None else entry.from_us
+        until_us = from_us if entry.until_us is None else entry.until_us
+        seen += [Segment(*part, entry) for part in hidden.gaps(from_us, until_us)]
+        hidden.add(from_us, FOR_EVER_US if entry.kind == "reseed" else until_us)
+    return sorted(seen, key=lambda segment: segment.from_us)
+
+
+class _Union:
+    """Intervals joined, as its parts: in order, and none touches the next."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+
+    def add(self, from_us: int, until_us: int) -> None:
+        if from_us >= until_us:
+            return
+        first, after = bisect_left(self._ends, from_us), bisect_right(self._starts, until_us)
+        if first < after:  # parts that it touches become one with it
+            from_us = min(from_us, self._starts[first])
+            until_us = max(until_us, self._ends[after - 1])
+        self._starts[first:after] = [from_us]
+        self._ends[first:after] = [until_us]
+
+    def gaps(self, from_us: int, until_us: int) -> Iterator[tuple[int, int]]:
+        """What of an interval no part holds."""
+        at = bisect_right(self._ends, from_us)
+        while from_us < until_us:
+            start = self._starts[at] if at < len(self._starts) else until_us
+            if from_us < min(start, until_us):
+                yield from_us, min(start, until_us)
+            from_us = self._ends[at] if at < len(self._ends) else until_us
+            at += 1
