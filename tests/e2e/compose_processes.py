@@ -70,7 +70,7 @@ class Service:
         self._given: dict[str, Any] = {"cwd": place.project, "stdin": subprocess.DEVNULL}
         self._given["env"] = base_environment(place.folder) | {
             key: place.here(value, variables)
-            for key, value in described["environment"].items() | SQLITE.items()
+            for key, value in (described["environment"] | SQLITE).items()
             if value is not None
         }
         with self._log.open("wb") as log:
