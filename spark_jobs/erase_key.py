@@ -2,7 +2,7 @@
 
     ERASE_KEY=alice spark-submit spark_jobs/erase_key.py --name user_counts --lake /data/lake
 
-The key comes by the environment: an argument would stand in logs. An intent row comes first: from
+The key comes by the environment: an argument would stand in logs. A note in the ingest log comes first: from
 then on ingestion and the source's streams wait. What quotes the key goes first, then landed files,
 quarantine and bronze, which says what the key had; then each stream of the source is made anew
 from bronze, and at last no table has a past. Killed anywhere and begun again with the same key, it
@@ -31,15 +31,13 @@ from include.landing.erasures import (
     begin_erasure,
     end_erasure,
     knows,
-    name_in_bronze,
-    new_erasure,
+    note_erasure,
     open_erasure,
-    record,
 )
 from include.landing.ingest_log import Ingestion
 from include.plans.reseed_plan import ReseedOptions
 from include.registry import all_streams, source_names, streams_of
-from include.savepoints.manifest import keep_savepoints, savepoints_of
+from include.savepoints.manifest import keep_savepoints
 from include.settings import SettingsError, Stream
 from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine
@@ -66,7 +64,7 @@ def erase(engine: Engine, lake: Lake, key: ErasedKey) -> None:
             _make_anew(engine, lake, stream, erasure)
         with nothing_running(lake, source_names(), all_streams()):
             _without_past(lake, key, erasure)
-        log.info("a key of %s is erased: ops/erasures, number %d", source, erasure.erasure)
+        log.info("a key of %s is erased: erasure %d of its ingest log", source, erasure.erasure)
 
 
 def _without_rows(engine: Engine, lake: Lake, key: ErasedKey) -> Erasure:
@@ -77,20 +75,24 @@ def _without_rows(engine: Engine, lake: Lake, key: ErasedKey) -> Erasure:
             Ingestion.open(lake, key.source).finish()
         plan = plan_erasure(lake, key)
         log.info("%s", plan.text())
-        erasure = plan.begun or new_erasure(lake, source, key.texts, plan.bronze_id)
-        begin_erasure(lake, erasure, plan.counts)
-        name_in_bronze(lake, erasure)
-        if plan.is_back:
+        if plan.begun is None:
+            begin_erasure(lake, key.source, key.texts, bronze_id=plan.bronze_id, **plan.counts)
+        elif plan.is_back:
             # As if it had just begun: killed on its way, bronze is neither of before nor of behind it.
-            record(lake, erasure, bronze_version=None)
-        if erasure.bronze_version is None or plan.is_back:
+            note_erasure(lake, key.source, plan.begun.erasure, bronze_version=None)
+        erasure = _open_erasure(lake, source)
+        if erasure.bronze_version is None:
             if plan.found.rows:
                 # The clock of bronze stays, also when its newest rows are those of the key.
                 engine.append_still_row(lake, key.source)
             _erase_all_of(lake, plan, erasure)
-    again = open_erasure(lake, source)
-    assert again is not None  # it is open
-    return again
+    return _open_erasure(lake, source)
+
+
+def _open_erasure(lake: Lake, source: str) -> Erasure:
+    begun = open_erasure(lake, source)
+    assert begun is not None  # it is open
+    return begun
 
 
 def _erase_all_of(lake: Lake, plan: ErasePlan, erasure: Erasure) -> None:
@@ -105,7 +107,8 @@ def _erase_all_of(lake: Lake, plan: ErasePlan, erasure: Erasure) -> None:
     for table in (f"bronze/{source}", f"quarantine/{source}"):
         if lake.is_delta_table(f"{lake.root}/{table}"):
             forget_history(lake, f"{lake.root}/{table}", is_alone=True)
-    record(lake, erasure, bronze_version=delta_table(lake.bronze(source)).version())
+    version = delta_table(lake.bronze(source)).version()
+    note_erasure(lake, key.source, erasure.erasure, bronze_version=version)
 
 
 def _make_anew(engine: Engine, lake: Lake, stream: Stream, erasure: Erasure) -> None:
@@ -117,11 +120,6 @@ def _make_anew(engine: Engine, lake: Lake, stream: Stream, erasure: Erasure) -> 
         then = f"./stateful erase {stream.source} KEY --apply"
         reseed(engine, lake, stream, ReseedOptions(recompute=True), then=then)
     with hold_lease(lake, f"stream-{stream.name}", PATIENCE):
-        version = erasure.bronze_version
-        assert version is not None  # bronze is without it
-        known = savepoints_of(lake, stream.name)
-        kept = [each for each in known if not each.is_older(erasure.bronze_id, version)]
-        keep_savepoints(lake, stream.name, kept)
         delete_replaced_generations(lake, stream)
 
 
@@ -136,7 +134,7 @@ def _without_past(lake: Lake, key: ErasedKey, erasure: Erasure) -> None:
     for name in SCHEMAS:
         if lake.is_delta_table(lake.ops(name)):
             forget_history(lake, lake.ops(name))
-    end_erasure(lake, erasure)
+    end_erasure(lake, key.source, erasure)
 
 
 def _tables_of(lake: Lake, stream: str) -> list[CaredTable]:

@@ -65,10 +65,9 @@ def _part(lake: Lake, name: str) -> tuple[list[str], list[str]]:
     if is_of_source and not all(erasure.is_done for erasure in erasures_of(lake, subject)):
         raise LakeError(
             f"an erasure of a key of {subject} was begun and is not finished, and needs bronze/{subject}: "
-            "finish it first. If it cannot be, give it up, and repeat this, after",
+            "finish it first",
             code="unfinished_erasure",
             subject=subject,
-            command="./stateful set-aside ops/erasures --apply",
         )
     parts = [f"{part}/{subject}" for part in OF_SOURCE]
     wanted = parts if is_of_source else [name, _checksum_of(name)]
@@ -112,12 +111,7 @@ def _follows(lake: Lake, name: str, is_of_source: bool) -> list[str]:
             f"then go on with `./stateful stream {subject}`; if that lacks it, `{reseed} --apply`"
         ]
     if kind == "ops":
-        forgotten = (
-            "an erasure that is not finished goes on with `./stateful erase SOURCE KEY --apply`: bronze "
-            "names it, too. It is given up when bronze is set aside as well: then erase the key again",
-        )
         return [
-            *(forgotten if subject == "erasures" else ()),
             "what it told of the past is not known any more; a stream that needs it says so at its "
             "next run, with what to do",
         ]

@@ -18,7 +18,7 @@ from include.lake.findings import Finding
 from include.lake.generations import GenerationRow, read_generations
 from include.lake.paths import Lake
 from include.landing.clock_repair import unknown_reset_us
-from include.landing.erasures import why_wait
+from include.landing.erasures import open_erasure, why_wait
 from include.landing.ingest_log import bronze_finding, how_bronze_changed
 from include.savepoints.manifest import StreamIdentity, has_mapped
 from include.settings import Stream
@@ -63,7 +63,7 @@ def table_coverage(
     return replace(
         judged,
         bronze_changed=how_bronze_changed(lake, stream.source),
-        unfinished=why_wait(lake, stream.source, stream.name, row=row),
+        unfinished=why_wait(open_erasure(lake, stream.source), stream.name, row),
     )
 
 

@@ -64,13 +64,11 @@ def _refuse_changed(lake: Lake, source: Source, begun: Erasure | None) -> None:
         return  # it is being rewritten
     if (changed := how_tables_changed(lake, source)) is None:
         return
-    bronze = f"bronze/{source.name}"
-    way, command = "put the table back from a copy that is not older first", None
-    if begun is not None:
-        way += "; or give the erasure up, to ingest anew and then to erase the key again"
-        aside = (f"./stateful set-aside {name} --apply" for name in ("ops/erasures", bronze))
-        command = " && ".join(aside)
-    raise LakeError(f"{changed}: {way}", code="changed_by_others", subject=bronze, command=command)
+    raise LakeError(
+        f"{changed}: put the table back from a copy that is not older first",
+        code="changed_by_others",
+        subject=f"bronze/{source.name}",
+    )
 
 
 def _refuse_stream(lake: Lake, stream: Stream, key: ErasedKey, begun: Erasure | None) -> None:
@@ -150,7 +148,7 @@ class ErasePlan:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Columns of `ops/erasures`."""
+        """What the first note of the erasure says."""
         found = self.found
         return {
             "rows_bronze": found.rows,
@@ -226,7 +224,7 @@ def plan_erasure(lake: Lake, key: ErasedKey) -> ErasePlan:
     found = find(lake, key)
     if begun is None and not found.rows and not found.refused:
         same = [e.erasure for e in erasures_of(lake, source) if e.is_of(key.texts)]
-        before = f": it was erased (ops/erasures, number {same[-1]})" if same else ""
+        before = f": it was erased (erasure {same[-1]} of the ingest log)" if same else ""
         raise SettingsError(
             f"{source} has no row of that key{before}",
             code="nothing_there",
@@ -274,7 +272,7 @@ def _begun(lake: Lake, key: ErasedKey) -> Erasure | None:
     if begun is not None and not begun.is_of(key.texts):
         raise SettingsError(
             f"an erasure of another key of {key.source.name} was begun and is not finished: finish it first, "
-            f"with its key (ops/erasures, number {begun.erasure}, has a hash of it)",
+            f"with its key (erasure {begun.erasure} of the ingest log has a hash of it)",
             code="unfinished_erasure",
             subject=key.source.name,
         )

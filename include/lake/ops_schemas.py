@@ -157,27 +157,6 @@ INTERVALS = pa.schema(
         ops_column("told_at", INSTANT, "When the Asset's event had told of it; null: never"),
     ]
 )
-ERASURES = pa.schema(
-    [
-        ops_column("source", pa.string(), "Key, with erasure: of whose bronze a key was erased"),
-        ops_column("erasure", pa.int64(), "Its number, from 1"),
-        ops_column("fields", pa.string(), "JSON: the fields of bronze that the key has"),
-        ops_column("salt", pa.string(), "Hex; with it and the key the hash can be made again"),
-        ops_column("key_hash", pa.string(), "scrypt of the key under that salt: no key is kept"),
-        ops_column("asked_at", INSTANT, "When it was begun"),
-        ops_column("rows_bronze", pa.int64(), "Rows of bronze that were of the key"),
-        ops_column("rows_quarantined", pa.int64(), "Rows of quarantine that named it"),
-        ops_column("files_landed", pa.int64(), "Landed files with such rows, which are deleted"),
-        ops_column("bronze_id", pa.string(), "The bronze table (its Delta id)"),
-        ops_column(
-            "bronze_version",
-            pa.int64(),
-            "The version of bronze without the key; null: not made yet. A stream whose state does not "
-            "begin with that or a later one does not run",
-        ),
-        ops_column("done_at", INSTANT, "When nothing of the key was left; null: it is open"),
-    ]
-)
 WATERMARK_GROUPS = pa.schema(
     [
         ops_column("source", pa.string(), "Key, with group: one that has watermark_per"),
@@ -363,7 +342,6 @@ SCHEMAS = {
     "rocksdb_profiles": ROCKSDB_PROFILES,
     "table_sizes": TABLE_SIZES,
     "intervals": INTERVALS,
-    "erasures": ERASURES,
     "watermark_groups": WATERMARK_GROUPS,
 }
 DESCRIPTIONS = {
@@ -376,6 +354,5 @@ DESCRIPTIONS = {
     "rocksdb_profiles": "The settings of RocksDB that were tried, why, and what came of it",
     "table_sizes": "Bytes and files of each table, before and after it was cared for",
     "intervals": "Each recompute and reseed: base, rows read, before, after, removed, added",
-    "erasures": "Which keys were erased, each by a hash: what is done, and the proof of it",
     "watermark_groups": "Who holds a source's watermark back, who is idle, and who is ahead",
 }

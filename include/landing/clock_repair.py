@@ -13,7 +13,7 @@ and that it is done.
 from include.fold.admission import instant_of, micros_of
 from include.lake.generations import GenerationRow, read_generations
 from include.lake.paths import Lake, LakeError
-from include.landing.erasures import refuse_unerased, why_wait
+from include.landing.erasures import open_in, refuse_unerased, why_wait
 from include.landing.ingest_log import (
     REPAIR_BEGUN,
     REPAIR_DONE,
@@ -88,12 +88,12 @@ def unknown_reset_us(lake: Lake, source: str, row: GenerationRow | None) -> int 
 
 def why_not_run(lake: Lake, stream: Stream) -> str | None:
     """Why the state of `stream` must not be moved on now, and what to do; None: nothing stops it."""
-    row = read_generations(lake, stream.name).current
-    if why := why_wait(lake, stream.source, stream.name, row):
+    row, logged = read_generations(lake, stream.name).current, read_log(lake, stream.source)
+    if why := why_wait(open_in(logged, stream.source), stream.name, row):
         return why
     if why := why_not_build(lake, stream.source, stream.name):
         return why
-    repair = newest_repair(lake, stream.source)
+    repair = None if logged is None else logged.repair(stream.source)
     if repair is None or knows_reset(row, repair):
         return None
     if not repair.is_done:
@@ -124,8 +124,9 @@ def refuse_before_reset(lake: Lake, source: str, what: str) -> None:
     And while bronze may have rows of a key that is being erased. `what` waits, for people. Under
     the source's or the stream's lease.
     """
-    refuse_unerased(lake, source, what)
-    refuse_unset(newest_repair(lake, source), what)
+    logged = read_log(lake, source)
+    refuse_unerased(logged, source, what)
+    refuse_unset(None if logged is None else logged.repair(source), what)
 
 
 def refuse_unset(repair: ClockRepair | None, what: str) -> None:

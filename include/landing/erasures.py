@@ -1,9 +1,9 @@
-"""Erasures of keys, `ops/erasures`: which have begun, and who has to wait for them.
+"""Erasures of keys: which have begun, and who has to wait for them.
 
-A row is the intent first, and the certificate in the end. It names the key by a hash alone. From
-the intent on nothing is ingested and no stream of the source runs until it knows bronze as it is
-without the key: a stream's state that was made before would bring the key back. Bronze, in a property,
-names the newest as well: its rows may be gone when `ops/erasures` is lost.
+An erasure is notes in the source's ingest log: that it was begun, in which version bronze is without the
+key, and, as its certificate, that nothing of the key is left. They name the key by a hash alone. Until
+bronze is without the key nothing is ingested; a stream waits until its state is made of bronze as it is then,
+as one that was made before would bring the key back.
 """
 
 import hashlib
@@ -14,29 +14,36 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from include.lake.delta_log import delta_table, open_table
 from include.lake.generations import GenerationRow
-from include.lake.ops import append_ops, despite_others, read_ops, update_ops
 from include.lake.paths import Lake, LakeError
+from include.landing.ingest_log import Ingestion, Logged, read_log
+from include.settings import Source
 
-KEY = ("source", "erasure")
-NEWEST = "stateful.newestErasure"  # the property
+ERASURE = "erasure"  # in a note: the number of the erasure that the note is of
 # Of scrypt: a guess costs a few hundredths of a second and 16 MiB.
 COST, BLOCK, PARALLEL = 2**14, 8, 1
 
 
 @dataclass(frozen=True)
 class Erasure:
-    """A row of `ops/erasures`."""
+    """What the notes of an erasure say."""
 
     source: str
     erasure: int  # from 1
-    fields: tuple[str, ...]
-    salt: str
+    fields: tuple[str, ...]  # of bronze
+    salt: str  # hex
     key_hash: str
     bronze_id: str
-    bronze_version: int | None  # None: bronze may still have rows of the key
-    is_done: bool
+    rows_bronze: int = 0
+    rows_quarantined: int = 0
+    files_landed: int = 0
+    asked_at: str = ""
+    bronze_version: int | None = None  # None: bronze may still have rows of the key
+    done_at: str | None = None
+
+    @property
+    def is_done(self) -> bool:
+        return self.done_at is not None
 
     def is_of(self, key: Mapping[str, object]) -> bool:
         """Whether it erases just this key: values as text or None, by their fields."""
@@ -50,110 +57,59 @@ def key_hash(key: Mapping[str, object], salt: str) -> str:
     return made.hex()
 
 
-def erasures_of(lake: Lake, source: str) -> list[Erasure]:
+def erasures_in(logged: Logged, source: str) -> list[Erasure]:
     """All of a source, in order."""
-    rows = read_ops(lake, "erasures", {"source": source}).to_pylist()
-    return sorted(map(_of_row, rows), key=lambda erasure: erasure.erasure)
+    known: dict[int, dict[str, Any]] = {}
+    for _, note in logged.notes():
+        if ERASURE in note:
+            known.setdefault(note[ERASURE], {}).update(note)
+    return [
+        Erasure(source, **{**known[number], "fields": tuple(known[number]["fields"])})
+        for number in sorted(known)
+    ]
+
+
+def open_in(logged: Logged | None, source: str) -> Erasure | None:
+    """The one that was begun and is not finished; None when there is none."""
+    known = [] if logged is None else erasures_in(logged, source)
+    return next((erasure for erasure in known if not erasure.is_done), None)
+
+
+def erasures_of(lake: Lake, source: str) -> list[Erasure]:
+    """All of a source, in order, for who has not opened the log."""
+    logged = read_log(lake, source)
+    return [] if logged is None else erasures_in(logged, source)
 
 
 def open_erasure(lake: Lake, source: str) -> Erasure | None:
-    """The one that was begun and not finished, also when its row is lost; None when there is none."""
-    known = erasures_of(lake, source)
-    begun = next((erasure for erasure in known if not erasure.is_done), None)
-    if begun is not None:
-        return begun
-    newest = _of_bronze(lake, source)
-    if newest is None or newest.is_done or newest.salt in {erasure.salt for erasure in known}:
-        return None
-    return newest
+    """The open one, for who has not opened the log."""
+    return open_in(read_log(lake, source), source)
 
 
-def _of_bronze(lake: Lake, source: str) -> Erasure | None:
-    """The newest that bronze names. It does not know whether its rows are gone yet."""
-    path = lake.bronze(source)
-    if not lake.is_delta_table(path):
-        return None
-    bronze = open_table(path).metadata()
-    told = bronze.configuration.get(NEWEST)
-    if told is None:
-        return None
-    named = json.loads(told)
-    named |= {"source": source, "fields": tuple(named["fields"]), "bronze_id": str(bronze.id)}
-    return Erasure(**named, bronze_version=None)
-
-
-def _of_row(row: Mapping[str, Any]) -> Erasure:
-    names = ("source", "erasure", "salt", "key_hash", "bronze_id", "bronze_version")
-    known = {name: row[name] for name in names}
-    return Erasure(
-        **known, fields=tuple(json.loads(row["fields"])), is_done=row["done_at"] is not None
-    )
-
-
-def new_erasure(lake: Lake, source: str, key: Mapping[str, object], bronze_id: str) -> Erasure:
-    """One that is to begin."""
-    named = _of_bronze(lake, source)
-    numbers = [erasure.erasure for erasure in erasures_of(lake, source)]
-    number = 1 + max([*numbers, named.erasure if named else 0])
-    salt, fields = secrets.token_hex(16), tuple(sorted(key))
-    return Erasure(
-        source,
-        number,
-        fields,
-        salt=salt,
-        key_hash=key_hash(key, salt),
-        bronze_id=bronze_id,
-        bronze_version=None,
-        is_done=False,
-    )
-
-
-def begin_erasure(lake: Lake, erasure: Erasure, counts: Mapping[str, int]) -> None:
-    """Write the intent, with how much there is of the key; again when it is lost."""
-    if erasure.salt in {each.salt for each in erasures_of(lake, erasure.source)}:
-        return
-    row: dict[str, Any] = {
-        "source": erasure.source,
-        "erasure": erasure.erasure,
-        "fields": json.dumps(erasure.fields),
-        "salt": erasure.salt,
-        "key_hash": erasure.key_hash,
-        "asked_at": datetime.now(UTC),
-        "bronze_id": erasure.bronze_id,
-    } | dict(counts)
-    append_ops(lake, "erasures", [row])
-
-
-def name_in_bronze(lake: Lake, erasure: Erasure, is_done: bool = False) -> None:
-    """Make it the newest that bronze names: before a row is taken out, and when all is done."""
+def begin_erasure(
+    lake: Lake, source: Source, key: Mapping[str, object], *, bronze_id: str, **counts: int
+) -> None:
+    """Log that a key is to be erased, with how much there is of it."""
+    salt = secrets.token_hex(16)
     told = {
-        "erasure": erasure.erasure,
-        "fields": erasure.fields,
-        "salt": erasure.salt,
-        "key_hash": erasure.key_hash,
-        "is_done": is_done,
+        "fields": sorted(key),
+        "salt": salt,
+        "key_hash": key_hash(key, salt),
+        "bronze_id": bronze_id,
+        "asked_at": datetime.now(UTC).isoformat(),
     }
-    table = delta_table(lake.bronze(erasure.source))
-    named = {NEWEST: json.dumps(told, sort_keys=True)}
-    if named.items() <= table.metadata().configuration.items():
-        return
-    despite_others(
-        lambda: delta_table(lake.bronze(erasure.source)).alter.set_table_properties(
-            named, raise_if_not_exists=False
-        )
-    )
+    note_erasure(lake, source, 1 + len(erasures_of(lake, source.name)), **told, **counts)
 
 
-def end_erasure(lake: Lake, erasure: Erasure) -> None:
-    """The certificate: nothing is left of the key."""
-    name_in_bronze(lake, erasure, is_done=True)
-    record(lake, erasure, done_at=datetime.now(UTC))
+def end_erasure(lake: Lake, source: Source, erasure: Erasure) -> None:
+    """Log the certificate: nothing is left of the key."""
+    note_erasure(lake, source, erasure.erasure, done_at=datetime.now(UTC).isoformat())
 
 
-def record(lake: Lake, erasure: Erasure, **columns: Any) -> None:
-    """Fill columns of its row."""
-    key = {"source": erasure.source, "erasure": erasure.erasure}
-    update_ops(lake, "erasures", KEY, [key | columns])
+def note_erasure(lake: Lake, source: Source, number: int, **told: Any) -> None:
+    """Log what is new of an erasure, by its fields. Under the source's lease."""
+    ingestion = Ingestion.open(lake, source)
+    ingestion.again(lambda: ingestion.take_note({ERASURE: number} | told))
 
 
 def knows(row: GenerationRow | None, erasure: Erasure) -> bool:
@@ -165,25 +121,24 @@ def knows(row: GenerationRow | None, erasure: Erasure) -> bool:
     )
 
 
-def why_wait(lake: Lake, source: str, who: str, row: GenerationRow | None = None) -> str | None:
+def why_wait(begun: Erasure | None, who: str, row: GenerationRow | None = None) -> str | None:
     """Why `who` must not go on with the source's rows now, and what to do; None: nothing stops it.
 
-    `row` is of the current generation of a stream; None of what reads bronze alone.
+    `begun`: the open erasure. `row` is of the current generation of a stream; None of what reads bronze alone.
     """
-    begun = open_erasure(lake, source)
     if begun is None or (row is not None and knows(row, begun)):
         return None
     if row is None and begun.bronze_version is not None:
         return None  # what comes from now on is not of the key, or was landed again
     return (
-        f"an erasure of a key of {source} was begun and is not finished, and {who} waits for it: "
-        + how_to_finish(source)
+        f"an erasure of a key of {begun.source} was begun and is not finished, and {who} waits for it: "
+        + how_to_finish(begun.source)
     )
 
 
-def refuse_unerased(lake: Lake, source: str, what: str) -> None:
+def refuse_unerased(logged: Logged | None, source: str, what: str) -> None:
     """LakeError while bronze may have rows of a key that is being erased."""
-    if why := why_wait(lake, source, what):
+    if why := why_wait(open_in(logged, source), what):
         raise LakeError(why, code="unfinished_erasure", subject=source)
 
 

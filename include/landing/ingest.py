@@ -296,8 +296,8 @@ def ingest(
 
 def prepare(lake: Lake, source: Source) -> Ingestion:
     """The log and tables of a source; what a fresh lake lacks is made. LakeError where they do not fit."""
-    refuse_unerased(lake, source.name, "ingestion")
     ingestion = Ingestion.open(lake, source)
+    refuse_unerased(ingestion.logged, source.name, "ingestion")
     if (repair := ingestion.logged.repair(source.name)) is not None:
         refuse_unset(repair, "ingestion")
     refuse_other_origin(source, ingestion.logged.done())

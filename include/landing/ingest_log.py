@@ -64,7 +64,11 @@ COLUMNS = (
         "string",
         "Of a batch: in the records of the commits that add its files; of versions: a hash of the last",
     ),
-    Column("note", "string", "JSON: what else it is, such as a repair of the clock"),
+    Column(
+        "note",
+        "string",
+        "JSON: what else it is, such as a step of a clock's repair or of an erasure",
+    ),
 )
 SCHEMA = without_comments(documented(COLUMNS))
 COMMENT = "What ingestion has taken, batch by batch, and the files that its rows are in"

@@ -17,7 +17,6 @@ from pyarrow import dataset as ds
 
 from include.fold.admission import US_PER_MS, instant_of, micros_of
 from include.lake.delta_log import open_rows_of, open_table, table_to_read, unbroken
-from include.lake.ops import read_ops
 from include.lake.paths import Lake, LakeError, files_of
 from include.registry import streams_of
 
@@ -104,7 +103,6 @@ class BronzePin:
     version: int
     ingested_at_us: int
     watermark_us: int  # M after its newest commit
-    erased_version: int = 0  # the first without the key that was erased last; 0: none was
 
     def settled_until_us(self, time_column: str, delay_us: int) -> int:
         """The exclusive bound of what these rows settle, on the clock of `time_column`."""
@@ -142,7 +140,6 @@ def pin_bronze(lake: Lake, source: str, version: int | None = None) -> BronzePin
         int(table.version()),
         ingested_at_us=micros_of(ingested_at),
         watermark_us=micros_of(watermark),
-        erased_version=erased_version(lake, source, table_id),
     )
 
 
@@ -155,12 +152,6 @@ def refuse_no_bronze(lake: Lake, source: str) -> None:
             subject=f"bronze/{source}",
             command=next((f"./stateful stream {each.name}" for each in streams_of(source)), None),
         )
-
-
-def erased_version(lake: Lake, source: str, table_id: str) -> int:
-    """The version from which on the bronze of this id is without each key that was erased; 0: none was."""
-    erased = read_ops(lake, "erasures", {"source": source, "bronze_id": table_id})
-    return pc.max(erased["bronze_version"]).as_py() or 0
 
 
 def has_commit(pin: BronzePin, ingested_at_us: int) -> bool:

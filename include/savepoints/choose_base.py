@@ -90,9 +90,8 @@ def _newest(
 
 
 def is_of(savepoint: Savepoint, pin: BronzePin) -> bool:
-    """Whether it was made of this bronze, and of none that still had a key that was erased: a copy that
-    was put back may be of before that, and as many rows may have come late as were erased."""
-    return not savepoint.is_older(pin.table_id, pin.erased_version)
+    """Whether it was made of this bronze."""
+    return savepoint.bronze_id == pin.table_id
 
 
 def holds_rows_of(savepoint: Savepoint, pin: BronzePin) -> bool:

@@ -60,10 +60,6 @@ class Savepoint:
     def until(self) -> datetime:
         return instant_of(self.until_us)
 
-    def is_older(self, bronze_id: str, version: int) -> bool:
-        """Whether it is of another bronze, or of what this one was before a version."""
-        return self.bronze_id != bronze_id or self.bronze_version < version
-
     def folder(self, lake: Lake) -> str:
         return lake.savepoint(self.stream, self.savepoint_id)
 

@@ -10,7 +10,7 @@ from include.care import set_aside
 from include.care.set_aside import apply_set_aside, plan_set_aside
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, LakeError
-from include.landing.erasures import begin_erasure, new_erasure
+from include.landing.erasures import begin_erasure
 from include.landing.ingest import RunCounts, ingest
 from tests.ingested import SIGNALS, values_of
 from tests.landed_files import Landing, signal
@@ -116,25 +116,13 @@ def test_nothing_is_moved_while_a_job_works(lake: Lake, lease: str):
     assert "ops/batches/a" in names_below(lake)
 
 
-def begin(lake: Lake) -> None:
-    begin_erasure(lake, new_erasure(lake, "signals", {"device_id": "7"}, "some-table"), {})
-
-
 def test_no_table_of_a_source_goes_while_a_key_of_it_is_being_erased(lake: Lake, landed: Landing):
     """Ingestion waits for the erasure, which would find no bronze: nothing could go on."""
     landed.add("a.jsonl", [signal(0)])
     ingest(lake, SIGNALS)
-    begin(lake)
-    with refused(
-        "unfinished_erasure", subject="signals", command="./stateful set-aside ops/erasures --apply"
-    ):
+    begin_erasure(lake, SIGNALS, {"device_id": "7"}, bronze_id="some-table")
+    with refused("unfinished_erasure", subject="signals"):
         plan_set_aside(lake, ["bronze/signals"], NOW)
-
-
-def test_what_is_given_up_with_the_records_of_erasures_is_said(lake: Lake):
-    begin(lake)
-    told = plan_set_aside(lake, ["ops/erasures"], NOW).text()
-    assert commands_in(told) == ["erase SOURCE KEY --apply"]
 
 
 def test_a_state_that_had_come_to_something_is_made_anew(lake: Lake):

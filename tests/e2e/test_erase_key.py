@@ -20,8 +20,9 @@ from include.cli.__main__ import main
 from include.erase.erased_key import erased_key
 from include.fold.admission import micros_of
 from include.lake.generations import read_generations
-from include.lake.ops import append_ops, read_ops
+from include.lake.ops import append_ops
 from include.lake.paths import Lake
+from include.landing.erasures import erasures_of
 from include.landing.ingest import ingest
 from include.plans.open_stream import open_stream
 from include.plans.reseed_plan import ReseedOptions
@@ -193,6 +194,6 @@ def test_no_byte_of_a_visitor_is_left_anywhere_and_all_else_is_as_it_was(spark, 
         assert table_rows(lake, name) == oracle_rows(lake, name)
         found = check_checkpoint(lake, stream_named(name)).findings
         assert not [finding for finding in found if finding.severity == "error"]
-    (row,) = read_ops(lake, "erasures").to_pylist()
-    assert (row["rows_bronze"], row["rows_quarantined"], row["files_landed"]) == (6, 2, 2)
-    assert row["done_at"] is not None
+    (done,) = erasures_of(lake, "visits")
+    assert (done.rows_bronze, done.rows_quarantined, done.files_landed) == (6, 2, 2)
+    assert done.is_done

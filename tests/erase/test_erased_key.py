@@ -19,8 +19,6 @@ from include.lake.ops import append_ops, read_ops
 from include.lake.paths import Lake
 from include.landing.erasures import (
     begin_erasure,
-    erasures_of,
-    new_erasure,
     open_erasure,
     why_wait,
 )
@@ -29,6 +27,7 @@ from include.origins import DeltaTable
 from include.registry import source_named
 from include.settings import Field
 from include.streams import sources
+from tests.erase.scan import files_with
 from tests.ingested import SIGNALS
 from tests.landed_files import Landing, signal
 from tests.refused import commands_in, refused
@@ -69,17 +68,15 @@ def test_what_is_no_key_is_refused_in_a_sentence_without_it(name, text, code, su
 
 def test_a_certificate_knows_its_key_and_no_other(lake: Lake):
     key = erased_key("user_counts", WHO)
-    made = new_erasure(lake, "user_events", key.texts, "some-table")
-    begin_erasure(lake, made, {})
-    assert open_erasure(lake, "user_events") == made
-    assert made.is_of(key.texts)
-    assert not made.is_of(erased_key("user_counts", WHO[:-1]).texts)
-    assert WHO not in str(read_ops(lake, "erasures").to_pylist())
-    begin_erasure(lake, made, {})
-    assert len(erasures_of(lake, "user_events")) == 1
-    waits = why_wait(lake, "user_events", "it")
+    begin_erasure(lake, source_named("user_events"), key.texts, bronze_id="some-table")
+    begun = open_erasure(lake, "user_events")
+    assert begun is not None
+    assert begun.is_of(key.texts)
+    assert not begun.is_of(erased_key("user_counts", WHO[:-1]).texts)
+    assert files_with(Path(lake.root), [WHO.encode()]) == set()
+    waits = why_wait(begun, "it")
     assert commands_in(waits) == ["erase user_events KEY --apply"]
-    assert why_wait(lake, "signals", "it") is None
+    assert why_wait(open_erasure(lake, "signals"), "it") is None
 
 
 def test_rows_are_found_by_their_values_and_refused_ones_by_theirs_or_as_words(lake: Lake):
