@@ -16,7 +16,6 @@ import socket
 import sys
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from typing import Any, NamedTuple, TextIO
 from uuid import uuid4
 
 import obstore
+import psutil
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import from_url
 from pyarrow import fs
@@ -48,30 +48,24 @@ def interrupt_me_with_parent() -> None:
     _prctl(PR_SET_PDEATHSIG, signal.SIGINT)
 
 
-def descendants(pid: int) -> list[int]:
-    """The living processes below `pid`, parents first."""
-    children = defaultdict(list)
-    for child, parent in _parents():
-        children[parent].append(child)
-    found: list[int] = []
-    waiting = [pid]
-    while waiting:
-        below = children.pop(waiting.pop(0), [])
-        found += below
-        waiting += below
-    return found
+def descendants() -> list[int]:
+    """The processes below this one, parents first; none that is dead and not yet waited for."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            continue
+    return [process.pid for process in psutil.Process().children(recursive=True)]
 
 
 def end_descendants(patience: float = 5.0) -> list[int]:
     """End all that is left below this process; what could not be ended is returned."""
     steps: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGKILL)
     for step in steps:
-        for pid in descendants(os.getpid()):
+        for pid in descendants():
             with suppress(ProcessLookupError):  # it may have ended since it was listed
                 os.kill(pid, step)
-        if wait_until(lambda: not _reap_and_list(), patience):
+        if wait_until(lambda: not descendants(), patience):
             break
-    return descendants(os.getpid())
+    return descendants()
 
 
 def wait_until(condition: Callable[[], bool], seconds: float, interval: float = 0.1) -> bool:
@@ -82,27 +76,6 @@ def wait_until(condition: Callable[[], bool], seconds: float, interval: float = 
             return False
         time.sleep(interval)
     return True
-
-
-def _reap_and_list() -> list[int]:
-    """What lives below this process, once the dead are buried: a zombie would count for ever."""
-    with suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            continue
-    return descendants(os.getpid())
-
-
-def _parents() -> list[tuple[int, int]]:
-    """(process, parent) of all processes that can be seen."""
-    found = []
-    for folder in PROC.glob("[0-9]*"):
-        try:
-            text = (folder / "stat").read_text()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        # The name in parentheses may hold anything; the parent is the second field after it.
-        found.append((int(folder.name), int(text.rpartition(")")[2].split()[1])))
-    return found
 
 
 def _prctl(option: int, value: int) -> None:

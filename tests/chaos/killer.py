@@ -8,9 +8,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
+import psutil
 from watchfiles import Change, watch
 
-from include.lake.lease import PROC, descendants
+from include.lake.lease import PROC
 from tests.chaos.plan import Kill
 
 WORKER = b"pyspark.daemon"
@@ -59,7 +60,8 @@ class Killer:
     def _kill(self, target: str, where: str) -> None:
         if target == "all":
             self.die(where)
-        found = [pid for pid in descendants(os.getpid()) if _is(target, pid)]
+        below = psutil.Process().children(recursive=True)
+        found = [process.pid for process in below if _is(target, process.pid)]
         if found:
             self.hit = target
             self._note(f"{target}, {where}")
