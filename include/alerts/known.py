@@ -145,13 +145,6 @@ KNOWN: dict[str, Known] = {
     "group_behind": _warning(
         "ingest", "one group holds the watermark back", "see to that producer"
     ),
-    "group_ahead": _warning(
-        "ingest", "one group is far ahead", "set its clock right, if it is wrong"
-    ),
-    "group_behind_watermark": _warning(
-        "ingest", "a group began, or woke, behind the watermark", "its rows are late: backfill"
-    ),
-    "group_idle": _info("ingest", "a group sends nothing, and holds nothing back"),
     "rows_skipped": _warning(
         "ingest",
         "`ingest --accept-loss` passed over rows that are gone",

@@ -157,32 +157,6 @@ INTERVALS = pa.schema(
         ops_column("told_at", INSTANT, "When the Asset's event had told of it; null: never"),
     ]
 )
-WATERMARK_GROUPS = pa.schema(
-    [
-        ops_column("source", pa.string(), "Key, with group: one that has watermark_per"),
-        ops_column(
-            "group", pa.string(), "The value of watermark_per, or the folder; '': of no folder"
-        ),
-        ops_column(
-            "newest_event_time",
-            INSTANT,
-            "The newest least(event_time, ingested_at) of its rows, floored to milliseconds",
-        ),
-        ops_column("last_seen_at", INSTANT, "ingested_at of its newest rows"),
-        ops_column(
-            "is_idle", pa.bool_(), "Silent for idle_after: the watermark does not wait for it"
-        ),
-        ops_column(
-            "is_least", pa.bool_(), "The least of those not idle: the watermark waits for it"
-        ),
-        ops_column(
-            "ahead_seconds",
-            pa.float64(),
-            "How far newest_event_time is ahead of the watermark; below 0: behind it",
-        ),
-        ops_column("measured_at", INSTANT, "When an ingest run last found this changed"),
-    ]
-)
 
 RUNS = pa.schema(
     [
@@ -342,7 +316,6 @@ SCHEMAS = {
     "rocksdb_profiles": ROCKSDB_PROFILES,
     "table_sizes": TABLE_SIZES,
     "intervals": INTERVALS,
-    "watermark_groups": WATERMARK_GROUPS,
 }
 DESCRIPTIONS = {
     "runs": "Each run of a job, with its counts, until when the table is complete, and its error",
@@ -354,5 +327,4 @@ DESCRIPTIONS = {
     "rocksdb_profiles": "The settings of RocksDB that were tried, why, and what came of it",
     "table_sizes": "Bytes and files of each table, before and after it was cared for",
     "intervals": "Each recompute and reseed: base, rows read, before, after, removed, added",
-    "watermark_groups": "Who holds a source's watermark back, who is idle, and who is ahead",
 }

@@ -29,8 +29,7 @@ from include.lake.findings import Finding
 from include.lake.paths import Lake, LakeError
 from include.landing.bronze_tables import bronze_columns
 from include.landing.clock_repair import is_reset_missing
-from include.landing.group_clock import Groups, Newest, floor_to_ms, no_groups
-from include.landing.group_rows import groups_of_rows
+from include.landing.group_clock import Groups, Newest, floor_to_ms
 from include.landing.ingest_log import REPAIR, STILL, Clock, Ingestion, has_to_mend, read_log
 from include.landing.origin import behind, has_arrived, place_of
 from include.registry import streams_of
@@ -38,13 +37,8 @@ from include.settings import MILLISECOND, Source
 
 
 def read_clock(ingestion: Ingestion) -> Clock:
-    """The clock of bronze, by the ingest log; its groups by bronze's rows where they are others now."""
-    source, clock = ingestion.source, ingestion.logged.clock(ingestion.source)
-    empty = no_groups(source)
-    if empty is None or clock.groups is not None:
-        return clock
-    groups = groups_of_rows(ingestion.bronze.delta, source, clock, empty, ingestion.logged.resets())
-    return Clock(clock.watermark_us, clock.ingested_at_us, groups)
+    """The clock of bronze, by the ingest log."""
+    return ingestion.logged.clock(ingestion.source)
 
 
 def clock_after(
@@ -290,7 +284,9 @@ def _held_back(
     """
     if before.groups is None or after.watermark_us == plan.target_us:
         return plan
-    why = f"groups of {source.name} that are not idle have not come so far (ops/watermark_groups)"
+    why = (
+        f"groups of {source.name} that are not idle have not come so far (groups in the ingest log)"
+    )
     passes = before.ingested_at_us is None or now_us > before.ingested_at_us
     moves = passes or after.watermark_us != before.watermark_us
     return ClockPlan(after.watermark_us if moves else None, why)

@@ -10,19 +10,22 @@ M never goes back: a group that is new, or wakes, behind M leaves it where it is
 there until the group has come up to it or is idle again.
 
 The ingest log says of each batch what the groups were after it, so no kill comes between. An
-idle group that M has passed is forgotten: M would be the same with it. Where it does not
-say, or of other settings, bronze's rows do (group_rows.py), and come to the same.
+idle group that M has passed is forgotten: M would be the same with it. Under another `watermark_per`
+the groups begin anew, and M goes on from where it is.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
+from statistics import median_low
 from typing import Any, NamedTuple
 
 from include.fold.admission import MICROSECOND, US_PER_MS
+from include.lake.findings import Finding
 from include.lake.paths import LakeError
 from include.settings import FOLDER, Field, Source
 
+SECOND_US = 1_000_000
 # The newest event time of each group of a commit's rows, in microseconds.
 Newest = Mapping[str, int]
 
@@ -59,7 +62,9 @@ class Groups:
 
     def after(self, newest: Newest, before_us: int | None, ingested_at_us: int) -> "Groups":
         """With a commit at `ingested_at_us` behind that of `before_us`."""
-        passed_us = counted_us(before_us, ingested_at_us, self.idle_after_us)
+        passed_us = 0
+        if before_us is not None:
+            passed_us = min(ingested_at_us - before_us, self.idle_after_us // 2)
         of = {n: g._replace(silent_us=g.silent_us + passed_us) for n, g in self.of.items()}
         for name, event_us in newest.items():
             reached_us = floor_to_ms(min(event_us, ingested_at_us))
@@ -94,7 +99,29 @@ class Groups:
 
     def metadata(self) -> dict[str, object]:
         """What the ingest log says of them, for `logged_groups`."""
-        return {"per": self.per, "idle_after_us": self.idle_after_us, "of": self.of}
+        return {"per": self.per, "of": self.of}
+
+    def held_back(self) -> list[Finding]:
+        """A finding on the group that the watermark waits for, when the others are far ahead of it."""
+        awake = sorted((group.newest_us, name) for name, group in self.awake().items())
+        if len(awake) < 2:
+            return []
+        least_us, least = awake[0]
+        by_us = median_low([us for us, _ in awake[1:]]) - least_us
+        if by_us <= self.idle_after_us:
+            return []
+        return [
+            Finding(
+                finding="group_behind",
+                severity="warning",
+                figure=by_us / SECOND_US,
+                limit=self.idle_after_us / SECOND_US,
+                unit="seconds",
+                detail=f"{self.per.strip('<>')} {least!r} is {by_us / SECOND_US:,.0f} s behind the "
+                "others: the watermark waits for it",
+                action="see to that producer; without rows of it for idle_after the watermark goes on",
+            )
+        ]
 
 
 def no_groups(source: Source) -> Groups | None:
@@ -106,16 +133,11 @@ def no_groups(source: Source) -> Groups | None:
 
 
 def logged_groups(said: Mapping[str, Any], source: Source) -> Groups | None:
-    """What the ingest log says of the groups; None when it does not, or they were others."""
-    groups, settings = no_groups(source), (said.get("per"), said.get("idle_after_us"))
-    if groups is None or settings != (groups.per, groups.idle_after_us):
-        return None
+    """What the ingest log says of the groups; none of them yet where they were others."""
+    groups = no_groups(source)
+    if groups is None or said.get("per") != groups.per:
+        return groups
     return replace(groups, of={name: Group(*values) for name, values in said["of"].items()})
-
-
-def counted_us(before_us: int | None, at_us: int, idle_after_us: int) -> int:
-    """What the time between two commits counts as silence."""
-    return 0 if before_us is None else min(at_us - before_us, idle_after_us // 2)
 
 
 def floor_to_ms(micros: int) -> int:

@@ -30,7 +30,6 @@ from include.landing.clock import as_text, clock_after, read_clock, write_clock_
 from include.landing.clock_repair import refuse_unset
 from include.landing.connector import Batch, Connector, Cut
 from include.landing.erasures import refuse_unerased
-from include.landing.group_report import report_groups
 from include.landing.ingest_log import (
     BRONZE,
     QUARANTINE,
@@ -95,7 +94,7 @@ def find_jump(newest_file: NewestFile, source: Source, before: Clock, after: Clo
     """None when M rose by no more than the time since the commit before, and some slack.
 
     Nor is it one when a second file of the commit is about as new, or the source has groups: then
-    the newest event has not moved M (group_report.py).
+    the newest event has not moved M (group_clock.py).
     """
     if source.watermark_per is not None or after == before:
         return None
@@ -288,8 +287,8 @@ def ingest(
         found += new_fields(lake, source, writer.unknown)
         record_findings(lake, run_id, source.name, found)
     bounded = write_clock_row(ingestion, interval_end, datetime.now(UTC))
-    if source.watermark_per is not None:
-        bounded += report_groups(ingestion, datetime.now(UTC))
+    if (groups := read_clock(ingestion).groups) is not None:
+        bounded += groups.held_back()
     record_findings(lake, run_id, source.name, bounded)
     return writer.counts
 

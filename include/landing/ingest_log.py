@@ -80,7 +80,7 @@ class Clock:
 
     watermark_us: int | None = None  # M, see include/landing/clock.py
     ingested_at_us: int | None = None
-    groups: Groups | None = None  # of a source with `watermark_per`; None also where not known
+    groups: Groups | None = None  # of a source with `watermark_per`
 
 
 class ClockReset(NamedTuple):
@@ -161,7 +161,7 @@ class Logged:
         return Done(self._of_kind(SPLIT))
 
     def clock(self, source: Source) -> Clock:
-        """After the newest batch with events. Its groups: as they are known by the settings of now."""
+        """After the newest batch with events; its groups by the settings of now."""
         rows = self._of_kind(BATCH)
         rows = rows.filter(pc.is_valid(rows["watermark_after"]))
         if not rows.num_rows:

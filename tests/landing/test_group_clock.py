@@ -21,9 +21,8 @@ from include.landing.clock import (
     clock_set_back,
     write_still_row,
 )
-from include.landing.group_clock import Group, Groups, no_groups
-from include.landing.group_rows import groups_of_rows
-from include.landing.ingest_log import REPAIR, Clock, Ingestion, read_log
+from include.landing.group_clock import no_groups
+from include.landing.ingest_log import REPAIR, Clock, Ingestion
 from include.origins import DeltaTable as OtherTable
 from include.settings import FOLDER, Field, Source
 from tests.clocked import clock_of
@@ -149,20 +148,12 @@ def marks_in(lake: Lake) -> set[Marks]:
     return {Marks(*row) for row in zip(*columns, strict=True)}
 
 
-def above_clock(groups: Groups | None, clock: Clock) -> dict[str, Group]:
-    """What matters of groups: below the clock one is as good as another."""
-    assert groups is not None
-    assert clock.watermark_us is not None
-    floor_us = clock.watermark_us
-    return {n: g._replace(newest_us=max(g.newest_us, floor_us)) for n, g in groups.of.items()}
-
-
 BETWEEN = st.sampled_from(["nothing", "nothing", "still row", "joined"])
 
 
 @given(STEPS, st.lists(BETWEEN, min_size=15, max_size=15))
 @examples(60)
-def test_bronze_goes_on_from_its_log_and_from_its_rows_alike(
+def test_bronze_goes_on_from_its_log(
     tmp_path_factory: pytest.TempPathFactory, steps: list[Step], between: list[str]
 ):
     lake = Lake(str(tmp_path_factory.mktemp("lake")))
@@ -173,11 +164,6 @@ def test_bronze_goes_on_from_its_log_and_from_its_rows_alike(
             write_still_row(lake, SOURCE)
         if then == "joined":
             DeltaTable(lake.bronze("sent")).optimize.compact()
-        clock, bronze = clock_of(lake, SOURCE), DeltaTable(lake.bronze("sent"))
-        logged = read_log(lake, "sent")
-        assert logged is not None
-        of_rows = groups_of_rows(bronze, SOURCE, clock, no_groups(SOURCE), logged.resets())
-        assert above_clock(of_rows, clock) == above_clock(clock.groups, clock)
     expected = oracle.grouped_marks(commits, IDLE_US)
     still = {mark._replace(arrival_us=mark.commit_us) for mark in expected}
     assert set(expected) <= marks_in(lake) <= set(expected) | still
@@ -203,21 +189,6 @@ def test_idle_groups_that_the_clock_has_passed_are_forgotten_and_others_are_coun
     clock = landed(clock, 9 * 1440 + 16, other=9 * 1440)
     with refused("too_many_groups", subject="sent"):
         landed(clock, 9 * 1440 + 17, third=9 * 1440)
-
-
-def test_another_setting_finds_its_groups_in_the_rows(lake: Lake):
-    append(lake, Commit(START_US, (Landed("a", START_US, 1), Landed("b", START_US - 9_000, 2))))
-    by_value = clock_of(lake, replace(SOURCE, watermark_per="value"))
-    assert by_value.groups is not None
-    assert {name: group.newest_us for name, group in by_value.groups.of.items()} == {
-        "1": START_US,
-        "2": START_US - 9_000,
-    }
-    by_folder = clock_of(lake, replace(SOURCE, watermark_per=FOLDER))
-    assert by_folder.groups is not None
-    assert set(by_folder.groups.of) == {"x"}
-    assert by_folder.watermark_us == START_US - 9_000
-    assert clock_of(lake, replace(SOURCE, watermark_per=None)).groups is None
 
 
 @pytest.mark.parametrize(

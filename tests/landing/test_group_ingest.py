@@ -85,21 +85,6 @@ def test_a_producer_that_is_a_day_ahead_makes_no_row_of_another_late(
     assert late_devices(lake) == late
 
 
-def test_whoever_waits_for_a_silent_group_is_told_where_a_clock_that_was_ahead_counts_no_silence(
-    lake: Lake, landed: Landing, machine: MachineClock
-):
-    source = replace(PER_FOLDER, idle_after=6 * HOUR)
-    for hour, ahead in enumerate([0, 400, 0, 0]):
-        machine.time = START + ahead * DAY + hour * HOUR
-        landed.add(f"fast/{hour}.jsonl", [signal(hour * 8 * 3600 - 1, FAST)])
-        if hour < 2:
-            landed.add(f"slow/{hour}.jsonl", [signal(hour, SLOW)])
-        ingest(lake, source)
-    found = read_ops(lake, "findings", {"finding": "group_behind"}).sort_by("found_at").to_pylist()
-    until = (START + 400 * DAY + HOUR).strftime("%F")
-    assert f"until {until}" in found[-1]["action"]
-
-
 GROUPED = replace(one_file_a_commit(CLOCKED), watermark_per=FOLDER, idle_after=HOUR)
 
 
@@ -126,52 +111,36 @@ def findings_of(lake: Lake) -> dict[str, dict[str, Any]]:
     return {row["finding"]: row for row in read_ops(lake, "findings").to_pylist()}
 
 
-def groups_of(lake: Lake) -> dict[str, dict[str, Any]]:
-    return {row["group"]: row for row in read_ops(lake, "watermark_groups").to_pylist()}
-
-
-def test_who_holds_the_clock_and_who_is_ahead_is_told(
-    lake: Lake, landed: Landing, machine: MachineClock
-):
+def test_who_holds_the_clock_is_told(lake: Lake, landed: Landing, machine: MachineClock):
     source = replace(PER_DEVICE, idle_after=12 * HOUR, commit_bytes=2**20)
     days = {1: 2, 2: 2.25, 3: 4, 4: 0.5}
     landed.add("a.jsonl", [signal(days[device] * DAY_S, device) for device in days])
     machine.time = START + 5 * DAY
     ingest(lake, source)
     found = findings_of(lake)
-    assert found.keys() == {"group_behind", "group_ahead"}
+    assert found.keys() == {"group_behind"}
     assert (found["group_behind"]["figure"], found["group_behind"]["limit"]) == (151200, 43200)
-    assert found["group_ahead"]["figure"] == 172800
-    groups = groups_of(lake)
-    assert [name for name, row in groups.items() if row["is_least"]] == ["4"]
-    assert {name: row["ahead_seconds"] for name, row in groups.items()} == {
-        str(device): (day - 0.5) * DAY_S for device, day in days.items()
-    }
-    assert groups["3"]["newest_event_time"] == START + 4 * DAY
-    assert groups["3"]["last_seen_at"] == machine.time
 
 
-def test_who_falls_idle_and_who_comes_behind_the_clock_is_told(
+def test_another_setting_begins_its_groups_anew_and_the_clock_goes_on(
     lake: Lake, landed: Landing, machine: MachineClock
 ):
-    source = replace(PER_DEVICE, idle_after=2 * HOUR)
-    landed.add("0.jsonl", [signal(0, SLOW), signal(3600, FAST)])
+    landed.add("x/0.jsonl", [signal(0, SLOW), signal(3600, FAST)])
     machine.time = START + HOUR
-    ingest(lake, source)
-    assert findings_of(lake) == {}
-    for hour in (2, 3):
-        landed.add(f"{hour}.jsonl", [signal(3600 * hour, FAST)])
-        machine.time = START + hour * HOUR
-        ingest(lake, source)
-    assert findings_of(lake).keys() == {"group_idle"}
-    assert groups_of(lake)[str(SLOW)]["is_idle"]
-    assert groups_of(lake)[str(SLOW)]["ahead_seconds"] == -3 * 3600
-    landed.add("woken.jsonl", [signal(60, SLOW)])
-    ingest(lake, source)
-    woken = findings_of(lake)["group_behind_watermark"]
-    assert woken["count"] == 1
-    assert woken["event_time_to"] == START + timedelta(minutes=1)
-    assert not groups_of(lake)[str(SLOW)]["is_idle"]
+    ingest(lake, PER_DEVICE)
+    known = clock_of(lake, PER_DEVICE)
+    assert known.groups is not None
+    assert known.groups.of.keys() == {str(SLOW), str(FAST)}
+    kept = clock_of(lake, replace(PER_DEVICE, idle_after=3 * DAY))
+    assert kept.groups is not None
+    assert kept.groups.of == known.groups.of
+    anew = clock_of(lake, PER_FOLDER)
+    assert anew.groups is not None
+    assert (anew.groups.of, anew.watermark_us) == ({}, known.watermark_us)
+    landed.add("x/1.jsonl", [signal(0, SLOW)])
+    ingest(lake, PER_FOLDER)
+    assert clock_of(lake, PER_FOLDER).watermark_us == known.watermark_us
+    assert clock_of(lake, replace(PER_FOLDER, watermark_per=None)).groups is None
 
 
 def test_a_source_with_too_many_groups_takes_nothing_and_says_so(

@@ -13,8 +13,6 @@ from deltalake import DeltaTable
 
 from include.fold.admission import micros_of
 from include.lake.paths import Lake
-from include.landing.group_clock import no_groups
-from include.landing.group_rows import groups_of_rows
 from include.landing.ingest import RunCounts, ingest
 from include.landing.ingest_log import Clock
 from include.landing.reingest import read_corrections, reingest
@@ -88,14 +86,11 @@ def test_a_row_that_is_reingested_is_one_of_its_group(lake: Lake, landed: Landin
     ingest(lake, source)
     refused = open_rows(lake)["a.jsonl", 2].quarantine_id
     reingest(lake, source, {refused: signal(9, 2)}, now())
-    clock, empty = clock_of(lake, source), no_groups(source)
+    clock = clock_of(lake, source)
     assert clock.groups is not None
-    assert empty is not None
     ninth_us = micros_of(START + timedelta(seconds=9))
     assert clock.groups.of["2"].newest_us == ninth_us
     assert clock.groups.of["2"].seen_us == clock.ingested_at_us
-    bronze = DeltaTable(lake.bronze("signals"))
-    assert groups_of_rows(bronze, source, clock, empty, []).of == clock.groups.of
 
 
 def test_rows_of_the_future_come_in_when_their_time_has_come(lake: Lake, landed: Landing):
