@@ -18,7 +18,7 @@ from include.landing.landed_avro import (
     read_schema,
     schema_of,
 )
-from include.landing.landed_json import JsonRows, RawRows
+from include.landing.landed_json import JsonRows
 from include.landing.landed_values import (
     Instant,
     RefusedError,
@@ -32,7 +32,7 @@ from include.landing.parse_files import (
     quarantine_id,
     refused,
 )
-from include.landing.rescue import Rescue, raw_writer, text_typer
+from include.landing.rescue import Rescue, json_text
 from include.origins import MESSAGE, KafkaTopic, SchemaRegistry
 from include.settings import Field, SettingsError, Source
 
@@ -55,17 +55,17 @@ def values_of(source: Source) -> Values:
     origin = source.origin
     assert isinstance(origin, KafkaTopic)
     if origin.schema_registry is not None:
-        return AvroValues(_SchemaById(origin.schema_registry), source)
+        return AvroValues(_SchemaById(origin.schema_registry))
     if origin.schema is not None:
-        return AvroValues(_one_schema(origin.topic, origin.schema), source)
+        return AvroValues(_one_schema(origin.topic, origin.schema))
     return JsonValues(source)
 
 
 class JsonValues:
     """`Values` of JSON in UTF-8."""
 
-    def __init__(self, source: Source, rows: type[JsonRows] = JsonRows) -> None:
-        self._rows = rows("", source)
+    def __init__(self, source: Source) -> None:
+        self._rows = JsonRows("", source)
 
     def values(self, value: bytes) -> Mapping[str, object]:
         try:
@@ -85,9 +85,8 @@ SchemaOf = Callable[[bytes], tuple[AvroSchema, int]]
 class AvroValues:
     """`Values` of one Avro record each."""
 
-    def __init__(self, schema_of: SchemaOf, source: Source) -> None:
-        self._schema_of, self._raw = schema_of, raw_writer(source)
-        self._typed = text_typer(source)
+    def __init__(self, schema_of: SchemaOf) -> None:
+        self._schema_of = schema_of
 
     def values(self, value: bytes) -> Mapping[str, object]:
         schema, begins = self._schema_of(value)
@@ -99,11 +98,11 @@ class AvroValues:
             raise RefusedError("not_avro", f"no record of its schema: {broken(error)}") from None
         if rest := len(value) - data.tell():
             raise RefusedError("not_avro", f"{rest} bytes behind the record of its schema")
-        return self._typed(row)
+        return row
 
     def raw(self, value: bytes) -> str:
         try:
-            return self._raw(self.values(value))
+            return json_text(self.values(value))
         except RefusedError:
             return _as_text(value)
 
@@ -276,7 +275,7 @@ def judged_again(
     origin = source.origin
     assert isinstance(origin, KafkaTopic)
     is_of_record = corrected is not None and origin.format != "json"
-    read = JsonValues(source, RawRows) if is_of_record else None
+    read = JsonValues(source) if is_of_record else None
     return judge_of(source, Rescue(source), read=read)(message_of(row, corrected), at_us)
 
 

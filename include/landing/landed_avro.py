@@ -27,7 +27,7 @@ from fastavro.schema import SchemaParseException, UnknownType
 from include.landing.connector import OriginError
 from include.landing.landed_content import what_it_is
 from include.landing.landed_values import RefusedError, UnreadableFileError, check_columns
-from include.landing.rescue import raw_writer, text_typer
+from include.landing.rescue import json_text
 from include.origins import SchemaRegistry, secret
 from include.settings import Source
 
@@ -194,7 +194,6 @@ class AvroRows:
     """Avro: see `LandedRows` for what its methods promise."""
 
     def __init__(self, content: bytes, source: Source) -> None:
-        self._raw, self._typed = raw_writer(source), text_typer(source)
         if not content.startswith(b"Obj\x01"):
             raise UnreadableFileError(f"not an Avro file: it is {what_it_is(content)}")
         try:
@@ -220,10 +219,10 @@ class AvroRows:
                 raise ValueError("a block has more bytes than its records")
 
     def values(self, item: Mapping[str, object]) -> Mapping[str, object]:
-        return self._typed(item)
+        return item
 
     def raw(self, item: Mapping[str, object]) -> str:
-        return self._raw(self._typed(item))
+        return json_text(item)
 
 
 def _schema_of(text: str) -> AvroSchema:

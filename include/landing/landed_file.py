@@ -16,7 +16,7 @@ from urllib.parse import unquote
 from include.lake.paths import Lake, LakeError
 from include.landing.landed_avro import AvroRows
 from include.landing.landed_content import AVRO, PARQUET, is_local, text_of, unpacked, what_it_is
-from include.landing.landed_json import CsvRows, JsonRows, RawRows, csv_row, json_rows
+from include.landing.landed_json import CsvRows, JsonRows, csv_row, json_rows
 from include.landing.landed_parquet import ParquetRows
 from include.landing.landed_values import (
     RefusedError,
@@ -102,10 +102,14 @@ def row_of_raw(name: str, raw: str, source: Source) -> Mapping[str, object]:
     except UnreadableFileError as error:
         raise RefusedError("missing_field", str(error)) from None
     is_csv = name.lower().removesuffix(".gz").endswith(".csv")
-    values = (
-        csv_row(raw, source) if is_csv and _is_csv(raw, source) else _json_values(name, raw, source)
-    )
+    reads_csv = is_csv and _is_csv(raw, source)
+    values = csv_row(raw, source) if reads_csv else JsonRows("", source).values(raw)
     return {**values, **folder}
+
+
+def has_types(name: str) -> bool:
+    """Whether values of the file `name` have types that the raw text of its rows does not tell."""
+    return opener_of(name) in (ParquetRows, AvroRows)
 
 
 def _is_csv(raw: str, source: Source) -> bool:
@@ -121,11 +125,6 @@ def _is_json(raw: str) -> bool:
     except RecursionError:
         return True  # as far as that
     return True
-
-
-def _json_values(name: str, raw: str, source: Source) -> Mapping[str, object]:
-    rows = JsonRows if opener_of(name) is _json else RawRows  # (the former has but what JSON has)
-    return rows("", source).values(raw)
 
 
 def _json(content: bytes, source: Source) -> LandedRows:

@@ -17,7 +17,7 @@ from include.landing.landed_values import (
     is_read_of_text,
     shown,
 )
-from include.landing.rescue import Rescue, has_marks, restored
+from include.landing.rescue import Rescue
 from include.settings import Csv, Source
 from include.text_table import counted
 
@@ -61,19 +61,6 @@ class JsonRows:
 
     def raw(self, item: str) -> str:
         return item
-
-
-class RawRows(JsonRows):
-    """`raw` of rows whose values had types, or corrections of them: with what is marked there."""
-
-    def values(self, item: str) -> Mapping[str, object]:
-        row = super().values(item)
-        if not has_marks(item):
-            return row
-        try:
-            return {column: restored(value) for column, value in row.items()}
-        except RecursionError:
-            raise RefusedError("not_json", DEEP) from None
 
 
 # By how the parser's own words begin.

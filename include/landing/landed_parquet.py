@@ -16,7 +16,7 @@ from include.landing.landed_values import (
     check_columns,
     landed_columns,
 )
-from include.landing.rescue import Unreadable, raw_writer, text_typer
+from include.landing.rescue import json_text
 from include.settings import Source
 
 # Bytes of a value in memory; of texts and the like that of where each begins.
@@ -116,7 +116,6 @@ class ParquetRows:
     """Parquet: see `LandedRows` for what its methods promise."""
 
     def __init__(self, content: bytes, source: Source) -> None:
-        self._raw, self._typed = raw_writer(source), text_typer(source)
         try:
             self._table = _read_parquet(content, source)
         except (pa.ArrowException, OSError, ValueError) as error:
@@ -131,10 +130,10 @@ class ParquetRows:
                 yield dict(zip(names, row, strict=True))
 
     def values(self, item: Mapping[str, object]) -> Mapping[str, object]:
-        return self._typed(item)
+        return item
 
     def raw(self, item: Mapping[str, object]) -> str:
-        return self._raw(self._typed(item))
+        return json_text(item)
 
 
 def _read_parquet(content: bytes, source: Source) -> pa.Table:
@@ -182,6 +181,12 @@ def _floored(column: pa.Array, kind: pa.DataType) -> pa.Array:
     micros = pc.divide(nanos, 1_000)
     is_above = pc.greater(pc.multiply(micros, 1_000), nanos)
     return pc.subtract(micros, is_above.cast(pa.int64())).cast(kind)
+
+
+class Unreadable(str):
+    """The text of a value that Python has none for, such as a date after the year 9999."""
+
+    __slots__ = ()
 
 
 def _python_values(column: pa.Array) -> list[object]:

@@ -213,12 +213,6 @@ class Text(str):
     __slots__ = ()
 
 
-class TypedText(str):
-    """A value from a format that tells texts from bytes (Parquet, Avro)."""
-
-    __slots__ = ()
-
-
 # Of a field's name, which messages have, and a landed value that is not null.
 Convert = Callable[[str, object], object]
 
@@ -310,8 +304,6 @@ def _unscaled(number: Decimal, scale: int) -> int | None:
 
 
 def _string(name: str, value: object) -> str:
-    if type(value) is TypedText:
-        value = str(value)
     # JSON can escape half a character, which no UTF-8 file can store.
     if type(value) is not str or not is_unicode(value):
         raise wrong_type(name, value, "string")
@@ -325,8 +317,6 @@ def is_unicode(text: str) -> bool:
 def _binary(name: str, value: object) -> bytes:
     if isinstance(value, bytes):
         return value
-    if type(value) is TypedText:
-        raise wrong_type(name, value, "binary")
     try:
         if isinstance(value, str):
             return base64.b64decode(value, validate=True)

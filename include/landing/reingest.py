@@ -5,13 +5,15 @@
 Each line of the corrections is {"quarantine_id": "...", "raw": "..."}. Every open row is
 judged by today's rules; what is accepted goes to bronze, and the rest stays open with its
 reason of today. A file that was refused as a whole is read again from landing: mend it there.
+So is one of Parquet or Avro, as it was, for its rows that are not corrected.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
-from functools import cache, partial
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -26,11 +28,12 @@ from include.lake.lease import hold_lease
 from include.lake.paths import Lake, files_of, open_lake
 from include.landing.bronze_tables import follow_fields
 from include.landing.clock_repair import refuse_before_reset
-from include.landing.connector import Batch, OriginError, Outcome
+from include.landing.connector import Batch, OriginError, Outcome, Split, written_at
 from include.landing.ingest import RowsLostError, RunCounts, stage_events
 from include.landing.ingest_log import QUARANTINE, Entry, Ingestion
 from include.landing.kafka_rows import judged_again
-from include.landing.landed_file import FileGoneError, row_of_raw
+from include.landing.landed_content import landed_files
+from include.landing.landed_file import FileGoneError, has_types, row_of_raw
 from include.landing.landed_values import RefusedError, to_event
 from include.landing.origin import connector_of
 from include.landing.parse_files import (
@@ -96,21 +99,39 @@ def _outcomes(ingestion: Ingestion, corrections: Mapping[str, str], batch: Batch
     rows = chain.from_iterable(
         part.to_pylist() for part in quarantine.to_batches(filter=pc.field("resolved_at").is_null())
     )
-    judge = partial(judge_again, _reader(ingestion, batch), ingestion.source, batch.ingested_at_us)
-    outcomes = chain.from_iterable(judge(_with_correction(row, corrections)) for row in rows)
+    reader = _Reader(ingestion, batch)
+    known = (_with_correction(row, corrections) for row in rows)
+    outcomes = judge_again(reader, ingestion.source, batch.ingested_at_us, known)
     schema = arrow_schema(outcomes_again(ingestion.source))
     return pa.Table.from_batches(in_batches(outcomes, schema), schema)
 
 
-# All outcomes of what bronze names so, once it was taken.
-ReadFile = Callable[[str], Iterator[Outcome]]
+class _Reader:
+    """Reads files again that were taken before, by the name that quarantine has for them."""
 
+    def __init__(self, ingestion: Ingestion, batch: Batch) -> None:
+        self._ingestion = ingestion
+        self._read = connector_of(ingestion.lake, ingestion.source).reader(batch)
 
-def _reader(ingestion: Ingestion, batch: Batch) -> ReadFile:
-    read = connector_of(ingestion.lake, ingestion.source).reader(batch)
-    # Only once there is a file to read: nearly all of quarantine are rows.
-    taken = cache(lambda: {s.source_file: s for _, s in ingestion.logged.done().splits})
-    return lambda name: read(taken()[name])
+    @cached_property
+    def _taken(self) -> dict[str, Split]:
+        return {s.source_file: s for _, s in self._ingestion.logged.done().splits}
+
+    @cached_property
+    def _landed(self) -> set[tuple[object, ...]]:
+        files = landed_files(self._ingestion.lake, self._ingestion.source.name)
+        return {(f.name, f.bytes, written_at(f.modified_ns // 1000)) for f in files}
+
+    def outcomes(self, name: str) -> Iterator[Outcome]:
+        """All of its rows, and last itself; none where it is gone."""
+        with suppress(FileGoneError, OriginError):
+            yield from self._read(self._taken[name])
+
+    def is_as_taken(self, name: str) -> bool:
+        """Whether it has the rows that it had. (A file of others' table never changes.)"""
+        split = self._taken[name]
+        is_landed = self._ingestion.source.origin is None
+        return not is_landed or (name, split.bytes, split.modified_at) in self._landed
 
 
 def _with_correction(row: Row, corrections: Mapping[str, str]) -> Outcome:
@@ -166,15 +187,31 @@ def outcomes_again(source: Source) -> dict[str, str]:
     return outcome_schema(source) | {"correction": "string", "is_new": "boolean"}
 
 
-def judge_again(read: ReadFile, source: Source, now_us: int, row: Outcome) -> Iterator[Outcome]:
-    """The outcome of one open row, or all those of a file; none if refused as before.
+def judge_again(
+    reader: _Reader, source: Source, now_us: int, rows: Iterable[Outcome]
+) -> Iterator[Outcome]:
+    """The outcomes of open rows, and all those of a file; none of what is refused as before.
 
     A file that is gone from landing has none either.
     """
-    if row["row_number"] == WHOLE_FILE:
-        yield from _judge_file(read, row)
-        return
-    outcome = _judged(source, now_us, row)
+    typed: dict[str, dict[int, Outcome]] = {}
+    for row in rows:
+        name, number = row["source_file"], row["row_number"]
+        if number == WHOLE_FILE:
+            yield from _judge_file(reader, row)
+        elif "kafka_message" not in row and row["correction"] is None and has_types(name):
+            typed.setdefault(name, {})[number] = row
+        else:
+            yield from _changed(row, _judged(source, now_us, row))
+    for name, of_file in typed.items():
+        if reader.is_as_taken(name):
+            for outcome in reader.outcomes(name):
+                if (known := of_file.get(outcome.get("row_number", WHOLE_FILE))) is not None:
+                    yield from _changed(known, outcome)
+
+
+def _changed(row: Outcome, outcome: Outcome) -> Iterator[Outcome]:
+    """The outcome of an open row; none when it is refused as before."""
     given = {key: row[key] for key in ("quarantine_id", "source_file", "correction", "raw")}
     if not _is_known(outcome | given, row["known"]):
         yield outcome | given | {"is_new": False}
@@ -197,21 +234,18 @@ def _is_known(outcome: Outcome, known: Mapping[str, Any]) -> bool:
     return all(outcome.get(key) == value for key, value in known.items())
 
 
-def _judge_file(read: ReadFile, row: Outcome) -> Iterator[Outcome]:
+def _judge_file(reader: _Reader, row: Outcome) -> Iterator[Outcome]:
     name = row["source_file"]
-    try:
-        for outcome in read(name):
-            if outcome["kind"] == FILE:
-                yield outcome | {"quarantine_id": row["quarantine_id"], "is_new": False}
-            elif outcome["row_number"] == WHOLE_FILE:  # unreadable as before
-                if not _is_known(outcome, row["known"]):
-                    yield outcome | {"is_new": False}
-                return
-            else:
-                key = quarantine_id(name, outcome["row_number"])
-                yield outcome | {"quarantine_id": key, "is_new": True}
-    except (FileGoneError, OriginError):
-        return
+    for outcome in reader.outcomes(name):
+        if outcome["kind"] == FILE:
+            yield outcome | {"quarantine_id": row["quarantine_id"], "is_new": False}
+        elif outcome["row_number"] == WHOLE_FILE:  # unreadable as before
+            if not _is_known(outcome, row["known"]):
+                yield outcome | {"is_new": False}
+            return
+        else:
+            key = quarantine_id(name, outcome["row_number"])
+            yield outcome | {"quarantine_id": key, "is_new": True}
 
 
 def read_corrections(path: Path) -> dict[str, str]:

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from include.landing.landed_file import open_rows, row_of_raw
-from include.landing.landed_values import RefusedError, to_event
+from include.landing.landed_file import open_rows
+from include.landing.landed_values import to_event
 from include.landing.rescue import Rescue, read_rescued
 from include.settings import Field, Source, Times
 
@@ -76,26 +76,6 @@ def test_what_is_kept_of_an_instant_is_read_again_however_the_source_writes_time
     rows = open_rows("a.parquet", parquet(pa.array([value], type_)), source)
     (item,) = rows.items()
     event = to_event(source, rows.values(item), NOW_US)
-    again = row_of_raw("a.parquet", rows.raw(item), source)
-    assert to_event(source, again, NOW_US) == event
     without = replace(source, fields=())
     text = Rescue(without).text(rows.values(item))
     assert read_rescued(kind, "value", [text], times) == [event.values[0]]
-
-
-@pytest.mark.parametrize("number", [0.1, 1.5, 3.0, 1e300, float("inf")])
-@pytest.mark.parametrize("path", ["value", "value.a", "value.a.b"])
-def test_a_double_where_a_decimal_is_declared_is_refused_again(number: float, path: str):
-    *steps, last = path.split(".")[1:] or [""]
-    value: Any = {last: number, "other": 0.5} if last else number
-    for step in reversed(steps):
-        value = {step: value}
-    source = source_of("decimal(12,2)")
-    source = replace(source, fields=(replace(source.fields[0], path=path),))
-    rows = open_rows("a.parquet", parquet(pa.array([value])), source)
-    (item,) = rows.items()
-    again = row_of_raw("a.parquet", rows.raw(item), source)
-    assert again["value"] == rows.values(item)["value"]
-    for given in (rows.values(item), again):
-        with pytest.raises(RefusedError):
-            to_event(source, given, NOW_US)

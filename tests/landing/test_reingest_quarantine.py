@@ -3,11 +3,13 @@
 import gzip
 import json
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
@@ -16,6 +18,7 @@ from include.lake.paths import Lake
 from include.landing.ingest import RunCounts, ingest
 from include.landing.ingest_log import Clock
 from include.landing.reingest import read_corrections, reingest
+from include.settings import Field
 from tests.clocked import clock_of, in_order
 from tests.ingested import SIGNALS, bronze_of, quarantine_of
 from tests.landed_files import START, Landing, signal
@@ -170,6 +173,43 @@ def corrections_in(tmp_path: Path, text: str) -> Any:
     path = tmp_path / "corrections.jsonl"
     path.write_text(text)
     return read_corrections(path)
+
+
+def typed(landed: Landing, name: str, values: list[Any]) -> None:
+    times = [START + timedelta(seconds=number) for number in range(len(values))]
+    columns = {
+        "device_id": [1] * len(values),
+        "timestamp": pa.array(times, pa.timestamp("us", "UTC")),
+        "value": values,
+    }
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table(columns), sink)
+    landed.add(name, bytes(sink.getvalue()))
+
+
+def test_refused_rows_of_parquet_are_read_of_their_file_again(lake: Lake, landed: Landing):
+    """What `raw` has of them looks like texts, which they are not."""
+    days = [date(2026, 1, 1), None]
+    typed(landed, "a.parquet", [*days, date(2026, 1, 2)])
+    typed(landed, "b.parquet", days)
+    typed(landed, "c.parquet", days)
+    fields = [f for f in SIGNALS.fields if f.name != "value"]
+    texts = Field(name="value", type="string", comment="It", required=False)
+    source = replace(SIGNALS, fields=(*fields, texts))
+    total = ingest(lake, source)
+    assert (total.rows_bronze, total.rows_quarantined) == (3, 4)
+    assert reingest(lake, source, {}, now()) == NOTHING
+    ids = {row: each.quarantine_id for row, each in open_rows(lake).items()}
+    rescued = replace(SIGNALS, fields=tuple(fields))
+    typed(landed, "b.parquet", [None, *days])  # its first row is another by now
+    (landed.folder / "c.parquet").unlink()
+    total += reingest(lake, rescued, {}, now())
+    assert_rows_add_up(lake, total)
+    assert set(open_rows(lake)) == {("b.parquet", 1), ("c.parquet", 1)}
+    correction = '{"device_id": 1, "timestamp": "2026-03-01T00:00:00Z"}'
+    total += reingest(lake, rescued, {ids["c.parquet", 1]: correction}, now())
+    assert_rows_add_up(lake, total)
+    assert set(open_rows(lake)) == {("b.parquet", 1)}
 
 
 def test_corrections_are_lines_of_id_and_text(tmp_path: Path):
