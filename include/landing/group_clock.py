@@ -62,9 +62,7 @@ class Groups:
 
     def after(self, newest: Newest, before_us: int | None, ingested_at_us: int) -> "Groups":
         """With a commit at `ingested_at_us` behind that of `before_us`."""
-        passed_us = 0
-        if before_us is not None:
-            passed_us = min(ingested_at_us - before_us, self.idle_after_us // 2)
+        passed_us = counted_us(before_us, ingested_at_us, self.idle_after_us)
         of = {n: g._replace(silent_us=g.silent_us + passed_us) for n, g in self.of.items()}
         for name, event_us in newest.items():
             reached_us = floor_to_ms(min(event_us, ingested_at_us))
@@ -138,6 +136,11 @@ def logged_groups(said: Mapping[str, Any], source: Source) -> Groups | None:
     if groups is None or said.get("per") != groups.per:
         return groups
     return replace(groups, of={name: Group(*values) for name, values in said["of"].items()})
+
+
+def counted_us(before_us: int | None, at_us: int, idle_after_us: int) -> int:
+    """What the time between two commits counts as silence."""
+    return 0 if before_us is None else min(at_us - before_us, idle_after_us // 2)
 
 
 def floor_to_ms(micros: int) -> int:

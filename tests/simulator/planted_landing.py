@@ -63,7 +63,7 @@ def a_group_goes_back(patch: pytest.MonkeyPatch) -> None:
         of = after(self, newest, before_us, at_us).of
         came = {name: group_clock.floor_to_ms(min(us, at_us)) for name, us in newest.items()}
         again = {n: g._replace(newest_us=came.get(n, g.newest_us)) for n, g in of.items()}
-        return replace(self, known_us=before_us, of=again)
+        return replace(self, of=again)
 
     patch.setattr(Groups, "after", goes_back)
 
