@@ -2,31 +2,38 @@
 
 The hot path of the project: it runs once for every event. Measure (`make bench`) before
 and after each change.
+
+There are two loops: one call for all events of a key, where only the last row counts; and one
+call per event, with a look at what is due before it. A fold that rejects has the second one, with
+calls that are checked and undone when they fail.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import count
+from operator import attrgetter
 from typing import Any
 
 from include.fold.admission import NEVER_US
+from include.fold.call_checks import CallChecks
 from include.fold.definition import ExactlyOne, Key, KeyedFold
-from include.fold.emitted import Emitted, KeyRun
+from include.fold.emitted import Emitted, KeyRun, Rejected
 from include.fold.event_order import distinct
 from include.fold.failures import (
+    NEVER_REJECTED,
     TIMEOUTS_IN_A_ROW,
-    TimeoutPace,
     arithmetic,
+    check_arithmetic,
     failure,
+    function_name,
     function_text,
     refuse_timeout_loop,
 )
-from include.fold.group_state import TIMERS, TickingGroupState, TimedGroupState
+from include.fold.group_state import TIMERS, GroupState, TickingGroupState
 from include.fold.product_table import checked_projection, project
 from include.fold.records import record_of
-from include.fold.rejecting import RejectingCalls
+from include.fold.rejecting import describe
 from include.fold.states import States, end_us
-
-Call = Callable[[Iterator[Any]], None]
 
 
 class Calls:
@@ -48,63 +55,126 @@ class Calls:
         self._until_us = until_us
         self.key: Key = ""
         self.group: Any = fold.group_state()
-        self._returned: Any = None  # update streams: the last row of the call, until it is checked
+        self._is_update = fold.output_mode == "update"
+        # What a call is made of, in both loops over single events.
+        self._begin_call: Callable[..., None] = self.group.begin_call
+        self._function: Any = self._keep_returned if self._is_update else fold.function
+        # Of the key at hand: whether it has been called, and in an update stream the row of its
+        # last call that yielded one.
+        self._changed = False
+        self._returned: Any = None
 
     def fold_all(self, runs: Iterable[KeyRun]) -> None:
         """The calls for all of these keys. In a stream without timeouts each key has events."""
-        if not self._fold.calls_per_event and isinstance(self._fold.function, ExactlyOne):
+        if self._fold.calls_per_event:
+            self.one_per_event(runs)
+        else:
             self.group = TickingGroupState(self._times_us)
-            self.one_output_for_all(runs)
-            return
-        fold_run = self.one_per_event if self._fold.calls_per_event else self.one_for_all
-        is_append = self._fold.output_mode == "append"
-        if self._fold.times_out or (self._fold.calls_per_event and not is_append):
-            fold_run = self.one_per_event_and_timeout
-        if self._fold.ttl is not None:
-            fold_run = self.one_per_event_timeout_and_end
-        for run in runs:
-            fold_run(run)
+            self.one_for_all(list(runs))
 
-    def one_per_event(self, run: KeyRun) -> None:
-        """An append stream without timeouts."""
-        key, start, end = run
-        self.key = key
-        function, group, events = self._fold.function, self.group, self._events
-        rows, emitted_at_us = self.emitted.rows, self.emitted.emitted_at_us
-        state = self._states.get(key)
-        for position in range(start, end):
-            time_us = self._times_us[position]
-            group.begin_call(state, time_us)
-            for output in function(key, iter((events[position],)), group):
-                rows.append(output)
-                emitted_at_us.append(time_us)
-            state = group.getOption
-        self._states.put(key, state, self._times_us[end - 1])
+    def one_per_event(self, runs: Iterable[KeyRun]) -> None:
+        """Each event at its own time, and before it what is due; at last what is due by the end."""
+        group, events, times_us, function = self.group, self._events, self._times_us, self._function
+        states, until_us, timers = self._states, self._until_us, self._fold.timers
+        due_us_of, is_update = _due_us_of(self._fold), self._is_update
+        known, put, begin_key, begin_call = (
+            states.known,
+            states.put,
+            group.begin_key,
+            self._begin_call,
+        )
+        keep, keep_at_us = self.emitted.rows.append, self.emitted.emitted_at_us.append
+        for key, start, end in runs:
+            self.key = key
+            if is_update:
+                self._changed, self._returned = False, None
+            state, changed_at_us, timeout_at_us = known(key)
+            begin_key(state, changed_at_us, timeout_at_us)
+            if timers:
+                group.begin_timers(states.beside(TIMERS, key))
+            due_us = due_us_of(group)
+            for position in range(start, end):
+                time_us = times_us[position]
+                if due_us < time_us:
+                    self._call_what_is_due(time_us)
+                begin_call(time_us)
+                for output in function(key, iter((events[position],)), group):
+                    keep(output)
+                    keep_at_us(time_us)
+                due_us = due_us_of(group)
+            if due_us < until_us:
+                self._call_what_is_due(until_us)
+            put(key, group.getOption, group.clock_us, group.timeout_at_us)
+            if timers:
+                states.put_beside(TIMERS, key, group.stored_timers())
+            if is_update and self._changed:
+                self._emit_projection()
 
-    def one_for_all(self, run: KeyRun) -> None:
-        """An update stream without timeouts: only the last row counts."""
-        key, start, end = run
-        self.key = key
-        times_us = self._times_us[start:end]
-        self.group.begin_call(self._states.get(key), times_us[0])
-        self._keep_returned(self._ticking(self._events[start:end], times_us))
-        self.group.clock_us = times_us[-1]
-        self._states.put(key, self.group.getOption, times_us[-1])
-        self._emit_projection()
+    def _call_what_is_due(self, before_us: int) -> None:
+        """All timeouts and timers, and the end of the state, before an instant.
 
-    def one_output_for_all(self, runs: Iterable[KeyRun]) -> None:
-        """The same of a function that returns one output: it yields no row before its last event.
+        What comes at the very end goes first: its call touches the state.
+        """
+        group = self.group
+        first_us = 0
+        for number in count():
+            call_us = group.due_us()
+            end = end_us(self._fold.ttl_us, group.getOption, group.clock_us)
+            if min(call_us, end) >= before_us:
+                return
+            if end < call_us:
+                group.begin_key(None, end)
+                group.begin_timers(None)
+                self._changed, self._returned = True, None
+                return
+            if number % TIMEOUTS_IN_A_ROW == 0:
+                if number:
+                    refuse_timeout_loop(first_us, call_us)
+                first_us = call_us
+            timer = group.take_timer(call_us)
+            self._begin_call(call_us, timer is None, timer)
+            for output in self._function(self.key, iter(()), group):
+                self.emitted.rows.append(output)
+                self.emitted.emitted_at_us.append(call_us)
+
+    def _keep_returned(
+        self, key: Key, events: Iterator[Any], group: GroupState[Any]
+    ) -> Sequence[Any]:
+        """A call in an update stream emits nothing by itself: its last row is that of its state."""
+        returned = None
+        for returned in self._fold.function(key, events, group):  # noqa: B007 (the last)
+            pass
+        if returned is not None:
+            returned = checked_projection(self._fold, key, group.getOption, returned)
+        self._changed, self._returned = True, returned
+        return ()
+
+    def _emit_projection(self) -> None:
+        """The row of an update stream's key after its last call."""
+        state = self.group.getOption
+        row = project(self._fold, self.key, state) if self._returned is None else self._returned
+        self.emitted.rows.append(row)
+        self.emitted.emitted_at_us.append(self.group.clock_us)
+        self.emitted.removed.append(state is None)
+
+    def one_for_all(self, runs: list[KeyRun]) -> None:
+        """An update stream without timeouts: only the last row counts.
 
         What the calls leave behind is looked at for all keys at once.
         """
-        runs, states, returned = list(runs), [], []
+        states, returned = [], []
         function, group, events = self._fold.function, self.group, self._events
+        state_of = self._states.get
+        is_read_out = isinstance(function, ExactlyOne)  # before it returns, it has yielded nothing
         record: Any = self._fold.state
         for key, start, end in runs:
             self.key = key
             own = iter(events[start:end])
-            group.begin_events(self._states.get(key), own, start, end)
-            (row,) = function(key, own, group)
+            group.begin_events(state_of(key), own, start, end)
+            if is_read_out:
+                (row,) = function(key, own, group)
+            else:
+                row = self._last_row(function(key, self._between_rows(own), group))
             state = group.getOption
             if state is not None and type(state) is not record:
                 state = record_of(record, state)  # now: another call may change a list
@@ -112,6 +182,21 @@ class Calls:
             returned.append(row)
         self._put_all(runs, states)
         self._emit_all(runs, states, returned)
+
+    def _last_row(self, rows: Iterable[Any]) -> Any:
+        self._returned = None
+        for self._returned in rows:
+            pass
+        return self._returned
+
+    def _between_rows(self, events: Iterator[Any]) -> Iterator[Any]:
+        """The events, and each row that is yielded between two of them looked at, as if the function
+        were called for each: which events settle together must not show in which rows are refused."""
+        for event in events:
+            if self._returned is not None:
+                checked_projection(self._fold, self.key, self.group.getOption, self._returned)
+                self._returned = None
+            yield event
 
     def _put_all(self, runs: list[KeyRun], states: list[Any]) -> None:
         keys = [run.key for run in runs]
@@ -143,185 +228,82 @@ class Calls:
         self.key = run.key
         self.group.begin_events(None, iter(()), run.start, run.end)
 
-    def _ticking(self, events: Sequence[Any], times_us: Sequence[int]) -> Iterator[Any]:
-        """The events, each at its own time, as if the function were called for each.
 
-        Which events settle together must not show: neither in the clock, nor in which rows
-        are refused.
-        """
+def _due_us_of(fold: KeyedFold) -> Callable[[GroupState[Any]], int]:
+    """When something comes to the key at hand without an event."""
+    ttl_us, timers = fold.ttl_us, fold.timers
+    if ttl_us is None:
+        return GroupState.due_us if timers else attrgetter("timeout_at_us")
+
+    def due_us(group: GroupState[Any]) -> int:
+        call_us = group.due_us() if timers else group.timeout_at_us
+        return min(call_us, end_us(ttl_us, group.getOption, group.clock_us))
+
+    return due_us
+
+
+class CheckedCalls(Calls):
+    """Those of a stream that rejects: a call that fails is recorded, and as if never made.
+
+    What is rejected must not depend on how input was cut. So after each call all is checked that
+    would be checked at the end of a pass: the state, the outputs, the projection. A rejected event
+    leaves its key's timeout and timers as they were; a rejected timeout or timer has fired.
+    """
+
+    def __init__(self, fold: KeyedFold, *given: Any) -> None:
+        super().__init__(fold, *given)
+        self._rejected: list[Rejected] = []
+        self.emitted = self.emitted._replace(rejected=self._rejected)
+        self._checks = CallChecks(fold)
+        self._begin_call, self._function = self._begin_undoable, self._checked
+        self._before: tuple[Any, int, int] = (None, 0, NEVER_US)
+        self._timers: Any = None
+        self._number, self._rejected_last = 0, (None, 0)
+
+    def _begin_undoable(
+        self, at_us: int, timed_out: bool = False, timer: str | None = None
+    ) -> None:
         group = self.group
-        for event, time_us in zip(events, times_us, strict=True):
-            if self._returned is not None:
-                self._check_returned()
-            group.clock_us = time_us
-            yield event
+        timeout_us = NEVER_US if timed_out else group.timeout_at_us
+        self._before = group.getOption, group.clock_us, timeout_us
+        self._timers = group.stored_timers()
+        group.begin_call(at_us, timed_out, timer)
 
-    def one_per_event_and_timeout(self, run: KeyRun) -> None:
-        """Any stream with timeouts, and update streams that are called for each event."""
-        key, start, end = run
-        self.key = key
-        group, events, times_us = self.group, self._events, self._times_us
-        is_update = self._fold.output_mode == "update"
-        call = self._keep_returned if is_update else self._append_outputs
-        group.begin_call(self._states.get(key), times_us[start] if end else 0)
-        timeout_us = self._states.timeout_of(key)
-        for position in range(start, end):
-            time_us = times_us[position]
-            if timeout_us < time_us:
-                self._fire(timeout_us, time_us, call)
-            group.begin_call(group.getOption, time_us)
-            call(iter((events[position],)))
-            timeout_us = group.timeout_at_us
-        if timeout_us < self._until_us:
-            timeout_us = self._fire(timeout_us, self._until_us, call)
-        self._states.put(key, group.getOption, group.clock_us, timeout_us)
-        if is_update:
-            self._emit_projection()
+    def _checked(self, key: Key, events: Iterator[Any], group: GroupState[Any]) -> Sequence[Any]:
+        given = tuple(events)
+        try:
+            state, outputs = self._made_of(key, given, group)
+        except NEVER_REJECTED:
+            raise
+        except Exception as error:  # noqa: BLE001 (whatever it is, it is recorded)
+            # Another call may set back what this one has changed, before it is looked at.
+            check_arithmetic(function_name(self._fold))
+            self._reject(group.clock_us, given, error)
+            group.begin_key(*self._before)
+            group.begin_timers(self._timers)
+            return ()
+        group.show(state)
+        self._changed = True
+        return outputs
 
-    def one_per_event_timeout_and_end(self, run: KeyRun) -> None:
-        """Any stream whose states end by themselves."""
-        key, start, end = run
-        self.key = key
-        group, times_us = self.group, self._times_us
-        is_update = self._fold.output_mode == "update"
-        call = self._keep_returned if is_update else self._append_outputs
-        group.begin_call(self._states.get(key), self._states.changed_at_of(key))
-        timeout_us = self._states.timeout_of(key)
-        for position in range(start, end):
-            timeout_us = self._wake(timeout_us, times_us[position], call)
-            group.begin_call(group.getOption, times_us[position])
-            call(iter((self._events[position],)))
-            timeout_us = group.timeout_at_us
-        timeout_us = self._wake(timeout_us, self._until_us, call)
-        self._states.put(key, group.getOption, group.clock_us, timeout_us)
-        if is_update:
-            self._emit_projection()
+    def _made_of(
+        self, key: Key, events: tuple[Any, ...], group: GroupState[Any]
+    ) -> tuple[Any, Sequence[Any]]:
+        """The state after a call, and what it emits by itself: in an update stream nothing."""
+        # To its end, before anything is looked at: what it yields last may be what it fails with.
+        yielded = list(self._fold.function(key, iter(events), group))
+        state = self._checks.state(group.getOption)
+        if not self._is_update:
+            return state, [self._checks.output(row) for row in yielded]
+        row = checked_projection(self._fold, key, state, yielded[-1] if yielded else None)
+        self._returned = row if state is None else self._checks.output(row)
+        return state, ()
 
-    def _wake(self, timeout_us: int, before_us: int, call: Call) -> int:
-        """All timeouts, and the end of the state, before an instant; the timeout that is left.
-
-        A timeout at the very end comes first: its call touches the state.
-        """
-        group, pace = self.group, TimeoutPace()
-        while True:
-            end = end_us(self._fold.ttl_us, group.getOption, group.clock_us)
-            if timeout_us <= end:
-                if timeout_us >= before_us:
-                    return timeout_us
-                group.begin_call(group.getOption, timeout_us, timed_out=True)
-                call(iter(()))
-                pace.fired(timeout_us, group.timeout_at_us)
-                timeout_us = group.timeout_at_us
-            elif end >= before_us:
-                return timeout_us
-            else:
-                self._returned = None
-                group.begin_call(None, end)
-                timeout_us = NEVER_US
-
-    def _fire(self, timeout_us: int, before_us: int, call: Call) -> int:
-        """Fire the timeout, and those it sets in turn, before an instant; the one that is left."""
-        while timeout_us < before_us:
-            first_us = timeout_us
-            for _ in range(TIMEOUTS_IN_A_ROW):
-                self.group.begin_call(self.group.getOption, timeout_us, timed_out=True)
-                call(iter(()))
-                timeout_us = self.group.timeout_at_us
-                if timeout_us >= before_us:
-                    return timeout_us
-            refuse_timeout_loop(first_us, timeout_us)
-        return timeout_us
-
-    def _append_outputs(self, events: Iterator[Any]) -> None:
-        rows, emitted_at_us = self.emitted.rows, self.emitted.emitted_at_us
-        time_us = self.group.clock_us
-        for output in self._fold.function(self.key, events, self.group):
-            rows.append(output)
-            emitted_at_us.append(time_us)
-
-    def _keep_returned(self, events: Iterator[Any]) -> None:
-        if self._returned is not None:
-            self._check_returned()
-        for returned in self._fold.function(self.key, events, self.group):
-            self._returned = returned
-
-    def _check_returned(self) -> Any:
-        """The projection of the state, which the row that a call yields last must be."""
-        returned, self._returned = self._returned, None
-        return checked_projection(self._fold, self.key, self.group.getOption, returned)
-
-    def _emit_projection(self) -> None:
-        """The row of an update stream's key after its last call."""
-        self.emitted.rows.append(self._check_returned())
-        self.emitted.emitted_at_us.append(self.group.clock_us)
-        self.emitted.removed.append(self.group.getOption is None)
-
-
-class TimerCalls(Calls):
-    """Those of a fold that the first failed call stops."""
-
-    def fold_all(self, runs: Iterable[KeyRun]) -> None:
-        """The calls for all of these keys."""
-        for run in runs:
-            self.group.begin_key(self._states.beside(TIMERS, run.key))
-            self.one_per_event_timeout_and_end(run)
-            self._states.put_beside(TIMERS, run.key, self.group.stored_timers())
-
-    def _wake(self, timeout_us: int, before_us: int, call: Call) -> int:
-        group, pace = self.group, TimeoutPace()
-        while True:
-            end = end_us(self._fold.ttl_us, group.getOption, group.clock_us)
-            call_us = min(timeout_us, group.first_timer_us)
-            if min(call_us, end) >= before_us:
-                return timeout_us
-            if end < call_us:
-                self._returned = None
-                group.begin_key(None)
-                group.begin_call(None, end)
-                timeout_us = NEVER_US
-                continue
-            if call_us < timeout_us:
-                group.fire_timer()
-            group.begin_call(group.getOption, call_us, timed_out=True)
-            call(iter(()))
-            timeout_us = group.timeout_at_us
-            pace.fired(call_us, min(timeout_us, group.first_timer_us))
-
-
-class RejectingTimerCalls(RejectingCalls):
-    """Those of a fold that rejects. A rejected call leaves the timers as they were; one that was
-    made by a timer has fired it."""
-
-    group: TimedGroupState[Any]
-
-    def _fold_run(self, run: KeyRun) -> None:
-        self.group.begin_key(self._states.beside(TIMERS, run.key))
-        super()._fold_run(run)
-        self._states.put_beside(TIMERS, run.key, self.group.stored_timers())
-
-    def _fire(self, before_us: int) -> None:
-        group, pace = self.group, TimeoutPace()
-        while True:
-            end = end_us(self._fold.ttl_us, self._state, self._touched_us)
-            call_us = min(self._timeout_us, group.first_timer_us)
-            if min(call_us, end) >= before_us:
-                return
-            if end < call_us:
-                group.begin_key(None)
-                self._end(end)
-                continue
-            if call_us < self._timeout_us:
-                group.fire_timer()
-            else:
-                self._timeout_us = NEVER_US
-            self._call(call_us, ())
-            pace.fired(call_us, min(self._timeout_us, group.first_timer_us))
-
-    def _call(self, clock_us: int, events: tuple[Any, ...]) -> None:
-        before, rejected = self.group.stored_timers(), len(self._rejected)
-        super()._call(clock_us, events)
-        if len(self._rejected) > rejected:
-            self.group.begin_key(before)
+    def _reject(self, at_us: int, events: tuple[Any, ...], error: Exception) -> None:
+        self._number = self._number + 1 if self._rejected_last == (self.key, at_us) else 0
+        self._rejected_last = self.key, at_us
+        event = events[0] if events else None
+        self._rejected.append(describe(self.key, at_us, self._number, event, error))
 
 
 def fold_runs(
@@ -340,7 +322,7 @@ def fold_runs(
     duplicates = 0
     if fold.seen is not None:
         runs, events, times_us, duplicates = distinct(fold.seen, states, runs, events, times_us)
-    calls = _way(fold)(fold, states, events, times_us, until_us)
+    calls = (CheckedCalls if fold.quarantines else Calls)(fold, states, events, times_us, until_us)
     with arithmetic(function_text(fold)):
         try:
             calls.fold_all(runs)
@@ -350,9 +332,3 @@ def fold_runs(
             raise failure(fold, calls.key, calls.group, error) from error
     states.forget_seen(until_us)
     return calls.emitted._replace(duplicates=duplicates) if duplicates else calls.emitted
-
-
-def _way(fold: KeyedFold) -> type[Calls] | type[RejectingCalls]:
-    if fold.timers:
-        return RejectingTimerCalls if fold.quarantines else TimerCalls
-    return RejectingCalls if fold.quarantines else Calls

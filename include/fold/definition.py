@@ -11,7 +11,6 @@ from include.fold.deduplicate import Deduplicate, SeenValues, seen_values
 from include.fold.group_state import (
     GroupState,
     GroupStateTimeout,
-    TimedGroupState,
     check_timers,
     timers_column,
 )
@@ -169,9 +168,7 @@ class KeyedFold:
 
     def group_state(self) -> GroupState[Any]:
         """What shows the function a key's state, call after call."""
-        if self.timers:
-            return TimedGroupState(self.timeout, self.stored_state, self.timers)
-        return GroupState(self.timeout, self.stored_state)
+        return GroupState(self.timeout, self.stored_state, self.timers)
 
     @cached_property
     def seen(self) -> SeenValues | None:

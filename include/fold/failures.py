@@ -36,6 +36,12 @@ class TimeoutLoopError(RuntimeError):
     """
 
 
+# Not the function's fault, or not known to be: these stop the stream. (As do KeyboardInterrupt
+# and SystemExit, which are no `Exception`.) How deep calls can go is a matter of who called the
+# fold: a worker, a driver, a page.
+NEVER_REJECTED = (MemoryError, RecursionError, BrokenInvariantError)
+
+
 def refuse_timeout_loop(first_us: int, next_us: int) -> None:
     """Raise TimeoutLoopError when TIMEOUTS_IN_A_ROW from `first_us` on led only to `next_us`."""
     if next_us - first_us <= TIMEOUTS_IN_A_ROW * FASTEST_TIMEOUTS_US:
@@ -45,23 +51,6 @@ def refuse_timeout_loop(first_us: int, next_us: int) -> None:
             "timeout again and again, each a millisecond or less ahead. Set it further ahead, or "
             "not at all when state.hasTimedOut"
         )
-
-
-class TimeoutPace:
-    """Timeouts of one key that fire without an event between them."""
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._first_us = 0
-
-    def fired(self, at_us: int, next_us: int) -> None:
-        """One has, and left the next one. Raises TimeoutLoopError for a loop."""
-        if not self._count:
-            self._first_us = at_us
-        self._count += 1
-        if self._count == TIMEOUTS_IN_A_ROW:
-            refuse_timeout_loop(self._first_us, next_us)
-            self._count = 0
 
 
 def failure(

@@ -9,7 +9,6 @@ no result depends on when the function happened to run.
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
-from difflib import get_close_matches
 from functools import cache
 from keyword import iskeyword
 from operator import length_hint
@@ -24,6 +23,7 @@ from include.fold.admission import (
     duration_us,
 )
 from include.fold.records import Column, DefinitionError, Nested, Scalar, SqlType, sql_type, wrong
+from include.text_table import did_you_mean
 
 S = TypeVar("S")
 
@@ -69,32 +69,64 @@ class GroupState(Generic[S]):
     function that wants one sets it each time.
     """
 
-    __slots__ = ("_stored", "_timed_out", "_timeout", "_timeout_at_us", "_value", "clock_us")
+    __slots__ = (
+        *("_names", "_stored", "_timed_out", "_timeout", "_timer", "_timers", "_value"),
+        *("clock_us", "timeout_at_us"),
+    )
 
     def __init__(
         self,
         timeout: str = GroupStateTimeout.NoTimeout,
         stored: Callable[[S], S] | None = None,
+        names: tuple[str, ...] = (),
     ) -> None:
-        """`stored` makes of a state what the store would give back; None: it is the same."""
+        """`stored` makes of a state what the store would give back; None: it is the same.
+        `names` are those of the fold's timers."""
         self._timeout = timeout
         self._stored = stored
-        self._value: S | None = None
-        self._timed_out = False
-        self._timeout_at_us = NEVER_US
-        self.clock_us = 0
+        self._names = names
+        self._timers: dict[str, int] = {}
+        self.begin_key(None, 0)
+        self.begin_call(0)
 
-    def begin_call(self, value: S | None, clock_us: int, timed_out: bool = False) -> None:
-        """For the fold: show `value` (None for no state) at the instant `clock_us`."""
+    def begin_key(self, value: S | None, clock_us: int, timeout_at_us: int = NEVER_US) -> None:
+        """For the fold: a key as its last call left it, at `clock_us`."""
         self._value = value
         self.clock_us = clock_us
-        self._timed_out = timed_out
-        self._timeout_at_us = NEVER_US
+        self.timeout_at_us = timeout_at_us
 
-    @property
-    def timeout_at_us(self) -> int:
-        """For the fold: the timeout that this call has set; NEVER_US for none."""
-        return self._timeout_at_us
+    def begin_timers(self, stored: Sequence[int | None] | None) -> None:
+        """For the fold: the timers of the key, as they are stored; None for none."""
+        found = zip(self._names, stored or (), strict=False)
+        self._timers = {name: at_us for name, at_us in found if at_us is not None}
+
+    def begin_call(self, clock_us: int, timed_out: bool = False, timer: str | None = None) -> None:
+        """For the fold: the key's next call, at `clock_us`; its timeout is over."""
+        self.clock_us = clock_us
+        self._timed_out = timed_out
+        self._timer = timer
+        self.timeout_at_us = NEVER_US
+
+    def show(self, value: S | None) -> None:
+        """For the fold: the state that the call has set, as it is stored."""
+        self._value = value
+
+    def stored_timers(self) -> Any:
+        """For the fold: the timers as they are stored; None for none."""
+        return _record(self._names)(*map(self._timers.get, self._names)) if self._timers else None
+
+    def due_us(self) -> int:
+        """For the fold: when the timeout or the first timer comes; NEVER_US for neither."""
+        return min(self.timeout_at_us, *self._timers.values(), NEVER_US)
+
+    def take_timer(self, at_us: int) -> str | None:
+        """For the fold: the timer that comes at `at_us`, which is over by that; of several the first
+        by name. None where the timeout comes then, which goes first."""
+        if self.timeout_at_us == at_us:
+            return None
+        name = min(name for name, timer_us in self._timers.items() if timer_us == at_us)
+        del self._timers[name]
+        return name
 
     @property
     def exists(self) -> bool:
@@ -148,7 +180,7 @@ class GroupState(Generic[S]):
         if span_us <= 0:
             given = durationMs if not durationUs else f"{durationUs} us"
             raise GroupStateValueError(f"[VALUE_NOT_POSITIVE] timeout duration {given!r}")
-        self._timeout_at_us = _after(self.clock_us, self.clock_us + span_us)
+        self.timeout_at_us = _after(self.clock_us, self.clock_us + span_us)
 
     def setTimeoutTimestamp(
         self,
@@ -166,19 +198,19 @@ class GroupState(Generic[S]):
         """
         if self._timeout != GroupStateTimeout.EventTimeTimeout:
             raise self._refusal("set timeout timestamp", "EventTimeTimeout")
-        self._timeout_at_us = instant_after(
+        self.timeout_at_us = _instant_after(
             self.clock_us, timestampMs, additionalDuration, timestampUs
         )
 
     @property
     def timer(self) -> str | None:
         """The name of the timer whose instant has come, if this call was made for one."""
-        return None
+        return self._timer
 
     @property
     def timers(self) -> dict[str, int]:
         """When each of the key's timers fires that are set, in microseconds since 1970."""
-        return {}
+        return dict(self._timers)
 
     def setTimer(
         self,
@@ -194,11 +226,26 @@ class GroupState(Generic[S]):
         Only for names of the fold's `timers=`: GroupStateValueError for others, and for an instant
         that is not after the call's time; GroupStateRuntimeError in a fold that has none.
         """
-        raise self._no_timers("set a timer")
+        self._check_name(name)
+        at_us = _instant_after(self.clock_us, timestampMs, additionalDuration, timestampUs)
+        self._timers[name] = at_us
 
     def deleteTimer(self, name: str) -> None:
         """Take a timer back; nothing happens if it is not set. Raises as `setTimer` does."""
-        raise self._no_timers("delete a timer")
+        self._check_name(name)
+        self._timers.pop(name, None)
+
+    def _check_name(self, name: str) -> None:
+        if not self._names:
+            raise GroupStateRuntimeError(
+                f"[CANNOT_WITHOUT] cannot use timer {name!r} in a fold that declares none: give it "
+                "timers=(...), their names"
+            )
+        if name not in self._names:
+            raise GroupStateValueError(
+                f"[UNKNOWN_TIMER] {name!r} is none of the fold's timers= "
+                f"({', '.join(self._names)}){did_you_mean(str(name), self._names)}"
+            )
 
     def getCurrentWatermarkMs(self) -> int:
         """The fold's clock: the time of the call's event or timeout, in milliseconds."""
@@ -207,13 +254,6 @@ class GroupState(Generic[S]):
     def getCurrentProcessingTimeMs(self) -> int:
         """The same clock: processing time is recorded in bronze, not observed."""
         return self.clock_us // US_PER_MS
-
-    @staticmethod
-    def _no_timers(what: str) -> GroupStateRuntimeError:
-        return GroupStateRuntimeError(
-            f"[CANNOT_WITHOUT] cannot {what} in a fold that declares none: give it timers=(...), "
-            "their names"
-        )
 
     def _refusal(self, what: str, needed: str) -> GroupStateRuntimeError:
         return GroupStateRuntimeError(
@@ -254,7 +294,7 @@ class TickingGroupState(GroupState[S]):
         """Nothing sets it: it follows the events."""
 
 
-def instant_after(
+def _instant_after(
     clock_us: int,
     timestamp_ms: int | datetime,
     additional: int | str | timedelta,
@@ -346,77 +386,3 @@ def check_timers(names: object) -> None:
 @cache
 def _record(names: tuple[str, ...]) -> Any:
     return namedtuple("Timers", names)
-
-
-class TimedGroupState(GroupState[S]):
-    """The state and the timers of one key during one call."""
-
-    __slots__ = ("_fired", "_names", "_timer", "_timers")
-
-    def __init__(
-        self,
-        timeout: str = GroupStateTimeout.NoTimeout,
-        stored: Callable[[S], S] | None = None,
-        names: tuple[str, ...] = (),
-    ) -> None:
-        super().__init__(timeout, stored)
-        self._names = names
-        self._timers: dict[str, int] = {}
-        self._fired: str | None = None  # the next call is made for it
-        self._timer: str | None = None
-
-    def begin_key(self, stored: Sequence[int | None] | None) -> None:
-        """For the fold: the timers of a key, as they are stored; None for none."""
-        found = zip(self._names, stored or (), strict=False)
-        self._timers = {name: at_us for name, at_us in found if at_us is not None}
-
-    def stored_timers(self) -> Any:
-        """For the fold: the other way round."""
-        return _record(self._names)(*map(self._timers.get, self._names)) if self._timers else None
-
-    @property
-    def first_timer_us(self) -> int:
-        """For the fold: when the first one fires; NEVER_US for none."""
-        return min(self._timers.values(), default=NEVER_US)
-
-    def fire_timer(self) -> None:
-        """For the fold: the next call is made for the first one, which is over."""
-        self._fired = min(self._timers, key=lambda name: (self._timers[name], name))
-        del self._timers[self._fired]
-
-    def begin_call(self, value: S | None, clock_us: int, timed_out: bool = False) -> None:
-        self._timer, self._fired = self._fired, None
-        super().begin_call(value, clock_us, timed_out and self._timer is None)
-
-    @property
-    def timer(self) -> str | None:
-        return self._timer
-
-    @property
-    def timers(self) -> dict[str, int]:
-        return dict(self._timers)
-
-    def setTimer(
-        self,
-        name: str,
-        timestampMs: int | datetime = 0,
-        additionalDuration: int | str | timedelta = 0,
-        *,
-        timestampUs: int = 0,
-    ) -> None:
-        self._check_name(name)
-        at_us = instant_after(self.clock_us, timestampMs, additionalDuration, timestampUs)
-        self._timers[name] = at_us
-
-    def deleteTimer(self, name: str) -> None:
-        self._check_name(name)
-        self._timers.pop(name, None)
-
-    def _check_name(self, name: str) -> None:
-        if name not in self._names:
-            close = get_close_matches(str(name), self._names, n=1)
-            hint = f". Did you mean {close[0]!r}?" if close else ""
-            raise GroupStateValueError(
-                f"[UNKNOWN_TIMER] {name!r} is none of the fold's timers= "
-                f"({', '.join(self._names)}){hint}"
-            )

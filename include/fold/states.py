@@ -89,13 +89,9 @@ class States:
         """The state of `key`, or None."""
         return (self._known.get(key) or self._fetched(key))[0]
 
-    def timeout_of(self, key: Key) -> int:
-        """When `key` times out; NEVER_US for never."""
-        return (self._known.get(key) or self._fetched(key))[2]
-
-    def changed_at_of(self, key: Key) -> int:
-        """When the state of `key` last changed; NO_STATE_US when there is none."""
-        return (self._known.get(key) or self._fetched(key))[1]
+    def known(self, key: Key) -> Known:
+        """The state of `key` or None, when it last changed, and when it times out."""
+        return self._known.get(key) or self._fetched(key)
 
     def beside(self, name: str, key: Key) -> Any:
         """What `key` has in that column beside its state, as it is stored; None for nothing."""
@@ -167,7 +163,7 @@ class States:
 
     def wakes_at(self, key: Key) -> int:
         """When something happens to `key` without an event: its timeout or its end; or NEVER_US."""
-        state, changed_at_us, timeout_us = self._known.get(key) or self._fetched(key)
+        state, changed_at_us, timeout_us = self.known(key)
         if self._fold.timers:
             timers_us = self._beside[TIMERS].get(key) or ()
             timeout_us = min(timeout_us, *(at for at in timers_us if at is not None), NEVER_US)

@@ -308,7 +308,7 @@ def test_an_update_row_must_be_the_projection_of_its_state():
 
 def test_getting_out_of_a_group_state():
     state: GroupState[State] = GroupState()
-    state.begin_call(None, 0)
+    state.begin_key(None, 0)
     assert (state.exists, state.getOption, state.hasTimedOut) == (False, None, False)
     assert str(state) == "GroupState(<undefined>)"
     state.update(State(3))

@@ -18,7 +18,7 @@ NONE, EVENT, PROCESSING = "NoTimeout", "EventTimeTimeout", "ProcessingTimeTimeou
 
 def a_state(timeout: str = NONE, value=None, clock_us: int = CLOCK_US) -> GroupState:
     state: GroupState = GroupState(timeout)
-    state.begin_call(value, clock_us)
+    state.begin_key(value, clock_us)
     return state
 
 

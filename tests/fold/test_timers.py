@@ -12,7 +12,6 @@ from include.fold.group_state import (
     GroupState,
     GroupStateRuntimeError,
     GroupStateValueError,
-    TimedGroupState,
 )
 from include.fold.testing.check import check_fold
 from include.fold.testing.run import run
@@ -127,8 +126,8 @@ def test_what_a_rejected_call_did_to_timers_is_undone():
 
 
 def test_instants_are_given_as_to_a_timeout():
-    state: TimedGroupState[Open] = TimedGroupState("ProcessingTimeTimeout", None, NAMES)
-    state.begin_call(None, 5_000_000)
+    state: GroupState[Open] = GroupState("ProcessingTimeTimeout", None, NAMES)
+    state.begin_key(None, 5_000_000)
     state.setTimer("expiry", 6_000, "2 milliseconds")
     state.setTimer("reminder", datetime(1970, 1, 1, 0, 0, 7, tzinfo=UTC))
     assert state.timers == {"expiry": 6_002_000, "reminder": 7_000_000}
@@ -140,7 +139,7 @@ def test_instants_are_given_as_to_a_timeout():
 
 
 def test_a_name_that_is_not_declared_is_refused():
-    state: TimedGroupState[Open] = TimedGroupState("EventTimeTimeout", None, NAMES)
+    state: GroupState[Open] = GroupState("EventTimeTimeout", None, NAMES)
     with pytest.raises(GroupStateValueError):
         state.setTimer("expire", timestampUs=1)
     with pytest.raises(GroupStateValueError):

@@ -8,14 +8,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from include.fold import arrow_values, bucket, event_order, states
+from include.fold import arrow_values, bucket, calls, event_order, states
 from include.fold import event_order as distinct
 from include.fold import key_codes as codes
 from include.fold import key_codes as spark_hash
 from include.fold.admission import NEVER_US
-from include.fold.calls import RejectingTimerCalls, TimerCalls
+from include.fold.calls import Calls
 from include.fold.deduplicate import SEEN, SeenValues
-from include.fold.group_state import TIMERS, TimedGroupState
+from include.fold.group_state import TIMERS, GroupState
 from include.fold.records import Items, Money, Nested, Pairs
 from include.fold.states import States
 from tests.simulator.local_engine import LocalEngine
@@ -69,7 +69,7 @@ def touched_later(rows: pa.Table) -> pa.Table:
 
 
 def timers_outlive_the_state(patch: pytest.MonkeyPatch) -> None:
-    begin_key, beside = TimedGroupState.begin_key, States.beside
+    begin_timers, beside = GroupState.begin_timers, States.beside
 
     def stored(self: States, name: str, key: Any) -> Any:
         found = beside(self, name, key)
@@ -77,25 +77,35 @@ def timers_outlive_the_state(patch: pytest.MonkeyPatch) -> None:
 
     def begin(self: Any, given: Any) -> None:
         if given is not None:  # else the state has ended
-            begin_key(self, given)
+            begin_timers(self, given)
 
     patch.setattr(States, "beside", stored)
-    patch.setattr(TimedGroupState, "begin_key", begin)
+    patch.setattr(GroupState, "begin_timers", begin)
 
 
 def timers_tie_by_declaration(patch: pytest.MonkeyPatch) -> None:
-    def fire_timer(self: Any) -> None:
-        self._fired = min(self._timers, key=lambda n: (self._timers[n], self._names.index(n)))
-        del self._timers[self._fired]
+    def take_timer(self: Any, at_us: int) -> str | None:
+        if self.timeout_at_us == at_us:
+            return None
+        name = next(name for name in self._names if self._timers.get(name) == at_us)
+        del self._timers[name]
+        return name
 
-    patch.setattr(TimedGroupState, "fire_timer", fire_timer)
+    patch.setattr(GroupState, "take_timer", take_timer)
 
 
 def timers_come_before_events(patch: pytest.MonkeyPatch) -> None:
     """Of their own instant."""
-    wake, fire = TimerCalls._wake, RejectingTimerCalls._fire
-    patch.setattr(TimerCalls, "_wake", lambda self, at, us, call: wake(self, at, us + 1, call))
-    patch.setattr(RejectingTimerCalls, "_fire", lambda self, us: fire(self, us + 1))
+    due_us_of, call = calls._due_us_of, Calls._call_what_is_due
+
+    def early(fold: Any) -> Any:
+        due_us = due_us_of(fold)
+        return (lambda group: due_us(group) - 1) if fold.timers else due_us
+
+    patch.setattr(calls, "_due_us_of", early)
+    patch.setattr(
+        Calls, "_call_what_is_due", lambda self, us: call(self, us + bool(self._fold.timers))
+    )
 
 
 def seen_is_forgotten(patch: pytest.MonkeyPatch) -> None:
