@@ -21,7 +21,7 @@ state: a new *generation*. The one before stays until its retention ends. Trigge
 
 What is carried out are the parameters that were approved, over bronze as it is when `apply`
 begins: bronze only grows, so rows that came since the plan are in it, too, and the counts may be
-a little higher. The log of `apply` has the plan it followed, and `ops/intervals` the result.
+a little higher. The log of `apply` has the plan it followed, and `ops/runs` the result.
 
 When it is red: `plan` with an error of one line was given something that cannot be: correct the
 parameter and trigger the Dag again. After a red `apply` retry or clear that task: it plans anew,

@@ -12,7 +12,7 @@ rest up to `tune_rocksdb`). Of a scheduled run *backfill* is skipped, of a backf
 |---|---|---|
 | `ingest` | files in `landing/<source>` to `bronze/<source>`, bad rows to `quarantine/<source>`; a clock row, if the source has a clock | nothing has landed, and no clock row is due |
 | `run_stream` | new bronze rows through the fold into `tables/<stream>` | it is a backfill, or there is nothing to do: nothing new in bronze, no reseed to begin with, and the table is what was recorded of it |
-| `recompute_interval` | the rows of the run's interval once more, late rows included: `ops/intervals` | it is no backfill |
+| `recompute_interval` | the rows of the run's interval once more, late rows included: `ops/runs` | it is no backfill |
 | `promote` | a reseed: makes the live state right (late rows, other code), and all rows from the first instant on that is not | it is no backfill with the parameter `promote`, more of its runs are queued, or the live state is right |
 | `check_checkpoint` | measures the checkpoint, holds it and the run against the stream's limits, and the table against what is recorded of it: `ops/checkpoint_sizes`, `ops/findings` | `run_stream` was |
 | `compact_state` | uploads snapshots of the state and deletes what no start needs, as a run of its own | the check saw nothing to gain |

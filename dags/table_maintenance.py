@@ -68,8 +68,7 @@ SPARK_TASKS = {
 @task.branch(retries=2)
 def plan_tables(lake: str, dag_run: Any) -> list[str]:
     """The tasks that have something to do: a skipped one costs no process."""
-    from include.alerts.plan_alerts import record_plan_alerts
-    from include.alerts.record import untold
+    from include.alerts.record import record_plan_alerts, untold
     from include.care.old_generations import find_old_generations, format_old_generations
     from include.care.plan_care import (
         format_plan,

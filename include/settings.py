@@ -90,7 +90,7 @@ class Source:
     # A file is parsed in one piece; a larger one is refused with the advice to split it.
     max_file_bytes: int = 512 * MIB
     # The share of a batch's rows that may be refused before people are told; of a whole file always.
-    max_quarantined: float = 0.1
+    max_quarantined: float = 0.01
     # More waiting is parsed by Spark, in a JVM; less by processes here, as fast: docs/scale.md.
     spark_bytes: int = 1 * GIB
     # A silent source moves no watermark, so no timeout would fire. With a grace, each ingest

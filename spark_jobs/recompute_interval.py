@@ -10,13 +10,11 @@ and run in any order.
 """
 
 import logging
-import time
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import pairwise
-from typing import Any
 
 from include.care.why_failed import told_why
 from include.coverage.live import text_of
@@ -27,7 +25,6 @@ from include.fold.admission import US_PER_MS, micros_of
 from include.fold.product_table import ensure_product
 from include.job import PATIENCE, RunRecord, job_parser, recorded_run
 from include.lake.lease import hold_lease
-from include.lake.ops import append_ops
 from include.lake.paths import Lake, open_lake
 from include.lake.stream_result import NO_CHANGE, put_back_rejected, rejected_number
 from include.landing.clock_repair import refuse_run
@@ -45,9 +42,9 @@ from spark_jobs.live_savepoint import delete_expired
 from spark_jobs.replay_bronze import (
     Replay,
     coverage_of,
-    interval_row,
     plan_with_sound_base,
     replace_rejected,
+    replaced_row,
     replayed,
 )
 
@@ -64,7 +61,7 @@ def recompute(
     until: datetime,
     dag_run_id: str | None = None,
 ) -> None:
-    """Recompute `[start, until)` of `stream`, and record it in `ops/intervals`.
+    """Recompute `[start, until)` of `stream`, and record it in `ops/runs`.
 
     Raises NotSettledError when the live stream has not come that far yet.
     """
@@ -99,7 +96,6 @@ def _recompute_and_record(
     until: datetime,
     record: RunRecord,
 ) -> None:
-    began = time.monotonic()
     opened = open_stream(lake, stream)
     known = trusted_record(lake, opened.generations)
     put_back_rejected(lake, stream.name, known.rejected)
@@ -111,11 +107,9 @@ def _recompute_and_record(
         plan=lambda: plan_recompute(lake, stream, identity, start=start, until=until),
     )
     log.info("%s", plan.text())
-    row = _recompute(engine, opened, plan, known=known, record=record)
-    row |= {"dag_run_id": record["dag_run_id"], "seconds": time.monotonic() - began}
-    append_ops(lake, "intervals", [row])
+    _recompute(engine, opened, plan, known=known, record=record)
     delete_expired(opened)
-    log.info("%s\n%s", report(stream, plan, row), what_else(lake, stream))
+    log.info("%s\n%s", report(stream, plan, record), what_else(lake, stream))
 
 
 def _recompute(
@@ -124,7 +118,7 @@ def _recompute(
     plan: RecomputePlan,
     known: StreamRecord,
     record: RunRecord,
-) -> dict[str, Any]:
+) -> None:
     lake, stream, fold, current = opened.lake, opened.declared, opened.fold, opened.row
     replay = Replay(
         lake,
@@ -156,17 +150,14 @@ def _recompute(
             made = replace(known, rejected=rejected_number(lake, stream.name)).with_entry(covered)
             text = text_of(lake, made)
             change = table.replace_range(outcome.outputs, start_us, until_us, text)
-        record |= {
-            "until": plan.until,
-            "rows_in": outcome.rows_read,
-            "rows_folded": outcome.rows_read - outcome.rows_duplicate,
-            "rows_duplicate": outcome.rows_duplicate,
-            "rows_out": change.after,
-        }
-        row = interval_row(
+        record |= replaced_row(
             replay, outcome, change, generation=generation, start=plan.start, until=plan.until
         )
-        return row | {"estimated_seconds": plan.estimated_seconds}
+        record |= {
+            "rows_folded": outcome.rows_read - outcome.rows_duplicate,
+            "rows_duplicate": outcome.rows_duplicate,
+            "estimated_seconds": plan.estimated_seconds,
+        }
 
 
 def _checks(lake: Lake, plan: RecomputePlan, stream: Stream, record: RunRecord) -> DataChecks:
@@ -175,11 +166,11 @@ def _checks(lake: Lake, plan: RecomputePlan, stream: Stream, record: RunRecord) 
     return DataChecks(lake, stream, record, then=again)
 
 
-def report(stream: Stream, plan: RecomputePlan, row: dict[str, Any]) -> str:
+def report(stream: Stream, plan: RecomputePlan, row: RunRecord) -> str:
     """What was done, in words, for the task's log."""
     done = (
         f"{stream.name} from {plan.start:%Y-%m-%d %H:%M} until {plan.until:%Y-%m-%d %H:%M} UTC: "
-        f"{counted(row['rows_read'], 'row')} replayed in {row['seconds']:.1f} s"
+        f"{counted(row['rows_in'], 'row')} replayed"
     )
     if plan.identity.output_mode == "update":
         return (
@@ -187,7 +178,7 @@ def report(stream: Stream, plan: RecomputePlan, row: dict[str, Any]) -> str:
             f"come into it by `./stateful reseed {stream.name} --apply`"
         )
     return (
-        f"{done}; {counted(row['rows_before'], 'row')} of the table became {row['rows_after']:,} "
+        f"{done}; {counted(row['rows_before'], 'row')} of the table became {row['rows_out']:,} "
         f"({row['rows_removed']:,} removed, {row['rows_added']:,} added)"
     )
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Literal, TypeVar
 
 from include.coverage.record import Entry
@@ -240,7 +240,7 @@ def coverage_of(
     )
 
 
-def interval_row(
+def replaced_row(
     replay: Replay,
     outcome: Outcome,
     change: RangeChange,
@@ -248,25 +248,17 @@ def interval_row(
     start: datetime | None,
     until: datetime,
 ) -> dict[str, object]:
-    """The row of `ops/intervals` for what a replay has replaced; None is the beginning."""
-    base, pin = replay.base, replay.pin
+    """What `ops/runs` has of what a replay has replaced; None is the beginning."""
+    base_us = replay.base.until_us
     return {
-        "run_id": replay.run_id,
-        "stream": replay.stream.name,
-        "kind": replay.origin,
         "start": start,
         "until": until,
-        "recomputed_at": datetime.now(UTC),
         "generation": generation,
-        "base_savepoint": base.savepoint.savepoint_id if base.savepoint else None,
-        "base_until": None if base.until_us is None else instant_of(base.until_us),
-        "bronze_id": pin.table_id,
-        "bronze_version": pin.version,
-        "bronze_ingested_at": instant_of(pin.ingested_at_us),
-        "code": replay.lineage,
-        "rows_read": outcome.rows_read,
+        "base_until": None if base_us is None else instant_of(base_us),
+        "bronze_version": replay.pin.version,
+        "rows_in": outcome.rows_read,
+        "rows_out": change.after,
         "rows_before": change.before,
-        "rows_after": change.after,
         "rows_removed": change.removed,
         "rows_added": change.added,
         "savepoint_id": outcome.savepoint.savepoint_id,

@@ -11,7 +11,6 @@ generation: until then readers see the old table, and the stream goes on as befo
 """
 
 import logging
-import time
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,7 +24,6 @@ from include.fold.product_table import ensure_product
 from include.job import PATIENCE, RunRecord, job_parser, recorded_run
 from include.lake.generations import GenerationRow
 from include.lake.lease import hold_lease
-from include.lake.ops import append_ops
 from include.lake.paths import Lake, open_lake
 from include.lake.stream_result import NO_CHANGE, put_back_rejected, rejected_number
 from include.plans.open_stream import OpenStream, open_stream
@@ -48,9 +46,9 @@ from spark_jobs.replay_bronze import (
     Outcome,
     Replay,
     coverage_of,
-    interval_row,
     plan_with_sound_base,
     replace_rejected,
+    replaced_row,
     replayed,
 )
 
@@ -77,7 +75,6 @@ def reseed(
         hold_lease(lake, f"stream-{stream.name}", PATIENCE),
         recorded_run(lake, JOB, stream.name, dag_run_id) as record,
     ):
-        began = time.monotonic()
         plan = plan_with_sound_base(
             engine,
             lake,
@@ -93,17 +90,14 @@ def reseed(
         )
         # Fails before anything is written.
         checks.refuse_wrong(_product_table(engine, opened))
-        done = _carry_out(engine, opened, plan, checks=checks, record=record)
-        done |= {"dag_run_id": record["dag_run_id"], "seconds": time.monotonic() - began}
-        append_ops(lake, "intervals", [done])
+        _carry_out(engine, opened, plan, checks=checks, record=record)
         delete_expired(opened.again())
 
 
 def _carry_out(
     engine: Engine, opened: OpenStream, plan: ReseedPlan, checks: DataChecks, record: RunRecord
-) -> dict[str, object]:
-    """Replay, and replace rejected rows, then the table's: that commit is the switch. The row of
-    `ops/intervals`."""
+) -> None:
+    """Replay, and replace rejected rows, then the table's: that commit is the switch."""
     lake, row = opened.lake, new_row(opened, plan)
     replay = _replay(opened, plan, row, record["run_id"])
     covered = coverage_of(
@@ -139,9 +133,8 @@ def _carry_out(
             table.replace_all(outcome.states, text)
         log.info("%s runs on generation %s from here on", opened.name, row["generation"])
         until = instant_of(plan.until_us)
-        record |= {"until": until, "rows_in": outcome.rows_read, "rows_out": change.after}
         start = None if plan.from_us is None else instant_of(plan.from_us)
-        return interval_row(
+        record |= replaced_row(
             replay, outcome, change, generation=row["generation"], start=start, until=until
         )
 

@@ -13,7 +13,7 @@ import tempfile
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -29,6 +29,7 @@ from include.lake.ops_schemas import SCHEMAS
 from include.lake.paths import Lake
 from include.landing import ingest
 from include.plans.reseed_plan import ReseedOptions
+from include.streams import sources
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
 from tests.faults.lakes import STREAMS, Story, registered
@@ -48,6 +49,7 @@ ROOMS = {
         "include/care",
         "include/page",
         "include/alerts",
+        "include/observe",
         "include/tables_page.py",
     ),
     "spark": ("include/spark",),
@@ -141,7 +143,14 @@ def _commands(command: Any) -> Iterator[str]:
 
 def walks() -> dict[str, int]:
     """What each operation enters, on a lake where two files were drained before."""
-    with tempfile.TemporaryDirectory() as folder, registered():
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        registered(),
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        # A file of the story has a broken line among few: nothing is told of it here.
+        told_of_none = tuple(replace(each, max_quarantined=1) for each in sources.SOURCES)
+        patch.setattr(sources, "SOURCES", told_of_none)
         story = Story(Lake(folder), STREAMS[STREAM], 0)
         engine = LocalEngine(LiveModel())
         for _ in range(2):

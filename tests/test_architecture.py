@@ -25,6 +25,7 @@ ORDER = (
     "include/care include/sample",
     "include/erase",
     "include/steps.py include/run_local.py",
+    "include/observe",
     "include/page",
     "include/alerts",
     "include/airflow include/docker include/setup",

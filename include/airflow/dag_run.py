@@ -72,7 +72,7 @@ def news(
         return None
     if is_of_interval:
         return recompute_extra(opened, stream.name, dag_run.run_id)
-    runs = untold(opened, "runs", stream.name, dag_run_id=dag_run.run_id)
+    runs = untold(opened, stream.name, dag_run.run_id, is_of_interval=False)
     return asset_extra(opened, stream.name, runs) if runs else None
 
 
@@ -82,8 +82,7 @@ def record_told(context: Any, lake: str, stream: Stream) -> None:
     from include.lake.stream_result import mark_told
 
     dag_run = context["dag_run"]
-    name = "intervals" if is_backfill(dag_run) else "runs"
-    mark_told(open_lake(lake), name, stream.name, dag_run_id=dag_run.run_id)
+    mark_told(open_lake(lake), stream.name, dag_run.run_id, is_of_interval=is_backfill(dag_run))
 
 
 # What the plugin run_notes looks for.

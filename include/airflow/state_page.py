@@ -18,11 +18,11 @@ from starlette.exceptions import HTTPException as RoutingError  # FastAPI's own 
 
 from include.lake.delta_log import first_line
 from include.lake.paths import Lake, LakeError, open_lake
+from include.observe.metrics import metrics_text
+from include.observe.stream_line import READ_ERRORS, Overview, read_overview, unreadable
 from include.page.backfill_form import read_form
 from include.page.declared import Declared, declared
 from include.page.key_figures import KEY_DAYS, read_key
-from include.page.metrics import metrics_text
-from include.page.overview import READ_ERRORS, Overview, read_overview, unreadable
 from include.page.render import backfill_html, key_html, message_html, overview_html, stream_html
 from include.page.stream_figures import MOST_DAYS, asked_time, read_stream
 from include.plans.plan_recompute import parse_instant
@@ -84,7 +84,7 @@ def state_app() -> FastAPI:
         found, lake, now = _stream_of(dag_id, _declared()), _lake(), datetime.now(UTC)
         with _said():
             time = asked_time(now, days, until)
-        figures = read_stream(lake, found, now, *time)
+        figures = read_stream(lake, found, now, time)
         return HTMLResponse(stream_html(figures, dag_id), headers=HEADERS)
 
     @app.get("/dags/{dag_id}/keys", dependencies=[READS_DAG])

@@ -6,15 +6,19 @@ finds it recorded and records nothing. What was recorded and not told is told by
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from html import escape
+from operator import itemgetter
 from typing import Any
 
 from include.alerts.troubles import TOLD, Standing, worst
+from include.care.plan_care import CaredTable, TablePlan
+from include.lake.findings import Finding, record_findings
+from include.lake.how_to_mend import how_to_mend
 from include.lake.ops import append_ops, newest_transaction, read_ops, update_ops
 from include.lake.paths import Lake
-from include.page.recorded import Row
+from include.observe.recorded import Row
 
 KEY = ("subject", "number", "finding")
 
@@ -32,8 +36,7 @@ def _record(lake: Lake, standing: Standing, known: Mapping[str, Any]) -> bool:
     app_id = f"alerts/{standing.subject}"
     # Asked before the rows are read: what comes between is newer.
     number = 1 + newest_transaction(lake, "alerts", app_id)
-    rows = read_ops(lake, "alerts", {"subject": standing.subject}).to_pylist()
-    changes = _changes(standing, rows)
+    changes = _changes(standing, _rows(lake, subject=standing.subject))
     if not changes:
         return True
     given = {**known, "subject": standing.subject, "number": number}
@@ -41,7 +44,7 @@ def _record(lake: Lake, standing: Standing, known: Mapping[str, Any]) -> bool:
 
 
 def _changes(standing: Standing, rows: Sequence[Row]) -> list[dict[str, Any]]:
-    newest = {row["finding"]: row for row in sorted(rows, key=lambda row: row["number"])}
+    newest = {row["finding"]: row for row in rows}
     known = {name: row for name, row in newest.items() if row["change"] == "opened"}
     missed = worst(
         row
@@ -69,25 +72,25 @@ def _told(row: Row) -> dict[str, Any]:
 
 def changes_of(lake: Lake, by: str, dag_run_id: str) -> list[Row]:
     """Read the changes that one Dag run recorded."""
-    return read_ops(lake, "alerts", {"told_by": by, "dag_run_id": dag_run_id}).to_pylist()  # type: ignore[no-any-return]
+    return _rows(lake, told_by=by, dag_run_id=dag_run_id)
 
 
 def still_told(lake: Lake, by: str) -> set[tuple[str, str]]:
     """Each subject and finding that `by` has told of, and not told to be over."""
-    rows = read_ops(lake, "alerts", {"told_by": by}).to_pylist()
-    newest = {
-        (row["subject"], row["finding"]): row["change"]
-        for row in sorted(rows, key=lambda row: row["number"])
-    }
+    rows = _rows(lake, told_by=by)
+    newest = {(row["subject"], row["finding"]): row["change"] for row in rows}
     return {told for told, change in newest.items() if change == "opened"}
 
 
 def untold(lake: Lake, by: str) -> list[Row]:
     """What is still to be told, in order."""
-    rows = read_ops(lake, "alerts", {"told_by": by}).to_pylist()
-    return sorted(
-        (row for row in rows if row["told_at"] is None), key=lambda row: (row["at"], row["finding"])
-    )
+    rows = [row for row in _rows(lake, told_by=by) if row["told_at"] is None]
+    return sorted(rows, key=itemgetter("at", "finding"))
+
+
+def _rows(lake: Lake, **where: str) -> list[Row]:
+    """Those with these values, in the order of their numbers."""
+    return sorted(read_ops(lake, "alerts", where).to_pylist(), key=itemgetter("number"))
 
 
 def heard_by(row: Row) -> list[str]:
@@ -171,3 +174,40 @@ def _over(rows: Sequence[Row], by: str) -> Iterator[str]:
 
 def _called(row: Row, by: str) -> str:
     return str(row["finding"]) if row["subject"] == by else f"{row['finding']} of {row['subject']}"
+
+
+# The daily look at all tables: of each that it could read it closes alerts as well.
+BY, UNREADABLE = "table_maintenance", "table_unreadable"
+
+
+def record_plan_alerts(
+    lake: Lake, plans: Sequence[TablePlan], dag_run_id: str, now: datetime
+) -> None:
+    """Record what has opened and closed of the tables that `plans` are of.
+
+    A table that is not there is nothing to tell of, unless something was found in it before.
+    """
+    were_there = {name for name, finding in still_told(lake, BY) if finding != UNREADABLE}
+    standings = []
+    for plan in plans:
+        found, is_gone = list(plan.findings), plan.is_missing and plan.table.name in were_there
+        if is_gone:
+            found.append(_gone(plan.table))
+            record_findings(lake, None, plan.table.name, findings=found)
+        standings.append(
+            Standing(
+                subject=plan.table.name,
+                open=worst([asdict(finding) for finding in found]),
+                is_checked=plan.figures is not None or (plan.is_missing and not is_gone),
+            )
+        )
+    record_changes(lake, BY, dag_run_id, standings=standings, now=now)
+
+
+def _gone(table: CaredTable) -> Finding:
+    return Finding(
+        finding=UNREADABLE,
+        severity="warning",
+        detail=f"{table.name} is gone: there is no table at {table.path} any more",
+        action=str(how_to_mend(table.name)),
+    )

@@ -5,31 +5,22 @@ or error, and closes when a run and its check have come that do not find it any 
 failed has looked at nothing, so it closes nothing.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
-from include.alerts.known import KNOWN
-from include.coverage.findings import OF_COVERAGE
-from include.fold.admission import instant_of
 from include.lake.findings import Finding
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
-from include.page.overview import (
-    READ_ERRORS,
-    WINDOW_DAYS,
-    newest_of_each,
-    open_findings,
-    still_open,
-)
-from include.page.recorded import INGEST, RUN, Recorded, Row
+from include.observe.catalogue import FINDINGS
+from include.observe.recorded import INGEST, RUN, Recorded, Row, newest_of_each
+from include.observe.stream_line import WINDOW_DAYS, StreamLine, line_without_state
 from include.settings import Stream
 from include.text_table import first_names
 
 TOLD = ("error", "warning")  # the severities that people are told of, the worst first
 BEHIND, FAILED = "behind_promise", "run_failed"
-OF_CHECKS = {name for name, known in KNOWN.items() if known.by == "check"}
+OF_CHECKS = {name for name, figure in FINDINGS.items() if figure.by == "check"}
 UNSURE = {"written_while_measured", "checkpoint_unreadable"}
 
 
@@ -40,8 +31,8 @@ class Standing:
     subject: str
     open: Mapping[str, Row]  # by finding
     is_checked: bool  # what is not open is over
-    over: frozenset[str] = frozenset()  # over in any case, unless it is open
-    unknown: frozenset[str] = frozenset()  # nobody has looked: neither open nor over
+    over: Set[str] = frozenset()  # over in any case, unless it is open
+    unknown: Set[str] = frozenset()  # nobody has looked: neither open nor over
     recent: Sequence[Row] = ()  # found of late, be it over by now
 
 
@@ -57,32 +48,17 @@ def standings(
     `streams`: the names of all. `failed`: the tasks of this Dag run that failed; None: not known.
     """
     recorded = Recorded(lake, now - timedelta(days=WINDOW_DAYS), stream)
-    found = open_findings(recorded, stream)
-    over = set()
-    runs = recorded.runs.get((RUN, stream.name))
-    until = None if runs is None else runs.succeeded.get("until")
-    try:
-        coverage, wrong = recorded.coverage(stream)
-    except READ_ERRORS:
-        pass  # coverage_unreadable, by the check, says so
-    else:
-        if coverage.until_us is not None:
-            until = instant_of(coverage.until_us)
-        found = still_open(found, wrong)
-        over |= OF_COVERAGE - {finding.finding for finding in wrong}
-    own = [row for row in found if row["subject"] == stream.name]
-    over |= {BEHIND}
-    own += _row(stream.name, _behind(stream, until, now))
-    if failed is not None:
-        over |= {FAILED}
-        own += _row(stream.name, _failed(recorded, stream, failed))
+    line = line_without_state(recorded, stream, now)
+    own = [row for row in line.found if row["subject"] == stream.name]
+    for finding in (_behind(stream, line), _failed(recorded, stream, failed or ())):
+        own += [] if finding is None else [asdict(finding) | {"subject": stream.name}]
     mine = Standing(
         subject=stream.name,
         open=worst(own),
-        is_checked=_is_checked(lake, recorded, stream, own=own),
-        over=frozenset(over),
+        is_checked=_is_checked(recorded, stream, own),
+        over=line.mended | {BEHIND} | (set() if failed is None else {FAILED}),
         # Of a backfill, or a deadline: that the newest run was checked says nothing of its other tasks.
-        unknown=frozenset([FAILED] if failed is None else []),
+        unknown={FAILED} if failed is None else set(),
         recent=_recent(recorded, stream.name, now),
     )
     # A stream that is called as its source is has the findings of both, and tells of them.
@@ -90,8 +66,8 @@ def standings(
         return [mine]
     of_source = Standing(
         subject=stream.source,
-        open=worst(row for row in found if row["subject"] == stream.source),
-        is_checked=_is_taken_in(recorded, stream),
+        open=worst(row for row in line.found if row["subject"] == stream.source),
+        is_checked=_has_succeeded(recorded, INGEST, stream.source),
         recent=_recent(recorded, stream.source, now),
     )
     return [mine, of_source]
@@ -107,7 +83,9 @@ def _recent(recorded: Recorded, subject: str, now: datetime) -> list[Row]:
     rows = [
         row
         for row in recorded.findings.get(subject, ())
-        if row["severity"] in TOLD and row["finding"] not in OF_CHECKS and row["found_at"] <= now
+        if row["severity"] in TOLD
+        and row["finding"] not in OF_CHECKS
+        and recorded.since <= row["found_at"] <= now
     ]
     return newest_of_each(rows, ("run_id", "finding"))
 
@@ -132,35 +110,37 @@ def _together(rows: list[Row]) -> Row:
     return {**first, "detail": detail, "count": sum(counts) if counts else None}
 
 
-def _is_checked(lake: Lake, recorded: Recorded, stream: Stream, own: Sequence[Row]) -> bool:
+def _is_checked(recorded: Recorded, stream: Stream, own: Sequence[Row]) -> bool:
     """Whether the newest run succeeded, and a check has looked at what it left, all of it."""
-    runs = recorded.runs.get((RUN, stream.name))
-    if runs is None or runs.newest["outcome"] != "succeeded":
+    if not _has_succeeded(recorded, RUN, stream.name):
         return False
     if any(row["finding"] in UNSURE for row in own):
         return False
-    since = ("measured_at", runs.newest["started_at"])
+    since = ("measured_at", recorded.runs[RUN, stream.name].newest["started_at"])
     where = {"stream": stream.name}
-    return bool(read_ops(lake, "checkpoint_sizes", where, ("measured_at",), since).num_rows)
+    return bool(
+        read_ops(recorded.lake, "checkpoint_sizes", where, ("measured_at",), since).num_rows
+    )
 
 
-def _is_taken_in(recorded: Recorded, stream: Stream) -> bool:
-    runs = recorded.runs.get((INGEST, stream.source))
+def _has_succeeded(recorded: Recorded, job: str, subject: str) -> bool:
+    """Whether the newest run has."""
+    runs = recorded.runs.get((job, subject))
     return runs is not None and runs.newest["outcome"] == "succeeded"
 
 
-def _behind(stream: Stream, until: datetime | None, now: datetime) -> Finding | None:
-    if stream.fresh_within is None or until is None or now - until <= stream.fresh_within:
+def _behind(stream: Stream, line: StreamLine) -> Finding | None:
+    promised = stream.fresh_within
+    if promised is None or line.until_lag is None or line.until_lag <= promised:
         return None
-    lag, promised = (now - until).total_seconds(), stream.fresh_within.total_seconds()
     return Finding(
         finding=BEHIND,
         severity="warning",
-        figure=lag,
-        limit=promised,
+        figure=line.until_lag.total_seconds(),
+        limit=promised.total_seconds(),
         unit="seconds",
-        detail=f"tables/{stream.name} is complete until {until:%Y-%m-%d %H:%M:%S} UTC, and "
-        f"fresh_within={stream.fresh_within} is promised",
+        detail=f"tables/{stream.name} is complete until {line.until:%Y-%m-%d %H:%M:%S} UTC, and "
+        f"fresh_within={promised} is promised",
         action=f"see whether runs of stream_{stream.name} fail, wait or take too long. If they are "
         f"green, nothing new has come: see to the producers of source {stream.source}, or give it a "
         "clock_grace",
@@ -171,9 +151,9 @@ def _failed(recorded: Recorded, stream: Stream, tasks: Sequence[str]) -> Finding
     if not tasks:
         return None
     errors = [
-        str(runs.newest["error"])
-        for key in ((INGEST, stream.source), (RUN, stream.name))
-        if (runs := recorded.runs.get(key)) and runs.newest["outcome"] == "failed"
+        str(recorded.runs[of].newest["error"])
+        for of in ((INGEST, stream.source), (RUN, stream.name))
+        if of in recorded.runs and not _has_succeeded(recorded, *of)
     ]
     return Finding(
         finding=FAILED,
@@ -181,7 +161,3 @@ def _failed(recorded: Recorded, stream: Stream, tasks: Sequence[str]) -> Finding
         detail="; ".join([f"failed: {first_names(sorted(tasks))}", *errors]),
         action="the task's log has the error and what to do; clearing the task is always safe",
     )
-
-
-def _row(subject: str, finding: Finding | None) -> list[Mapping[str, Any]]:
-    return [] if finding is None else [asdict(finding) | {"subject": subject}]

@@ -29,12 +29,13 @@ from include.cli.app import (
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, made_lake
 from include.landing.accept_loss import accept_loss, plan_loss
+from include.observe.metrics import metrics_text
+from include.observe.recorded import Recorded, open_losses, record_accepted
+from include.observe.stream_line import Overview, read_overview, run_report
 from include.page.declared import declared_here
 from include.page.key_figures import KEY_DAYS, key_text, read_key
-from include.page.metrics import metrics_text
-from include.page.overview import WINDOW_DAYS, Overview, read_overview
 from include.page.render import overview_html, stream_html
-from include.page.stream_figures import MOST_DAYS, ShownTime, asked_time, read_stream
+from include.page.stream_figures import MOST_DAYS, asked_time, read_stream
 from include.registry import all_streams, stream_named
 from include.spark.local_jobs import say
 from include.text_table import printable
@@ -66,7 +67,10 @@ def run(
 @command("stream", "stream user_counts", PANEL)
 def run_stream(stream: StreamArgument, lake: LakeOption) -> int:
     """Ingest and drain one stream once, without Airflow; care for its state, show its table."""
-    return run_local.run_stream(lake, stream)
+    code = run_local.run_stream(lake, stream)
+    if code == 0:
+        say(run_report(lake, stream, datetime.now(UTC)))
+    return code
 
 
 @command("ingest", "ingest user_events", PANEL)
@@ -74,7 +78,11 @@ def ingest(
     source: SourceArgument,
     lake: LakeOption,
     is_accepting: Annotated[
-        bool, typer.Option("--accept-loss", help="Go on behind what a topic or table has lost.")
+        bool,
+        typer.Option(
+            "--accept-loss",
+            help="Go on behind what a topic or table has lost, and close its findings.",
+        ),
     ] = False,
     is_applied: ApplyOption = False,
 ) -> int:
@@ -83,10 +91,14 @@ def ingest(
         return run_local.ingest(lake, source)
     with hold_lease(lake, f"ingest-{source.name}"):
         loss = plan_loss(lake, source)
-        if loss is None:
+        if loss is not None:
+            return planned(loss.text(), is_applied, lambda: accept_loss(loss))
+        lost = open_losses(Recorded(lake, datetime.now(UTC)), source.name)
+        if not lost:
             say(f"nothing that {source.name} has not taken is lost")
             return 0
-        return planned(loss.text(), is_applied, lambda: accept_loss(loss))
+        text = "\n".join(f"{row['found_at']:%F %R} UTC {row['detail']}" for row in lost)
+        return planned(text, is_applied, lambda: record_accepted(lake, source.name))
 
 
 @command("check", "check user_counts", PANEL)
@@ -156,7 +168,7 @@ def report(
         typer.Option(
             min=1,
             max=MOST_DAYS,
-            show_default=str(WINDOW_DAYS),
+            show_default="since its first run",
             help="Of a stream: how far back it is shown.",
         ),
     ] = None,
@@ -172,17 +184,15 @@ def report(
         raise MistakeError("--until and --days are of one stream: name it", subject="--until")
     if not to.parent.is_dir():
         raise MistakeError(f"--to {to}: there is no folder {to.parent}", subject="--to")
-    html, trouble = _all(lake) if name is None else _one(lake, name, now, time=time)
+    if name is None:
+        overview = _overview(lake)
+        html, unread = overview_html(overview), overview.unread
+    else:
+        figures = read_stream(lake, stream_named(name), now, time)
+        html, unread = stream_html(figures), figures.unread
     to.write_text(html, encoding="utf-8")
-    say(str(to))
-    for text in trouble:
-        say(text)
-    return FAILED if trouble else DONE
-
-
-def _all(lake: Lake) -> tuple[str, list[str]]:
-    overview = _overview(lake)
-    return overview_html(overview), _troubles(overview)
+    say("\n".join([str(to), *unread]))
+    return FAILED if unread else DONE
 
 
 def _overview(lake: Lake) -> Overview:
@@ -190,25 +200,10 @@ def _overview(lake: Lake) -> Overview:
     return read_overview(lake, known.streams, wrong=known.wrong)
 
 
-def _troubles(overview: Overview) -> list[str]:
-    lines = [f"{line.stream}: {line.trouble}" for line in overview.lines if line.trouble]
-    if overview.reason is not None:
-        lines = [f"{overview.lake} cannot be read: {overview.reason}"]
-    return [*overview.wrong, *lines]
-
-
-def _one(lake: Lake, name: str, now: datetime, time: ShownTime) -> tuple[str, list[str]]:
-    figures = read_stream(lake, stream_named(name), now, *time)
-    own = [] if figures.line.trouble is None else [figures.line.trouble]
-    return stream_html(figures), [*own, *figures.troubles.values()]
-
-
 @command("metrics", "metrics > stateful.prom", PANEL)
 def metrics(lake: LakeOption) -> int:
     """Print the figures of all streams in Prometheus' text format."""
     overview = _overview(lake)
     say(metrics_text(overview).removesuffix("\n"))
-    troubles = _troubles(overview)
-    for text in troubles:
-        sys.stderr.write(printable(f"{text}\n"))
-    return FAILED if troubles else DONE
+    sys.stderr.writelines(printable(f"{text}\n") for text in overview.unread)
+    return FAILED if overview.unread else DONE

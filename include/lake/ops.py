@@ -130,36 +130,20 @@ def update_ops(
     lake: Lake, name: str, key: Sequence[str], rows: Sequence[Mapping[str, Any]]
 ) -> None:
     """Fill columns of rows that are already in `ops/<name>`, found by their `key` columns."""
-    if rows:
-        _merge(lake, name, key, rows=rows, with_new=False)
-
-
-def upsert_ops(
-    lake: Lake, name: str, key: Sequence[str], rows: Sequence[Mapping[str, Any]]
-) -> None:
-    """Make each of `rows` the one of its `key` columns in `ops/<name>`, in one commit.
-
-    Two first rows of one key, written at once, may both stay: later writes change both.
-    """
-    _merge(lake, name, key, rows=rows, with_new=True)
-
-
-def _merge(
-    lake: Lake, name: str, key: Sequence[str], rows: Sequence[Mapping[str, Any]], with_new: bool
-) -> None:
+    if not rows:
+        return
     data = _table_of(rows, pa.schema([SCHEMAS[name].field(column) for column in rows[0]]))
     values = {column: f"source.`{column}`" for column in rows[0]}
 
     def merge() -> None:
         table = _ensure_table(lake, name)
         check_held()
-        merged = table.merge(
+        table.merge(
             data,
             predicate=" AND ".join(f"target.`{column}` = source.`{column}`" for column in key),
             source_alias="source",
             target_alias="target",
-        ).when_matched_update(values)
-        (merged.when_not_matched_insert(values) if with_new else merged).execute()
+        ).when_matched_update(values).execute()
 
     despite_others(merge)
 
@@ -186,19 +170,23 @@ def read_ops(
     columns: Sequence[str] | None = None,
     since: tuple[str, datetime] | None = None,
     before: tuple[str, datetime] | None = None,
+    wanted: pc.Expression | None = None,
 ) -> pa.Table:
     """Rows of `ops/<name>`, of those columns' values; none when nothing has been recorded.
 
     Of `columns`, and those of `where`, only; `since`: an instant's column, and its least value;
-    `before`: such a column, and what its values are less than.
+    `before`: such a column, and what its values are less than; `wanted`: any other condition.
     """
     fields = _fields(name, None if columns is None else {*columns, *(where or {})})
     if not lake.is_delta_table(lake.ops(name)):
         return pa.schema(fields).empty_table()
+    held = [] if wanted is None else [wanted]
+    held += [] if since is None else [pc.field(since[0]) >= pa.scalar(since[1])]
+    held += [] if before is None else [pc.field(before[0]) < pa.scalar(before[1])]
     with unbroken(lake.ops(name)):
         dataset = dataset_without_bounds(lake.ops(name))
         read = None if columns is None else [column.name for column in fields]
-        rows = dataset.to_table(columns=read, filter=_between(since, before))
+        rows = dataset.to_table(columns=read, filter=reduce(and_, held) if held else None)
     # Not while it is read: to prepare that for each of many small files costs more than it spares.
     for column, value in (where or {}).items():
         rows = rows.filter(pc.equal(rows[column], value))
@@ -218,14 +206,6 @@ def not_ahead() -> datetime:
     They would be the newest until that time has come.
     """
     return datetime.now(UTC) + CLOCKS_APART
-
-
-def _between(
-    since: tuple[str, datetime] | None, before: tuple[str, datetime] | None
-) -> pc.Expression | None:
-    parts = [] if since is None else [pc.field(since[0]) >= pa.scalar(since[1])]
-    parts += [] if before is None else [pc.field(before[0]) < pa.scalar(before[1])]
-    return reduce(and_, parts) if parts else None
 
 
 def _fields(name: str, columns: Collection[str] | None) -> list[pa.Field]:

@@ -121,43 +121,6 @@ TABLE_SIZES = pa.schema(
     ]
 )
 
-INTERVALS = pa.schema(
-    [
-        ops_column("run_id", pa.string(), "Key: the run (ops/runs) that recomputed it"),
-        ops_column("stream", pa.string(), "The stream"),
-        ops_column(
-            "kind", pa.string(), "recompute, or reseed: what follows is computed from it, too"
-        ),
-        ops_column("start", INSTANT, "Rows emitted from here on; null: from the beginning"),
-        ops_column("until", INSTANT, "Rows emitted before this"),
-        ops_column("recomputed_at", INSTANT, "When"),
-        ops_column(
-            "dag_run_id",
-            pa.string(),
-            "The Airflow Dag run; null when started by hand; `joined with` another one until its own "
-            "has taken it",
-        ),
-        ops_column("generation", pa.int64(), "The stream's generation then; of a reseed, its own"),
-        ops_column("base_savepoint", pa.string(), "The savepoint it was replayed from; null: none"),
-        ops_column(
-            "base_until", INSTANT, "The instant of that savepoint; null: from the beginning"
-        ),
-        ops_column("bronze_id", pa.string(), "The bronze table (its Delta id) that was replayed"),
-        ops_column("bronze_version", pa.int64(), "The version of bronze that was replayed"),
-        ops_column("bronze_ingested_at", INSTANT, "The newest ingested_at of that version"),
-        ops_column("code", pa.string(), "Fingerprint of the stream's code"),
-        ops_column("rows_read", pa.int64(), "Bronze rows replayed"),
-        ops_column("rows_before", pa.int64(), "Append: table rows of the interval before"),
-        ops_column("rows_after", pa.int64(), "Append: table rows of the interval after"),
-        ops_column("rows_removed", pa.int64(), "Append: rows that are no longer there"),
-        ops_column("rows_added", pa.int64(), "Append: rows that were not there before"),
-        ops_column("savepoint_id", pa.string(), "The savepoint at its end"),
-        ops_column("seconds", pa.float64(), "How long the replay and the writes took"),
-        ops_column("estimated_seconds", pa.float64(), "What the plan said; null: nothing to go by"),
-        ops_column("told_at", INSTANT, "When the Asset's event had told of it; null: never"),
-    ]
-)
-
 RUNS = pa.schema(
     [
         ops_column("run_id", pa.string(), "Key: one execution of one job"),
@@ -167,7 +130,12 @@ RUNS = pa.schema(
             pa.string(),
             "The name of the source, stream or table it worked on: of a stream's runs `subject = 'user_counts'`",
         ),
-        ops_column("dag_run_id", pa.string(), "The Airflow Dag run; null when started by hand"),
+        ops_column(
+            "dag_run_id",
+            pa.string(),
+            "The Airflow Dag run; null when started by hand; `joined with` another one until its own "
+            "has taken it",
+        ),
         ops_column("started_at", INSTANT, "When the job began"),
         ops_column("ended_at", INSTANT, "When it ended"),
         ops_column("outcome", pa.string(), "succeeded or failed"),
@@ -186,9 +154,15 @@ RUNS = pa.schema(
         ops_column("rows_folded", pa.int64(), "Stream: rows given to the state function"),
         ops_column("rows_late", pa.int64(), "Stream: rows behind the watermark, not folded"),
         ops_column("rows_pending", pa.int64(), "Stream: rows waiting to be settled after this run"),
-        ops_column("rows_out", pa.int64(), "Stream: rows written to the table"),
         ops_column(
-            "until", INSTANT, "Stream: the table is complete before this instant of event time"
+            "rows_out",
+            pa.int64(),
+            "Stream: rows written to the table; of a recompute, those of its interval after it",
+        ),
+        ops_column(
+            "until",
+            INSTANT,
+            "Stream: the table is complete before this instant of event time; of a recompute: its end",
         ),
         ops_column(
             "rows_excluded",
@@ -220,6 +194,27 @@ RUNS = pa.schema(
         ),
         ops_column(
             "told_at", INSTANT, "Stream: when the Asset's event had told of it; null: never"
+        ),
+        ops_column(
+            "start",
+            INSTANT,
+            "Recompute, reseed: rows emitted from here on, before `until`; null: from the beginning",
+        ),
+        ops_column("generation", pa.int64(), "The same: the stream's; of a reseed, its own"),
+        ops_column(
+            "base_until",
+            INSTANT,
+            "The same: the savepoint it was replayed from; null: no savepoint",
+        ),
+        ops_column("bronze_version", pa.int64(), "The same: the version of bronze replayed"),
+        ops_column("rows_before", pa.int64(), "The same, append: the interval's table rows before"),
+        ops_column("rows_removed", pa.int64(), "The same, append: rows that are no longer there"),
+        ops_column("rows_added", pa.int64(), "The same, append: rows that were not there before"),
+        ops_column("savepoint_id", pa.string(), "The same: the savepoint at its end"),
+        ops_column(
+            "estimated_seconds",
+            pa.float64(),
+            "Recompute: what the plan said; null: nothing to go by",
         ),
     ]
 )
@@ -315,7 +310,6 @@ SCHEMAS = {
     "checkpoint_sizes": CHECKPOINT_SIZES,
     "rocksdb_profiles": ROCKSDB_PROFILES,
     "table_sizes": TABLE_SIZES,
-    "intervals": INTERVALS,
 }
 DESCRIPTIONS = {
     "runs": "Each run of a job, with its counts, until when the table is complete, and its error",
@@ -326,5 +320,4 @@ DESCRIPTIONS = {
     "checkpoint_sizes": "Bytes and files of each checkpoint, by part, whenever it was measured",
     "rocksdb_profiles": "The settings of RocksDB that were tried, why, and what came of it",
     "table_sizes": "Bytes and files of each table, before and after it was cared for",
-    "intervals": "Each recompute and reseed: base, rows read, before, after, removed, added",
 }

@@ -20,6 +20,7 @@ from include.lake.table import Record, Table
 from include.text_table import counted, cut, text_table, value_text
 
 FIRST_ROWS = 5
+RECOMPUTE, RESEED = "recompute_interval", "reseed_stream"
 
 
 @dataclass(frozen=True)
@@ -70,20 +71,20 @@ def _succeeded(lake: Lake, stream: str, dag_run_id: str | None) -> pa.Table:
     return read_ops(lake, "runs", where, before=("ended_at", not_ahead()))
 
 
-def untold(lake: Lake, name: str, stream: str, dag_run_id: str) -> list[dict[str, Any]]:
-    """Of what a Dag run has done, by `ops/runs` or `ops/intervals`, what no event has told, in order."""
-    if name == "runs":
-        rows = succeeded_runs(lake, stream, dag_run_id)
+def untold(lake: Lake, stream: str, dag_run_id: str, is_of_interval: bool) -> list[dict[str, Any]]:
+    """Of the drains or the recomputes and reseeds of a Dag run, what no event has told, in order."""
+    if is_of_interval:
+        rows = replaced_by(lake, stream, dag_run_id=dag_run_id)
     else:
-        rows = _replaced(lake, stream, dag_run_id)
+        rows = succeeded_runs(lake, stream, dag_run_id)
     return [row for row in rows if row["told_at"] is None]
 
 
-def mark_told(lake: Lake, name: str, stream: str, dag_run_id: str) -> None:
+def mark_told(lake: Lake, stream: str, dag_run_id: str, is_of_interval: bool) -> None:
     """That the Asset's event has told what was `untold`: not again, if the Dag run is cleared."""
-    told = [{"run_id": row["run_id"]} for row in untold(lake, name, stream, dag_run_id=dag_run_id)]
-    now = datetime.now(UTC)
-    update_ops(lake, name, ["run_id"], [row | {"told_at": now} for row in told])
+    rows, now = untold(lake, stream, dag_run_id, is_of_interval), datetime.now(UTC)
+    told = [{"run_id": row["run_id"], "told_at": now} for row in rows]
+    update_ops(lake, "runs", ["run_id"], told)
 
 
 def asset_extra(lake: Lake, stream: str, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -117,25 +118,29 @@ def recompute_extra(lake: Lake, stream: str, dag_run_id: str) -> dict[str, Any] 
     for an update table, which no recompute changes. `promoted_to` is the generation, if it was
     promoted.
     """
-    rows = _replaced(lake, stream, dag_run_id)
-    row = next((row for row in reversed(rows) if row["kind"] == "recompute"), None)
-    if row is None or not untold(lake, "intervals", stream, dag_run_id=dag_run_id):
+    rows = replaced_by(lake, stream, dag_run_id=dag_run_id)
+    row = next((row for row in reversed(rows) if row["job"] == RECOMPUTE), None)
+    if row is None or not untold(lake, stream, dag_run_id, is_of_interval=True):
         return None
-    promoted = rows[-1]["generation"] if rows[-1]["kind"] == "reseed" else None
-    counts = ("rows_read", "rows_before", "rows_after", "rows_removed", "rows_added")
+    promoted = rows[-1]["generation"] if rows[-1]["job"] == RESEED else None
+    counts = ("rows_before", "rows_removed", "rows_added")
     return {
         "run_id": row["run_id"],
         "interval": [row["start"].isoformat(), row["until"].isoformat()],
+        "rows_read": row["rows_in"],
+        "rows_after": row["rows_out"],
         **{count: row[count] for count in counts},
         "savepoint": row["savepoint_id"],
         **({} if promoted is None else {"promoted_to": promoted}),
     }
 
 
-def _replaced(lake: Lake, stream: str, dag_run_id: str) -> list[dict[str, Any]]:
-    """The recomputes and reseeds of a Dag run, in order."""
-    rows = read_ops(lake, "intervals", {"stream": stream, "dag_run_id": dag_run_id})
-    return list(rows.sort_by("recomputed_at").to_pylist())
+def replaced_by(lake: Lake, stream: str, **where: str) -> list[dict[str, Any]]:
+    """The recomputes and reseeds of a stream that succeeded, in order: rows of `ops/runs`."""
+    where |= {"subject": stream, "outcome": "succeeded"}
+    rows = read_ops(lake, "runs", where)
+    rows = rows.filter(pc.is_in(rows["job"], pa.array([RECOMPUTE, RESEED])))
+    return list(rows.sort_by("ended_at").to_pylist())
 
 
 def newest_state_bytes(lake: Lake, stream: str) -> int | None:

@@ -38,7 +38,7 @@ def accept_loss(loss: Loss) -> None:
         severity="warning",
         count=behind.lost,
         detail=f"{behind.what}. `./stateful ingest {source.name} --accept-loss` has gone on behind them",
-        action="if the producers have these rows still, let them send them again",
+        action="if the producers still have them, let them send them again; the same command closes this",
     )
     # First: once it is taken, nothing is lost any more.
     record_findings(ingestion.lake, None, source.name, [found])

@@ -216,7 +216,7 @@ class TableConnector:
                 detail=f"versions {named} of {self.origin.uri} delete, update or restore rows, and were "
                 f"passed over (on_change of the source): bronze/{self.source.name} has the rows as they "
                 "were before, and none that these versions add, be it a new one",
-                action="if the change matters, take the table in anew under another source",
+                action=f"take the table in anew under another source; or `./stateful ingest {self.source.name} --accept-loss --apply`",
             )
         ]
 

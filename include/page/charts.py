@@ -4,11 +4,12 @@ Two kinds of chart do not outweigh a library: the smallest that ships in a packa
 of script in each file. Colours are the page's own, by its style sheet, so light and dark follow.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import groupby
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 480, 170, 72, 12, 24
 BINS = 60
@@ -44,14 +45,14 @@ class _Frame:
         span = (self.end - self.begin).total_seconds() or 1.0
         return LEFT + (WIDTH - LEFT) * (at - self.begin).total_seconds() / span
 
+    def y(self, value: float) -> float:
+        inner = HEIGHT - TOP - BOTTOM
+        return TOP + inner * (1 - value / (self.most or 1))
+
     def instant(self, at: datetime) -> str:
         """To the second where bars are of less than a minute."""
         seconds = ":%S" if self.end - self.begin < BINS * timedelta(minutes=1) else ""
         return f"{at.astimezone(UTC):%Y-%m-%d %H:%M{seconds}}"
-
-    def y(self, value: float) -> float:
-        inner = HEIGHT - TOP - BOTTOM
-        return TOP + inner * (1 - value / (self.most or 1))
 
 
 def lines(chart: Chart, begin: datetime, end: datetime) -> Markup:
@@ -64,38 +65,45 @@ def lines(chart: Chart, begin: datetime, end: datetime) -> Markup:
         for number, points in enumerate(shown.values(), 1)
         for part in _line(frame, points, number, text=chart.text)
     )
-    return _figure(chart, frame, Markup("").join(drawn), said=_said(chart, shown))
+    return _figure(chart, frame, drawn, shown)
 
 
 def bars(chart: Chart, begin: datetime, end: datetime) -> Markup:
     """The series on top of each other, the points of a while as one bar."""
     shown = _within(chart, begin, end)
-    binned = [_binned(points, begin, end, is_mean=chart.is_mean) for points in shown.values()]
-    totals = [sum(values) for values in zip(*binned, strict=True)]
+    binned = {
+        name: _binned(points, begin, end, is_mean=chart.is_mean) for name, points in shown.items()
+    }
+    totals = [sum(values) for values in zip(*binned.values(), strict=True)]
     frame = _Frame(begin, end, _most(totals, chart.limit))
-    drawn = Markup("").join(_bars(frame, binned, list(shown), text=chart.text))
-    return _figure(chart, frame, drawn, said=_said(chart, shown))
+    return _figure(chart, frame, _bars(frame, binned, chart.text), shown)
 
 
 def spark(values: Sequence[int]) -> Markup:
     """Small bars without axes, the newest at the right; the least is a visible one."""
     most, wide = max(values, default=0) or 1, SPARK_WIDTH / max(len(values), SPARK_BARS)
     first = SPARK_WIDTH - wide * len(values)
-    drawn = Markup("").join(
-        _rect(
-            first + n * wide,
-            SPARK_HEIGHT,
-            wide - 1,
-            high=(SPARK_HEIGHT - 1) * value / most + 1,
-            number=1,
-            said="",
-        )
-        for n, value in enumerate(values)
+    high = ((SPARK_HEIGHT - 1) * value / most + 1 for value in values)
+    drawn = (
+        _rect(first + n * wide, SPARK_HEIGHT, wide - 1, high=each, number=1)
+        for n, each in enumerate(high)
     )
     said = f"rows of the last {len(values)} runs: newest {values[-1]:,}, most {max(values):,}"
-    return Markup(
-        '<svg class="spark" role="img" aria-label="{}" viewBox="0 0 {} {}">{}</svg>'
-    ).format(said, SPARK_WIDTH, SPARK_HEIGHT, drawn)
+    box = f"0 0 {SPARK_WIDTH} {SPARK_HEIGHT}"
+    return _tag("svg", *drawn, class_="spark", role="img", aria_label=said, viewBox=box)
+
+
+def _tag(name: str, *inner: Markup | str, **attributes: str | float) -> Markup:
+    """An element; what comes from data is escaped."""
+    given = Markup("").join(
+        Markup(' {}="{}"').format(
+            each.removesuffix("_").replace("_", "-"),
+            f"{value:.1f}" if isinstance(value, float) else value,
+        )
+        for each, value in attributes.items()
+    )
+    within = Markup("").join(escape(part) for part in inner)
+    return Markup("<{0}{1}>{2}</{0}>").format(Markup(name), given, within)  # noqa: S704 (ours)
 
 
 def _most(values: Sequence[float], limit: float | None) -> float:
@@ -112,31 +120,15 @@ def _within(chart: Chart, begin: datetime, end: datetime) -> dict[str, list[Poin
 
 
 def _line(frame: _Frame, points: Sequence[Point], number: int, text: Text) -> Iterator[Markup]:
-    for part in _unbroken(points):
-        path = " ".join(f"{frame.x(at):.1f},{frame.y(value):.1f}" for at, value in part)
-        yield Markup('<polyline class="line s{}" points="{}"/>').format(number, path)
+    for is_known, part in groupby(points, lambda point: point[1] is not None):
+        if is_known:
+            path = " ".join(f"{frame.x(at):.1f},{frame.y(value or 0):.1f}" for at, value in part)
+            yield _tag("polyline", class_=f"line s{number}", points=path)
     known = [(at, value) for at, value in points if value is not None]
     if len(known) <= BINS:  # of more, they would hide the line
-        yield from (_dot(frame, at, value, number=number, text=text) for at, value in known)
-
-
-def _unbroken(points: Sequence[Point]) -> Iterator[list[tuple[datetime, float]]]:
-    part: list[tuple[datetime, float]] = []
-    for at, value in points:
-        if value is not None:
-            part.append((at, value))
-        elif part:
-            yield part
-            part = []
-    if part:
-        yield part
-
-
-def _dot(frame: _Frame, at: datetime, value: float, number: int, text: Text) -> Markup:
-    said = f"{frame.instant(at)} UTC: {text(value)}"
-    return Markup(
-        '<circle class="s{}" cx="{:.1f}" cy="{:.1f}" r="2"><title>{}</title></circle>'
-    ).format(number, frame.x(at), frame.y(value), said)
+        for at, value in known:
+            said = _tag("title", f"{frame.instant(at)} UTC: {text(value)}")
+            yield _tag("circle", said, class_=f"s{number}", cx=frame.x(at), cy=frame.y(value), r=2)
 
 
 def _binned(points: Sequence[Point], begin: datetime, end: datetime, is_mean: bool) -> list[float]:
@@ -148,26 +140,32 @@ def _binned(points: Sequence[Point], begin: datetime, end: datetime, is_mean: bo
     return [sum(v) / (len(v) if is_mean and v else 1) for v in binned]
 
 
-def _bars(
-    frame: _Frame, binned: Sequence[Sequence[float]], names: Sequence[str], text: Text
-) -> Iterator[Markup]:
+def _bars(frame: _Frame, binned: Mapping[str, Sequence[float]], text: Text) -> Iterator[Markup]:
     span: timedelta = (frame.end - frame.begin) / BINS
     wide = (WIDTH - LEFT) / BINS - 1
-    for n, values in enumerate(zip(*binned, strict=True)):
+    for n, values in enumerate(zip(*binned.values(), strict=True)):
         at, below = frame.begin + n * span, 0.0
-        for number, (name, value) in enumerate(zip(names, values, strict=True), 1):
+        for number, (name, value) in enumerate(zip(binned, values, strict=True), 1):
             if value:
-                said = f"from {frame.instant(at)} UTC: {name} {text(value)}"
+                said = _tag("title", f"from {frame.instant(at)} UTC: {name} {text(value)}")
                 high = frame.y(below) - frame.y(below + value)
-                yield _rect(frame.x(at), frame.y(below), wide, high=high, number=number, said=said)
+                yield _rect(frame.x(at), frame.y(below), wide, said, high=high, number=number)
                 below += value
 
 
-def _rect(x: float, bottom: float, wide: float, high: float, number: int, said: str) -> Markup:
-    title = Markup("<title>{}</title>").format(said) if said else ""
-    return Markup(
-        '<rect class="s{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}">{}</rect>'
-    ).format(number, x, bottom - high, max(wide, 0.5), high, title)
+def _rect(x: float, bottom: float, wide: float, *said: Markup, high: float, number: int) -> Markup:
+    size = {"width": max(wide, 0.5), "height": high}
+    return _tag("rect", *said, class_=f"s{number}", x=x, y=bottom - high, **size)
+
+
+def _figure(
+    chart: Chart, frame: _Frame, drawn: Iterable[Markup], shown: Mapping[str, Sequence[Point]]
+) -> Markup:
+    caption = _tag("figcaption", chart.title, _tag("span", *_legend(chart), class_="legend"))
+    parts = (*_axes(frame, chart.text), *drawn, *_beside(chart, frame))
+    said, box = _said(chart, shown), f"0 0 {WIDTH} {HEIGHT}"
+    svg = _tag("svg", *parts, role="img", aria_label=said, viewBox=box)
+    return _tag("figure", caption, svg, class_="chart")
 
 
 def _said(chart: Chart, shown: Mapping[str, Sequence[Point]]) -> str:
@@ -181,65 +179,33 @@ def _said(chart: Chart, shown: Mapping[str, Sequence[Point]]) -> str:
     return f"{chart.title}. {'; '.join(parts) or 'no data'}"
 
 
-def _figure(chart: Chart, frame: _Frame, drawn: Markup, said: str) -> Markup:
-    keys = Markup("").join(_legend(chart))
-    return Markup(
-        '<figure class="chart"><figcaption>{}<span class="legend">{}</span></figcaption>'
-        '<svg role="img" aria-label="{}" viewBox="0 0 {} {}">{}{}{}</svg></figure>'
-    ).format(
-        chart.title,
-        keys,
-        said,
-        WIDTH,
-        HEIGHT,
-        _axes(frame, chart.text),
-        drawn,
-        _extra(chart, frame),
-    )
-
-
 def _legend(chart: Chart) -> Iterator[Markup]:
-    for number, name in enumerate(chart.series, 1):
-        yield Markup('<span><i class="s{}"></i>{}</span>').format(number, name)
-    if chart.limit is not None:
-        yield Markup('<span><i class="limit"></i>limit {}</span>').format(chart.text(chart.limit))
-    if chart.compacted:
-        yield Markup('<span><i class="mark"></i>compacted</span>')
+    keys = [(f"s{number}", name) for number, name in enumerate(chart.series, 1)]
+    keys += [] if chart.limit is None else [("limit", f"limit {chart.text(chart.limit)}")]
+    keys += [("mark", "compacted")] if chart.compacted else []
+    return (_tag("span", _tag("i", class_=kind), text) for kind, text in keys)
 
 
-def _axes(frame: _Frame, text: Text) -> Markup:
+def _axes(frame: _Frame, text: Text) -> Iterator[Markup]:
     # Of a small number, the half may read as one of the others.
     rows = {text(share * frame.most): frame.y(share * frame.most) for share in (0.5, 0.0, 1.0)}
-    drawn = [
-        Markup('<line class="grid" x1="{0}" x2="{1}" y1="{2:.1f}" y2="{2:.1f}"/>').format(
-            LEFT, WIDTH, y
-        )
-        + Markup('<text class="y" x="{}" y="{:.1f}">{}</text>').format(LEFT - 6, y + 4, label)
-        for label, y in rows.items()
-    ]
+    for label, y in rows.items():
+        yield _across(y, "grid")
+        yield _tag("text", label, class_="y", x=LEFT - 6, y=y + 4)
     middle = frame.begin + (frame.end - frame.begin) / 2
     for at, anchor in ((frame.begin, "start"), (middle, "middle"), (frame.end, "end")):
-        drawn.append(
-            Markup('<text x="{:.1f}" y="{}" text-anchor="{}">{}</text>').format(
-                frame.x(at), HEIGHT - 6, anchor, frame.instant(at)
-            )
-        )
-    return Markup("").join(drawn)
+        yield _tag("text", frame.instant(at), x=frame.x(at), y=HEIGHT - 6, text_anchor=anchor)
 
 
-def _extra(chart: Chart, frame: _Frame) -> Markup:
-    drawn = []
+def _across(y: float, kind: str) -> Markup:
+    return _tag("line", class_=kind, x1=LEFT, x2=WIDTH, y1=y, y2=y)
+
+
+def _beside(chart: Chart, frame: _Frame) -> Iterator[Markup]:
+    """The limit, and when the state was compacted."""
     if chart.limit is not None and chart.limit <= frame.most:
-        drawn.append(
-            Markup('<line class="limit" x1="{0}" x2="{1}" y1="{2:.1f}" y2="{2:.1f}"/>').format(
-                LEFT, WIDTH, frame.y(chart.limit)
-            )
-        )
+        yield _across(frame.y(chart.limit), "limit")
     for at in chart.compacted:
         if frame.begin <= at <= frame.end:
-            drawn.append(
-                Markup(
-                    '<line class="mark" x1="{0:.1f}" x2="{0:.1f}" y1="{1}" y2="{2}"><title>compacted {3} UTC</title></line>'
-                ).format(frame.x(at), TOP, HEIGHT - BOTTOM, frame.instant(at))
-            )
-    return Markup("").join(drawn)
+            x, said = frame.x(at), _tag("title", f"compacted {frame.instant(at)} UTC")
+            yield _tag("line", said, class_="mark", x1=x, x2=x, y1=TOP, y2=HEIGHT - BOTTOM)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from itertools import chain, groupby
+from itertools import chain, groupby, repeat
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -59,13 +59,21 @@ MOST_STEPS = 100_000
 
 
 @dataclass(frozen=True)
-class KeyEvent:
-    """An event of the key. `was_late`: it came after the stream had passed it."""
+class ShownEvent:
+    """An event of the key. `was_late`: a run had passed it when it came."""
 
-    event: Any
-    at_us: int  # on the fold's clock
-    ingested_at_us: int
+    at: datetime  # on the fold's clock
+    text: str
+    ingested_at: datetime
     was_late: bool
+
+
+class KeyEvent(NamedTuple):
+    """What is folded, and what is shown of it."""
+
+    record: Any
+    at_us: int
+    shown: ShownEvent
 
 
 @dataclass(frozen=True)
@@ -81,21 +89,26 @@ class Step:
 
 
 def key_events(fold: KeyedFold, rows: pa.Table, delay_us: int) -> list[KeyEvent]:
-    """Rows of `read_events` in the order in which they are folded."""
+    """Rows of `read_events` in the order in which they are folded.
+
+    Their texts are without the key and the clocks, which are shown beside them.
+    """
     events = order_events(fold, rows).events
     columns = [column_values(column, events[column.name]) for column in fold.event_columns]
     records = map(fold.event._make, zip(*columns, strict=True))  # type: ignore[attr-defined]
+    told = [c.name for c in fold.event_columns if c.name not in (*CLOCKS, *fold.keys.names)]
+    texts = map(value_text, plain_rows(events.select(told))) if told else repeat("{}")
     beside = (events[name].to_pylist() for name in (fold.time_us, INGESTED_US, ARRIVAL_US))
-    return [
-        KeyEvent(record, at, ingested, was_late=_was_late(fold, at, arrival, delay_us=delay_us))
-        for record, at, ingested, arrival in zip(records, *beside, strict=True)
-    ]
-
-
-def _was_late(fold: KeyedFold, at_us: int, arrival_us: int | None, delay_us: int) -> bool:
-    if arrival_us is None or fold.in_processing_time:
-        return False
-    return bool(is_late(at_us, arrival_us, delay_us))
+    found = []
+    for record, text, at_us, ingested_us, arrival_us in zip(records, texts, *beside, strict=False):
+        was_late = (
+            arrival_us is not None
+            and not fold.in_processing_time
+            and bool(is_late(at_us, arrival_us, delay_us))
+        )
+        shown = ShownEvent(instant_of(at_us), text, instant_of(ingested_us), was_late)
+        found.append(KeyEvent(record, at_us, shown))
+    return found
 
 
 def steps_of(
@@ -106,7 +119,7 @@ def steps_of(
     The last one has a `failure` when the function fails and nothing has been said of going on.
     SettingsError after MOST_STEPS, as each timeout may set the next: what came of them is not known.
     """
-    for number, step in enumerate(_steps(fold, key, states, events=events, until_us=until_us)):
+    for number, (at_us, group) in enumerate(_instants(key, states, events, until_us)):
         if number == MOST_STEPS:
             raise SettingsError(
                 f"more than {MOST_STEPS:,} things happened to the key since the savepoint before, "
@@ -114,30 +127,28 @@ def steps_of(
                 code="too_much",
                 subject="days",
             )
-        yield step
+        yield (step := _step(fold, key, states, at_us=at_us, events=group))
         if step.failure is not None:
             return
 
 
-def _steps(
-    fold: KeyedFold, key: Key, states: States, events: Sequence[KeyEvent], until_us: int
-) -> Iterator[Step]:
-    for at_us, group in groupby(events, key=attrgetter("at_us")):
-        yield from _wakes(fold, key, states, before_us=at_us)
-        yield _step(fold, key, states, at_us=at_us, events=list(group))
-    yield from _wakes(fold, key, states, before_us=until_us)
-
-
-def _wakes(fold: KeyedFold, key: Key, states: States, before_us: int) -> Iterator[Step]:
-    while (at_us := states.wakes_at(key)) < before_us:
-        yield _step(fold, key, states, at_us=at_us, events=[])
+def _instants(
+    key: Key, states: States, events: Sequence[KeyEvent], until_us: int
+) -> Iterator[tuple[int, list[KeyEvent]]]:
+    """When events come, and when without any the state asks to be called by then."""
+    groups = [(at_us, list(of)) for at_us, of in groupby(events, attrgetter("at_us"))]
+    for at_us, group in [*groups, (until_us, [])]:
+        while (wakes_us := states.wakes_at(key)) < at_us:
+            yield wakes_us, []
+        if group:
+            yield at_us, group
 
 
 def _step(
     fold: KeyedFold, key: Key, states: States, at_us: int, events: Sequence[KeyEvent]
 ) -> Step:
     runs = [KeyRun(key, 0, len(events))] if events else []
-    records, times_us = [event.event for event in events], [event.at_us for event in events]
+    records, times_us = [event.record for event in events], [event.at_us for event in events]
     emitted, failed = Emitted([], [], []), None
     try:
         emitted = fold_runs(
@@ -145,14 +156,8 @@ def _step(
         )
     except StateFunctionError as error:
         failed = str(error)
-    return Step(
-        at_us,
-        events,
-        states.get(key),
-        wakes_at_us=states.wakes_at(key),
-        emitted=emitted,
-        failure=failed,
-    )
+    wakes_at_us = states.wakes_at(key)
+    return Step(at_us, events, states.get(key), wakes_at_us, emitted=emitted, failure=failed)
 
 
 @dataclass(frozen=True)
@@ -251,16 +256,6 @@ class KeyState:
     is_damaged: bool = False  # the savepoint: what it had of the key is not known
 
 
-@dataclass(frozen=True)
-class ShownEvent:
-    """An event of the key. `was_late`: a run had passed it when it came."""
-
-    at: datetime
-    text: str
-    ingested_at: datetime
-    was_late: bool
-
-
 @dataclass(frozen=True, kw_only=True)
 class ShownStep:
     """What happened to the key at an instant of the stream's clock."""
@@ -296,13 +291,6 @@ class KeyFigures:
     failure: str | None = None
 
 
-class _Replayed(NamedTuple):
-    states: States
-    steps: list[Step]  # those of the time that is shown
-    settled: list[KeyEvent]
-    waiting: list[KeyEvent]
-
-
 def read_key(
     lake: Lake, stream: Stream, text: str, now: datetime, days: int, to: datetime | None = None
 ) -> KeyFigures:
@@ -325,18 +313,12 @@ def read_key(
     refuse_before_mapping(identity, base, instant_of(from_us))
     rows = read_events(pin, fold, key, from_us=base.until_us, since_us=identity.since_us)
     events = key_events(fold, rows, identity.delay_us)
-    ran = _replayed(
-        fold,
-        key,
-        states,
-        events=events,
-        from_us=from_us,
-        until_us=None if until is None else micros_of(until),
-    )
-    outputs, unexplained = compared_outputs(lake, fold, key, steps=ran.steps, from_us=from_us)
-    count = sum(to is None or step.at_us <= micros_of(to) for step in ran.steps)
+    until_us = -NEVER_US if until is None else micros_of(until)
+    settled = [event for event in events if event.at_us < until_us]
+    steps = [s for s in steps_of(fold, key, states, settled, until_us) if s.at_us >= from_us]
+    outputs, unexplained = compared_outputs(lake, fold, key, steps=steps, from_us=from_us)
+    count = sum(to is None or step.at_us <= micros_of(to) for step in steps)
     shown = slice(max(count - SHOWN_STEPS, 0), count)
-    steps = _shown_steps(fold, ran.steps[shown], outputs[shown])
     return KeyFigures(
         stream=stream.name,
         names=fold.keys.text(),
@@ -345,16 +327,19 @@ def read_key(
         days=days,
         base=base_text(base),
         until=until,
-        state=None if until is None else _state_at(fold, ran.states.rows(), until),
-        savepoints=_through(lake, fold, key, savepoints=savepoints),
-        steps=tuple(reversed(steps)),
+        state=None if until is None else _state_at(fold, states.rows(), until),
+        savepoints=[
+            _in_savepoint(lake, fold, key, each)
+            for each in savepoints[: -SHOWN_SAVEPOINTS - 1 : -1]
+        ],
+        steps=tuple(reversed(_shown_steps(fold, steps[shown], outputs[shown]))),
         hidden=shown.start,
         to=to,
         emitted=[output for of in reversed(outputs) for output in of],
-        late=sum(event.was_late for event in ran.settled),
-        pending=_events(fold, ran.waiting),
+        late=sum(event.shown.was_late for event in settled),
+        pending=[event.shown for event in events if event.at_us >= until_us],
         unexplained=unexplained,
-        failure=ran.steps[-1].failure if ran.steps else None,
+        failure=steps[-1].failure if steps else None,
     )
 
 
@@ -389,30 +374,6 @@ def _beginning(
     return base, States(fold, state_schema(fold).empty_table())
 
 
-def _replayed(
-    fold: KeyedFold,
-    key: Key,
-    states: States,
-    events: Sequence[KeyEvent],
-    from_us: int,
-    until_us: int | None,
-) -> _Replayed:
-    if until_us is None:
-        return _Replayed(states, [], [], waiting=list(events))
-    settled = [event for event in events if event.at_us < until_us]
-    steps = [s for s in steps_of(fold, key, states, settled, until_us) if s.at_us >= from_us]
-    return _Replayed(states, steps, settled, waiting=[e for e in events if e.at_us >= until_us])
-
-
-def _through(
-    lake: Lake, fold: KeyedFold, key: Key, savepoints: Sequence[Savepoint]
-) -> list[KeyState]:
-    """The key in the newest savepoints, the newest first; without a state where it has none."""
-    return [
-        _in_savepoint(lake, fold, key, each) for each in savepoints[: -SHOWN_SAVEPOINTS - 1 : -1]
-    ]
-
-
 def _in_savepoint(lake: Lake, fold: KeyedFold, key: Key, savepoint: Savepoint) -> KeyState:
     until = instant_of(savepoint.until_us)
     try:
@@ -445,24 +406,13 @@ def _shown_steps(
     return [
         ShownStep(
             at=instant_of(step.at_us),
-            events=_events(fold, step.events),
+            events=[event.shown for event in step.events],
             state=state,
             wakes_at=_wake(step.wakes_at_us),
             outputs=of,
             rejected=[f"{each.error}: {each.message}" for each in step.emitted.rejected],
         )
         for step, state, of in zip(steps, states, outputs, strict=True)
-    ]
-
-
-def _events(fold: KeyedFold, events: Sequence[KeyEvent]) -> list[ShownEvent]:
-    """Without the key and the clocks, which are shown beside them."""
-    of = [column for column in fold.event_columns if column.name not in (*CLOCKS, *fold.keys.names)]
-    positions = [fold.event._fields.index(column.name) for column in of]  # type: ignore[attr-defined]
-    records = [tuple(event.event[at] for at in positions) for event in events]
-    return [
-        ShownEvent(instant_of(e.at_us), text or "", instant_of(e.ingested_at_us), e.was_late)
-        for e, text in zip(events, _texts(of, records), strict=True)
     ]
 
 

@@ -6,18 +6,22 @@ By Jinja, which Airflow brings: it escapes all that comes from data.
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from include.coverage.findings import spans_text
+from include.observe.catalogue import FIGURES
+from include.observe.recorded import Row
+from include.observe.stream_line import NOT_RIGHT, WINDOW_DAYS, WORDS, Overview, days_text
 from include.page.backfill_form import BackfillForm
 from include.page.charts import Chart, Point, bars, lines, spark
 from include.page.key_figures import KeyFigures
-from include.page.overview import NOT_RIGHT, WINDOW_DAYS, WORDS, Overview, days_text
-from include.page.stream_figures import PARTS, SizePoint, StreamFigures, moves
-from include.text_table import bytes_text, span_text
+from include.page.stream_figures import PARTS, StreamFigures, moves
+from include.text_table import bytes_text, span_text, value_text
 
 TEMPLATES = Path(__file__).parent / "templates"
 SHOWN_RUNS = 50
@@ -80,6 +84,7 @@ def _environment() -> Environment:
         "instant": _instant,
         "minute": _minute,
         "span": _span,
+        "value": value_text,
         "seconds": lambda at: 0 if at is None else int(at.timestamp()),
     }
     environment.globals |= {"spark": spark, "days_text": days_text}
@@ -108,56 +113,55 @@ def _template(name: str) -> Template:
 
 
 def _charts(f: StreamFigures) -> Iterator[Markup]:
-    for draw, chart in _wanted(f):
-        yield draw(chart, f.begin, f.end)
+    """Figures through time; their units and limits are those of the catalogue."""
+    compacted = [s["measured_at"] for s in f.sizes if s["occasion"] == "after_compaction"]
 
+    def chart(draw: Callable[..., Markup], title: str, unit: str, **more: Any) -> Markup:
+        figure = FIGURES.get(unit)
+        limit = f.limits.get(figure.limit) if figure else None
+        text = UNITS.get(figure.unit if figure else unit, _number)
+        return draw(Chart(title, text=text, limit=limit, **more), f.begin, f.end)
 
-def _wanted(f: StreamFigures) -> Iterator[tuple[Callable[..., Markup], Chart]]:
     def runs(name: str) -> list[Point]:
-        return [(run.ended_at, getattr(run, name)) for run in f.runs]
+        return [(run["ended_at"], run[name]) for run in f.runs]
+
+    def sizes(value: Callable[[Row], float | None]) -> list[Point]:
+        return [(size["measured_at"], value(size)) for size in f.sizes]
 
     rows = {"folded": runs("rows_folded"), "late": runs("rows_late")}
-    yield bars, Chart("Rows read", rows, _number)
-    yield bars, Chart("Rows written", {"rows out": runs("rows_out")}, _number)
-    yield lines, Chart("Lag of the table after each run", {"lag": runs("lag_seconds")}, span_text)
+    yield chart(bars, "Rows read", "rows", series=rows)
+    yield chart(bars, "Rows written", "rows", series={"rows out": runs("rows_out")})
+    lag = {"lag": runs("lag_seconds")}
+    yield chart(lines, "Lag of the table after each run", "until_lag", series=lag)
     pending = {"pending": runs("rows_pending")}
-    yield lines, Chart("Rows not yet settled", pending, _number, limit=f.limits["pending_rows"])
+    yield chart(lines, "Rows not yet settled", "rows_pending", series=pending)
     parts = {"JVM start": runs("jvm_start_seconds")}
-    parts |= {part: [(run.ended_at, run.parts[part]) for run in f.runs] for part in PARTS}
-    yield bars, Chart("Seconds of a run (mean)", parts, span_text, is_mean=True)
+    parts |= {part: [(run["ended_at"], run["parts"][part]) for run in f.runs] for part in PARTS}
+    yield chart(bars, "Seconds of a run (mean)", "seconds", series=parts, is_mean=True)
     memory = {"JVM and Python": runs("rss_bytes")}
-    yield lines, Chart("Most memory of a run", memory, bytes_text, limit=f.limits["rss_bytes"])
-    yield from _of_checkpoint(f)
-    fullest = {"fullest bucket of a batch": runs("bucket_skew")}
-    yield lines, Chart("Rows of a bucket, in times of the mean", fullest, _times)
-    keys = [(savepoint.until, savepoint.keys) for savepoint in reversed(f.savepoints)]
-    yield lines, Chart("Keys, at savepoints", {"keys": keys}, _number)
-
-
-def _of_checkpoint(f: StreamFigures) -> Iterator[tuple[Callable[..., Markup], Chart]]:
-    compacted = [s.measured_at for s in f.sizes if s.occasion == "after_compaction"]
-
-    def sizes(value: Callable[[SizePoint], float | None]) -> list[Point]:
-        return [(size.measured_at, value(size)) for size in f.sizes]
-
-    names = {name for size in f.sizes for name in size.bytes_by_part}
-    by_part = {
-        name: sizes(lambda size, name=name: size.bytes_by_part.get(name))  # type: ignore[misc]
-        for name in sorted(names, key=lambda name: (name != "state", str(name)))
-    }
-    for title, series, text, limit in (
-        ("Checkpoint by part", by_part, bytes_text, "checkpoint_bytes"),
-        ("Checkpoint files", {"files": sizes(lambda s: s.files)}, _number, "checkpoint_files"),
+    yield chart(lines, "Most memory of a run", "rss_bytes", series=memory)
+    names = sorted({n for size in f.sizes for n in size["bytes_by_part"]}, key=_state_first)
+    by_part = {name: sizes(lambda size, n=name: size["bytes_by_part"].get(n)) for name in names}  # type: ignore[misc]
+    for title, name, series in (
+        ("Checkpoint by part", "checkpoint_bytes", by_part),
+        ("Checkpoint files", "files", {"files": sizes(itemgetter("files"))}),
         (
             "Change logs that a start replays",
-            {"logs": sizes(lambda size: size.replay_versions)},
-            _number,
             "replay_versions",
+            {"logs": sizes(itemgetter("replay_versions"))},
         ),
     ):
-        yield lines, Chart(title, series, text, limit=f.limits[limit], compacted=compacted)
-    skew = {"largest": sizes(lambda size: size.skew)}
-    yield lines, Chart("State partition, in times of the median", skew, _times, f.limits["skew"])
+        yield chart(lines, title, name, series=series, compacted=compacted)
+    skew = {"largest": sizes(itemgetter("skew"))}
+    yield chart(lines, "State partition, in times of the median", "skew", series=skew)
+    fullest = {"fullest bucket of a batch": runs("bucket_skew")}
+    yield chart(lines, "Rows of a bucket, in times of the mean", "times", series=fullest)
+    keys = [(savepoint.until, savepoint.keys) for savepoint in reversed(f.savepoints)]
+    yield chart(lines, "Keys, at savepoints", "keys", series={"keys": keys})
+
+
+def _state_first(part: str) -> tuple[bool, str]:
+    return part != "state", str(part)
 
 
 def _times(value: float) -> str:
@@ -182,3 +186,10 @@ def _minute(at: datetime | None) -> str:
 
 def _span(span: timedelta | None) -> str:
     return "" if span is None else span_text(span.total_seconds())
+
+
+UNITS: dict[str, Callable[[float], str]] = {
+    "bytes": bytes_text,
+    "seconds": span_text,
+    "times": _times,
+}

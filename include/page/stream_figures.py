@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from itertools import groupby
+from operator import itemgetter
 from statistics import median
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
@@ -21,15 +22,18 @@ import pyarrow.compute as pc
 from include.care.state_report import BIGGEST_KEYS, shown_rows, value_bytes
 from include.coverage.judge import Coverage, Span
 from include.coverage.table_coverage import findings_on, table_coverage
+from include.fold.admission import instant_of, micros_of
 from include.lake.columns import INSTANT
-from include.lake.delta_log import first_line
+from include.lake.delta_log import dataset_of, first_line
 from include.lake.errors import wrong_argument
 from include.lake.findings import Finding
 from include.lake.generations import read_generations
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
-from include.page.key_rows import text_of_key
-from include.page.overview import (
+from include.lake.stream_result import StreamResult, read_result, replaced_by
+from include.observe.recorded import RUN, Recorded, Row
+from include.observe.stream_line import (
+    DAY_US,
     READ_ERRORS,
     WINDOW_DAYS,
     Day,
@@ -37,20 +41,11 @@ from include.page.overview import (
     bare_line,
     days_of,
     line_of,
-    open_findings,
-    still_open,
 )
-from include.page.recorded import Recorded, Row
+from include.page.key_rows import text_of_key
 from include.savepoints.manifest import Savepoint, newest_savepoint, savepoints_of, states_in
 from include.settings import Stream
 from include.stream_definition import load_definition
-
-COLUMNS = {
-    "key": pc.field("key"),
-    "state": pc.field("state"),
-    "changed_at": pc.field("changed_at_us").cast(INSTANT),
-    "timeout_at": pc.field("timeout_at_us").cast(INSTANT),
-}
 
 
 @dataclass(frozen=True)
@@ -64,12 +59,19 @@ class BigKey:
     state: str | None  # the beginning of a long one; None: only what was seen, or timers, is kept
 
 
-@dataclass(frozen=True)
-class BigKeys:
+class BigKeys(NamedTuple):
     """The biggest keys as of an instant of the stream's clock, the biggest first."""
 
     until: datetime
     keys: tuple[BigKey, ...]
+
+
+COLUMNS = {
+    "key": pc.field("key"),
+    "state": pc.field("state"),
+    "changed_at": pc.field("changed_at_us").cast(INSTANT),
+    "timeout_at": pc.field("timeout_at_us").cast(INSTANT),
+}
 
 
 def biggest_keys(lake: Lake, stream: str) -> BigKeys | None:
@@ -83,14 +85,13 @@ def biggest_keys(lake: Lake, stream: str) -> BigKeys | None:
 def _biggest(lake: Lake, savepoint: Savepoint) -> tuple[BigKey, ...]:
     biggest: list[BigKey] = []
     for batch in states_in(lake, savepoint).to_batches(columns=COLUMNS):
-        biggest = sorted([*biggest, *_of_batch(batch)], key=lambda k: (-k.bytes, k.key))
-        del biggest[BIGGEST_KEYS:]
+        if batch.num_rows:
+            biggest = sorted([*biggest, *_of_batch(batch)], key=lambda k: (-k.bytes, k.key))
+            del biggest[BIGGEST_KEYS:]
     return tuple(biggest)
 
 
 def _of_batch(rows: pa.RecordBatch) -> list[BigKey]:
-    if not rows.num_rows:
-        return []
     sizes = value_bytes(rows.select(["key", "state"]).to_struct_array())
     sized = pa.table({"bytes": sizes, "row": range(rows.num_rows)})
     order = [("bytes", "descending"), ("row", "ascending")]
@@ -103,21 +104,9 @@ def _of_batch(rows: pa.RecordBatch) -> list[BigKey]:
 
 
 RUN_SERIES = (
-    "run_id",
-    "job",
-    "started_at",
-    "ended_at",
-    "outcome",
-    "error",
-    "rows_in",
-    "rows_folded",
-    "rows_late",
-    "rows_pending",
-    "rows_out",
-    "until",
-    "jvm_rss_bytes",
-    "python_rss_bytes",
-    "jvm_start_seconds",
+    *("run_id", "job", "started_at", "ended_at", "outcome", "error", "until"),
+    *("rows_in", "rows_folded", "rows_late", "rows_pending", "rows_out"),
+    *("jvm_rss_bytes", "python_rss_bytes", "jvm_start_seconds"),
 )
 BATCH_SERIES = ("run_id", "durations_ms", "rows_in", "rows_in_most", "buckets_touched")
 DRAINS = ("run_stream", "compact_state")
@@ -127,76 +116,39 @@ POSITION = ("walCommit", "commitOffsets")
 PARTS = ("around batches", "planning", "fold, store and tables", "position", "other")
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunPoint:
-    """A run of the stream, or a compaction; rows of None were not counted, as of one that failed."""
+def read_runs(recorded: Recorded, stream: Stream) -> tuple[Row, ...]:
+    """The runs and compactions that ended in the window, in that order: rows of `ops/runs`, and
 
-    run_id: str
-    job: str
-    started_at: datetime
-    ended_at: datetime
-    outcome: str
-    error: str | None
-    rows_in: int | None
-    rows_folded: int | None
-    rows_late: int | None
-    rows_pending: int | None
-    rows_out: int | None
-    until: datetime | None
-    rss_bytes: int
-    parts: Mapping[str, float]  # seconds by PARTS: together the run's
-    jvm_start_seconds: float | None = None  # before it; None: of another run's JVM, or not known
-    bucket_skew: float | None = (
-        None  # rows of the fullest bucket of a batch, of those touched the mean
-    )
-
-    @property
-    def seconds(self) -> float:
-        return (self.ended_at - self.started_at).total_seconds()
-
-    @property
-    def lag_seconds(self) -> float | None:
-        """How far the table was behind when the run ended."""
-        return None if self.until is None else (self.ended_at - self.until).total_seconds()
-
-
-def read_runs(recorded: Recorded, stream: Stream) -> tuple[RunPoint, ...]:
-    """The runs that ended in the window, in that order."""
+    `seconds` in all and by `parts`, `lag_seconds` of the table when it ended, `rss_bytes`, and
+    `bucket_skew`: rows of the fullest bucket of a batch, of those touched the mean.
+    """
     rows = recorded.in_window("runs", "ended_at", {"subject": stream.name}, columns=RUN_SERIES)
     drains = [row for row in rows if row["job"] in DRAINS]
-    batches = _batches(recorded, stream, drains)
+    # The first run may have begun before the window.
+    began = min((run["started_at"] for run in drains), default=recorded.since)
+    batches: dict[str, list[Row]] = defaultdict(list)
+    where = {"stream": stream.name}
+    for row in recorded.in_window("batches", "committed_at", where, BATCH_SERIES, began):
+        batches[row["run_id"]].append(row)
     return tuple(_run(row, batches[row["run_id"]]) for row in drains)
 
 
-def _batches(
-    recorded: Recorded, stream: Stream, runs: Sequence[Row]
-) -> Mapping[str, Sequence[Row]]:
-    """What is shown of each batch, by its run: Spark's durations, in milliseconds, and the rows of
-    its buckets. The first run may have begun before the window."""
-    began = min((run["started_at"] for run in runs), default=recorded.since)
-    where = {"stream": stream.name}
-    found: dict[str, list[Row]] = defaultdict(list)
-    for row in recorded.in_window("batches", "committed_at", where, BATCH_SERIES, began):
-        found[row["run_id"]].append(row)
-    return found
-
-
-def _run(row: Row, batches: Sequence[Row]) -> RunPoint:
-    known = {name: row[name] for name in RUN_SERIES if name in RunPoint.__dataclass_fields__}
+def _run(row: Row, batches: Sequence[Row]) -> Row:
     seconds = (row["ended_at"] - row["started_at"]).total_seconds()
-    rss = (row["jvm_rss_bytes"] or 0) + (row["python_rss_bytes"] or 0)
+    until = row["until"]
     # A killed run has left no durations.
     durations = [json.loads(batch["durations_ms"] or "{}") for batch in batches]
-    return RunPoint(
-        **known,
-        rss_bytes=rss,
-        parts=_parts(seconds, durations),
-        bucket_skew=max(map(_bucket_skew, batches), default=None),
-    )
+    return {
+        **row,
+        "seconds": seconds,
+        "parts": _parts(seconds, durations),
+        "lag_seconds": None if until is None else (row["ended_at"] - until).total_seconds(),
+        "rss_bytes": (row["jvm_rss_bytes"] or 0) + (row["python_rss_bytes"] or 0),
+        "bucket_skew": max(map(_bucket_skew, batches), default=None),
+    }
 
 
 def _bucket_skew(batch: Row) -> float:
-    """1.0 where it has no rows, or of a release that did not count them."""
     if not batch["rows_in"] or not batch["rows_in_most"]:
         return 1.0
     return float(batch["rows_in_most"] * batch["buckets_touched"] / batch["rows_in"])
@@ -219,6 +171,7 @@ def _parts(seconds: float, batches: Sequence[Mapping[str, float]]) -> dict[str, 
 MOST_DAYS = 3_650
 FIRST_YEAR = 2000  # nothing ran before, and MOST_DAYS earlier is still a date
 DAY = timedelta(days=1)
+LEAST_TIME = timedelta(hours=1)
 
 
 class ShownTime(NamedTuple):
@@ -227,6 +180,11 @@ class ShownTime(NamedTuple):
     length: timedelta
     until: datetime | None = None
 
+    @property
+    def days(self) -> int:
+        """As many as are shown in whole or in part."""
+        return -(-self.length // DAY)
+
     def begin(self, now: datetime) -> datetime:
         return self.end(now) - self.length
 
@@ -234,11 +192,21 @@ class ShownTime(NamedTuple):
         return self.until or now
 
 
-def asked_time(now: datetime, days: int | None = None, until: str = "") -> ShownTime:
-    """What a person has asked for; SettingsError for what is no date. One that is to come is now."""
-    length = timedelta(days=WINDOW_DAYS if days is None else days)
+def asked_time(now: datetime, days: int | None = None, until: str = "") -> ShownTime | None:
+    """What a person has asked for, if anything; SettingsError for what is no date. One that is to
+    come is now."""
+    if days is None and not until:
+        return None
     end = _midnight(until) if until else now
-    return ShownTime(length, end if end < now else None)
+    return ShownTime((WINDOW_DAYS if days is None else days) * DAY, end if end < now else None)
+
+
+def time_of_runs(recorded: Recorded, stream: Stream, now: datetime) -> ShownTime:
+    """Since the first run of the window, and for an hour at least."""
+    runs = recorded.runs.get((RUN, stream.name))
+    began = None if runs is None else runs.began
+    length = WINDOW_DAYS * DAY if began is None else now - began
+    return ShownTime(min(max(length, LEAST_TIME), WINDOW_DAYS * DAY))
 
 
 def _midnight(text: str) -> datetime:
@@ -255,7 +223,7 @@ def _midnight(text: str) -> datetime:
 
 def moves(time: ShownTime, now: datetime) -> Iterator[tuple[str, str]]:
     """Where one may go from here, as the query of an address: to as many days before or after."""
-    days = time.length // DAY
+    days = time.days
     begin, end = time.begin(now), time.until
     before = begin.date() if end else begin.date() + DAY
     if before.year >= FIRST_YEAR:
@@ -266,52 +234,34 @@ def moves(time: ShownTime, now: datetime) -> Iterator[tuple[str, str]]:
 
 
 SIZE_SERIES = (
-    "measured_at",
-    "occasion",
-    "part",
-    "operator",
-    "partition",
-    "store",
-    "bytes",
-    "files",
-    "replay_versions",
-    "replay_bytes",
+    *("measured_at", "occasion", "part", "operator", "partition", "store"),
+    *("bytes", "files", "replay_versions", "replay_bytes"),
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class SizePoint:
-    """The checkpoint as it was measured."""
-
-    measured_at: datetime
-    occasion: str
-    bytes_by_part: Mapping[str, int]
-    files: int
-    replay_versions: int
-    skew: float | None  # of the state: the largest partition, in times of the median
-
-
 def read_sizes(recorded: Recorded, stream: Stream) -> dict[str, Any]:
-    """Those of the window, and of the newest: partition, bytes, files."""
+    """The checkpoint as it was measured in the window; and of the newest time: partition, bytes, files."""
     where = {"stream": stream.name}
     rows = recorded.in_window("checkpoint_sizes", "measured_at", where, columns=SIZE_SERIES)
-    measured = [list(group) for _, group in groupby(rows, lambda row: row["measured_at"])]
-    newest = measured[-1] if measured else []
-    return {"sizes": tuple(map(_size, measured)), "partitions": _partitions(newest)}
+    measured = [list(group) for _, group in groupby(rows, itemgetter("measured_at"))]
+    stores = [row for row in (measured or [[]])[-1] if row["partition"] is not None]
+    partitions = sorted(stores, key=itemgetter("operator", "partition"))
+    return {"sizes": tuple(map(_size, measured)), "partitions": tuple(partitions)}
 
 
-def _size(rows: Sequence[Row]) -> SizePoint:
+def _size(rows: Sequence[Row]) -> Row:
+    """`skew` is of the state: the largest partition, in times of the median."""
     by_part: dict[str, int] = defaultdict(int)
     for row in rows:
         by_part[row["part"]] += row["bytes"]
-    return SizePoint(
-        measured_at=rows[0]["measured_at"],
-        occasion=rows[0]["occasion"],
-        bytes_by_part=by_part,
-        files=sum(row["files"] for row in rows),
-        replay_versions=max((row["replay_versions"] or 0 for row in rows), default=0),
-        skew=max(_skews(rows), default=None),
-    )
+    return {
+        "measured_at": rows[0]["measured_at"],
+        "occasion": rows[0]["occasion"],
+        "bytes_by_part": by_part,
+        "files": sum(row["files"] for row in rows),
+        "replay_versions": max((row["replay_versions"] or 0 for row in rows), default=0),
+        "skew": max(_skews(rows), default=None),
+    }
 
 
 def _skews(rows: Sequence[Row]) -> Iterator[float]:
@@ -325,11 +275,8 @@ def _skews(rows: Sequence[Row]) -> Iterator[float]:
             yield max(sizes) / middle
 
 
-def _partitions(newest: Sequence[Row]) -> tuple[Row, ...]:
-    stores = [row for row in newest if row["partition"] is not None]
-    return tuple(sorted(stores, key=lambda row: (row["operator"], row["partition"])))
-
-
+REFUSED = ("ingested_at", "source_file", "row_number", "reason_code", "reason", "raw")
+SHOWN_REFUSED = 10
 NOT_CHECKED: Row = dict.fromkeys(
     ("is_met", "checked_at", "job", "batch_id", "rows", "rows_failing", "examples")
 )
@@ -345,22 +292,31 @@ class StreamFigures:
     time: ShownTime  # what is counted, drawn and listed; all else is as of `now`
     limits: Mapping[str, float | None]
     key_names: str  # what its keys are called
-    runs: tuple[RunPoint, ...] = ()
-    sizes: tuple[SizePoint, ...] = ()
+    runs: tuple[Row, ...] = ()
+    sizes: tuple[Row, ...] = ()
     partitions: tuple[Row, ...] = ()  # of the newest measurement: partition, bytes, files
     savepoints: tuple[Savepoint, ...] = ()  # the newest first
     profiles: tuple[Row, ...] = ()  # of RocksDB, the newest first
-    recomputes: tuple[Row, ...] = ()  # the newest first
-    checks: tuple[
-        Row, ...
-    ] = ()  # what each of the stream's said last; nothing yet: its words alone
+    recomputes: Sequence[Row] = ()  # the newest first
+    checks: tuple[Row, ...] = ()  # what each said last; nothing yet: its words alone
     days: tuple[Day, ...] = ()
     is_complete: bool = False  # until some instant: before that nothing can be right
     wrong: tuple[Span, ...] = ()  # where the table is not right
     advice: tuple[Finding, ...] = ()  # what to do about that, with the backfill to enter
-    findings: tuple[Row, ...] = ()  # open ones, the worst first
     keys: BigKeys | None = None
+    result: StreamResult | None = None  # its first rows
+    refused: Sequence[Row] = ()  # of its source, and not taken in yet: the newest first
     troubles: Mapping[str, str] = field(default_factory=dict)  # by part, why it is not there
+
+    @property
+    def findings(self) -> Sequence[Row]:
+        """Open ones, the worst first."""
+        return self.line.found
+
+    @property
+    def unread(self) -> list[str]:
+        """What could not be read, and why."""
+        return [*([self.line.trouble] if self.line.trouble else []), *self.troubles.values()]
 
     @property
     def begin(self) -> datetime:
@@ -372,52 +328,51 @@ class StreamFigures:
 
 
 def read_stream(
-    lake: Lake, stream: Stream, now: datetime, window: timedelta, until: datetime | None = None
+    lake: Lake, stream: Stream, now: datetime, time: ShownTime | None = None
 ) -> StreamFigures:
-    """The figures of `stream` in the window that ends at `until`; without it, at `now`."""
-    time = ShownTime(window, until)
-    recorded = Recorded(lake, time.begin(now), stream, until=until)
-    parts: dict[str, Callable[[], Any]] = {
-        "runs": lambda: read_runs(recorded, stream),
+    """The figures of `stream` in that time; of None in that of its runs and its data."""
+    begin, until = (
+        (now - WINDOW_DAYS * DAY, None) if time is None else (time.begin(now), time.until)
+    )
+    recorded = Recorded(lake, begin, stream, until=until)
+    parts: dict[str, Callable[[], Mapping[str, Any]]] = {
+        "its figures": lambda: {"line": line_of(recorded, stream, now)},
+        "runs": lambda: {
+            "runs": read_runs(recorded, stream),
+            "time": time or time_of_runs(recorded, stream, now),
+        },
         "measured": lambda: read_sizes(recorded, stream),
-        "savepoints": lambda: tuple(reversed(savepoints_of(lake, stream.name))),
-        "profiles": lambda: _rows(lake, "rocksdb_profiles", stream, "profile"),
-        "recomputes": lambda: _rows(lake, "intervals", stream, "recomputed_at"),
-        "checks": lambda: _checks(recorded, stream),
-        "findings": lambda: tuple(open_findings(recorded, stream)),
-        "keys": lambda: biggest_keys(lake, stream.name),
+        "savepoints": lambda: {"savepoints": savepoints_of(lake, stream.name)[::-1]},
+        "profiles": lambda: {"profiles": _rows(lake, "rocksdb_profiles", stream, "profile")},
+        "recomputes": lambda: {"recomputes": replaced_by(lake, stream.name)[::-1]},
+        "checks": lambda: {"checks": _checks(recorded, stream)},
+        "keys": lambda: {"keys": biggest_keys(lake, stream.name)},
+        "rows": lambda: {"result": read_result(lake, stream.name)},
+        "quarantine": lambda: {"refused": _refused(lake, stream.source)},
         "coverage": lambda: _coverage(recorded, stream, now, time=time),
     }
     read, troubles = _each(parts)
-    if (judged := read.pop("coverage", None)) and "findings" in read:
-        read["findings"] = tuple(still_open(read["findings"], judged["advice"]))
+    if "line" not in read:
+        read["line"] = bare_line(stream, now, troubles.pop("its figures"))
     return StreamFigures(
-        line=_line(recorded, stream, now),
         title=stream.title or stream.name,
         now=now,
-        time=time,
         limits=vars(stream.limits),
         key_names=load_definition(stream).fold.keys.text(),
         troubles=troubles,
-        **read.pop("measured", {}),
-        **read,
-        **(judged or {}),
+        **{"time": time or ShownTime(WINDOW_DAYS * DAY), **read},
     )
 
 
-def _line(recorded: Recorded, stream: Stream, now: datetime) -> StreamLine:
-    try:
-        return line_of(recorded, stream, now)
-    except READ_ERRORS as error:
-        return bare_line(stream, now, f"its figures cannot be read: {first_line(error)}")
-
-
-def _each(parts: Mapping[str, Callable[[], Any]]) -> tuple[dict[str, Any], dict[str, str]]:
-    """What can be read of `parts`, and what of the others is in the way."""
-    read, troubles = {}, {}
+def _each(
+    parts: Mapping[str, Callable[[], Mapping[str, Any]]],
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """What can be read of `parts`, by field, and what of the others is in the way."""
+    read: dict[str, Any] = {}
+    troubles = {}
     for name, part in parts.items():
         try:
-            read[name] = part()
+            read |= part()
         except READ_ERRORS as error:
             troubles[name] = f"{name} cannot be read: {first_line(error)}"
     return read, troubles
@@ -441,22 +396,42 @@ def _checks(recorded: Recorded, stream: Stream) -> tuple[Row, ...]:
     )
 
 
-def _coverage(recorded: Recorded, stream: Stream, now: datetime, time: ShownTime) -> dict[str, Any]:
+def _refused(lake: Lake, source: str) -> Sequence[Row]:
+    if not lake.is_delta_table(lake.quarantine(source)):
+        return ()
+    is_open = pc.field("resolved_at").is_null()
+    rows = dataset_of(lake.quarantine(source)).to_table(columns=list(REFUSED), filter=is_open)
+    newest = pc.select_k_unstable(rows, SHOWN_REFUSED, [("ingested_at", "descending")])
+    return rows.take(newest).to_pylist()  # type: ignore[no-any-return]
+
+
+def _coverage(
+    recorded: Recorded, stream: Stream, now: datetime, time: ShownTime | None
+) -> dict[str, Any]:
     """Where the table is right: also compared with its own log, as a check does."""
     row = read_generations(recorded.lake, stream.name).current
     if row is None:
         return {}
     judged = table_coverage(recorded.lake, stream)
     return {
-        "days": _days(judged.coverage, now, time),
+        "days": _days(recorded, stream, judged.coverage, now=now, time=time),
         "is_complete": judged.coverage.until_us is not None,
         "wrong": judged.coverage.wrong,
         "advice": tuple(findings_on(recorded.lake, stream, judged, row=row)),
     }
 
 
-def _days(coverage: Coverage, now: datetime, time: ShownTime) -> tuple[Day, ...]:
-    end = (
-        time.until - timedelta(microseconds=1) if time.until else now
-    )  # that midnight is of the next day
-    return days_of(coverage, end, max(time.length // timedelta(days=1), 1))
+def _days(
+    recorded: Recorded, stream: Stream, coverage: Coverage, now: datetime, time: ShownTime | None
+) -> tuple[Day, ...]:
+    """Those of the time; without one the newest of those that the source has data of."""
+    bronze = recorded.bronze(stream.source)
+    if time is not None:
+        # That midnight is of the next day.
+        end = time.until - timedelta(microseconds=1) if time.until else now
+        return days_of(coverage, end, time.days, first_us=bronze.first_us)
+    if bronze.first_us is None or bronze.last_us is None:
+        return days_of(coverage, now, WINDOW_DAYS)
+    last_us = min(bronze.last_us, micros_of(now))
+    count = last_us // DAY_US - bronze.first_us // DAY_US + 1
+    return days_of(coverage, instant_of(last_us), min(count, WINDOW_DAYS), first_us=bronze.first_us)

@@ -16,8 +16,9 @@ from include.coverage.table_coverage import table_coverage, trusted_coverage
 from include.fold.admission import micros_of
 from include.lake.errors import wrong_argument
 from include.lake.generations import read_generations
-from include.lake.ops import read_ops, update_ops
+from include.lake.ops import update_ops
 from include.lake.paths import Lake, LakeError
+from include.lake.stream_result import RECOMPUTE, replaced_by
 from include.landing.clock_repair import refuse_run
 from include.plans.open_stream import open_stream
 from include.plans.plan_recompute import (
@@ -306,7 +307,7 @@ def take_joined(
     Not when the table is wrong there by now, as after rows that came later still: it is then to be
     recomputed once more.
     """
-    rows = read_ops(lake, "intervals", {"stream": stream.name, "kind": "recompute"}).to_pylist()
+    rows = replaced_by(lake, stream.name, job=RECOMPUTE)
     ours = [
         row
         for row in rows
@@ -315,10 +316,10 @@ def take_joined(
     ]
     if not ours or not _is_right(lake, stream, start, until=until):
         return False
-    newest = max(ours, key=lambda row: row["recomputed_at"])
+    newest = ours[-1]
     if newest["dag_run_id"] != dag_run_id:
         taken = {"run_id": newest["run_id"], "dag_run_id": dag_run_id}
-        update_ops(lake, "intervals", ["run_id"], [taken])
+        update_ops(lake, "runs", ["run_id"], [taken])
     return True
 
 

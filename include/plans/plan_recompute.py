@@ -6,6 +6,7 @@ From the lake alone, without a JVM; the job does what its own plan says, made un
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from operator import truediv
 from statistics import median
 
 import numpy as np
@@ -20,8 +21,8 @@ from include.fold.admission import US_PER_MS, instant_of, micros_of, no_such_day
 from include.lake.delta_log import dataset_of, unbroken
 from include.lake.errors import wrong_argument
 from include.lake.generations import read_generations
-from include.lake.ops import read_ops
 from include.lake.paths import Lake, LakeError
+from include.lake.stream_result import replaced_by
 from include.landing.clock_repair import refuse_run
 from include.savepoints.bronze_pin import BronzePin, count_before, pin_bronze
 from include.savepoints.choose_base import Base, choose_base
@@ -133,7 +134,7 @@ def plan_recompute(
         rows_replaced=rows_emitted(lake, stream, [start, until])[0]
         if identity.output_mode == "append"
         else None,
-        estimated_seconds=estimate_seconds(lake, stream.name, rows_to_read),
+        estimated_seconds=seconds_for(rows_to_read, recorded_recomputes(lake, stream.name)),
         coverage=trusted_coverage(lake, stream, identity),
     )
 
@@ -205,26 +206,21 @@ def refuse_beyond_bronze(
         )
 
 
-def estimate_seconds(lake: Lake, stream: str, rows: int) -> float | None:
-    """From the recorded recomputes of the stream: their median price, and what more rows cost."""
-    return seconds_for(rows, recorded_recomputes(lake, stream))
-
-
 def recorded_recomputes(lake: Lake, stream: str) -> list[tuple[int, float]]:
     """Rows read and seconds of each recompute and reseed of the stream."""
     return [
-        (row["rows_read"], row["seconds"])
-        for row in read_ops(lake, "intervals", {"stream": stream}).to_pylist()
-        if row["seconds"]
+        (row["rows_in"], (row["ended_at"] - row["started_at"]).total_seconds())
+        for row in replaced_by(lake, stream)
+        if row["ended_at"] > row["started_at"]
     ]
 
 
 def seconds_for(rows: int, recorded: Sequence[tuple[int, float]]) -> float | None:
-    """What replaying so many rows would take, by what was recorded; None without any."""
+    """What replaying so many rows would take: the recorded median, and what more rows cost; None without any."""
     if not recorded:
         return None
-    typical = float(median(seconds for _, seconds in recorded))
-    rows_per_second = float(max(read / seconds for read, seconds in recorded))
+    read, seconds = zip(*recorded, strict=True)
+    typical, rows_per_second = float(median(seconds)), float(max(map(truediv, read, seconds)))
     return max(typical, rows / rows_per_second) if rows_per_second else typical
 
 

@@ -33,7 +33,12 @@ from include.landing.clock_repair import refuse_before_reset
 from include.landing.ingest_log import refuse_changed_bronze
 from include.plans.migrate_plan import MIGRATE, mapped_base, refuse_migration, what_is_not_kept
 from include.plans.open_stream import OpenStream, open_stream
-from include.plans.plan_recompute import estimate_seconds, parse_instant, rows_emitted
+from include.plans.plan_recompute import (
+    parse_instant,
+    recorded_recomputes,
+    rows_emitted,
+    seconds_for,
+)
 from include.plans.stream_identity import initial_fingerprint, key_fingerprint
 from include.savepoints.bronze_pin import BronzePin, count_before, pin_bronze
 from include.savepoints.choose_base import Base, choose_base
@@ -257,7 +262,7 @@ def plan_later_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> Res
         events=events,
         excluded=everything[0] - events,
         pending=everything[1] - everything[0],
-        estimated_seconds=estimate_seconds(lake, stream.name, events - base.events),
+        estimated_seconds=seconds_for(events - base.events, recorded_recomputes(lake, stream.name)),
         coverage=judged.coverage,
         distrust=judged.distrust,
         rows_replaced=_rows_from(lake, stream, identity, base=base),

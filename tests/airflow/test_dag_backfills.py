@@ -139,9 +139,11 @@ def test_without_its_bronze_nothing_is_right_so_the_job_is_started_and_says_so(l
 
 
 def record_recompute(lake: Lake, at: datetime, **columns: object) -> None:
-    interval = {"start": LATER - timedelta(hours=1), "until": LATER, "recomputed_at": at}
-    row = {"stream": "user_counts", "dag_run_id": "d1", "kind": "recompute"} | interval | columns
-    append_ops(lake, "intervals", [row])
+    interval = {"start": LATER - timedelta(hours=1), "until": LATER, "ended_at": at}
+    names = {"rows_read": "rows_in", "rows_after": "rows_out"}
+    columns = {names.get(name, name): value for name, value in columns.items()}
+    row = {"job": "recompute_interval", "subject": "user_counts", "dag_run_id": "d1"}
+    append_ops(lake, "runs", [row | {"outcome": "succeeded"} | interval | columns])
 
 
 def test_a_backfill_run_publishes_its_own_newest_recompute(lake, lake_dags):
@@ -153,7 +155,7 @@ def test_a_backfill_run_publishes_its_own_newest_recompute(lake, lake_dags):
     record_recompute(lake, LATER + timedelta(hours=2), run_id="r2", savepoint_id="s2", **counts)
     record_recompute(lake, LATER + timedelta(hours=1), run_id="r1")
     record_recompute(lake, LATER + timedelta(hours=3), run_id="r3", dag_run_id="d2")
-    record_recompute(lake, LATER + timedelta(hours=3), run_id="r4", stream="user_sessions")
+    record_recompute(lake, LATER + timedelta(hours=3), run_id="r4", subject="user_sessions")
 
     publish = lake_dags["stream_user_counts"].get_task("publish")
     (asset,) = publish.outlets

@@ -147,9 +147,9 @@ def test_dag_runs_fill_the_table_compact_the_state_and_start_no_jvm_for_nothing(
     at = datetime(2026, 3, 1, 2, tzinfo=UTC)
     backfill = run_dag(airflow_environment, run_type="backfill", logical_date=at)
     assert backfill == outcome("recompute_interval", "publish")
-    (interval,) = read_ops(lake, "intervals", {"stream": "user_counts"}).to_pylist()
+    (interval,) = read_ops(lake, "runs", {"job": "recompute_interval"}).to_pylist()
     assert (interval["start"], interval["until"]) == (at, at + HOUR)
-    assert interval["rows_read"] == 2 * len(range(at.hour + 1))  # land_hours, before its end
+    assert interval["rows_in"] == 2 * len(range(at.hour + 1))  # land_hours, before its end
     assert counts(lake) == {("ann", 5), ("bob", 5)}
 
 
@@ -168,9 +168,9 @@ def test_a_promote_waits_for_the_queued_runs_and_makes_the_run_red_when_it_fails
     settle(lake, LATER + HOUR)
     at = LATER - HOUR
     run_id = f"manual__{at.isoformat()}"
-    run = {"run_id": "r1", "stream": "user_counts", "dag_run_id": run_id}
-    times = {"start": at, "until": LATER, "recomputed_at": LATER}
-    append_ops(lake, "intervals", [run | times | {"kind": "recompute"}])
+    run = {"run_id": "r1", "subject": "user_counts", "dag_run_id": run_id}
+    run |= {"job": "recompute_interval", "outcome": "succeeded"}
+    append_ops(lake, "runs", [run | {"start": at, "until": LATER, "ended_at": LATER}])
     # No JVM: the recompute has been made, and the promote would begin.
     backfill = {"run_type": "backfill", "logical_date": at, "promote": True}
     options = backfill | {"marked": "recompute_interval", "failing": ["promote"]}

@@ -44,9 +44,9 @@ def test_it_reads_until_when_and_what_a_backfill_has_changed(report, lake):
         at = LATER + timedelta(hours=hours)
         times = {"started_at": at, "ended_at": at, "until": at}
         append_ops(lake, "runs", [run | times | {"run_id": f"r{hours}", "dag_run_id": f"d{hours}"}])
-    interval = {"stream": "user_counts", "dag_run_id": "d3", "kind": "recompute"}
-    times = {"start": LATER - timedelta(hours=1), "until": LATER, "recomputed_at": LATER}
-    append_ops(lake, "intervals", [interval | times])
+    interval = run | {"job": "recompute_interval", "dag_run_id": "d3"}
+    times = {"start": LATER - timedelta(hours=1), "until": LATER, "ended_at": LATER}
+    append_ops(lake, "runs", [interval | times])
     runs = [
         asset_extra(lake, "user_counts", succeeded_runs(lake, "user_counts", dag_run_id))
         for dag_run_id in ("d1", "d2")

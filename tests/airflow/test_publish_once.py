@@ -45,10 +45,13 @@ class Publisher:
         row |= {"started_at": at, "ended_at": at, "until": at, "outcome": "succeeded"}
         append_ops(self.lake, "runs", [row | {"rows_out": rows} | others])
 
-    def replaced(self, run_id: str, hours: int, kind: str = "recompute", **others) -> None:
-        row = {"stream": STREAM, "dag_run_id": "scheduled__1", "run_id": run_id, "kind": kind}
-        row |= {"start": LATER - HOUR, "until": LATER, "recomputed_at": LATER + hours * HOUR}
-        append_ops(self.lake, "intervals", [row | others])
+    def replaced(self, run_id: str, hours: int, job: str = "recompute_interval", **others) -> None:
+        row = {"subject": STREAM, "dag_run_id": "scheduled__1", "run_id": run_id, "job": job}
+        row |= {"start": LATER - HOUR, "until": LATER}
+        row |= dict.fromkeys(("started_at", "ended_at"), LATER + hours * HOUR)
+        names = {"rows_read": "rows_in", "rows_after": "rows_out"}
+        others = {names.get(name, name): value for name, value in others.items()}
+        append_ops(self.lake, "runs", [row | {"outcome": "succeeded"} | others])
 
 
 @pytest.fixture
@@ -99,6 +102,6 @@ def test_a_repeated_backfill_tells_only_of_what_is_new(publisher):
     assert publisher.run("scheduled__1", **backfill)["run_id"] == "r1"
     assert publisher.run("scheduled__1", **backfill) is None
     # Its `promote` had failed, and was cleared.
-    publisher.replaced("r2", hours=1, kind="reseed", generation=7)
+    publisher.replaced("r2", hours=1, job="reseed_stream", generation=7)
     promoted = publisher.run("scheduled__1", **backfill)
     assert (promoted["run_id"], promoted["promoted_to"]) == ("r1", 7)

@@ -9,7 +9,7 @@ import pytest
 
 from include.airflow.environment import PLUGINS
 from include.lake.paths import Lake
-from include.page.overview import read_overview
+from include.observe.stream_line import read_overview
 from include.registry import all_streams, stream_named
 from tests.airflow_runs import environment_of, run_script
 from tests.page.history import write_history
@@ -137,8 +137,8 @@ def test_the_pages_have_what_the_lake_has(answers, lake):
     for stream in all_streams():
         assert f'href="dags/stream_{stream.name}"' in overview
     (line,) = read_overview(lake, [stream_named("user_counts")]).lines
-    assert line.rows_in
-    assert f'{{stream="user_counts",kind="in"}} {float(line.rows_in)}' in metrics
+    assert line.rows["in"]
+    assert f'{{stream="user_counts",kind="in"}} {float(line.rows["in"])}' in metrics
     assert 'href="../"' in page
 
 

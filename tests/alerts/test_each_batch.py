@@ -10,8 +10,7 @@ import pytest
 from include.airflow.alerts import look
 from include.job import recorded_run
 from include.landing.ingest import ingest
-from include.page.overview import open_findings
-from include.page.recorded import Recorded
+from include.observe.recorded import Recorded, open_findings
 from include.registry import source_named, stream_named
 from include.streams import sources
 from tests.dags import land

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from include.alerts.plan_alerts import record_plan_alerts
+from include.alerts.record import record_plan_alerts
 from include.care.plan_care import plan_table_care
 from include.lake.ops import read_ops
 from include.landing.ingest import ingest

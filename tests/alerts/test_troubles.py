@@ -6,17 +6,18 @@ from datetime import timedelta
 
 import pytest
 
-from include.alerts.known import KNOWN
 from include.alerts.record import untold
 from include.coverage.findings import OF_COVERAGE
+from include.observe.catalogue import FINDINGS
+from include.observe.recorded import LOST, record_accepted
 from tests.alerts.lakes import HOUR, STREAM, Told
 
 pytestmark = pytest.mark.slow
 
-TOLD = {name: known for name, known in KNOWN.items() if known.severity != "info"}
+TOLD = {name: known for name, known in FINDINGS.items() if known.severity != "info"}
 OTHERS = ("ingest", "table_maintenance", "alerts")
 OF_STREAM = [name for name, known in TOLD.items() if known.by not in OTHERS]
-OF_SOURCE = [name for name, known in TOLD.items() if known.by == "ingest"]
+OF_SOURCE = [name for name, known in TOLD.items() if known.by == "ingest" and name not in LOST]
 OPENED, CLOSED = "opened", "closed"
 
 
@@ -30,7 +31,7 @@ def test_troubles_are_told_once_and_their_ends_once(told):
     ours = sorted({*OF_STREAM} - OF_COVERAGE)
     told.run()
     assert told.look() == []
-    told.run(*((name, KNOWN[name].severity) for name in ours))
+    told.run(*((name, FINDINGS[name].severity) for name in ours))
     told.find([(name, "warning") for name in OF_SOURCE], "signals/1", subject="signals")
     all_of_them = sorted(
         [("device_signals", name) for name in ours] + [("signals", name) for name in OF_SOURCE]
@@ -128,7 +129,7 @@ def test_late_rows_are_over_when_a_recompute_has_taken_them_in(told):
 
 
 def test_info_is_nobodys_alert(told):
-    told.run(*((name, "info") for name, known in KNOWN.items() if known.severity == "info"))
+    told.run(*((name, "info") for name, known in FINDINGS.items() if known.severity == "info"))
     assert told.look() == []
 
 
@@ -163,3 +164,28 @@ def test_a_stream_that_is_called_as_its_source_tells_of_both(lake):
     told = Told(lake, replace(STREAM, name="signals"))
     told.run(("skew", "warning"), ("watermark_jumped", "warning"))
     assert told.look() == [(OPENED, "signals", "skew"), (OPENED, "signals", "watermark_jumped")]
+
+
+def test_what_is_lost_for_good_is_open_until_somebody_accepts_it(told):
+    told.ingest()
+    told.find([(name, "warning") for name in LOST], "signals/0", subject="signals")
+    told.run()
+    assert told.look() == [(OPENED, "signals", name) for name in LOST]
+    told.hour += 24 * 40
+    told.run()
+    assert told.look() == []
+    record_accepted(told.lake, "signals")
+    assert told.look() == [(CLOSED, "signals", name) for name in LOST]
+
+
+@pytest.mark.parametrize("hours_ahead", [0, 400 * 24])
+def test_what_is_found_after_a_run_whose_clock_was_ahead_is_told(told, hours_ahead):
+    told.run()
+    assert told.look() == []
+    hour = told.hour
+    told.hour += hours_ahead
+    told.run()
+    assert told.look() == []
+    told.hour = hour + 1
+    told.run(("table_changed", "error"), ("checkpoint_rewound", "error"))
+    assert {found for _, _, found in told.look()} == {"table_changed", "checkpoint_rewound"}

@@ -30,8 +30,8 @@ from pyspark.sql import SparkSession
 
 from include.fold.admission import EPOCH, MICROSECOND
 from include.lake.columns import ARROW_TYPES
-from include.lake.ops import read_ops
 from include.lake.paths import Lake
+from include.lake.stream_result import replaced_by
 from include.registry import all_streams, source_named, stream_named
 from include.savepoints.manifest import savepoints_of, states_in
 from include.settings import PROJECT, SavepointRules, Stream
@@ -192,8 +192,7 @@ class Bench:
 
 def check_replayed(lake: Lake, stream: Stream, size: Size) -> None:
     """Each event was replayed once: the recomputes began with each other's savepoints."""
-    rows = read_ops(lake, "intervals", {"stream": stream.name}).column("rows_read")
-    replayed = sum(rows.to_pylist())
+    replayed = sum(row["rows_in"] for row in replaced_by(lake, stream.name))
     if replayed != size.a_day * size.days:
         raise RuntimeError(f"{lake.root}: replayed {replayed:,} of {size.a_day * size.days:,} rows")
 

@@ -10,9 +10,9 @@ from playwright.sync_api import Browser
 from include.data_checks import Check
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
+from include.observe.stream_line import read_overview
 from include.page.backfill_form import read_form
 from include.page.key_figures import read_key
-from include.page.overview import read_overview
 from include.page.render import (
     backfill_html,
     key_html,
@@ -20,7 +20,7 @@ from include.page.render import (
     overview_html,
     stream_html,
 )
-from include.page.stream_figures import read_stream
+from include.page.stream_figures import ShownTime, read_stream
 from tests.e2e.axe import axe_script, violations
 from tests.e2e.chromium import chromium
 from tests.page.history import NOW, streams_like, write_history
@@ -55,12 +55,12 @@ def of_history(lake: Lake) -> Iterator[tuple[str, str]]:
     append_ops(lake, "data_checks", [told | row])
     overview = read_overview(lake, streams, NOW)
     yield "all streams", overview_html(overview, lambda name: f"dags/stream_{name}")
-    figures = read_stream(lake, streams[1], NOW, timedelta(days=2))
+    figures = read_stream(lake, streams[1], NOW, ShownTime(timedelta(days=2)))
     yield "a stream", stream_html(figures)
     yield "a stream in Airflow", stream_html(figures, f"stream_{streams[1].name}")
     yield (
         "an empty stream",
-        stream_html(read_stream(lake, replace(streams[0], name="new"), NOW, timedelta(days=2))),
+        stream_html(read_stream(lake, replace(streams[0], name="new"), NOW)),
     )
     yield "a message", message_html("stream_x is the Dag of no stream")
 

@@ -5,8 +5,8 @@ import subprocess
 
 import pytest
 
-from include.lake.ops import read_ops
 from include.lake.paths import Lake
+from include.lake.stream_result import replaced_by
 from include.registry import stream_named
 from include.spark.submit import job_environment, submit_command
 from include.stream_definition import load_definition
@@ -52,7 +52,7 @@ def test_recomputes_that_overlap_a_reseed_and_a_live_run_at_once_leave_every_row
         # The one that lost is told so, and has done nothing.
         assert job.returncode == 0 or (job.returncode == 2 and TAKEN in text), text
     assert [job.returncode for job in running[:2]] == [0, 0]  # those wait for their turn
-    assert read_ops(lake, "intervals", {"stream": SIGNALS.name, "kind": "recompute"}).num_rows == 2
+    assert [r["job"] for r in replaced_by(lake, SIGNALS.name)].count("recompute_interval") == 2
 
     drain(SparkEngine(spark), lake, SIGNALS)
     seen = [*before, *after[:1]]  # the reseed took in all of it, late rows too

@@ -75,14 +75,14 @@ def bronze_of(stream: Stream, seed: int):
     return stamped[:6], stamped[6:]
 
 
-def rows_in(lake: Lake, name: str, stream: Stream, **where: object) -> int:
-    return read_ops(lake, name, {"stream": stream.name, **where}).num_rows
+def recorded(lake: Lake, stream: Stream, job: str) -> int:
+    return read_ops(lake, "runs", {"subject": stream.name, "job": job}).num_rows
 
 
 RECOMPUTE_STEPS = {
     "replayed, with a savepoint": "savepoints/device_signals",
     "the table's commit": "tables/device_signals",
-    "recorded": "ops/intervals",
+    "recorded": "ops/runs",
 }
 
 
@@ -96,7 +96,7 @@ def test_a_recompute_that_was_killed_is_done_by_the_next(spark, lake, step):
     appears = next_commit(lake, RECOMPUTE_STEPS[step])
     kill_when(lake, SIGNALS, "recompute_interval", interval, appears)
     assert (version_of(lake, SIGNALS) > version) == (step != "replayed, with a savepoint")
-    assert rows_in(lake, "intervals", SIGNALS) == (step == "recorded")
+    assert recorded(lake, SIGNALS, "recompute_interval") == (step == "recorded")
 
     recompute(SparkEngine(spark), lake, SIGNALS, at(day_us[0]), at(day_us[1]))
     table, end_us = table_of(lake, SIGNALS, fold), until_of(SIGNALS, stamped)
@@ -113,7 +113,7 @@ def version_of(lake: Lake, stream: Stream) -> int:
 RESEED_STEPS: Mapping[str, tuple[str, int]] = {
     "savepoint": ("savepoints/{}", 1),
     "table": ("tables/{}", 1),
-    "recorded": ("ops/intervals", 1),
+    "recorded": ("ops/runs", 1),
 }
 
 
@@ -129,7 +129,7 @@ def test_a_reseed_that_was_killed_is_done_or_has_changed_nothing(spark, lake, st
     is_done = step != "savepoint"
     assert read_generations(lake, stream.name).number == (2 if is_done else 1)
     assert (version_of(lake, stream) > version) == is_done
-    assert rows_in(lake, "intervals", stream) == (step == "recorded")
+    assert recorded(lake, stream, "reseed_stream") == (step == "recorded")
     if not is_done:
         reseed(SparkEngine(spark), lake, stream, ReseedOptions())
     check_next_runs(spark, lake, stream, before, after)

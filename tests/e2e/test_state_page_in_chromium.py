@@ -16,8 +16,9 @@ from include.fold.admission import instant_of
 from include.lake.generations import read_generations
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
+from include.lake.stream_result import replaced_by
+from include.observe.stream_line import read_overview
 from include.page.backfill_form import RIGHT
-from include.page.overview import read_overview
 from include.page.stream_figures import biggest_keys
 from include.plans.plan_backfill import PlannedRun, plan_backfill
 from include.plans.stream_identity import stream_identity
@@ -92,7 +93,7 @@ def test_the_menu_leads_to_all_streams_with_the_figures_of_the_lake(page, served
     for line in read_overview(served.lake, all_streams()).lines:
         row = rows.filter(has_text=line.stream)
         expect(row).to_contain_text(f"{line.until:%Y-%m-%d %H:%M}")
-        expect(row).to_contain_text(f"{line.rows_in:,}")
+        expect(row).to_contain_text(f"{line.rows['in']:,}")
         (bar,) = row.locator(".bar").all()
         assert bar.locator("i.late").count() == sum(day.status == "late" for day in line.days)
 
@@ -176,9 +177,9 @@ def _wait_until_recomputed(page: Page, lake: Lake, stream: str) -> dict[str, Any
         page.wait_for_timeout(5_000)
         inside = frame(page, f"/dags/stream_{stream}/plugin/state")
     row: dict[str, Any]
-    (row,) = read_ops(lake, "intervals", {"stream": stream}).to_pylist()
+    (row,) = replaced_by(lake, stream)
     shown = inside.get_by_role("region", name="Recomputes and reseeds").locator("tbody tr")
-    expect(shown).to_contain_text(f"{row['rows_read']:,}")
+    expect(shown).to_contain_text(f"{row['rows_in']:,}")
     return row
 
 
@@ -202,7 +203,7 @@ def test_airflow_s_own_dialog_makes_the_backfill_that_the_finding_says_to_enter(
     dialog.expect_to_say("1 run will be triggered.")
     dialog.run()
     done = _wait_until_recomputed(page, served.lake, BY_DIALOG)
-    assert (done["start"], done["rows_read"]) == (start, planned.rows_to_read)
+    assert (done["start"], done["rows_in"]) == (start, planned.rows_to_read)
     (again,) = _plan(served.lake, stream, start)
     assert again.now == RIGHT
     dialog = BackfillDialog(page, f"stream_{BY_DIALOG}")

@@ -145,13 +145,13 @@ def test_words_that_records_are_read_by_stay_whatever_a_row_says(lake: Lake, wor
     """A value of the key's rows may be a word of ours: a status, or a stream's name."""
     run = {"run_id": "r", "subject": "device_signals", "outcome": "succeeded", "error": f"x {word}"}
     append_ops(lake, "runs", [run])
-    made = {"stream": "device_signals", "dag_run_id": "complete_word"}
-    append_ops(lake, "intervals", [made])
+    made = {"run_id": "r2", "subject": "device_signals", "dag_run_id": "complete_word"}
+    append_ops(lake, "runs", [made])
     traces = Traces(erased_key("device_signals", "7"), ["device_signals"], {word})
     assert erase_in_ops(lake, traces) == 1
-    (told,) = read_ops(lake, "runs").to_pylist()
+    (told,) = read_ops(lake, "runs", {"run_id": "r"}).to_pylist()
     assert {name: told[name] for name in run} == run | {"error": "[erased]"}
-    (told,) = read_ops(lake, "intervals").to_pylist()
+    (told,) = read_ops(lake, "runs", {"run_id": "r2"}).to_pylist()
     assert {name: told[name] for name in made} == made
 
 

@@ -29,7 +29,7 @@ def test_who_refuses_much_is_told_why_and_where(lake: Lake, landed: Landing, par
     landed.add("a.jsonl", [*WELL[4:], "["])
     ingest(lake, SIGNALS, parse=parse)
     (told,) = found_in(lake)
-    assert (told["severity"], told["count"], told["limit"]) == ("warning", 3, 0.1)
+    assert (told["severity"], told["count"], told["limit"]) == ("warning", 3, 0.01)
     assert told["figure"] == len(quarantine_of(lake)) / 11
 
 

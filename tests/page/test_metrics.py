@@ -5,9 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from include.lake.ops import append_ops
-from include.lake.paths import Lake
-from include.page.metrics import metrics_text
-from include.page.overview import Overview, read_overview
+from include.observe.metrics import metrics_text
+from include.observe.stream_line import Overview, read_overview
 from tests.page.history import HOUR, NOW, streams_like, write_history
 
 NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
@@ -55,15 +54,13 @@ def test_figures_are_those_of_the_overview(lake):
     assert at(samples, "up") == 1
     for line in overview.lines:
         own = {"stream": line.stream}
-        assert line.lag is not None
-        assert at(samples, "until_lag_seconds", **own) == line.lag.total_seconds()
-        assert at(samples, "rows_30d", kind="late", **own) == line.rows_late
-        assert at(samples, "state_keys", **own) == line.keys
-        assert at(samples, "state_bytes", **own) == line.state_bytes
-        assert at(samples, "checkpoint_bytes", **own) == line.checkpoint_bytes
-        assert at(samples, "run_seconds", **own) == line.last_seconds
+        assert line.until_lag is not None
+        assert at(samples, "until_lag_seconds", **own) == line.until_lag.total_seconds()
+        assert at(samples, "rows_30d", kind="late", **own) == line.rows["late"]
         assert at(samples, "findings", severity="warning", **own) == line.findings["warning"]
         assert at(samples, "dates_not_right", why="late", **own) == 0
+        for name in ("state_keys", "state_bytes", "checkpoint_bytes", "run_seconds"):
+            assert at(samples, name, **own) == getattr(line, name)
 
 
 def test_an_ingestion_that_fails_is_a_failed_run_of_its_sources_streams_until_one_comes(lake):
@@ -92,18 +89,13 @@ def test_an_ingestion_that_fails_is_a_failed_run_of_its_sources_streams_until_on
     assert failed() == (0, False)
 
 
-def test_what_was_never_recorded_has_no_sample(lake):
+def test_a_folder_that_is_empty_has_promises_and_nothing_that_was_never_recorded(lake):
+    """Also where a lake was to be mounted: by this a rule tells them from a table that was there."""
     samples = parsed(metrics_text(read_overview(lake, STREAMS, NOW)))
     assert at(samples, "up") == 1
-    assert at(samples, "state_keys", stream="stream_000") is None
-    assert at(samples, "run_failed", stream="stream_000") is None
-
-
-def test_a_folder_that_is_empty_has_promises_and_nothing_that_is_complete(tmp_path):
-    """Also where a lake was to be mounted: by this a rule tells them from a table that was there."""
-    samples = parsed(metrics_text(read_overview(Lake(str(tmp_path)), STREAMS, NOW)))
     assert at(samples, "until_lag_promised_seconds", stream="stream_000") is not None
-    assert at(samples, "until_lag_seconds", stream="stream_000") is None
+    for name in ("until_lag_seconds", "state_keys", "run_failed"):
+        assert at(samples, name, stream="stream_000") is None
 
 
 def test_labels_are_escaped(lake):

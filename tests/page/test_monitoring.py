@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from include.page.metrics import metrics_text
-from include.page.overview import read_overview
+from include.observe.metrics import metrics_text
+from include.observe.stream_line import read_overview
 from include.settings import PROJECT
 from tests.page.history import NOW, streams_like, write_history
 from tests.page.prometheus import promtool

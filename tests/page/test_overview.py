@@ -15,9 +15,9 @@ from include.coverage.record import BEGINNING_US
 from include.fold.admission import micros_of
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
+from include.observe.stream_line import days_of, read_overview, run_report
 from include.page.declared import declared_here
-from include.page.overview import days_of, read_overview
-from include.page.stream_figures import read_stream
+from include.page.stream_figures import ShownTime, read_stream
 from tests.coverage.ledgers import record
 from tests.page.history import NOW, lived, streams_like, write_history
 from tests.refused import commands_in
@@ -55,11 +55,11 @@ def test_rows_and_runs_are_those_of_sql(filled):
     assert overview.state == "filled"
     found = {
         line.stream: (
-            line.rows_in,
-            line.rows_late,
+            line.rows["in"],
+            line.rows["late"],
             line.runs,
             line.until,
-            line.last_run,
+            line.run_end,
             line.rows_pending,
             list(line.rows_per_run),
         )
@@ -77,18 +77,7 @@ def test_state_and_keys_are_those_of_sql(filled):
     )
     lines = read_overview(filled, STREAMS, NOW).lines
     assert {line.stream: (line.state_bytes,) for line in lines} == bytes_of
-    assert [line.keys for line in lines] == [5_000 + n for n in range(len(STREAMS))]
-
-
-def test_a_sources_refused_rows_count_for_each_of_its_streams(filled):
-    (refused,) = sql(
-        filled,
-        "runs",
-        "SELECT subject, sum(rows_quarantined) FROM ROWS WHERE job LIKE 'in%' GROUP BY 1",
-    )["signals"]
-    assert {line.rows_quarantined for line in read_overview(filled, STREAMS, NOW).lines} == {
-        refused
-    }
+    assert [line.state_keys for line in lines] == [5_000 + n for n in range(len(STREAMS))]
 
 
 def test_findings_are_open_until_a_run_begins(filled):
@@ -122,20 +111,34 @@ def test_all_that_was_found_at_once_is_open(lake):
     assert [line.findings["info"] for line in lines] == [2, 2]
 
 
-def test_what_is_found_of_a_stream_that_is_called_as_its_source_is_one(lake):
-    stream = replace(STREAMS[0], name="signals")
-    write_history(lake, [stream], 3)
-    found = {"subject": "signals", "finding": "skew", "severity": "info", "found_at": NOW}
-    append_ops(lake, "findings", [found])
-    assert read_overview(lake, [stream], NOW).lines[0].findings["info"] == 1
-
-
 def test_late_rows_that_a_recompute_has_taken_in_are_no_finding_any_more(lake):
     write_history(lake, STREAMS[:1], 3)
     late = {"finding": "late_rows_not_recomputed", "severity": "warning", "found_at": NOW}
     append_ops(lake, "findings", [late | {"subject": STREAMS[0].name}])
     assert read_overview(lake, STREAMS[:1], NOW).lines[0].findings["warning"] == 0
-    assert read_stream(lake, STREAMS[0], NOW, timedelta(1)).findings == ()
+    assert read_stream(lake, STREAMS[0], NOW, ShownTime(timedelta(1))).findings == ()
+
+
+def test_a_run_is_told_with_its_rows_and_what_is_open_of_it(lake):
+    write_history(lake, STREAMS[:2], 3)
+    said = run_report(lake, STREAMS[1], NOW)
+    parts = ("1,101 taken", "1 refused", "2 late", "skew", "To do")
+    assert [part for part in parts if part not in said] == []
+
+
+def test_a_run_that_failed_and_was_mended_by_a_reseed_is_not_the_state_of_now(lake):
+    write_history(lake, STREAMS[:1], 3)
+    name = STREAMS[0].name
+    for minutes, job, outcome in ((3, "run_stream", "failed"), (1, "reseed_stream", "succeeded")):
+        at = NOW - timedelta(minutes=minutes)
+        row = {"run_id": job, "job": job, "subject": name, "started_at": at, "ended_at": at}
+        append_ops(lake, "runs", [row | {"outcome": outcome, "error": "it broke"}])
+        if job == "run_stream":
+            found = {"subject": name, "finding": "data_check_failed", "severity": "error"}
+            append_ops(lake, "findings", [found | {"run_id": job, "found_at": at}])
+            assert read_overview(lake, STREAMS[:1], NOW).lines[0].findings["error"] == 1
+    (line,) = read_overview(lake, STREAMS[:1], NOW).lines
+    assert (line.run_failed, line.run_end, line.findings["error"]) == (False, at, 0)
 
 
 def test_what_was_found_of_a_stream_that_has_not_run_since_stays_open(lake):
@@ -147,7 +150,7 @@ def test_what_was_found_of_a_stream_that_has_not_run_since_stays_open(lake):
 
 def test_lag_is_held_against_the_schedule(filled):
     soon, later = (read_overview(filled, STREAMS, NOW + n * timedelta(hours=1)) for n in (0, 3))
-    assert [line.lag for line in soon.lines] == [NOW - line.until for line in soon.lines]
+    assert [line.until_lag for line in soon.lines] == [NOW - line.until for line in soon.lines]
     assert {line.is_behind for line in soon.lines} == {False}
     assert {line.is_behind for line in later.lines} == {True}
     assert soon.lines[0].next_run == NOW.replace(hour=13, minute=0)
@@ -157,7 +160,7 @@ def test_a_weekend_without_a_tick_is_no_lag(lake):
     stream = replace(STREAMS[0], schedule="0 9 * * 1-5")
     friday, monday, tuesday = (datetime(2026, 11, day, 8, 59, tzinfo=UTC) for day in (20, 23, 24))
     promised = [
-        read_overview(lake, [stream], now).lines[0].promised - stream.watermark_delay
+        read_overview(lake, [stream], now).lines[0].until_lag_promised - stream.watermark_delay
         for now in (friday, monday, monday + timedelta(minutes=1), tuesday)
     ]
     assert promised == [timedelta(days=days) for days in (2, 4, 4, 4)]
@@ -188,7 +191,7 @@ def test_an_empty_lake_says_so(lake):
     overview = read_overview(lake, streams, NOW, wrong)
     assert (overview.state, overview.reason, wrong) == ("empty", None, ())
     assert [line.stream for line in overview.lines] == [stream.name for stream in streams]
-    assert {(line.until, line.keys, line.last_run) for line in overview.lines} == {(None,) * 3}
+    assert {(line.until, line.state_keys, line.run_end) for line in overview.lines} == {(None,) * 3}
     assert {day.status for line in overview.lines for day in line.days} == {"none"}
 
 
@@ -198,12 +201,20 @@ def test_a_damaged_log_of_bronze_is_said_with_the_way_out_and_no_stack(lake):
     max(Path(lake.bronze("signals"), "_delta_log").glob("*.json")).write_text("{")
     (line,) = read_overview(lake, STREAMS[:1], NOW).lines
     assert "\n" not in (line.trouble or "")
-    troubles = read_stream(lake, STREAMS[0], NOW, timedelta(1)).troubles
+    troubles = read_stream(lake, STREAMS[0], NOW, ShownTime(timedelta(1))).troubles
     for told in (line.trouble, troubles["coverage"]):
         assert commands_in(told) == ["set-aside bronze/signals --apply"]
 
 
 MIDNIGHT = datetime(2026, 11, 20, tzinfo=UTC)
+
+
+def test_days_before_the_first_data_are_not_right():
+    us = micros_of(MIDNIGHT)
+    coverage = Coverage(us, (Span(BEGINNING_US, us, None),), None)
+    first_us = us - 30 * 3_600_000_000
+    found = [day.status for day in days_of(coverage, MIDNIGHT, 4, first_us=first_us)]
+    assert found == ["none", "right", "right", "unsettled"]
 
 
 def test_a_day_is_what_the_worst_of_its_spans_is():
@@ -224,4 +235,7 @@ def test_what_is_promised_is_what_the_entry_says(lake):
     promise = replace(stream, fresh_within=timedelta(hours=7))
     (said,) = read_overview(lake, [promise], NOW).lines
     (ticks,) = read_overview(lake, [stream], NOW).lines
-    assert (said.promised, ticks.promised) == (timedelta(hours=7), timedelta(hours=2, minutes=10))
+    assert (said.until_lag_promised, ticks.until_lag_promised) == (
+        timedelta(hours=7),
+        timedelta(hours=2, minutes=10),
+    )

@@ -20,7 +20,7 @@ dates = st.dates(date(FIRST_YEAR, 1, 1), NOW.date() + 3 * DAY)
 @pytest.mark.parametrize(
     ("asked", "begin", "until"),
     [
-        ({}, NOW - 30 * DAY, None),
+        ({"until": "2026-11-24"}, MIDNIGHT - 30 * DAY, MIDNIGHT),
         ({"days": 7}, NOW - 7 * DAY, None),
         ({"days": 2, "until": "2026-11-24"}, MIDNIGHT - 2 * DAY, MIDNIGHT),
         ({"until": "2099-01-01", "days": 1}, NOW - DAY, None),

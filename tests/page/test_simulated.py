@@ -7,10 +7,10 @@ import pytest
 
 from include.coverage.table_coverage import table_coverage
 from include.fold.failures import StateFunctionError
-from include.page.overview import line_of
-from include.page.recorded import Recorded
+from include.observe.recorded import Recorded
+from include.observe.stream_line import line_of
 from include.page.render import stream_html
-from include.page.stream_figures import StreamFigures, read_stream
+from include.page.stream_figures import ShownTime, StreamFigures, read_stream
 from spark_jobs.run_stream import drain
 from tests.refused import commands_in
 from tests.simulator.operations import Operations
@@ -35,7 +35,7 @@ def seen(do: Operations) -> StreamFigures:
     assert judged.distrust is None
     recorded = Recorded(lake, now - timedelta(days=30))
     assert recorded.coverage(stream)[0] == judged.coverage
-    figures = read_stream(lake, stream, now, timedelta(days=30))
+    figures = read_stream(lake, stream, now, ShownTime(timedelta(days=30)))
     assert figures.troubles == {}
     assert figures.days in (line_of(recorded, stream, now).days, ())  # none before its first batch
     assert figures.wrong == judged.coverage.wrong
@@ -46,7 +46,7 @@ def seen(do: Operations) -> StreamFigures:
 def test_what_is_wrong_with_a_table_is_on_its_pages_until_it_is_mended(do):
     days_in_time(do)
     before = seen(do)
-    assert {day.status for day in before.days} == {"right", "unsettled"}
+    assert {day.status for day in before.days} == {"none", "right", "unsettled"}
 
     do.land_late("a", [30], 1)  # and nobody has run since
     figures = seen(do)
@@ -57,17 +57,17 @@ def test_what_is_wrong_with_a_table_is_on_its_pages_until_it_is_mended(do):
         assert commands_in(advice.action)[0].startswith(f"recompute {do.stream.name} ")
 
     do.run(None)
-    assert seen(do).line.rows_late == before.line.rows_late + 1
+    assert seen(do).line.rows["late"] == before.line.rows["late"] + 1
 
     do.backfill(ago=40, span=30, kill=None)
     figures = seen(do)
-    assert figures.recomputes[0]["kind"] == "recompute"
+    assert figures.recomputes[0]["job"] == "recompute_interval"
 
     do.reseed(None)
     figures = seen(do)
     assert "late" not in {day.status for day in figures.days}
     assert (figures.wrong, figures.advice) == ((), ())
-    assert figures.recomputes[0]["kind"] == "reseed"
+    assert figures.recomputes[0]["job"] == "reseed_stream"
 
     do.deploy("b")
     do.pass_time(60)

@@ -3,7 +3,7 @@
 import json
 import random
 from datetime import datetime, timedelta
-from operator import attrgetter
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
-from include.page.overview import read_overview
+from include.observe.stream_line import read_overview
 from include.page.render import stream_html
-from include.page.stream_figures import StreamFigures, read_stream
+from include.page.stream_figures import ShownTime, StreamFigures, read_stream
 from tests.open_files import no_more_files
 from tests.page.history import NOW, streams_like, write_history
 from tests.refused import commands_in
@@ -90,7 +90,7 @@ def sql(lake: Lake, query: str) -> list[tuple[Any, ...]]:
 
 
 def shown(lake: Lake, since: datetime, until: datetime) -> StreamFigures:
-    figures = read_stream(lake, STREAM, NOW, until - since, until)
+    figures = read_stream(lake, STREAM, NOW, ShownTime(until - since, until))
     assert figures.troubles == {}
     assert (figures.begin, figures.end) == (since, until)
     return figures
@@ -124,12 +124,12 @@ def test_the_figures_of_a_span_are_those_of_sql(filled, first, second):
         f"""SELECT count(*), coalesce(sum(rows_in), 0), coalesce(sum(rows_late), 0) FROM ops/runs
         WHERE {ours} AND job = 'run_stream' AND {ended}""",
     )
-    assert (figures.line.runs, figures.line.rows_in, figures.line.rows_late) == sums
+    assert (figures.line.runs, figures.line.rows["in"], figures.line.rows["late"]) == sums
     ((quarantined,),) = sql(
         filled,
         f"SELECT coalesce(sum(rows_quarantined), 0) FROM ops/runs WHERE {source} AND {ended}",
     )
-    assert figures.line.rows_quarantined == quarantined
+    assert figures.line.rows["quarantined"] == quarantined
     runs = sql(
         filled,
         f"""SELECT run_id, outcome, rows_in, rows_folded, rows_late, rows_pending, rows_out, until,
@@ -139,12 +139,15 @@ def test_the_figures_of_a_span_are_those_of_sql(filled, first, second):
         WHERE b.run_id = r.run_id AND b.stream = '{STREAM.name}'), 0), 0)
         FROM ops/runs r WHERE {ours} AND {ended} ORDER BY ended_at""",
     )
-    shown_of_run = attrgetter(
+    shown_of_run = itemgetter(
         *("run_id", "outcome", "rows_in", "rows_folded", "rows_late", "rows_pending", "rows_out"),
         *("until", "seconds", "lag_seconds", "rss_bytes"),
     )
     assert [shown_of_run(r) for r in figures.runs] == [r[:-1] for r in runs]
-    assert [r.parts["around batches"] for r in figures.runs] == pytest.approx([r[-1] for r in runs])
+    assert [r["parts"]["around batches"] for r in figures.runs] == pytest.approx(
+        [r[-1] for r in runs]
+    )
+    assert all(sum(r["parts"].values()) == pytest.approx(r["seconds"]) for r in figures.runs)
     sizes = sql(
         filled,
         f"""SELECT measured_at, sum(bytes), sum(files), max(replay_versions),
@@ -153,7 +156,7 @@ def test_the_figures_of_a_span_are_those_of_sql(filled, first, second):
         AND measured_at {within.format("measured_at")} GROUP BY ALL ORDER BY ALL""",
     )
     assert [
-        (s.measured_at, sum(s.bytes_by_part.values()), s.files, s.replay_versions)
+        (s["measured_at"], sum(s["bytes_by_part"].values()), s["files"], s["replay_versions"])
         for s in figures.sizes
     ] == [of[:-1] for of in sizes]
     newest = max((row["bytes"] for row in figures.partitions), default=None)
@@ -168,22 +171,32 @@ def test_two_spans_add_up_to_the_one_that_they_make(filled, drawn):
     first, second, both = (
         shown(filled, *span) for span in ((since, middle), (middle, until), (since, until))
     )
-    for name in ("runs", "rows_in", "rows_late", "rows_quarantined"):
-        of_each = [getattr(figures.line, name) for figures in (first, second, both)]
-        assert of_each[0] + of_each[1] == of_each[2]
+    assert first.line.runs + second.line.runs == both.line.runs
+    for kind, rows in both.line.rows.items():
+        assert first.line.rows[kind] + second.line.rows[kind] == rows
     assert first.runs + second.runs == both.runs
     assert first.sizes + second.sizes == both.sizes
 
 
 def test_what_is_so_now_is_the_same_on_the_page_of_any_time(filled):
-    now, then = read_stream(filled, STREAM, NOW, 30 * DAY), shown(filled, BEGAN, BEGAN + HOUR)
-    for name in ("until", "lag", "last_run", "next_run", "keys", "state_bytes", "findings"):
+    now, then = read_stream(filled, STREAM, NOW), shown(filled, BEGAN, BEGAN + HOUR)
+    first = f"SELECT min(started_at) FROM ops/runs WHERE subject = '{STREAM.name}' AND job = 'run_stream'"
+    assert (now.begin, now.end) == (sql(filled, first)[0][0], NOW)
+    for name in (
+        "until",
+        "until_lag",
+        "run_end",
+        "next_run",
+        "state_keys",
+        "state_bytes",
+        "findings",
+    ):
         assert getattr(now.line, name) == getattr(then.line, name)
     assert (now.savepoints, now.findings, now.wrong) == (then.savepoints, then.findings, then.wrong)
 
 
 def test_an_empty_lake_has_a_page_of_any_span(lake):
-    figures = read_stream(lake, STREAM, NOW, DAY, NOW - DAY)
+    figures = read_stream(lake, STREAM, NOW, ShownTime(DAY, NOW - DAY))
     assert (figures.troubles, figures.runs, figures.days) == ({}, (), ())
     page = stream_html(figures, "stream_x")
     assert page.count("no data") == page.count('<svg role="img"')
@@ -193,7 +206,7 @@ def test_the_days_of_a_time_are_those_before_its_end(lake):
     write_history(lake, [STREAM], 40)
 
     def days(count: int, until: datetime | None = None) -> list[tuple[str, str]]:
-        figures = read_stream(lake, STREAM, NOW, count * DAY, until)
+        figures = read_stream(lake, STREAM, NOW, ShownTime(count * DAY, until))
         return [(f"{day.date:%d}", day.status) for day in figures.days]
 
     midnight = NOW.replace(hour=0, minute=0)
@@ -205,7 +218,7 @@ def test_a_table_that_cannot_be_read_is_said_once_and_costs_its_own_part(lake):
     write_history(lake, [STREAM], 3)
     for commit in Path(lake.ops("batches"), "_delta_log").iterdir():
         commit.write_text("{")
-    figures = read_stream(lake, STREAM, NOW, DAY, NOW - HOUR)
+    figures = read_stream(lake, STREAM, NOW, ShownTime(DAY, NOW - HOUR))
     assert list(figures.troubles) == ["runs", "keys"]
     assert (figures.runs, figures.line.runs, len(figures.sizes)) == ((), 2, 2)
 
@@ -214,7 +227,7 @@ def test_what_the_machine_refuses_is_said_with_its_cause_in_one_line(lake):
     write_history(lake, [STREAM], 3)
     with no_more_files():
         reason = read_overview(lake, [STREAM], NOW).reason
-        figures = read_stream(lake, STREAM, NOW, DAY, NOW - HOUR)
+        figures = read_stream(lake, STREAM, NOW, ShownTime(DAY, NOW - HOUR))
     for said in (reason, figures.line.trouble, *figures.troubles.values()):
         assert "Too many open files" in str(said)
         assert not {"\n", "\x1b"} & set(said)

@@ -4,32 +4,17 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
-import pytest
 
 from include.data_checks import Check
 from include.fold.admission import micros_of
 from include.lake.ops import append_ops
 from include.page.render import stream_html
-from include.page.stream_figures import PARTS, read_stream
-from tests.page.history import NOW, streams_like, write_history
+from include.page.stream_figures import ShownTime, read_stream
+from tests.page.history import NOW, streams_like
 from tests.written_savepoint import written_savepoint
 
 STREAMS = streams_like(2)
 WINDOW = timedelta(days=1)
-MINUTE = timedelta(minutes=1)
-
-
-def test_the_parts_of_a_run_add_up_to_it(lake):
-    write_history(lake, STREAMS, 3)
-    figures = read_stream(lake, STREAMS[1], NOW, WINDOW)
-    assert figures.runs
-    for run in figures.runs:
-        assert tuple(run.parts) == PARTS
-        assert sum(run.parts.values()) == pytest.approx(run.seconds)
-        assert run.parts["planning"] == 3
-        assert run.parts["fold, store and tables"] == 15
-        assert run.parts["position"] == 1
-        assert run.parts["other"] == 1
 
 
 def test_the_biggest_keys_are_those_of_the_newest_savepoint(lake):
@@ -47,7 +32,7 @@ def test_the_biggest_keys_are_those_of_the_newest_savepoint(lake):
     written_savepoint(lake, "stream_000", at, rows)
     older = rows.set_column(0, "key", pa.array(["older"] * len(sizes)))
     written_savepoint(lake, "stream_000", at - WINDOW, older)
-    found = read_stream(lake, STREAMS[0], NOW, WINDOW).keys
+    found = read_stream(lake, STREAMS[0], NOW, ShownTime(WINDOW)).keys
     assert found is not None
     assert found.until == at
     expected = sorted(sizes, key=lambda key: -sizes[key])[:10]
@@ -75,7 +60,7 @@ def test_of_each_check_its_newest_verdict_by_the_condition_of_now(lake):
         )
     ]
     append_ops(lake, "data_checks", asked)
-    found = read_stream(lake, stream, NOW, WINDOW)
+    found = read_stream(lake, stream, NOW, ShownTime(WINDOW))
     assert [
         (c["check_name"], c["severity"], c["rows_failing"], c["is_met"]) for c in found.checks
     ] == [
@@ -99,7 +84,7 @@ def test_skew_is_what_stands_out_of_buckets_and_of_each_stores_partitions(lake):
     parts = [state | {"partition": number, "bytes": of} for number, of in enumerate((10, 10, 30))]
     other = state | {"store": "other", "partition": 0, "bytes": 900}
     append_ops(lake, "checkpoint_sizes", [*parts, other, size | {"part": "offsets", "bytes": 5}])
-    found = read_stream(lake, stream, NOW + timedelta(seconds=1), WINDOW)
+    found = read_stream(lake, stream, NOW + timedelta(seconds=1), ShownTime(WINDOW))
     (point,) = found.runs
-    assert (point.bucket_skew, point.jvm_start_seconds) == (2.0, 9.5)
-    assert [each.skew for each in found.sizes] == [3.0]
+    assert (point["bucket_skew"], point["jvm_start_seconds"]) == (2.0, 9.5)
+    assert [each["skew"] for each in found.sizes] == [3.0]

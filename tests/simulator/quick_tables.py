@@ -23,7 +23,6 @@ from deltalake import DeltaTable, write_deltalake
 import include.lake.delta_log
 import include.lake.ops
 from include.coverage.judge import LateGroup, late_groups
-from include.lake.ops import append_ops
 from include.lake.ops_schemas import SCHEMAS
 from include.lake.paths import Lake
 from include.plans import stream_identity as code_fingerprint
@@ -65,7 +64,6 @@ class QuickTables:
         patch.setattr(include.lake.ops, "dataset_without_bounds", self._dataset)
         _replace(patch, "read_ops", include.lake.ops.read_ops, self._read_ops)
         _replace(patch, "update_ops", include.lake.ops.update_ops, self._update_ops)
-        _replace(patch, "upsert_ops", include.lake.ops.upsert_ops, self._upsert_ops)
         _replace(patch, "late_groups", late_groups, self._late_groups)
         for name in ("get_add_actions", "history", "to_pyarrow_dataset", "transaction_version"):
             patch.setattr(DeltaTable, name, self._once(getattr(DeltaTable, name)))
@@ -175,17 +173,6 @@ class QuickTables:
             plain = pa.schema([field.remove_metadata() for field in SCHEMAS[name]])
             data = pa.Table.from_pylist(after, schema=plain)
             write_deltalake(self._ensure_table(lake, name), data, mode="overwrite")
-
-    def _upsert_ops(
-        self, lake: Lake, name: str, key: Sequence[str], rows: Sequence[Mapping[str, Any]]
-    ) -> None:
-        """In the place of `include.lake.ops.upsert_ops`."""
-        for row in rows:
-            known = self._read_ops(lake, name, {column: row[column] for column in key})
-            if known.num_rows:
-                self._update_ops(lake, name, key, [row])
-            else:
-                append_ops(lake, name, [row])
 
     def _late_groups(self, lake: Lake, source: str, *asked: Any) -> list[LateGroup]:
         """In the place of `late_groups`: the same question of the same bronze once."""

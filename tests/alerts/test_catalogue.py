@@ -3,14 +3,16 @@
 import ast
 from collections.abc import Iterator
 
-from include.alerts.known import KNOWN, PAGE, findings_page
 from include.alerts.troubles import BEHIND, FAILED
 from include.landing import ingest as unknown_fields
+from include.observe.catalogue import FINDINGS, PAGE, findings_page
+from include.observe.recorded import ACCEPTED
 from include.settings import PROJECT
 
 # Given to a function that makes a Finding of it: its name, and which argument the finding is.
 MAKERS = {"_found": 0, "_far": 0, "_held": 0}
-CONSTANTS = {"FINDING": unknown_fields.FINDING, "BEHIND": BEHIND, "FAILED": FAILED}
+OURS = {"BEHIND": BEHIND, "FAILED": FAILED, "ACCEPTED": ACCEPTED}
+CONSTANTS = {"FINDING": unknown_fields.FINDING, **OURS}
 
 
 def strings(node: ast.AST) -> Iterator[str]:
@@ -51,16 +53,16 @@ def made() -> Iterator[tuple[str, str | None]]:
 
 
 def test_each_finding_of_the_code_is_known_and_no_other():
-    assert {name for name, _ in made()} == set(KNOWN)
+    assert {name for name, _ in made()} == set(FINDINGS)
 
 
 def test_severities_are_those_of_the_code():
     written = {(name, severity) for name, severity in made() if severity}
     assert len(written) > 30
-    assert {(name, KNOWN[name].severity) for name, _ in written} == written
+    assert {(name, FINDINGS[name].severity) for name, _ in written} == written
 
 
 def test_the_page_is_what_is_known():
     assert (PROJECT / PAGE).read_text() == findings_page(), (
-        f"{PAGE} is old: .venv/bin/python -m include.alerts.known > {PAGE}"
+        f"{PAGE} is old: .venv/bin/python -m include.observe.catalogue > {PAGE}"
     )

@@ -5,11 +5,10 @@ is wrong with it is what a page has to show.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
-from operator import itemgetter
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -20,9 +19,17 @@ from include.coverage.findings import OF_COVERAGE, WHY
 from include.coverage.judge import Coverage, Reason, Span
 from include.fold.admission import instant_of, micros_of
 from include.lake.delta_log import first_line
-from include.lake.findings import Finding
 from include.lake.paths import Lake, LakeError
-from include.page.recorded import INGEST, RUN, Recorded, Row, RunsOf
+from include.observe.recorded import (
+    INGEST,
+    RESEED,
+    RUN,
+    SEVERITIES,
+    Recorded,
+    Row,
+    mended_run,
+    open_findings,
+)
 from include.savepoints.manifest import newest_savepoint
 from include.settings import Stream
 from include.text_table import counted
@@ -45,7 +52,7 @@ WORDS: dict[Status, str] = {
     "code": "other code",
     "unproved": "not proved",
     "unsettled": "not yet settled",
-    "none": "nothing yet",
+    "none": "no data",
 }
 DAY_US = 86_400 * 10**6
 EPOCH = date(1970, 1, 1)
@@ -60,10 +67,15 @@ class Day:
     why: str
 
 
-def days_of(coverage: Coverage, now: datetime, count: int) -> tuple[Day, ...]:
-    """The newest `count` days up to that of `now`, in order."""
+def days_of(
+    coverage: Coverage, now: datetime, count: int, first_us: int | None = None
+) -> tuple[Day, ...]:
+    """The newest `count` days up to that of `now`, in order; `first_us`: where the data begin, before
+    which nothing is right or wrong."""
     newest = micros_of(now) // DAY_US
-    return tuple(_day(coverage, number) for number in range(newest - count + 1, newest + 1))
+    return tuple(
+        _day(coverage, number, first_us) for number in range(newest - count + 1, newest + 1)
+    )
 
 
 def days_text(days: Sequence[Day]) -> str:
@@ -74,7 +86,7 @@ def days_text(days: Sequence[Day]) -> str:
     )
 
 
-def _day(coverage: Coverage, number: int) -> Day:
+def _day(coverage: Coverage, number: int, first_us: int | None) -> Day:
     """Of the day of that number since 1970."""
     from_us, until_us = number * DAY_US, (number + 1) * DAY_US
     spans = [s for s in coverage.spans if s.from_us < until_us and from_us < s.until_us]
@@ -83,6 +95,8 @@ def _day(coverage: Coverage, number: int) -> Day:
         statuses.add("none")
     elif coverage.until_us < until_us:
         statuses.add("unsettled")
+    if first_us is not None and until_us <= first_us:
+        statuses = {"none"}
     status = next(status for status in WORST if status in statuses)
     return Day(EPOCH + timedelta(days=number), status, _why(status, spans))
 
@@ -97,53 +111,70 @@ def _why(status: Status, spans: Sequence[Span]) -> str:
 
 
 WINDOW_DAYS = 30
-SEVERITIES = ("error", "warning", "info")
 # Of what was recorded or lies there: a page says so, and shows the rest. Instants that Arrow has
 # and Python has not, beyond the year 9999, overflow.
 READ_ERRORS = (LakeError, OSError, OverflowError, ValueError, pa.ArrowException, DeltaError)
-# Said by each batch, or each command, of what it did itself. All else is said anew as a whole.
-EACH_ITS_OWN = {
-    "rows_rejected",
-    "rows_quarantined",
-    "versions_ignored",
-    "rows_skipped",
-}
 State = Literal["filled", "empty", "unreadable"]
+# Of a stream's rows, and of its source's; and the columns of ops/runs that count them.
+KINDS = {"in": "rows_in", "late": "rows_late", "quarantined": "rows_quarantined"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class StreamLine:
-    """A stream in brief. Rows are of the window; a figure of None was never recorded."""
+    """A stream in brief; what the catalogue has a metric for is called as there.
+
+    Rows are of the window; a figure of None was never recorded.
+    """
 
     stream: str
     source: str
     schedule: str
     until: datetime | None = None
-    lag: timedelta | None = None  # from `until` to now
-    promised: timedelta  # `fresh_within`, or what one run a tick comes to: two ticks and the delay
+    until_lag_promised: (
+        timedelta  # `fresh_within`, or what a run a tick comes to: two ticks and the delay
+    )
     next_run: datetime  # by its schedule
-    last_run: datetime | None = None
+    now: datetime
+    run_end: datetime | None = None
     last_outcome: str | None = None
     last_error: str | None = None
-    last_seconds: float | None = None
+    run_seconds: float | None = None
     runs: int = 0
     rows_per_run: tuple[int, ...] = ()  # the newest SPARK_RUNS, the newest last
-    rows_in: int = 0
-    rows_late: int = 0
-    rows_quarantined: int = 0  # of its source
+    rows: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
     rows_pending: int | None = None
-    keys: int | None = None  # of the newest savepoint
+    state_keys: int | None = None  # of the newest savepoint
     keys_at: datetime | None = None  # the instant of that
     state_bytes: int | None = None
     checkpoint_bytes: int | None = None
-    findings: Mapping[str, int]  # open ones, by severity
+    found: Sequence[Row] = ()  # open findings, the worst first
+    mended: Set[str] = frozenset()  # findings on the table that a recompute or reseed has put right
     days: tuple[Day, ...] = ()
     trouble: str | None = None  # why the rest of the line is not there
 
     @property
+    def until_lag(self) -> timedelta | None:
+        return None if self.until is None else self.now - self.until
+
+    @property
     def is_behind(self) -> bool:
         """Whether its table is further behind than its schedule explains."""
-        return self.lag is not None and self.lag > self.promised
+        return self.until_lag is not None and self.until_lag > self.until_lag_promised
+
+    @property
+    def run_failed(self) -> bool | None:
+        return None if self.run_end is None else self.last_outcome == "failed"
+
+    @property
+    def findings(self) -> Mapping[str, int]:
+        """How many are open, by severity."""
+        return {s: sum(row["severity"] == s for row in self.found) for s in SEVERITIES}
+
+    @property
+    def dates_not_right(self) -> Mapping[str, int] | None:
+        """How many of its days are not, by why; None where that is not known."""
+        counts = Counter(day.status for day in self.days)
+        return {why: counts[why] for why in reversed(NOT_RIGHT)} if self.days else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,6 +187,13 @@ class Overview:
     reason: str | None = None  # unreadable: why
     lines: tuple[StreamLine, ...] = ()
     wrong: tuple[str, ...] = ()  # what is wrong with files of include/streams
+
+    @property
+    def unread(self) -> list[str]:
+        """What could not be read, and why."""
+        lines = [f"{line.stream}: {line.trouble}" for line in self.lines if line.trouble]
+        lake = [] if self.reason is None else [f"{self.lake} cannot be read: {self.reason}"]
+        return [*self.wrong, *lake, *lines]
 
 
 def unreadable(
@@ -183,25 +221,30 @@ def read_overview(
 
 def line_of(recorded: Recorded, stream: Stream, now: datetime) -> StreamLine:
     """The line of one stream. What `ops` has is read as a whole; of bronze, each says its own."""
-    known: dict[str, Any] = _by_schedule(stream, now) | _runs(recorded, stream)
-    known |= _state(recorded, stream)
-    found = open_findings(recorded, stream)
+    return replace(line_without_state(recorded, stream, now), **_state(recorded, stream))
+
+
+def line_without_state(recorded: Recorded, stream: Stream, now: datetime) -> StreamLine:
+    """The same, from `ops`, bronze and the record of the table alone."""
+    known = _by_schedule(stream, now) | _runs(recorded, stream)
+    known["found"] = open_findings(recorded, stream)
     try:
         coverage, wrong = recorded.coverage(stream)
+        first_us = recorded.bronze(stream.source).first_us
     except READ_ERRORS as error:
         known["trouble"] = f"whether its table is right cannot be told: {first_line(error)}"
     else:
         if coverage.until_us is not None:  # a rewind has taken back what runs had come to
             known["until"] = instant_of(coverage.until_us)
-        known["days"] = days_of(coverage, now, WINDOW_DAYS)
-        found = still_open(found, wrong)
-    lag = None if known["until"] is None else now - known["until"]
-    return StreamLine(**known, lag=lag, findings=_counted(found))
+        known["days"] = days_of(coverage, now, WINDOW_DAYS, first_us=first_us)
+        known["mended"] = OF_COVERAGE - {finding.finding for finding in wrong}
+        known["found"] = tuple(r for r in known["found"] if r["finding"] not in known["mended"])
+    return StreamLine(**known)
 
 
 def bare_line(stream: Stream, now: datetime, trouble: str) -> StreamLine:
     """The line of a stream of which nothing can be read."""
-    return StreamLine(**_by_schedule(stream, now), findings=_counted([]), trouble=trouble)
+    return StreamLine(**_by_schedule(stream, now), trouble=trouble)
 
 
 def _by_schedule(stream: Stream, now: datetime) -> dict[str, Any]:
@@ -210,8 +253,9 @@ def _by_schedule(stream: Stream, now: datetime) -> dict[str, Any]:
         "stream": stream.name,
         "source": stream.source,
         "schedule": stream.schedule,
-        "promised": stream.fresh_within or following - before + stream.watermark_delay,
+        "until_lag_promised": stream.fresh_within or following - before + stream.watermark_delay,
         "next_run": following,
+        "now": now,
     }
 
 
@@ -225,90 +269,74 @@ def _ticks(schedule: str, now: datetime) -> tuple[datetime, datetime]:
 
 
 def _runs(recorded: Recorded, stream: Stream) -> dict[str, Any]:
-    taken_in = recorded.runs.get((INGEST, stream.source))
-    quarantined = 0 if taken_in is None else taken_in.sums["rows_quarantined"]
-    runs = recorded.runs.get((RUN, stream.name))
-    known = {"until": None} if runs is None else _own_runs(runs)
-    if taken_in is not None and _is_in_the_way(taken_in.newest, runs):
-        known |= _failed_with(stream.source, taken_in.newest)
-    return known | {"rows_quarantined": quarantined}
+    of = ((INGEST, stream.source), (RUN, stream.name), (RESEED, stream.name))
+    taken_in, runs, reseeds = (recorded.runs.get(each) for each in of)
+    sums = {} if taken_in is None else {**taken_in.sums}
+    known: dict[str, Any] = {}
+    if runs is not None:
+        sums |= {name: runs.sums[name] for name in ("rows_in", "rows_late")}
+        known = {
+            "until": runs.succeeded.get("until"),
+            "runs": runs.count,
+            "rows_per_run": runs.rows_in,
+            "rows_pending": runs.succeeded.get("rows_pending"),
+        }
+        is_mended = reseeds is not None and mended_run(recorded, stream.name)
+        known |= _last(reseeds.succeeded if reseeds and is_mended else runs.newest)
+    known["rows"] = {kind: sums.get(name, 0) for kind, name in KINDS.items()}
+    # No run is begun after an ingestion that failed, so that none says that it did.
+    if taken_in is not None and taken_in.newest["outcome"] == "failed":
+        failed = taken_in.newest
+        if runs is None or known["run_end"] < failed["ended_at"]:
+            error = f"ingestion of {stream.source}: {failed['error']}"
+            known |= {"run_end": failed["ended_at"], "last_outcome": "failed", "last_error": error}
+    return known
 
 
-def _is_in_the_way(taken_in: Row, runs: RunsOf | None) -> bool:
-    """Of an ingestion that failed: no run is begun after it, so that none says that it failed."""
-    if taken_in["outcome"] != "failed":
-        return False
-    return runs is None or bool(runs.newest["ended_at"] < taken_in["ended_at"])
-
-
-def _failed_with(source: str, taken_in: Row) -> dict[str, Any]:
-    error = f"ingestion of {source}: {taken_in['error']}"
-    return {"last_run": taken_in["ended_at"], "last_outcome": "failed", "last_error": error}
-
-
-def _own_runs(runs: RunsOf) -> dict[str, Any]:
-    last = runs.newest
+def _last(run: Row) -> dict[str, Any]:
+    """What a line says of the newest run."""
     return {
-        "until": runs.succeeded.get("until"),
-        "last_run": last["ended_at"],
-        "last_outcome": last["outcome"],
-        "last_error": last["error"],
-        "last_seconds": (last["ended_at"] - last["started_at"]).total_seconds(),
-        "runs": runs.count,
-        "rows_per_run": runs.rows_in,
-        "rows_in": runs.sums["rows_in"],
-        "rows_late": runs.sums["rows_late"],
-        "rows_pending": runs.succeeded.get("rows_pending"),
+        "run_end": run["ended_at"],
+        "last_outcome": run["outcome"],
+        "last_error": run["error"],
+        "run_seconds": (run["ended_at"] - run["started_at"]).total_seconds(),
     }
 
 
 def _state(recorded: Recorded, stream: Stream) -> dict[str, Any]:
     newest = newest_savepoint(recorded.lake, stream.name)
     return {
-        "keys": newest and newest.keys,
+        "state_keys": newest and newest.keys,
         "keys_at": newest and newest.until,
         "state_bytes": recorded.sizes.get((stream.name, "state")),
         "checkpoint_bytes": recorded.sizes.get((stream.name, "all")),
     }
 
 
-def open_findings(recorded: Recorded, stream: Stream) -> list[Row]:
-    """What was found of a stream and of its source since their newest run began, the worst first.
-
-    Each run is followed by a check, so what an earlier one found, and this one did not, is over.
-    """
-    of_stream = _found_since(recorded, RUN, stream.name)
-    of_source = _found_since(recorded, INGEST, stream.source)
-    # A stream may be called as its source is.
-    found = {id(row): row for row in [*of_source, *of_stream]}.values()
-    return sorted(found, key=lambda row: (SEVERITIES.index(row["severity"]), row["finding"]))
+# Of a source's run and of a stream's, columns of ops/runs in words.
+TAKEN = {"rows_landed": "taken", "rows_quarantined": "refused", "rows_rescued": "rescued"}
+FOLDED = {"rows_in": "read", "rows_late": "late", "rows_pending": "pending", "rows_out": "written"}
 
 
-def _found_since(recorded: Recorded, job: str, subject: str) -> list[Row]:
+def run_report(lake: Lake, stream: Stream, now: datetime) -> str:
+    """Of the newest run of `stream`, and of its source."""
+    recorded = Recorded(lake, now - timedelta(days=WINDOW_DAYS), stream)
+    line = line_without_state(recorded, stream, now)
+    rows = (
+        _counts(recorded, INGEST, stream.source, TAKEN),
+        _counts(recorded, RUN, stream.name, FOLDED),
+    )
+    said = ["; ".join(filter(None, rows))]
+    for row in line.found:
+        about = "" if row["subject"] == stream.name else f" of {row['subject']}"
+        said.append(f"{row['severity']}: {row['finding']}{about}: {row['detail']}")
+        said += [f"  To do: {row['action']}"] if row["action"] else []
+    return "\n".join(filter(None, [*said, line.trouble]))
+
+
+def _counts(recorded: Recorded, job: str, subject: str, words: dict[str, str]) -> str:
     runs = recorded.runs.get((job, subject))
-    began = recorded.since if runs is None else runs.newest["started_at"]
-    found = [row for row in recorded.findings.get(subject, ()) if row["found_at"] >= began]
-    return newest_of_each(found, ("finding",))
-
-
-def newest_of_each(rows: Sequence[Row], columns: Sequence[str]) -> list[Row]:
-    """Without what was said anew later, of the same `columns`."""
-    newest: dict[tuple[Any, ...], datetime] = {}
-    for row in sorted(rows, key=itemgetter("found_at")):
-        newest[tuple(row[column] for column in columns)] = row["found_at"]
-    return [
-        row
-        for row in rows
-        if row["finding"] in EACH_ITS_OWN
-        or row["found_at"] == newest[tuple(row[column] for column in columns)]
-    ]
-
-
-def still_open(found: Sequence[Row], wrong: Sequence[Finding]) -> list[Row]:
-    """Without what a recompute or a reseed has mended since: nothing `wrong` has it any more."""
-    over = OF_COVERAGE - {finding.finding for finding in wrong}
-    return [row for row in found if row["finding"] not in over]
-
-
-def _counted(findings: Sequence[Row]) -> dict[str, int]:
-    return {s: sum(row["severity"] == s for row in findings) for s in SEVERITIES}
+    if runs is None:
+        return ""
+    counts = (f"{runs.newest[name] or 0:,} {word}" for name, word in words.items())
+    return f"rows of {subject}: {', '.join(counts)}"

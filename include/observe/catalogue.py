@@ -1,0 +1,161 @@
+"""The figures of a stream and its source, and the findings that there are: each named here, once.
+
+Pages, metrics, alerts and docs/findings.md read this; none has a list of its own. A finding's own
+row of `ops/findings` says more, with names, figures and the command to enter.
+"""
+
+import sys
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from include.lake.findings import Severity
+
+Subject = Literal["stream", "source", "table"]
+By = Literal[
+    "ingest",
+    "run_stream",
+    "check",
+    "compact_state",
+    "tuner",
+    "table_maintenance",
+    "recompute",
+    "alerts",
+]
+RESEED = "`./stateful reseed NAME --apply`"
+PUT_BACK = f"put a copy of the checkpoint back, or {RESEED}"
+SET_ASIDE = "`./stateful set-aside`, as it says"
+
+
+class Figure(NamedTuple):
+    """Something that is measured or looked at, and what is found when it is above its limit."""
+
+    name: str  # of a metric: an attribute of StreamLine; of what only can be found: the finding
+    unit: str  # "": it is so, or it is not
+    subject: Subject
+    help: str
+    limit: str = ""  # a field of Limits, or of the entry
+    finding: str = ""
+    severity: Severity = "info"
+    by: By = "check"  # who finds it
+    do: str = "nothing"
+    label: str = ""  # of a metric that has a sample for each of several kinds
+
+
+def _verdict(
+    severity: Severity, by: By, subject: Subject, name: str, what: str, do: str = "nothing"
+) -> Figure:
+    return Figure(name, "", subject, what, finding=name, severity=severity, by=by, do=do)
+
+
+# fmt: off
+# By their names for Prometheus.
+METRICS = {
+    "until_lag_seconds": Figure("until_lag", "seconds", "stream", "From the instant a table is complete until to now", "fresh_within", "behind_promise", "warning", "alerts", "see to the runs, or to producers that have fallen silent"),
+    "until_lag_promised_seconds": Figure("until_lag_promised", "seconds", "stream", "fresh_within, or two ticks of the schedule and the delay"),
+    "until_timestamp_seconds": Figure("until", "timestamp_seconds", "stream", "The instant a table is complete until"),
+    "rows_30d": Figure("rows", "rows", "stream", "Rows of the last 30 days, by kind; quarantined are those of the stream's source", label="kind"),
+    "rows_pending": Figure("rows_pending", "rows", "stream", "Rows not yet settled after the newest run", "pending_rows", "pending_rows", "warning", "check", "a clock_grace for the source"),
+    "state_keys": Figure("state_keys", "keys", "stream", "Keys of the newest savepoint"),
+    "state_bytes": Figure("state_bytes", "bytes", "stream", "Bytes of the state as last measured"),
+    "checkpoint_bytes": Figure("checkpoint_bytes", "bytes", "stream", "Bytes of the checkpoint as last measured", "checkpoint_bytes", "checkpoint_bytes", "warning", "check", "remove() states, timeouts; or raise it"),
+    "run_seconds": Figure("run_seconds", "seconds", "stream", "How long the newest run took"),
+    "run_end_timestamp_seconds": Figure("run_end", "timestamp_seconds", "stream", "When the newest run ended"),
+    "run_failed": Figure("run_failed", "", "stream", "Whether the newest run failed"),
+    "findings": Figure("findings", "findings", "stream", "Open findings, by severity", label="severity"),
+    "dates_not_right": Figure("dates_not_right", "days", "stream", "Of the last 30 days, those not right, by why", label="why"),
+}
+LIMITED = (
+    Figure("rows_late", "rows", "stream", "late rows of a run", "late_rows", "many_late_rows", "warning", "check", "a longer watermark_delay"),
+    Figure("rows_quarantined", "share", "source", "refused rows of a batch; a whole file always", "max_quarantined", "rows_quarantined", "warning", "ingest", "mend them, or the entry; `./stateful reingest SOURCE`"),
+    Figure("files", "files", "stream", "files of the checkpoint", "checkpoint_files", "checkpoint_files", "warning", "check", "compact more often; or raise it"),
+    Figure("growth_bytes", "bytes", "stream", "growth of the checkpoint since the run before", "growth_bytes", "growth_bytes", "warning", "check", "keys without a timeout"),
+    Figure("skew", "times", "stream", "the largest state partition, of the median", "skew", "skew", "warning", "check", "keep less per key"),
+    Figure("rss_bytes", "bytes", "stream", "memory that a run held", "rss_bytes", "rss_bytes", "warning", "check", "the entry's `rocksdb`"),
+    Figure("uncommitted", "batches", "stream", "batches begun and not committed", "uncommitted_batches", "uncommitted_batches", "warning", "check", "the next run repeats it"),
+    Figure("replay_versions", "versions", "stream", "change logs that a start replays: compacted after the run", "replay_versions", "replay_versions"),
+    Figure("garbage_share", "share", "stream", "bytes that no start needs: compacted after the run", "garbage_share", "garbage_share"),
+)
+FOUND = (
+    _verdict("error", "alerts", "stream", "run_failed", "a task of the stream's Dag failed", "the task's log; then clear the task"),
+    _verdict("error", "check", "stream", "table_changed", "the table is not what was recorded of it: lost, put back, changed by others", f"put it back, or {RESEED}"),
+    _verdict("error", "check", "source", "bronze_changed", "bronze is not what was ingested: older, or changed by others", "put it back, or `./stateful set-aside bronze/SOURCE --apply`"),
+    _verdict("error", "check", "source", "erasure_unfinished", "an erasure of a key was begun and is not finished", "`./stateful erase SOURCE KEY --apply`, with the same key"),
+    _verdict("error", "check", "stream", "coverage_unreadable", "the record or bronze cannot be read", "mend what it names"),
+    _verdict("error", "run_stream", "stream", "data_check_failed", "rows do not meet a check of `checks=`, so a run, recompute or reseed has published none", "mend the function, or the check; the next run goes on"),
+    _verdict("error", "run_stream", "stream", "rows_do_not_add_up", "rows read are not rows folded, late and pending", "report it: a bug"),
+    _verdict("error", "check", "stream", "checkpoint_missing", "it is gone, and batches are recorded", PUT_BACK),
+    _verdict("error", "check", "stream", "checkpoint_rewound", "it is older than what is recorded", PUT_BACK),
+    _verdict("error", "check", "stream", "checkpoint_unreadable", "it cannot be read", "rights, disk, path"),
+    _verdict("error", "check", "stream", "missing_files", "the next run cannot start without files", PUT_BACK),
+    _verdict("error", "check", "stream", "unreadable_files", "the next run fails on files", PUT_BACK),
+    _verdict("error", "check", "stream", "blocking_files", "the next run stumbles over names", SET_ASIDE),
+    _verdict("error", "compact_state", "stream", "state_changed", "a compaction came to another state than before it", PUT_BACK),
+    _verdict("error", "table_maintenance", "table", "files_lost", "files of a table are lost or damaged (the task is green: other tables are cared for)", "put them back from a copy, or as it says"),
+    _verdict("warning", "check", "stream", "table_not_right", "other code, another bronze, or nothing is recorded of a part", f"{RESEED}, or recompute the dates"),
+    _verdict("warning", "check", "stream", "late_rows_not_recomputed", "late rows are in bronze and not in the table", "backfill the dates it names"),
+    _verdict("warning", "check", "stream", "state_lacks_rows", "the dates are recomputed, the live state is not", f"{RESEED}, or a backfill with promote"),
+    _verdict("warning", "run_stream", "stream", "late_rows", "rows behind the watermark", "see late_rows_not_recomputed"),
+    _verdict("warning", "run_stream", "stream", "rows_rejected", "the function failed for rows, which are in rejected/NAME", "mend it; `./stateful reseed NAME --recompute --apply`"),
+    _verdict("warning", "run_stream", "stream", "key_rejected_again", "it fails for one key again and again", "look at the key's rejected rows"),
+    _verdict("warning", "run_stream", "stream", "data_check_warning", "rows that are in the table do not meet a check of `checks=`", "look at the rows that it names"),
+    _verdict("warning", "run_stream", "stream", "code_changed", "the state is now of two codes", "`./stateful reseed NAME --recompute --apply`"),
+    _verdict("warning", "ingest", "source", "watermark_jumped", "one file moved the watermark far beyond all other rows", "`./stateful repair-clock SOURCE --to TO`, if a clock was wrong"),
+    _verdict("warning", "ingest", "source", "clock_row_bounded", "a clock row would have gone further than `max_clock_step`", "set the machine's clock right"),
+    _verdict("warning", "ingest", "source", "group_behind", "one group holds the watermark back", "see to that producer"),
+    _verdict("warning", "ingest", "source", "rows_skipped", "`ingest --accept-loss` passed over rows that are gone", "as it says; `./stateful ingest SOURCE --accept-loss --apply` once it is known"),
+    _verdict("warning", "ingest", "source", "versions_ignored", "the Delta source deleted or updated rows", "take it in anew, if that matters; else `./stateful ingest SOURCE --accept-loss --apply`"),
+    _verdict("warning", "check", "stream", "damaged_snapshot", "a snapshot is damaged; an older one serves", "the disk"),
+    _verdict("warning", "check", "stream", "unknown_files", "files that Spark does not write", SET_ASIDE),
+    _verdict("warning", "recompute", "stream", "savepoint_damaged", "a savepoint cannot be read; another takes its place", "the lake's storage"),
+    _verdict("warning", "table_maintenance", "table", "reader_behind", "a stream is near the end of its table's log", "run it"),
+    _verdict("warning", "table_maintenance", "table", "reader_cut_off", "the log it would go on with is gone", "reseed, or put the log back"),
+    _verdict("warning", "table_maintenance", "table", "vacuum_refused", "a reader still needs old files", "run that stream, or delete it"),
+    _verdict("warning", "table_maintenance", "table", "optimize_above_budget", "files that no day's budget can join", "raise table_bytes for a day"),
+    _verdict("warning", "table_maintenance", "table", "table_unreadable", "a table cannot be read, or is gone", "what it names"),
+    _verdict("info", "run_stream", "stream", "rows_before_initial_state", "rows that the initial state stands for"),
+    _verdict("info", "run_stream", "stream", "kept_without_timeout", "states that only a new event wakes", "a timeout, unless that is meant"),
+    _verdict("info", "ingest", "source", "loss_accepted", "somebody has accepted what was lost until then"),
+    _verdict("info", "ingest", "source", "tombstones_skipped", "messages without a value"),
+    _verdict("info", "ingest", "source", "unknown_field", "producers send a field that is not declared", "declare it"),
+    _verdict("info", "check", "stream", "left_over_files", "left by a run that was killed"),
+    _verdict("info", "check", "stream", "no_checkpoint", "there is none yet"),
+    _verdict("info", "check", "stream", "written_while_measured", "a job was writing: the next check looks again"),
+    _verdict("info", "tuner", "stream", "trial_rolled_back", "other memory for RocksDB was tried, and taken back"),
+)
+# fmt: on
+FIGURES = {figure.name: figure for figure in (*METRICS.values(), *LIMITED)}
+FINDINGS = {
+    figure.finding: figure for figure in (*METRICS.values(), *LIMITED, *FOUND) if figure.finding
+}
+
+PAGE = "docs/findings.md"
+HEAD = """# Findings
+
+Made by `.venv/bin/python -m include.observe.catalogue`. A finding is a row of `ops/findings`, with figures, and the command to enter. It
+is on the [page](page.md) of its stream, in the log of the task that found it, and counted in the metric `stateful_lake_findings`. What has a limit is found
+above it: a field of the stream's `limits=`, or of its entry."""
+HEARD: dict[Severity, str] = {
+    "error": "Besides, the task that finds it is red, and people are told by an [alert](alerts.md).",
+    "warning": "Besides, people are told by an [alert](alerts.md); the Dag stays green.",
+    "info": "Nobody is told: it is there for who looks.",
+}
+
+
+def findings_page() -> str:
+    """The whole page, as Markdown."""
+    return "\n\n".join([HEAD, *_sections()]) + "\n"
+
+
+def _sections() -> Iterator[str]:
+    for severity in HEARD:
+        head = f"## {severity.capitalize()}\n\n{HEARD[severity]}\n\n"
+        head += "| finding | of | found by | what it is | limit | what to do |\n|---|---|---|---|---|---|\n"
+        yield head + "\n".join(
+            f"| `{f.finding}` | {f.subject} | {f.by} | {f.help} | {f'`{f.limit}`' if f.limit else ''} | {f.do} |"
+            for f in FINDINGS.values()
+            if f.severity == severity
+        )
+
+
+if __name__ == "__main__":
+    sys.stdout.write(findings_page())

@@ -1,0 +1,265 @@
+"""What `ops` has of all streams, read once: of each table the columns that are shown; and of what was
+found, what is open."""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cached_property, lru_cache
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from include.coverage.findings import coverage_findings
+from include.coverage.judge import Coverage, LateGroup, judge, late_groups
+from include.coverage.record import StreamRecord, read_record
+from include.coverage.table_coverage import standpoint_of
+from include.lake.delta_log import open_table
+from include.lake.findings import Finding, record_findings
+from include.lake.generations import read_generations
+from include.lake.ops import not_ahead, read_ops
+from include.lake.paths import Lake, LakeError
+from include.landing.clock_repair import knows_reset, newest_repair
+from include.landing.ingest_log import ClockRepair
+from include.savepoints.bronze_pin import BronzeFiles
+from include.savepoints.manifest import has_mapped
+from include.settings import Stream
+
+Row = Mapping[str, Any]
+RUN, INGEST, RESEED = "run_stream", "ingest_source", "reseed_stream"
+SUMMED = ("rows_in", "rows_late", "rows_landed", "rows_quarantined", "rows_rescued")
+RUN_COLUMNS = (
+    *("run_id", "job", "subject", "started_at", "ended_at", "outcome", "error"),
+    *("rows_pending", "rows_out", "until", *SUMMED),
+)
+FINDING_COLUMNS = (
+    *("run_id", "found_at", "subject", "finding", "severity", "count", "detail", "action"),
+)
+SIZE_COLUMNS = ("stream", "measured_at", "part", "bytes")
+# Lost for good: open until a person has said, by `./stateful ingest SOURCE --accept-loss`, that it may be.
+LOST, ACCEPTED = ("rows_skipped", "versions_ignored"), "loss_accepted"
+SEVERITIES = ("error", "warning", "info")
+# Said by each batch, or each command, of what it did itself. All else is said anew as a whole.
+EACH_ITS_OWN = {"rows_rejected", "rows_quarantined", *LOST}
+SPARK_RUNS = 30
+# A check comes after each run. Some of these may have failed.
+UNCHECKED = timedelta(days=2)
+
+
+@dataclass(frozen=True)
+class RunsOf:
+    """The runs of a job and a subject."""
+
+    newest: Row
+    succeeded: Row  # the newest of these; {} without any
+    rows_in: tuple[int, ...]  # of the newest SPARK_RUNS, the newest last
+    count: int  # in the window
+    began: datetime | None  # the first in the window
+    sums: Mapping[str, int]  # of SUMMED, in the window
+
+
+class Bronze(NamedTuple):
+    """What is asked of a source's bronze; None where there is none."""
+
+    id: str | None = None
+    repair: ClockRepair | None = None
+    first_us: int | None = None  # between these two its rows lie
+    last_us: int | None = None
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The rows that a page of all streams is made of; each table is read when it is asked for."""
+
+    lake: Lake
+    since: datetime  # of what is counted over a time: the window's beginning
+    only: Stream | None = None  # of it and of its source is asked; None: of all
+    until: datetime | None = None  # the window's end; None: all since
+
+    def in_window(
+        self,
+        name: str,
+        by: str,
+        where: Mapping[str, Any],
+        columns: Sequence[str] | None = None,
+        since: datetime | None = None,
+    ) -> list[Row]:
+        """Rows of `ops/<name>` whose instant `by` lies in the window, in its order.
+
+        `since`: in place of the window's beginning.
+        """
+        begin = (by, since or self.since)
+        end = None if self.until is None else (by, self.until)
+        asked = None if columns is None else [*{*columns, by}]
+        rows = read_ops(self.lake, name, where, columns=asked, since=begin, before=end).to_pylist()
+        return sorted(rows, key=itemgetter(by))
+
+    @cached_property
+    def runs(self) -> Mapping[tuple[str, str], RunsOf]:
+        """Of each job and subject, its runs."""
+        rows = self._read_runs()
+        done = rows.filter(pc.equal(rows["outcome"], "succeeded"))
+        window = rows.filter(pc.greater_equal(rows["ended_at"], pa.scalar(self.since)))
+        if self.until is not None:
+            window = window.filter(pc.less(window["ended_at"], pa.scalar(self.until)))
+        succeeded = _by_group(done, [("at", "max")])
+        counted = [("started_at", "min"), ([], "count_all"), *((name, "sum") for name in SUMMED)]
+        counts = _by_group(window, counted)
+        return {
+            of: RunsOf(
+                newest=_row(rows, group),
+                succeeded=_row(rows, succeeded[of]) if of in succeeded else {},
+                rows_in=tuple(n or 0 for n in group["rows_in_list"][-SPARK_RUNS:]),
+                count=counts.get(of, {}).get("count_all", 0),
+                began=counts.get(of, {}).get("started_at_min"),
+                sums={name: counts.get(of, {}).get(f"{name}_sum") or 0 for name in SUMMED},
+            )
+            for of, group in _by_group(rows, [("at", "max"), ("rows_in", "list")]).items()
+        }
+
+    def _read_runs(self) -> pa.Table:
+        """In order, with their number `at`."""
+        rows = read_ops(self.lake, "runs", None, RUN_COLUMNS, before=("ended_at", not_ahead()))
+        rows = rows.filter(pc.is_in(rows["job"], pa.array([RUN, INGEST, RESEED])))
+        if self.only is not None:
+            names = pa.array([self.only.name, self.only.source])
+            rows = rows.filter(pc.is_in(rows["subject"], names))
+        return rows.sort_by("ended_at").append_column("at", pa.array(range(rows.num_rows)))
+
+    @cached_property
+    def findings(self) -> Mapping[str, Sequence[Row]]:
+        """Of each subject, those found since its newest run began, or in the window; all that is lost."""
+        began = (runs.newest["started_at"] for runs in self.runs.values())
+        wanted = pc.field("found_at") >= pa.scalar(min([self.since, *began]))
+        wanted |= pc.field("finding").isin([*LOST, ACCEPTED])
+        rows = read_ops(self.lake, "findings", columns=FINDING_COLUMNS, wanted=wanted)
+        found: dict[str, list[Row]] = defaultdict(list)
+        for row in rows.to_pylist():
+            found[row["subject"]].append(row)
+        return found
+
+    @cached_property
+    def sizes(self) -> Mapping[tuple[str, str], int]:
+        """Bytes of each stream's checkpoint when it was last measured: of its `state`, and `all`."""
+        ran = [runs.newest["started_at"] for (job, _), runs in self.runs.items() if job == RUN]
+        since = ("measured_at", min(ran, default=self.since) - UNCHECKED)
+        where = {} if self.only is None else {"stream": self.only.name}
+        rows = read_ops(self.lake, "checkpoint_sizes", where, SIZE_COLUMNS, since)
+        newest = rows.group_by("stream").aggregate([("measured_at", "max")])
+        newest = newest.rename_columns(["stream", "measured_at"])
+        # Few of the rows, so that what is joined is not all of them.
+        recent = rows.filter(pc.is_in(rows["measured_at"], newest["measured_at"].combine_chunks()))
+        sizes: dict[tuple[str, str], int] = defaultdict(int)
+        for row in recent.join(newest, ["stream", "measured_at"], join_type="inner").to_pylist():
+            for part in {"all", "state"} & {"all", row["part"]}:
+                sizes[row["stream"], part] += row["bytes"]
+        return sizes
+
+    def coverage(self, stream: Stream) -> tuple[Coverage, list[Finding]]:
+        """The table of `stream`, judged by its newest record and by bronze as it is now; what is wrong.
+
+        Whether that record holds, the check of each run asks; of a table without one nothing is right.
+        """
+        row = read_generations(self.lake, stream.name).current
+        bronze = self.bronze(stream.source)
+        knows = bronze.repair is None or knows_reset(row, bronze.repair)
+        reset_us = None if knows or bronze.repair is None else bronze.repair.reset_at_us
+        standpoint = standpoint_of(stream, row, bronze.id, reset_us=reset_us)
+        try:
+            record = read_record(self.lake, stream.name)
+        except LakeError:
+            record = StreamRecord(stream=stream.name)
+        coverage = judge(self.lake, record.entries, standpoint, read_late=self._read_late)
+        return coverage, coverage_findings(stream, coverage, standpoint.is_append, has_mapped(row))
+
+    @cached_property
+    def bronze(self) -> Callable[[str], Bronze]:
+        """Of a source by its name."""
+
+        @lru_cache(None)
+        def read(source: str) -> Bronze:
+            path = self.lake.bronze(source)
+            if not self.lake.is_delta_table(path):
+                return Bronze()
+            table = open_table(path)
+            first, last = BronzeFiles(table).span("event_time")
+            ends = pc.min(first).as_py(), pc.max(last).as_py()
+            return Bronze(str(table.metadata().id), newest_repair(self.lake, source), *ends)
+
+        return read
+
+    @cached_property
+    def _read_late(self) -> Callable[..., list[LateGroup]]:
+        # Many streams of a source have one delay, and no pin.
+        return lru_cache(None)(late_groups)
+
+
+def _by_group(rows: pa.Table, figures: Sequence[tuple[Any, str]]) -> dict[tuple[str, str], Row]:
+    # Without threads: lists are to be in the order of the rows.
+    groups = rows.group_by(["job", "subject"], use_threads=False).aggregate(figures)
+    return {(row["job"], row["subject"]): row for row in groups.to_pylist()}
+
+
+def _row(rows: pa.Table, group: Row) -> Row:
+    """The row that a group names by `at_max`."""
+    return rows.slice(group["at_max"], 1).to_pylist()[0]  # type: ignore[no-any-return]
+
+
+def open_findings(recorded: Recorded, stream: Stream) -> list[Row]:
+    """What was found of a stream and of its source since their newest run began, the worst first.
+
+    Each run is followed by a check, so what an earlier one found, and this one did not, is over.
+    """
+    of_stream = _found_since(recorded, RUN, stream.name)
+    of_source = _found_since(recorded, INGEST, stream.source)
+    # A stream may be called as its source is.
+    found = {id(row): row for row in [*of_source, *of_stream]}.values()
+    return sorted(found, key=lambda row: (SEVERITIES.index(row["severity"]), row["finding"]))
+
+
+def _found_since(recorded: Recorded, job: str, subject: str) -> list[Row]:
+    runs = recorded.runs.get((job, subject))
+    began = recorded.since if runs is None else runs.newest["started_at"]
+    found = [row for row in recorded.findings.get(subject, ()) if row["found_at"] >= began]
+    found = [*open_losses(recorded, subject), *(r for r in found if r["finding"] not in LOST)]
+    if mended := mended_run(recorded, subject):
+        found = [row for row in found if row["run_id"] != mended["run_id"]]
+    return newest_of_each(found, ("finding",))
+
+
+def open_losses(recorded: Recorded, subject: str) -> list[Row]:
+    """What is lost for good, and nobody has accepted yet, whenever it was found."""
+    rows = recorded.findings.get(subject, ())
+    accepted = [row["found_at"] for row in rows if row["finding"] == ACCEPTED]
+    since = max(accepted, default=datetime.min.replace(tzinfo=UTC))
+    return [row for row in rows if row["finding"] in LOST and row["found_at"] > since]
+
+
+def record_accepted(lake: Lake, source: str) -> None:
+    """That somebody has seen what was lost until now: the findings on it are over."""
+    found = Finding(finding=ACCEPTED, severity="info", detail="what was lost is accepted")
+    record_findings(lake, None, source, [found])
+
+
+def mended_run(recorded: Recorded, subject: str) -> Row | None:
+    """The newest run of a stream, if it has failed and a reseed has made all anew since."""
+    runs, reseeds = (recorded.runs.get((job, subject)) for job in (RUN, RESEED))
+    if runs is None or reseeds is None or runs.newest["outcome"] != "failed":
+        return None
+    done = reseeds.succeeded
+    return runs.newest if done and done["ended_at"] > runs.newest["ended_at"] else None
+
+
+def newest_of_each(rows: Sequence[Row], columns: Sequence[str]) -> list[Row]:
+    """Without what was said anew later, of the same `columns`."""
+    newest: dict[tuple[Any, ...], datetime] = {}
+    for row in sorted(rows, key=itemgetter("found_at")):
+        newest[tuple(row[column] for column in columns)] = row["found_at"]
+    return [
+        row
+        for row in rows
+        if row["finding"] in EACH_ITS_OWN
+        or row["found_at"] == newest[tuple(row[column] for column in columns)]
+    ]
