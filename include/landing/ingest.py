@@ -86,15 +86,13 @@ class Jump(NamedTuple):
     file: str
 
 
-# The file with a batch's newest event, and the newest time in any other one; None without another.
-NewestFile = Callable[[], tuple[str, int | None]]
-
-
-def find_jump(newest_file: NewestFile, source: Source, before: Clock, after: Clock) -> Jump | None:
+def find_jump(
+    newest: Mapping[str, int], source: Source, before: Clock, after: Clock
+) -> Jump | None:
     """None when M rose by no more than the time since the commit before, and some slack.
 
     Nor is it one when a second file of the commit is about as new, or the source has groups: then
-    the newest event has not moved M (group_clock.py).
+    the newest event has not moved M (group_clock.py). `newest`: the newest event of each file.
     """
     if source.watermark_per is not None or after == before:
         return None
@@ -106,8 +104,8 @@ def find_jump(newest_file: NewestFile, source: Source, before: Clock, after: Clo
     most_us = passed_us + (source.max_future + SLACK) // MICROSECOND
     if to_us - from_us <= most_us:
         return None
-    file, others_us = newest_file()
-    by_us = to_us - max(from_us, others_us or from_us)
+    (_, file), *others = sorted((-us, name) for name, us in newest.items())
+    by_us = to_us - max([from_us, *(-us for us, _ in others[:1])])
     return Jump(by_us, passed_us, to_us, file) if by_us > most_us else None
 
 
@@ -191,22 +189,19 @@ class BatchWriter:
         return True
 
     def _take(self, batch: Batch, parsed: Parsed, cut: Cut) -> None:
-        summary = checked_summary(parsed.summary(), len(batch.splits))
+        summary = parsed.summary()
+        if summary.files != len(batch.splits):
+            raise RowsLostError(f"{summary.files} of {len(batch.splits)} files were read")
         before, after, files = stage_events(self._ingestion, batch, parsed, summary)
         if summary.refused:
             files[QUARANTINE] = parsed.stage_refused()
         _check_staged(files, summary)
         # Before it is taken: a run that dies says it again, and none keeps it for itself.
-        self._record(cut.passed_over, parsed, summary)
-        jump = find_jump(parsed.newest_file, self._source, before, after)
+        found = quarantine_findings(self._source, summary) if summary.refused else []
+        record_findings(self._lake, self.run_id, self._source.name, [*cut.passed_over, *found])
+        jump = find_jump(summary.newest, self._source, before, after)
         self._ingestion.take(Entry(before, after, files, cut.splits))
         self._count(summary, jump)
-
-    def _record(self, found: Sequence[Finding], parsed: Parsed, summary: Summary) -> None:
-        if summary.refused:
-            landed = summary.accepted + summary.refused
-            found = [*found, *quarantine_findings(self._source, landed, parsed.refusals())]
-        record_findings(self._lake, self.run_id, self._source.name, found)
 
     def _count(self, summary: Summary, jump: Jump | None) -> None:
         self.jumps += [] if jump is None else [jump]
@@ -224,8 +219,8 @@ def stage_events(
     before = read_clock(ingestion)
     if not summary.accepted:
         return before, before, {}
-    newest_us, newest = parsed.newest()
-    after = clock_after(before, newest_us, batch.ingested_at_us, newest=newest)
+    newest_us = max(summary.newest.values())
+    after = clock_after(before, newest_us, batch.ingested_at_us, newest=summary.groups)
     return before, after, {BRONZE: parsed.stage_accepted(before, after)}
 
 
@@ -246,17 +241,6 @@ def _check_staged(files: Mapping[str, Sequence[Staged]], summary: Summary) -> No
         written = sum(file.rows for file in files.get(table, ()))
         if written != judged:
             raise RowsLostError(f"{counted(judged, 'row')} for {table}, but {written} were written")
-
-
-def checked_summary(summary: Summary, files_planned: int) -> Summary:
-    """The summary; RowsLostError when it does not add up to the batch's files and their rows."""
-    judged = summary.accepted + summary.refused
-    if summary.files != files_planned or summary.rows_in_files != judged:
-        raise RowsLostError(
-            f"{summary.files} of {files_planned} files were read; {summary.rows_in_files} rows "
-            f"landed in them, but {summary.accepted} were accepted and {summary.refused} refused"
-        )
-    return summary
 
 
 def ingest(

@@ -27,10 +27,11 @@ from include.landing.landed_values import (
     reader_of_events,
 )
 from include.landing.parse_files import (
+    Tally,
     accepted,
-    file_outcome,
     quarantine_id,
     refused,
+    value_columns,
 )
 from include.landing.rescue import Rescue, json_text
 from include.origins import MESSAGE, KafkaTopic, SchemaRegistry
@@ -155,17 +156,17 @@ def outcomes_of_range(source: Source, batch: Batch, split: Split) -> Iterator[Ou
     rescue = Rescue(source)
     judge = judge_of(source, rescue)
     ids = f"{split.origin_id}/{batch.number}/{origin.topic}"
-    rows = skipped = 0
+    tally = Tally(source, split.source_file)
     for message in topic.read(split):
         if message.value is None and origin.tombstones == "skip":
-            skipped += 1
+            tally.skipped += 1
             continue
-        rows += 1
         outcome = judge(message, batch.ingested_at_us)
         if "quarantine_id" in outcome:
             outcome["quarantine_id"] = quarantine_id(
                 f"{ids}/{message.partition}", outcome["row_number"]
             )
+        tally.add(outcome)
         yield outcome
     if topic.id() != split.origin_id:
         raise OriginError(
@@ -173,13 +174,13 @@ def outcomes_of_range(source: Source, batch: Batch, split: Split) -> Iterator[Ou
             subject=source.name,
             command=f"./stateful ingest {source.name} --accept-loss --apply",
         )
-    yield file_outcome(split.source_file, rows, rescue) | {"rows_skipped": skipped}
+    yield tally.outcome(rescue)
 
 
 def judge_of(source: Source, rescue: Rescue, read: Values | None = None) -> Judge:
     """What makes an outcome of a message and when it was taken in; types are looked up once."""
     to_event, read = reader_of_events(source), read or values_of(source)
-    with_message = _with_message(source)
+    with_message, columns = _with_message(source), value_columns(source)
     assert isinstance(source.origin, KafkaTopic)
     topic = source.origin.topic
 
@@ -192,7 +193,7 @@ def judge_of(source: Source, rescue: Rescue, read: Values | None = None) -> Judg
             values = with_message(read.values(message.value), message)
             event = to_event(values, ingested_at_us)
             landed = {name: value for name, value in values.items() if name != MESSAGE}
-            outcome = accepted(source, number, event, rescue.text(landed))
+            outcome = accepted(columns, number, event, rescue.text(landed))
         except RefusedError as refusal:
             raw = None if message.value is None else read.raw(message.value)
             outcome = refused(name, number, refusal, raw)

@@ -10,13 +10,13 @@ import json
 import multiprocessing
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
-from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,7 +35,7 @@ from include.landing.connector import (
     origin_columns,
     refused_columns,
 )
-from include.landing.group_clock import Newest, group_column, newest_of_groups
+from include.landing.group_clock import group_column, newest_of_groups
 from include.landing.ingest_log import Clock
 from include.landing.landed_file import folder_values, open_rows, read_landed
 from include.landing.landed_values import (
@@ -62,15 +62,14 @@ OUTCOME = {
     "kind": "string",
     "source_file": "string",
     "row_number": "bigint",
-    "rows_in_file": "bigint",  # of a file: what `accepted` and `refused` must add up to
-    "rows_skipped": "bigint",  # beside these: null is none
+    "tally": "string",  # of a file: JSON, what its rows come to
     "event_time_us": "bigint",
     "event_day": "int",
     "quarantine_id": "string",
     "reason_code": "string",
     "reason": "string",
     "raw": "string",
-    RESCUED: "string",  # of a file: JSON, of each that is no field of the source its rows
+    RESCUED: "string",
 }
 
 
@@ -83,6 +82,11 @@ def outcome_schema(source: Source) -> dict[str, str]:
 def value_column(field: Field) -> str:
     """The field's column in an outcome; a field may be called `raw` or `reason`, too."""
     return f"value_{field.name}"
+
+
+def value_columns(source: Source) -> list[str]:
+    """Those of all its fields."""
+    return [value_column(field) for field in source.fields]
 
 
 def arrow_schema(schema: dict[str, str]) -> pa.Schema:
@@ -146,22 +150,17 @@ def outcomes_of_file(
     yield from outcomes_of_content(read, source, name, batch.ingested_at_us)
 
 
-def file_outcome(name: str, rows_in_file: int, rescue: Rescue | None = None) -> Outcome:
-    """What there is to say of a file as a whole, once all of its rows are read."""
-    file: Outcome = {"kind": FILE, "source_file": name, "rows_in_file": rows_in_file}
-    return file | {RESCUED: rescue and rescue.fields()}
-
-
 def outcomes_of_content(
     read: Callable[[], bytes], source: Source, name: str, ingested_at_us: int
 ) -> Iterator[Outcome]:
     """Those of the rows of one file, whose content `read` gives, or of one that is unreadable; and last
     the file with their number."""
-    rescue, rows_in_file = Rescue(source), 0
+    rescue, tally = Rescue(source), Tally(source, name)
     for outcome in _outcomes(read, source, name, ingested_at_us, rescue):
-        rows_in_file += 1
-        yield outcome | {"source_file": name}
-    yield file_outcome(name, rows_in_file, rescue)
+        outcome["source_file"] = name
+        tally.add(outcome)
+        yield outcome
+    yield tally.outcome(rescue)
 
 
 def _outcomes(
@@ -173,21 +172,23 @@ def _outcomes(
         yield refused(name, WHOLE_FILE, RefusedError(UNREADABLE_FILE, str(error)), None)
         return
     to_event, is_known = reader_of_events(source), rescue.is_known
+    columns = value_columns(source)
     for row_number, item in enumerate(rows.items(), start=1):
         try:
             values = {**rows.values(item), **folder} if folder else rows.values(item)
             event = to_event(values, ingested_at_us)
             text = None if is_known(values) else rescue.text(values)
-            yield accepted(source, row_number, event, text)
+            yield accepted(columns, row_number, event, text)
         except RefusedError as refusal:
             yield refused(name, row_number, refusal, rows.raw(item))
 
 
-def accepted(source: Source, row_number: int, event: Event, rescued: str | None) -> Outcome:
-    """The outcome of a row that is an event, and of what `Rescue` kept of it."""
-    outcome: Outcome = {
-        value_column(field): value for field, value in zip(source.fields, event.values, strict=True)
-    }
+def accepted(columns: Sequence[str], row_number: int, event: Event, rescued: str | None) -> Outcome:
+    """The outcome of a row that is an event, and of what `Rescue` kept of it.
+
+    `columns`: the source's `value_columns`.
+    """
+    outcome: Outcome = dict(zip(columns, event.values, strict=True))
     outcome["kind"] = ACCEPTED
     outcome["row_number"] = row_number
     outcome["event_time_us"] = event.event_time_us
@@ -217,24 +218,96 @@ def quarantine_id(name: str, row_number: int) -> str:
     return hashlib.sha256(f"{row_number} {name}".encode()).hexdigest()[:32]
 
 
+class Tally:
+    """What the rows of one split come to, as its own outcome says."""
+
+    def __init__(self, source: Source, name: str) -> None:
+        self._source, self._name = source, name
+        self._group = group_column(source, value_column) if source.watermark_per else None
+        self._newest: dict[Any, int] = {}  # of each group
+        self._newest_us: int | None = None
+        self._accepted = self._rescued = self.skipped = 0
+        self._refused: Counter[str] = Counter()
+
+    def add(self, outcome: Outcome) -> None:
+        """One that is not of the split itself."""
+        if outcome["kind"] == REFUSED:
+            self._refused[outcome["reason_code"]] += 1
+            return
+        self._accepted += 1
+        self._rescued += outcome[RESCUED] is not None
+        event_us = outcome["event_time_us"]
+        if self._newest_us is None or event_us > self._newest_us:
+            self._newest_us = event_us
+        if self._group is not None:
+            group = outcome[self._group]
+            self._newest[group] = max(event_us, self._newest.get(group, event_us))
+
+    def outcome(self, rescue: Rescue | None = None) -> Outcome:
+        """The split's own; `rescue`: what was kept of its rows."""
+        tally = {
+            "accepted": self._accepted,
+            "refused": self._refused,
+            "rescued": self._rescued,
+            "skipped": self.skipped,
+            "newest_us": self._newest_us,
+            "groups": newest_of_groups(self._source, self._newest.items()),
+            "unknown": {} if rescue is None else rescue.counts,
+        }
+        return {"kind": FILE, "source_file": self._name, "tally": json.dumps(tally)}
+
+
 class Refusals(NamedTuple):
     """Those of a batch for one reason."""
 
-    code: str
     rows: int  # a file that is refused as a whole counts as one
     file: str  # the first that has one
 
 
-def quarantine_findings(source: Source, landed: int, refusals: Sequence[Refusals]) -> list[Finding]:
-    """A warning where more than `max_quarantined` of the `landed` rows were refused, or a whole file.
+@dataclass
+class Summary:
+    """A parsed batch in numbers."""
+
+    files: int = 0
+    accepted: int = 0
+    skipped: int = 0  # beside these, by declaration
+    rescued: int = 0  # those that had more than the source's fields
+    unknown: Counter[str] = field(default_factory=Counter)  # of each such field, its rows
+    refusals: dict[str, Refusals] = field(default_factory=dict)  # by the reason's code
+    newest: dict[str, int] = field(default_factory=dict)  # of each file that has events
+    groups: dict[str, int] = field(default_factory=dict)  # the same of groups
+
+    @property
+    def refused(self) -> int:
+        return sum(of_code.rows for of_code in self.refusals.values())
+
+    def add(self, file: str, text: str) -> None:
+        """What a split's own outcome says."""
+        tally = json.loads(text)
+        self.files += 1
+        self.accepted += tally["accepted"]
+        self.skipped += tally["skipped"]
+        self.rescued += tally["rescued"]
+        self.unknown.update(tally["unknown"])
+        for code, rows in tally["refused"].items():
+            known = self.refusals.get(code, Refusals(0, file))
+            self.refusals[code] = Refusals(known.rows + rows, min(known.file, file))
+        newest = {} if tally["newest_us"] is None else {file: tally["newest_us"]}
+        for of, found in ((self.newest, newest), (self.groups, tally["groups"])):
+            for name, event_us in found.items():
+                of[name] = max(event_us, of.get(name, event_us))
+
+
+def quarantine_findings(source: Source, summary: Summary) -> list[Finding]:
+    """A warning where more than `max_quarantined` of the landed rows were refused, or a whole file.
 
     How many rows such a file has is not known, so one is always told of.
     """
-    refused = sum(of_code.rows for of_code in refusals)
-    is_file = any(of_code.code == UNREADABLE_FILE for of_code in refusals)
-    if not is_file and refused <= source.max_quarantined * landed:
+    refused, landed = summary.refused, summary.accepted + summary.refused
+    if UNREADABLE_FILE not in summary.refusals and refused <= source.max_quarantined * landed:
         return []
-    most_first = sorted(refusals, key=lambda of_code: (-of_code.rows, of_code.code))
+    most_first = sorted(summary.refusals.items(), key=lambda of: (-of[1].rows, of[0]))
+    told = (f"{of.rows} {code} (first in {shown(of.file)})" for code, of in most_first)
     return [
         Finding(
             finding="rows_quarantined",
@@ -243,39 +316,11 @@ def quarantine_findings(source: Source, landed: int, refusals: Sequence[Refusals
             figure=refused / landed,
             limit=source.max_quarantined,
             detail=f"of {counted(landed, 'row')} that landed for {source.name}, {refused} went to "
-            f"quarantine: {', '.join(map(_told, most_first))}",
+            f"quarantine: {', '.join(told)}",
             action=f"quarantine/{source.name} has each with its reason. Mend what writes them, the "
             f"files, or the source's entry; then `./stateful reingest {source.name}` takes them in",
         )
     ]
-
-
-def _told(of_code: Refusals) -> str:
-    return f"{of_code.rows} {of_code.code} (first in {shown(of_code.file)})"
-
-
-class Summary(NamedTuple):
-    """A parsed batch in numbers: of files, of rows as the files count them, and of outcomes."""
-
-    files: int
-    rows_in_files: int
-    accepted: int
-    refused: int
-    skipped: int = 0  # beside these, by declaration
-    rescued: int = 0  # those that had more than the source's fields
-    unknown: Mapping[str, int] = MappingProxyType({})  # of each such field, its rows
-
-
-def add_counts(texts: Iterable[str | None]) -> Mapping[str, int]:
-    """Of each field that no source knows its rows, of what `Rescue.fields` says of files."""
-    counts: Counter[str] = Counter()
-    for text in texts:
-        counts.update(json.loads(text or "{}"))
-    return counts
-
-
-def _count_rescued(accepted: pa.Table) -> int:
-    return int(accepted.num_rows - accepted[RESCUED].null_count)
 
 
 class Parsed(Protocol):
@@ -283,15 +328,6 @@ class Parsed(Protocol):
 
     def summary(self) -> Summary:
         """What they are, counted."""
-
-    def refusals(self) -> list[Refusals]:
-        """The refused rows by reason."""
-
-    def newest_file(self) -> tuple[str, int | None]:
-        """The file with the newest event, and the newest time in any other; None without another."""
-
-    def newest(self) -> tuple[int, Newest | None]:
-        """The newest time of an event, and of each group of a source that has some."""
 
     def stage_accepted(self, before: Clock, after: Clock) -> list[Staged]:
         """Write the events as files of bronze, of a commit that takes its clock from `before` to `after`."""
@@ -325,43 +361,16 @@ class ParsedHere:
         self._refused = outcomes.filter(pc.equal(outcomes["kind"], REFUSED))
 
     def summary(self) -> Summary:
+        summary = Summary()
         files = self._outcomes.filter(pc.equal(self._outcomes["kind"], FILE))
-        return Summary(
-            files.num_rows,
-            pc.sum(files["rows_in_file"]).as_py() or 0,
-            self._accepted.num_rows,
-            refused=self._refused.num_rows,
-            skipped=pc.sum(files["rows_skipped"]).as_py() or 0,
-            rescued=_count_rescued(self._accepted),
-            unknown=add_counts(files[RESCUED].to_pylist()),
-        )
-
-    def refusals(self) -> list[Refusals]:
-        by_code = self._refused.group_by("reason_code")
-        found = by_code.aggregate([([], "count_all"), ("source_file", "min")])
-        return [Refusals(*row.values()) for row in found.to_pylist()]
-
-    def newest_file(self) -> tuple[str, int | None]:
-        times = self._accepted.group_by("source_file").aggregate([("event_time_us", "max")])
-        newest = times.sort_by([("event_time_us_max", "descending"), ("source_file", "ascending")])
-        rows = newest.slice(0, 2).to_pylist()
-        return rows[0]["source_file"], rows[1]["event_time_us_max"] if len(rows) > 1 else None
-
-    def newest(self) -> tuple[int, Newest | None]:
-        return pc.max(self._accepted["event_time_us"]).as_py(), self._newest_of_groups()
+        for file, tally in zip(files["source_file"], files["tally"], strict=True):
+            summary.add(file.as_py(), tally.as_py())
+        return summary
 
     def stage_accepted(self, before: Clock, after: Clock) -> list[Staged]:
         rows = bronze_rows(self._source, self._events(), before, after)
         schema = bronze_schema(self._source)
         return stage(self._lake.bronze(self._source.name), rows, schema, by="event_date")
-
-    def _newest_of_groups(self) -> Newest | None:
-        if self._source.watermark_per is None:
-            return None
-        column = group_column(self._source, value_column)
-        found = self._accepted.group_by(column).aggregate([("event_time_us", "max")])
-        values, times = (found[name].to_pylist() for name in (column, "event_time_us_max"))
-        return newest_of_groups(self._source, zip(values, times, strict=True))
 
     def _events(self) -> pa.Table:
         names = {value_column(field): field.name for field in self._source.fields}
@@ -374,9 +383,9 @@ class ParsedHere:
         at = pa.repeat(pa.scalar(self._batch.ingested_at_us, pa.int64()), self._refused.num_rows)
         rows = self._refused.append_column("ingested_at", at.cast(INSTANT))
         schema = quarantine_schema(self._source)
-        for field in schema:
-            if field.name not in rows.column_names:
-                rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
+        for column in schema:
+            if column.name not in rows.column_names:
+                rows = rows.append_column(column, pa.nulls(rows.num_rows, column.type))
         return stage(self._lake.quarantine(self._source.name), rows, schema)
 
 

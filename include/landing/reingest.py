@@ -29,7 +29,7 @@ from include.lake.paths import Lake, files_of, open_lake
 from include.landing.bronze_tables import follow_fields
 from include.landing.clock_repair import refuse_before_reset
 from include.landing.connector import Batch, OriginError, Outcome, Split, written_at
-from include.landing.ingest import RowsLostError, RunCounts, stage_events
+from include.landing.ingest import RunCounts, stage_events
 from include.landing.ingest_log import QUARANTINE, Entry, Ingestion
 from include.landing.kafka_rows import judged_again
 from include.landing.landed_content import landed_files
@@ -42,6 +42,8 @@ from include.landing.parse_files import (
     REFUSED,
     WHOLE_FILE,
     ParsedHere,
+    Summary,
+    Tally,
     accepted,
     arrow_schema,
     in_batches,
@@ -49,6 +51,7 @@ from include.landing.parse_files import (
     quarantine_id,
     quarantine_schema,
     refused,
+    value_columns,
 )
 from include.landing.rescue import Rescue
 from include.registry import source_named
@@ -77,19 +80,22 @@ def reingest(
 def _taken(ingestion: Ingestion, corrections: Mapping[str, str], now: datetime) -> RunCounts:
     lake, source = ingestion.lake, ingestion.source
     batch = Batch(ingestion.logged.newest + 1, (), (now - EPOCH) // MICROSECOND)
-    outcomes = _outcomes(ingestion, corrections, batch)
+    outcomes, summary = _outcomes(ingestion, corrections, batch)
     counts = _counts(outcomes)
     if not outcomes.num_rows:
         return counts
     parsed = ParsedHere(lake, source, batch, _as_bronze_names(outcomes))
-    before, after, files = stage_events(ingestion, batch, parsed, parsed.summary())
+    before, after, files = stage_events(ingestion, batch, parsed, summary)
     files[QUARANTINE] = ingestion.stage_changes(_changes(source, outcomes, now))
     ingestion.take(Entry(before, after, files))
     return counts
 
 
-def _outcomes(ingestion: Ingestion, corrections: Mapping[str, str], batch: Batch) -> pa.Table:
-    """What changes: outcomes of open rows, and of each row of the files that can be read now."""
+def _outcomes(
+    ingestion: Ingestion, corrections: Mapping[str, str], batch: Batch
+) -> tuple[pa.Table, Summary]:
+    """What changes: outcomes of open rows, and of each row of the files that can be read now; and
+    what those that are events come to."""
     table = ingestion.quarantine
     quarantine = table.delta.to_pyarrow_dataset(filesystem=files_of(table.path))
     # What delta-rs has written by MERGE comes as string_view, which Arrow compares with nothing.
@@ -101,9 +107,20 @@ def _outcomes(ingestion: Ingestion, corrections: Mapping[str, str], batch: Batch
     )
     reader = _Reader(ingestion, batch)
     known = (_with_correction(row, corrections) for row in rows)
-    outcomes = judge_again(reader, ingestion.source, batch.ingested_at_us, known)
-    schema = arrow_schema(outcomes_again(ingestion.source))
-    return pa.Table.from_batches(in_batches(outcomes, schema), schema)
+    tallies: dict[str, Tally] = {}
+
+    def tallied() -> Iterator[Outcome]:
+        for outcome in judge_again(reader, ingestion.source, batch.ingested_at_us, known):
+            if outcome["kind"] == ACCEPTED:
+                name = outcome["source_file"]
+                tallies.setdefault(name, Tally(ingestion.source, name)).add(outcome)
+            yield outcome
+
+    schema, summary = arrow_schema(outcomes_again(ingestion.source)), Summary()
+    outcomes = pa.Table.from_batches(in_batches(tallied(), schema), schema)
+    for name, tally in tallies.items():
+        summary.add(name, tally.outcome()["tally"])
+    return outcomes, summary
 
 
 class _Reader:
@@ -141,12 +158,9 @@ def _with_correction(row: Row, corrections: Mapping[str, str]) -> Outcome:
 
 
 def _counts(outcomes: pa.Table) -> RunCounts:
-    """What changes; RowsLostError when the rows do not add up to those in the mended files."""
+    """What changes."""
     kind, is_new = outcomes["kind"], outcomes["is_new"]
     is_accepted, is_file = pc.equal(kind, ACCEPTED), pc.equal(kind, FILE)
-    new, rows_in_files = _sum(is_new), _sum(outcomes["rows_in_file"])
-    if new != rows_in_files:
-        raise RowsLostError(f"{rows_in_files} rows in mended files, but {new} were judged")
     taken = _sum(is_accepted)
     resolved = _sum(pc.and_(is_accepted, pc.invert(is_new))) + _sum(is_file)
     quarantined = _sum(pc.and_(is_new, pc.invert(is_accepted))) - resolved
@@ -225,7 +239,7 @@ def _judged(source: Source, now_us: int, row: Outcome) -> Outcome:
     try:
         values = row_of_raw(name, text, source)
         event = to_event(source, values, now_us)
-        return accepted(source, number, event, Rescue(source).text(values))
+        return accepted(value_columns(source), number, event, Rescue(source).text(values))
     except RefusedError as refusal:
         return refused(name, number, refusal, row["raw"])
 

@@ -83,7 +83,7 @@ class Rescue:
         # rescues nothing knows everything.
         self.is_known = self._checker() if source.rescue else lambda row: True
         self._left = source.max_file_bytes
-        self._counts: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()  # of each that is no field, its rows
 
     def _checker(self) -> Callable[[Row], bool]:
         has_all = frozenset(self._known).issuperset
@@ -119,18 +119,14 @@ class Rescue:
             raise RefusedError("not_json", "nested too deeply") from None
         self._left -= len(text)
         if self._left < 0:
-            names = ", ".join(name for name, _ in self._counts.most_common(3))
+            names = ", ".join(name for name, _ in self.counts.most_common(3))
             raise RefusedError(
                 "unknown_fields",
                 f"the file's other fields ({names}, ...) come to more than max_file_bytes: declare "
                 "them, ignore them, or split it",
             )
-        self._counts.update(chain(*paths.values()))
+        self.counts.update(chain(*paths.values()))
         return text
-
-    def fields(self) -> str | None:
-        """How many rows had each of them: JSON; None without any."""
-        return json.dumps(self._counts) if self._counts else None
 
 
 def _known_of(paths: Sequence[str]) -> Known:

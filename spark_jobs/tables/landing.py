@@ -7,7 +7,6 @@ large file through the JVM in one piece.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import chain
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column as SparkColumn
@@ -18,17 +17,13 @@ from pyspark.storagelevel import StorageLevel
 from include.lake.paths import Lake
 from include.lake.table import Staged, Stager
 from include.landing.connector import Batch, Outcome, ReadSplit, origin_columns, refused_columns
-from include.landing.group_clock import Newest, group_column
-from include.landing.group_clock import newest_of_groups as groups_of_values
 from include.landing.ingest_log import Clock
 from include.landing.parse_files import (
     ACCEPTED,
     FILE,
     REFUSED,
     Parse,
-    Refusals,
     Summary,
-    add_counts,
     arrow_schema,
     bronze_schema,
     in_batches,
@@ -36,7 +31,7 @@ from include.landing.parse_files import (
     quarantine_schema,
     value_column,
 )
-from include.settings import FOLDER, RESCUED, Source
+from include.settings import RESCUED, Source
 
 
 def bronze_rows(parsed: DataFrame, source: Source, before: Clock, after: Clock) -> DataFrame:
@@ -54,18 +49,6 @@ def bronze_rows(parsed: DataFrame, source: Source, before: Clock, after: Clock) 
         F.col(RESCUED),
     )
     return rows.repartition("event_date").sortWithinPartitions("event_date")
-
-
-def newest_of_groups(parsed: DataFrame, source: Source) -> Newest | None:
-    """The newest event time of each group of the accepted rows; None of a source without groups."""
-    if source.watermark_per is None:
-        return None
-    column = group_column(source, value_column)
-    events = parsed.where(F.col("kind") == ACCEPTED)
-    newest = events.groupBy(column).agg(F.max("event_time_us"))
-    if source.watermark_per != FOLDER:  # more than may be are not all fetched
-        newest = newest.limit(source.watermark_groups + 1)
-    return groups_of_values(source, ((row[0], row[1]) for row in newest.collect()))
 
 
 def quarantine_rows(parsed: DataFrame, source: Source, ingested_at_us: int) -> DataFrame:
@@ -118,34 +101,11 @@ class ParsedOnSpark:
         self._outcomes = outcomes
 
     def summary(self) -> Summary:
-        kind = F.col("kind")
-        row: Any = self._outcomes.agg(
-            F.count_if(kind == FILE),
-            F.coalesce(F.sum("rows_in_file"), F.lit(0)),
-            F.count_if(kind == ACCEPTED),
-            F.count_if(kind == REFUSED),
-            F.coalesce(F.sum("rows_skipped"), F.lit(0)),
-            F.count(F.when(kind == ACCEPTED, F.col(RESCUED))),
-            F.collect_list(F.when(kind == FILE, F.col(RESCUED))),
-        ).collect()[0]
-        summary = Summary(*row)
-        return summary._replace(unknown=add_counts(row[-1]))
-
-    def refusals(self) -> list[Refusals]:
-        refused = self._outcomes.where(F.col("kind") == REFUSED).groupBy("reason_code")
-        return [Refusals(*row) for row in refused.agg(F.count("*"), F.min("source_file")).collect()]
-
-    def newest_file(self) -> tuple[str, int | None]:
-        newest = F.max("event_time_us").alias("newest_us")
-        events = self._outcomes.where(F.col("kind") == ACCEPTED)
-        files = events.groupBy("source_file").agg(newest)
-        rows = files.orderBy(F.desc("newest_us"), "source_file").limit(2).collect()
-        return rows[0].source_file, rows[1].newest_us if len(rows) > 1 else None
-
-    def newest(self) -> tuple[int, Newest | None]:
-        events = self._outcomes.where(F.col("kind") == ACCEPTED)
-        newest_us = events.agg(F.max("event_time_us")).collect()[0][0]
-        return newest_us, newest_of_groups(self._outcomes, self._source)
+        summary = Summary()
+        files = self._outcomes.where(F.col("kind") == FILE).select("source_file", "tally")
+        for row in files.collect():
+            summary.add(row.source_file, row.tally)
+        return summary
 
     def stage_accepted(self, before: Clock, after: Clock) -> list[Staged]:
         rows = bronze_rows(self._outcomes, self._source, before, after)

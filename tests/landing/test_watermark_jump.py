@@ -20,10 +20,7 @@ MOST_US = (SIGNALS.max_future + SLACK) // MICROSECOND
 
 def jump(newest: dict[str, int], passed_us: int = 0) -> Jump | None:
     """Of a commit with these files, each with its newest time after the watermark before."""
-    (_, file), *others = sorted((-time, name) for name, time in newest.items())
-    after = Clock(max(newest.values()), passed_us)
-    second = -others[0][0] if others else None
-    return find_jump(lambda: (file, second), SIGNALS, Clock(0, 0), after)
+    return find_jump(newest, SIGNALS, Clock(0, 0), Clock(max(newest.values()), passed_us))
 
 
 def test_a_jump_is_what_goes_beyond_time_and_the_other_files():
