@@ -109,16 +109,6 @@ def maps_columns(configuration: Mapping[str, str]) -> bool:
     return configuration.get(MAPPING, "none") != "none"
 
 
-def is_mapped_at(uri: str, version: int, actions: Actions, was_mapped: bool | None) -> bool:
-    """Whether files that a version adds are of mapped columns. `was_mapped`: those of the version
-    before it, where that is known."""
-    if metadata := bodies(actions, "metaData"):
-        return maps_columns(metadata[-1].get("configuration") or {})
-    if was_mapped is None:
-        return maps_columns(open_table(uri, version).metadata().configuration)
-    return was_mapped
-
-
 def has_values(uri: str, split: Split) -> bool:
     """Whether the log still says of which partition a file is."""
     files, schema = _files_at(uri, split.first)

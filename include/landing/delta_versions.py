@@ -39,7 +39,6 @@ from include.landing.delta_commits import (
     added_files,
     bodies,
     has_values,
-    is_mapped_at,
     is_whole,
     log_file,
     maps_columns,
@@ -303,13 +302,14 @@ class TableConnector:
     def _commits(self, first: int) -> Iterator[tuple[int, Actions, bool]]:
         """Of all versions up to one that is lost, which `lost` tells of once it comes next; and whether
         columns are mapped in it."""
-        is_mapped = None
+        is_mapped = False
         for version in range(first, self.newest + 1):
             try:
                 actions = actions_of(self.origin.uri, version)
             except LostCommitError:
                 return
-            is_mapped = is_mapped_at(self.origin.uri, version, actions, is_mapped)
+            if metadata := bodies(actions, "metaData"):
+                is_mapped = maps_columns(metadata[-1].get("configuration") or {})
             yield version, actions, is_mapped
 
     def _untaken(

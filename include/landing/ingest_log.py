@@ -88,7 +88,6 @@ class ClockReset(NamedTuple):
 
     repair: int  # its number, from 1
     to_us: int
-    from_us: int
     at_us: int  # its `ingested_at`
 
 
@@ -178,7 +177,7 @@ class Logged:
 
     def resets(self) -> list[ClockReset]:
         """All batches that set the clock back, in order."""
-        names = ("watermark_after", "watermark_before", "ingested_at")
+        names = ("watermark_after", "ingested_at")
         return [
             ClockReset(note[REPAIR], *(micros_of(row[name]) for name in names))
             for row, note in self.notes()

@@ -241,12 +241,10 @@ class CsvRows:
         self._header = ""
         self._copies_left = MAX_HEADER_COPIES
         self._columns = self._find_columns()
-        # Lines may end in delimiters, so that some columns have no name, and mostly no value.
-        named = [name for name in self._columns if name]
-        keeps_nameless = source.rescue and "" not in source.ignored
-        self._may_lose = keeps_nameless and len(self._columns) - len(named) > 1
         try:
-            check_columns(named, source, "CSV header" if self._csv.header is None else "CSV")
+            check_columns(
+                self._columns, source, "CSV header" if self._csv.header is None else "CSV"
+            )
         except UnreadableFileError as error:
             raise UnreadableFileError(f"{error}{self._likely_delimiter()}") from None
         for _ in _csv_records(text, source.csv):  # finds a quote that is never closed
@@ -263,7 +261,8 @@ class CsvRows:
                 f"the header has {len(header.text)} characters, more than {MAX_HEADER}: is it one?"
             )
         self._header = header.text.rstrip(EOL)
-        return header.cells
+        # Lines may end in delimiters, so that some columns have no name, and mostly no value.
+        return [name or f"column {number}" for number, name in enumerate(header.cells, start=1)]
 
     def _likely_delimiter(self) -> str:
         counts = {
@@ -287,8 +286,6 @@ class CsvRows:
             raise RefusedError(
                 "not_csv", f"{counted(len(item.cells), 'cell')}, {told} has {len(self._columns)}"
             )
-        if self._may_lose:
-            self._refuse_nameless(item.cells)
         cells = item.cells
         if self._with_comma:
             cells = [
@@ -297,12 +294,6 @@ class CsvRows:
             ]
         texts, named = self._read_of_text, zip(self._columns, cells, strict=True)
         return {column: Text(cell) if column in texts else cell for column, cell in named if cell}
-
-    def _refuse_nameless(self, cells: list[str]) -> None:
-        """Of more than one only the last would be kept."""
-        count = sum(1 for name, cell in zip(self._columns, cells, strict=True) if cell and not name)
-        if count > 1:
-            raise RefusedError("not_csv", f"{counted(count, 'cell')} of columns without a name")
 
     def raw(self, item: CsvRow) -> str:
         text = item.text.rstrip(EOL)

@@ -15,7 +15,7 @@ from include.landing.ingest import ingest
 from tests.ingested import bronze_of
 from tests.landed_files import START
 from tests.refused import refused
-from tests.theirs import Theirs, remember_no_commit
+from tests.theirs import Theirs
 
 pytestmark = pytest.mark.slow
 
@@ -81,19 +81,6 @@ def test_a_version_that_was_written_while_columns_were_mapped_is_refused(
     with refused("unreadable_input", subject="delta.columnMapping.mode"):
         ingest(lake, source)
     assert [row["value"] for row in bronze_of(lake)] == [0]
-
-
-def test_the_first_version_to_be_taken_is_refused_where_columns_were_mapped_before_it(
-    lake: Lake, theirs: Mapped, monkeypatch: pytest.MonkeyPatch
-):
-    theirs.map_columns(1, "none")
-    remember_no_commit(monkeypatch)
-    ingest(lake, theirs.source())
-    theirs.map_columns(1, "name")  # as --accept-loss goes on behind a version that maps them
-    theirs.write_mapped(2)
-    theirs.map_columns(3, "none")
-    with refused("unreadable_input", subject="delta.columnMapping.mode"):
-        ingest(lake, theirs.source())
 
 
 def test_versions_behind_a_mapping_that_gave_no_row_are_taken(lake: Lake, theirs: Mapped):
