@@ -1,20 +1,19 @@
 """Values of records as Arrow columns, and back; columns brought to another schema."""
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from datetime import UTC
 from functools import partial
 from itertools import accumulate, chain, pairwise
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from include.fold.call_checks import output_value
 from include.fold.definition import KeyedFold
 from include.fold.group_state import TIMERS
 from include.fold.records import (
-    MAX_INT,
-    MIN_INT,
     Column,
     DefinitionError,
     FrozenDict,
@@ -49,8 +48,13 @@ def encode(shape: Shape, values: Sequence[Any]) -> pa.Array:
     if isinstance(shape, Member):
         return pa.array([None if v is None else v.value for v in values], kind)
     if isinstance(shape, Nested):
-        columns = _members(shape, values)
-        return pa.StructArray.from_arrays(columns, fields=list(kind), mask=_absent(values))
+        mask = None
+        if None in values:
+            nothing, mask = (None,) * len(shape.parts), _absent(values)
+            values = [nothing if value is None else value for value in values]
+        columns = list(zip(*values, strict=True)) or [()] * len(shape.parts)
+        members = [encode(part, of) for (_, part), of in zip(shape.parts, columns, strict=True)]
+        return pa.StructArray.from_arrays(members, fields=list(kind), mask=mask)
     if isinstance(shape, Items):
         items = encode(shape.item, list(chain.from_iterable(v or () for v in values)))
         return pa.ListArray.from_arrays(_offsets(values), items, type=kind, mask=_absent(values))
@@ -61,13 +65,6 @@ def encode(shape: Shape, values: Sequence[Any]) -> pa.Array:
         mask = _absent(values)
         return pa.MapArray.from_arrays(_offsets(values), keys, items, type=kind, mask=mask)
     return pa.array(values, kind)
-
-
-def _members(shape: Nested, values: Sequence[Any]) -> list[pa.Array]:
-    nothing = (None,) * len(shape.parts)
-    columns = zip(*(nothing if v is None else v for v in values), strict=True)
-    members = list(columns) or [()] * len(shape.parts)
-    return [encode(part, of) for (_, part), of in zip(shape.parts, members, strict=True)]
 
 
 def _absent(values: Sequence[Any]) -> pa.Array:
@@ -190,103 +187,40 @@ def _plain(value: Any, kind: pa.DataType) -> Any:
     return value
 
 
-MAX_INT_OF_A_DOUBLE = 2**53  # not each integer beyond is a double
-BOOLEANS = {bool, np.bool_}
-# What Arrow raises; the last of what it knows, and has no type for.
-NOT_OF_ONE_TYPE = (TypeError, ValueError, OverflowError, pa.ArrowNotImplementedError)
+def array_of_outputs(column: Column, values: Sequence[Any], field: pa.Field) -> pa.Array:
+    """`values` of an output's column as the field's type. Integers may stand for doubles, if equal.
 
-
-def declared(values: Sequence[Any], field: pa.Field) -> pa.Array:
-    """`values` as the field's type. Integers may stand for doubles, if they are equal.
-
-    Raises DefinitionError, which names the field, for anything that this would change; for
+    Raises DefinitionError, which names the column, for anything that this would change; for
     None where it is not declared, and for None among the items of an array.
     """
-    if pa.types.is_timestamp(field.type):
-        instants = declared(values, field.with_type(pa.int64()))
-        _check_years(instants, field)
-        return instants.cast(field.type)
+    if column.is_plain and _are_usual(column.shape, values, field.nullable):
+        with suppress(*NOT_AS_DECLARED):  # the same below says which value it is
+            if not isinstance(column.shape, Moment):
+                return pa.array(values, field.type)
+            instants = pa.array(values, pa.int64())
+            for first_or_last in pc.min_max(instants).as_py().values():
+                check_years(first_or_last or 0, field.name)
+            return instants.cast(field.type)
     try:
-        found = pa.array(values)
-        if found.type != field.type:
-            _check_type(found, field)
-            found = found.cast(field.type)
-    except NOT_OF_ONE_TYPE as error:
-        if isinstance(error, DefinitionError):
-            raise
-        raise _refusal(field, _described(values, field)) from error
-    _check_booleans(values, field)
-    _check_none(found, field)
-    return found
+        stored = [output_value(column, field.nullable, value) for value in values]
+    except (TypeError, ValueError) as error:
+        raise DefinitionError(str(error), subject=column.name) from error
+    return encode(column.shape, stored)
 
 
-def _check_type(found: pa.Array, field: pa.Field) -> None:
-    have, wanted = found.type, field.type
-    if pa.types.is_list(have) and pa.types.is_list(wanted):
-        have, wanted = have.value_type, wanted.value_type
-    widened = pa.types.is_floating(wanted) and pa.types.is_integer(have)
-    # Of None alone, or of empty arrays alone, which are of any type.
-    if not (have == wanted or pa.types.is_null(have) or widened):
-        raise _refusal(field, f"is {found.type}")
+NOT_AS_DECLARED = (TypeError, ValueError, OverflowError)
 
 
-def _check_booleans(values: Sequence[Any], field: pa.Field) -> None:
-    """Among doubles Arrow takes them for 0.0 and 1.0; alone it does not."""
-    is_list = pa.types.is_list(field.type)
-    if pa.types.is_floating(field.type.value_type if is_list else field.type):
-        items = _items(values) if is_list else values
-        if not BOOLEANS.isdisjoint(map(type, items)):
-            raise _refusal(field, _described(values, field))
-
-
-def _check_years(instants: pa.Array, field: pa.Field) -> None:
-    first_and_last = pc.min_max(instants).as_py().values()
-    try:
-        for count in first_and_last:
-            if count is not None:
-                check_years(count, f"output {field.name}")
-    except TypeError as error:
-        raise DefinitionError(str(error), subject=field.name) from None
-
-
-def _check_none(found: pa.Array, field: pa.Field) -> None:
-    if found.null_count and not field.nullable:
-        raise DefinitionError(
-            f"output {field.name} is None, but is not declared `| None`", subject=field.name
-        )
-    if pa.types.is_list(field.type) and pc.list_flatten(found).null_count:
-        raise _refusal(field, "has None among its items")
-
-
-def _refusal(field: pa.Field, what: str) -> DefinitionError:
-    return DefinitionError(
-        f"output {field.name} {what}, but declared {field.type}", subject=field.name
-    )
-
-
-def _described(values: Sequence[Any], field: pa.Field) -> str:
-    """What is wrong with values that Arrow has no one type for: slow, for a message."""
-    if pa.types.is_list(field.type) and _types(values) <= {"list", "tuple"}:
-        values, field = list(_items(values)), field.with_type(field.type.value_type)
-    least, most = MIN_INT, MAX_INT
-    if pa.types.is_floating(field.type):
-        least, most = -MAX_INT_OF_A_DOUBLE, MAX_INT_OF_A_DOUBLE
-    beyond = [value for value in values if type(value) is int and not least <= value <= most]
-    if beyond:
-        return f"has {beyond[0]}"
-    types = sorted(_types(values))
-    return f"is a mix of {' and '.join(types)}" if len(types) > 1 else f"is {' '.join(types)}"
-
-
-def _types(values: Iterable[Any]) -> set[str]:
-    return {type(value).__name__ for value in values if value is not None}
-
-
-def _items(values: Sequence[Any]) -> Iterable[Any]:
-    return chain.from_iterable(value for value in values if value is not None)
-
-
-Cast = Callable[[Any, pa.DataType], Any]
+def _are_usual(shape: Shape, values: Iterable[Any], nullable: bool) -> bool:
+    """Whether each is of the very type that is declared, so that Arrow need not be told of it."""
+    types = set(map(type, values))
+    if nullable and type(None) in types:
+        types.discard(type(None))
+        values = [value for value in values if value is not None]
+    if isinstance(shape, Items):
+        items = chain.from_iterable(values)
+        return types <= {tuple, list} and _are_usual(shape.item, items, nullable=False)
+    return types <= {int if isinstance(shape, Moment) else getattr(shape, "plain", None)}
 
 
 def conformed_table(rows: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -297,66 +231,9 @@ def conformed_table(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
-def conformed(
-    column: pa.Array | pa.ChunkedArray, kind: pa.DataType, cast: Cast = pc.cast
-) -> pa.Array | pa.ChunkedArray:
-    """One column of it. A member that the values do not have is null. `cast`: of what is not nested."""
-    if column.type == kind:
-        return column
-    if not pa.types.is_nested(kind):
-        return cast(column, kind)
-    if isinstance(column, pa.ChunkedArray):
-        chunks = [conformed(chunk, kind, cast) for chunk in column.chunks]
-        return pa.chunked_array(chunks, kind)
-    if pa.types.is_struct(kind):
-        return _struct(column, kind, cast)
-    lengths = pc.fill_null(pc.list_value_length(_as_list(column)), 0).to_numpy()
-    offsets = pa.array(np.append(0, lengths.cumsum()), pa.int32())
-    absent = column.is_null()
-    if pa.types.is_map(kind):
-        keys, items = (
-            conformed(part, of, cast)
-            for part, of in zip(_pairs(column), (kind.key_type, kind.item_type), strict=True)
-        )
-        return pa.MapArray.from_arrays(offsets, keys, items, type=kind, mask=absent)
-    items = conformed(_conformed_items(column), kind.value_type, cast)
-    return pa.ListArray.from_arrays(offsets, items, type=kind, mask=absent)
-
-
-def _struct(column: pa.StructArray, kind: pa.StructType, cast: Cast) -> pa.StructArray:
-    found = dict(zip((field.name for field in column.type), column.flatten(), strict=True))
-    members = [
-        conformed(found[field.name], field.type, cast)
-        if field.name in found
-        else pa.nulls(len(column), field.type)
-        for field in kind
-    ]
-    return pa.StructArray.from_arrays(members, fields=list(kind), mask=column.is_null())
-
-
-def _as_list(column: pa.Array) -> pa.Array:
-    if not pa.types.is_map(column.type):
-        return column
-    offsets = column.offsets
-    lengths = pa.ListArray.from_arrays(
-        offsets, pa.nulls(offsets[-1].as_py() if len(offsets) else 0)
-    )
-    return pc.if_else(column.is_valid(), lengths, pa.scalar(None, lengths.type))
-
-
-def _conformed_items(column: pa.Array) -> pa.Array:
-    """Of a map, its pairs."""
-    if pa.types.is_map(column.type):
-        return pa.StructArray.from_arrays(_pairs(column), names=["key", "value"])
-    return column.flatten()
-
-
-def _pairs(column: pa.MapArray) -> tuple[pa.Array, pa.Array]:
-    there = column.drop_null()
-    if not len(there):
-        return column.keys[:0], column.items[:0]
-    first, last = there.offsets[0].as_py(), there.offsets[-1].as_py()
-    return there.keys[first:last], there.items[first:last]
+def conformed(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
+    """One column of it. A member that the values do not have is null."""
+    return column if column.type == kind else column.cast(kind)
 
 
 def kept_without_timeout(rows: pa.Table) -> int:
@@ -365,31 +242,6 @@ def kept_without_timeout(rows: pa.Table) -> int:
     if TIMERS in rows.column_names:
         kept = pc.and_(kept, rows[TIMERS].is_null())
     return int(pc.sum(kept, min_count=0).as_py())
-
-
-def state_array(
-    fold: KeyedFold, states: tuple[Any, ...], absent: Any, kind: pa.StructType
-) -> pa.Array:
-    """The column `state` of some keys; `absent`: which of them have none."""
-    mask = None
-    if absent.any():
-        nothing = (None,) * kind.num_fields
-        states = tuple(nothing if state is None else state for state in states)
-        mask = pa.array(absent)
-    columns = zip(fold.state_columns, zip(*states, strict=True), strict=True)
-    arrays = [encode(column.shape, values) for column, values in columns]
-    return pa.StructArray.from_arrays(arrays, fields=list(kind), mask=mask)
-
-
-def records_of(fold: KeyedFold, states: pa.StructArray) -> list[Any]:
-    """The state of each row, as the stream's own record; None for none."""
-    columns = [column_values(c, pc.struct_field(states, c.name)) for c in fold.state_columns]
-    make = partial(tuple.__new__, fold.state)
-    records = list(map(make, zip(*columns, strict=True)))
-    if states.null_count:
-        is_there = states.is_valid().to_pylist()
-        return [r if there else None for r, there in zip(records, is_there, strict=True)]
-    return records
 
 
 def wake_us(fold: KeyedFold, rows: pa.Table) -> pa.ChunkedArray:

@@ -14,7 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from include.fold.admission import instant_of
-from include.fold.arrow_values import column_values, conformed, declared, encode, python_values
+from include.fold.arrow_values import (
+    array_of_outputs,
+    column_values,
+    conformed,
+    encode,
+    python_values,
+)
 from include.fold.calls import fold_runs
 from include.fold.definition import EVENT_TIME_US, INGESTED_AT_US, KEY, REMOVED, KeyedFold
 from include.fold.emitted import Emitted, Rejected
@@ -26,7 +32,7 @@ from include.fold.failures import (
     is_row,
     no_row,
 )
-from include.fold.records import NO_RECORDS, Column, DefinitionError
+from include.fold.records import NO_RECORDS, Column
 from include.fold.schemas import REJECTED, event_schema, output_schema
 from include.fold.states import States
 
@@ -175,27 +181,12 @@ def _record_arrays(fold: KeyedFold, rows: Sequence[Any], schema: pa.Schema) -> l
     fields = zip(fold.output_columns, schema, strict=False)
     try:
         columns = zip(fields, zip(*rows, strict=True), strict=True)
-        return [_record_array(column, values, field) for (column, field), values in columns]
+        return [array_of_outputs(column, values, field) for (column, field), values in columns]
     except (TypeError, ValueError) as error:
         for row in rows:
             if not is_row(fold, row):
                 raise no_row(fold, row) from error
         raise
-
-
-def _record_array(column: Column, values: Sequence[Any], field: pa.Field) -> pa.Array:
-    """`values` of an output's column as Arrow."""
-    if column.is_plain:
-        return declared(values, field)
-    name = f"output {column.name}"
-    try:
-        stored = [
-            None if value is None and field.nullable else column.shape.stored(value, name)
-            for value in values
-        ]
-    except (TypeError, ValueError) as error:
-        raise DefinitionError(str(error), subject=column.name) from error
-    return encode(column.shape, stored)
 
 
 def rejected_table(rejected: Sequence[Rejected]) -> pa.Table | None:

@@ -53,7 +53,7 @@ class CallChecks:
         try:
             values = zip(self._outputs, row, strict=True)
             return tuple(
-                item if is_plainly(item, plain) else _output_value(column, nullable, item)
+                item if is_plainly(item, plain) else output_value(column, nullable, item)
                 for (plain, column, nullable), item in values
             )
         except (TypeError, ValueError) as error:
@@ -71,7 +71,8 @@ def is_plainly(value: Any, plain: type | None) -> bool:
     return type(value) is not str or value.isascii()
 
 
-def _output_value(column: Column, nullable: bool, value: Any) -> Any:
+def output_value(column: Column, nullable: bool, value: Any) -> Any:
+    """One value of an output's column, as it is stored."""
     if value is None:
         if not nullable:
             raise TypeError(f"output {column.name} is None, but is not declared `| None`")

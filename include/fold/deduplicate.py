@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from include.fold.admission import LAST_INSTANT_US, MICROSECOND, NEVER_US
 from include.fold.keys import fold_key
-from include.fold.records import Column, Items, Nested, Scalar, Shape, SqlType, sql_type, wrong
+from include.fold.records import Column, Items, Scalar, Shape, nested, wrong
 
 SEEN = "seen"  # the column of a key's values, beside its state
 
@@ -96,10 +96,8 @@ def seen_values(given: Deduplicate, event: Any, columns: Sequence[Column]) -> Se
         by, shape, of = "by", key.shape, _unless_empty(key.of)
     # The fields are named: values of others are not to be taken for theirs.
     parts = ((by, shape), ("at_us", Scalar("bigint", False, int)))
-    kinds = tuple(sql_type(part.kind) for _, part in parts)
-    kind = SqlType("struct", kinds, tuple(part for part, _ in parts))
-    each = Nested(str(kind), False, Seen, parts)
-    items = Items(str(SqlType("array", (kind,))), True, each)
+    each = nested(Seen, [Column(name, of.kind, of.nullable, of) for name, of in parts])
+    items = Items(f"array<{each.kind}>", True, each)
     return SeenValues(of, Column(SEEN, items.kind, True, shape=items), given.within_us)
 
 

@@ -15,7 +15,15 @@ from include.fold.group_state import (
     timers_column,
 )
 from include.fold.keys import FoldKey, GivenKey, fold_key
-from include.fold.records import Column, DefinitionError, columns_of, record_of, wrong
+from include.fold.records import (
+    Column,
+    DefinitionError,
+    Nested,
+    columns_of,
+    nested,
+    record_of,
+    wrong,
+)
 
 EVENT_TIME_US = "event_time_us"
 INGESTED_AT_US = "ingested_at_us"
@@ -146,6 +154,11 @@ class KeyedFold:
     @cached_property
     def state_columns(self) -> tuple[Column, ...]:
         return columns_of(self.state)
+
+    @cached_property
+    def state_shape(self) -> Nested:
+        """The state as a value; None for a key without one."""
+        return nested(self.state, self.state_columns, nullable=True)
 
     @cached_property
     def output_columns(self) -> tuple[Column, ...]:

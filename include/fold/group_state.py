@@ -22,7 +22,7 @@ from include.fold.admission import (
     US_PER_MS,
     duration_us,
 )
-from include.fold.records import Column, DefinitionError, Nested, Scalar, SqlType, sql_type, wrong
+from include.fold.records import Column, DefinitionError, Scalar, nested, wrong
 from include.text_table import did_you_mean
 
 S = TypeVar("S")
@@ -363,9 +363,10 @@ MOST_TIMERS = 32
 
 def timers_column(names: tuple[str, ...]) -> Column:
     """How the timers of a key are stored: when each fires, null for one that is not set."""
-    parts = tuple((name, Scalar("bigint", True, int)) for name in names)
-    kind = SqlType("struct", tuple(sql_type(part.kind) for _, part in parts), names)
-    return Column(TIMERS, str(kind), True, Nested(str(kind), True, _record(names), parts))
+    instant = Scalar("bigint", True, int)
+    each = [Column(name, instant.kind, True, instant) for name in names]
+    shape = nested(_record(names), each, nullable=True)
+    return Column(TIMERS, shape.kind, True, shape)
 
 
 def check_timers(names: object) -> None:

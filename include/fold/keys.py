@@ -14,10 +14,9 @@ from include.fold.records import (
     Nested,
     Scalar,
     Shape,
-    SqlType,
     UnknownTypeError,
+    nested,
     shape_of,
-    sql_type,
 )
 from include.text_table import did_you_mean
 
@@ -84,10 +83,8 @@ def fold_key(given: GivenKey, event: Any, columns: Sequence[Column]) -> FoldKey:
     if len(set(names)) < len(names):
         raise DefinitionError(f"key={given!r} names a field twice", subject="key")
     record = _key_record(names)
-    kind = str(SqlType("struct", tuple(sql_type(part.kind) for _, part in parts), names))
-    return FoldKey(
-        names, Nested(kind, False, record, parts), lambda one: record._make(take(one)), False
-    )
+    shape = nested(record, [known[name] for name in names])
+    return FoldKey(names, shape, lambda one: record._make(take(one)), is_derived=False)
 
 
 @cache

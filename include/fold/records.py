@@ -6,7 +6,7 @@ their annotations, so that each engine can make its own schema of them.
 
 import re
 import types
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -452,33 +452,37 @@ def record_of(record: Any, values: Any) -> Any:
     return record._make(values)
 
 
-def columns_of(record: type) -> tuple[Column, ...]:
+def nested(record: Any, columns: Sequence[Column], nullable: bool = False) -> Nested:
+    """The shape of a record with these columns."""
+    kinds, parts = [], []
+    for column in columns:
+        kinds.append(f"{_quoted(column.name)}: {column.kind}")
+        parts.append((column.name, column.shape))
+    return Nested(f"struct<{', '.join(kinds)}>", nullable, record, tuple(parts))
+
+
+def columns_of(record: Any, within: tuple[type, ...] = ()) -> tuple[Column, ...]:
     """The columns of a NamedTuple class, in order.
 
     Raises DefinitionError for a class that is no NamedTuple, and for a field of a type that
     `shape_of` does not know.
     """
-    return tuple(
-        Column(name, shape.kind, shape.nullable, shape) for name, shape in _record_parts(record, ())
-    )
-
-
-def _record_parts(record: Any, within: tuple[type, ...]) -> list[tuple[str, Shape]]:
     if not _is_record(record):
         raise DefinitionError(f"{record!r} must be a NamedTuple class", subject=repr(record))
     if record in within:
         raise wrong(record.__name__, "holds itself: nest to a depth that is known")
     hints = get_type_hints(record, include_extras=True)
-    parts = []
+    columns = []
     for name in record._fields:
         try:
-            parts.append((name, shape_of(hints[name], (*within, record))))
+            shape = shape_of(hints[name], (*within, record))
         except UnknownTypeError as error:
             raise DefinitionError(
                 f"{record.__name__}.{name} is {hints[name]}: {error}",
                 subject=f"{record.__name__}.{name}",
             ) from None
-    return parts
+        columns.append(Column(name, shape.kind, shape.nullable, shape))
+    return tuple(columns)
 
 
 class UnknownTypeError(Exception):
@@ -506,11 +510,7 @@ def shape_of(hint: Any, within: tuple[type, ...] = ()) -> Shape:
     if _is_record(hint):
         if not hint._fields:
             raise UnknownTypeError(f"{hint.__name__} has no fields, and no column can be of none")
-        parts = tuple(_record_parts(hint, within))
-        kind = SqlType(
-            "struct", tuple(sql_type(s.kind) for _, s in parts), tuple(n for n, _ in parts)
-        )
-        return Nested(str(kind), nullable, hint, parts)
+        return nested(hint, columns_of(hint, within), nullable)
     return _money(hint, nullable) or _collection(hint, nullable, within) or _unknown_hint()
 
 

@@ -18,8 +18,6 @@ from include.fold.arrow_values import (
     encode,
     kept_without_timeout,
     python_values,
-    records_of,
-    state_array,
     wake_us,
 )
 from include.fold.call_checks import is_plainly
@@ -242,7 +240,7 @@ class States:
 
     def _objects(self, rows: pa.Table) -> Iterable[Known]:
         return zip(
-            records_of(self._fold, rows["state"].combine_chunks()),
+            decode(self._fold.state_shape, rows["state"], "state"),
             python_values(pc.fill_null(rows["changed_at_us"], NO_STATE_US)),
             python_values(pc.fill_null(rows["timeout_at_us"], NEVER_US)),
             strict=True,
@@ -284,7 +282,7 @@ class States:
         never = np.array(timeouts_us) == NEVER_US
         arrays = [
             encode(self._key, list(kept)),
-            state_array(self._fold, states, absent, schema.field("state").type),
+            encode(self._fold.state_shape, states),
             pa.array(changed_at_us, pa.int64(), mask=absent),
             pa.array(timeouts_us, pa.int64(), mask=never | (not self._fold.times_out)),
         ]

@@ -1,6 +1,7 @@
 """Columns of tables, documented, their SQL types as Arrow has them, and tables made with them."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -42,6 +43,7 @@ class Column(NamedTuple):
     marks: Mapping[str, str] = MappingProxyType({})  # what else its metadata says
 
 
+@lru_cache
 def arrow_type(kind: str) -> pa.DataType:
     """The Arrow type of a column's SQL type."""
     return ARROW_TYPES.get(kind) or _arrow_type(sql_type(kind))

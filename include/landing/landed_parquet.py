@@ -1,12 +1,12 @@
 """The rows of a Parquet file, by its column types; only the source's own columns are read."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from include.fold.arrow_values import conformed
 from include.lake.delta_log import first_line, is_of_machine
 from include.landing.landed_content import what_it_is
 from include.landing.landed_values import (
@@ -168,11 +168,37 @@ def _values(column: pa.Array) -> list[object]:
 
 def _with_python_times(column: pa.Array) -> pa.Array:
     try:
-        return conformed(column, _in_microseconds(column.type), _floored)
+        return _in_microseconds(column)
     except pa.ArrowException as error:  # members of one name: each value is refused
         if is_of_machine(error):
             raise
         return column
+
+
+def _in_microseconds(column: pa.Array) -> pa.Array:
+    """With times within it as Python has them. Coarser ones it has; a cast would overflow."""
+    kind, absent = column.type, column.is_null()
+    if "timestamp[ns" not in str(kind):
+        return column
+    if pa.types.is_struct(kind):
+        members = list(map(_in_microseconds, column.flatten()))
+        names = [kind.field(index).name for index in range(kind.num_fields)]
+        return pa.StructArray.from_arrays(members, names=names, mask=absent)
+    if pa.types.is_map(kind):
+        pairs = column.cast(
+            pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)]))
+        )
+        keys, items = map(_in_microseconds, pairs.flatten().flatten())
+        return pa.MapArray.from_arrays(_offsets(pairs), keys, items, mask=absent)
+    if pa.types.is_list(kind):
+        items = _in_microseconds(column.flatten())
+        return pa.ListArray.from_arrays(_offsets(column), items, mask=absent)
+    return _floored(column, pa.timestamp("us", kind.tz))
+
+
+def _offsets(lists: pa.ListArray) -> pa.Array:
+    lengths = pc.list_value_length(lists).fill_null(0)
+    return pa.array(accumulate(lengths.to_pylist(), initial=0), pa.int32())
 
 
 def _floored(column: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -203,17 +229,3 @@ def _python_value(scalar: pa.Scalar) -> object:
         return scalar.as_py()
     except NO_PYTHON_VALUE:
         return Unreadable(f"a {scalar.type} that cannot be read")
-
-
-def _in_microseconds(kind: pa.DataType) -> pa.DataType:
-    """The type with times within it as Python has them. Coarser ones it has; a cast would overflow."""
-    if pa.types.is_timestamp(kind) and kind.unit == "ns":
-        return pa.timestamp("us", kind.tz)
-    if pa.types.is_map(kind):
-        return pa.map_(_in_microseconds(kind.key_type), _in_microseconds(kind.item_type))
-    if pa.types.is_list(kind):
-        return pa.list_(_in_microseconds(kind.value_type))
-    if pa.types.is_struct(kind):
-        fields = (kind.field(index) for index in range(kind.num_fields))
-        return pa.struct([(field.name, _in_microseconds(field.type)) for field in fields])
-    return kind

@@ -5,6 +5,7 @@ microsecond beside them: that is where functions go wrong.
 """
 
 import dis
+import inspect
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, timedelta
@@ -67,7 +68,9 @@ def _inside(value: Any) -> Iterable[Any]:
         loaded = (i.argval for i in dis.get_instructions(value) if i.opname == "LOAD_CONST")
         return [constant for constant in loaded if isinstance(constant, _PLAIN)]
     if isinstance(value, types.FunctionType):
-        return [value.__code__, *_cells(value), *_globals(value)]
+        named = inspect.getclosurevars(value)
+        around = [of for of in named.globals.values() if _is_own(of, value)]
+        return [value.__code__, *named.nonlocals.values(), *around]
     if isinstance(value, types.MethodType | partial):
         return [value.__func__] if isinstance(value, types.MethodType) else [value.func, value.args]
     if isinstance(getattr(type(value), "__call__", None), types.FunctionType):  # noqa: B004
@@ -78,22 +81,12 @@ def _inside(value: Any) -> Iterable[Any]:
 _PLAIN = (int, float, str, tuple, frozenset, types.CodeType)
 
 
-def _cells(function: types.FunctionType) -> list[Any]:
-    return [cell.cell_contents for cell in function.__closure__ or ()]
-
-
-def _globals(function: types.FunctionType) -> list[Any]:
-    """What it names of its module: plain values, and functions written there, too."""
-    named = [function.__globals__.get(name) for name in function.__code__.co_names]
-    return [
-        value
-        for value in named
-        if isinstance(value, (*_PLAIN, timedelta)) or _is_of(value, function)
-    ]
-
-
-def _is_of(value: Any, function: types.FunctionType) -> bool:
-    return isinstance(value, types.FunctionType) and value.__module__ == function.__module__
+def _is_own(value: Any, function: types.FunctionType) -> bool:
+    """Of what a function names of its module: plain values, and functions written there, too."""
+    is_function = isinstance(value, types.FunctionType)
+    return isinstance(value, (*_PLAIN, timedelta)) or (
+        is_function and value.__module__ == function.__module__
+    )
 
 
 def spans_us(constants: Iterable[Any]) -> list[int]:
@@ -237,12 +230,8 @@ def _keys(fold: KeyedFold, values: Values) -> st.SearchStrategy[Any]:
 def _records(
     record: Any, columns: Sequence[Column], values: Values, constants: list[Any]
 ) -> st.SearchStrategy[Any]:
-    drawn = [values.get(column.name, _values(column, constants)) for column in columns]
+    drawn = [values.get(column.name, _shaped(column.shape, constants)) for column in columns]
     return st.builds(record, *drawn)
-
-
-def _values(column: Column, constants: list[Any]) -> st.SearchStrategy[Any]:
-    return _shaped(column.shape, constants)
 
 
 def _shaped(shape: Shape, constants: list[Any]) -> st.SearchStrategy[Any]:
