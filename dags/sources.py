@@ -4,39 +4,26 @@ For a source that no stream reads yet, or that is to be in bronze sooner than it
 find less left to take in. A run that finds nothing new is skipped without starting a JVM.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
 from airflow.sdk import DAG, CronDataIntervalTimetable
 
-from dags.spark_task import Start, skip, spark_task
+from dags.spark_task import job_task
 from include.airflow.assets import bronze_asset, source_asset, source_pool
 from include.registry import all_sources
 from include.settings import Source, default_lake
-from include.steps import command_here
+from include.steps import INGEST, SourceRun
 
 INTERVAL_END = "{{ data_interval_end or '' }}"
 
 
-def before(context: Any, lake: str, source: Source) -> None:
-    """Skip the task when nothing has come, and no heartbeat is due."""
-    from include.lake.paths import open_lake
-    from include.landing.clock import why_not_ingest
-
-    until = context["dag_run"].data_interval_end
-    if reason := why_not_ingest(open_lake(lake), source, until, datetime.now(UTC)):
-        skip(reason)
-
-
-@contextmanager
-def start(context: Any, lake: str, source: Source) -> Iterator[Start]:
-    """Without a JVM where little has come."""
+def source_run(context: Any, lake: str, source: Source) -> SourceRun:
+    """What this Dag run takes in."""
     from include.lake.paths import open_lake
 
-    yield Start(command=command_here(open_lake(lake), source))
+    return SourceRun(open_lake(lake), source, context["dag_run"].data_interval_end)
 
 
 def source_dag(source: Source) -> DAG:
@@ -52,15 +39,13 @@ def source_dag(source: Source) -> DAG:
         default_args={"owner": "data-platform", "execution_timeout": timedelta(hours=6)},
         tags=["source", source.name],
     ) as dag:
-        spark_task(
-            "ingest_source",
-            ["--source", source.name, "--lake", lake, "--interval-end", INTERVAL_END],
+        job_task(
+            INGEST,
+            INGEST.arguments(lake, source.name, until=INTERVAL_END),
             None,
-            task_id="ingest",
+            run_of=partial(source_run, lake=lake, source=source),
             name=f"ingest_{source.name}",
             pool=source_pool(source.name),
-            pre_execute=partial(before, lake=lake, source=source),
-            start=partial(start, lake=lake, source=source),
             inlets=[source_asset(source, lake)],
             outlets=[bronze_asset(source, lake)],
         )

@@ -5,10 +5,11 @@ No Dag is defined here: those that are import it.
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from datetime import timedelta
-from typing import Any, NamedTuple, NoReturn
+from functools import partial
+from typing import Any, NoReturn
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -29,19 +30,12 @@ from include.spark.master import (
     checked_master,
 )
 from include.spark.submit import SPARK_SUBMIT, conf_of, jars_to_ship, job_environment, job_path
+from include.steps import JobStep, SourceRun, Start, Step, StreamRun
 
 log = logging.getLogger(__name__)
 
 CONNECTION = "spark_default"
 SETTING = f"the host of Airflow's connection {CONNECTION}"
-
-
-class Start(NamedTuple):
-    """A task's work, which is known only when it starts."""
-
-    is_done: bool = False  # by another task: nothing
-    command: Sequence[str] = ()  # that does it without a JVM, with the job's arguments
-    arguments: Sequence[str] = ()  # more of them
 
 
 class SparkJobOperator(SparkSubmitOperator):
@@ -158,6 +152,40 @@ def spark_task(job: str, args: list[str], stream: Stream | None, **options: Any)
         retries=2,
         # What a retry heals (a lease still held, a file being replaced) heals soon.
         retry_delay=timedelta(seconds=30),
+        **options,
+    )
+
+
+def before(context: Any, step: Step, run_of: Callable[[Any], StreamRun | SourceRun]) -> None:
+    """Skip the task, if its step is left out this time; fail for good where that cannot be."""
+    run = run_of(context)
+    if not step.is_of(run):
+        skip(f"{step.name} is no step of a {run.path} run")
+    step.wait(run)
+    try:
+        reason = step.why_not(run)
+    except SettingsError as error:
+        raise AirflowFailException(str(error)) from error
+    if reason and not step.is_done(run):  # what comes after one that is done is to come
+        skip(reason)
+
+
+def job_task(
+    step: JobStep,
+    args: list[str],
+    stream: Stream | None,
+    *,
+    run_of: Callable[[Any], StreamRun | SourceRun],
+    **options: Any,
+) -> Any:
+    """The task of a step that has a job; `run_of` is what it is taken for, by the task's context."""
+    return spark_task(
+        step.job,
+        args,
+        stream,
+        task_id=step.name,
+        pre_execute=partial(before, step=step, run_of=run_of),
+        start=lambda context: step.start(run_of(context)),
         **options,
     )
 

@@ -57,8 +57,7 @@ nothing, or is done: clearing the task plans anew.
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from itertools import groupby
@@ -67,7 +66,7 @@ from typing import Any
 from airflow.sdk import DAG, CronDataIntervalTimetable, Param, TaskGroup, task
 from airflow.sdk.exceptions import AirflowFailException
 
-from dags.spark_task import Start, skip, spark_task
+from dags.spark_task import before, job_task, skip
 from include.airflow.alerts import deadline, look, send
 from include.airflow.assets import (
     bronze_asset,
@@ -88,7 +87,7 @@ from include.airflow.dag_run import (
     task_states,
 )
 from include.registry import loadable_streams, source_named
-from include.settings import SettingsError, Stream, default_lake
+from include.settings import Stream, default_lake
 from include.steps import STEPS, JobStep, LookStep, Step, StreamRun
 
 log = logging.getLogger(__name__)
@@ -154,33 +153,6 @@ def stream_run(context: Any, lake: str, stream: Stream) -> StreamRun:
     )
 
 
-def before(context: Any, lake: str, stream: Stream, step: Step) -> None:
-    """Skip the task, if its step is left out this time; fail for good where that cannot be."""
-    run = stream_run(context, lake, stream)
-    if not step.is_of(run):
-        skip(f"{step.name} is no step of a {run.path} run")
-    step.wait(run)
-    try:
-        reason = step.why_not(run)
-    except SettingsError as error:
-        raise AirflowFailException(str(error)) from error
-    if reason and not step.is_done(run):  # what comes after one that is done is to come
-        skip(reason)
-
-
-@contextmanager
-def start(context: Any, lake: str, stream: Stream, step: JobStep) -> Iterator[Start]:
-    """Without a JVM, or not at all, or for other streams as well; these wait for the body's end."""
-    run = stream_run(context, lake, stream)
-    if step.is_done(run):
-        yield Start(is_done=True)
-    elif command := step.command_here(run):
-        yield Start(command=command)
-    else:
-        with step.along(run) as arguments:
-            yield Start(arguments=arguments)
-
-
 def alerts(
     lake: str, stream: Stream, ti: Any, dag_run: Any, states: Mapping[str, str | None]
 ) -> list[dict[str, Any]]:
@@ -213,21 +185,19 @@ def trigger_rule(step: Step) -> str:
 
 def step_task(step: JobStep | LookStep, stream: Stream, lake: str) -> Any:
     """The task of a step, which has its name."""
-    return (
-        job_task(step, stream, lake) if isinstance(step, JobStep) else look_task(step, stream, lake)
-    )
+    is_job = isinstance(step, JobStep)
+    return stream_job_task(step, stream, lake) if is_job else look_task(step, stream, lake)
 
 
-def job_task(step: JobStep, stream: Stream, lake: str) -> Any:
-    return spark_task(
-        step.job,
-        step.arguments(lake, stream, INTERVAL_START, INTERVAL_END),
+def stream_job_task(step: JobStep, stream: Stream, lake: str) -> Any:
+    subject = step.subject(stream)
+    return job_task(
+        step,
+        step.arguments(lake, subject, INTERVAL_START, INTERVAL_END),
         None if step.is_of_source else stream,
-        task_id=step.name,
-        name=f"{step.name}_{stream.source if step.is_of_source else stream.name}",
-        pool=source_pool(stream.source) if step.is_of_source else stream_pool(stream),
-        pre_execute=partial(before, lake=lake, stream=stream, step=step),
-        start=partial(start, lake=lake, stream=stream, step=step),
+        run_of=partial(stream_run, lake=lake, stream=stream),
+        name=f"{step.name}_{subject}",
+        pool=source_pool(subject) if step.is_of_source else stream_pool(stream),
         trigger_rule=trigger_rule(step),
         **edges(step, stream, lake),
     )
@@ -247,7 +217,9 @@ def look_task(step: LookStep, stream: Stream, lake: str) -> Any:
         pool=stream_pool(stream),
         retries=2,
         trigger_rule=trigger_rule(step),
-        pre_execute=partial(before, lake=lake, stream=stream, step=step),
+        pre_execute=partial(
+            before, step=step, run_of=partial(stream_run, lake=lake, stream=stream)
+        ),
     )
     def look(**context: Any) -> None:
         """Write what is found to the log and `ops`; fail only if a person is needed."""

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Collection
-from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -18,11 +17,10 @@ from include.job import LOG_LEVEL
 from include.lake.generations import read_generations
 from include.lake.paths import Lake
 from include.lake.stream_result import format_result, read_result
-from include.landing.clock import why_not_ingest
 from include.landing.landed_content import is_local
 from include.settings import PROJECT, Source, Stream
 from include.spark.local_jobs import run_job, say
-from include.steps import STEPS, JobStep, LookStep, StreamRun, command_here
+from include.steps import INGEST, STEPS, JobStep, LookStep, SourceRun, StreamRun
 
 REFUSED = 2  # a job's exit code: its message has the way out
 INTERRUPTS = (130, -2)
@@ -66,13 +64,21 @@ def take_steps(run: StreamRun, taken: Collection[str] = ()) -> int:
 
 def _take(step: JobStep | LookStep, run: StreamRun) -> int:
     if isinstance(step, JobStep):
-        arguments = step.arguments(run.lake.root, run.stream)
-        if command := step.command_here(run):
-            return subprocess.run([*command, *arguments], cwd=PROJECT, check=False).returncode
-        return run_job(step.job, arguments, None if step.is_of_source else run.stream)
+        stream = None if step.is_of_source else run.stream
+        return _start(step, run, step.subject(run.stream), stream=stream)
     told = step.look(run)
     say(told.text)
     return int(told.wrong is not None)
+
+
+def _start(
+    step: JobStep, run: StreamRun | SourceRun, subject: str, stream: Stream | None = None
+) -> int:
+    with step.start(run) as start:
+        arguments = [*step.arguments(run.lake.root, subject), *start.arguments]
+        if start.command:
+            return subprocess.run([*start.command, *arguments], cwd=PROJECT, check=False).returncode
+        return run_job(step.job, arguments, stream)
 
 
 def _advice(run: StreamRun, code: int) -> str:
@@ -109,13 +115,11 @@ def inspect_state(lake: Lake, stream: Stream, as_json: bool) -> int:
 
 def ingest(lake: Lake, source: Source) -> int:
     """Take in what has come for a source, here or by Spark; the code of what did."""
-    if reason := why_not_ingest(lake, source, None, datetime.now(UTC)):
+    run = SourceRun(lake, source)
+    if reason := INGEST.why_not(run):
         say(f"ingest: {reason}")
         return 0
-    args = ["--source", source.name, "--lake", lake.root]
-    if command := command_here(lake, source):
-        return subprocess.run([*command, *args], cwd=PROJECT, check=False).returncode
-    return run_job("ingest_source", args)
+    return _start(INGEST, run, source.name)
 
 
 def reingest(lake: Lake, source: str, corrections: str | None) -> int:

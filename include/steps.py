@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from include.registry import source_named
 from include.settings import Source, Stream
@@ -25,6 +25,16 @@ if TYPE_CHECKING:
 
 RunPath = Literal["live", "backfill"]
 INGEST_HERE = "include.landing.ingest"
+
+
+@dataclass(frozen=True)
+class SourceRun:
+    """What the step that ingests is taken for, where no stream is run."""
+
+    lake: "Lake"
+    source: Source
+    until: datetime | None = None  # of its interval; by hand it has none
+    path: RunPath = "live"
 
 
 @dataclass(frozen=True)
@@ -47,6 +57,11 @@ class StreamRun:
     is_compacting: bool = False  # whatever would be gained
 
     @cached_property
+    def source(self) -> Source:
+        """What the stream reads."""
+        return source_named(self.stream.source)
+
+    @cached_property
     def checked(self) -> "CheckResult":
         """The state of the checkpoint when it was first asked for: after the stream's run."""
         from include.care.check_checkpoint import check_checkpoint
@@ -55,6 +70,14 @@ class StreamRun:
 
 
 Group = Literal["run", "backfill", "care"]  # as the Dag shows them together
+
+
+class Start(NamedTuple):
+    """A job's work, which is known only when it starts."""
+
+    is_done: bool = False  # by another run: nothing
+    command: Sequence[str] = ()  # that does it without a JVM, with the job's arguments
+    arguments: Sequence[str] = ()  # more of them
 
 
 class Told(NamedTuple):
@@ -69,16 +92,16 @@ class Step:
     """One step: after which others it comes, and why it would be left out."""
 
     name: str
-    why_not: Callable[[StreamRun], str | None]  # SettingsError: it cannot be, and no retry helps
+    why_not: Callable[[Any], str | None]  # SettingsError: it cannot be, and no retry helps
     group: Group
     path: RunPath | None = None  # None: of both
     after: tuple[str, ...] = ()  # left out when one of these was
     behind: tuple[str, ...] = ()  # waits for these, taken or not
     # Of a step that takes others' work along: until when to wait; whether one has done this run's.
-    wait: Callable[[StreamRun], None] = lambda run: None
-    is_done: Callable[[StreamRun], bool] = lambda run: False
+    wait: Callable[[Any], None] = lambda run: None
+    is_done: Callable[[Any], bool] = lambda run: False
 
-    def is_of(self, run: StreamRun) -> bool:
+    def is_of(self, run: StreamRun | SourceRun) -> bool:
         """Whether runs of this path have the step at all."""
         return self.path in (None, run.path)
 
@@ -92,21 +115,33 @@ class JobStep(Step):
     has_interval: bool = False
     # A module that does the same without a JVM, with the same arguments; and when it is better.
     here: str = ""
-    is_little: Callable[[StreamRun], bool] = lambda run: False
+    is_little: Callable[[Any], bool] = lambda run: False
     # The job's arguments for others' work that it takes along, while the context lasts.
     along: Callable[[StreamRun], AbstractContextManager[list[str]]] = lambda run: nullcontext([])
 
-    def command_here(self, run: StreamRun) -> list[str]:
-        """The command that does it without a JVM, but for its arguments; empty: it needs one."""
-        return [sys.executable, "-m", self.here] if self.is_little(run) else []
+    @contextmanager
+    def start(self, run: Any) -> Iterator[Start]:
+        """How to do it: not at all, without a JVM, or by its job, which takes others' work along while
+        the context lasts."""
+        if self.is_done(run):
+            yield Start(is_done=True)
+        elif self.is_little(run):
+            yield Start(command=[sys.executable, "-m", self.here])
+        else:
+            with self.along(run) as arguments:
+                yield Start(arguments=arguments)
 
-    def arguments(self, lake: str, stream: Stream, start: str = "", until: str = "") -> list[str]:
+    def subject(self, stream: Stream) -> str:
+        """Which of its own names the job is told."""
+        return stream.source if self.is_of_source else stream.name
+
+    def arguments(self, lake: str, subject: str, start: str = "", until: str = "") -> list[str]:
         """For the job's parser. The interval's ends may be empty, or templates of Airflow."""
         if self.is_of_source:
             end = ["--interval-end", until] if until else []
-            return ["--source", stream.source, "--lake", lake, *end]
+            return ["--source", subject, "--lake", lake, *end]
         interval = ["--from", start, "--until", until] if self.has_interval else []
-        return ["--stream", stream.name, "--lake", lake, *interval]
+        return ["--stream", subject, "--lake", lake, *interval]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,22 +151,17 @@ class LookStep(Step):
     look: Callable[[StreamRun], Told]
 
 
-def _why_not_ingest(run: StreamRun) -> str | None:
+def _why_not_ingest(run: StreamRun | SourceRun) -> str | None:
     """When no file waits in landing and no clock row is due."""
     from include.landing.clock import why_not_ingest
 
-    return why_not_ingest(run.lake, source_named(run.stream.source), run.until, datetime.now(UTC))
+    return why_not_ingest(run.lake, run.source, run.until, datetime.now(UTC))
 
 
-def command_here(lake: "Lake", source: Source) -> list[str]:
-    """The command that ingests without a JVM, but for its arguments; empty: one is better."""
+def _is_little(run: StreamRun | SourceRun) -> bool:
     from include.landing.origin import is_little
 
-    return [sys.executable, "-m", INGEST_HERE] if is_little(lake, source) else []
-
-
-def _is_little(run: StreamRun) -> bool:
-    return bool(command_here(run.lake, source_named(run.stream.source)))
+    return is_little(run.lake, run.source)
 
 
 def _why_not_run_stream(run: StreamRun) -> str | None:
@@ -248,16 +278,17 @@ def _tune(run: StreamRun) -> Told:
     return Told(format_outcome(outcome))
 
 
+INGEST = JobStep(
+    name="ingest",
+    group="run",
+    why_not=_why_not_ingest,
+    job="ingest_source",
+    is_of_source=True,
+    here=INGEST_HERE,
+    is_little=_is_little,
+)
 STEPS: tuple[JobStep | LookStep, ...] = (
-    JobStep(
-        name="ingest",
-        group="run",
-        why_not=_why_not_ingest,
-        job="ingest_source",
-        is_of_source=True,
-        here=INGEST_HERE,
-        is_little=_is_little,
-    ),
+    INGEST,
     JobStep(
         name="run_stream",
         group="run",

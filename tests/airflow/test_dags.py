@@ -17,7 +17,6 @@ from airflow.sdk.api.datamodels._generated import DagRun
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow.serialization.serialized_objects import DagSerialization
 
-from dags.spark_task import Start
 from include.airflow.assets import is_ours
 from include.lake.ops import append_ops, read_ops
 from include.lake.stream_result import asset_extra, succeeded_runs
@@ -25,6 +24,7 @@ from include.landing import ingest
 from include.landing.clock import LAGGING
 from include.plans.plan_recompute import parse_instant
 from include.registry import all_sources, all_streams, source_named
+from include.steps import Start
 from include.streams import sources, user_counts
 from include.streams.user_counts import FOLD, UserEvent
 from tests.airflow.conftest import GRACE
