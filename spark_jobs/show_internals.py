@@ -1,17 +1,17 @@
 """Show what Spark prints of stateful queries and their state: docs/internals.md says what it means.
 
-    ./stateful demo-internals
+    .venv/bin/python -m spark_jobs.show_internals
 
 Nine signals of three devices are counted by three queries: Spark's plain operator on both of its state
 stores, and the engine of this project.
 """
 
 import sys
-from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pandas as pd
 import pyarrow as pa
@@ -22,6 +22,7 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from include.fold.ddl import BUCKET_STATE, KEYS
 from include.lake.paths import open_lake
 from include.spark.conf import STATE, STATE_STORE
+from include.spark.local_jobs import run_job
 from include.streams.device_signals import FOLD
 from spark_jobs.engines.checkpointed_states import read_states
 from spark_jobs.engines.live import live_fold
@@ -123,9 +124,10 @@ def show_state(spark: SparkSession, checkpoint: str, **options: str) -> None:
 
 
 def main() -> None:
-    parser = ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--lake", required=True, help="an empty folder")
-    lake = open_lake(parser.parse_args().lake)
+    if not sys.argv[1:]:  # as a job of its own, on a lake that is removed
+        with TemporaryDirectory(prefix="internals-") as folder:
+            sys.exit(run_job("show_internals", ["--lake", folder]))
+    lake = open_lake(sys.argv[-1])
     spark = spark_session("show_internals", lake)
     write_bronze(lake.bronze("signals"))
     counted = {f"{STATE_STORE}.rocksdb.trackTotalNumberOfRows": "true"}  # jobs leave it off

@@ -3,11 +3,11 @@
 import os
 import subprocess
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from typer._completion_shared import Shells, get_completion_script
 
 from include.cli import scaffold
 from include.cli.app import (
@@ -16,7 +16,6 @@ from include.cli.app import (
     JsonOption,
     LakeOption,
     MistakeError,
-    app,
     command,
     show_json,
 )
@@ -36,29 +35,33 @@ from include.spark.versions import refuse_unfit, untried
 from include.text_table import text_table
 
 PANEL = "Write streams"
-new = typer.Typer(help="Write a new stream or source, with its test.")
-app.add_typer(new, name="new", rich_help_panel=PANEL)
 
 
-@new.command("stream", epilog="Example:  ./stateful new stream page_views --source user_events")
-def new_stream(
+class Kind(StrEnum):
+    """What can be written."""
+
+    STREAM = "stream"
+    SOURCE = "source"
+
+
+@command("new", "new stream page_views --source user_events", PANEL)
+def new(
+    kind: Annotated[Kind, typer.Argument(help="What to write.")],
     name: Annotated[str, typer.Argument(metavar="NAME", help="Lower case, such as page_views.")],
     source: Annotated[
         str,
-        typer.Option(autocompletion=source_names, help="What it reads; the first source if none."),
+        typer.Option(
+            autocompletion=source_names, help="What a stream reads; the first source if none."
+        ),
     ] = "",
 ) -> int:
-    """Write include/streams/NAME.py, which counts the events of each key, and its test."""
+    """Write a new stream that counts the events of each key, or source with a key and a value; and its test."""
+    if kind is Kind.SOURCE:
+        if source:
+            raise MistakeError("--source is of a stream: a source reads none", subject="--source")
+        return _written(scaffold.new_source(PROJECT, name), f"test {name}")
     found = source_named(source) if source else all_sources()[0]
     return _written(scaffold.new_stream(PROJECT, name, found), f"test {name}")
-
-
-@new.command("source", epilog="Example:  ./stateful new source page_requests")
-def new_source(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Lower case, such as page_requests.")],
-) -> int:
-    """Add a source with a key and a value to include/streams/sources.py, and its test."""
-    return _written(scaffold.new_source(PROJECT, name), f"test {name}")
 
 
 def _written(files: list[Path], then: str) -> int:
@@ -149,19 +152,3 @@ def shell(lake: LakeOption) -> int:
     # In the place of this process: Ctrl-C is the shell's.
     command = shell_command(lake.root)
     os.execve(command[0], command, os.environ | shell_environment(lake.root))  # noqa: S606 (our own words)
-
-
-@command("completion", "completion bash", PANEL)
-def completion(
-    name: Annotated[Shells | None, typer.Argument(metavar="[SHELL]", help="Yours if none.")] = None,
-) -> int:
-    """Print what makes a shell complete commands and names (zsh, fish: with .venv/bin on PATH)."""
-    shell = name or os.environ.get("SHELL", "").rpartition("/")[2]
-    if shell not in list(Shells):
-        raise MistakeError(f"SHELL is {shell!r}: name one of {', '.join(Shells)}", subject="SHELL")
-    say(
-        get_completion_script(
-            prog_name="stateful", complete_var="_STATEFUL_COMPLETE", shell=str(shell)
-        )
-    )
-    return 0

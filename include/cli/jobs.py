@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from include import run_local
-from include.care.check_checkpoint import check_checkpoint, format_check
+from include.care.check_checkpoint import check_checkpoint
 from include.cli.app import (
     DONE,
     FAILED,
@@ -37,16 +37,11 @@ from include.page.key_figures import KEY_DAYS, key_text, read_key
 from include.page.render import overview_html, stream_html
 from include.page.stream_figures import MOST_DAYS, asked_time, read_stream
 from include.registry import all_streams, stream_named
+from include.settings import Stream
 from include.spark.local_jobs import say
 from include.text_table import printable
 
 PANEL = "Run"
-
-
-@command("setup", "setup", PANEL)
-def setup() -> int:
-    """Install what is missing, as each command does first."""
-    return 0
 
 
 @command("run", "run --lake /data/lake --port 8081", PANEL)
@@ -101,17 +96,6 @@ def ingest(
         return planned(text, is_applied, lambda: record_accepted(lake, source.name))
 
 
-@command("check", "check user_counts", PANEL)
-def check(stream: StreamArgument, lake: LakeOption, is_json: JsonOption = False) -> int:
-    """Check the checkpoint of a stream; 1 when it found an error. Changes and records nothing."""
-    checked = check_checkpoint(lake, stream)
-    if is_json:
-        show_json(asdict(checked))
-    else:
-        say(format_check(checked))
-    return int(any(finding.severity == "error" for finding in checked.findings))
-
-
 @command("care", "care user_counts --dry-run", PANEL)
 def care(
     lake: LakeOption,
@@ -120,13 +104,26 @@ def care(
     is_compacted: Annotated[
         bool, typer.Option("--compact", help="Compact, whatever would be gained.")
     ] = False,
+    is_json: Annotated[
+        bool,
+        typer.Option("--json", help="Only check: one JSON object a stream, and nothing else."),
+    ] = False,
 ) -> int:
-    """Check the checkpoint of a stream, or of each; compact and tune its state."""
+    """Check the checkpoint of a stream, or of each; compact and tune its state. 1 when a check found an error."""
+    streams = all_streams() if name is None else (stream_named(name),)
     codes = [
-        run_local.care(lake, stream, is_dry_run, compact_now=is_compacted)
-        for stream in (all_streams() if name is None else (stream_named(name),))
+        _checked(lake, stream)
+        if is_json
+        else run_local.care(lake, stream, is_dry_run, compact_now=is_compacted)
+        for stream in streams
     ]
     return max(codes, default=0, key=abs)
+
+
+def _checked(lake: Lake, stream: Stream) -> int:
+    checked = check_checkpoint(lake, stream)
+    show_json(asdict(checked))
+    return int(any(finding.severity == "error" for finding in checked.findings))
 
 
 @command("inspect", "inspect user_sessions --json", PANEL)

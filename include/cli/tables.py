@@ -3,7 +3,6 @@
 import logging
 from datetime import datetime
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
@@ -21,7 +20,7 @@ from include.cli.app import (
 from include.lake.paths import made_lake
 from include.registry import all_sources, source_named
 from include.sample.sample_data import FORMATS, Options, land_samples, sample_start
-from include.spark.local_jobs import run_job, say
+from include.spark.local_jobs import say
 
 PANEL = "Tables"
 
@@ -105,10 +104,3 @@ def reingest(
     """Take open rows of the quarantine in again, corrected or by today's rules."""
     given = None if corrections is None else str(corrections)
     return run_local.reingest(lake, source.name, given)
-
-
-@command("demo-internals", "demo-internals", PANEL)
-def demo_internals() -> int:
-    """Show plan, state, progress and logs of stateful operators (docs/internals.md)."""
-    with TemporaryDirectory(prefix="internals-") as folder:
-        return run_job("show_internals", ["--lake", folder])

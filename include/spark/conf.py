@@ -82,7 +82,8 @@ def jars() -> list[Path]:
     """The Delta jars that set-up must have fetched, and that of our classes once it has made it."""
     found = sorted(jar for jar in JARS.glob("*.jar") if not is_of_our_classes(jar))
     if not found:
-        raise SettingsError(f"no jars in {JARS}", code="missing_jars", command="./stateful setup")
+        told = f"no jars in {JARS}"
+        raise SettingsError(told, code="missing_jars", command="./stateful validate")
     return [*found, classes_jar()] if classes_jar().is_file() else found
 
 
@@ -184,6 +185,6 @@ def s3_jars() -> list[Path]:
             f"{classes_jar() if found else S3_JARS} is not there, which jobs need for a lake on S3",
             code="missing_jars",
             subject="LAKE",
-            command="LAKE=s3a://... ./stateful setup",
+            command="LAKE=s3a://... ./stateful validate",
         )
     return found

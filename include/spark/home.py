@@ -25,7 +25,7 @@ def spark_package() -> Path:
     """The folder of the package pyspark; SettingsError where it is not installed."""
     if (found := _package_on(sys.path)) is None:
         told = "pyspark is not installed here"
-        raise SettingsError(told, code="not_installed", command="./stateful setup")
+        raise SettingsError(told, code="not_installed", command="./stateful validate")
     return found
 
 

@@ -30,7 +30,7 @@ def test_every_file_of_commands_is_loaded():
     assert files - {"__init__", "__main__", "app", "scaffold"} == set(FILES)
 
 
-@pytest.mark.parametrize(("command", "code"), [("validate", 1), ("check", 2)])
+@pytest.mark.parametrize(("command", "code"), [("validate", 1), ("care", 2)])
 def test_a_mistake_in_the_file_of_sources_is_one_line(tmp_path, command, code):
     copied = shutil.copytree(PROJECT / "include", tmp_path / "include")
     with (copied / "streams" / "sources.py").open("a") as file:
@@ -61,7 +61,7 @@ def test_a_mistake_in_the_file_of_sources_is_one_line(tmp_path, command, code):
         (["reseed", "user_counts", "--until", "9999-12-31T23:59:59-23:00"], "wrong_argument"),
         (["recompute", "user_counts", "2026-11-31", "2026-12-02"], "wrong_argument"),
         (["recompute", "user_counts", "2026-11-30T25:00", "2026-12-02"], "wrong_argument"),
-        (["check", "user_counts", "--lake", "/no/lake"], "no_lake"),
+        (["care", "user_counts", "--lake", "/no/lake"], "no_lake"),
         (["validate", "user_count"], "unknown_stream"),
         (["new", "stream", "Page-Views"], "wrong_argument"),
         (["new", "stream", "user_counts"], "name_taken"),
@@ -69,7 +69,8 @@ def test_a_mistake_in_the_file_of_sources_is_one_line(tmp_path, command, code):
         (["new", "source", "signals"], "name_taken"),
         (["test", "signal"], "unknown_stream"),
         (["test", "signals"], "nothing_there"),
-        (["completion", "tcsh"], "wrong_argument"),
+        (["new", "source", "a_new_one", "--source", "signals"], "wrong_argument"),
+        (["new", "table", "a_new_one"], "wrong_argument"),
         (["sample-data", "--source", "nothing"], "unknown_source"),
         (["sample-data", "--keys", "0"], "wrong_setting"),
         (["sample-data", "--lake", "/dev/null/lake"], "unreadable_lake"),
@@ -158,8 +159,8 @@ def test_validate_says_what_bronze_cannot_become(lake, monkeypatch, capsys):
     assert "added" in capsys.readouterr().out
 
 
-def test_check_and_coverage_have_json_for_scripts(lake, capsys):
-    assert main(["check", "user_counts", "--lake", lake.root, "--json"]) == 0
+def test_care_and_coverage_have_json_for_scripts(lake, capsys):
+    assert main(["care", "user_counts", "--lake", lake.root, "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)["findings"]
     assert found["finding"] == "no_checkpoint"
     assert main(["coverage", "user_counts", "--lake", lake.root, "--json"]) == 0
@@ -223,8 +224,3 @@ def test_the_shell_script_finds_its_project_from_anywhere(tmp_path):
         check=True,
     )
     assert completed.stdout.split() == ["reseed"]
-
-
-def test_completion_knows_the_streams(tmp_path, capsys):
-    assert main(["completion", "bash"]) == 0
-    assert "_STATEFUL_COMPLETE=complete_bash" in capsys.readouterr().out

@@ -48,7 +48,7 @@ def test_on_a_cluster_executors_get_all_jars(s3_jars):
 
 def test_without_set_up_the_job_is_refused_and_set_up_named(tmp_path, monkeypatch):
     monkeypatch.setattr(s3, "S3_JARS", tmp_path)
-    with refused("missing_jars", command="LAKE=s3a://... ./stateful setup"):
+    with refused("missing_jars", command="LAKE=s3a://... ./stateful validate"):
         submit_command("run_stream", ON_S3, master="local[2]")
 
 
