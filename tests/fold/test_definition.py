@@ -12,7 +12,6 @@ import pytest
 from include.fold.definition import KeyedFold, flat_map_groups_with_state, map_groups_with_state
 from include.fold.group_state import (
     GroupState,
-    GroupStateError,
     GroupStateRuntimeError,
     GroupStateTypeError,
     GroupStateValueError,
@@ -304,18 +303,6 @@ def test_an_update_row_must_be_the_projection_of_its_state():
 
     with failed_call("lies", cause=DefinitionError):
         run(a_fold(lies, "update"), [Event("a", 1_000)])
-
-
-def test_getting_out_of_a_group_state():
-    state: GroupState[State] = GroupState()
-    state.begin_key(None, 0)
-    assert (state.exists, state.getOption, state.hasTimedOut) == (False, None, False)
-    assert str(state) == "GroupState(<undefined>)"
-    state.update(State(3))
-    assert (state.exists, state.getOption, state.get.seen) == (True, State(3), 3)
-    state.remove()
-    with pytest.raises(GroupStateError):
-        _ = state.get
 
 
 class Seen(NamedTuple):

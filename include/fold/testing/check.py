@@ -23,7 +23,7 @@ from hypothesis.errors import Flaky, NoSuchExample
 from hypothesis.strategies import SearchStrategy
 
 from include.fold.admission import NEVER_US
-from include.fold.arrow_values import column_values, encode, plain_values
+from include.fold.arrow_values import encode, plain_values
 from include.fold.call_checks import CallChecks
 from include.fold.definition import Key, KeyedFold, MigrateState, StateFunction
 from include.fold.failures import ARITHMETIC, StateFunctionError, function_name
@@ -35,21 +35,12 @@ from include.fold.testing.run import Happened, Ran, key_of_row, run
 
 
 def restarted(fold: KeyedFold, ran: Ran) -> Ran:
-    """The run as the next process finds it."""
-    stored = stored_and_read(fold, ran.states)
-    known = {
-        key: each._replace(state=stored.get(key, each.state)) for key, each in ran.known.items()
-    }
-    return replace(ran, known=known)
-
-
-def stored_and_read(fold: KeyedFold, states: dict[Key, Any]) -> dict[Key, Any]:
-    """The states by way of Arrow. Raises what Arrow does for a value that it cannot hold."""
-    if not states:
-        return {}
-    columns = zip(fold.state_columns, zip(*states.values(), strict=True), strict=True)
-    read = [column_values(column, encode(column.shape, values)) for column, values in columns]
-    return dict(zip(states, map(fold.state, *read), strict=True))
+    """The run as the next process finds it: by way of Arrow, whose errors a wrong value raises."""
+    states = States(fold)
+    for known in ran.known.values():
+        states.put(*known)
+    found = States(fold, states.rows())
+    return replace(ran, known={known.key: known for known in found})
 
 
 Arriving = tuple[Sequence[Happened], int]  # for one run, and the instant it comes to
