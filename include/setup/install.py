@@ -16,7 +16,6 @@ from argparse import ArgumentParser
 from collections.abc import Iterable, Sequence
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
-from typing import TextIO
 
 from include.lake.errors import last_line
 from include.lake.s3 import is_s3
@@ -177,17 +176,18 @@ def link_command() -> None:
 
 def run_pip(command: Sequence[str], wanted: int, log: Path) -> int:
     """Run it with its output in `log`, and say meanwhile how far it is; its exit code."""
-    line = CountLine(wanted)
     with log.open("w") as output:
         pip = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, close_fds=False)
-    try:
-        while True:
-            try:
-                return pip.wait(SECONDS_BETWEEN_LOOKS)
-            except subprocess.TimeoutExpired:
-                line.show(*progress(log))
-    finally:
-        line.close()
+    said = ""
+    while True:
+        try:
+            return pip.wait(SECONDS_BETWEEN_LOOKS)
+        except subprocess.TimeoutExpired:
+            what, done = progress(log)
+            line = f"  {what} {min(4 * done // max(wanted, 1), 4) * 25} % of {wanted} packages"
+            if line != said:
+                say(line)
+            said = line
 
 
 def pinned(files: Iterable[Path]) -> set[str]:
@@ -201,28 +201,6 @@ def progress(log: Path) -> tuple[str, int]:
     if UNPACKING not in text:
         return "fetched", len(FETCHED.findall(text))
     return "installed", sum(1 for _ in log.parent.glob("lib/python*/site-packages/*.dist-info"))
-
-
-class CountLine:
-    """`done of total` as one line that changes on a terminal, as four lines anywhere else."""
-
-    def __init__(self, total: int, output: TextIO = sys.stdout) -> None:
-        self._total, self._output, self._shown = total, output, ("", 0)
-        is_terminal = output.isatty()
-        self._steps = total if is_terminal else 4
-        self._start, self._end = ("\r\x1b[K", "") if is_terminal else ("", "\n")
-
-    def show(self, what: str, done: int) -> None:
-        done = min(done, self._total)
-        step = done * self._steps // max(self._total, 1)
-        if step and (what, step) != self._shown:
-            self._shown = (what, step)
-            line = f"  {what} {done} of {self._total} packages"
-            self._output.write(f"{self._start}{line}{self._end}")
-            self._output.flush()
-
-    def close(self) -> None:
-        self._output.write(self._start)
 
 
 if __name__ == "__main__":

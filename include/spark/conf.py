@@ -82,8 +82,7 @@ def jars() -> list[Path]:
     """The Delta jars that set-up must have fetched, and that of our classes once it has made it."""
     found = sorted(jar for jar in JARS.glob("*.jar") if not is_of_our_classes(jar))
     if not found:
-        told = f"no jars in {JARS}"
-        raise SettingsError(told, code="missing_jars", command="./stateful validate")
+        raise SettingsError(f"{JARS}: no jars", code="missing_jars", command="./stateful validate")
     return [*found, classes_jar()] if classes_jar().is_file() else found
 
 
