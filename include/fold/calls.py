@@ -56,7 +56,7 @@ class Calls:
         self.key: Key = ""
         self.group: Any = fold.group_state()
         self._is_update = fold.output_mode == "update"
-        # What a call is made of, in both loops over single events.
+        # How one call is made, for an event and for what is due.
         self._begin_call: Callable[..., None] = self.group.begin_call
         self._function: Any = self._keep_returned if self._is_update else fold.function
         # Of the key at hand: whether it has been called, and in an update stream the row of its
@@ -77,12 +77,8 @@ class Calls:
         group, events, times_us, function = self.group, self._events, self._times_us, self._function
         states, until_us, timers = self._states, self._until_us, self._fold.timers
         due_us_of, is_update = _due_us_of(self._fold), self._is_update
-        known, put, begin_key, begin_call = (
-            states.known,
-            states.put,
-            group.begin_key,
-            self._begin_call,
-        )
+        known, put = states.known, states.put
+        begin_key, begin_call = group.begin_key, self._begin_call
         keep, keep_at_us = self.emitted.rows.append, self.emitted.emitted_at_us.append
         for key, start, end in runs:
             self.key = key

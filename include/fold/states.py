@@ -93,14 +93,12 @@ class States:
 
     def beside(self, name: str, key: Key) -> Any:
         """What `key` has in that column beside its state, as it is stored; None for nothing."""
-        if key not in self._known:
-            self._fetched(key)
+        self.known(key)
         return self._beside[name].get(key)
 
     def put_beside(self, name: str, key: Key, value: Any) -> None:
         """Set it."""
-        if key not in self._known:
-            self._fetched(key)
+        self.known(key)
         self._beside[name][key] = value
 
     def put(
@@ -182,24 +180,16 @@ class States:
         return kept_without_timeout(self.rows())
 
     def __iter__(self) -> Iterator[KeyState]:
-        if self._beside:
-            yield from self._with_beside()
+        if self._stored is None and not self._beside:  # a fold in memory never needs Arrow
+            known = self._known.items()
+            yield from (KeyState(key, *each) for key, each in known if each is not ABSENT)
             return
-        known: Iterable[tuple[Key, Known]] = self._known.items()
-        if self._stored is not None:  # a fold in memory never needs Arrow
-            rows = self.rows()
-            keys = decode(self._key, rows["key"], "key")
-            known = zip(keys, self._objects(rows), strict=True)
-        for key, each in known:
-            if each is not ABSENT:
-                yield KeyState(key, *each)
-
-    def _with_beside(self) -> Iterator[KeyState]:
         rows = self.rows()
         keys = decode(self._key, rows["key"], "key")
-        beside = [decode(c.shape, rows[c.name], c.name) for c in self._fold.beside]
-        for key, each, *values in zip(keys, self._objects(rows), *beside, strict=True):
-            yield KeyState(key, *each)._replace(beside=tuple(values))
+        columns = [decode(c.shape, rows[c.name], c.name) for c in self._fold.beside]
+        beside = zip(*columns, strict=True) if columns else repeat(())
+        for key, each, values in zip(keys, self._objects(rows), beside, strict=False):
+            yield KeyState(key, *each, values)
 
     def forget_seen(self, until_us: int) -> None:
         """Forget values of which no event from `until_us` on can be a duplicate, of all keys; and
