@@ -11,7 +11,7 @@ from include.fold.definition import KeyedFold, flat_map_groups_with_state, map_g
 from include.fold.group_state import GroupState, GroupStateRuntimeError
 from include.fold.local import LocalFold
 from include.fold.records import DefinitionError
-from include.fold.states import NO_STATE_US, KeyState
+from include.fold.states import KeyState
 from tests.bronze import ClockAt, stamp
 from tests.refused import failed_call
 
@@ -90,60 +90,6 @@ def test_a_timeout_is_one_call_without_events_at_its_instant():
     assert calls(engine) == [(1, False, False, SECOND_US), (2, True, True, 6 * SECOND_US)]
     (known,) = engine.states().values()
     assert known == KeyState("a", Ticks(2), 6 * SECOND_US, NEVER_US)
-
-
-def test_an_event_clears_the_timeout_unless_it_is_set_again():
-    def once(state: GroupState[Ticks]) -> None:
-        if state.get.calls == 1:
-            after(5 * SECOND_US)(state)
-
-    cleared = run(fold_of(once), SECOND_US, 2 * SECOND_US)
-    assert [timed_out for *_, timed_out, _ in calls(cleared)] == [False, False]
-    set_again = run(fold_of(if_data(after(5 * SECOND_US))), SECOND_US, 2 * SECOND_US)
-    assert calls(set_again)[-1] == (3, True, True, 7 * SECOND_US)
-    assert len(calls(set_again)) == 3
-
-
-def test_a_timeout_clears_itself_and_may_set_the_next():
-    def three_times(state: GroupState[Ticks]) -> None:
-        if state.get.calls < 4:
-            after(SECOND_US + 1)(state)
-
-    engine = run(fold_of(three_times), SECOND_US)
-    at_us = [SECOND_US + n * (SECOND_US + 1) for n in range(4)]
-    assert [at for *_, at in calls(engine)] == at_us
-    assert engine.states()["a"].timeout_at_us == NEVER_US
-
-
-def test_the_last_timeout_of_a_call_counts():
-    def twice(state: GroupState[Ticks]) -> None:
-        after(SECOND_US)(state)
-        after(2 * SECOND_US)(state)
-
-    assert [at for *_, at in calls(run(fold_of(if_data(twice)), SECOND_US))] == [
-        SECOND_US,
-        3 * SECOND_US,
-    ]
-
-
-@pytest.mark.parametrize("remove_first", [True, False])
-def test_a_removed_state_with_a_timeout_is_called_again_without_state(remove_first):
-    def leave_a_timeout(state: GroupState[Ticks]) -> None:
-        acts: list[Acts] = [lambda s: s.remove(), after(5 * SECOND_US)]
-        for act in acts if remove_first else reversed(acts):
-            act(state)
-
-    act = if_data(leave_a_timeout)
-    waiting = run(fold_of(act), SECOND_US, end=ClockAt(2 * SECOND_US))
-    assert waiting.states() == {"a": KeyState("a", None, NO_STATE_US, 6 * SECOND_US)}
-    engine = run(fold_of(act), SECOND_US)
-    assert calls(engine) == [(1, False, False, SECOND_US), (1, False, True, 6 * SECOND_US)]
-
-
-def test_a_key_with_neither_state_nor_timeout_is_forgotten():
-    engine = run(fold_of(lambda state: state.remove()), SECOND_US, 2 * SECOND_US)
-    assert engine.states() == {}
-    assert calls(engine) == [(1, False, False, SECOND_US), (1, False, False, 2 * SECOND_US)]
 
 
 def test_each_key_of_a_bucket_has_its_own_timeout():
