@@ -13,7 +13,6 @@ import pyarrow as pa
 from include.fold.admission import micros_of
 from include.fold.definition import Definition, map_groups_with_state
 from include.fold.group_state import GroupState
-from include.fold.product_table import ensure_product
 from include.lake.paths import Lake
 from include.landing.bronze_tables import create_tables
 from include.landing.clock import bronze_rows, clock_after, read_clock
@@ -84,12 +83,11 @@ STREAM = Stream(
 def run_stream(engine: Engine, lake: Lake) -> None:
     """Runs of a small batch, and of one that Spark writes: the former loads the state, too."""
     create_tables(lake, SOURCE)
-    ensure_product(lake.table(STREAM.name), DEFINITION)
-    table = engine.product_table(lake, STREAM, DEFINITION)
+    table = engine.product_table(lake, STREAM.name, DEFINITION)
 
     def write(folded: FoldedBatch, batch_id: int) -> None:
         if folded.counts()["rows_out"]:
-            table.write_once(folded.emitted, "archive", batch_id, "")
+            table.write_once(folded.emitted, "archive", batch_id, {})
 
     for is_small in (True, False, True):
         _append(lake)

@@ -28,6 +28,7 @@ from include.lake.errors import StatefulError
 from include.lake.findings import record_error
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, open_lake
+from include.landing.clock import write_still_row
 from include.landing.clock_repair import refuse_run
 from include.plans.open_stream import OpenStream, has_waiting_rows, open_stream
 from include.registry import source_named, stream_named
@@ -84,7 +85,7 @@ def _compact(engine: Engine, opened: OpenStream, dag_run_id: str | None) -> None
         ):
             before = _fingerprint(engine, opened)
             for _ in range(BATCHES):
-                engine.append_still_row(lake, source_named(stream.source))
+                write_still_row(lake, source_named(stream.source))
             drain_stream(engine, opened.again(), record, compacting=True)
             after = _fingerprint(engine, opened)
             check_unchanged(lake, stream, record["run_id"], before=before, after=after)
@@ -108,7 +109,7 @@ def fold_what_waits(engine: Engine, opened: OpenStream, dag_run_id: str | None) 
     if settled and not has_waiting_rows(opened.lake, opened.declared):
         return
     if not settled:
-        engine.append_still_row(opened.lake, source_named(opened.source))
+        write_still_row(opened.lake, source_named(opened.source))
     _run_stream(engine, opened, dag_run_id)
 
 

@@ -26,6 +26,7 @@ from include.lake.generations import read_generations
 from include.lake.lease import hold_lease
 from include.lake.ops_schemas import SCHEMAS
 from include.lake.paths import Lake, open_lake
+from include.landing.clock import write_still_row
 from include.landing.erasures import (
     Erasure,
     begin_erasure,
@@ -59,7 +60,7 @@ def erase(engine: Engine, lake: Lake, key: ErasedKey) -> None:
         hold_lease(lake, f"erase-{source}", PATIENCE),
         recorded_run(lake, JOB, source, None),
     ):
-        erasure = _without_rows(engine, lake, key)
+        erasure = _without_rows(lake, key)
         for stream in streams_of(source):
             _make_anew(engine, lake, stream, erasure)
         with nothing_running(lake, source_names(), all_streams()):
@@ -67,7 +68,7 @@ def erase(engine: Engine, lake: Lake, key: ErasedKey) -> None:
         log.info("a key of %s is erased: erasure %d of its ingest log", source, erasure.erasure)
 
 
-def _without_rows(engine: Engine, lake: Lake, key: ErasedKey) -> Erasure:
+def _without_rows(lake: Lake, key: ErasedKey) -> Erasure:
     """The erasure whose rows are gone from landing, quarantine and bronze, and recorded to be."""
     source = key.source.name
     with nothing_running(lake, [source], streams_of(source)):
@@ -84,7 +85,7 @@ def _without_rows(engine: Engine, lake: Lake, key: ErasedKey) -> Erasure:
         if erasure.bronze_version is None:
             if plan.found.rows:
                 # The clock of bronze stays, also when its newest rows are those of the key.
-                engine.append_still_row(lake, key.source)
+                write_still_row(lake, key.source)
             _erase_all_of(lake, plan, erasure)
     return _open_erasure(lake, source)
 

@@ -35,10 +35,8 @@ from include.savepoints.choose_base import (
 )
 from include.savepoints.manifest import (
     Savepoint,
-    SavepointError,
     keep_savepoints,
     newest_savepoint,
-    refuse_damaged,
     savepoints_of,
     serving,
     write_manifest,
@@ -68,26 +66,6 @@ def write_savepoint(
     return write_manifest(
         lake, staged, savepoint_id=savepoint_id, stream=stream, until_us=until_us, **manifest
     )
-
-
-def read_savepoint(engine: Engine, lake: Lake, savepoint: Savepoint) -> Rows:
-    """The states in a savepoint, once they have been checked. SavepointError as of `refuse_damaged`."""
-    refuse_damaged(lake, savepoint)
-    return engine.savepoint_states(lake, savepoint)
-
-
-def states_of_base(engine: Engine, lake: Lake, savepoint: Savepoint, whose: str) -> Rows:
-    """The same, where no other savepoint can take its place: `whose` begins with it. LakeError, with
-    the way out, for a damaged one."""
-    try:
-        return read_savepoint(engine, lake, savepoint)
-    except SavepointError as error:
-        raise LakeError(
-            f"{error}. {whose} of {savepoint.stream} begins with it: put it back; or, begin anew",
-            code="unreadable_savepoint",
-            subject=savepoint.stream,
-            command=f"./stateful reseed {savepoint.stream} --apply",
-        ) from error
 
 
 log = logging.getLogger("job.savepoint")

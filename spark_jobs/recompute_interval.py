@@ -14,15 +14,14 @@ from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from itertools import pairwise
 
 from include.care.why_failed import told_why
-from include.coverage.live import text_of
 from include.coverage.record import StreamRecord
 from include.coverage.table_coverage import what_else
 from include.coverage.verify import trusted_record
 from include.fold.admission import US_PER_MS, micros_of
-from include.fold.product_table import ensure_product
 from include.job import PATIENCE, RunRecord, job_parser, recorded_run
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, open_lake
@@ -101,7 +100,6 @@ def _recompute_and_record(
     put_back_rejected(lake, stream.name, known.rejected)
     identity = opened.identity
     plan = plan_with_sound_base(
-        engine,
         lake,
         record["run_id"],
         plan=lambda: plan_recompute(lake, stream, identity, start=start, until=until),
@@ -133,23 +131,22 @@ def _recompute(
     start_us, until_us = micros_of(plan.start), micros_of(plan.until)
     assert current is not None  # or nothing was settled
     generation, delay_us = current["generation"], current["watermark_delay_ms"] * US_PER_MS
-    table = engine.product_table(lake, stream, opened.definition)
-    ensure_product(table.path, opened.definition)
+    table = engine.product_table(lake, stream.name, opened.definition)
     checks = _checks(lake, plan, stream, record=record)
     checks.refuse_wrong(table)
     with replayed(engine, replay, until_us) as outcome:
         change = NO_CHANGE
         if fold.output_mode == "append":
+            rows = engine.published(fold, outcome.outputs, outcome.states)
             checks.admit(
-                lambda asked: table.judge(outcome.outputs, asked, start_us),
+                partial(table.judge, rows, from_us=start_us),
                 f"the interval from {plan.start:%Y-%m-%d %H:%M} until {plan.until:%Y-%m-%d %H:%M} UTC",
                 generation,
             )
             covered = coverage_of(replay, generation, start_us, until_us, delay_us)
             record |= replace_rejected(engine, replay, outcome.rejected, start_us, until_us)
             made = replace(known, rejected=rejected_number(lake, stream.name)).with_entry(covered)
-            text = text_of(lake, made)
-            change = table.replace_range(outcome.outputs, start_us, until_us, text)
+            change = table.replace(rows, made.as_json(), start_us, until_us=until_us)
         record |= replaced_row(
             replay, outcome, change, generation=generation, start=plan.start, until=plan.until
         )

@@ -18,6 +18,7 @@ from include.job import PATIENCE, job_parser, nothing_running, recorded_run
 from include.lake.generations import GenerationRow, read_generations
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, open_lake
+from include.landing.clock import write_reset_row
 from include.landing.clock_repair import (
     begin_repair,
     end_repair,
@@ -57,7 +58,7 @@ def repair_clock(
         hold_lease(lake, f"repair-{source.name}", PATIENCE),
         recorded_run(lake, JOB, source.name, dag_run_id=dag_run_id),
     ):
-        repair = _set_back(engine, lake, source, to=to)
+        repair = _set_back(lake, source, to)
         for stream, _ in repaired_streams(lake, source.name):
             _reseed(engine, lake, stream, repair=repair, dag_run_id=dag_run_id)
         with nothing_running(lake, [source.name], []):
@@ -65,7 +66,7 @@ def repair_clock(
         log.info("the clock of bronze/%s is repaired", source.name)
 
 
-def _set_back(engine: Engine, lake: Lake, source: Source, to: datetime | None) -> ClockRepair:
+def _set_back(lake: Lake, source: Source, to: datetime | None) -> ClockRepair:
     """The repair whose commit is made: not under a run that began before its intent."""
     with nothing_running(lake, [source.name], streams_of(source.name)):
         refuse_changed_bronze(lake, source.name, "a repair of its clock")
@@ -77,7 +78,7 @@ def _set_back(engine: Engine, lake: Lake, source: Source, to: datetime | None) -
             repair = begin_repair(lake, source, plan.to_us)
         # Also where the log has it already: bronze may lack it still.
         now_us = micros_of(datetime.now(UTC))
-        engine.append_reset_row(lake, source, repair.to_us, repair=repair.repair, now_us=now_us)
+        write_reset_row(lake, source, repair.to_us, repair=repair.repair, now_us=now_us)
     again = wanted_repair(lake, source, None)
     assert again is not None  # it is open
     return again

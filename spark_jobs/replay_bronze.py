@@ -25,29 +25,30 @@ from include.savepoints.manifest import (
     SavepointError,
     StreamIdentity,
     keep_savepoints,
+    refuse_damaged,
     savepoints_of,
 )
 from include.settings import Stream
 from include.stream_definition import load_definition
 from spark_jobs.engines.engine import Engine, Rows, Stage
-from spark_jobs.live_savepoint import read_savepoint, states_of_base, write_savepoint
+from spark_jobs.live_savepoint import write_savepoint
 
 P = TypeVar("P", RecomputePlan, ReseedPlan)
 
 
-def plan_with_sound_base(engine: Engine, lake: Lake, run_id: str, plan: Callable[[], P]) -> P:
+def plan_with_sound_base(lake: Lake, run_id: str, plan: Callable[[], P]) -> P:
     """The plan, made again for as long as its savepoint proves damaged: others serve as well."""
     while True:
         planned = plan()
         base = planned.base.savepoint
-        if base is None or _sound_rows(engine, lake, run_id, savepoint=base) is not None:
+        if base is None or _is_sound(lake, run_id, base):
             return planned
 
 
-def _sound_rows(engine: Engine, lake: Lake, run_id: str, savepoint: Savepoint) -> Rows | None:
-    """The rows of a savepoint. A damaged one (None) is deleted, with a finding."""
+def _is_sound(lake: Lake, run_id: str, savepoint: Savepoint) -> bool:
+    """Whether the files of a savepoint are those that were written. A damaged one is deleted, with a finding."""
     try:
-        return read_savepoint(engine, lake, savepoint)
+        refuse_damaged(lake, savepoint)
     except SavepointError as error:
         known = savepoints_of(lake, savepoint.stream)
         keep_savepoints(lake, savepoint.stream, [each for each in known if each != savepoint])
@@ -58,7 +59,8 @@ def _sound_rows(engine: Engine, lake: Lake, run_id: str, savepoint: Savepoint) -
             action="nothing, if you do not know of it; else look after the lake's storage",
         )
         record_findings(lake, run_id, savepoint.stream, findings=[found])
-        return None
+        return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -170,7 +172,7 @@ def pinned_rows(engine: Engine, replay: Replay, from_us: int | None, until_us: i
 def _base_states(engine: Engine, replay: Replay) -> Rows | None:
     savepoint = replay.base.savepoint
     if savepoint is not None:
-        states = states_of_base(engine, replay.lake, savepoint, whose=f"a {replay.origin}")
+        states = engine.savepoint_states(replay.lake, savepoint)  # checked when it was planned
         return _mapped(engine, replay, states) if replay.base.mapped else states
     initial = engine.initial_states(replay.lake, replay.stream.name, replay.fold)
     return None if initial is None else initial.states
@@ -197,15 +199,9 @@ def _ensure_savepoint(
             continue
         if not (is_of(known, replay.pin) and holds_rows_of(known, replay.pin)):
             continue
-        if _sound_rows(engine, replay.lake, replay.run_id, savepoint=known) is not None:
+        if _is_sound(replay.lake, replay.run_id, known):
             return known
-    manifest = manifest_of(replay, events)
-    return write_savepoint(engine, replay.lake, states, replay.fold, until_us, manifest)
-
-
-def manifest_of(replay: Replay, events: int) -> dict[str, object]:
-    """The columns of a savepoint's manifest that whoever writes one knows beforehand."""
-    return {
+    manifest = {
         "origin": replay.origin,
         "generation": None,
         "run_id": replay.run_id,
@@ -216,6 +212,7 @@ def manifest_of(replay: Replay, events: int) -> dict[str, object]:
         "code": replay.lineage,
         "state_schema": replay.identity.state_schema,
     }
+    return write_savepoint(engine, replay.lake, states, replay.fold, until_us, manifest)
 
 
 def coverage_of(

@@ -15,17 +15,15 @@ from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 
 from include.care.why_failed import told_why
-from include.coverage.live import text_of
-from include.data_checks import Check, Verdict
 from include.fold.admission import US_PER_MS, instant_of
-from include.fold.product_table import ensure_product
 from include.job import PATIENCE, RunRecord, job_parser, recorded_run
 from include.lake.generations import GenerationRow
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, open_lake
-from include.lake.stream_result import NO_CHANGE, put_back_rejected, rejected_number
+from include.lake.stream_result import put_back_rejected, rejected_number
 from include.plans.open_stream import OpenStream, open_stream
 from include.plans.reseed_plan import (
     ReseedOptions,
@@ -38,12 +36,11 @@ from include.plans.reseed_plan import (
 from include.registry import stream_named
 from include.settings import Stream
 from spark_jobs.engines.data_checks import DataChecks
-from spark_jobs.engines.engine import Engine, ProductTable
+from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, spark_session
 from spark_jobs.live_savepoint import delete_expired
 from spark_jobs.replay_bronze import (
-    Outcome,
     Replay,
     coverage_of,
     plan_with_sound_base,
@@ -51,6 +48,7 @@ from spark_jobs.replay_bronze import (
     replaced_row,
     replayed,
 )
+from spark_jobs.tables.product import Product
 
 JOB = "reseed_stream"
 
@@ -76,7 +74,6 @@ def reseed(
         recorded_run(lake, JOB, stream.name, dag_run_id) as record,
     ):
         plan = plan_with_sound_base(
-            engine,
             lake,
             record["run_id"],
             plan=lambda: plan_reseed(lake, stream, options),
@@ -88,18 +85,32 @@ def reseed(
         checks = DataChecks(
             lake, opened.declared, record, then=then or f"./stateful reseed {stream.name} --apply"
         )
-        # Fails before anything is written.
-        checks.refuse_wrong(_product_table(engine, opened))
-        _carry_out(engine, opened, plan, checks=checks, record=record)
+        table = engine.product_table(lake, stream.name, opened.definition)
+        checks.refuse_wrong(table)  # before anything is written
+        _carry_out(engine, opened, plan, table=table, checks=checks, record=record)
         delete_expired(opened.again())
 
 
 def _carry_out(
-    engine: Engine, opened: OpenStream, plan: ReseedPlan, checks: DataChecks, record: RunRecord
+    engine: Engine,
+    opened: OpenStream,
+    plan: ReseedPlan,
+    table: Product,
+    checks: DataChecks,
+    record: RunRecord,
 ) -> None:
     """Replay, and replace rejected rows, then the table's: that commit is the switch."""
     lake, row = opened.lake, new_row(opened, plan)
-    replay = _replay(opened, plan, row, record["run_id"])
+    replay = Replay(
+        lake,
+        replace(opened.declared, buckets=plan.buckets, state_partitions=plan.partitions),
+        opened.fold,
+        identity=replace(plan.identity, code=row["code"]),
+        pin=plan.pin,
+        base=plan.base,
+        run_id=record["run_id"],
+        origin="reseed",
+    )
     covered = coverage_of(
         replay,
         row["generation"],
@@ -107,11 +118,10 @@ def _carry_out(
         plan.until_us,
         row["watermark_delay_ms"] * US_PER_MS,
     )
-    table = _product_table(engine, opened)
     with replayed(engine, replay, plan.until_us) as outcome:
-        _admit(
-            opened, row["generation"], checks, table=table, outcome=outcome, from_us=plan.from_us
-        )
+        rows = engine.published(replay.fold, outcome.outputs, outcome.states)
+        judge = partial(table.judge, rows, from_us=plan.from_us)
+        checks.admit(judge, "the reseed", row["generation"])
         since_us = replay.base.until_us if replay.base.savepoint else None
         record |= replace_rejected(engine, replay, outcome.rejected, since_us, None)
         seeded = {
@@ -124,55 +134,15 @@ def _carry_out(
             row=GenerationRow({**row, **seeded}),
             rejected=rejected_number(lake, opened.name),
         ).with_entry(covered)
-        text = text_of(lake, made, is_made_anew=opened.seen.distrust is not None)
-        change = NO_CHANGE
-        if replay.fold.output_mode == "append":
-            # Without an end: what live has emitted beyond `until` it will emit again.
-            change = table.replace_range(outcome.outputs, plan.from_us, None, text)
-        else:
-            table.replace_all(outcome.states, text)
+        # Without an end: what live has emitted beyond `until` it will emit again.
+        is_made_anew = opened.seen.distrust is not None
+        change = table.replace(rows, made.as_json(), plan.from_us, is_made_anew=is_made_anew)
         log.info("%s runs on generation %s from here on", opened.name, row["generation"])
         until = instant_of(plan.until_us)
         start = None if plan.from_us is None else instant_of(plan.from_us)
         record |= replaced_row(
             replay, outcome, change, generation=row["generation"], start=start, until=until
         )
-
-
-def _admit(
-    opened: OpenStream,
-    generation: int,
-    checks: DataChecks,
-    table: ProductTable,
-    outcome: Outcome,
-    from_us: int | None,
-) -> None:
-    """Ask the stream's checks of what is about to be written."""
-
-    def judge(asked: Sequence[Check]) -> list[Verdict]:
-        if opened.fold.output_mode == "append":
-            return table.judge(outcome.outputs, asked, from_us)
-        return table.judge_states(outcome.states, asked)
-
-    checks.admit(judge, "the reseed", generation)
-
-
-def _product_table(engine: Engine, opened: OpenStream) -> ProductTable:
-    ensure_product(opened.lake.table(opened.name), opened.definition)
-    return engine.product_table(opened.lake, opened.declared, opened.definition)
-
-
-def _replay(opened: OpenStream, plan: ReseedPlan, row: GenerationRow, run_id: str) -> Replay:
-    return Replay(
-        opened.lake,
-        replace(opened.declared, buckets=plan.buckets, state_partitions=plan.partitions),
-        opened.fold,
-        identity=replace(plan.identity, code=row["code"]),
-        pin=plan.pin,
-        base=plan.base,
-        run_id=run_id,
-        origin="reseed",
-    )
 
 
 def parse_args(argv: Sequence[str] | None = None) -> Namespace:

@@ -14,7 +14,6 @@ from include.coverage.live import (
     RowCountError,
     check_rows_add_up,
     seed_totals,
-    text_of,
 )
 from include.coverage.pin_generation import (
     refuse_foreign_checkpoint,
@@ -26,7 +25,6 @@ from include.coverage.verify import trusted_record
 from include.fold.admission import instant_of, micros_of
 from include.fold.ddl import event_ddl
 from include.fold.definition import KeyedFold
-from include.fold.product_table import ensure_product
 from include.job import RunRecord
 from include.lake.findings import findings_of_run, record_error, record_findings
 from include.lake.generations import GenerationRow, is_reseeded
@@ -34,20 +32,22 @@ from include.lake.lease import hold_lease
 from include.lake.paths import Lake, LakeError
 from include.lake.stream_result import put_back_rejected
 from include.landing.bronze_tables import add_fields
+from include.landing.clock import write_still_row
 from include.landing.initial_state import read_fingerprint
 from include.plans.open_stream import OpenStream
 from include.plans.shared_jvm import is_small
 from include.plans.stream_identity import key_fingerprint
 from include.registry import source_named
 from include.savepoints.bronze_pin import has_commit, pin_bronze
-from include.savepoints.manifest import savepoint_at
+from include.savepoints.manifest import SavepointError, refuse_damaged, savepoint_at
 from include.settings import SettingsError
 from include.spark.conf import COMPACTING
 from include.stream_definition import pinned_settings
+from spark_jobs.engines.bronze_fields import check_bronze
 from spark_jobs.engines.data_checks import DataChecks
-from spark_jobs.engines.engine import Engine, LiveQuery, ProductTable, Rows, Seed
+from spark_jobs.engines.engine import Engine, LiveQuery, Rows, Seed
 from spark_jobs.engines.live_batch import BatchWriter
-from spark_jobs.live_savepoint import states_of_base
+from spark_jobs.tables.product import Product
 
 
 @dataclass(frozen=True)
@@ -118,15 +118,26 @@ def _after_reseed(engine: Engine, lake: Lake, row: GenerationRow, fold: KeyedFol
             subject=stream,
             command=f"./stateful reseed {stream} --apply",
         )
-    states = states_of_base(engine, lake, savepoint, whose=f"generation {row['generation']}")
+    try:
+        refuse_damaged(lake, savepoint)
+    except SavepointError as error:
+        raise LakeError(
+            f"{error}. Generation {row['generation']} of {stream} begins with it: put it back; or, begin "
+            "anew",
+            code="unreadable_savepoint",
+            subject=stream,
+            command=f"./stateful reseed {stream} --apply",
+        ) from error
+    states = engine.savepoint_states(lake, savepoint)
     kept = _kept_without_timeout(engine, states, fold)
     waiting = engine.events(lake, row["source"], fold, ingested_us, from_us=as_of_us, until_us=None)
     return Start(Seed(as_of_us, states, waiting), pins, kept, after)
 
 
 def write_initial_rows(
+    engine: Engine,
     opened: OpenStream,
-    table: ProductTable,
+    table: Product,
     start: Start,
     live: LiveRecord,
     checks: DataChecks,
@@ -143,9 +154,9 @@ def write_initial_rows(
         return  # a reseed has written them
     states = start.seed.states
     if states is not None:
-        of_states = partial(table.judge_states, states)
-        checks.admit(of_states, "the initial state", opened.generation)
-        table.replace_all(states, text_of(opened.lake, live.begin()))
+        rows = engine.published(opened.fold, [], states)
+        checks.admit(partial(table.judge, rows), "the initial state", opened.generation)
+        table.replace(rows, live.begin().as_json())
 
 
 INGEST_PATIENCE = timedelta(minutes=10)
@@ -169,14 +180,13 @@ def drain_stream(
     code = opened.identity.code
     refuse_unreadable_events(engine, opened)
     start = plan_start(engine, opened)
-    table = engine.product_table(lake, stream, opened.definition)
     if opened.begun_row is not None:  # before the table, which does not fit other ones either
         refuse_other_settings(opened.begun_row, pinned_settings(stream, fold))
-    ensure_product(lake.table(stream.name), opened.definition)
+    table = engine.product_table(lake, stream.name, opened.definition)
     checks = DataChecks(lake, stream, record, then=f"./stateful stream {stream.name}")
     checks.refuse_wrong(table)
     add_fields(lake, stream.source)
-    engine.check_events(lake, stream.source, fold)
+    check_bronze(lake.bronze(stream.source), fold)
     live = LiveRecord(
         lake,
         known,
@@ -194,8 +204,8 @@ def drain_stream(
         profile=profile.number,
     )
     if start.first_version is not None and newest_planned(lake, opened.checkpoint) is None:
-        append_still_row(engine, opened)  # something to read: its first batch takes the seed in
-    write_initial_rows(opened, table, start, live, checks)
+        append_still_row(opened)  # something to read: its first batch takes the seed in
+    write_initial_rows(engine, opened, table, start, live, checks)
     query = LiveQuery(
         lake,
         stream,
@@ -284,7 +294,7 @@ def _run(
     record_progress(lake, stream, generation, measured=measured)
 
 
-def stay_in_log(engine: Engine, opened: OpenStream) -> None:
+def stay_in_log(opened: OpenStream) -> None:
     """Give a stream something to read that has to read on: before bronze's log is cut at what its
     last run has read (two runs, where commits without rows came after that), and to settle what
     a run that was cut off has left."""
@@ -293,13 +303,13 @@ def stay_in_log(engine: Engine, opened: OpenStream) -> None:
     is_update = opened.row is not None and opened.row["output_mode"] == "update"
     ahead = is_update and not is_settled(opened.lake, opened.checkpoint)
     if ahead or (needed is not None and needed.is_growing_old):
-        append_still_row(engine, opened)
+        append_still_row(opened)
 
 
-def append_still_row(engine: Engine, opened: OpenStream) -> None:
+def append_still_row(opened: OpenStream) -> None:
     """Ingest goes on in other Dags of the source, so its lease is waited for."""
     with hold_lease(opened.lake, f"ingest-{opened.source}", INGEST_PATIENCE):
-        engine.append_still_row(opened.lake, source_named(opened.source))
+        write_still_row(opened.lake, source_named(opened.source))
 
 
 def record_position(opened: OpenStream, known: StreamRecord, record: RunRecord) -> None:

@@ -12,7 +12,7 @@ from include.lake.paths import Lake
 from include.registry import stream_named
 from include.settings import PROJECT
 from include.stream_definition import load_definition
-from tests.simulator.local_engine import ArrowProductTable
+from tests.simulator.local_engine import LocalProduct
 
 PAGE = (PROJECT / "docs" / "reading.md").read_text()
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -31,9 +31,9 @@ def emitted(stream: str, rows: list[dict[str, Any]]) -> pa.Table:
 def write(lake: Lake, stream: str, *batches: list[dict[str, Any]]) -> None:
     definition = load_definition(stream_named(stream))
     ensure_product(lake.table(stream), definition)
-    table = ArrowProductTable(lake, stream, definition)
+    table = LocalProduct(lake, stream, definition)
     for number, rows in enumerate(batches):
-        table.write_once(emitted(stream, rows), f"{stream}/1/table", number, "")
+        table.write_once(emitted(stream, rows), f"{stream}/1/table", number, {})
 
 
 def session(user: str, day: int, hours: int, events: int) -> dict[str, Any]:

@@ -44,15 +44,12 @@ class TableSchemaError(LakeError):
     """The table has other columns than its stream now writes, or rows that cannot be replaced."""
 
 
-def ensure_product(path: str, definition: Definition) -> None:
-    """Create the table at `path` with its documented columns, or check that it has them.
-
-    Raises TableSchemaError before anything is written.
-    """
+def ensure_product(path: str, definition: Definition) -> DeltaTable:
+    """The table at `path`, created with its documented columns; TableSchemaError when it has others."""
     columns = product_columns(definition.fold, definition.comments)
     if not DeltaTable.is_deltatable(path):
         _create(path, definition, columns)
-        return
+        return delta_table(path)
     table = delta_table(path)
     refuse_other_columns(path, table, definition)
     if table.metadata().configuration.get(APPEND_ONLY, "").lower() == "true":
@@ -63,6 +60,7 @@ def ensure_product(path: str, definition: Definition) -> None:
             subject=f"tables/{path.rpartition('/')[2]}",
         )
     _keep_properties(path, table)
+    return table
 
 
 def refuse_other_columns(path: str, table: DeltaTable, definition: Definition) -> None:

@@ -227,16 +227,6 @@ def rejected_record(lake: Lake, stream: str) -> Record:
     return told or {}
 
 
-def next_record(lake: Lake, stream: str, is_made_anew: bool = False, **told: Any) -> str:
-    """The text for the table's next commit, which is of ours; LakeError as above, but for one that
-    makes it anew. The table is made where it is not there yet: with its first row."""
-    ensure_table(lake, stream)
-    table = Table.read(lake, lake.rejected(stream))
-    if not is_made_anew:
-        table.record()
-    return table.text({NUMBER: table.version + 1, **told})
-
-
 def has_batch(lake: Lake, stream: str, app_id: str, batch_id: int) -> bool:
     """Whether the newest commit of ours to the table is of this batch, or a later one, of `app_id`."""
     told = rejected_record(lake, stream)

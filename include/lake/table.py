@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable
+from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction
 from pyarrow import fs
@@ -71,6 +71,16 @@ class Found(NamedTuple):
 
     staged: Staged
     columns: frozenset[str]
+
+
+def transaction(app_id: str, version: int) -> Transaction:
+    """That `app_id` has written `version`, and when.
+
+    Delta keeps the last number of each application, whose name must belong to one sequence of numbers.
+    Without the time, which delta-rs leaves out, Spark takes it for expired in a table that has
+    `delta.setTransactionRetentionDuration`, and writes the batch again.
+    """
+    return Transaction(app_id, version, last_updated=_now_ms())
 
 
 def add_files(delta: DeltaTable, staged: Sequence[Staged], commit: CommitProperties) -> None:
@@ -189,10 +199,12 @@ class Table:
         if self.version == before:  # nothing changed, and delta-rs then makes no commit
             self.commit([], record)
 
-    def telling(self, record: Record) -> CommitProperties:
+    def telling(self, record: Record, *batch: Transaction) -> CommitProperties:
         """The properties of a commit that carries the record, and is made as the next version or not at all."""
         return CommitProperties(
-            custom_metadata={USER_METADATA: self.text(record)}, max_commit_retries=0
+            custom_metadata={USER_METADATA: self.text(record)},
+            max_commit_retries=0,
+            app_transactions=list(batch) or None,
         )
 
     def text(self, record: Record) -> str:

@@ -16,7 +16,7 @@ from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.settings import Stream
 from include.text_table import counted
-from spark_jobs.engines.engine import ProductTable
+from spark_jobs.tables.product import Product
 
 SHOWN_CHARACTERS = 200  # of a row that is told of
 
@@ -39,7 +39,7 @@ class DataChecks:
     def declared(self) -> Sequence[Check]:
         return self._stream.checks
 
-    def refuse_wrong(self, table: ProductTable) -> None:
+    def refuse_wrong(self, table: Product) -> None:
         """SettingsError for a check that cannot be asked of the table's rows."""
         if self.declared:
             table.refuse_wrong(self.declared)

@@ -9,14 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from include.data_checks import Check, Verdict
 from include.fold.definition import Definition, KeyedFold, MigrateState
 from include.lake.paths import Lake
-from include.lake.stream_result import RangeChange, Summary
 from include.lake.table import Staged
 from include.landing.initial_state import InitialStates
 from include.savepoints.manifest import Savepoint
-from include.settings import Source, Stream
+from include.settings import Stream
+from spark_jobs.tables.product import Product
+from spark_jobs.tables.rejected import RejectedCalls
 
 Rows = Any
 
@@ -83,76 +83,14 @@ class LiveQuery:
     is_small: bool = False  # its batches may be fetched by the driver, and written there
 
 
-class ProductTable(Protocol):
-    """The Delta table of one stream. `record` is the text of the stream's record, which each commit
-    carries (`commitInfo.userMetadata`)."""
-
-    path: str
-
-    def refuse_wrong(self, checks: Sequence[Check]) -> None:
-        """SettingsError for a check whose condition cannot be asked of the table's rows."""
-        ...
-
-    def judge(
-        self, outputs: Sequence[Rows], checks: Sequence[Check], from_us: int | None = None
-    ) -> list[Verdict]:
-        """What each check says of those of `outputs` that were emitted from one instant on, as
-        the table would have them. Nothing of no rows."""
-        ...
-
-    def judge_states(self, states: Rows, checks: Sequence[Check]) -> list[Verdict]:
-        """The same of the projection of these states."""
-        ...
-
-    def write_once(self, emitted: Rows | None, app_id: str, batch_id: int, record: str) -> None:
-        """Commit a batch with what it emitted, unless `app_id` has written this batch before."""
-        ...
-
-    def replace_all(self, states: Rows, record: str) -> None:
-        """Make the projection of these states the only rows of an update table, in one commit."""
-        ...
-
-    def replace_range(
-        self, outputs: Sequence[Rows], from_us: int | None, until_us: int | None, record: str
-    ) -> RangeChange:
-        """Make those of `outputs` that were emitted from one instant and before another the only
-        rows of an append table there, in one commit. None: no bound."""
-        ...
-
-
-class RejectedTable(Protocol):
-    """The Delta table of the calls of one stream that were rejected. Made with its first row."""
-
-    path: str
-
-    def append_once(self, rejected: Rows, app_id: str, batch_id: int) -> None:
-        """Append what a batch rejected, unless `app_id` has written this batch before."""
-        ...
-
-    def summary(self, parts: Sequence[Rows], from_us: int | None = None) -> Summary | None:
-        """What the calls from one instant on come to; None for none. None: no bound."""
-        ...
-
-    def replace_range(
-        self, parts: Sequence[Rows], from_us: int | None, until_us: int | None
-    ) -> RangeChange:
-        """Make those of `parts` from one instant on and before another the only rows there, in one
-        commit. None: no bound. No part may have calls at `until_us` or later."""
-        ...
-
-
 class Engine(Protocol):
     """Reads, folds and writes for a job. Each write to a table is one commit."""
 
-    def product_table(self, lake: Lake, stream: Stream, definition: Definition) -> ProductTable: ...
+    def product_table(self, lake: Lake, stream: str, definition: Definition) -> Product: ...
 
-    def rejected_table(self, lake: Lake, stream: str) -> RejectedTable: ...
+    def rejected_table(self, lake: Lake, stream: str) -> RejectedCalls: ...
 
     # Bronze
-
-    def check_events(self, lake: Lake, source: str, fold: KeyedFold) -> None:
-        """DefinitionError unless bronze has the fold's fields, with their types."""
-        ...
 
     def events(
         self,
@@ -171,17 +109,6 @@ class Engine(Protocol):
 
     def count_by_step(self, events: Rows, fold: KeyedFold, step_us: int) -> dict[int, int]:
         """The events of each step of time, counted from the epoch on the fold's clock."""
-        ...
-
-    def append_still_row(self, lake: Lake, source: Source) -> None:
-        """A clock row that moves no watermark: something to read. Under the source's lease."""
-        ...
-
-    def append_reset_row(
-        self, lake: Lake, source: Source, to_us: int, repair: int, now_us: int
-    ) -> None:
-        """A clock row that sets M back to `to_us`, once for each number of a repair of the
-        source. Under the source's lease."""
         ...
 
     # States
@@ -222,6 +149,10 @@ class Engine(Protocol):
         self, events: Rows, fold: KeyedFold, buckets: int, until_us: int, base: Rows | None
     ) -> Stage:
         """Fold `events` before `until_us` into the states of `base`; timeouts before it fire."""
+        ...
+
+    def published(self, fold: KeyedFold, outputs: Sequence[Rows], states: Rows) -> Rows:
+        """What the table has of the outputs of stages and the states that they came to."""
         ...
 
     def release(self, stage: Stage) -> None: ...

@@ -2,18 +2,19 @@
 
 from collections import Counter
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
-from include.coverage.live import LEVELS, WATERMARK, LiveRecord, text_of
+from include.coverage.live import LEVELS, WATERMARK, LiveRecord
 from include.fold.admission import EPOCH, MICROSECOND
-from include.lake.commits import is_written
-from include.lake.delta_log import delta_table
 from include.lake.findings import Finding, record_findings, rejected_findings
 from include.lake.generations import app_id
 from include.lake.ops import append_ops
 from include.lake.stream_result import rejected_number
 from spark_jobs.engines.data_checks import DataChecks
-from spark_jobs.engines.engine import FoldedBatch, ProductTable, RejectedTable
+from spark_jobs.engines.engine import FoldedBatch
+from spark_jobs.tables.product import Product
+from spark_jobs.tables.rejected import RejectedCalls
 
 SUMMED = (
     "rows_in",
@@ -48,8 +49,8 @@ class BatchWriter:
         self,
         live: LiveRecord,
         generation: int,
-        table: ProductTable,
-        rejected: RejectedTable,
+        table: Product,
+        rejected: RejectedCalls,
         checks: DataChecks,
         profile: int | None = None,
     ) -> None:
@@ -66,29 +67,27 @@ class BatchWriter:
     def __call__(self, folded: FoldedBatch, batch_id: int) -> None:
         counts = folded.counts()
         self._check(counts, batch_id)
-        if counts["rows_out"]:
+        newest = self._live.record.batch_of(self._generation)
+        is_written = newest is not None and newest >= batch_id  # by a run that was killed behind it
+        if counts["rows_out"] and not is_written:
             self._admit(folded, batch_id)
         if self._live.is_of_new_code():
             told = [code_changed(self._stream)]
             record_findings(self._lake, self._live.run_id, self._stream, findings=told)
         self._live.begin()
         counts |= self._write_rejected(folded, batch_id, counts.pop("buckets_rejecting"))
-        rejected = rejected_number(self._lake, self._stream)
-        record = self._live.after(batch_id, counts, rejected)
-        rows = folded.emitted if counts["rows_out"] else None
-        text = text_of(self._lake, record)
-        self._table.write_once(rows, self._app_id("table"), batch_id, text)
-        self._live.record = record
+        if not is_written:
+            rejected = rejected_number(self._lake, self._stream)
+            record = self._live.after(batch_id, counts, rejected)
+            rows = folded.emitted if counts["rows_out"] else None
+            self._table.write_once(rows, self._app_id("table"), batch_id, record.as_json())
+            self._live.record = record
         self._record(counts, batch_id)
 
     def _admit(self, folded: FoldedBatch, batch_id: int) -> None:
-        """Ask the stream's checks of what is about to be written, unless it has been."""
-        if not self._checks.declared:
-            return
-        if is_written(delta_table(self._table.path), self._app_id("table"), batch_id):
-            return
+        """Ask the stream's checks of what is about to be written."""
         self._checks.admit(
-            lambda checks: self._table.judge([folded.emitted], checks),
+            partial(self._table.judge, folded.emitted),
             f"batch {batch_id}",
             self._generation,
             batch_id=batch_id,

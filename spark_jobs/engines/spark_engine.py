@@ -10,39 +10,25 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from include.data_checks import Check, Verdict
-from include.fold.ddl import output_ddl
-from include.fold.definition import EMITTED_AT_US, Definition, KeyedFold, MigrateState
+from include.fold.definition import Definition, KeyedFold, MigrateState
 from include.fold.group_state import TIMERS
 from include.fold.schemas import state_schema
 from include.lake.paths import Lake, files_of
-from include.lake.stream_result import RangeChange
 from include.lake.table import Staged, stage_empty
-from include.landing.clock import write_reset_row, write_still_row
 from include.landing.initial_state import InitialStates
 from include.savepoints.manifest import Savepoint
-from include.settings import Source, Stream
-from spark_jobs.engines.bronze_fields import check_bronze
 from spark_jobs.engines.checkpointed_states import find_unreadable, read_states
-from spark_jobs.engines.engine import (
-    LiveQuery,
-    ProductTable,
-    RejectedTable,
-    Stage,
-    WriteBatch,
-)
+from spark_jobs.engines.engine import LiveQuery, Stage, WriteBatch
 from spark_jobs.engines.live import run_query
 from spark_jobs.engines.migrated_state import migrated_states
 from spark_jobs.engines.replay import replay_fold
-from spark_jobs.engines.spark_checks import judge_rows, refuse_wrong
 from spark_jobs.engines.spark_events import BronzeEvents, count_by_step, events_between
 from spark_jobs.engines.state_fingerprint import StateFingerprint, fingerprint_state
 from spark_jobs.engines.state_rows import project_states
-from spark_jobs.tables.arrow_tables import ArrowProduct, tell
 from spark_jobs.tables.initial_state import read_initial_state
 from spark_jobs.tables.landing import staged
-from spark_jobs.tables.product import DeltaProduct
-from spark_jobs.tables.rejected import DeltaRejected
+from spark_jobs.tables.product import Product
+from spark_jobs.tables.rejected import RejectedCalls
 
 
 class SparkEngine:
@@ -51,14 +37,11 @@ class SparkEngine:
     def __init__(self, session: SparkSession) -> None:
         self._spark = session
 
-    def product_table(self, lake: Lake, stream: Stream, definition: Definition) -> ProductTable:
-        return SparkProduct(self._spark, lake.table(stream.name), definition)
+    def product_table(self, lake: Lake, stream: str, definition: Definition) -> Product:
+        return Product(lake, stream, definition, self._spark)
 
-    def rejected_table(self, lake: Lake, stream: str) -> RejectedTable:
-        return DeltaRejected(self._spark, lake, stream)
-
-    def check_events(self, lake: Lake, source: str, fold: KeyedFold) -> None:
-        check_bronze(lake.bronze(source), fold)
+    def rejected_table(self, lake: Lake, stream: str) -> RejectedCalls:
+        return RejectedCalls(lake, stream, self._spark)
 
     def events(
         self,
@@ -81,14 +64,6 @@ class SparkEngine:
 
     def count_by_step(self, events: BronzeEvents, fold: KeyedFold, step_us: int) -> dict[int, int]:
         return count_by_step(events, fold, step_us)
-
-    def append_still_row(self, lake: Lake, source: Source) -> None:
-        write_still_row(lake, source)
-
-    def append_reset_row(
-        self, lake: Lake, source: Source, to_us: int, repair: int, now_us: int
-    ) -> None:
-        write_reset_row(lake, source, to_us, repair=repair, now_us=now_us)
 
     def initial_states(self, lake: Lake, stream: str, fold: KeyedFold) -> InitialStates | None:
         return read_initial_state(self._spark, lake, stream, fold=fold)
@@ -154,66 +129,15 @@ class SparkEngine:
             rows_duplicate=rows_duplicate,
         )
 
+    def published(
+        self, fold: KeyedFold, outputs: Sequence[DataFrame], states: DataFrame
+    ) -> DataFrame:
+        if fold.output_mode == "append":
+            return reduce(DataFrame.union, outputs)
+        return project_states(states, fold)
+
     def release(self, stage: Stage) -> None:
         stage.held.unpersist()
 
     def drain(self, query: LiveQuery, write: WriteBatch) -> list[dict[str, Any]]:
         return run_query(self._spark, query, write)
-
-
-class SparkProduct:
-    """`ProductTable` of engine.py: written by Spark, but for batches that were fetched."""
-
-    def __init__(self, session: SparkSession, path: str, definition: Definition) -> None:
-        self._spark = session
-        self.path = path
-        self._fold = definition.fold
-        self._table = DeltaProduct(path, definition.fold, definition.comments)
-        self._here = ArrowProduct(path, definition.fold, definition.comments)
-
-    def refuse_wrong(self, checks: Sequence[Check]) -> None:
-        nothing = self._spark.createDataFrame([], output_ddl(self._fold))
-        refuse_wrong(self._table.stored(nothing), checks)
-
-    def judge(
-        self,
-        outputs: Sequence[DataFrame | pa.Table],
-        checks: Sequence[Check],
-        from_us: int | None = None,
-    ) -> list[Verdict]:
-        return judge_rows(self._table.stored(self._emitted(outputs, from_us)), checks)
-
-    def judge_states(self, states: DataFrame, checks: Sequence[Check]) -> list[Verdict]:
-        return judge_rows(self._table.stored(project_states(states, self._fold)), checks)
-
-    def _emitted(
-        self, outputs: Sequence[DataFrame | pa.Table], from_us: int | None = None
-    ) -> DataFrame:
-        """All of it, from one instant on: what was fetched goes back to Spark."""
-        frames = [
-            self._spark.createDataFrame(each) if isinstance(each, pa.Table) else each
-            for each in outputs
-        ]
-        emitted = reduce(DataFrame.union, frames)
-        return emitted if from_us is None else emitted.where(F.col(EMITTED_AT_US) >= from_us)
-
-    def write_once(
-        self, emitted: DataFrame | pa.Table | None, app_id: str, batch_id: int, record: str
-    ) -> None:
-        if isinstance(emitted, DataFrame):
-            self._table.write_once(emitted, app_id, batch_id, record)
-        else:
-            self._here.write_once(emitted, app_id, batch_id, record)
-
-    def replace_all(self, states: DataFrame, record: str) -> None:
-        self._table.replace_all(project_states(states, self._fold), record)
-
-    def replace_range(
-        self, outputs: Sequence[DataFrame], from_us: int | None, until_us: int | None, record: str
-    ) -> RangeChange:
-        emitted = self._emitted(outputs, from_us)
-        # No stage emits at its `until` or later: should one do, Delta refuses its rows.
-        change = self._table.replace_range(emitted, from_us, until_us, record)
-        if change.removed == change.added == 0:
-            tell(self.path, record)
-        return change

@@ -1,39 +1,42 @@
-"""The product: a Delta table per stream, written by Spark exactly once, and ranges of its rows replaced."""
+"""The product: a Delta table per stream, each batch committed once, and ranges of its rows replaced.
 
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+Two libraries write it, and each goes on with what the other began: delta-rs writes rows in memory (an
+Arrow table), without a JVM, and Spark those of a DataFrame.
+"""
 
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial, reduce
+from operator import and_
+from typing import TypeAlias
+
+import pyarrow as pa
 from delta.tables import DeltaTable
+from deltalake import CommitProperties
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from include.fold.definition import EMITTED_AT, EMITTED_AT_US, EMITTED_DATE, REMOVED, KeyedFold
-from include.fold.product_table import product_columns, same_key
+from include.data_checks import Check, Verdict
+from include.fold.ddl import output_ddl
+from include.fold.definition import EMITTED_AT, EMITTED_AT_US, EMITTED_DATE, REMOVED, Definition
+from include.fold.product_table import ensure_product, product_columns, same_key
+from include.fold.schemas import output_schema
+from include.lake.columns import INSTANT, documented, without_comments
 from include.lake.lease import check_held
+from include.lake.ops import despite_others
+from include.lake.paths import Lake
 from include.lake.stream_result import RangeChange
+from include.lake.table import Record, Table, add_files, stage, transaction
+from spark_jobs.tables.spark_checks import judge_rows, refuse_wrong
 
 TXN_APP_ID = "spark.databricks.delta.write.txnAppId"
 TXN_VERSION = "spark.databricks.delta.write.txnVersion"
 USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
+GOES = "_goes"  # no field of an output can begin with an underscore
 
-def append_once(
-    df: DataFrame,
-    path: str,
-    app_id: str,
-    batch_id: int,
-    user_metadata: str | None = None,
-) -> None:
-    """Append `df` to the Delta table at `path` in one commit, unless this batch did so before.
-
-    `user_metadata` is the record that the commit carries.
-    """
-    writer = df.write.format("delta").mode("append")
-    writer = writer.option("txnAppId", app_id).option("txnVersion", str(batch_id))
-    if user_metadata is not None:
-        writer = writer.option("userMetadata", user_metadata)
-    writer.save(path)
+Rows: TypeAlias = pa.Table | DataFrame
 
 
 @contextmanager
@@ -49,18 +52,6 @@ def session_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterat
             spark.conf.unset(name) if known is None else spark.conf.set(name, known)
 
 
-def delta_transaction(
-    session: SparkSession, app_id: str, batch_id: int, user_metadata: str
-) -> AbstractContextManager[None]:
-    """The same for a MERGE, which has no options: set on the session while the body runs.
-
-    Only one write per table: a second one in the same batch would be skipped, too. Within
-    `foreachBatch` the outer session's settings are ignored, silently: give `df.sparkSession`.
-    """
-    settings = {TXN_APP_ID: app_id, TXN_VERSION: str(batch_id), USER_METADATA: user_metadata}
-    return session_settings(session, settings)
-
-
 def range_condition(at: str, date: str, from_us: int | None, until_us: int | None) -> str:
     """The rows with the instant `at` from one on and before another; `date` is their partition.
 
@@ -74,30 +65,224 @@ def range_condition(at: str, date: str, from_us: int | None, until_us: int | Non
     return " AND ".join(parts) or "true"
 
 
-def replace_rows(new: DataFrame, path: str, condition: str, user_metadata: str) -> RangeChange:
-    """Make these the only rows of the table at `path` that meet `condition`, as all of them must.
+# A replacement that changes no more of the rows merges these alone, so that the change feed has no others.
+FEW = 0.1
 
-    One commit, which `user_metadata` is the record of; none when nothing would change.
+
+class Product:
+    """The table of one stream, made or opened: TableSchemaError when it has other columns. Append: all
+    outputs. Update: the latest row per key.
+
+    Each commit carries a record, and none is made when others have changed the table since the
+    newest one. Without a session it writes rows in memory alone.
     """
-    old = new.sparkSession.read.format("delta").load(path).where(condition)
-    change = _compare(old, new)
-    if change.removed or change.added:
+
+    def __init__(
+        self, lake: Lake, stream: str, definition: Definition, session: SparkSession | None = None
+    ) -> None:
+        self.path = lake.table(stream)
+        self._fold = definition.fold
+        self._session = session
+        columns = product_columns(definition.fold, definition.comments)
+        self._plain = without_comments(documented(columns))
+        self._table = Table(lake, self.path, ensure_product(self.path, definition))
+
+    def _follow(self, is_made_anew: bool = False) -> None:
+        """Move on to the newest version; LakeError when others have changed its rows."""
+        self._table.reopen()
+        if not is_made_anew:
+            self._table.record()
+
+    # The stream's checks
+
+    def refuse_wrong(self, checks: Sequence[Check]) -> None:
+        """SettingsError for a check whose condition cannot be asked of the table's rows."""
+        nothing = self._spark.createDataFrame([], output_ddl(self._fold))
+        refuse_wrong(self._stored_frame(nothing), checks)
+
+    def judge(
+        self, emitted: Rows, checks: Sequence[Check], from_us: int | None = None
+    ) -> list[Verdict]:
+        """What each check says of the rows that were emitted from one instant on, as the table would
+        have them. Nothing of no rows."""
+        # What was fetched goes back to Spark.
+        is_here = isinstance(emitted, pa.Table)
+        frame = self._spark.createDataFrame(emitted) if is_here else emitted
+        return judge_rows(self._stored_frame(_emitted_from(frame, from_us)), checks)
+
+    # A batch
+
+    def write_once(self, emitted: Rows | None, app_id: str, batch_id: int, record: Record) -> None:
+        """Commit a batch with what it emitted, unless `app_id` has written this batch before."""
+        if isinstance(emitted, DataFrame):
+            self._write_by_spark(emitted, app_id, batch_id, record)
+            return
+        rows = output_schema(self._fold).empty_table() if emitted is None else emitted
+
+        def write() -> None:
+            self._follow()
+            written = self._table.delta.transaction_version(app_id)
+            if written is None or written < batch_id:
+                commit = self._table.telling(record, transaction(app_id, batch_id))
+                is_append = self._fold.output_mode == "append" or not rows.num_rows
+                (self._append if is_append else self._merge)(rows, commit)
+
+        despite_others(write)
+
+    def _append(self, emitted: pa.Table, commit: CommitProperties) -> None:
+        by = EMITTED_DATE if EMITTED_DATE in self._plain.names else None
+        staged = stage(self.path, self._stored(emitted), self._plain, by)
+        add_files(self._table.delta, staged, commit)
+
+    def _merge(self, emitted: pa.Table, commit: CommitProperties) -> None:
+        columns = {f"`{name}`": f"new.`{name}`" for name in self._plain.names}
+        delta = self._table.delta
+        before = delta.version()
+        (
+            delta.merge(
+                self._stored(emitted).append_column(REMOVED, emitted[REMOVED]),
+                predicate=same_key(self._fold),
+                source_alias="new",
+                target_alias="old",
+                commit_properties=commit,
+            )
+            .when_matched_delete(f"new.{REMOVED}")
+            .when_matched_update(columns)
+            .when_not_matched_insert(columns, predicate=f"NOT new.{REMOVED}")
+            .execute()
+        )
+        if delta.version() == before:  # nothing changed, and delta-rs then makes no commit
+            add_files(delta, [], commit)
+
+    def _stored(self, emitted: pa.Table) -> pa.Table:
+        """Rows as the table has them."""
+        at = emitted[EMITTED_AT_US].cast(INSTANT)
+        rows = emitted.append_column(EMITTED_AT, at)
+        rows = rows.append_column(EMITTED_DATE, at.cast(pa.date32()))
+        return rows.select(self._plain.names).cast(self._plain)
+
+    # By Spark
+
+    @property
+    def _spark(self) -> SparkSession:
+        assert self._session is not None  # or no DataFrame could have been made
+        return self._session
+
+    def _write_by_spark(
+        self, emitted: DataFrame, app_id: str, batch_id: int, record: Record
+    ) -> None:
+        self._follow()
+        text = self._table.text(record)
+        if self._fold.output_mode == "append":
+            writer = self._stored_frame(emitted).write.mode("append").format("delta")
+            writer = writer.option("txnAppId", app_id).option("txnVersion", str(batch_id))
+            writer.option("userMetadata", text).save(self.path)
+            return
+        # A MERGE has no options. Within `foreachBatch` the outer session's settings are ignored,
+        # silently; and a second write to the table in the same batch would be skipped, too.
+        settings = {TXN_APP_ID: app_id, TXN_VERSION: str(batch_id), USER_METADATA: text}
+        with session_settings(emitted.sparkSession, settings):
+            self._merge_by_spark(emitted.withColumn(EMITTED_AT, F.timestamp_micros(EMITTED_AT_US)))
+
+    def _merge_by_spark(self, rows: DataFrame) -> None:
+        columns: dict[str, str | SparkColumn] = {
+            f"`{name}`": f"new.`{name}`" for name in self._plain.names
+        }
+        (
+            DeltaTable.forPath(rows.sparkSession, self.path)
+            .alias("old")
+            .merge(rows.alias("new"), same_key(self._fold))
+            .whenMatchedDelete(f"new.{REMOVED}")
+            .whenMatchedUpdate(set=columns)
+            .whenNotMatchedInsert(f"NOT new.{REMOVED}", values=columns)
+            .execute()
+        )
+
+    def replace(
+        self,
+        emitted: DataFrame,
+        record: Record,
+        from_us: int | None = None,
+        until_us: int | None = None,
+        is_made_anew: bool = False,
+    ) -> RangeChange:
+        """Make those emitted from one instant on the only rows there before another, in one commit.
+
+        None: no bound, as for an update table. No row may be of `until_us` or later: Delta refuses
+        that. `is_made_anew`: whatever others have changed.
+        """
+        self._follow(is_made_anew)
+        new = self._stored_frame(_emitted_from(emitted, from_us))
+        within = partial(range_condition, from_us=from_us, until_us=until_us)
+        condition = within(EMITTED_AT, EMITTED_DATE)
+        old = self._spark.read.format("delta").load(self.path).where(condition)
+        balance = _balance(old, new)
+        change = _change(balance)
+        few = change.removed + change.added <= change.before * FEW
         check_held()
-        writer = new.write.format("delta").mode("overwrite").option("replaceWhere", condition)
-        writer.option("userMetadata", user_metadata).save(path)
-    return change
+        if change.removed == change.added == 0:
+            self._table.commit([], record)
+        elif few and not is_made_anew and "map<" not in str(new.dtypes):  # Spark compares no maps
+            with session_settings(self._spark, {USER_METADATA: self._table.text(record)}):
+                self._merge_changed(
+                    balance.where("net != 0"), within("old.emitted_at", "old.emitted_date")
+                )
+        else:
+            writer = new.write.format("delta").mode("overwrite").option("replaceWhere", condition)
+            writer.option("userMetadata", self._table.text(record)).save(self.path)
+        return change
+
+    def _merge_changed(self, balance: DataFrame, within: str) -> None:
+        """Commit the difference of the table and other rows alone."""
+        names = self._plain.names
+        changed = balance.withColumnsRenamed({f"value_{n}": name for n, name in enumerate(names)})
+        if self._fold.output_mode == "update":
+            new, old = changed.where("net < 0"), changed.where("net > 0")
+            keys = [old[name].eqNullSafe(new[name]) for name, _ in self._fold.keys.parts]
+            gone = old.join(new, reduce(and_, keys), "left_anti")
+            changes = new.withColumn(REMOVED, F.lit(False))
+            self._merge_by_spark(changes.union(gone.withColumn(REMOVED, F.lit(True))))
+            return
+        # All rows that equal one go, and come again as often as they are wanted.
+        goes = F.array_repeat(F.lit(True), F.least("before", F.lit(1)).cast("int"))
+        comes = F.array_repeat(F.lit(False), F.col("after").cast("int"))
+        rows = changed.select(
+            *(F.col(f"`{name}`") for name in names), F.explode(F.concat(goes, comes)).alias(GOES)
+        )
+        same = " AND ".join(f"old.`{name}` <=> new.`{name}`" for name in names)
+        (
+            DeltaTable.forPath(self._spark, self.path)
+            .alias("old")
+            .merge(rows.alias("new"), f"new.{GOES} AND {within} AND {same}")
+            .whenMatchedDelete()
+            .whenNotMatchedInsert(f"NOT new.{GOES}", values={f"`{n}`": f"new.`{n}`" for n in names})
+            .execute()
+        )
+
+    def _stored_frame(self, emitted: DataFrame) -> DataFrame:
+        """Rows as the table has them; of an update stream without the keys that are to go."""
+        rows = emitted.withColumn(EMITTED_AT, F.timestamp_micros(EMITTED_AT_US))
+        if self._fold.output_mode == "append":
+            rows = rows.withColumn(EMITTED_DATE, F.to_date(EMITTED_AT))
+        elif REMOVED in emitted.columns:
+            rows = rows.where(~F.col(REMOVED))
+        return rows.select(*(F.col(f"`{name}`") for name in self._plain.names))
 
 
-def _compare(old: DataFrame, new: DataFrame) -> RangeChange:
-    """How two sets of rows differ, equal rows counted: in one pass over both.
+def _emitted_from(emitted: DataFrame, from_us: int | None) -> DataFrame:
+    return emitted if from_us is None else emitted.where(F.col(EMITTED_AT_US) >= from_us)
 
-    The columns are taken by position: any name of ours could be one of an output's fields.
+
+def _balance(old: DataFrame, new: DataFrame) -> DataFrame:
+    """How often two sets of rows have each row: `before`, `after`, and `net` less often than before.
+
+    Their columns are numbered: any name of ours could be one of an output's fields.
     """
-    values = [f"value_{position}" for position in range(len(old.columns))]
-    tagged = [rows.toDF(*values).withColumn("sign", F.lit(s)) for rows, s in ((old, 1), (new, -1))]
-    balance = (
-        tagged[0]
-        .union(tagged[1])
+    values = [f"value_{position}" for position in range(len(new.columns))]
+    sides = ((old.select(new.columns), 1), (new, -1))
+    tagged = [rows.toDF(*values).withColumn("sign", F.lit(sign)) for rows, sign in sides]
+    return (
+        reduce(DataFrame.union, tagged)
         .groupBy(*values)
         .agg(
             F.sum("sign").alias("net"),
@@ -105,6 +290,9 @@ def _compare(old: DataFrame, new: DataFrame) -> RangeChange:
             F.count_if(F.col("sign") < 0).alias("after"),
         )
     )
+
+
+def _change(balance: DataFrame) -> RangeChange:
     sums = (
         F.sum("before"),
         F.sum("after"),
@@ -113,73 +301,3 @@ def _compare(old: DataFrame, new: DataFrame) -> RangeChange:
     )
     row = balance.agg(*(F.coalesce(total, F.lit(0)) for total in sums)).collect()[0]
     return RangeChange(*(int(value) for value in row))
-
-
-class DeltaProduct:
-    """The Delta table of one stream. Append: all outputs. Update: the latest row per key.
-
-    `record` is the text of the record that a commit carries.
-    """
-
-    def __init__(self, path: str, fold: KeyedFold, comments: Mapping[str, str]) -> None:
-        self.path = path
-        self._fold = fold
-        self._columns = product_columns(fold, comments)
-
-    def write_once(self, emitted: DataFrame, app_id: str, batch_id: int, record: str) -> None:
-        """Write what a batch emitted, unless `app_id` has written this batch before.
-
-        `emitted` has the output's columns and `emitted_at_us`; in an update stream also
-        `removed`, for keys whose row is to go.
-        """
-        if self._fold.output_mode == "append":
-            append_once(self.stored(emitted), self.path, app_id, batch_id, record)
-        else:
-            rows = emitted.withColumn(EMITTED_AT, F.timestamp_micros(EMITTED_AT_US))
-            self._merge(rows, app_id, batch_id, record)
-
-    def replace_all(self, emitted: DataFrame, record: str) -> None:
-        """Make these the only rows of an update table, in one commit."""
-        rows = emitted.withColumn(EMITTED_AT, F.timestamp_micros(EMITTED_AT_US))
-        writer = self._ordered(rows).write.format("delta").mode("overwrite")
-        check_held()
-        writer.option("userMetadata", record).save(self.path)
-
-    def replace_range(
-        self, emitted: DataFrame, from_us: int | None, until_us: int | None, record: str
-    ) -> RangeChange:
-        """Make these the only rows of an append table emitted from one instant and before another.
-
-        One commit; none when nothing would change. None is no bound. The rows must be within.
-        """
-        condition = range_condition(EMITTED_AT, EMITTED_DATE, from_us, until_us=until_us)
-        return replace_rows(self.stored(emitted), self.path, condition, user_metadata=record)
-
-    def stored(self, emitted: DataFrame) -> DataFrame:
-        """Rows as the table has them; of an update stream without the keys that are to go."""
-        rows = emitted.withColumn(EMITTED_AT, F.timestamp_micros(EMITTED_AT_US))
-        if self._fold.output_mode == "append":
-            rows = rows.withColumn(EMITTED_DATE, F.to_date(EMITTED_AT))
-        elif REMOVED in emitted.columns:
-            rows = rows.where(~F.col(REMOVED))
-        return self._ordered(rows)
-
-    def _ordered(self, rows: DataFrame) -> DataFrame:
-        """The table's columns of `rows`, in its order."""
-        return rows.select(*(F.col(f"`{column.name}`") for column in self._columns))
-
-    def _merge(self, rows: DataFrame, app_id: str, batch_id: int, record: str) -> None:
-        session = rows.sparkSession
-        columns: dict[str, str | SparkColumn] = {
-            f"`{column.name}`": f"new.`{column.name}`" for column in self._columns
-        }
-        with delta_transaction(session, app_id, batch_id, user_metadata=record):
-            (
-                DeltaTable.forPath(session, self.path)
-                .alias("old")
-                .merge(rows.alias("new"), same_key(self._fold))
-                .whenMatchedDelete(f"new.{REMOVED}")
-                .whenMatchedUpdate(set=columns)
-                .whenNotMatchedInsert(f"NOT new.{REMOVED}", values=columns)
-                .execute()
-            )

@@ -9,67 +9,112 @@ from collections.abc import Sequence
 from functools import reduce
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from include.lake.columns import INSTANT, documented, without_comments
+from include.lake.lease import check_held
+from include.lake.ops import despite_others
 from include.lake.paths import Lake
 from include.lake.stream_result import (
+    APP,
     AT,
     AT_DATE,
+    BATCH,
     COLUMNS,
     MOST_KEYS,
-    RangeChange,
+    NUMBER,
     Summary,
+    ensure_table,
     has_batch,
-    next_record,
 )
-from spark_jobs.tables.arrow_tables import ArrowRejected, tell
-from spark_jobs.tables.product import range_condition, replace_rows
+from include.lake.table import Record, Table, stage
+from spark_jobs.tables.product import Rows, range_condition
+
+PLAIN = without_comments(documented(COLUMNS))
 
 
-class DeltaRejected:
-    """`RejectedTable` of engines.engine, whose REJECTED_DDL rows have; those that were fetched, as
-    Arrow, are written without Spark."""
+class RejectedCalls:
+    """The table of one stream. Rows are those of REJECTED (include/fold/schemas.py).
 
-    def __init__(self, session: SparkSession, lake: Lake, stream: str) -> None:
+    Without a session it writes rows in memory alone.
+    """
+
+    def __init__(self, lake: Lake, stream: str, session: SparkSession | None = None) -> None:
         self.path = lake.rejected(stream)
-        self._session = session
         self._lake = lake
         self._stream = stream
-        self._here = ArrowRejected(lake, stream)
+        self._session = session
 
-    def append_once(self, rejected: DataFrame | pa.Table, app_id: str, batch_id: int) -> None:
+    def append_once(self, rejected: Rows, app_id: str, batch_id: int) -> None:
         """Append what a batch rejected, unless `app_id` has written this batch before."""
-        if isinstance(rejected, pa.Table):
-            self._here.append_once(rejected, app_id, batch_id)
-            return
-        if not has_batch(self._lake, self._stream, app_id, batch_id):
-            record = next_record(self._lake, self._stream, app=app_id, batch=batch_id)
-            writer = _as_stored(rejected).write.format("delta").mode("append")
-            writer.option("userMetadata", record).save(self.path)
 
-    def summary(
-        self, parts: Sequence[DataFrame | pa.Table], from_us: int | None = None
-    ) -> Summary | None:
-        """What the calls from one instant on come to; None for none."""
-        if any(isinstance(part, pa.Table) for part in parts):
-            return self._here.summary(parts)
-        return _summary(_from(parts, from_us)) if parts else None
+        def append() -> None:
+            table, record = self._next({APP: app_id, BATCH: batch_id})
+            if isinstance(rejected, DataFrame):
+                writer = _stored_frame(rejected).write.format("delta").mode("append")
+                writer.option("userMetadata", table.text(record)).save(self.path)
+            else:
+                table.commit(stage(self.path, stored([rejected]), PLAIN, AT_DATE), record)
+
+        if not has_batch(self._lake, self._stream, app_id, batch_id):
+            despite_others(append)
+
+    def _next(self, told: Record, is_made_anew: bool = False) -> tuple[Table, Record]:
+        """The table, made where it is not there yet, and the record of its next commit.
+
+        LakeError when others have changed it, but for one that makes it anew.
+        """
+        ensure_table(self._lake, self._stream)
+        table = Table.open(self._lake, self.path)
+        if not is_made_anew:
+            table.record()
+        return table, {NUMBER: table.version + 1, **told}
+
+    def summary(self, parts: Sequence[Rows], from_us: int | None = None) -> Summary | None:
+        """What the calls from one instant on come to; None for none. None: no bound."""
+        if frames := [part for part in parts if isinstance(part, DataFrame)]:
+            return _summary_frame(_from(frames, from_us))
+        calls = [c for part in parts if isinstance(part, pa.Table) for c in part.to_pylist()]
+        calls = [call for call in calls if from_us is None or call["at_us"] >= from_us]
+        if not calls:
+            return None
+        events = sum(call["cause"] == "event" for call in calls)
+        times_us = [call["at_us"] for call in calls]
+        by_key = Counter(call["key"] for call in calls)
+        most = sorted(by_key.items(), key=lambda item: (-item[1], item[0]))[:MOST_KEYS]
+        first_us, last_us = min(times_us), max(times_us)
+        return Summary(events, len(calls) - events, first_us, last_us, Counter(dict(most)))
 
     def replace_range(
         self, parts: Sequence[DataFrame], from_us: int | None, until_us: int | None
-    ) -> RangeChange:
-        """Make those of `parts` the only rows from one instant on and before another."""
-        record = next_record(self._lake, self._stream, is_made_anew=from_us is None)
-        if parts:
-            new = _as_stored(_from(parts, from_us))
-        else:
-            new = self._session.read.format("delta").load(self.path).where("false")
+    ) -> None:
+        """Make those of `parts` from one instant on and before another the only rows there, in one
+        commit. None: no bound. No part may have calls at `until_us` or later."""
+        table, record = self._next({}, is_made_anew=from_us is None)
+        rows = self._none() if not parts else _stored_frame(_from(parts, from_us))
+        check_held()
         within = range_condition(AT, AT_DATE, from_us, until_us=until_us)
-        change = replace_rows(new, self.path, within, user_metadata=record)
-        if change.removed == change.added == 0:
-            tell(self.path, record)
-        return change
+        writer = rows.write.format("delta").mode("overwrite").option("replaceWhere", within)
+        writer.option("userMetadata", table.text(record)).save(self.path)
+        table.reopen()
+        if table.version < record[NUMBER]:  # there were none, and Spark then makes no commit
+            table.commit([], record)
+
+    def _none(self) -> DataFrame:
+        assert self._session is not None  # or nothing was replayed
+        return self._session.createDataFrame(PLAIN.empty_table())
+
+
+def stored(parts: Sequence[pa.Table]) -> pa.Table:
+    """Rows as the table has them."""
+    return pa.concat_tables([PLAIN.empty_table(), *map(_as_stored, parts)])
+
+
+def _as_stored(rejected: pa.Table) -> pa.Table:
+    at = rejected["at_us"].cast(INSTANT)
+    rows = rejected.append_column(AT, at).append_column(AT_DATE, at.cast(pa.date32()))
+    return rows.select(PLAIN.names).cast(PLAIN)
 
 
 def _from(parts: Sequence[DataFrame], from_us: int | None) -> DataFrame:
@@ -77,12 +122,12 @@ def _from(parts: Sequence[DataFrame], from_us: int | None) -> DataFrame:
     return rejected if from_us is None else rejected.where(F.col("at_us") >= from_us)
 
 
-def _as_stored(rejected: DataFrame) -> DataFrame:
+def _stored_frame(rejected: DataFrame) -> DataFrame:
     rows = rejected.withColumn(AT, F.timestamp_micros("at_us")).withColumn(AT_DATE, F.to_date(AT))
-    return rows.select([column.name for column in COLUMNS])
+    return rows.select(PLAIN.names)
 
 
-def _summary(rejected: DataFrame) -> Summary | None:
+def _summary_frame(rejected: DataFrame) -> Summary | None:
     is_event = F.col("cause") == "event"
     events, timeouts, first_us, last_us = rejected.agg(
         F.count_if(is_event), F.count_if(~is_event), F.min("at_us"), F.max("at_us")
@@ -92,15 +137,3 @@ def _summary(rejected: DataFrame) -> Summary | None:
     most = rejected.groupBy("key").count().orderBy(F.desc("count"), "key").limit(MOST_KEYS)
     by_key = Counter(dict(map(tuple, most.collect())))
     return Summary(events, timeouts, first_us, last_us=last_us, by_key=by_key)
-
-
-def row_checksum(rows: DataFrame, *names: str) -> Column:
-    """An aggregate: the sum of the hashes of these columns of all rows; 0 without any."""
-    kinds = dict(rows.dtypes)
-    # Spark hashes no map. Ours have their keys in order, so their text does as well.
-    hashed = [
-        F.to_json(F.struct(F.col(f"`{n}`"))) if "map<" in kinds[n] else F.col(f"`{n}`")
-        for n in names
-    ]
-    # A wide decimal: a sum of 64-bit hashes outgrows 64 bits.
-    return F.coalesce(F.sum(F.xxhash64(*hashed).cast("decimal(38, 0)")), F.lit(0))

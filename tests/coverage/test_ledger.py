@@ -9,7 +9,6 @@ from include.coverage.table_coverage import find_coverage, table_coverage
 from include.lake.generations import read_generations
 from include.plans.open_stream import has_waiting_rows
 from include.plans.reseed_plan import ReseedOptions, plan_reseed
-from spark_jobs import reseed_stream
 from spark_jobs.compact_state import compact
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
@@ -83,23 +82,27 @@ def test_rows_that_somebody_deletes_stop_the_stream_until_a_reseed(world):
     check(world)
 
 
+SWITCH = "tests.simulator.local_engine.LocalProduct.replace"
+RECORDED = "spark_jobs.reseed_stream.append_ops"
+
+
 def killed(*_: object, **__: object) -> None:
     raise KilledError
 
 
-@pytest.mark.parametrize("step", ["replayed", "text_of", "append_ops"])
+@pytest.mark.parametrize("step", ["spark_jobs.reseed_stream.replayed", SWITCH, RECORDED])
 def test_a_reseed_that_is_killed_has_changed_nothing_or_is_done(world, monkeypatch, step):
     some_hours(world)
     stream = world.streams[KIND]
     with monkeypatch.context() as patched:
-        patched.setattr(reseed_stream, step, killed)
+        patched.setattr(step, killed)
         with pytest.raises(KilledError):
             reseed(world.engine, world.lake, stream, ReseedOptions(recompute=True))
     check(world)
     land(world, 4)
     run(world)
     row = read_generations(world.lake, stream.name).pinned()
-    assert row["generation"] == (2 if step == "append_ops" else 1)
+    assert row["generation"] == (2 if step == RECORDED else 1)
     check(world)
 
 

@@ -23,9 +23,9 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from include.lake.commits import is_written, transaction
 from include.lake.delta_log import read_actions
 from include.lake.paths import made_lake, open_lake
+from include.lake.table import transaction
 from include.settings import PROJECT
 from include.spark.conf import S3_JARS
 from include.spark.home import JARS
@@ -43,7 +43,7 @@ def drive(name: str, commits: int) -> None:
     number = (DeltaTable(TABLE).transaction_version(name) or 0) + 1
     while number <= commits:
         table = DeltaTable(TABLE)
-        if not is_written(table, name, number):
+        if (table.transaction_version(name) or 0) < number:
             once = CommitProperties(app_transactions=[transaction(name, number)])
             try:
                 write_deltalake(

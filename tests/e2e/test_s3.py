@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from include.lake.commits import transaction
 from include.lake.lease import LeaseLostError, ObjectLease, hold_lease, lease_holder, renewed
 from include.lake.paths import Lake, open_lake
+from include.lake.table import transaction
 from include.landing.ingest import ingest
 from include.settings import PROJECT
 from tests.deaths import Dying, KilledError

@@ -14,7 +14,7 @@ from include.streams import device_signals
 from include.streams.device_signals import Signal
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.run_stream import drain
-from spark_jobs.tables.arrow_tables import ArrowProduct
+from spark_jobs.tables.product import Product
 from tests.bronze import append_commit, stamp
 from tests.changed_stream import MODULE, NAME, STREAM, deployed_in, fold_of
 from tests.deaths import KilledError
@@ -88,7 +88,7 @@ def written_then_killed(self, *args) -> None:
     raise KilledError
 
 
-WRITE_ONCE = ArrowProduct.write_once
+WRITE_ONCE = Product.write_once
 
 
 @pytest.mark.spark
@@ -118,7 +118,7 @@ def test_the_code_is_marked_as_changed_when_it_writes_and_not_when_it_fails(
 
     new = fold_of(files.deploy(OPTIONAL))
     with monkeypatch.context() as patched:
-        patched.setattr(ArrowProduct, "write_once", written_then_killed)
+        patched.setattr(Product, "write_once", written_then_killed)
         with pytest.raises(StreamingQueryException):
             run(spark, lake)
     changed_at = marked(lake)

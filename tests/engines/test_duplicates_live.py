@@ -15,7 +15,7 @@ from spark_jobs.engines.replay import replay_fold
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.engines.spark_events import BronzeEvents
 from spark_jobs.engines.state_rows import states_from_rows
-from spark_jobs.live_savepoint import read_savepoint, write_live_savepoint
+from spark_jobs.live_savepoint import write_live_savepoint
 from tests.bronze import rows_for
 from tests.engines.lake_runs import admitted_live, drained, known_in
 from tests.engines.test_timeouts_live import ALERTS, DELAY, arrived, compare_with_local
@@ -43,7 +43,7 @@ def test_live_and_a_replay_from_its_savepoint_come_to_what_the_local_engine_does
     runs = [row for row in read_ops(lake, "runs").to_pylist() if row["subject"] == stream.name]
     assert sum(row["rows_duplicate"] for row in runs) == local.duplicates > 0 < len(seen)
 
-    base = read_savepoint(engine, lake, savepoint)
+    base = engine.savepoint_states(lake, savepoint)
     bronze = spark.read.format("delta").load(lake.bronze(stream.source)).where("NOT is_clock")
     rest = admitted_live(bronze, fold, delay_us).where(
         F.unix_micros("event_time") >= savepoint.until_us

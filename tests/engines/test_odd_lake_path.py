@@ -6,7 +6,7 @@ from include.lake.paths import open_lake
 from include.plans.open_stream import open_stream
 from include.streams import user_counts
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.live_savepoint import read_savepoint, write_live_savepoint
+from spark_jobs.live_savepoint import write_live_savepoint
 from spark_jobs.run_stream import drain
 from tests.bronze import append_commit
 from tests.engines.live_lakes import (
@@ -36,5 +36,5 @@ def test_a_stream_runs_and_its_state_is_read_in_a_folder_of_odd_letters(spark, t
     states = {s.key: (s.state[0], s.changed_at_us) for s in local.states().values()}
     assert stored_states(spark, lake, COUNTS, user_counts.FOLD) == states
     savepoint = write_live_savepoint(engine, open_stream(lake, COUNTS), "some-run", "on_demand")
-    assert read_savepoint(engine, lake, savepoint).count() == savepoint.keys == len(states)
+    assert engine.savepoint_states(lake, savepoint).count() == savepoint.keys == len(states)
     assert [path.name for path in tmp_path.iterdir()] == [letters]

@@ -21,7 +21,7 @@ from spark_jobs import stream_drain
 from spark_jobs.engines.replay import replay_fold
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.engines.spark_events import BronzeEvents
-from spark_jobs.live_savepoint import read_savepoint, write_savepoint
+from spark_jobs.live_savepoint import write_savepoint
 from tests.bronze import stamp
 from tests.declared import with_fold
 from tests.engines.lake_runs import (
@@ -117,7 +117,7 @@ def test_a_replay_goes_on_from_a_savepoint(spark, lake, name):
         made = MANIFEST | {"state_schema": state_rows_ddl(fold)}
         savepoint = write_savepoint(engine, lake, first.states, fold, middle_us, made)
         assert savepoint.keys > 0
-        base = read_savepoint(engine, lake, savepoint)
+        base = engine.savepoint_states(lake, savepoint)
         rest = admitted.where(f"unix_micros(event_time) >= {middle_us}")
         second = replay_fold(BronzeEvents(rest), fold, 4, end_us, base=base)
         emitted = outputs_of(first.outputs, fold) + outputs_of(second.outputs, fold)

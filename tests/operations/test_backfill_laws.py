@@ -15,7 +15,6 @@ from include.lake.stream_result import replaced_by
 from include.savepoints.manifest import keep_savepoints, savepoints_of
 from include.stream_definition import load_definition
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.live_savepoint import read_savepoint
 from spark_jobs.recompute_interval import recompute
 from tests.bronze import rows_for
 from tests.engines.lake_runs import known_in, stored, table_of
@@ -98,7 +97,7 @@ def test_live_replay_and_local_agree_and_a_recompute_of_unchanged_data_changes_n
     assert table_of(lake, stream, fold) == local.table
     replayed = savepoints_of(lake, stream.name)[-1]
     assert (replayed.until_us, replayed.origin) == (until_us, "recompute")
-    assert known_in(read_savepoint(SparkEngine(spark), lake, replayed), fold) == local.states
+    assert known_in(SparkEngine(spark).savepoint_states(lake, replayed), fold) == local.states
 
 
 def parts(fold, table, seen, until_us) -> list[tuple[int, int]]:

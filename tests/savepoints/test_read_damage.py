@@ -13,9 +13,14 @@ import pytest
 from include.fold.schemas import state_schema
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
-from include.savepoints.manifest import Savepoint, SavepointError, savepoints_of
+from include.savepoints.manifest import (
+    Savepoint,
+    SavepointError,
+    refuse_damaged,
+    savepoints_of,
+)
 from include.stream_definition import load_definition
-from spark_jobs.live_savepoint import read_savepoint, write_savepoint
+from spark_jobs.live_savepoint import write_savepoint
 from spark_jobs.replay_bronze import plan_with_sound_base
 from tests.late_lakes import START_US, small
 from tests.refused import refused
@@ -48,7 +53,7 @@ def folder(lake: Lake, savepoint: Savepoint) -> Path:
 def test_a_savepoint_has_what_was_written(lake, keys):
     written = write(lake, keys)
     assert savepoints_of(lake, STREAM.name) == [written]
-    assert written.keys == read_savepoint(LocalEngine(), lake, written).num_rows == keys
+    assert written.keys == LocalEngine().savepoint_states(lake, written).num_rows == keys
 
 
 def test_a_folder_without_a_manifest_is_none_and_goes_with_the_next_one(lake, savepoint):
@@ -75,8 +80,8 @@ def cut(path: Path) -> None:
 def test_a_damaged_savepoint_is_deleted(lake, savepoint, damage):
     damage(folder(lake, savepoint))
     with refused("unreadable_savepoint", subject=savepoint.savepoint_id):
-        read_savepoint(LocalEngine(), lake, savepoint)
-    planned = plan_with_sound_base(LocalEngine(), lake, "r1", lambda: plan_from(lake))
+        refuse_damaged(lake, savepoint)
+    planned = plan_with_sound_base(lake, "r1", lambda: plan_from(lake))
     assert planned.base.savepoint is None
     assert lake.folders(lake.savepoints(STREAM.name)) == []
     (finding,) = read_ops(lake, "findings", {"finding": "savepoint_damaged"}).to_pylist()
@@ -92,7 +97,7 @@ def test_no_bit_of_its_files_flips_unseen(lake, savepoint):
             file.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :])
             for found in savepoints_of(lake, STREAM.name):
                 with pytest.raises(SavepointError):
-                    read_savepoint(LocalEngine(), lake, found)
+                    refuse_damaged(lake, found)
         file.write_bytes(whole)
     assert savepoints_of(lake, STREAM.name) == [savepoint]
 
@@ -101,16 +106,16 @@ def test_a_lost_folder_is_no_savepoint(lake, savepoint):
     rmtree(folder(lake, savepoint))
     assert savepoints_of(lake, STREAM.name) == []
     with refused("unreadable_savepoint", subject=savepoint.savepoint_id):
-        read_savepoint(LocalEngine(), lake, savepoint)
+        refuse_damaged(lake, savepoint)
 
 
 def test_a_savepoint_that_cannot_be_read_just_now_stays(lake, savepoint, monkeypatch):
     def unreachable(*_: object) -> None:
         raise ConnectionError("connection refused")
 
-    monkeypatch.setattr("spark_jobs.live_savepoint.refuse_damaged", unreachable)
+    monkeypatch.setattr("spark_jobs.replay_bronze.refuse_damaged", unreachable)
     with pytest.raises(ConnectionError):
-        plan_with_sound_base(LocalEngine(), lake, "r1", lambda: plan_from(lake))
+        plan_with_sound_base(lake, "r1", lambda: plan_from(lake))
     assert savepoints_of(lake, STREAM.name) == [savepoint]
     assert not lake.is_delta_table(lake.ops("findings"))
 

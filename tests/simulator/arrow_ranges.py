@@ -1,4 +1,4 @@
-"""Rows of a range replaced without a JVM: the commits that `replace_rows` of product.py makes with Spark."""
+"""Rows of a range replaced without a JVM: the commits that `Product.replace` makes with Spark."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -6,17 +6,14 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import write_deltalake
 
 from include.fold.admission import instant_of
 from include.lake.columns import instant_scalar
-from include.lake.delta_log import delta_table
 from include.lake.lease import check_held
-from include.lake.ops import despite_others
 from include.lake.paths import files_of
 from include.lake.stream_result import RangeChange
-from include.lake.table import USER_METADATA
-from spark_jobs.tables.arrow_tables import tell
+from include.lake.table import Record, Table
 
 # Without a predicate delta-rs lets rows stand that another writer has appended meanwhile.
 EVERYTHING = "true"
@@ -51,39 +48,32 @@ class Range(NamedTuple):
         return " AND ".join(parts) or EVERYTHING
 
 
-def replace_within(path: str, within: Range, rows: pa.Table, record: str) -> RangeChange:
-    """Make those of `rows` in the range the only ones there of the table at `path`.
+def replace_within(table: Table, within: Range, rows: pa.Table, record: Record) -> RangeChange:
+    """Make those of `rows` in the range the only ones there of a table.
 
     One commit, which carries the record.
     """
     new = rows.filter(within.rows())
-
-    def replace() -> RangeChange:
-        table = delta_table(path)
-        change = _compare(_rows_within(table, path, within, new.schema), new)
-        if change.removed or change.added:
-            overwrite(table, new, within.predicate(), {USER_METADATA: record})
-        else:
-            tell(path, record)
-        return change
-
-    return despite_others(replace)
-
-
-def overwrite(
-    table: DeltaTable, rows: pa.Table, predicate: str, metadata: dict[str, str] | None
-) -> None:
-    """Make these the only rows that meet the predicate, in one commit."""
-    check_held()
-    commit = CommitProperties(custom_metadata=metadata)
-    write_deltalake(table, rows, mode="overwrite", predicate=predicate, commit_properties=commit)
+    change = _compare(_rows_within(table, within, new.schema), new)
+    if change.removed or change.added:
+        check_held()
+        write_deltalake(
+            table.delta,
+            new,
+            mode="overwrite",
+            predicate=within.predicate(),
+            commit_properties=table.telling(record),
+        )
+    else:
+        table.commit([], record)
+    return change
 
 
-def _rows_within(table: DeltaTable, path: str, within: Range, schema: pa.Schema) -> pa.Table:
+def _rows_within(table: Table, within: Range, schema: pa.Schema) -> pa.Table:
     # Not by files: Delta cuts the instants of its statistics to milliseconds, and Arrow takes them for
     # exact.
-    files = table.to_pyarrow_dataset(filesystem=files_of(path))
-    return files.to_table().cast(schema).filter(within.rows())
+    files = table.delta.to_pyarrow_dataset(filesystem=files_of(table.path))
+    return files.to_table(columns=schema.names).cast(schema).filter(within.rows())
 
 
 def _compare(old: pa.Table, new: pa.Table) -> RangeChange:

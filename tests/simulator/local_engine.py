@@ -29,13 +29,11 @@ from include.fold.definition import (
 from include.fold.schemas import REJECTED, event_schema, output_schema, state_schema
 from include.fold.states import States
 from include.lake.columns import instant_scalar
-from include.lake.delta_log import delta_table, table_to_read, unbroken
-from include.lake.ops import despite_others
+from include.lake.delta_log import table_to_read, unbroken
 from include.lake.paths import Lake, files_of
-from include.lake.stream_result import AT, AT_DATE, RangeChange, Summary, next_record
-from include.lake.table import USER_METADATA, Staged
+from include.lake.stream_result import AT, AT_DATE, RangeChange
+from include.lake.table import Record, Staged
 from include.landing.bronze_tables import late_fields, with_late_fields
-from include.landing.clock import write_reset_row, write_still_row
 from include.landing.initial_state import (
     InitialStates,
     check_as_of,
@@ -46,15 +44,8 @@ from include.landing.initial_state import (
     typed_rows,
 )
 from include.savepoints.manifest import Savepoint, states_in
-from include.settings import SettingsError, Source, Stream
-from spark_jobs.engines.bronze_fields import check_bronze
-from spark_jobs.engines.engine import (
-    LiveQuery,
-    ProductTable,
-    RejectedTable,
-    Stage,
-    WriteBatch,
-)
+from include.settings import SettingsError
+from spark_jobs.engines.engine import LiveQuery, Stage, WriteBatch
 from spark_jobs.engines.migrated_state import migrated
 from spark_jobs.engines.state_rows import (
     PendingEventsError,
@@ -63,8 +54,9 @@ from spark_jobs.engines.state_rows import (
     states_from_rows,
     states_to_rows,
 )
-from spark_jobs.tables.arrow_tables import ArrowProduct, ArrowRejected, stored
-from tests.simulator.arrow_ranges import EVERYTHING, Range, overwrite, replace_within
+from spark_jobs.tables.product import Product
+from spark_jobs.tables.rejected import RejectedCalls, stored
+from tests.simulator.arrow_ranges import Range, replace_within
 from tests.simulator.writes import write_point
 
 
@@ -99,16 +91,13 @@ class LocalEngine:
         self._runner = live
         self._judge = judge
 
-    def product_table(self, lake: Lake, stream: Stream, definition: Definition) -> ProductTable:
-        return ArrowProductTable(lake, stream.name, definition, self._judge)
+    def product_table(self, lake: Lake, stream: str, definition: Definition) -> Product:
+        return LocalProduct(lake, stream, definition, self._judge)
 
-    def rejected_table(self, lake: Lake, stream: str) -> RejectedTable:
-        return ArrowRejectedTable(lake, stream)
+    def rejected_table(self, lake: Lake, stream: str) -> RejectedCalls:
+        return LocalRejectedCalls(lake, stream)
 
     # Bronze
-
-    def check_events(self, lake: Lake, source: str, fold: KeyedFold) -> None:
-        check_bronze(lake.bronze(source), fold)
 
     def events(
         self,
@@ -146,16 +135,6 @@ class LocalEngine:
     def count_by_step(self, events: pa.Table, fold: KeyedFold, step_us: int) -> dict[int, int]:
         """The events of each step of time, counted from the epoch on the fold's clock."""
         return dict(Counter(time // step_us for time in events[fold.time_us].to_pylist()))
-
-    def append_still_row(self, lake: Lake, source: Source) -> None:
-        """A clock row that moves no watermark: something to read. Under the source's lease."""
-        write_still_row(lake, source)
-
-    def append_reset_row(
-        self, lake: Lake, source: Source, to_us: int, repair: int, now_us: int
-    ) -> None:
-        """A clock row that sets M back to `to_us`, once for each number of a repair."""
-        write_reset_row(lake, source, to_us, repair, now_us)
 
     # States
 
@@ -243,6 +222,11 @@ class LocalEngine:
         folded, duplicate = settled.rows_folded, settled.rows_duplicate
         return Stage(outputs, rows, rejected, folded, held=None, rows_duplicate=duplicate)
 
+    def published(self, fold: KeyedFold, outputs: Sequence[pa.Table], states: pa.Table) -> pa.Table:
+        return (
+            pa.concat_tables(outputs) if fold.output_mode == "append" else projected(fold, states)
+        )
+
     def release(self, stage: Stage) -> None:
         """Nothing is held."""
 
@@ -257,68 +241,55 @@ class LocalEngine:
         return self._runner
 
 
-class ArrowProductTable(ArrowProduct):
-    """`ProductTable` of `engines.engine`, with rows in Arrow."""
+class LocalProduct(Product):
+    """`Product` whose rows are all in memory."""
 
     def __init__(
         self, lake: Lake, stream: str, definition: Definition, judge: Judge | None = None
     ) -> None:
-        super().__init__(lake.table(stream), definition.fold, definition.comments)
+        super().__init__(lake, stream, definition)
         self._judge = judge
 
     def refuse_wrong(self, checks: Sequence[Check]) -> None:
         """What cannot be asked of no rows cannot be asked."""
-        self._asked(output_schema(self._fold).empty_table(), checks)
+        self.judge(output_schema(self._fold).empty_table(), checks)
 
     def judge(
-        self, outputs: Sequence[pa.Table], checks: Sequence[Check], from_us: int | None = None
+        self, emitted: pa.Table, checks: Sequence[Check], from_us: int | None = None
     ) -> list[Verdict]:
-        """What each check says of those emitted from one instant on. Nothing of no rows."""
-        emitted = pa.concat_tables(outputs)
-        if from_us is not None:
-            emitted = emitted.filter(pc.field(EMITTED_AT_US) >= from_us)
-        return self._asked(emitted, checks)
-
-    def judge_states(self, states: pa.Table, checks: Sequence[Check]) -> list[Verdict]:
-        """The same of the projection of these states."""
-        return self._asked(projected(self._fold, states), checks)
-
-    def _asked(self, emitted: pa.Table, checks: Sequence[Check]) -> list[Verdict]:
         if self._judge is None:
             raise NotImplementedError(
                 "a local engine has no SQL of its own: give LocalEngine(judge=...) what has"
             )
+        return self._judge(self._rows(emitted, from_us), checks)
+
+    def replace(
+        self,
+        emitted: pa.Table,
+        record: Record,
+        from_us: int | None = None,
+        until_us: int | None = None,
+        is_made_anew: bool = False,
+    ) -> RangeChange:
+        self._follow(is_made_anew)
+        within = Range(EMITTED_AT, EMITTED_DATE, from_us, until_us)
+        return replace_within(self._table, within, self._rows(emitted, from_us), record)
+
+    def _rows(self, emitted: pa.Table, from_us: int | None) -> pa.Table:
+        if from_us is not None:
+            emitted = emitted.filter(pc.field(EMITTED_AT_US) >= from_us)
         if REMOVED in emitted.column_names:
             emitted = emitted.filter(~pc.field(REMOVED))
-        return self._judge(self._stored(emitted), checks)
-
-    def replace_all(self, states: pa.Table, record: str) -> None:
-        """Make the projection of these states the only rows of an update table, in one commit."""
-        rows = self._stored(projected(self._fold, states))
-        metadata = {USER_METADATA: record}
-        despite_others(lambda: overwrite(delta_table(self.path), rows, EVERYTHING, metadata))
-
-    def replace_range(
-        self, outputs: Sequence[pa.Table], from_us: int | None, until_us: int | None, record: str
-    ) -> RangeChange:
-        """Make those of `outputs` emitted from one instant and before another the only rows there."""
-        rows = pa.concat_tables([self._plain.empty_table(), *map(self._stored, outputs)])
-        within = Range(EMITTED_AT, EMITTED_DATE, from_us, until_us)
-        return replace_within(self.path, within, rows, record)
+        return self._stored(emitted)
 
 
-class ArrowRejectedTable(ArrowRejected):
-    """`RejectedTable` of `engines.engine`, with rows in Arrow."""
-
-    def summary(self, parts: Sequence[pa.Table], from_us: int | None = None) -> Summary | None:
-        """What the calls from one instant on come to; None for none."""
-        wanted = pc.scalar(True) if from_us is None else pc.field("at_us") >= from_us
-        return super().summary([part.filter(wanted) for part in parts])
+class LocalRejectedCalls(RejectedCalls):
+    """`RejectedCalls` whose rows are all in memory."""
 
     def replace_range(
         self, parts: Sequence[pa.Table], from_us: int | None, until_us: int | None
-    ) -> RangeChange:
+    ) -> None:
         """Make those of `parts` the only rows from one instant on and before another."""
         within = Range(AT, AT_DATE, from_us, until_us)
-        record = next_record(self._lake, self._stream, is_made_anew=from_us is None)
-        return replace_within(self.path, within, stored(parts), record)
+        table, record = self._next({}, is_made_anew=from_us is None)
+        replace_within(table, within, stored(parts), record)

@@ -10,7 +10,7 @@ from tests.simulator.operations import Operations
 Sequence = Callable[[Operations], None]
 MADE = "spark_jobs.reseed_stream._carry_out"  # the table is there, and has no rows
 REPLACED = "spark_jobs.reseed_stream.replace_rejected"  # its savepoints are written
-SWITCH = "spark_jobs.reseed_stream.text_of"  # ... and the rejected rows replaced
+SWITCH = "tests.simulator.local_engine.LocalProduct.replace"  # ... and the rejected rows replaced
 BATCH_RECORDED = "spark_jobs.engines.live_batch.append_ops"  # a batch's rows are in the table
 
 

@@ -1,5 +1,6 @@
 """What one engine writes the other goes on with: tables, transactions, savepoints, results."""
 
+import json
 from collections import Counter
 
 import pyarrow as pa
@@ -11,14 +12,15 @@ from include.fold.admission import micros_of
 from include.fold.ddl import output_ddl
 from include.fold.product_table import ensure_product
 from include.fold.schemas import output_schema
+from include.lake.table import RECORD
 from include.registry import stream_named
 from include.savepoints.manifest import savepoints_of
 from include.stream_definition import load_definition
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.live_savepoint import read_savepoint, write_savepoint
+from spark_jobs.live_savepoint import write_savepoint
 from tests.bronze import FIRST_INGESTED_US, append_commit, stamp
 from tests.engines.live_lakes import DELAY_US, make_commits, signal, user_event
-from tests.simulator.local_engine import ArrowProductTable, LocalEngine
+from tests.simulator.local_engine import LocalEngine, LocalProduct
 from tests.simulator.steps import land, run
 from tests.written_savepoint import MANIFEST
 
@@ -51,8 +53,8 @@ class Pair:
         self.fold = definition.fold
         self.spark = spark
         self.hands = {
-            "spark": SparkEngine(spark).product_table(lake, stream, definition),
-            "arrow": ArrowProductTable(lake, name, definition),
+            "spark": SparkEngine(spark).product_table(lake, name, definition),
+            "arrow": LocalProduct(lake, name, definition),
         }
         self.path = lake.table(name)
         ensure_product(self.path, definition)
@@ -65,7 +67,9 @@ class Pair:
     def write(self, hand, batch_id, rows, removed=()):
         batch = batch_of(self.fold, rows, removed)
         table = self.hands[hand]
-        table.write_once(self.rows(hand, batch), "tried/1/table", batch_id, f"{hand} {batch_id}")
+        table.write_once(
+            self.rows(hand, batch), "tried/1/table", batch_id, {"by": f"{hand} {batch_id}"}
+        )
 
 
 def keys(name):
@@ -87,9 +91,9 @@ def test_each_goes_on_with_the_table_that_the_other_began(spark, lake, name, fir
     latest = Counter([(a, 2, 5), (c, 1, 5)])
     assert rows_in(pair.path) == (every if name == "device_signals" else latest)
     history = spark.sql(f"DESCRIBE HISTORY delta.`{pair.path}`").collect()
-    marks = [row["userMetadata"] for row in history if row["userMetadata"]]
-    assert marks == [f"{first} 2", f"{second} 1", f"{first} 0"]
-    assert [c.get("userMetadata") for c in DeltaTable(pair.path).history()][:3] == marks
+    told = [row["userMetadata"] for row in history if row["userMetadata"]]
+    made_by = [json.loads(text)[RECORD]["by"] for text in told]
+    assert made_by == [f"{first} 2", f"{second} 1", f"{first} 0"]
     if name == "user_counts":
         feed = spark.read.option("readChangeFeed", "true").option("startingVersion", "1")
         changes = feed.format("delta").load(pair.path).groupBy("_commit_version", "_change_type")
@@ -117,7 +121,7 @@ def test_both_replace_a_range_alike(spark, lake, first, second):
     new = batch_of(pair.fold, [(1, 4, 4 * day // 3 + 1), (3, 1, day + 2)])
     bounds = (START_US + day + 1, START_US + 2 * day + 1)
     before = rows_in(pair.path)
-    change = pair.hands[first].replace_range([pair.rows(first, new)], *bounds, "range")
+    change = pair.hands[first].replace(pair.rows(first, new), {}, *bounds)
     assert change == (6, 2, 5, 1)
     version = DeltaTable(pair.path).version()
     # Spark's own reader of the feed, whoever wrote it.
@@ -129,7 +133,7 @@ def test_both_replace_a_range_alike(spark, lake, first, second):
         change_of_row = {"insert": 1, "delete": -1}[row["_change_type"]]
         before[(row[0], row[1], row["at_us"] - START_US)] += change_of_row
     assert +before == rows_in(pair.path)
-    again = pair.hands[second].replace_range([pair.rows(second, new)], *bounds, "range")
+    again = pair.hands[second].replace(pair.rows(second, new), {}, *bounds)
     assert again == (2, 2, 0, 0)
     assert DeltaTable(pair.path).version() == version + 1  # the record alone
 
@@ -144,7 +148,6 @@ def test_both_fold_bronze_to_the_same(spark, lake, name):
     until_us = START_US + 25 * 60_000_000
     made = {}
     for engine in (SparkEngine(spark), LocalEngine()):
-        engine.check_events(lake, stream.source, fold)
         events = engine.events(lake, stream.source, fold, 2 * FIRST_INGESTED_US, None, until_us)
         stage = engine.fold(events, fold, 3, until_us, None)
         outputs, states = map(rows_of, (stage.outputs, stage.states))
@@ -181,7 +184,7 @@ def test_each_engine_reads_the_savepoint_of_the_other(spark, world, keys):
         sorted(
             ((row["key"], row["state"], row["changed_at_us"]) for row in rows_of(states)), key=repr
         )
-        for states in (read_savepoint(engine, world.lake, other) for engine in (local, remote))
+        for states in (engine.savepoint_states(world.lake, other) for engine in (local, remote))
     )
     assert read_here == read_there
     assert len(read_here) == other.keys == keys

@@ -80,7 +80,7 @@ def test_what_a_backfill_that_died_has_put_in_the_place_of_rejected_rows_is_put_
         one_more_run(do, "a", FAILS)
         one_more_run(do, "b", 1)
         do.deploy("a")  # it fails for none
-        with do.dying_before("tests.simulator.local_engine.ArrowProductTable.replace_range"):
+        with do.dying_before("tests.simulator.local_engine.LocalProduct.replace"):
             do.backfill(ago=24, span=24, kill=None)
         assert not do.world.rejected(do.kind)
         do.deploy("e")

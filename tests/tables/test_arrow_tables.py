@@ -16,7 +16,8 @@ from include.fold.product_table import TableSchemaError, ensure_product
 from include.fold.schemas import output_schema
 from include.lake.delta_log import read_actions
 from include.lake.paths import Lake
-from tests.simulator.local_engine import ArrowProductTable
+from include.lake.table import record_of
+from tests.simulator.local_engine import LocalProduct
 
 FEED = "delta.enableChangeDataFeed"
 DAY_US = 24 * 3_600_000_000
@@ -56,9 +57,9 @@ def definition(mode: str, output: type = Row) -> Definition:
     return Definition(fold, "What users did", dict.fromkeys(output._fields, "A column"))
 
 
-def table_in(lake: Lake, mode: str) -> ArrowProductTable:
+def table_in(lake: Lake, mode: str) -> LocalProduct:
     ensure_product(lake.table("tried"), definition(mode))
-    return ArrowProductTable(lake, "tried", definition(mode))
+    return LocalProduct(lake, "tried", definition(mode))
 
 
 def emitted(rows: list[tuple[str, int, int]], mode: str = "append", removed=()) -> pa.Table:
@@ -78,7 +79,7 @@ def emitted(rows: list[tuple[str, int, int]], mode: str = "append", removed=()) 
     )
 
 
-def rows_in(table: ArrowProductTable, at: int | None = None) -> Counter[tuple[str, int, int]]:
+def rows_in(table: LocalProduct, at: int | None = None) -> Counter[tuple[str, int, int]]:
     rows = DeltaTable(table.path, version=at).to_pyarrow_table().to_pylist()
     return Counter(map(told, rows))
 
@@ -87,28 +88,28 @@ def told(row: Mapping[str, Any]) -> tuple[str, int, int]:
     return row["userId"], row["order"], micros_of(row["emitted_at"]) - START_US
 
 
-def version(table: ArrowProductTable) -> int:
+def version(table: LocalProduct) -> int:
     return DeltaTable(table.path).version()
 
 
 @pytest.mark.parametrize("mode", ["append", "update"])
 def test_a_batch_is_written_once_whoever_repeats_it(lake, mode):
     table = table_in(lake, mode)
-    table.write_once(emitted([("a", 1, 0)], mode), "tried/1/table", 3, "first")
-    table.write_once(emitted([("b", 1, 0)], mode), "tried/1/table", 3, "again")
-    table.write_once(emitted([("c", 1, 0)], mode), "tried/1/table", 2, "older")
+    table.write_once(emitted([("a", 1, 0)], mode), "tried/1/table", 3, {"by": "first"})
+    table.write_once(emitted([("b", 1, 0)], mode), "tried/1/table", 3, {"by": "again"})
+    table.write_once(emitted([("c", 1, 0)], mode), "tried/1/table", 2, {"by": "older"})
     assert rows_in(table) == Counter([("a", 1, 0)])
-    table.write_once(emitted([("d", 1, 0)], mode), "tried/2/table", 0, "next")
+    table.write_once(emitted([("d", 1, 0)], mode), "tried/2/table", 0, {"by": "next"})
     assert rows_in(table) == Counter([("a", 1, 0), ("d", 1, 0)])
-    marks = [commit.get("userMetadata") for commit in DeltaTable(table.path).history()]
-    assert marks == ["next", "first", None]
+    records = [record_of(read_actions(lake, table.path, n)) for n in range(version(table) + 1)]
+    assert [record and record["by"] for record in records] == [None, "first", "next"]
 
 
 def test_an_update_table_has_the_latest_row_of_each_key(lake):
     table = table_in(lake, "update")
-    table.write_once(emitted([("a", 1, 0), ("b", 1, 0)], "update"), "x", 0, "m")
+    table.write_once(emitted([("a", 1, 0), ("b", 1, 0)], "update"), "x", 0, {})
     rows = emitted([("a", 2, 5), ("b", 2, 5), ("c", 1, 5), ("d", 1, 5)], "update", ("b", "d"))
-    table.write_once(rows, "x", 1, "m")
+    table.write_once(rows, "x", 1, {})
     assert rows_in(table) == Counter([("a", 2, 5), ("c", 1, 5)])
     changes = pa.table(DeltaTable(table.path).load_cdf(starting_version=2)).to_pylist()
     assert Counter(c["_change_type"] for c in changes) == Counter(
@@ -136,15 +137,15 @@ def test_who_follows_the_change_feed_ends_with_the_table_behind_a_recompute(
     """From whatever version on it begins."""
     table = table_in(Lake(str(tmp_path_factory.mktemp("lake"))), "append")
     for number, rows in enumerate(batches):
-        table.write_once(emitted(rows), "x", number, "m")
+        table.write_once(emitted(rows), "x", number, {})
     of_range = [None if us is None else START_US + us for us in bounds]
-    table.replace_range([emitted(corrected)], *of_range, "range")
-    table.write_once(emitted(later), "x", len(batches), "m")
+    table.replace(emitted(corrected), {}, *of_range)
+    table.write_once(emitted(later), "x", len(batches), {})
     begun = min(start, version(table))
     assert changed_by_feed(table, begun) == rows_in(table)
 
 
-def changed_by_feed(table: ArrowProductTable, begun: int) -> Counter[tuple[str, int, int]]:
+def changed_by_feed(table: LocalProduct, begun: int) -> Counter[tuple[str, int, int]]:
     """The rows at version `begun`, changed as the feed of the versions behind it says."""
     followed = rows_in(table, begun)
     if begun < version(table):
@@ -157,12 +158,12 @@ def changed_by_feed(table: ArrowProductTable, begun: int) -> Counter[tuple[str, 
 def test_an_append_table_whose_change_feed_others_have_turned_off_gets_it_back(lake):
     table = table_in(lake, "append")
     DeltaTable(table.path).alter.set_table_properties({FEED: "false"})
-    table.write_once(emitted([("a", 1, 0)]), "x", 0, "m")
+    table.write_once(emitted([("a", 1, 0)]), "x", 0, {})
     ensure_product(table.path, definition("append"))
     begun = version(table)
     ensure_product(table.path, definition("append"))
     assert version(table) == begun
-    table.replace_range([emitted([("b", 1, 0)])], None, None, "all")
+    table.replace(emitted([("b", 1, 0)]), {})
     assert changed_by_feed(table, begun) == Counter([("b", 1, 0)])
 
 
@@ -188,7 +189,7 @@ def test_a_table_that_others_made_append_only_is_refused_until_it_is_not(lake):
 
 def test_the_record_of_a_batch_says_when_or_spark_takes_it_for_expired(lake):
     table = table_in(lake, "append")
-    table.write_once(emitted([("a", 1, 0)]), "x", 0, "m")
+    table.write_once(emitted([("a", 1, 0)]), "x", 0, {})
     actions = read_actions(lake, table.path, version(table))
     (record,) = [action["txn"] for action in actions if "txn" in action]
     assert record["lastUpdated"] > 1_600_000_000_000

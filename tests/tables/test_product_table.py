@@ -3,6 +3,7 @@
 from collections import Counter
 from typing import NamedTuple
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import functions as F
@@ -12,11 +13,10 @@ from include.fold.bucket import outputs_table
 from include.fold.ddl import output_ddl
 from include.fold.definition import Definition, KeyedFold, flat_map_groups_with_state
 from include.fold.emitted import Emitted
-from include.fold.product_table import ensure_product
 from include.fold.records import columns_of
-from spark_jobs.engines.engine import RangeChange
+from include.lake.stream_result import RangeChange
 from spark_jobs.engines.packing import to_stream, unpack
-from spark_jobs.tables.product import DeltaProduct
+from spark_jobs.tables.product import Product
 from tests.refused import refused
 
 DAY_US = 86_400_000_000
@@ -91,15 +91,15 @@ def frame(spark, fold, rows, removed=()):
     return unpack(packed, "outputs", output_ddl(fold))
 
 
-def product_table(lake, fold) -> DeltaProduct:
+def product_table(spark, lake, fold) -> Product:
     comments = {column.name: "one" for column in columns_of(fold.output)}
     definition = Definition(fold, "A table", comments)
-    ensure_product(lake.table("named"), definition)
-    ensure_product(lake.table("named"), definition)  # it has the columns that it was made with
-    return DeltaProduct(lake.table("named"), fold, comments)
+    for _ in range(2):  # it has the columns that it was made with
+        table = Product(lake, "named", definition, spark)
+    return table
 
 
-def rows_in(table: DeltaProduct) -> Counter:
+def rows_in(table: Product) -> Counter:
     rows = DeltaTable(table.path).to_pyarrow_table().to_pylist()
     made = []
     for row in rows:
@@ -112,42 +112,62 @@ def rows_in(table: DeltaProduct) -> Counter:
 @pytest.mark.full
 def test_an_append_table_takes_any_names_from_batches_and_from_recomputes(spark, lake):
     fold = fold_of("append")
-    table = product_table(lake, fold)
+    table = product_table(spark, lake, fold)
     early = [(named("a", 1), 5), (named("b", 2), 7)]
     late = [(named("a", 3), DAY_US + 1), (named("a", 3), DAY_US + 1)]
     for _ in range(2):
-        table.write_once(frame(spark, fold, early + late), "named/1/table", 0, "{}")
+        table.write_once(frame(spark, fold, early + late), "named/1/table", 0, {})
     assert rows_in(table) == Counter(early + late)
 
     corrected = [(named("a", 3), DAY_US + 1), (named("c", 4), DAY_US + 2)]
-    change = table.replace_range(frame(spark, fold, corrected), DAY_US, None, "{}")
+    change = table.replace(frame(spark, fold, corrected), {}, DAY_US)
     assert change == RangeChange(before=2, after=2, removed=1, added=1)
     assert rows_in(table) == Counter(early + corrected)
 
     version = DeltaTable(table.path).version()
-    change = table.replace_range(frame(spark, fold, early), None, DAY_US, "{}")
+    change = table.replace(frame(spark, fold, early), {}, None, until_us=DAY_US)
     assert change == RangeChange(before=2, after=2, removed=0, added=0)
-    assert DeltaTable(table.path).version() == version
+    assert DeltaTable(table.path).version() == version + 1  # the record alone
 
 
 @pytest.mark.full
 @pytest.mark.spark
 def test_an_update_table_takes_any_names_from_batches_and_from_reseeds(spark, lake):
     fold = fold_of("update")
-    table = product_table(lake, fold)
+    table = product_table(spark, lake, fold)
     first = [(named("a", 1), 5), (named("b", 2), 7)]
     for _ in range(2):
-        table.write_once(frame(spark, fold, first, [False] * 2), "named/1/table", 0, "{}")
+        table.write_once(frame(spark, fold, first, [False] * 2), "named/1/table", 0, {})
     assert rows_in(table) == Counter(first)
 
     gone = Named(*["a"] + [None] * (len(Named._fields) - 1))
     second = [(gone, 8), (named("b", 3), 9), (named("c", 4), 9)]
-    table.write_once(frame(spark, fold, second, [True, False, False]), "named/1/table", 1, "{}")
+    table.write_once(frame(spark, fold, second, [True, False, False]), "named/1/table", 1, {})
     assert rows_in(table) == Counter(second[1:])
 
     anew = frame(spark, fold, first, [False] * 2).where(F.col("key") == "b")
-    table.replace_all(anew, "{}")
+    table.replace(anew, {})
     assert rows_in(table) == Counter(first[1:])
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("mode", ["append", "update"])
+def test_where_few_rows_change_the_change_feed_has_those_alone(spark, lake, mode):
+    fold = fold_of(mode)
+    table = product_table(spark, lake, fold)
+    is_update = [False] * 60 if mode == "update" else ()
+    # Some rows are there twice in a table that may have them so.
+    old = [(named(f"k{n if is_update else n // 2}", 1), 5) for n in range(60)]
+    table.write_once(frame(spark, fold, old, is_update), "named/1/table", 0, {})
+    new = [*old[1:], (named("k99", 4), 7)]  # one row less of two, or of one; and one more
+    changed = (named("k7", 3), 9)
+    new[7] = changed
+    change = table.replace(frame(spark, fold, new, is_update), {})
+    assert rows_in(table) == Counter(new)
+    newest = DeltaTable(table.path).version()
+    feed = pa.table(DeltaTable(table.path).load_cdf(starting_version=newest)).to_pylist()
+    assert len(feed) < 10
+    assert change == RangeChange(before=60, after=60, removed=2, added=2)
 
 
 class TwoCases(NamedTuple):

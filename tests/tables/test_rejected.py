@@ -20,7 +20,7 @@ from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
-from spark_jobs.tables.rejected import DeltaRejected
+from spark_jobs.tables.rejected import RejectedCalls
 from tests.bronze import append_commit
 from tests.changed_stream import FOLD, RECORDS, STREAM, deployed_in
 from tests.deaths import KilledError
@@ -90,7 +90,7 @@ def die_after(self, rejected, app_id, batch_id):
     raise KilledError("after")
 
 
-APPEND = DeltaRejected.append_once
+APPEND = RejectedCalls.append_once
 
 
 def test_what_is_rejected_is_a_function_of_bronze(spark, lake, tmp_path, monkeypatch):
@@ -104,10 +104,10 @@ def test_what_is_rejected_is_a_function_of_bronze(spark, lake, tmp_path, monkeyp
     for commit in stamped[:4]:
         append_commit(lake, REJECTING.source, fold, commit)
     for die in (die_before, die_after):
-        monkeypatch.setattr(DeltaRejected, "append_once", die)
+        monkeypatch.setattr(RejectedCalls, "append_once", die)
         with pytest.raises(StreamingQueryException):
             drain_all(spark, lake)
-    monkeypatch.setattr(DeltaRejected, "append_once", APPEND)
+    monkeypatch.setattr(RejectedCalls, "append_once", APPEND)
     with monkeypatch.context() as by_spark:  # what the driver has written
         by_spark.setattr(stream_drain, "is_small", lambda _: False)
         drain_all(spark, lake)
