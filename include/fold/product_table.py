@@ -1,7 +1,7 @@
 """A stream's product table, made with its documented columns, and the row that it has of a key's state."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from math import isnan
 from typing import Any
 
@@ -22,7 +22,7 @@ from include.lake.columns import (
     found_columns,
 )
 from include.lake.delta_log import delta_table
-from include.lake.how_to_mend import PUT_BACK, how_to_make_anew
+from include.lake.how_to_mend import PUT_BACK, how_to_make_anew, how_to_rebuild
 from include.lake.paths import LakeError
 
 log = logging.getLogger("job.tables")
@@ -44,14 +44,16 @@ class TableSchemaError(LakeError):
     """The table has other columns than its stream now writes, or rows that cannot be replaced."""
 
 
-def ensure_product(path: str, definition: Definition) -> DeltaTable:
+def ensure_product(path: str, definition: Definition, may_lack: bool = False) -> DeltaTable:
     """The table at `path`, created with its documented columns; TableSchemaError when it has others."""
     columns = product_columns(definition.fold, definition.comments)
     if not DeltaTable.is_deltatable(path):
-        _create(path, definition, columns)
+        dates = [EMITTED_DATE] if definition.fold.output_mode == "append" else []
+        create_if_absent(path, columns, definition.title, PROPERTIES | CHANGE_FEED, dates)
+        log.info("created %s", path)
         return delta_table(path)
     table = delta_table(path)
-    refuse_other_columns(path, table, definition)
+    refuse_other_columns(path, table, definition, may_lack)
     if table.metadata().configuration.get(APPEND_ONLY, "").lower() == "true":
         raise TableSchemaError(
             f"{path} has {APPEND_ONLY}=true, which others have set: no row of it could be replaced. In "
@@ -63,15 +65,21 @@ def ensure_product(path: str, definition: Definition) -> DeltaTable:
     return table
 
 
-def refuse_other_columns(path: str, table: DeltaTable, definition: Definition) -> None:
-    """TableSchemaError when the table that was opened at `path` has others than its stream writes."""
+def refuse_other_columns(
+    path: str, table: DeltaTable, definition: Definition, may_lack: bool = False
+) -> None:
+    """TableSchemaError when the table that was opened at `path` has others than its stream writes.
+
+    `may_lack`: a rebuild adds what it lacks, at its end, and the table stays what it is.
+    """
     columns = product_columns(definition.fold, definition.comments)
-    found, expected = found_columns(table), columns_of(documented(columns))
+    found, expected = dict(found_columns(table)), dict(columns_of(documented(columns)))
     stream = path.rpartition("/")[2]
-    anew = how_to_make_anew(stream)
-    if found != expected:
+    is_short = found != expected and found.items() <= expected.items()
+    anew = how_to_rebuild(stream) if is_short else how_to_make_anew(stream)
+    if found != expected and not (is_short and may_lack):
         raise TableSchemaError(
-            f"{path} has columns {_shown(found)}, but the stream now writes {_shown(expected)}: restore "
+            f"{path} has columns {_shown(found.items())}, but the stream now writes {_shown(expected.items())}: restore "
             f"the stream's key, output record and output mode; if others have changed the table, {PUT_BACK}. "
             "To go on with these (an append stream whose state has changed, too: with --recompute, as no "
             f"row stays for --from-state), {anew.words}",
@@ -81,15 +89,8 @@ def refuse_other_columns(path: str, table: DeltaTable, definition: Definition) -
         )
 
 
-def _create(path: str, definition: Definition, columns: Sequence[Column]) -> None:
-    partitions = [EMITTED_DATE] if definition.fold.output_mode == "append" else []
-    create_if_absent(path, columns, definition.title, PROPERTIES | CHANGE_FEED, partitions)
-    log.info("created %s", path)
-
-
 def _keep_properties(path: str, table: DeltaTable) -> None:
-    """What others have made anew, or set otherwise, has our properties from here on. What somebody
-    has set otherwise stays, but for the feed."""
+    """Set what others have left out, or the feed. What somebody has set otherwise stays."""
     found = table.metadata().configuration
     kept = CHECKPOINT_INTERVAL | PROPERTIES | found | CHANGE_FEED
     if kept != found:
@@ -97,7 +98,7 @@ def _keep_properties(path: str, table: DeltaTable) -> None:
         log.info("%s has the properties of a product from version %d on", path, table.version())
 
 
-def _shown(columns: Sequence[tuple[str, pa.DataType]]) -> str:
+def _shown(columns: Iterable[tuple[str, pa.DataType]]) -> str:
     names = {kind: name for name, kind in ARROW_TYPES.items()}
     return ", ".join(f"{name} {names.get(kind, kind)}" for name, kind in columns)
 

@@ -235,7 +235,7 @@ def plan_later_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> Res
     if options.from_state:
         refuse_migration(opened, options.recompute)
     if lake.is_delta_table(path := lake.table(stream.name)):
-        refuse_other_columns(path, delta_table(path), opened.definition)
+        refuse_other_columns(path, delta_table(path), opened.definition, may_lack=True)
     pin = pin_bronze(lake, stream.source)
     until_us = _until_us(stream, identity, pin, options=options)
     before = _identity_before(identity, options, current)

@@ -86,7 +86,9 @@ class LiveQuery:
 class Engine(Protocol):
     """Reads, folds and writes for a job. Each write to a table is one commit."""
 
-    def product_table(self, lake: Lake, stream: str, definition: Definition) -> Product: ...
+    def product_table(
+        self, lake: Lake, stream: str, definition: Definition, may_lack: bool = False
+    ) -> Product: ...
 
     def rejected_table(self, lake: Lake, stream: str) -> RejectedCalls: ...
 

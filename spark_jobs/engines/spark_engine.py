@@ -37,8 +37,10 @@ class SparkEngine:
     def __init__(self, session: SparkSession) -> None:
         self._spark = session
 
-    def product_table(self, lake: Lake, stream: str, definition: Definition) -> Product:
-        return Product(lake, stream, definition, self._spark)
+    def product_table(
+        self, lake: Lake, stream: str, definition: Definition, may_lack: bool = False
+    ) -> Product:
+        return Product(lake, stream, definition, may_lack, self._spark)
 
     def rejected_table(self, lake: Lake, stream: str) -> RejectedCalls:
         return RejectedCalls(lake, stream, self._spark)

@@ -34,7 +34,7 @@ TXN_APP_ID = "spark.databricks.delta.write.txnAppId"
 TXN_VERSION = "spark.databricks.delta.write.txnVersion"
 USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
-GOES = "_goes"  # no field of an output can begin with an underscore
+GOES = "_goes"
 
 Rows: TypeAlias = pa.Table | DataFrame
 
@@ -78,14 +78,19 @@ class Product:
     """
 
     def __init__(
-        self, lake: Lake, stream: str, definition: Definition, session: SparkSession | None = None
+        self,
+        lake: Lake,
+        stream: str,
+        definition: Definition,
+        may_lack: bool = False,
+        session: SparkSession | None = None,
     ) -> None:
         self.path = lake.table(stream)
         self._fold = definition.fold
         self._session = session
-        columns = product_columns(definition.fold, definition.comments)
-        self._plain = without_comments(documented(columns))
-        self._table = Table(lake, self.path, ensure_product(self.path, definition))
+        self._documented = documented(product_columns(definition.fold, definition.comments))
+        self._plain = without_comments(self._documented)
+        self._table = Table(lake, self.path, ensure_product(self.path, definition, may_lack))
 
     def _follow(self, is_made_anew: bool = False) -> None:
         """Move on to the newest version; LakeError when others have changed its rows."""
@@ -216,36 +221,44 @@ class Product:
         within = partial(range_condition, from_us=from_us, until_us=until_us)
         condition = within(EMITTED_AT, EMITTED_DATE)
         old = self._spark.read.format("delta").load(self.path).where(condition)
+        added = [field for field in self._documented if field.name not in old.columns]
+        for field in added:
+            old = old.withColumn(field.name, F.lit(None).cast(new.schema[field.name].dataType))
+            comment = field.metadata[b"comment"].decode()
+            new = new.withMetadata(field.name, {"comment": comment})
         balance = _balance(old, new)
         change = _change(balance)
         few = change.removed + change.added <= change.before * FEW
         check_held()
-        if change.removed == change.added == 0:
+        if change.removed == change.added == 0 and not added:
             self._table.commit([], record)
-        elif few and not is_made_anew and "map<" not in str(new.dtypes):  # Spark compares no maps
+        # In the condition of a MERGE Spark compares no maps.
+        elif few and not (is_made_anew or added) and "map<" not in str(new.dtypes):
+            of_old = within(f"old.{EMITTED_AT}", f"old.{EMITTED_DATE}")
             with session_settings(self._spark, {USER_METADATA: self._table.text(record)}):
-                self._merge_changed(
-                    balance.where("net != 0"), within("old.emitted_at", "old.emitted_date")
-                )
+                self._merge_changed(balance.where("_net != 0"), of_old)
         else:
             writer = new.write.format("delta").mode("overwrite").option("replaceWhere", condition)
+            writer = writer.option("mergeSchema", bool(added))
             writer.option("userMetadata", self._table.text(record)).save(self.path)
         return change
 
     def _merge_changed(self, balance: DataFrame, within: str) -> None:
         """Commit the difference of the table and other rows alone."""
         names = self._plain.names
-        changed = balance.withColumnsRenamed({f"value_{n}": name for n, name in enumerate(names)})
+        changed = balance.withColumnsRenamed({f"_value_{n}": name for n, name in enumerate(names)})
         if self._fold.output_mode == "update":
-            new, old = changed.where("net < 0"), changed.where("net > 0")
-            keys = [old[name].eqNullSafe(new[name]) for name, _ in self._fold.keys.parts]
-            gone = old.join(new, reduce(and_, keys), "left_anti")
+            new, old = changed.where("_net < 0"), changed.where("_net > 0")
+            parts = [name for name, _ in self._fold.keys.parts]
+            keys = new.select(*(F.col(f"`{name}`").alias(f"_{name}") for name in parts))
+            same_keys = [F.col(f"`{name}`").eqNullSafe(F.col(f"`_{name}`")) for name in parts]
+            gone = old.join(keys, reduce(and_, same_keys), "left_anti")
             changes = new.withColumn(REMOVED, F.lit(False))
             self._merge_by_spark(changes.union(gone.withColumn(REMOVED, F.lit(True))))
             return
         # All rows that equal one go, and come again as often as they are wanted.
-        goes = F.array_repeat(F.lit(True), F.least("before", F.lit(1)).cast("int"))
-        comes = F.array_repeat(F.lit(False), F.col("after").cast("int"))
+        goes = F.array_repeat(F.lit(True), F.least("_before", F.lit(1)).cast("int"))
+        comes = F.array_repeat(F.lit(False), F.col("_after").cast("int"))
         rows = changed.select(
             *(F.col(f"`{name}`") for name in names), F.explode(F.concat(goes, comes)).alias(GOES)
         )
@@ -274,30 +287,30 @@ def _emitted_from(emitted: DataFrame, from_us: int | None) -> DataFrame:
 
 
 def _balance(old: DataFrame, new: DataFrame) -> DataFrame:
-    """How often two sets of rows have each row: `before`, `after`, and `net` less often than before.
+    """How often two sets of rows have each row: `_before`, `_after`, and `_net` less often than before.
 
-    Their columns are numbered: any name of ours could be one of an output's fields.
+    Their columns are numbered, and of ours each begins with an underscore, as no field of an output can.
     """
-    values = [f"value_{position}" for position in range(len(new.columns))]
+    values = [f"_value_{position}" for position in range(len(new.columns))]
     sides = ((old.select(new.columns), 1), (new, -1))
-    tagged = [rows.toDF(*values).withColumn("sign", F.lit(sign)) for rows, sign in sides]
+    tagged = [rows.toDF(*values).withColumn("_sign", F.lit(sign)) for rows, sign in sides]
     return (
         reduce(DataFrame.union, tagged)
         .groupBy(*values)
         .agg(
-            F.sum("sign").alias("net"),
-            F.count_if(F.col("sign") > 0).alias("before"),
-            F.count_if(F.col("sign") < 0).alias("after"),
+            F.sum("_sign").alias("_net"),
+            F.count_if(F.col("_sign") > 0).alias("_before"),
+            F.count_if(F.col("_sign") < 0).alias("_after"),
         )
     )
 
 
 def _change(balance: DataFrame) -> RangeChange:
     sums = (
-        F.sum("before"),
-        F.sum("after"),
-        F.sum(F.greatest("net", F.lit(0))),
-        F.sum(F.greatest(-F.col("net"), F.lit(0))),
+        F.sum("_before"),
+        F.sum("_after"),
+        F.sum(F.greatest("_net", F.lit(0))),
+        F.sum(F.greatest(-F.col("_net"), F.lit(0))),
     )
     row = balance.agg(*(F.coalesce(total, F.lit(0)) for total in sums)).collect()[0]
     return RangeChange(*(int(value) for value in row))

@@ -76,7 +76,7 @@ def run(spark, lake) -> None:
 
 
 def marked(lake) -> Any:
-    return read_generations(lake, NAME).pinned(1)["code_changed_at"]
+    return read_generations(lake, NAME).pinned()["code_changed_at"]
 
 
 def code_changes(lake) -> int:
@@ -103,7 +103,7 @@ def test_the_code_is_marked_as_changed_when_it_writes_and_not_when_it_fails(
     old = fold_of(files.deploy(FIRST))
     arrive(lake, first)
     run(spark, lake)
-    assert read_generations(lake, NAME).pinned(1)["event_schema"] == event_ddl(old)
+    assert read_generations(lake, NAME).pinned()["event_schema"] == event_ddl(old)
     arrive(lake, second)
     before = table_rows(lake, STREAM, old)
 
@@ -125,7 +125,7 @@ def test_the_code_is_marked_as_changed_when_it_writes_and_not_when_it_fails(
     assert changed_at is not None
     run(spark, lake)
     assert (marked(lake), code_changes(lake)) == (changed_at, 1)
-    assert read_generations(lake, NAME).pinned(1)["event_schema"] == event_ddl(new)
+    assert read_generations(lake, NAME).pinned()["event_schema"] == event_ddl(new)
     # What waited since before the change has no value, and counts as it did.
     totals = zip(times, [1000, 2000, 2007, 2014], strict=True)
     settled = [(us, total) for us, total in totals if us < times[-1]]

@@ -55,12 +55,13 @@ def replace_within(table: Table, within: Range, rows: pa.Table, record: Record) 
     """
     new = rows.filter(within.rows())
     change = _compare(_rows_within(table, within, new.schema), new)
-    if change.removed or change.added:
+    if change.removed or change.added or len(new.schema) > len(table.columns()):
         check_held()
         write_deltalake(
             table.delta,
             new,
             mode="overwrite",
+            schema_mode="merge" if len(new.schema) > len(table.columns()) else None,
             predicate=within.predicate(),
             commit_properties=table.telling(record),
         )
@@ -73,7 +74,11 @@ def _rows_within(table: Table, within: Range, schema: pa.Schema) -> pa.Table:
     # Not by files: Delta cuts the instants of its statistics to milliseconds, and Arrow takes them for
     # exact.
     files = table.delta.to_pyarrow_dataset(filesystem=files_of(table.path))
-    return files.to_table(columns=schema.names).cast(schema).filter(within.rows())
+    rows = files.to_table()
+    for field in schema:
+        if field.name not in rows.column_names:  # a column that the rows which come here add
+            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
+    return rows.select(schema.names).cast(schema).filter(within.rows())
 
 
 def _compare(old: pa.Table, new: pa.Table) -> RangeChange:

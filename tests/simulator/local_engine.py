@@ -91,8 +91,10 @@ class LocalEngine:
         self._runner = live
         self._judge = judge
 
-    def product_table(self, lake: Lake, stream: str, definition: Definition) -> Product:
-        return LocalProduct(lake, stream, definition, self._judge)
+    def product_table(
+        self, lake: Lake, stream: str, definition: Definition, may_lack: bool = False
+    ) -> Product:
+        return LocalProduct(lake, stream, definition, may_lack, self._judge)
 
     def rejected_table(self, lake: Lake, stream: str) -> RejectedCalls:
         return LocalRejectedCalls(lake, stream)
@@ -245,9 +247,14 @@ class LocalProduct(Product):
     """`Product` whose rows are all in memory."""
 
     def __init__(
-        self, lake: Lake, stream: str, definition: Definition, judge: Judge | None = None
+        self,
+        lake: Lake,
+        stream: str,
+        definition: Definition,
+        may_lack: bool = False,
+        judge: Judge | None = None,
     ) -> None:
-        super().__init__(lake, stream, definition)
+        super().__init__(lake, stream, definition, may_lack)
         self._judge = judge
 
     def refuse_wrong(self, checks: Sequence[Check]) -> None:

@@ -167,6 +167,36 @@ def test_an_append_table_whose_change_feed_others_have_turned_off_gets_it_back(l
     assert changed_by_feed(table, begun) == Counter([("b", 1, 0)])
 
 
+class Longer(NamedTuple):
+    userId: str
+    order: int
+    more: int | None
+    share: float | None
+    parts: tuple[int, ...]
+
+
+@pytest.mark.parametrize("mode", ["append", "update"])
+def test_a_rebuild_adds_columns_to_the_table_that_is_there(lake, mode):
+    first = table_in(lake, mode)
+    first.write_once(emitted([("a", 1, 0), ("b", 1, 1)], mode), "x", 0, {})
+    begun, longer = DeltaTable(first.path), definition(mode, Longer)
+    with pytest.raises(TableSchemaError):
+        ensure_product(first.path, longer)
+    table = LocalProduct(lake, "tried", longer, may_lack=True)
+    columns = output_schema(longer.fold)
+    rows = emitted([("a", 1, 0), ("b", 2, 1)], mode)
+    rows = rows.append_column(columns.field("more"), pa.array([7, None], pa.int64()))
+    table.replace(rows.select(columns.names), {})
+    for _ in range(2):  # batches go on, by whoever opens it
+        table = LocalProduct(lake, "tried", longer)
+        table.write_once(rows.select(columns.names).slice(0, 1), "x", 1, {})
+    assert DeltaTable(table.path).metadata().id == begun.metadata().id
+    values = [row["more"] for row in DeltaTable(table.path).to_pyarrow_table().to_pylist()]
+    assert Counter(values) == Counter([7, None] if mode == "update" else [7, 7, None])
+    feed = pa.table(DeltaTable(table.path).load_cdf(starting_version=begun.version())).to_pylist()
+    assert {change["_change_type"] for change in feed} >= {"insert", "delete"}
+
+
 class Other(NamedTuple):
     userId: str
     order: float
