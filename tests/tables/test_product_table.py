@@ -160,7 +160,7 @@ def test_where_few_rows_change_the_change_feed_has_those_alone(spark, lake, mode
     old = [(named(f"k{n if is_update else n // 2}", 1), 5) for n in range(60)]
     table.write_once(frame(spark, fold, old, is_update), "named/1/table", 0, {})
     new = [*old[1:], (named("k99", 4), 7)]  # one row less of two, or of one; and one more
-    changed = (named("k7", 3), 9)
+    changed = (named("k8", 3), 9)
     new[7] = changed
     change = table.replace(frame(spark, fold, new, is_update), {})
     assert rows_in(table) == Counter(new)
