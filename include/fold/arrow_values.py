@@ -113,7 +113,8 @@ def _records(shape: Nested, column: pa.Array, name: str) -> list[Any]:
     members = zip(shape.parts, there.flatten(), strict=True)
     columns = [_part(part, of, f"{name}.{field}") for (field, part), of in members]
     make: Callable[[Any], Any] = partial(tuple.__new__, shape.record)
-    return _with_none(column, list(map(make, zip(*columns, strict=True))))
+    records = list(map(make, zip(*columns, strict=True)))
+    return _with_none(column, records) if column.null_count else records
 
 
 def _tuples(shape: Items, column: pa.Array, name: str) -> list[Any]:

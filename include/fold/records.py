@@ -426,10 +426,12 @@ class Column(NamedTuple):
     @property
     def is_plain(self) -> bool:
         """Whether values are plain numbers, texts or booleans, or a tuple of these."""
-        shape = self.shape
-        if isinstance(shape, Items):
-            return not shape.item.nullable and _is_plain(shape.item)
-        return _is_plain(shape) or (isinstance(shape, Moment) and shape.is_count)
+        if isinstance(self.shape, Moment):
+            return self.shape.is_count
+        is_items = isinstance(self.shape, Items)
+        shape = self.shape.item if isinstance(self.shape, Items) else self.shape
+        is_plain = isinstance(shape, Scalar) and shape.kind in NAMES
+        return is_plain and not (is_items and shape.nullable)
 
     def check(self, value: Any) -> None:
         """Raise TypeError for a value that the column cannot hold exactly.
@@ -437,10 +439,6 @@ class Column(NamedTuple):
         Spark would not complain: a wrong Python type becomes NULL in its state store.
         """
         self.shape.stored(value, self.name)
-
-
-def _is_plain(shape: Shape) -> bool:
-    return isinstance(shape, Scalar) and shape.kind in NAMES
 
 
 def record_of(record: Any, values: Any) -> Any:
