@@ -32,18 +32,6 @@ LEVELS = {"rows_pending": "pending_change", "kept_without_timeout": "kept_change
 WATERMARK = "watermark_us"
 
 
-def text_of(lake: Lake, record: StreamRecord, is_made_anew: bool = False) -> str:
-    """The record as the `userMetadata` of the table's next commit.
-
-    LakeError when others have changed the table since its newest record, but for a table that the
-    commit makes anew.
-    """
-    table = Table.read(lake, lake.table(record.stream))
-    if not is_made_anew:
-        table.record()
-    return table.text(record.as_json())
-
-
 def commit_alone(lake: Lake, record: StreamRecord) -> None:
     """Commit a record without a row."""
     table = Table.open(lake, lake.table(record.stream))
