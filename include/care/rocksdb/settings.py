@@ -17,8 +17,6 @@ MAX_MEMORY_MB, WRITE_BUFFER_RATIO = "maxMemoryUsageMB", "writeBufferCacheRatio"
 BOUNDED, HIGH_PRIORITY = "boundedMemoryUsage", "highPriorityPoolRatio"
 # What all stores of a process have together, as the first of them had it.
 OF_PROCESS = (BOUNDED, MAX_MEMORY_MB, WRITE_BUFFER_RATIO, HIGH_PRIORITY)
-# Spark refuses 1 for the two ratios together, when a store opens; and blocks need some.
-RATIOS_TOGETHER = 0.9
 NUMBER = re.compile(r"-?\d+(\.\d+)?")  # Python reads more as a number than Spark does
 
 
@@ -140,7 +138,11 @@ KNOWN = (
         "blockCacheSizeMB", "8", Range(1, 65_536), "moved nothing, whether memory is bounded or not"
     ),
     Setting(
-        HIGH_PRIORITY, "0.1", Range(0, 0.5, whole=False), "few large values have few index blocks"
+        # Spark refuses 1 for the two ratios together, when a store opens; and blocks need some.
+        HIGH_PRIORITY,
+        "0.1",
+        Range(0, 0.1, whole=False),
+        "few large values have few index blocks",
     ),
     Setting(
         "maxOpenFiles",
@@ -180,15 +182,6 @@ def hand_settings(stream: Stream) -> Mapping[str, str]:
     for name, value in stream.rocksdb.items():
         if problem := _why_not(name, value):
             raise SettingsError(f"stream {stream.name}: {problem}", subject=name)
-    # Spark refuses the two together when a store opens, in the middle of a run.
-    if {WRITE_BUFFER_RATIO, HIGH_PRIORITY} <= stream.rocksdb.keys():
-        writes, blocks = (float(stream.rocksdb[n]) for n in (WRITE_BUFFER_RATIO, HIGH_PRIORITY))
-        if round(writes + blocks, 6) > RATIOS_TOGETHER:
-            raise SettingsError(
-                f"stream {stream.name}: rocksdb settings {WRITE_BUFFER_RATIO} {writes:g} and "
-                f"{HIGH_PRIORITY} {blocks:g} must be {RATIOS_TOGETHER:g} together at most",
-                subject=HIGH_PRIORITY,
-            )
     return stream.rocksdb
 
 

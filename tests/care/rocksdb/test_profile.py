@@ -20,8 +20,6 @@ from include.care.rocksdb.tune_rocksdb import (
     memory_ceiling_mb,
     memory_limit_mb,
     profile_for_run,
-    record_profile,
-    record_verdict,
 )
 from include.lake.ops import append_ops, read_ops
 from include.registry import stream_named
@@ -55,8 +53,7 @@ def active(lake, stream=STREAM, machine=MACHINE):
 
 def test_without_a_record_it_is_our_defaults_sized_from_the_machine(lake):
     profile = active(lake)
-    assert (profile.number, profile.verdict, profile.is_recorded) == (1, "default", False)
-    assert profile.held == frozenset()
+    assert (profile.number, profile.verdict, profile.created_at) == (1, "default", None)
     ours = {name: setting.value for name, setting in SETTINGS.items()}
     assert profile.settings == ours | {"maxMemoryUsageMB": str(memory_limit_mb(MACHINE, 4))}
     assert profile.settings["boundedMemoryUsage"] == "true"
@@ -99,20 +96,6 @@ def test_the_newest_that_was_not_rolled_back_is_active(lake):
     assert (active(lake).number, active(lake).verdict) == (4, "trial")
 
 
-def test_a_verdict_is_added_to_the_row_of_its_profile(lake):
-    evidence = {"figure": "bytes_rewritten"}
-    trial = replace(active(lake), number=2, verdict="trial", reason="a try", evidence=evidence)
-    record(lake, 1)
-    record_profile(lake, STREAM, trial)
-    record_verdict(lake, STREAM, 2, "rolled_back", "no gain")
-    rows = {row["profile"]: row for row in read_ops(lake, "rocksdb_profiles").to_pylist()}
-    assert (rows[1]["verdict"], rows[1]["judgement"]) == ("default", None)
-    assert (rows[2]["verdict"], rows[2]["judgement"]) == ("rolled_back", "no gain")
-    assert rows[2]["reason"] == "a try"
-    assert rows[2]["created_at"] <= rows[2]["judged_at"]
-    assert json.loads(rows[2]["evidence"]) == {"figure": "bytes_rewritten"}
-
-
 def test_a_run_that_fails_ends_the_trial_for_the_next_run(lake):
     record(lake, 1)
     record(lake, 2, "trial", maxMemoryUsageMB="1024")
@@ -122,23 +105,12 @@ def test_a_run_that_fails_ends_the_trial_for_the_next_run(lake):
     assert active(lake).number == 1
 
 
-def test_a_clock_that_is_ahead_ends_its_own_trial_and_no_later_one(lake):
-    in_a_year = datetime.now(UTC) + timedelta(days=365)
-    record(lake, 1)
-    record(lake, 2, "trial", created_at=in_a_year, maxMemoryUsageMB="1024")
-    assert active(lake).number == 1
-    record(lake, 3, "trial", maxMemoryUsageMB="1024")
-    fail_a_run(lake, in_a_year)
-    assert active(lake).number == 3
-
-
-def test_what_is_held_by_hand_is_a_profile_of_its_own_and_shows_as_held(lake):
+def test_what_is_held_by_hand_is_a_profile_of_its_own(lake):
     record(lake, 1)
     record(lake, 2, "kept", maxMemoryUsageMB="1024")
     by_hand = replace(STREAM, rocksdb={"compression": "lz4"})
     profile = active(lake, by_hand)
-    assert (profile.number, profile.is_recorded, profile.verdict) == (3, False, "default")
-    assert profile.held == {"compression"}
+    assert (profile.number, profile.created_at, profile.verdict) == (3, None, "default")
     assert profile.settings["compression"] == "lz4"
     assert profile.settings["maxMemoryUsageMB"] == "1024"  # what the tuner found stays
 
@@ -146,8 +118,7 @@ def test_what_is_held_by_hand_is_a_profile_of_its_own_and_shows_as_held(lake):
 def test_holding_what_is_so_already_is_no_new_profile(lake):
     record(lake, 1)
     profile = active(lake, replace(STREAM, rocksdb={"compression": "zstd"}))
-    assert (profile.number, profile.is_recorded) == (1, True)
-    assert profile.held == {"compression"}
+    assert (profile.number, profile.created_at is None) == (1, False)
 
 
 def test_a_smaller_machine_has_a_smaller_limit_and_a_new_number(lake):
@@ -157,11 +128,6 @@ def test_a_smaller_machine_has_a_smaller_limit_and_a_new_number(lake):
     assert (smaller.number, smaller.settings["maxMemoryUsageMB"]) == (2, "512")
     by_hand = replace(STREAM, rocksdb={"maxMemoryUsageMB": "2048"})
     assert active(lake, by_hand, 4 * GIB).number == 1
-
-
-def test_the_ratios_stay_below_one_together(lake):
-    profile = active(lake, replace(STREAM, rocksdb={"highPriorityPoolRatio": "0.5"}))
-    assert profile.settings["writeBufferCacheRatio"] == "0.4"
 
 
 def test_an_impossible_hand_setting_stops_a_run_before_it_begins(lake):

@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.care.rocksdb.settings import PINNED, SETTINGS, Range, hand_settings
+from include.care.rocksdb.settings import (
+    HIGH_PRIORITY,
+    PINNED,
+    SETTINGS,
+    WRITE_BUFFER_RATIO,
+    Range,
+    hand_settings,
+)
 from include.registry import stream_named
 from include.spark.conf import STATE, STATE_STORE
 from tests.refused import refused
@@ -86,10 +93,8 @@ def test_what_no_run_can_be_held_to_is_refused_by_name(name):
 
 
 def test_two_ratios_that_spark_would_refuse_are_refused_before_a_run():
-    held = {"writeBufferCacheRatio": "0.6", "highPriorityPoolRatio": "0.4"}
-    with refused("wrong_setting", subject="highPriorityPoolRatio"):
-        hand_settings(replace(STREAM, rocksdb=held))
-    assert hand_settings(replace(STREAM, rocksdb=held | {"highPriorityPoolRatio": "0.3"}))
+    most = [float(SETTINGS[name].allowed.ceiling) for name in (WRITE_BUFFER_RATIO, HIGH_PRIORITY)]
+    assert sum(most) < 1
 
 
 @given(st.integers(-10, 110))

@@ -13,21 +13,20 @@ from hypothesis import strategies as st
 from include.care.rocksdb import tune_rocksdb as module
 from include.care.rocksdb.settings import MAX_MEMORY_MB, PINNED, SETTINGS
 from include.care.rocksdb.tune_rocksdb import (
-    BYTES,
+    COMPACTED,
     FLOOR_MB,
+    FLUSHED,
     PATIENCE_RUNS,
-    TIMES,
+    WRITTEN,
     Figures,
+    History,
     Outcome,
     Profile,
-    Record,
     active_profile,
-    batches_of,
     complete_settings,
     decide,
     format_outcome,
     memory_ceiling_mb,
-    profile_for_run,
     record_profile,
     trial_findings,
     tune_rocksdb,
@@ -74,10 +73,10 @@ class Series:
             self._record(Profile(number=1, settings=settings, verdict="default", reason=""))
 
     @property
-    def record(self) -> Record:
-        return Record(
+    def record(self) -> History:
+        return History(
             stream=self.stream,
-            batches=batches_of(self.batches, self.runs),
+            batches=self.batches,
             runs=self.runs,
             profiles=tuple(self.profiles),
             machine_bytes=MACHINE,
@@ -95,7 +94,7 @@ class Series:
     def drain(self) -> "Series":
         """One run: a batch with data, and one without."""
         active = self.record.active
-        if not active.is_recorded:
+        if active.created_at is None:
             self._record(active)
         run_id = self._end("succeeded")
         for rows in (1_000, 0):
@@ -124,7 +123,7 @@ class Series:
 
     def _record(self, profile: Profile) -> None:
         evidence = json.loads(json.dumps(dict(profile.evidence)))
-        made = replace(profile, created_at=self._now(), evidence=evidence, held=frozenset())
+        made = replace(profile, created_at=self._now(), evidence=evidence)
         self.profiles.append(made)
 
     def _end(self, outcome: str) -> str:
@@ -136,9 +135,11 @@ class Series:
     def _batch(self, run_id: str, profile: Profile, rows: int) -> dict[str, Any]:
         has = int(profile.settings[MAX_MEMORY_MB])
         written, rewritten = self.store(has)
-        metrics = dict.fromkeys((*BYTES.values(), *TIMES.values()), 50)
-        metrics[BYTES["written to the stores"]] = round(written * MIB)
-        metrics |= {BYTES["flushed"]: round(rewritten * MIB), BYTES["compacted"]: 0}
+        metrics = {
+            WRITTEN: round(written * MIB),
+            FLUSHED: round(rewritten * MIB),
+            COMPACTED: 0,
+        }
         return {
             "batch_id": len(self.batches) + 1,
             "run_id": run_id,
@@ -226,9 +227,7 @@ sizes = st.floats(0, 1e18)
 )
 def test_the_memory_has_its_bounds_whatever_was_measured(memory, machine, limit, figures):
     written, rewritten, store_memory, rss = figures
-    measured = Figures(
-        written=written, rewritten=rewritten, store_memory=store_memory, rss=rss, metrics={}
-    )
+    measured = Figures(written, rewritten, store_memory, rss)
     ceiling = memory_ceiling_mb(machine)
     wanted = wanted_mb(memory, ceiling, limit, measured)
     assert min(memory, FLOOR_MB) <= wanted <= max(memory, ceiling)
@@ -287,6 +286,13 @@ def poor_lake(lake, runs: int = 3):
     return lake
 
 
+def fail_a_run(lake) -> datetime:
+    failed = {"run_id": "x", "job": "run_stream", "subject": STREAM.name, "outcome": "failed"}
+    now = datetime.now(UTC)
+    append_ops(lake, "runs", [failed | {"started_at": now, "ended_at": now}])
+    return now
+
+
 def profiles(lake):
     rows = read_ops(lake, "rocksdb_profiles", {"stream": STREAM.name}).to_pylist()
     return sorted(rows, key=lambda row: row["profile"])
@@ -315,20 +321,16 @@ def test_a_change_and_its_verdict_are_on_record(lake):
     assert active_profile(lake, STREAM).number == 2
     assert tune_rocksdb(lake, STREAM).kind == "waiting"
 
-    failed = {"run_id": "x", "job": "run_stream", "subject": STREAM.name, "outcome": "failed"}
-    now = datetime.now(UTC)
-    append_ops(lake, "runs", [failed | {"started_at": now, "ended_at": now}])
+    now = fail_a_run(lake)
     assert tune_rocksdb(lake, STREAM).kind == "rolled_back"
     assert profiles(lake)[1]["verdict"] == "rolled_back"
     assert profiles(lake)[1]["judged_at"] >= now
 
 
-def test_the_table_shows_settings_and_where_the_time_goes(lake):
-    shown = format_outcome(tune_rocksdb(poor_lake(lake), STREAM, dry_run=True)).splitlines()
-    assert all(any(title in line for line in shown) for title in (*TIMES, *BYTES))
-    stream = replace(STREAM, rocksdb={"compression": "lz4", "writeBufferCacheRatio": "0.5"})
-    profile_for_run(lake, stream)
-    shown = format_outcome(tune_rocksdb(lake, stream, dry_run=True)).splitlines()
-    rows = [line.split() for line in shown]
-    assert ["compression", "lz4", "hand"] in rows
-    assert [MAX_MEMORY_MB, "64", "tuner"] in rows
+def test_a_change_and_its_way_back_are_told(lake):
+    proposed = format_outcome(tune_rocksdb(poor_lake(lake), STREAM))
+    assert f"{MAX_MEMORY_MB} 64 to 300" in proposed
+    fail_a_run(lake)
+    outcome = tune_rocksdb(lake, STREAM)
+    assert f"the next run has profile 1 (default): {MAX_MEMORY_MB} 64" in format_outcome(outcome)
+    assert [found.finding for found in trial_findings(outcome)] == ["trial_rolled_back"]
