@@ -144,7 +144,7 @@ def test_after_a_run_that_failed_the_checkpoint_is_looked_at(
     record(lake, entry(1, "live", None, None, batch_id=3, bronze_id=None))
     assert run_local.take_steps(StreamRun(lake, STREAM)) == code
     told = capsys.readouterr().out
-    assert ("checkpoint_missing" in told) == is_said
+    assert ("checkpoint_of_other_times" in told) == is_said
     assert ("reseed user_counts --apply" in commands_in(told)) == is_said
 
 

@@ -1,4 +1,4 @@
-"""The check of a stream's checkpoint: its size against the limits, findings, whether to compact, as text.
+"""The check of a stream's checkpoint: its verdict, its size against the limits, whether to compact, as text.
 
 Only a finding of severity error needs a person: it would fail the next run, or make it lose
 data. A check reads; what it found is written by `record_check`.
@@ -7,17 +7,10 @@ data. A check reads; what it found is written by `record_check`.
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from statistics import median
 
-from include.care.damage_findings import damage_findings
 from include.care.recorded_sizes import Occasion, Recorded, read_recorded, record_sizes
-from include.checkpoint.measure_checkpoint import (
-    CheckpointSize,
-    Position,
-    StoreSize,
-    measure_checkpoint,
-)
+from include.checkpoint.measure_checkpoint import CheckpointSize, StoreSize, measure_checkpoint
 from include.coverage.table_coverage import find_coverage
 from include.lake.delta_log import first_line, is_of_machine
 from include.lake.findings import Finding, Severity, record_findings
@@ -43,11 +36,9 @@ def plan_compaction(size: CheckpointSize, limits: Limits) -> Decision:
     """Compact when a start replays too much, or too much of the state is garbage."""
     if is_over(size.replay_versions, limits.replay_versions):
         return Decision(True, f"{replay_text(size)} (limit {limits.replay_versions})")
-    if not (worth_a_run(size) and is_over(size.garbage_share, limits.garbage_share)):
-        return Decision(False, f"{replay_text(size)}; {garbage_text(size)}: within limits")
-    if size.damaged:  # Spark fails when it deletes old versions, and only logs that
-        return Decision(False, f"{garbage_text(size)}, but Spark fails to delete it: see findings")
-    return Decision(True, f"{garbage_text(size)} (limit {limits.garbage_share:.0%})")
+    if worth_a_run(size) and is_over(size.garbage_share, limits.garbage_share):
+        return Decision(True, f"{garbage_text(size)} (limit {limits.garbage_share:.0%})")
+    return Decision(False, f"{replay_text(size)}; {garbage_text(size)}: within limits")
 
 
 def is_over(figure: float | None, limit: float | None) -> bool:
@@ -246,22 +237,6 @@ def _held(
 
 
 ORDER: tuple[Severity, ...] = ("error", "warning", "info")
-# While a job writes, half of a batch is no damage: what is not yet there comes.
-HOLDS_WHILE_WRITTEN = frozenset(
-    {
-        "bronze_changed",
-        "checkpoint_bytes",
-        "checkpoint_files",
-        "growth_bytes",
-        "skew",
-        "pending_rows",
-        "many_late_rows",
-        "late_rows_not_recomputed",
-        "state_lacks_rows",
-        "table_not_right",
-        "rss_bytes",
-    }
-)
 
 
 @dataclass(frozen=True)
@@ -275,24 +250,47 @@ class CheckResult:
 
 
 def check_checkpoint(lake: Lake, stream: Stream) -> CheckResult:
-    """Measure the checkpoint of `stream`, and judge it by the stream's limits."""
+    """Measure the checkpoint of `stream`, and judge it by what is recorded and by the stream's limits."""
     generation = read_generations(lake, stream.name).number
     lease = f"stream-{stream.name}"
     holder = lease_holder(lake, lease)
     recorded = read_recorded(lake, stream.name, generation)
-    try:
-        size = measure_checkpoint(lake, stream.name, generation)
-    except LakeError as error:
-        return _unreadable(lake, stream.name, generation, run_id=recorded.run_id, error=error)
-    findings = damage_findings(size, recorded) + limit_findings(stream, size, recorded)
-    findings += _coverage(lake, stream)
+    size = measure_checkpoint(lake, stream.name, generation)
     holder = holder or lease_holder(lake, lease)  # it may have begun in between
     if holder:
-        findings = [f for f in findings if f.finding in HOLDS_WHILE_WRITTEN]
-        findings.append(_written_while_measured(holder))
+        why = "a job is writing to it: the check after that job decides"
+        return CheckResult(size, (_written(holder),), Decision(False, why), recorded.run_id)
+    findings = [
+        *verdict(size, recorded),
+        *limit_findings(stream, size, recorded),
+        *_coverage(lake, stream),
+    ]
     findings.sort(key=lambda finding: ORDER.index(finding.severity))
-    decision = _decide(stream, size, findings, holder=holder)
-    return CheckResult(size, tuple(findings), decision, run_id=recorded.run_id)
+    decision = _decide(stream, size, findings)
+    return CheckResult(size, tuple(findings), decision, recorded.run_id)
+
+
+def verdict(size: CheckpointSize, recorded: Recorded) -> list[Finding]:
+    """Whether the next run can go on with the checkpoint: no finding, or the one why not."""
+    written, planned = recorded.batch, size.position.planned
+    if written is not None and (planned is None or planned < written):
+        ends = "is missing" if planned is None else f"ends at batch {planned}"
+        said = f"{ends}, but the table has batch {written} of it: what the stream reads next would be lost"
+        return [_unfit(size, "checkpoint_of_other_times", said)]
+    if size.unreadable is not None:
+        said = f"cannot be read, and the next run fails: {size.unreadable}"
+        return [_unfit(size, "checkpoint_unreadable", said)]
+    return []
+
+
+def _unfit(size: CheckpointSize, finding: str, said: str) -> Finding:
+    return Finding(
+        finding=finding,
+        severity="error",
+        detail=f"{size.checkpoint} {said}",
+        action="make a new one from bronze, beside it (or put a copy back that is not older): "
+        f"`./stateful reseed {size.stream} --apply`",
+    )
 
 
 def _coverage(lake: Lake, stream: Stream) -> list[Finding]:
@@ -312,11 +310,7 @@ def _coverage(lake: Lake, stream: Stream) -> list[Finding]:
         ]
 
 
-def _decide(
-    stream: Stream, size: CheckpointSize, findings: list[Finding], holder: str | None
-) -> Decision:
-    if holder:
-        return Decision(False, "a job is writing to it: the check after that job decides")
+def _decide(stream: Stream, size: CheckpointSize, findings: list[Finding]) -> Decision:
     if any(finding.severity == "error" for finding in findings):
         return Decision(False, "first the errors above have to be mended")
     if not size.stores:
@@ -324,34 +318,13 @@ def _decide(
     return plan_compaction(size, stream.limits)
 
 
-def _written_while_measured(holder: str) -> Finding:
+def _written(holder: str) -> Finding:
     return Finding(
         finding="written_while_measured",
         severity="info",
         detail=f"measured while a job was writing ({holder}): what looks broken may be half written",
         action="nothing, the next check looks again",
     )
-
-
-def _unreadable(
-    lake: Lake, stream: str, generation: int, run_id: str | None, error: LakeError
-) -> CheckResult:
-    checkpoint = lake.checkpoint(stream, generation)
-    nowhere = Position(planned=None, committed=None)
-    size = CheckpointSize(
-        stream=stream,
-        generation=generation,
-        checkpoint=checkpoint,
-        measured_at=datetime.now(UTC),
-        position=nowhere,
-    )
-    found = Finding(
-        finding="checkpoint_unreadable",
-        severity="error",
-        detail=str(error),
-        action=f"see that {checkpoint} is a folder which this process may read, and nothing else",
-    )
-    return CheckResult(size, (found,), Decision(False, "it could not be measured"), run_id=run_id)
 
 
 def record_check(lake: Lake, result: CheckResult, occasion: Occasion = "after_run") -> None:
@@ -363,7 +336,6 @@ def record_check(lake: Lake, result: CheckResult, occasion: Occasion = "after_ru
     record_sizes(lake, result.size, result.run_id, occasion=occasion)
 
 
-MOST_STORES = 16
 SINGULAR = {"batches": "batch", "files": "file", "rows": "row", "versions": "version"}
 
 
@@ -373,8 +345,9 @@ def format_check(result: CheckResult) -> str:
 
 
 def _lines(result: CheckResult) -> Iterator[str]:
-    size = result.size
-    yield f"{size.stream}: checkpoint {size.checkpoint}, {_position(size)}"
+    size, committed = result.size, result.size.position.committed
+    to = "no batch committed" if committed is None else f"committed up to batch {committed:,}"
+    yield f"{size.stream}: checkpoint {size.checkpoint}, {to}"
     yield ""
     yield from _findings(result.findings)
     yield ""
@@ -382,16 +355,6 @@ def _lines(result: CheckResult) -> Iterator[str]:
     if size.parts:
         yield ""
         yield from _parts(size)
-    if size.stores:
-        yield ""
-        yield from _stores(size)
-
-
-def _position(size: CheckpointSize) -> str:
-    position = size.position
-    if position.committed is None:
-        return "no batch committed"
-    return f"committed up to batch {position.committed:,}"
 
 
 def _findings(findings: Sequence[Finding]) -> Iterator[str]:
@@ -423,51 +386,10 @@ def _figure(found: Finding, figure: float | None) -> str:
 
 
 def _parts(size: CheckpointSize) -> Iterator[str]:
-    names = ("part", "bytes", "files", "left over")
     rows: list[tuple[str, ...]] = [
         (part.part, f"{part.bytes:,}", f"{part.files:,}", f"{part.orphan_files:,}")
         for part in size.parts
     ]
     orphans = sum(part.orphan_files for part in size.parts)
     rows.append(("all", f"{size.bytes:,}", f"{size.files:,}", f"{orphans:,}"))
-    yield from text_table(names, rows, left=(0,))
-
-
-def _stores(size: CheckpointSize) -> Iterator[str]:
-    largest = sorted(size.stores, key=lambda store: store.bytes, reverse=True)[:MOST_STORES]
-    if len(largest) < len(size.stores):
-        yield f"the {MOST_STORES} largest of {len(size.stores):,} state partitions"
-    names = (
-        "partition",
-        "bytes",
-        "files",
-        "versions",
-        "newest",
-        "snapshot",
-        "to replay",
-        "replayed bytes",
-        "garbage bytes",
-        "oldest needed",
-    )
-    yield from text_table(names, [_row(store) for store in sorted(largest, key=_place)])
-
-
-def _place(store: StoreSize) -> tuple[int, int, str]:
-    return store.operator, store.partition, store.store
-
-
-def _row(store: StoreSize) -> tuple[str, ...]:
-    name = f"{store.operator}/{store.partition}"
-    oldest = store.oldest_needed_at
-    return (
-        name if store.store == "default" else f"{name}/{store.store}",
-        f"{store.bytes:,}",
-        f"{store.files:,}",
-        f"{store.versions:,}",
-        "none" if store.newest_version is None else str(store.newest_version),
-        "none" if store.newest_snapshot is None else str(store.newest_snapshot),
-        f"{store.replay_versions:,}",
-        f"{store.replay_bytes:,}",
-        f"{store.garbage_bytes:,}",
-        "" if oldest is None else f"{oldest:%F %R}",
-    )
+    yield from text_table(("part", "bytes", "files", "left over"), rows, left=(0,))

@@ -16,12 +16,7 @@ from include.settings import Stream
 from include.text_table import first_names
 
 # A file, and not a folder: those Spark names in the words for any failure.
-FOLDERS, FILES = (
-    r"(?:bronze|tables|checkpoints|ops)",
-    r"\.(?:parquet|json|changelog|zip)\b",
-)
-
-
+FILE = r"((?:bronze|tables|checkpoints|ops)/[^\s'\",)\]]+?\.(?:parquet|json|changelog|zip)\b)"
 # Spark's class of error; of a damaged change log it names no file.
 NO_STATE = "CANNOT_LOAD_STATE_STORE"
 CAUSED_BY = "Caused by: "
@@ -56,27 +51,22 @@ def why_failed(lake: Lake, stream: Stream, error: Exception) -> BrokenLakeError 
     """File, cause and command; None when nothing of the lake is found to be broken."""
     result = check_checkpoint(lake, stream)
     record_check(lake, result)
-    errors = [found for found in result.findings if found.severity == "error"]
+    errors = {found.finding: found for found in result.findings if found.severity == "error"}
     # That the coverage cannot be read says less than the file for which it cannot.
-    errors.sort(key=lambda found: found.finding == "coverage_unreadable")
-    told = [_of_finding(stream, each) for each in errors]
-    if errors and errors[0].finding != "coverage_unreadable":
-        return told[0]
+    unread = errors.pop("coverage_unreadable", None)
+    for found in errors.values():
+        return _of_finding(stream, found, "unreadable_checkpoint")
     return (
         _of_table(lake, f"bronze/{stream.source}")
         or _of_table(lake, f"tables/{stream.name}")
         or _of_what_it_names(lake, stream, error)
-        or next(iter(told), None)
+        or (None if unread is None else _of_finding(stream, unread, "unreadable_table"))
     )
 
 
-def _of_finding(stream: Stream, found: Finding) -> BrokenLakeError:
-    is_of_table = found.finding == "coverage_unreadable"
-    return BrokenLakeError(
-        f"{found.finding}: {found.detail}. To do: {found.action}",
-        code="unreadable_table" if is_of_table else "unreadable_checkpoint",
-        subject=stream.name,
-    )
+def _of_finding(stream: Stream, found: Finding, code: str) -> BrokenLakeError:
+    told = f"{found.finding}: {found.detail}. To do: {found.action}"
+    return BrokenLakeError(told, code=code, subject=stream.name)
 
 
 def _broken(path: str, what: str) -> BrokenLakeError:
@@ -84,13 +74,6 @@ def _broken(path: str, what: str) -> BrokenLakeError:
     return BrokenLakeError(
         error.message, code=error.code, subject=error.subject, command=error.command
     )
-
-
-def _of_what_it_names(lake: Lake, stream: Stream, error: Exception) -> BrokenLakeError | None:
-    """What only the error's own words say: of a file that was at hand when memory ran out, nothing."""
-    if any(words in str(error) for words in OF_MEMORY):
-        return None
-    return _of_file_named(lake, error) or _of_state(lake, stream, error)
 
 
 def _of_table(lake: Lake, name: str) -> BrokenLakeError | None:
@@ -106,28 +89,22 @@ def _of_table(lake: Lake, name: str) -> BrokenLakeError | None:
     return _broken(name, f"{path} has lost {first_names(lost)}, or they are damaged")
 
 
-def _of_file_named(lake: Lake, error: Exception) -> BrokenLakeError | None:
-    """Of a file that is there, and whose bytes are not what was written."""
+def _of_what_it_names(lake: Lake, stream: Stream, error: Exception) -> BrokenLakeError | None:
+    """Of a file whose bytes are not what was written, by the error's own words alone; of one that was
+    at hand when memory ran out, nothing."""
+    said = str(error)
+    if any(words in said for words in OF_MEMORY):
+        return None
     root = re.escape(lake.path_in_filesystem(lake.root))
     # Of a path delta-rs leaves the first slash away.
-    named = re.search(rf"{root.removeprefix('/')}/({FOLDERS}/[^\s'\",)\]]+?{FILES})", str(error))
-    if named is None:
+    if named := re.search(f"{root.removeprefix('/')}/{FILE}", said):
+        cause = first_line(error)
+        return _broken(named[1], f"{lake.root}/{named[1]} cannot be read ({cause})")
+    if NO_STATE not in said:
         return None
-    cause = first_line(error)
-    return _broken(named[1], f"{lake.root}/{named[1]} cannot be read ({cause})")
-
-
-def _of_state(lake: Lake, stream: Stream, error: Exception) -> BrokenLakeError | None:
-    """Of a change log that Spark cannot read to its end: one that is there, and complete by its name."""
-    if NO_STATE not in str(error):
-        return None
-    generation = read_generations(lake, stream.name).number
-    path = lake.checkpoint(stream.name, generation)
-    said = f"a file of the state in {path} cannot be read ({_root_cause(error)})"
-    return _broken(f"checkpoints/{stream.name}", said)
-
-
-def _root_cause(error: Exception) -> str:
-    """The last of the causes that a JVM has told; what comes first is how it came to Python."""
-    causes = [line for line in str(error).splitlines() if line.startswith(CAUSED_BY)]
-    return causes[-1].removeprefix(CAUSED_BY) if causes else first_line(error)
+    path = lake.checkpoint(stream.name, read_generations(lake, stream.name).number)
+    # The last of the causes that a JVM has told; what comes first is how it came to Python.
+    causes = [line for line in said.splitlines() if line.startswith(CAUSED_BY)]
+    cause = causes[-1].removeprefix(CAUSED_BY) if causes else first_line(error)
+    what = f"a file of the state in {path} cannot be read ({cause})"
+    return _broken(f"checkpoints/{stream.name}", what)

@@ -15,11 +15,8 @@ import json
 import re
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from functools import cached_property
 from typing import Literal, NamedTuple, get_args
 
 from pyarrow import fs
@@ -30,21 +27,22 @@ from include.lake.paths import Lake
 Part = Literal["metadata", "offsets", "commits", "sources", "state", "state_metadata", "unknown"]
 Kind = Literal[
     "batch",  # of offsets or commits
-    "snapshot",  # a full upload of a version
+    "zip",  # a snapshot: a full upload of a version
     "changelog",  # what one batch changed
     "shared",  # an SST or log file of RocksDB, which snapshots name
-    "temporary",  # of a write that was not finished
+    "temporary",  # of a write that was not finished: Spark renames it when it is complete
     "other",  # known, and needs no closer look
-    "unknown",
 ]
 PARTS: tuple[Part, ...] = get_args(Part)
 DEFAULT_STORE = "default"
-LOGS = ("offsets", "commits")
-SCHEMA_FOLDERS = ("_metadata", "_stateSchema")
-SHARED_FOLDERS = {"SSTs": ".sst", "logs": ".log"}
 CHECKSUM = re.compile(r"(.*/|)\.([^/]+)\.crc")
-VERSION = re.compile(r"(\d+)\.(zip|changelog)")
-VERSION_KINDS: dict[str, Kind] = {"zip": "snapshot", "changelog": "changelog"}
+TEMPORARY = r"\.[^/]+\.tmp"
+LOG = re.compile(rf"(offsets|commits)/(?:(\d+)|{TEMPORARY})")
+SCHEMA = re.compile(r"state/\d+/([^/]+/)*(_metadata|_stateSchema)/.+")
+STORE = re.compile(
+    r"state/(?P<operator>\d+)/(?P<partition>\d+)/(?:(?P<store>(?!SSTs/|logs/)[^/]+)/)?"
+    rf"(?:(?P<version>\d+)\.(?P<kind>zip|changelog)|SSTs/[^/]+\.sst|logs/[^/]+\.log|(?:[^/]+/)?{TEMPORARY})"
+)
 
 
 class StoreId(NamedTuple):
@@ -65,8 +63,8 @@ class Name(NamedTuple):
     """What a name says of its file."""
 
     part: Part
-    kind: Kind
-    store: StoreId | None = None  # of the parts "state" only
+    kind: Kind = "other"
+    store: StoreId | None = None  # of the part "state" only
     number: int | None = None  # the batch of a log, the version of a snapshot or change log
 
 
@@ -103,66 +101,29 @@ def _file(path: str, info: fs.FileInfo) -> CheckpointFile:
 
 def parse_name(path: str) -> Name:
     """What the name of the file at `path`, below the checkpoint, says of it."""
-    folder, _, name = path.rpartition("/")
-    top, *folders = folder.split("/")
+    is_temporary = re.fullmatch(TEMPORARY, path.rpartition("/")[2]) is not None
+    kind: Kind = "temporary" if is_temporary else "other"
     if path == "metadata":
-        return Name("metadata", "other")
-    if top == "sources":
-        return Name("sources", "temporary" if _is_temporary(name) else "other")
-    if top in LOGS and not folders:
-        return _batch_name("offsets" if top == "offsets" else "commits", name)
-    if top == "state" and len(folders) >= 2 and folders[0].isdecimal():
-        return _state_name(int(folders[0]), folders[1:], name)
-    return Name("unknown", "unknown")
+        return Name("metadata")
+    if log := LOG.fullmatch(path):
+        part: Part = "offsets" if log[1] == "offsets" else "commits"
+        return Name(part, kind) if log[2] is None else Name(part, "batch", number=int(log[2]))
+    if path.startswith("sources/"):
+        return Name("sources", kind)
+    if SCHEMA.fullmatch(path):
+        return Name("state_metadata", kind)
+    if found := STORE.fullmatch(path):
+        return _store_name(found, is_temporary)
+    return Name("unknown")
 
 
-def _batch_name(log: Part, name: str) -> Name:
-    if name.isdecimal():
-        return Name(log, "batch", number=int(name))
-    return Name(log, "temporary") if _is_temporary(name) else Name("unknown", "unknown")
-
-
-def _state_name(operator: int, folders: Sequence[str], name: str) -> Name:
-    # An operator's schemas, or (older kinds of operator) a store's.
-    if folders[0] in SCHEMA_FOLDERS or folders[-1] in SCHEMA_FOLDERS:
-        return Name("state_metadata", "temporary" if _is_temporary(name) else "other")
-    partition, *below = folders
-    shared = SHARED_FOLDERS.get(below[-1]) if below else None
-    if shared is not None:
-        below.pop()
-    if not partition.isdecimal() or len(below) > 1:
-        return Name("unknown", "unknown")
-    store = StoreId(operator, int(partition), below[0] if below else DEFAULT_STORE)
-    return _store_name(store, name, shared)
-
-
-def _store_name(store: StoreId, name: str, shared_suffix: str | None) -> Name:
-    if _is_temporary(name):
-        return Name("state", "temporary", store)
-    if shared_suffix is not None:
-        known = name.endswith(shared_suffix)
-        return Name("state", "shared", store) if known else Name("unknown", "unknown", store)
-    if version := VERSION.fullmatch(name):
-        return Name("state", VERSION_KINDS[version[2]], store, number=int(version[1]))
-    return Name("unknown", "unknown", store)
-
-
-def _is_temporary(name: str) -> bool:
-    # Spark writes `.<name>.<id>.tmp`, and renames it when it is complete.
-    return name.startswith(".") and name.endswith(".tmp")
-
-
-def instant(written_ns: int | None) -> datetime | None:
-    """When a file was written, as an instant."""
-    return None if written_ns is None else datetime.fromtimestamp(written_ns / 1e9, UTC)
-
-
-def left_over(files: Sequence[CheckpointFile]) -> Iterator[CheckpointFile]:
-    """Files that no write will ever come back to: unfinished ones, and checksums of nothing."""
-    paths = {file.path for file in files}
-    for file in files:
-        if file.name.kind == "temporary" or file.owner not in paths:
-            yield file
+def _store_name(found: re.Match[str], is_temporary: bool) -> Name:
+    operator, partition, store = found["operator"], found["partition"], found["store"]
+    of = StoreId(int(operator), int(partition), store or DEFAULT_STORE)
+    if found["version"] is None:
+        return Name("state", "temporary" if is_temporary else "shared", of)
+    is_snapshot = found["kind"] == "zip"
+    return Name("state", "zip" if is_snapshot else "changelog", of, int(found["version"]))
 
 
 def plan_hash(lake: Lake, checkpoint: str, batch_id: int) -> str | None:
@@ -193,154 +154,69 @@ def _newest_batch(lake: Lake, log: str) -> int | None:
 
 # `metadata` is the older format, of operators whose state never gets another schema.
 OPERATOR_METADATA = re.compile(r"state/(\d+)/_metadata/(?:v2/(\d+)|metadata)")
-NOT_UNDERSTOOD = (IndexError, KeyError, TypeError, ValueError)
+NOT_UNDERSTOOD = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 
-@dataclass(frozen=True)
-class OperatorStores:
-    """The partitions of each store by its name. With a `fault` in its file, nothing is known."""
-
-    partitions: Mapping[str, int]
-    path: str
-    fault: str | None = None
+class UnreadableError(Exception):
+    """A file of a checkpoint is not what Spark writes, or gone."""
 
 
-def read_operators(
-    lake: Lake, checkpoint: str, files: Sequence[CheckpointFile]
-) -> dict[int, OperatorStores]:
-    """What each operator's newest metadata says, by the operator's id."""
+def read_stores(lake: Lake, checkpoint: str, files: Sequence[CheckpointFile]) -> set[StoreId]:
+    """The stores that there are, as each operator's newest metadata says; UnreadableError."""
     newest: dict[int, tuple[int, str]] = {}
     for file in files:
-        found = OPERATOR_METADATA.fullmatch(file.path)
-        if found:
+        if found := OPERATOR_METADATA.fullmatch(file.path):
             operator, batch = int(found[1]), int(found[2] or 0)
             newest[operator] = max(newest.get(operator, (-1, "")), (batch, file.path))
     return {
-        operator: _read_stores(lake, checkpoint, path) for operator, (_, path) in newest.items()
+        StoreId(operator, partition, store)
+        for operator, (_, path) in newest.items()
+        for store, partitions in _read_operator(lake, checkpoint, path).items()
+        for partition in range(partitions)
     }
 
 
-def _read_stores(lake: Lake, checkpoint: str, path: str) -> OperatorStores:
+def _read_operator(lake: Lake, checkpoint: str, path: str) -> dict[str, int]:
+    """The partitions of each store of an operator."""
     try:
         # Line 1 is the format's version.
         metadata = json.loads(lake.read(f"{checkpoint}/{path}").decode().split("\n", 1)[1])
-        stores = {
-            str(store["storeName"]): int(store["numPartitions"])
-            for store in metadata["stateStoreInfo"]
-        }
+        return {str(s["storeName"]): int(s["numPartitions"]) for s in metadata["stateStoreInfo"]}
     except FileNotFoundError as error:  # since it was listed. Any other says nothing of the file
-        return OperatorStores({}, path, f"it cannot be read: {error}")
+        raise UnreadableError(f"{path} is gone") from error
     except NOT_UNDERSTOOD as error:
-        return OperatorStores({}, path, f"it is not what Spark writes: {error!r}")
-    return OperatorStores(stores, path)
+        raise UnreadableError(f"{path} is not what Spark writes ({error!r})") from error
 
 
 METADATA = "metadata"
-METADATA_VERSION = "v1"
+METADATA_VERSION = b"v1"
 # An object store answers a request in tens of milliseconds, however small the file.
 READERS = 8
-UNREADABLE = (OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
-NO_METADATA = (AttributeError, KeyError, TypeError, ValueError)
-
-
-@dataclass(frozen=True)
-class SnapshotContents:
-    """What a snapshot says it needs: bytes by file name. With a `fault`, nothing is known."""
-
-    shared_files: Mapping[str, int]
-    fault: str | None = None
+UNREADABLE = (OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error, *NOT_UNDERSTOOD)
 
 
 def read_snapshots(
     lake: Lake, checkpoint: str, paths: Iterable[str]
-) -> dict[str, SnapshotContents]:
-    """The contents of the snapshots at `paths`, below `checkpoint`."""
+) -> dict[str, Mapping[str, int] | None]:
+    """What each snapshot at these paths says it needs, bytes by file name; None of a damaged one."""
     wanted = list(paths)
     with ThreadPoolExecutor(READERS) as readers:
         contents = readers.map(lambda path: _read_snapshot(lake, f"{checkpoint}/{path}"), wanted)
         return dict(zip(wanted, contents, strict=True))
 
 
-def _read_snapshot(lake: Lake, path: str) -> SnapshotContents:
+def _read_snapshot(lake: Lake, path: str) -> Mapping[str, int] | None:
     try:
         with zipfile.ZipFile(io.BytesIO(lake.read(path))) as archive:
-            metadata = archive.read(METADATA)
-    except FileNotFoundError:
-        return SnapshotContents({}, "it vanished while the checkpoint was measured")
-    except KeyError:
-        return SnapshotContents({}, f"it has no entry {METADATA}")
-    except UNREADABLE as error:
-        if is_of_machine(error):
-            raise
-        return SnapshotContents({}, f"it cannot be read: {error or type(error).__name__}")
-    return _parse(metadata)
-
-
-def _parse(metadata: bytes) -> SnapshotContents:
-    version, _, body = metadata.partition(b"\n")
-    if version.decode(errors="replace") != METADATA_VERSION:
-        return SnapshotContents({}, f"its {METADATA} is of version {version!r}, not v1")
-    try:
+            version, _, body = archive.read(METADATA).partition(b"\n")
+        if version != METADATA_VERSION:
+            return None
         named = json.loads(body)
         files = {str(file["dfsSstFileName"]): int(file["sizeBytes"]) for file in named["sstFiles"]}
         for file in named.get("logFiles") or ():
             files[str(file["dfsLogFileName"])] = int(file["sizeBytes"])
-    except NO_METADATA as error:
-        return SnapshotContents({}, f"its {METADATA} is not what Spark writes: {error!r}")
-    return SnapshotContents(files)
-
-
-@dataclass(frozen=True)
-class StoreVersions:
-    """What one store has; `start` is the version that the stream's next batch loads."""
-
-    snapshots: Set[int]  # whole ones: a start that finds another goes on to an older one
-    changelogs: Set[int]
-    start: int
-
-    @cached_property
-    def readable(self) -> Set[int]:
-        """The versions up to `start` that can be loaded."""
-        found = {0}
-        for version in sorted(self.snapshots | self.changelogs):
-            if version in self.snapshots or version - 1 in found:
-                found.add(version)
-        return {version for version in found if 0 < version <= self.start}
-
-    @cached_property
-    def loadable_snapshots(self) -> Set[int]:
-        """Those that a start can begin with."""
-        return {version for version in self.snapshots if version <= self.start}
-
-    @cached_property
-    def newest_snapshot(self) -> int:
-        """What a start begins with; 0 for the empty state."""
-        return max(self.loadable_snapshots, default=0)
-
-    @cached_property
-    def replayed(self) -> Set[int]:
-        """The change logs that a start replays."""
-        first, last = self.newest_snapshot, self.start
-        return {version for version in self.changelogs if first < version <= last}
-
-    @cached_property
-    def repair_base(self) -> int:
-        """What a start begins with when the newest snapshot cannot be loaded.
-
-        The newest snapshot itself where nothing older leads to it.
-        """
-        older = [version for version in self.loadable_snapshots if version != self.newest_snapshot]
-        if older:
-            return max(older)
-        logs = sum(version <= self.newest_snapshot for version in self.changelogs)
-        return 0 if logs == self.newest_snapshot else self.newest_snapshot
-
-    @property
-    def missing(self) -> int | None:
-        """The first version without which `start` cannot be loaded; None when it can be."""
-        if self.start == 0 or self.start in self.readable:
-            return None
-        version = self.newest_snapshot + 1
-        while version in self.changelogs:
-            version += 1
-        return version
+    except UNREADABLE as error:
+        if is_of_machine(error):
+            raise
+        return None
+    return files

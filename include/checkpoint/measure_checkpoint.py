@@ -1,14 +1,13 @@
-"""How large a stream's checkpoint is, part by part, and what of it is needed.
+"""How large a stream's checkpoint is, part by part, what of it is needed, and whether it can be read.
 
-Measuring only: `check_checkpoint` judges. It reads the names and sizes of all files from one
-listing, and of each snapshot the few kilobytes that say which SST files it needs. It changes
-nothing, and can be run beside a job that writes.
+It reads the names and sizes of all files from one listing, and of each snapshot the few kilobytes that
+say which SST files it needs. It changes nothing. `check_checkpoint` holds the figures against limits.
 """
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 
@@ -16,21 +15,15 @@ from include.checkpoint.checkpoint_files import (
     PARTS,
     CheckpointFile,
     Kind,
-    Name,
-    OperatorStores,
     Part,
-    SnapshotContents,
     StoreId,
-    StoreVersions,
-    instant,
-    left_over,
+    UnreadableError,
     list_checkpoint,
-    newest_committed,
-    newest_planned,
-    read_operators,
     read_snapshots,
+    read_stores,
 )
-from include.lake.paths import Lake, LakeError
+from include.lake.delta_log import is_of_machine
+from include.lake.paths import Lake
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +31,7 @@ class StoreSize:
     """The figures of a state store; the fields are columns of `ops/checkpoint_sizes`.
 
     Garbage is what neither a start nor the repair of its snapshot needs: a compaction deletes
-    it. Files of a version that no batch has committed count as neither.
+    it. Files of a version that no batch has committed count as neither. Orphans are of no version.
     """
 
     operator: int
@@ -59,92 +52,25 @@ class StoreSize:
     oldest_needed_at: datetime | None
 
 
-@dataclass(frozen=True)
-class Fault:
-    """A file that is there, but not as it should be."""
-
-    path: str
-    reason: str
-
-
 class StoreFiles:
-    """The files of one store, by what they are for.
-
-    `contents` has those of each snapshot, by its path; `start` is the version that the
-    stream's next batch loads.
-    """
+    """The files of one store. `start` is the version that the stream's next batch loads."""
 
     def __init__(
         self,
         store: StoreId,
         files: Sequence[CheckpointFile],
-        contents: Mapping[str, SnapshotContents],
+        contents: Mapping[str, Mapping[str, int] | None],
         start: int,
     ) -> None:
-        self.store = store
-        self._files = files
-        self._contents = contents
-        self._snapshots = self._by_version("snapshot")
-        self._changelogs = self._by_version("changelog")
-        self._shared = {
-            base_name(file.path): file
-            for file in files
-            if file.name.kind == "shared" and not file.is_checksum
-        }
-        whole = {v for v, file in self._snapshots.items() if self._fault(file) is None}
+        self.store, self._files, self._start = store, files, start
+        self._all_snapshots = self._by_version("zip")
+        self._shared = {base_name(f.path): f for f in files if f.name.kind == "shared"}
+        needs = {v: contents[file.path] for v, file in self._all_snapshots.items()}
+        # One that cannot be loaded is none: a start begins with the one before.
+        self._needs = {v: n for v, n in needs.items() if n is not None and self._has(n)}
+        self._is_damaged = len(self._needs) < len(needs)
         # Of a batch that changed nothing, too, a change log has bytes: none is a write cut off.
-        logged = {v for v, file in self._changelogs.items() if file.bytes}
-        self.versions = StoreVersions(whole, logged, start)
-
-    def size(self) -> StoreSize:
-        """The store's figures."""
-        versions = self.versions
-        replayed = [self._changelogs[version] for version in versions.replayed]
-        garbage = [file for file in self._files if self._is_garbage(file)]
-        return StoreSize(
-            operator=self.store.operator,
-            partition=self.store.partition,
-            store=self.store.store,
-            bytes=total_bytes(self._files),
-            files=len(self._files),
-            versions=len(versions.readable),
-            newest_version=max(versions.readable, default=None),
-            snapshots=len(versions.loadable_snapshots),
-            newest_snapshot=versions.newest_snapshot or None,
-            replay_versions=len(replayed),
-            replay_bytes=total_bytes(replayed),
-            garbage_files=len(garbage),
-            garbage_bytes=total_bytes(garbage),
-            orphan_files=len(self.orphans),
-            orphan_bytes=total_bytes(self.orphans.values()),
-            oldest_needed_at=self._oldest_needed_at(replayed),
-        )
-
-    @cached_property
-    def orphans(self) -> dict[str, CheckpointFile]:
-        """Files by path that belong to no version present.
-
-        While the contents of one snapshot are not known, no SST file counts: it may be of that.
-        """
-        orphans = {file.path: file for file in left_over(self._files)}
-        if not any(self._contents[file.path].fault for file in self._snapshots.values()):
-            shared = (file for file in self._files if file.name.kind == "shared")
-            orphans |= {f.path: f for f in shared if base_name(f.owner) not in self._newest_user}
-        return orphans
-
-    @property
-    def missing(self) -> str | None:
-        """The path of the first file without which the next batch cannot load its state."""
-        if self.versions.missing is None:
-            return None
-        if_whole = replace(self.versions, snapshots=set(self._snapshots))
-        if if_whole.missing is None:
-            return self._snapshots[if_whole.newest_snapshot].path
-        return f"{self.store.folder}/{if_whole.missing}.changelog"
-
-    def damaged(self) -> list[Fault]:
-        """The snapshots that Spark cannot load."""
-        return [fault for fault in map(self._fault, self._snapshots.values()) if fault]
+        self._logs = {v: file for v, file in self._by_version("changelog").items() if file.bytes}
 
     def _by_version(self, kind: Kind) -> dict[int, CheckpointFile]:
         return {
@@ -153,42 +79,101 @@ class StoreFiles:
             if file.name.kind == kind and file.name.number is not None and not file.is_checksum
         }
 
-    def _fault(self, snapshot: CheckpointFile) -> Fault | None:
-        contents = self._contents[snapshot.path]
-        if contents.fault:
-            return Fault(snapshot.path, contents.fault)
-        for name, size in contents.shared_files.items():
-            shared = self._shared.get(name)
-            if shared is None:
-                return Fault(snapshot.path, f"it needs {name}, which is not there")
-            if shared.bytes != size:
-                return Fault(snapshot.path, f"it needs {size} bytes of {name}, not {shared.bytes}")
-        return None
+    def _has(self, needed: Mapping[str, int]) -> bool:
+        sizes = {name: file.bytes for name, file in self._shared.items()}
+        return needed.items() <= sizes.items()
+
+    @cached_property
+    def readable(self) -> set[int]:
+        """The versions up to `start` that can be loaded."""
+        found = {0}
+        for version in sorted(self._needs.keys() | self._logs.keys()):
+            if version in self._needs or version - 1 in found:
+                found.add(version)
+        return {version for version in found if 0 < version <= self._start}
+
+    @property
+    def is_loadable(self) -> bool:
+        """Whether the next batch can load its state."""
+        return self._start == 0 or self._start in self.readable
+
+    @cached_property
+    def _snapshots(self) -> list[int]:
+        """Those that a start can begin with, in order."""
+        return sorted(version for version in self._needs if version <= self._start)
+
+    @property
+    def _newest(self) -> int:
+        """The snapshot that a start begins with; 0 for the empty state."""
+        return self._snapshots[-1] if self._snapshots else 0
+
+    @cached_property
+    def _repair_base(self) -> int:
+        """What a start begins with when the newest snapshot cannot be loaded: the one before, or the
+        empty state; the newest snapshot itself where nothing older leads to it."""
+        if len(self._snapshots) > 1:
+            return self._snapshots[-2]
+        logs = sum(version <= self._newest for version in self._logs)
+        return 0 if logs == self._newest else self._newest
+
+    @cached_property
+    def orphans(self) -> list[CheckpointFile]:
+        """Files that belong to no version present.
+
+        While the contents of one snapshot are not known, no SST file counts: it may be of that.
+        """
+        unused = self._shared.keys() - (self._shared if self._is_damaged else self._newest_user)
+        left = {file.path for file in left_over(self._files)}
+        left |= {
+            f.path for f in self._files if f.name.kind == "shared" and base_name(f.owner) in unused
+        }
+        return [file for file in self._files if file.path in left]
 
     @cached_property
     def _newest_user(self) -> dict[str, int]:
         """The newest snapshot that needs each shared file."""
-        users: dict[str, int] = {}
-        for version, snapshot in sorted(self._snapshots.items()):
-            users |= dict.fromkeys(self._contents[snapshot.path].shared_files, version)
-        return users
+        return {name: version for version, needed in sorted(self._needs.items()) for name in needed}
 
-    def _is_garbage(self, file: CheckpointFile) -> bool:
-        if file.path in self.orphans:
-            return False
+    def _garbage(self) -> list[CheckpointFile]:
+        if self._is_damaged:  # Spark fails when it deletes old versions, and only logs that
+            return []
+        orphans = {file.path for file in self.orphans}
+        return [f for f in self._files if f.path not in orphans and self._is_old(f)]
+
+    def _is_old(self, file: CheckpointFile) -> bool:
         version = file.name.number
         if file.name.kind == "shared":
             version = self._newest_user.get(base_name(file.owner))
-        return version is not None and version < self.versions.repair_base
+        return version is not None and version < self._repair_base
+
+    def size(self) -> StoreSize:
+        """The store's figures."""
+        replayed = [f for v, f in self._logs.items() if self._newest < v <= self._start]
+        garbage = self._garbage()
+        return StoreSize(
+            **self.store._asdict(),
+            bytes=total_bytes(self._files),
+            files=len(self._files),
+            versions=len(self.readable),
+            newest_version=max(self.readable, default=None),
+            snapshots=len(self._snapshots),
+            newest_snapshot=self._newest or None,
+            replay_versions=len(replayed),
+            replay_bytes=total_bytes(replayed),
+            garbage_files=len(garbage),
+            garbage_bytes=total_bytes(garbage),
+            orphan_files=len(self.orphans),
+            orphan_bytes=total_bytes(self.orphans),
+            oldest_needed_at=self._oldest_needed_at(replayed),
+        )
 
     def _oldest_needed_at(self, replayed: Sequence[CheckpointFile]) -> datetime | None:
         needed = list(replayed)
-        snapshot = self._snapshots.get(self.versions.newest_snapshot)
-        if snapshot is not None:
-            needed.append(snapshot)
-            needed += [self._shared[name] for name in self._contents[snapshot.path].shared_files]
-        times = (file.written_ns for file in needed if file.written_ns is not None)
-        return instant(min(times, default=None))
+        if self._newest:
+            needed.append(self._all_snapshots[self._newest])
+            needed += [self._shared[name] for name in self._needs[self._newest]]
+        times = [file.written_ns for file in needed if file.written_ns is not None]
+        return datetime.fromtimestamp(min(times) / 1e9, UTC) if times else None
 
 
 def total_bytes(files: Iterable[CheckpointFile]) -> int:
@@ -199,6 +184,14 @@ def total_bytes(files: Iterable[CheckpointFile]) -> int:
 def base_name(path: str) -> str:
     """The last part of `path`."""
     return path.rpartition("/")[2]
+
+
+def left_over(files: Sequence[CheckpointFile]) -> Iterator[CheckpointFile]:
+    """Files that no write will ever come back to: unfinished ones, and checksums of nothing."""
+    paths = {file.path for file in files}
+    for file in files:
+        if file.name.kind == "temporary" or file.owner not in paths:
+            yield file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,10 +228,7 @@ class PartSize:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointSize:
-    """A checkpoint as it was when it was listed. Paths in it begin below its folder.
-
-    Without a file it has no parts.
-    """
+    """A checkpoint as it was when it was listed. Without a file it has no parts."""
 
     stream: str
     generation: int
@@ -247,11 +237,7 @@ class CheckpointSize:
     position: Position
     parts: tuple[PartSize, ...] = ()
     stores: tuple[StoreSize, ...] = ()
-    missing: tuple[str, ...] = ()  # the next batch cannot start without them
-    unreadable: tuple[Fault, ...] = ()  # nor with these
-    damaged: tuple[Fault, ...] = ()  # snapshots that cannot be loaded
-    left_over: tuple[str, ...] = ()  # files of no version present
-    unknown: tuple[str, ...] = ()
+    unreadable: str | None = None  # why the next batch cannot start with it, if so
 
     @property
     def bytes(self) -> int:
@@ -280,114 +266,98 @@ class CheckpointSize:
         return max((store.replay_versions for store in self.stores), default=0)
 
 
-Operators = Mapping[int, OperatorStores]
-# With one of these in a checkpoint that has planned no batch, Spark starts none.
-OF_BATCHES = ("offsets", "commits", "state", "state_metadata")
-
-
 def measure_checkpoint(lake: Lake, stream: str, generation: int) -> CheckpointSize:
-    """The size of the checkpoint of `stream`'s `generation`; of no parts when there is none.
-
-    Raises LakeError when it cannot be listed.
-    """
-    checkpoint = lake.checkpoint(stream, generation)
-    measured_at = datetime.now(UTC)
+    """The size of the checkpoint of `stream`'s `generation`; of no parts when there is none."""
+    checkpoint, measured_at = lake.checkpoint(stream, generation), datetime.now(UTC)
+    stores: list[StoreFiles] = []
+    files: list[CheckpointFile] = []
+    position = Position(planned=None, committed=None)
+    unreadable = None
     try:
-        # Before the listing: then all that these batches wrote is in it, whoever writes meanwhile.
-        committed = newest_committed(lake, checkpoint)
-        position = Position(planned=newest_planned(lake, checkpoint), committed=committed)
-        files = list_checkpoint(lake, checkpoint)
-    except (OSError, UnicodeDecodeError) as error:
-        raise LakeError(
-            f"the checkpoint {checkpoint} cannot be listed: {error}", code="unreadable_checkpoint"
-        ) from error
-    operators = read_operators(lake, checkpoint, files)
-    files = [_as_known(file, operators) for file in files]
-    stores = _stores(lake, checkpoint, files, operators=operators, position=position)
-    orphans = _orphans(files, stores)
-    faults = (Fault(o.path, o.fault) for o in operators.values() if o.fault)
+        files = _listed(lake, checkpoint)
+        position = _position(files)
+        stores = _stores(lake, checkpoint, files, start=position.next_version)
+        _refuse_logs(lake, checkpoint, files, position)
+        _refuse_stores(stores, position)
+    except UnreadableError as error:
+        unreadable = str(error)
     return CheckpointSize(
         stream=stream,
         generation=generation,
         checkpoint=checkpoint,
         measured_at=measured_at,
         position=position,
-        parts=tuple(_parts(files, orphans)),
+        parts=tuple(_parts(files, stores)),
         stores=tuple(store.size() for store in stores),
-        missing=(*_missing_logs(files, position), *_missing_state(stores, position)),
-        unreadable=(*_damaged_logs(lake, checkpoint, files, position=position), *faults),
-        damaged=tuple(fault for store in stores for fault in store.damaged()),
-        left_over=tuple(sorted(orphans)),
-        unknown=_paths(file for file in _unknown(files) if file.path not in orphans),
+        unreadable=unreadable,
     )
 
 
-def _as_known(file: CheckpointFile, operators: Operators) -> CheckpointFile:
-    """`file`, as unknown when its store is none of its operator's."""
-    store = file.name.store
-    if store is None:
-        return file
-    operator = operators.get(store.operator)
-    if operator is None or operator.fault:
-        return file
-    if store.partition < operator.partitions.get(store.store, 0):
-        return file
-    return file._replace(name=Name("unknown", "unknown", store))
+def _listed(lake: Lake, checkpoint: str) -> list[CheckpointFile]:
+    try:
+        return list_checkpoint(lake, checkpoint)
+    except (OSError, UnicodeDecodeError) as error:
+        if is_of_machine(error):
+            raise
+        raise UnreadableError(f"it cannot be listed ({error})") from error
+
+
+def _position(files: Sequence[CheckpointFile]) -> Position:
+    newest: dict[str, int] = {}
+    for file in files:
+        if file.name.kind == "batch" and file.name.number is not None and not file.is_checksum:
+            newest[file.name.part] = max(newest.get(file.name.part, 0), file.name.number)
+    return Position(planned=newest.get("offsets"), committed=newest.get("commits"))
 
 
 def _stores(
-    lake: Lake,
-    checkpoint: str,
-    files: Sequence[CheckpointFile],
-    operators: Operators,
-    position: Position,
+    lake: Lake, checkpoint: str, files: Sequence[CheckpointFile], start: int
 ) -> list[StoreFiles]:
-    by_store: dict[StoreId, list[CheckpointFile]] = {id: [] for id in _expected(operators)}
+    by_store: dict[StoreId, list[CheckpointFile]] = defaultdict(list)
     for file in files:
-        if file.name.part == "state" and file.name.store is not None:
-            by_store.setdefault(file.name.store, []).append(file)
-    contents = read_snapshots(lake, checkpoint, _paths(_snapshots(files)))
-    start = position.next_version
-    return [StoreFiles(id, own, contents, start=start) for id, own in sorted(by_store.items())]
+        if file.name.store is not None:
+            by_store[file.name.store].append(file)
+    for store in read_stores(lake, checkpoint, files):
+        by_store.setdefault(store, [])
+    snapshots = [file.path for file in files if file.name.kind == "zip" and not file.is_checksum]
+    contents = read_snapshots(lake, checkpoint, snapshots)
+    return [StoreFiles(id, own, contents, start) for id, own in sorted(by_store.items())]
 
 
-def _expected(operators: Operators) -> Iterator[StoreId]:
-    for operator, stores in operators.items():
-        for store, partitions in stores.partitions.items():
-            yield from (StoreId(operator, partition, store) for partition in range(partitions))
+def _parts(files: Sequence[CheckpointFile], stores: Sequence[StoreFiles]) -> Iterator[PartSize]:
+    orphans = {file.path for file in left_over(files)}
+    orphans |= {file.path for store in stores for file in store.orphans}
+    for part in PARTS:
+        own = [file for file in files if file.name.part == part]
+        own_orphans = [file for file in own if file.path in orphans]
+        if own:
+            yield PartSize(
+                part=part,
+                bytes=total_bytes(own),
+                files=len(own),
+                orphan_files=len(own_orphans),
+                orphan_bytes=total_bytes(own_orphans),
+            )
 
 
-def _orphans(
-    files: Sequence[CheckpointFile], stores: Sequence[StoreFiles]
-) -> dict[str, CheckpointFile]:
-    orphans = {file.path: file for file in left_over(files)}
-    for store in stores:
-        orphans |= store.orphans
-    return orphans
+def _refuse_logs(
+    lake: Lake, checkpoint: str, files: Sequence[CheckpointFile], position: Position
+) -> None:
+    """UnreadableError where a file is not as it should be that Spark reads before it goes on."""
+    present = {file.path for file in files}
+    for path in _needed_logs(files, position):
+        if path not in present:
+            raise UnreadableError(f"{path} is missing")
+        if not _is_whole(lake, f"{checkpoint}/{path}"):
+            raise UnreadableError(f"{path} is not what Spark writes: cut off, or damaged")
 
 
-def _unknown(files: Sequence[CheckpointFile]) -> Iterator[CheckpointFile]:
-    return (file for file in files if file.name.part == "unknown" and not file.is_checksum)
-
-
-def _parts(files: Sequence[CheckpointFile], orphans: Collection[str]) -> Iterator[PartSize]:
-    by_part = defaultdict(list)
-    for file in files:
-        by_part[file.name.part].append(file)
-    for part in (part for part in PARTS if part in by_part):
-        own_orphans = [file for file in by_part[part] if file.path in orphans]
-        yield PartSize(
-            part=part,
-            bytes=total_bytes(by_part[part]),
-            files=len(by_part[part]),
-            orphan_files=len(own_orphans),
-            orphan_bytes=total_bytes(own_orphans),
-        )
-
-
-def _needed_logs(position: Position) -> Iterator[str]:
-    """The files that Spark reads before it knows where to go on."""
+def _needed_logs(files: Sequence[CheckpointFile], position: Position) -> Iterator[str]:
     planned, committed = position.planned, position.committed
+    if planned is None and committed is None:
+        if any(f.name.part in ("state", "state_metadata") and not f.is_checksum for f in files):
+            yield "offsets/0"  # Spark starts no query on state of no batch
+        return
     yield "metadata"
     if planned is not None:
         yield from (f"offsets/{batch}" for batch in (planned - 1, planned) if batch >= 0)
@@ -395,28 +365,6 @@ def _needed_logs(position: Position) -> Iterator[str]:
         yield f"commits/{committed}"
         if planned is None or planned < committed:
             yield f"offsets/{committed}"
-
-
-def _missing_logs(files: Sequence[CheckpointFile], position: Position) -> Iterator[str]:
-    begun = position.planned is not None or position.committed is not None
-    if not begun and any(f.name.part in OF_BATCHES and not f.is_checksum for f in files):
-        yield "offsets/0"
-    if begun:
-        present = {file.path for file in files}
-        yield from (path for path in _needed_logs(position) if path not in present)
-
-
-def _damaged_logs(
-    lake: Lake, checkpoint: str, files: Sequence[CheckpointFile], position: Position
-) -> Iterator[Fault]:
-    needed = set(_needed_logs(position))
-    for file in files:
-        if file.path not in needed:
-            continue
-        if not file.bytes:
-            yield Fault(file.path, "it is empty: its writing was cut off")
-        elif not _is_whole(lake, f"{checkpoint}/{file.path}"):
-            yield Fault(file.path, "it is not what Spark writes: cut off, or damaged")
 
 
 def _is_whole(lake: Lake, path: str) -> bool:
@@ -434,15 +382,12 @@ def _is_whole(lake: Lake, path: str) -> bool:
     return bool(lines)
 
 
-def _missing_state(stores: Sequence[StoreFiles], position: Position) -> tuple[str, ...]:
+def _refuse_stores(stores: Sequence[StoreFiles], position: Position) -> None:
     if position.next_version and not stores:
-        return ("state",)
-    return tuple(store.missing for store in stores if store.missing)
-
-
-def _snapshots(files: Sequence[CheckpointFile]) -> Iterator[CheckpointFile]:
-    return (file for file in files if file.name.kind == "snapshot" and not file.is_checksum)
-
-
-def _paths(files: Iterable[CheckpointFile]) -> tuple[str, ...]:
-    return tuple(sorted(file.path for file in files))
+        raise UnreadableError("it has no state")
+    for store in stores:
+        if not store.is_loadable:
+            version = position.next_version
+            raise UnreadableError(
+                f"files of {store.store.folder} before version {version} are missing"
+            )

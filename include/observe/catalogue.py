@@ -23,7 +23,6 @@ By = Literal[
 ]
 RESEED = "`./stateful reseed NAME --apply`"
 PUT_BACK = f"put a copy of the checkpoint back, or {RESEED}"
-SET_ASIDE = "`./stateful set-aside`, as it says"
 
 
 class Figure(NamedTuple):
@@ -83,12 +82,8 @@ FOUND = (
     _verdict("error", "check", "stream", "coverage_unreadable", "the record or bronze cannot be read", "mend what it names"),
     _verdict("error", "run_stream", "stream", "data_check_failed", "rows do not meet a check of `checks=`, so a run, recompute or reseed has published none", "mend the function, or the check; the next run goes on"),
     _verdict("error", "run_stream", "stream", "rows_do_not_add_up", "rows read are not rows folded, late and pending", "report it: a bug"),
-    _verdict("error", "check", "stream", "checkpoint_missing", "it is gone, and batches are recorded", PUT_BACK),
-    _verdict("error", "check", "stream", "checkpoint_rewound", "it is older than what is recorded", PUT_BACK),
-    _verdict("error", "check", "stream", "checkpoint_unreadable", "it cannot be read", "rights, disk, path"),
-    _verdict("error", "check", "stream", "missing_files", "the next run cannot start without files", PUT_BACK),
-    _verdict("error", "check", "stream", "unreadable_files", "the next run fails on files", PUT_BACK),
-    _verdict("error", "check", "stream", "blocking_files", "the next run stumbles over names", SET_ASIDE),
+    _verdict("error", "check", "stream", "checkpoint_of_other_times", "it is gone, or older than the table that was written under it", PUT_BACK),
+    _verdict("error", "check", "stream", "checkpoint_unreadable", "the next run fails on its files", PUT_BACK),
     _verdict("error", "compact_state", "stream", "state_changed", "a compaction came to another state than before it", PUT_BACK),
     _verdict("error", "table_maintenance", "table", "files_lost", "files of a table are lost or damaged (the task is green: other tables are cared for)", "put them back from a copy, or as it says"),
     _verdict("warning", "check", "stream", "table_not_right", "other code, another bronze, or nothing is recorded of a part", f"{RESEED}, or recompute the dates"),
@@ -104,8 +99,6 @@ FOUND = (
     _verdict("warning", "ingest", "source", "group_behind", "one group holds the watermark back", "see to that producer"),
     _verdict("warning", "ingest", "source", "rows_skipped", "`ingest --accept-loss` passed over rows that are gone", "as it says; `./stateful ingest SOURCE --accept-loss --apply` once it is known"),
     _verdict("warning", "ingest", "source", "versions_ignored", "the Delta source deleted or updated rows", "take it in anew, if that matters; else `./stateful ingest SOURCE --accept-loss --apply`"),
-    _verdict("warning", "check", "stream", "damaged_snapshot", "a snapshot is damaged; an older one serves", "the disk"),
-    _verdict("warning", "check", "stream", "unknown_files", "files that Spark does not write", SET_ASIDE),
     _verdict("warning", "recompute", "stream", "savepoint_damaged", "a savepoint cannot be read; another takes its place", "the lake's storage"),
     _verdict("warning", "table_maintenance", "table", "reader_behind", "a stream is near the end of its table's log", "run it"),
     _verdict("warning", "table_maintenance", "table", "reader_cut_off", "the log it would go on with is gone", "reseed, or put the log back"),
@@ -117,8 +110,6 @@ FOUND = (
     _verdict("info", "ingest", "source", "loss_accepted", "somebody has accepted what was lost until then"),
     _verdict("info", "ingest", "source", "tombstones_skipped", "messages without a value"),
     _verdict("info", "ingest", "source", "unknown_field", "producers send a field that is not declared", "declare it"),
-    _verdict("info", "check", "stream", "left_over_files", "left by a run that was killed"),
-    _verdict("info", "check", "stream", "no_checkpoint", "there is none yet"),
     _verdict("info", "check", "stream", "written_while_measured", "a job was writing: the next check looks again"),
     _verdict("info", "tuner", "stream", "trial_rolled_back", "other memory for RocksDB was tried, and taken back"),
 )

@@ -299,7 +299,7 @@ def test_a_check_that_needs_a_person_fails_and_its_findings_are_published(lake, 
     (finding,) = asset_extra(lake, "user_counts", succeeded_runs(lake, "user_counts", "d1"))[
         "findings"
     ]
-    assert (finding["finding"], finding["severity"]) == ("checkpoint_missing", "error")
+    assert (finding["finding"], finding["severity"]) == ("checkpoint_of_other_times", "error")
 
 
 # The Asset, and alerts.

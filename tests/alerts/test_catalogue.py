@@ -10,7 +10,7 @@ from include.observe.recorded import ACCEPTED
 from include.settings import PROJECT
 
 # Given to a function that makes a Finding of it: its name, and which argument the finding is.
-MAKERS = {"_found": 0, "_far": 0, "_held": 0}
+MAKERS = {"_found": 0, "_far": 0, "_held": 0, "_unfit": 1}
 OURS = {"BEHIND": BEHIND, "FAILED": FAILED, "ACCEPTED": ACCEPTED}
 CONSTANTS = {"FINDING": unknown_fields.FINDING, **OURS}
 

@@ -48,7 +48,7 @@ def test_what_was_given_up_by_hand_before_a_paused_weekend_is_told(told):
 
 
 def test_what_a_check_found_and_the_next_one_did_not_is_nobodys_alert(told):
-    told.run(("checkpoint_missing", "error"))
+    told.run(("checkpoint_of_other_times", "error"))
     told.hour += 1
     told.run()
     assert told.look([]) == []

@@ -31,7 +31,7 @@ SKEW = {
     "action": "spread",
 }
 LOST = {
-    "finding": "missing_files",
+    "finding": "checkpoint_unreadable",
     "severity": "error",
     "detail": "gone",
     "count": None,
@@ -90,10 +90,10 @@ def test_a_message_has_the_worst_first_with_the_next_step_and_what_is_over(lake,
     alerts.send(lake, BY, {})
     note(lake)
     alert = alerts.send(lake, BY, {})
-    assert [re.findall(r"skew|missing_files|over|spread", message) for message in sent] == [
+    assert [re.findall(r"skew|checkpoint_unreadable|over|spread", message) for message in sent] == [
         ["skew", "skew", "spread"],
-        ["missing_files", "over", "skew", "missing_files", "over", "skew"],
-        ["over", "missing_files"] * 2,
+        ["checkpoint_unreadable", "over", "skew", "checkpoint_unreadable", "over", "skew"],
+        ["over", "checkpoint_unreadable"] * 2,
     ]
     assert alert is not None
     assert (alert.severity, "<b>" in alert.html) == ("ok", False)

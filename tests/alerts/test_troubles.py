@@ -36,7 +36,7 @@ def test_troubles_are_told_once_and_their_ends_once(told):
     all_of_them = sorted(
         [("device_signals", name) for name in ours] + [("signals", name) for name in OF_SOURCE]
     )
-    assert len(all_of_them) > 30
+    assert len(all_of_them) > 20
     assert told.look() == [(OPENED, *each) for each in all_of_them]
     assert told.look() == []  # an hour with nothing new: no run
     told.run()
@@ -107,7 +107,7 @@ def test_a_look_that_knows_of_no_tasks_does_not_close_what_a_failed_task_has_ope
 
 
 def test_a_check_beside_a_writing_job_closes_nothing(told):
-    told.run(("missing_files", "error"))
+    told.run(("checkpoint_of_other_times", "error"))
     told.look()
     told.run(("written_while_measured", "info"))
     assert told.look() == []
@@ -187,5 +187,5 @@ def test_what_is_found_after_a_run_whose_clock_was_ahead_is_told(told, hours_ahe
     told.run()
     assert told.look() == []
     told.hour = hour + 1
-    told.run(("table_changed", "error"), ("checkpoint_rewound", "error"))
-    assert {found for _, _, found in told.look()} == {"table_changed", "checkpoint_rewound"}
+    told.run(("table_changed", "error"), ("checkpoint_of_other_times", "error"))
+    assert {found for _, _, found in told.look()} == {"table_changed", "checkpoint_of_other_times"}

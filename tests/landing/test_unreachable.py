@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from include.checkpoint.checkpoint_files import list_checkpoint, read_operators, read_snapshots
+from include.checkpoint.checkpoint_files import list_checkpoint, read_snapshots, read_stores
 from include.checkpoint.measure_checkpoint import measure_checkpoint
 from include.lake.paths import Lake
 from include.landing.ingest import ingest
@@ -50,12 +50,12 @@ def test_a_checkpoint_whose_files_cannot_be_opened_is_not_measured(lake: Lake):
     made.batch(snapshot=True)
     checkpoint = lake.checkpoint("counts", 1)
     files = list_checkpoint(lake, checkpoint)
-    assert measure_checkpoint(lake, "counts", 1).unreadable == ()
-    snapshots = [file.path for file in files if file.name.kind == "snapshot"]
+    assert measure_checkpoint(lake, "counts", 1).unreadable is None
+    snapshots = [file.path for file in files if file.name.kind == "zip"]
     assert snapshots
     with no_more_files():
         with pytest.raises(OSError, match="Too many open files"):
-            read_operators(lake, checkpoint, files)
+            read_stores(lake, checkpoint, files)
         with pytest.raises(OSError, match="Too many open files"):
             read_snapshots(lake, checkpoint, snapshots)
 

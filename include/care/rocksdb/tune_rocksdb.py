@@ -286,7 +286,7 @@ def _propose(history: History) -> Outcome:
     if MAX_MEMORY_MB in stream.rocksdb or active.settings[BOUNDED] != "true":
         return Outcome("nothing", "held by hand", active, measured)
     if (since := _runs_since_rolled_back(history)) < PATIENCE_RUNS:
-        text = f"the last change was rolled back {counted(since, 'run')} ago: {PATIENCE_RUNS} are to pass"
+        text = f"the last change was rolled back {counted(int(since), 'run')} ago: {PATIENCE_RUNS} are to pass"
         return Outcome("nothing", text, active, measured)
     ceiling, memory = memory_ceiling_mb(history.machine_bytes), active.memory_mb
     wanted = wanted_mb(memory, ceiling, stream.limits.rss_bytes, measured)
