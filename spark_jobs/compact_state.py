@@ -4,8 +4,8 @@
 
 Two batches of the stream itself, under settings that make Spark do its maintenance within
 them; each is forced by a clock row in bronze that moves no watermark. So it is a real run: it
-can be killed and repeated like any other, and changes no state, which is proved by reading
-all of it before and after. Batches before it can no longer be read.
+can be killed and repeated like any other, and changes no state. Batches before it can no longer
+be read.
 
 Whether it is worth a run, the caller decides: include/care/check_checkpoint.py.
 """
@@ -14,7 +14,6 @@ import logging
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from include.care.check_checkpoint import format_compaction
 from include.care.recorded_sizes import record_sizes
@@ -24,8 +23,6 @@ from include.checkpoint.committed_batch import is_settled
 from include.checkpoint.measure_checkpoint import measure_checkpoint
 from include.coverage.pin_generation import refuse_other_state
 from include.job import job_parser, recorded_run
-from include.lake.errors import StatefulError
-from include.lake.findings import record_error
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, open_lake
 from include.landing.clock import write_still_row
@@ -48,18 +45,11 @@ BATCHES = 2
 log = logging.getLogger("job.compact")
 
 
-class StateChangedError(StatefulError):
-    """A compaction must change no state, and has."""
-
-    code = "state_changed"
-    exit_code = 1
-
-
 def compact(engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None = None) -> None:
     """Compact the state of `stream` and record the run.
 
-    Raises StateChangedError when the state afterwards is another, LeaseTakenError when a run
-    of the stream, or a long one of its source's ingestion, is going on.
+    Raises LeaseTakenError when a run of the stream, or a long one of its source's ingestion, is
+    going on.
     """
     with hold_lease(lake, f"stream-{stream.name}"):
         refuse_run(lake, stream)
@@ -83,12 +73,9 @@ def _compact(engine: Engine, opened: OpenStream, dag_run_id: str | None) -> None
             recorded_run(lake, JOB, stream.name, dag_run_id=dag_run_id) as record,
             reported_sizes(opened, record["run_id"]),
         ):
-            before = _fingerprint(engine, opened)
             for _ in range(BATCHES):
                 write_still_row(lake, source_named(stream.source))
             drain_stream(engine, opened.again(), record, compacting=True)
-            after = _fingerprint(engine, opened)
-            check_unchanged(lake, stream, record["run_id"], before=before, after=after)
 
 
 @contextmanager
@@ -116,26 +103,6 @@ def fold_what_waits(engine: Engine, opened: OpenStream, dag_run_id: str | None) 
 def _run_stream(engine: Engine, opened: OpenStream, dag_run_id: str | None) -> None:
     with recorded_run(opened.lake, RUN_STREAM, opened.name, dag_run_id=dag_run_id) as record:
         drain_stream(engine, opened, record)
-
-
-def check_unchanged(lake: Lake, stream: Stream, run_id: str, before: Any, after: Any) -> None:
-    """Fail the run, with a finding, unless the two fingerprints are equal."""
-    if before == after:
-        rows = ", ".join(f"{part.rows} {name}" for name, part in after._asdict().items())
-        log.info("state read before and after is equal: %s", rows)
-        return
-    error = StateChangedError(
-        f"the state of {stream.name} was {before} before its compaction and is {after} now. Keep "
-        "the lake as it is, run the stream no more (its Dag: pause it), and compare the table with "
-        "bronze",
-        subject=stream.name,
-    )
-    record_error(lake, run_id, stream.name, name="state_changed", error=error)
-    raise error
-
-
-def _fingerprint(engine: Engine, opened: OpenStream) -> Any:
-    return engine.fingerprint_state(opened.checkpoint, opened.fold)
 
 
 def parse_args(argv: Sequence[str] | None = None) -> Namespace:

@@ -40,7 +40,6 @@ CODES = {
     "other_columns": "A table has other columns than its stream now writes.",
     "rows_do_not_add_up": "Rows that were read are not those that were written; nothing more is written.",
     "settings_changed": "Settings, code or fields do not go with what the tables and states have of earlier ones.",
-    "state_changed": "A compaction has changed the state that it was to leave as it is.",
     "too_many_groups": "A source with watermark_per has more groups than watermark_groups allows.",
     "too_much": "More was asked for than is looked at at once.",
     "unfinished_erasure": "An erasure of a key was begun and is not finished; others wait for it.",

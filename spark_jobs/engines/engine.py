@@ -131,10 +131,6 @@ class Engine(Protocol):
         """Why events that wait in a checkpoint are none of the fold's; None when they are."""
         ...
 
-    def fingerprint_state(self, checkpoint: str, fold: KeyedFold) -> Any:
-        """States, waiting events and timers in numbers: a NamedTuple to compare with another."""
-        ...
-
     # Savepoints
 
     def stage_states(self, states: Rows, fold: KeyedFold, folder: str) -> list[Staged]:

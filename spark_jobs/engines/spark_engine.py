@@ -23,7 +23,6 @@ from spark_jobs.engines.live import run_query
 from spark_jobs.engines.migrated_state import migrated_states
 from spark_jobs.engines.replay import replay_fold
 from spark_jobs.engines.spark_events import BronzeEvents, count_by_step, events_between
-from spark_jobs.engines.state_fingerprint import StateFingerprint, fingerprint_state
 from spark_jobs.engines.state_rows import project_states
 from spark_jobs.tables.initial_state import read_initial_state
 from spark_jobs.tables.landing import staged
@@ -83,9 +82,6 @@ class SparkEngine:
 
     def unreadable_events(self, checkpoint: str, fold: KeyedFold) -> str | None:
         return find_unreadable(self._spark, checkpoint, fold)
-
-    def fingerprint_state(self, checkpoint: str, fold: KeyedFold) -> StateFingerprint:
-        return fingerprint_state(self._spark, checkpoint, fold)
 
     def stage_states(self, states: DataFrame, fold: KeyedFold, folder: str) -> list[Staged]:
         schema = state_schema(fold)

@@ -19,10 +19,8 @@ from include.lake.paths import Lake
 from include.registry import stream_named
 from include.settings import SavepointRules, Stream
 from include.stream_definition import load_definition
-from spark_jobs import compact_state
-from spark_jobs.compact_state import StateChangedError, compact
+from spark_jobs.compact_state import compact
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.engines.state_fingerprint import fingerprint_state
 from tests.bronze import append_commit, stamp
 from tests.engines.lake_runs import arriving, drained, stored, table_of, with_conf
 
@@ -157,22 +155,6 @@ def drained_once(spark, tmp_path_factory):
 @pytest.fixture
 def drained_lake(drained_once, tmp_path):
     return Lake(shutil.copytree(drained_once.root, str(tmp_path / "lake")))
-
-
-@pytest.mark.full
-def test_a_state_that_changed_fails_the_run_with_a_finding(spark, drained_lake, monkeypatch):
-    checkpoint = drained_lake.checkpoint(HEALTH.name, 1)
-    fold = fold_of(BY_EVENT_TIME)
-    known = fingerprint_state(spark, checkpoint, fold)
-    assert known == fingerprint_state(spark, checkpoint, fold)
-    more = stamp(arriving(6, lines, commits=2, size=20))[1:]
-    drained(spark, drained_lake, BY_EVENT_TIME, fold, more, runs=1)
-    changed = fingerprint_state(spark, checkpoint, fold)
-    assert changed != known
-    with pytest.raises(StateChangedError):
-        compact_state.check_unchanged(drained_lake, HEALTH, "r1", known, changed)
-    (finding,) = read_ops(drained_lake, "findings", {"run_id": "r1"}).to_pylist()
-    assert (finding["finding"], finding["severity"]) == ("state_changed", "error")
 
 
 @pytest.mark.full

@@ -7,11 +7,9 @@ is run again, over the same rows and from the state before it. A run ends with a
 data when the watermark has moved; one that was cut off before that does not make up for it.
 """
 
-import json
 from collections.abc import Iterable
 from functools import cached_property
 from typing import Any, NamedTuple
-from zlib import crc32
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,10 +25,8 @@ from spark_jobs.engines.packing import (
     clock_column,
     from_stream,
 )
-from spark_jobs.engines.state_fingerprint import Fingerprint, StateFingerprint
 from spark_jobs.engines.state_rows import (
     StoredBucket,
-    pending_events,
     states_to_rows,
     unpacked_states,
 )
@@ -67,28 +63,9 @@ class LiveModel:
         stored = [StoredBucket(*v) for (name, _), v in values.items() if name == BUCKET_STATE]
         return [bucket.events for bucket in stored if bucket.events is not None]
 
-    def fingerprint(self, checkpoint: str, fold: KeyedFold) -> StateFingerprint:
-        """States, waiting events and timers after the newest committed batch."""
-        log = CheckpointLog(checkpoint)
-        batch_id = log.newest("commits")
-        parts = [] if batch_id is None else log.read_state(batch_id + 1)
-        states = self.states(checkpoint, fold, -1 if batch_id is None else batch_id)
-        waiting = [
-            row for s in self.waiting(checkpoint) for row in pending_events(fold, s).to_pylist()
-        ]
-        timers = [{"timer": timer} for part in parts for timer in part["timers"]]
-        return StateFingerprint(
-            _fingerprint(states.to_pylist()), _fingerprint(waiting), _fingerprint(timers)
-        )
-
 
 def _values(parts: Iterable[Any]) -> dict[tuple[str, int], Any]:
     return {at: value for part in parts for at, value in part["values"].items()}
-
-
-def _fingerprint(rows: list[dict[str, Any]]) -> Fingerprint:
-    texts = [json.dumps(row, default=str, sort_keys=True) for row in rows]
-    return Fingerprint(len(texts), sum(crc32(text.encode()) for text in texts))
 
 
 class _Batch(NamedTuple):

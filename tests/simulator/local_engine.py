@@ -75,10 +75,6 @@ class LiveRunner(Protocol):
         """The events that wait in each bucket, as Arrow streams."""
         ...
 
-    def fingerprint(self, checkpoint: str, fold: KeyedFold) -> Any:
-        """As `Engine.fingerprint_state`."""
-        ...
-
 
 Judge = Callable[[pa.Table, Sequence[Check]], list[Verdict]]
 
@@ -183,10 +179,6 @@ class LocalEngine:
         except PendingEventsError as error:
             return error.message
         return None
-
-    def fingerprint_state(self, checkpoint: str, fold: KeyedFold) -> Any:
-        """States, waiting events and timers in numbers."""
-        return self._live().fingerprint(checkpoint, fold)
 
     # Savepoints
 
