@@ -9,12 +9,10 @@
 | `maintain_ops` | the `ops` tables, without a JVM | none needs anything |
 | `alert` | tells the notifiers of `include/streams/notify.py` which findings of tables have opened and closed | none has |
 
-A day on which no table needs anything starts no JVM; the log of `plan_tables` says why. What a
-day rewrites is bounded, for each table and for all of them (`TableCare` in `include/limits.py`):
-dates that are over come first, of these the ones with the most small files, and what is left
-waits for the next day. Each task takes the pool of its source or stream, so that nothing else
-writes to its tables meanwhile; and they run one after the other, as they share the day's budget.
-`ops/table_sizes` has the figures before and after.
+A day on which no table needs anything starts no JVM; the log of `plan_tables` says why. A table is
+optimized from a number of small files on (`TableCare` in `include/limits.py`). Each task takes the
+pool of its source or stream, so that nothing else writes to its tables meanwhile; and they run one
+after the other. `ops/table_sizes` has the figures before and after.
 
 VACUUM keeps what no version needs for as long as the table's `delta.deletedFileRetentionDuration`
 says, 7 days by default. Bronze is not vacuumed while a stream has not read a commit for about as
@@ -145,7 +143,7 @@ def delete_replaced(stream: Stream, lake: str) -> Any:
 
 with DAG(
     dag_id=NAME,
-    description="OPTIMIZE and VACUUM, within a daily budget",
+    description="OPTIMIZE and VACUUM of what needs it",
     doc_md=__doc__,
     schedule=CronDataIntervalTimetable(TABLE_CARE.schedule, timezone="UTC"),
     start_date=datetime(2026, 1, 1, tzinfo=UTC),

@@ -76,7 +76,7 @@ class SavepointRules:
 
 @dataclass(frozen=True, kw_only=True)
 class TableCare:
-    """When tables are optimized and vacuumed, and how much of that a day may cost.
+    """When tables are optimized and vacuumed.
 
     How long VACUUM keeps what no version needs is a property of each table,
     `delta.deletedFileRetentionDuration`: 7 days where it is not set.
@@ -85,11 +85,8 @@ class TableCare:
     schedule: str = "20 3 * * *"
     small_file_bytes: int = 32 * MIB  # files below it are joined
     target_file_bytes: int = 128 * MIB  # to files of about this
-    # With fewer in a partition, no reader would notice that they were joined.
+    # With fewer in a table that have others in their partition, no reader would notice.
     min_small_files: int = 8
-    # The most that is rewritten between two midnights (UTC); what is left waits its turn.
-    table_bytes: int = 8 * GIB
-    day_bytes: int = 32 * GIB
     # A VACUUM lists the whole table and makes two commits: from one of these on it is worth it.
     min_garbage_files: int = 20
     min_garbage_bytes: int = 256 * MIB
@@ -103,7 +100,7 @@ class TableCare:
             )
         if self.min_small_files < 2:
             raise wrong("min_small_files", "must be at least 2: one joins nothing")
-        for name in ("table_bytes", "day_bytes", "min_garbage_files", "min_garbage_bytes"):
+        for name in ("min_garbage_files", "min_garbage_bytes"):
             if getattr(self, name) < 1:
                 raise wrong(name, "must be at least 1")
 

@@ -1,11 +1,10 @@
 """The plan of tables' maintenance: what to optimize and vacuum today, by each table's figures, and why."""
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
-from typing import Literal, NamedTuple
+from typing import Literal
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -26,7 +25,7 @@ from include.checkpoint.bronze_readers import (
 from include.lake.delta_log import first_line, open_table, unbroken
 from include.lake.findings import Finding, record_findings
 from include.lake.how_to_mend import how_to_mend
-from include.lake.ops import append_ops, not_ahead, read_ops
+from include.lake.ops import append_ops
 from include.lake.ops_schemas import SCHEMAS
 from include.lake.paths import Lake, LakeError
 from include.limits import TableCare
@@ -198,16 +197,6 @@ def record_sizes(
     append_ops(lake, "table_sizes", [row])
 
 
-def bytes_rewritten_since(lake: Lake, instant: datetime) -> dict[str, int]:
-    """What OPTIMIZE has rewritten since `instant`, by table; one that was killed is not counted."""
-    since, before = ("measured_at", instant), ("measured_at", not_ahead())
-    rows = read_ops(lake, "table_sizes", {"occasion": "after"}, since=since, before=before)
-    spent: Counter[str] = Counter()
-    for row in rows.to_pylist():
-        spent[row["table"]] += row["bytes_rewritten"] or 0
-    return dict(spent)
-
-
 @dataclass(frozen=True)
 class CaredTable:
     """A table of the lake. Each has one engine that joins and deletes its files."""
@@ -249,48 +238,6 @@ def spark_tables_named(lake: Lake, names: Sequence[str]) -> list[CaredTable]:
     return [known[name] for name in dict.fromkeys(names)]
 
 
-class Candidate(NamedTuple):
-    """A partition with enough small files to join, and its table."""
-
-    table: str
-    partition: Partition
-
-
-def candidates(table: str, partitions: Iterable[Partition], care: TableCare) -> list[Candidate]:
-    """The partitions of a table that are worth rewriting."""
-    return [
-        Candidate(table, partition)
-        for partition in partitions
-        if partition.small_files >= care.min_small_files
-    ]
-
-
-def choose(
-    found: Iterable[Candidate], care: TableCare, spent: Mapping[str, int], today: date
-) -> list[Candidate]:
-    """What to rewrite of what was `found` in all tables, `spent` bytes by table so far today.
-
-    Dates that are over come first: what is rewritten of today is soon rewritten again. Then
-    most small files first. One that does not fit leaves its place to smaller ones.
-    """
-    chosen = []
-    spent = dict(spent)
-    for candidate in sorted(found, key=lambda candidate: _turn(candidate, today)):
-        table, cost = candidate.table, candidate.partition.small_bytes
-        in_table, in_all = spent.get(table, 0) + cost, sum(spent.values()) + cost
-        if in_table <= care.table_bytes and in_all <= care.day_bytes:
-            chosen.append(candidate)
-            spent[table] = in_table
-    return chosen
-
-
-def _turn(candidate: Candidate, today: date) -> tuple[bool, int, str, str]:
-    partition = candidate.partition
-    is_open = partition.value is not None and partition.value >= today
-    # The names decide nothing, but the same lake has the same plan each time.
-    return is_open, -partition.small_files, candidate.table, str(partition.value or "")
-
-
 NOT_THERE = "not there yet"
 
 
@@ -324,17 +271,8 @@ class TablePlan:
 
 
 def plan_table_care(lake: Lake, care: TableCare, now: datetime) -> list[TablePlan]:
-    """The plans of all tables: the day's budget is one for all of them."""
-    surveyed = [_survey(lake, table, care, now=now) for table in cared_tables(lake)]
-    found = [
-        candidate
-        for plan in surveyed
-        if plan.figures
-        for candidate in candidates(plan.table.name, plan.figures.partitions, care)
-    ]
-    midnight = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    chosen = choose(found, care, bytes_rewritten_since(lake, midnight), today=midnight.date())
-    return [_with_optimize(plan, care, found, chosen=chosen) for plan in surveyed]
+    """The plans of all tables."""
+    return [_plan(lake, table, care, now=now) for table in cared_tables(lake)]
 
 
 def record_plan_findings(lake: Lake, plans: Sequence[TablePlan]) -> None:
@@ -343,8 +281,7 @@ def record_plan_findings(lake: Lake, plans: Sequence[TablePlan]) -> None:
         record_findings(lake, None, plan.table.name, findings=plan.findings)
 
 
-def _survey(lake: Lake, table: CaredTable, care: TableCare, now: datetime) -> TablePlan:
-    """What stands alone in a table: its figures, and whether it is vacuumed."""
+def _plan(lake: Lake, table: CaredTable, care: TableCare, now: datetime) -> TablePlan:
     if not lake.is_delta_table(table.path):
         return TablePlan(table, None, reasons=(NOT_THERE,))
     try:
@@ -358,6 +295,10 @@ def _survey(lake: Lake, table: CaredTable, care: TableCare, now: datetime) -> Ta
     refusal, findings = _guard(lake, table, log, now=now) if table.is_bronze else (None, [])
     findings += _lost_files(table, lost)
     plan = TablePlan(table, figures, findings=tuple(findings))
+    joined = [partition for partition in figures.partitions if partition.small_files > 1]
+    if sum(partition.small_files for partition in joined) >= care.min_small_files:
+        reasons = (f"optimize {_partitions_text(joined)}",)
+        plan = replace(plan, optimize=tuple(joined), reasons=reasons)
     return _with_vacuum(plan, figures, care, refusal=refusal)
 
 
@@ -417,48 +358,12 @@ def _with_vacuum(
     return replace(plan, reasons=(*plan.reasons, reason), findings=(*plan.findings, found))
 
 
-def _with_optimize(
-    plan: TablePlan, care: TableCare, found: Sequence[Candidate], chosen: Sequence[Candidate]
-) -> TablePlan:
-    ours = [candidate.partition for candidate in found if candidate.table == plan.table.name]
-    optimize = [candidate.partition for candidate in chosen if candidate.table == plan.table.name]
-    waiting = [partition for partition in ours if partition not in optimize]
-    reasons, findings = list(plan.reasons), list(plan.findings)
-    if optimize:
-        reasons.insert(0, f"optimize {_partitions_text(optimize)}")
-    if waiting:
-        reasons.append(
-            f"{_partitions_text(waiting)} do not fit into what is left of the day's budget"
-        )
-    findings += [
-        _above_budget(plan.table, partition, care)
-        for partition in waiting
-        if partition.small_bytes > min(care.table_bytes, care.day_bytes)
-    ]
-    return replace(plan, optimize=tuple(optimize), reasons=tuple(reasons), findings=tuple(findings))
-
-
 def _partitions_text(partitions: Sequence[Partition]) -> str:
     small = sum(partition.small_files for partition in partitions)
     size = bytes_text(sum(partition.small_bytes for partition in partitions))
     values = [partition.value for partition in partitions if partition.value is not None]
     of_values = f", {counted(len(values), 'date')}" if values else ""
     return f"{counted(small, 'small file')} ({size}{of_values})"
-
-
-def _above_budget(table: CaredTable, partition: Partition, care: TableCare) -> Finding:
-    value = f" of {partition.value}" if partition.value is not None else ""
-    limit = min(care.table_bytes, care.day_bytes)
-    return Finding(
-        finding="optimize_above_budget",
-        severity="warning",
-        detail=f"{table.name}: the {partition.small_files:,} small files{value} are never joined, "
-        "as they come to more than a whole day's budget",
-        figure=float(partition.small_bytes),
-        limit=float(limit),
-        unit="bytes",
-        action="raise table_bytes (and day_bytes) of TableCare in include/limits.py for a day",
-    )
 
 
 PLAN_COLUMNS = ("table", "files", "small", "bytes", "on disk", "to rewrite", "plan")

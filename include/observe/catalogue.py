@@ -102,7 +102,6 @@ FOUND = (
     _verdict("warning", "table_maintenance", "table", "reader_behind", "a stream is near the end of its table's log", "run it"),
     _verdict("warning", "table_maintenance", "table", "reader_cut_off", "the log it would go on with is gone", "reseed, or put the log back"),
     _verdict("warning", "table_maintenance", "table", "vacuum_refused", "a reader still needs old files", "run that stream, or delete it"),
-    _verdict("warning", "table_maintenance", "table", "optimize_above_budget", "files that no day's budget can join", "raise table_bytes for a day"),
     _verdict("warning", "table_maintenance", "table", "table_unreadable", "a table cannot be read, or is gone", "what it names"),
     _verdict("info", "run_stream", "stream", "rows_before_initial_state", "rows that the initial state stands for"),
     _verdict("info", "run_stream", "stream", "kept_without_timeout", "states that only a new event wakes", "a timeout, unless that is meant"),

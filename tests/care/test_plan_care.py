@@ -16,7 +16,6 @@ from include.care.plan_care import (
     cared_tables,
     plan_table_care,
     record_plan_findings,
-    record_sizes,
     spark_tables_named,
 )
 from include.lake.delta_log import open_table, read_actions
@@ -50,17 +49,18 @@ def sizes(lake: Lake) -> dict[str, int]:
     return dict(zip(adds["path"].to_pylist(), adds["size_bytes"].to_pylist(), strict=True))
 
 
-def test_partitions_with_enough_small_files_are_optimized_and_their_bytes_told(lake):
+def test_partitions_of_a_table_with_enough_small_files_are_optimized_and_their_bytes_told(lake):
     append(lake, days=2)
-    append(lake, days=2)
-    append(lake, days=1)  # the first day has three files now, the second two
+    append(lake, days=1)  # the first day has two files now; the second's has none beside it
+    assert not plan_of(lake).needs_care
+    append(lake, days=1)
     plan = plan_of(lake)
     (chosen,) = plan.optimize
     first_day = [size for path, size in sizes(lake).items() if str(FIRST_DAY) in path]
     assert (chosen.value, chosen.small_files) == (FIRST_DAY, 3)
     assert plan.bytes_to_rewrite == sum(first_day)
     assert plan.figures is not None
-    assert (plan.figures.files, plan.figures.small_files) == (5, 5)
+    assert (plan.figures.files, plan.figures.small_files) == (4, 4)
     assert plan.figures.bytes == sum(sizes(lake).values())
 
 
@@ -71,30 +71,6 @@ def test_a_file_is_small_below_the_size_and_not_at_it(lake):
     at = replace(CARE, small_file_bytes=size)
     assert not plan_of(lake, care=at).needs_care
     assert plan_of(lake, care=replace(CARE, small_file_bytes=size + 1)).needs_care
-
-
-def test_what_was_rewritten_today_counts_against_the_budget_and_yesterdays_does_not(lake):
-    for _ in range(3):
-        append(lake)
-    now = datetime.now(UTC)
-    figures = plan_of(lake).figures
-    assert figures is not None
-    care = replace(CARE, table_bytes=figures.bytes + 10)
-    name = f"bronze/{SOURCE}"
-    record_sizes(lake, None, name, "after", figures, bytes_rewritten=11)
-    today = plan_of(lake, care=care, now=now)
-    assert not today.needs_care
-    assert (len(today.reasons), today.findings) == (1, ())  # tomorrow it fits
-    assert plan_of(lake, care=care, now=now + timedelta(days=1)).needs_care
-
-
-def test_a_partition_above_the_whole_budget_is_a_finding(lake):
-    for _ in range(3):
-        append(lake)
-    plan = plan_of(lake, care=replace(CARE, table_bytes=5))
-    (found,) = plan.findings
-    assert (found.finding, found.severity, found.limit) == ("optimize_above_budget", "warning", 5)
-    assert found.figure == sum(sizes(lake).values())
 
 
 def with_garbage(lake: Lake) -> datetime:
