@@ -211,6 +211,8 @@ class Stream:
     settings: Mapping[str, Any] = field(default_factory=dict)
     # An event that the state function fails for fails the run; or it goes to rejected/<stream>.
     on_error: Literal["stop", "quarantine"] = "stop"
+    # A run whose code is new goes on with the state; or it stops for a person to decide.
+    on_code_change: Literal["run", "stop"] = "run"
     # Events that producers deliver again are passed over; None: no event is. As the source says,
     # unless it is given.
     deduplicate: Deduplicate | Literal["as source"] | None = AS_SOURCE
@@ -228,8 +230,12 @@ class Stream:
         for count, most in (("buckets", MOST_BUCKETS), ("state_partitions", MOST_PARTITIONS)):
             if not 1 <= getattr(self, count) <= most:
                 raise self._wrong(count, f"must be from 1 to {most:,}")
-        if self.on_error not in ("stop", "quarantine"):
-            raise self._wrong("on_error", "must be stop or quarantine")
+        for name, known in (
+            ("on_error", ("stop", "quarantine")),
+            ("on_code_change", ("run", "stop")),
+        ):
+            if getattr(self, name) not in known:
+                raise self._wrong(name, f"must be {' or '.join(known)}")
         if self.watermark_delay < timedelta(0) or self.watermark_delay % MILLISECOND:
             # Spark's watermark is in whole milliseconds; a finer delay would differ from it.
             raise self._wrong(

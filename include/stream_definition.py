@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -114,30 +115,22 @@ def _check_events(fold: KeyedFold, source: Source) -> None:
 
 
 def _fold_of(stream: Stream) -> KeyedFold:
-    if isinstance(stream.fold, KeyedFold):
-        if stream.settings:
-            raise _wrong(
-                stream.name,
-                "settings",
-                f"has {', '.join(stream.settings)}, but the fold takes none",
-            )
-        return stream.fold
-    if not callable(stream.fold):
+    if not isinstance(made := stream.fold, KeyedFold | Callable):
         raise _wrong(
             stream.name,
             "fold",
-            f"must be a fold, or a function that makes one of settings=, not {stream.fold!r}",
+            f"must be a fold, or a function that makes one of settings=, not {made!r}",
         )
-    wanted, given = set(inspect.signature(stream.fold).parameters), set(stream.settings)
-    if wanted != given:
+    wanted = set() if isinstance(made, KeyedFold) else set(inspect.signature(made).parameters)
+    if wanted != (given := set(stream.settings)):
         raise _wrong(
             stream.name,
             "settings",
-            f"must be what the fold takes, {', '.join(sorted(wanted))}, "
+            f"must be what the fold takes, {', '.join(sorted(wanted)) or 'none'}, "
             f"and not {', '.join(sorted(given)) or 'none'}",
         )
     try:
-        return stream.fold(**stream.settings)
+        return made if isinstance(made, KeyedFold) else made(**stream.settings)
     except DefinitionError as error:
         raise _of_stream(stream, error) from error
 

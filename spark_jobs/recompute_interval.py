@@ -19,7 +19,6 @@ from itertools import pairwise
 
 from include.care.why_failed import told_why
 from include.coverage.record import StreamRecord
-from include.coverage.table_coverage import what_else
 from include.coverage.verify import trusted_record
 from include.fold.admission import US_PER_MS, micros_of
 from include.job import PATIENCE, RunRecord, job_parser, recorded_run
@@ -30,6 +29,7 @@ from include.landing.clock_repair import refuse_run
 from include.plans.open_stream import OpenStream, open_stream
 from include.plans.plan_backfill import JOINED
 from include.plans.plan_recompute import RecomputePlan, parse_instant, plan_recompute
+from include.plans.status_report import told_of
 from include.registry import stream_named
 from include.settings import Stream
 from include.text_table import counted
@@ -107,7 +107,7 @@ def _recompute_and_record(
     log.info("%s", plan.text())
     _recompute(engine, opened, plan, known=known, record=record)
     delete_expired(opened)
-    log.info("%s\n%s", report(stream, plan, record), what_else(lake, stream))
+    log.info("%s\n%s", report(stream, plan, record), told_of(lake, stream.name)[0])
 
 
 def _recompute(

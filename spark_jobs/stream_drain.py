@@ -17,6 +17,7 @@ from include.coverage.live import (
 )
 from include.coverage.pin_generation import (
     refuse_foreign_checkpoint,
+    refuse_new_code,
     refuse_other_settings,
     with_code,
 )
@@ -36,7 +37,7 @@ from include.landing.clock import write_still_row
 from include.landing.initial_state import read_fingerprint
 from include.plans.open_stream import OpenStream
 from include.plans.shared_jvm import is_small
-from include.plans.stream_identity import key_fingerprint
+from include.plans.stream_identity import code_parts, key_fingerprint
 from include.registry import source_named
 from include.savepoints.bronze_pin import has_commit, pin_bronze
 from include.savepoints.manifest import SavepointError, refuse_damaged, savepoint_at
@@ -178,6 +179,7 @@ def drain_stream(
     begin_checkpoint_anew(opened)
     refuse_foreign_checkpoint(lake, opened.generations, known)
     code = opened.identity.code
+    refuse_new_code(known, stream, code)
     refuse_unreadable_events(engine, opened)
     start = plan_start(engine, opened)
     if opened.begun_row is not None:  # before the table, which does not fit other ones either
@@ -239,6 +241,7 @@ def row_of_run(opened: OpenStream, start: Start, code: str) -> GenerationRow:
         **settings,
         code=code,
         key_code=key_fingerprint(fold),
+        parts=code_parts(opened.declared),
         event_schema=events,
     )
 

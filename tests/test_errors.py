@@ -51,6 +51,6 @@ def test_an_error_keeps_its_data_between_processes():
 
 def test_with_json_a_refused_command_prints_one_object(tmp_path, capsys):
     lake = tmp_path / "none"
-    assert main(["coverage", "user_counts", "--lake", str(lake), "--json"]) == 2
+    assert main(["status", "user_counts", "--lake", str(lake), "--json"]) == 2
     error = json.loads(capsys.readouterr().out)["error"]
     assert (error["code"], error["subject"]) == ("no_lake", str(lake))

@@ -95,13 +95,13 @@ MOST_CHARACTERS = 1_000
 
 def run_note(lake: "Lake", stream: Stream, extra: Mapping[str, Any]) -> str:
     """Write the note of a Dag run from what the Asset's event tells of its recompute."""
-    from include.coverage.table_coverage import find_coverage
+    from include.plans.stream_status import stream_status
 
     start, until = (text[:16].replace("T", " ") for text in extra["interval"])
     parts = [f"{start} until {until} UTC: {_changed(stream, extra)}"]
     if "promoted_to" in extra:
         parts.append(f"promoted: the live state is generation {extra['promoted_to']}")
-    found = find_coverage(lake, stream)
+    found = stream_status(lake, stream).findings
     parts += [] if found else ["the table is right now"]
     parts += [f"still {each.finding}: {each.detail}. Next: {each.action}" for each in found]
     return _fitting(OURS + "\n\n".join(parts))

@@ -11,12 +11,12 @@ from statistics import median
 
 from include.care.recorded_sizes import Occasion, Recorded, read_recorded, record_sizes
 from include.checkpoint.measure_checkpoint import CheckpointSize, StoreSize, measure_checkpoint
-from include.coverage.table_coverage import find_coverage
 from include.lake.delta_log import first_line, is_of_machine
 from include.lake.findings import Finding, Severity, record_findings
 from include.lake.generations import read_generations
 from include.lake.lease import lease_holder
 from include.lake.paths import Lake, LakeError
+from include.plans.stream_status import status_of_run
 from include.settings import MIB, Limits, Stream
 from include.text_table import bytes_text, counted, text_table
 
@@ -295,7 +295,7 @@ def _unfit(size: CheckpointSize, finding: str, said: str) -> Finding:
 
 def _coverage(lake: Lake, stream: Stream) -> list[Finding]:
     try:
-        return find_coverage(lake, stream)
+        return status_of_run(lake, stream).findings
     except (LakeError, OSError, ValueError) as error:
         if is_of_machine(error):
             raise

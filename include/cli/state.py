@@ -13,6 +13,7 @@ import typer
 
 from include.care.set_aside import apply_set_aside, plan_set_aside
 from include.cli.app import (
+    AnyStreamArgument,
     ApplyOption,
     FromArgument,
     JsonOption,
@@ -27,16 +28,15 @@ from include.cli.app import (
     planned,
     show_json,
 )
-from include.coverage.table_coverage import coverage_text
 from include.erase.erase_plan import plan_erasure
 from include.erase.erased_key import ERASED_KEY, erased_key
 from include.lake.paths import Lake
 from include.landing.clock import as_text
 from include.plans.clock_repair_plan import plan_clock_repair, wanted_repair
-from include.plans.coverage_record import coverage_record
 from include.plans.plan_backfill import plan_backfill
 from include.plans.plan_recompute import plan_recompute
 from include.plans.reseed_plan import ReseedOptions, plan_reseed
+from include.plans.status_report import told_of, told_of_each
 from include.plans.stream_identity import stream_identity
 from include.settings import MOST_BUCKETS, MOST_PARTITIONS, Source, Stream
 from include.spark.local_jobs import run_job, say
@@ -51,13 +51,15 @@ def savepoint(stream: StreamArgument, lake: LakeOption) -> int:
     return _run("write_savepoint", lake, stream, args=[])
 
 
-@command("coverage", "coverage user_counts", PANEL)
-def coverage(stream: StreamArgument, lake: LakeOption, is_json: JsonOption = False) -> int:
-    """Show where the table of a stream is right, and where not and why."""
+@command("status", "status user_counts", PANEL)
+def status(lake: LakeOption, name: AnyStreamArgument = None, is_json: JsonOption = False) -> int:
+    """Show of a stream, or of each, until when its table is complete, where it is right, and what mends it."""
+    found = told_of_each(lake) if name is None else [told_of(lake, name)]
+    texts, records = zip(*found, strict=True)
     if is_json:
-        show_json(coverage_record(lake, stream))
+        show_json(records if name is None else records[0])
     else:
-        say(coverage_text(lake, stream))
+        say("\n".join(texts))
     return 0
 
 
@@ -184,11 +186,8 @@ def _repair_text(lake: Lake, source: Source, to: datetime | None) -> str:
     if begun is None:
         assert to is not None  # or nothing was wanted
         return plan_clock_repair(lake, source, to).text()
-    is_back = "is" if begun.is_reset else "is not yet"
-    return (
-        f"the clock of bronze/{source.name} {is_back} set back to {as_text(begun.to_us)}: what is "
-        "left of the repair is to be finished"
-    )
+    to_text = as_text(begun.to_us)
+    return f"the repair of the clock of bronze/{source.name} to {to_text} was begun: it is finished"
 
 
 def _run(job: str, lake: Lake, stream: Stream, args: list[str]) -> int:

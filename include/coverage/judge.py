@@ -113,7 +113,7 @@ class Standpoint:
     source: str
     is_append: bool
     in_processing_time: bool  # then no row is late
-    code: str | None  # None: whichever ran last
+    code: str
     since_us: int | None  # `as_of` of the initial state
     bronze_id: str | None  # None: there is no bronze
     reset_us: int | None = None  # since when (`ingested_at`) bronze goes by a clock set back
@@ -186,20 +186,14 @@ def _unrecorded(from_us: int, until_us: int) -> list[Span]:
     return [Span(from_us, until_us, "not recorded")] if from_us < until_us else []
 
 
-def _accepted(entries: Sequence[Entry], code: str | None) -> set[str]:
+def _accepted(entries: Sequence[Entry], code: str) -> set[str]:
     """Today's code, and what a mapping of states stands for, and what that one stood for; and of
     each what serves it: rows of a fold that would have stopped at a failed call and had none."""
-    accepted = serving(last_code(entries) if code is None else code)
+    accepted = serving(code)
     for entry in sorted(entries, key=lambda entry: entry.number, reverse=True):
         if entry.mapped_from is not None and accepted & set(entry.codes):
             accepted |= serving(entry.mapped_from)
     return accepted
-
-
-def last_code(entries: Sequence[Entry]) -> str:
-    """The code that wrote last, of live and reseeds; "" when none has."""
-    own = [entry for entry in entries if entry.kind in ("live", "reseed") and entry.codes]
-    return max(own, key=lambda entry: entry.number).codes[-1] if own else ""
 
 
 def _joined(spans: Iterable[Span]) -> list[Span]:

@@ -16,7 +16,7 @@ from include.lake.generations import GenerationRow, Generations, is_reseeded
 from include.lake.how_to_mend import how_to_ingest_anew
 from include.lake.paths import Lake, LakeError
 from include.savepoints.manifest import same_code, serves
-from include.settings import SettingsError
+from include.settings import SettingsError, Stream
 
 # A savepoint made under another one of these still serves a reseed.
 CHANGE_NO_STATE = ("buckets", "state_partitions", "watermark_delay_ms")
@@ -134,24 +134,34 @@ def is_other_code(pinned: GenerationRow, code: str) -> bool:
     return known is not None and not (same_code(known, code) or serves(known, code))
 
 
+def refuse_new_code(record: StreamRecord, stream: Stream, code: str) -> None:
+    """SettingsError when a run would be the first by its code, and its entry wants a person to decide."""
+    own = record.own
+    if stream.on_code_change == "run" or own is None or serves(own.codes[-1], code):
+        return
+    if not same_code(own.codes[-1], code):
+        raise SettingsError(
+            f"the code of {stream.name} is another than its newest run's, as `./stateful status "
+            f"{stream.name}` says: make its table and state anew by it; or set on_code_change to run for "
+            "one run, which goes on with the state of before",
+            code="code_changed",
+            subject=stream.name,
+            command=f"./stateful reseed {stream.name} --apply",
+        )
+
+
 def with_code(row: GenerationRow, code: str, event_schema: str) -> GenerationRow:
     """The row with what is new with a run: its events, and the state's code.
 
     With new code the state is no one code's any more.
     """
     new: dict[str, Any] = {"event_schema": event_schema}
-    if is_other_code(row, code) and row["code_changed_at"] is None:
-        new["code_changed_at"] = datetime.now(UTC)
-    elif _rejects_from_now_on(row, code):
-        new["code"] = code
+    if row["code_changed_at"] is None and not same_code(row["code"], code):
+        if is_other_code(row, code):
+            new["code_changed_at"] = datetime.now(UTC)
+        elif row["code"] is not None:  # it rejects from now on
+            new["code"] = code
     return GenerationRow({**row, **new})
-
-
-def _rejects_from_now_on(pinned: GenerationRow, code: str) -> bool:
-    """Whether the generation's state is all by the same code that stopped at failures."""
-    known = pinned["code"]
-    of_one_code = known is not None and pinned["code_changed_at"] is None
-    return of_one_code and not same_code(known, code) and serves(known, code)
 
 
 def _changed(row: GenerationRow, setting: str, now: Any) -> SettingsError:

@@ -78,7 +78,9 @@ class StreamRecord:
         """It in plain values, without what is not known."""
         known = [{n: v for n, v in asdict(e).items() if v is not None} for e in self.entries]
         row = None if self.row is None else row_as_json(self.row)
-        return asdict(replace(self, row=None)) | {"entries": known, ROW: row}
+        until_us = None if self.own is None else self.own.until_us
+        said = {"entries": known, ROW: row, "complete_until_us": until_us}
+        return asdict(replace(self, row=None)) | said
 
 
 def record_in(told: Mapping[str, Any]) -> StreamRecord:

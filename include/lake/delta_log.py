@@ -11,11 +11,9 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from threading import Lock
 from typing import Any, NamedTuple
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 from pyarrow import fs
@@ -329,14 +327,3 @@ def made_at(actions: Sequence[Mapping[str, Any]]) -> datetime:
         action["commitInfo"].get("timestamp", 0) for action in actions if "commitInfo" in action
     ]
     return EPOCH + timedelta(milliseconds=max(millis, default=0))
-
-
-def rows_of(path: str, add: Mapping[str, Any]) -> int:
-    """The rows of a file that a commit has added, by the log."""
-    told = json.loads(add.get("stats") or "{}").get("numRecords")
-    return rows_in(path, add["path"]) if told is None else int(told)
-
-
-def rows_in(path: str, name: str) -> int:
-    """The rows of a file whose writer kept no statistics, by itself."""
-    return int(pq.read_metadata(unquote(name), filesystem=files_of(path)).num_rows)

@@ -23,6 +23,7 @@ CODES = {
     "changed_input": "The source's table updated or deleted rows, which bronze cannot follow.",
     "check_failed": "Rows do not meet one of the stream's data checks; nothing of them is published.",
     "cleaned_up_version": "The clean-up of a table's log has taken away a version that somebody has still to read.",
+    "code_changed": 'The stream\'s code is new, and its entry says on_code_change="stop": a person is to decide.',
     "foreign_properties": "Others have set a property of a table with which it cannot be written as it must.",
     "lease_lost": "Another job has taken over the stream or source of one that stood still.",
     "lease_taken": "Another job works on the stream or source; it is named.",

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from include.fold.admission import instant_of
 from include.fold.arrow_values import plain_values
 from include.fold.product_table import PROPERTIES
 from include.lake.columns import Column, create_if_absent
@@ -46,11 +47,19 @@ def read_result(lake: Lake, stream: str) -> StreamResult | None:
     return StreamResult(
         stream=stream,
         rows=rows,
-        until=run["until"] if run else None,
+        until=complete_until(lake, stream),
         columns=tuple(head.column_names),
         first_rows=tuple(zip(*map(plain_values, head.columns), strict=True)),
         duplicates=(run["rows_duplicate"] or 0) if run else 0,
     )
+
+
+def complete_until(lake: Lake, stream: str) -> datetime | None:
+    """Before which instant the table of `stream` is complete, by its newest record; None: none."""
+    path = lake.table(stream)
+    told = Table.read(lake, path).newest_record() if lake.is_delta_table(path) else None
+    until_us = (told or {}).get("complete_until_us")
+    return None if until_us is None else instant_of(until_us)
 
 
 def last_run(lake: Lake, stream: str, dag_run_id: str | None = None) -> dict[str, Any] | None:
@@ -60,8 +69,7 @@ def last_run(lake: Lake, stream: str, dag_run_id: str | None = None) -> dict[str
 
 def succeeded_runs(lake: Lake, stream: str, dag_run_id: str | None = None) -> list[dict[str, Any]]:
     """All of them, or those of one Dag run, in order; it has several if others took it along."""
-    runs = _succeeded(lake, stream, dag_run_id).sort_by("ended_at")
-    return list(runs.to_pylist())
+    return list(_succeeded(lake, stream, dag_run_id).sort_by("ended_at").to_pylist())
 
 
 def _succeeded(lake: Lake, stream: str, dag_run_id: str | None) -> pa.Table:
@@ -93,14 +101,13 @@ def asset_extra(lake: Lake, stream: str, runs: Sequence[dict[str, Any]]) -> dict
     Rows and findings are those of all of them; the rest is as it is now, also where they are old
     and others have come since.
     """
-    newest = last_run(lake, stream)
-    until = newest["until"] if newest else None
+    until = complete_until(lake, stream)
     return {
         "run_id": runs[-1]["run_id"],
         "rows": sum(run["rows_out"] or 0 for run in runs),
         "rows_late": sum(run["rows_late"] or 0 for run in runs),
         "rows_duplicate": sum(run["rows_duplicate"] or 0 for run in runs),
-        "until": until.isoformat() if until else None,
+        "complete_until": until and until.isoformat(),
         "generation": read_generations(lake, stream).number,
         "state_bytes": newest_state_bytes(lake, stream),
         "findings": [
@@ -122,6 +129,7 @@ def recompute_extra(lake: Lake, stream: str, dag_run_id: str) -> dict[str, Any] 
     row = next((row for row in reversed(rows) if row["job"] == RECOMPUTE), None)
     if row is None or not untold(lake, stream, dag_run_id, is_of_interval=True):
         return None
+    until = complete_until(lake, stream)
     promoted = rows[-1]["generation"] if rows[-1]["job"] == RESEED else None
     counts = ("rows_before", "rows_removed", "rows_added")
     return {
@@ -130,6 +138,7 @@ def recompute_extra(lake: Lake, stream: str, dag_run_id: str) -> dict[str, Any] 
         "rows_read": row["rows_in"],
         "rows_after": row["rows_out"],
         **{count: row[count] for count in counts},
+        "complete_until": until and until.isoformat(),
         "savepoint": row["savepoint_id"],
         **({} if promoted is None else {"promoted_to": promoted}),
     }

@@ -77,15 +77,6 @@ def knows_reset(row: GenerationRow | None, repair: ClockRepair) -> bool:
     return micros_of(row["bronze_ingested_at"]) >= repair.reset_at_us
 
 
-def unknown_reset_us(lake: Lake, source: str, row: GenerationRow | None) -> int | None:
-    """Since when (`ingested_at`) M is another than what a generation's state goes by; None: never.
-
-    What has come since may be in time by the clock of now, and behind what that state has settled.
-    """
-    repair = newest_repair(lake, source)
-    return None if repair is None or knows_reset(row, repair) else repair.reset_at_us
-
-
 def why_not_run(lake: Lake, stream: Stream) -> str | None:
     """Why the state of `stream` must not be moved on now, and what to do; None: nothing stops it."""
     row, logged = read_generations(lake, stream.name).current, read_log(lake, stream.source)

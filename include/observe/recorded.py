@@ -12,19 +12,13 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from include.coverage.findings import coverage_findings
-from include.coverage.judge import Coverage, LateGroup, judge, late_groups
-from include.coverage.record import StreamRecord, read_record
-from include.coverage.table_coverage import standpoint_of
+from include.coverage.judge import LateGroup, late_groups
 from include.lake.delta_log import open_table
 from include.lake.findings import Finding, record_findings
-from include.lake.generations import read_generations
 from include.lake.ops import not_ahead, read_ops
-from include.lake.paths import Lake, LakeError
-from include.landing.clock_repair import knows_reset, newest_repair
-from include.landing.ingest_log import ClockRepair
+from include.lake.paths import Lake
+from include.plans.stream_status import StreamStatus, stream_status
 from include.savepoints.bronze_pin import BronzeFiles
-from include.savepoints.manifest import has_mapped
 from include.settings import Stream
 
 Row = Mapping[str, Any]
@@ -63,8 +57,6 @@ class RunsOf:
 class Bronze(NamedTuple):
     """What is asked of a source's bronze; None where there is none."""
 
-    id: str | None = None
-    repair: ClockRepair | None = None
     first_us: int | None = None  # between these two its rows lie
     last_us: int | None = None
 
@@ -157,22 +149,9 @@ class Recorded:
                 sizes[row["stream"], part] += row["bytes"]
         return sizes
 
-    def coverage(self, stream: Stream) -> tuple[Coverage, list[Finding]]:
-        """The table of `stream`, judged by its newest record and by bronze as it is now; what is wrong.
-
-        Whether that record holds, the check of each run asks; of a table without one nothing is right.
-        """
-        row = read_generations(self.lake, stream.name).current
-        bronze = self.bronze(stream.source)
-        knows = bronze.repair is None or knows_reset(row, bronze.repair)
-        reset_us = None if knows or bronze.repair is None else bronze.repair.reset_at_us
-        standpoint = standpoint_of(stream, row, bronze.id, reset_us=reset_us)
-        try:
-            record = read_record(self.lake, stream.name)
-        except LakeError:
-            record = StreamRecord(stream=stream.name)
-        coverage = judge(self.lake, record.entries, standpoint, read_late=self._read_late)
-        return coverage, coverage_findings(stream, coverage, standpoint.is_append, has_mapped(row))
+    def status(self, stream: Stream) -> StreamStatus:
+        """The verdict on the table of `stream`, as of now."""
+        return stream_status(self.lake, stream, self._read_late)
 
     @cached_property
     def bronze(self) -> Callable[[str], Bronze]:
@@ -186,7 +165,7 @@ class Recorded:
             table = open_table(path)
             first, last = BronzeFiles(table).span("event_time")
             ends = pc.min(first).as_py(), pc.max(last).as_py()
-            return Bronze(str(table.metadata().id), newest_repair(self.lake, source), *ends)
+            return Bronze(*ends)
 
         return read
 

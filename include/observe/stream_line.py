@@ -229,15 +229,15 @@ def line_without_state(recorded: Recorded, stream: Stream, now: datetime) -> Str
     known = _by_schedule(stream, now) | _runs(recorded, stream)
     known["found"] = open_findings(recorded, stream)
     try:
-        coverage, wrong = recorded.coverage(stream)
+        status = recorded.status(stream)
         first_us = recorded.bronze(stream.source).first_us
     except READ_ERRORS as error:
         known["trouble"] = f"whether its table is right cannot be told: {first_line(error)}"
     else:
-        if coverage.until_us is not None:  # a rewind has taken back what runs had come to
-            known["until"] = instant_of(coverage.until_us)
-        known["days"] = days_of(coverage, now, WINDOW_DAYS, first_us=first_us)
-        known["mended"] = OF_COVERAGE - {finding.finding for finding in wrong}
+        if status.coverage.until_us is not None:  # a rewind has taken back what runs had come to
+            known["until"] = instant_of(status.coverage.until_us)
+        known["days"] = days_of(status.coverage, now, WINDOW_DAYS, first_us=first_us)
+        known["mended"] = OF_COVERAGE - {finding.finding for finding in status.findings}
         known["found"] = tuple(r for r in known["found"] if r["finding"] not in known["mended"])
     return StreamLine(**known)
 

@@ -21,13 +21,11 @@ import pyarrow.compute as pc
 
 from include.care.state_report import BIGGEST_KEYS, shown_rows, value_bytes
 from include.coverage.judge import Coverage, Span
-from include.coverage.table_coverage import findings_on, table_coverage
 from include.fold.admission import instant_of, micros_of
 from include.lake.columns import INSTANT
 from include.lake.delta_log import dataset_of, first_line
 from include.lake.errors import wrong_argument
 from include.lake.findings import Finding
-from include.lake.generations import read_generations
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.lake.stream_result import StreamResult, read_result, replaced_by
@@ -408,16 +406,14 @@ def _refused(lake: Lake, source: str) -> Sequence[Row]:
 def _coverage(
     recorded: Recorded, stream: Stream, now: datetime, time: ShownTime | None
 ) -> dict[str, Any]:
-    """Where the table is right: also compared with its own log, as a check does."""
-    row = read_generations(recorded.lake, stream.name).current
-    if row is None:
+    status = recorded.status(stream)
+    if status.opened.row is None:
         return {}
-    judged = table_coverage(recorded.lake, stream)
     return {
-        "days": _days(recorded, stream, judged.coverage, now=now, time=time),
-        "is_complete": judged.coverage.until_us is not None,
-        "wrong": judged.coverage.wrong,
-        "advice": tuple(findings_on(recorded.lake, stream, judged, row=row)),
+        "days": _days(recorded, stream, status.coverage, now=now, time=time),
+        "is_complete": status.coverage.until_us is not None,
+        "wrong": status.coverage.wrong,
+        "advice": tuple(status.findings),
     }
 
 

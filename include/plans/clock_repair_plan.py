@@ -10,7 +10,7 @@ from include.coverage.judge import late_groups
 from include.fold.admission import US_PER_MS, instant_of, micros_of
 from include.lake.delta_log import delta_table
 from include.lake.errors import wrong_argument
-from include.lake.paths import Lake, LakeError
+from include.lake.paths import Lake
 from include.landing.clock import as_text
 from include.landing.clock_repair import open_repair, repaired_streams
 from include.landing.ingest_log import ClockRepair
@@ -129,10 +129,8 @@ def _passed_at_us(pin: BronzePin, to_us: int) -> int:
     passed = [pc.max(batch["ingested_at"]).as_py() for batch in batches]
     found = [instant for instant in passed if instant is not None]
     if not found:
-        raise LakeError(
-            f"{pin.path} has no commit that took its clock beyond {as_text(to_us)}",
-            code="wrong_argument",
-            subject="--to",
+        raise wrong_argument(
+            "--to", f"{pin.path} has no commit that took its clock beyond {as_text(to_us)}"
         )
     return micros_of(max(found))
 

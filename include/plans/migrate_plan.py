@@ -16,7 +16,7 @@ from include.lake.generations import GenerationRow
 from include.plans.open_stream import OpenStream
 from include.plans.stream_identity import key_fingerprint
 from include.savepoints.bronze_pin import BronzePin
-from include.savepoints.choose_base import Base, choose_mapped_base
+from include.savepoints.choose_base import Base, newest_holding_all
 from include.savepoints.manifest import savepoints_of
 from include.settings import SettingsError
 from include.stream_definition import pinned_settings
@@ -56,30 +56,15 @@ def refuse_migration(opened: OpenStream, recompute: bool) -> None:
             code="not_migratable",
             subject=name,
         )
-    _refuse_other_keys(current, pinned_settings(opened.stream, definition.fold), name)
-    _refuse_other_key_code(current, definition.fold, name)
-
-
-def _refuse_other_key_code(current: GenerationRow, fold: KeyedFold, stream: str) -> None:
-    """A function of the same name may make other keys of the same events."""
-    known, now = current["key_code"], key_fingerprint(fold)
-    if known == now:
-        return
-    key = f"the code of the key {fold.keys.text()}, or what it needs,"
-    why = f"nothing says what {key} was" if known is None else f"{key} changed"
-    back = "put the older file back and run it once" if known is None else "put that code back"
-    raise SettingsError(
-        f"{stream}: {why}: its events may have other keys than their states, and migrate_state maps "
-        f"states only: {back}, or make them anew",
-        code="not_migratable",
-        subject=stream,
-        command=f"./stateful reseed {stream} --recompute --apply",
-    )
+    now = pinned_settings(opened.stream, definition.fold)
+    _refuse_other_keys(current, now | {"key_code": key_fingerprint(definition.fold)}, name)
 
 
 def _refuse_other_keys(current: GenerationRow, now: Mapping[str, Any], stream: str) -> None:
     """States are mapped one by one: neither what they are kept by nor their clock may differ."""
     changed = [name for name in ("source", "key") if current[name] != now[name]]
+    if current["key_code"] != now["key_code"]:
+        changed.append("the code of the key, or what it needs,")
     if _key_type(current) != _key_type(now):
         changed.append("the type of the key")
     if (current["timeout"] == IN_PROCESSING_TIME) != (now["timeout"] == IN_PROCESSING_TIME):
@@ -138,8 +123,8 @@ def mapped_base(opened: OpenStream, pin: BronzePin, at_most_us: int) -> Base:
             subject=name,
             command=f"./stateful savepoint {name}",
         )
-    base = choose_mapped_base(older, opened.identity, pin, at_most_us=at_most_us)
-    if base is None:
+    best = newest_holding_all(older, opened.identity, pin, at_most_us)
+    if best is None:
         raise SettingsError(
             f"of {counted(len(older), 'savepoint')} of the older state of {name} none holds all rows of "
             "bronze before it, late ones too, with a table that is right until there: give "
@@ -149,4 +134,4 @@ def mapped_base(opened: OpenStream, pin: BronzePin, at_most_us: int) -> Base:
             subject=name,
             command=f"./stateful reseed {name} --apply",
         )
-    return base
+    return Base(best, best.until_us, best.events, mapped=True)

@@ -12,7 +12,6 @@ from deltalake.exceptions import DeltaError
 
 from include.checkpoint.committed_batch import settled_until
 from include.coverage.findings import state_between
-from include.coverage.table_coverage import table_coverage, trusted_coverage
 from include.fold.admission import micros_of
 from include.lake.errors import wrong_argument
 from include.lake.generations import read_generations
@@ -20,7 +19,6 @@ from include.lake.ops import update_ops
 from include.lake.paths import Lake, LakeError
 from include.lake.stream_result import RECOMPUTE, replaced_by
 from include.landing.clock_repair import refuse_run
-from include.plans.open_stream import open_stream
 from include.plans.plan_recompute import (
     base_text,
     before_initial_state,
@@ -31,7 +29,7 @@ from include.plans.plan_recompute import (
     rows_emitted,
     seconds_for,
 )
-from include.plans.stream_identity import stream_identity
+from include.plans.stream_status import stream_status, trusted_coverage
 from include.savepoints.bronze_pin import count_before, pin_bronze
 from include.savepoints.choose_base import choose_base
 from include.savepoints.manifest import StreamIdentity, savepoints_of
@@ -234,8 +232,7 @@ def why_not_promote(
     not count: two at the end would leave it to each other, and who comes too late finds nothing
     to promote. Raises LakeError when there is no bronze.
     """
-    # By the code of today: until live has run by it, nothing on record says that it is another.
-    if table_coverage(lake, stream, stream_identity(lake, stream)).coverage.live_is_right:
+    if stream_status(lake, stream).coverage.live_is_right:
         return f"the live state of {stream.name} is right: there is nothing to promote"
     dates = near_dates(
         stream.schedule, start, settled_until(lake, read_generations(lake, stream.name))
@@ -326,7 +323,7 @@ def take_joined(
 def _is_right(lake: Lake, stream: Stream, start: datetime, until: datetime) -> bool:
     """By the record and bronze as they are now. What cannot be told, the job is to say."""
     try:
-        judged = table_coverage(lake, stream, open_stream(lake, stream).identity)
+        judged = stream_status(lake, stream)
     except (DeltaError, LakeError, OSError, SettingsError) as error:
         log.warning("%s: recomputed, whatever was before: %s", stream.name, error)
         return False

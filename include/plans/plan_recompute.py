@@ -14,9 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from include.checkpoint.committed_batch import settled_until
-from include.coverage.findings import recompute_effect
+from include.coverage.findings import effect_text
 from include.coverage.judge import Coverage
-from include.coverage.table_coverage import trusted_coverage
 from include.fold.admission import US_PER_MS, instant_of, micros_of, no_such_day
 from include.lake.delta_log import dataset_of, unbroken
 from include.lake.errors import wrong_argument
@@ -24,6 +23,7 @@ from include.lake.generations import read_generations
 from include.lake.paths import Lake, LakeError
 from include.lake.stream_result import replaced_by
 from include.landing.clock_repair import refuse_run
+from include.plans.stream_status import trusted_coverage
 from include.savepoints.bronze_pin import BronzePin, count_before, pin_bronze
 from include.savepoints.choose_base import Base, choose_base
 from include.savepoints.manifest import StreamIdentity, is_mapped, savepoints_of
@@ -70,7 +70,7 @@ class RecomputePlan:
         if self.identity.output_mode == "update":
             reseed = f"`./stateful reseed {self.identity.stream} --apply`"
             return f"It changes nothing but the savepoints: {reseed} takes late rows in"
-        return recompute_effect(self.coverage, micros_of(self.start), micros_of(self.until))
+        return effect_text(self.coverage, micros_of(self.start), micros_of(self.until))
 
 
 def base_text(base: Base) -> str:

@@ -8,10 +8,9 @@ from itertools import count
 
 from deltalake.exceptions import DeltaError
 
-from include.coverage.findings import reseed_effect
+from include.coverage.findings import effect_text
 from include.coverage.judge import Coverage
 from include.coverage.record import BEGINNING_US, FOR_EVER_US
-from include.coverage.table_coverage import TableCoverage, judged_table, rejected_coverage
 from include.fold.admission import LAST_INSTANT_US, instant_of, micros_of
 from include.fold.product_table import refuse_other_columns
 from include.lake.delta_log import (
@@ -39,7 +38,8 @@ from include.plans.plan_recompute import (
     rows_emitted,
     seconds_for,
 )
-from include.plans.stream_identity import initial_fingerprint, key_fingerprint
+from include.plans.stream_identity import code_parts, initial_fingerprint, key_fingerprint
+from include.plans.stream_status import judged, rejected_coverage
 from include.savepoints.bronze_pin import BronzePin, count_before, pin_bronze
 from include.savepoints.choose_base import Base, choose_base
 from include.savepoints.manifest import StreamIdentity, is_mapped, rejects, savepoints_of
@@ -85,7 +85,7 @@ def choose_reseed_base(
     pin: BronzePin,
     options: ReseedOptions,
     at_most_us: int,
-    judged: TableCoverage,
+    coverage: Coverage,
 ) -> Base:
     """The base of a reseed of a table that was judged so; none after `at_most_us`.
 
@@ -95,7 +95,7 @@ def choose_reseed_base(
     kept_us = at_most_us  # an update table is written anew as a whole
     if identity.output_mode == "append":
         is_new = opened.row is None
-        kept_us = BEGINNING_US if is_new else min(at_most_us, judged.coverage.right_until_us)
+        kept_us = BEGINNING_US if is_new else min(at_most_us, coverage.right_until_us)
     if options.from_state:
         return mapped_base(opened, pin, kept_us)
     if options.recompute:
@@ -143,7 +143,7 @@ def rejected_kept_us(opened: OpenStream, identity: StreamIdentity) -> int:
         return FOR_EVER_US
     if identity.output_mode == "append":
         return FOR_EVER_US
-    return rejected_coverage(lake, opened.row, opened.seen, identity=identity).right_until_us
+    return rejected_coverage(opened, identity).right_until_us
 
 
 @dataclass(frozen=True)
@@ -213,10 +213,19 @@ class ReseedPlan:
     def _effect(self) -> str:
         if self.distrust is not None:
             return f"Its table is not what was recorded of it ({self.distrust}): all is made anew"
-        now_us = self.coverage.until_us
-        takes_away_us = now_us if now_us is not None and now_us > self.until_us else None
-        same_code = not (self.options.recompute or self.options.from_state)
-        return reseed_effect(self.coverage, self.from_us, self.until_us, same_code, takes_away_us)
+        now_us, until_us = self.coverage.until_us, self.until_us
+        if now_us is None:
+            return "The table has nothing complete yet"
+        is_same_code = not (self.options.recompute or self.options.from_state)
+        is_right = not self.coverage.wrong and self.coverage.live_is_right
+        if is_right and is_same_code and until_us == now_us:
+            return "The table is right already: no row of it changes"
+        said = effect_text(self.coverage, self.from_us, max(now_us, until_us))
+        if now_us <= until_us:
+            return said
+        return (
+            f"{said}. What is from {_at(until_us)} on is taken away: the next run computes it again"
+        )
 
 
 def plan_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> ReseedPlan:
@@ -238,10 +247,12 @@ def plan_later_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> Res
         refuse_other_columns(path, delta_table(path), opened.definition, may_lack=True)
     pin = pin_bronze(lake, stream.source)
     until_us = _until_us(stream, identity, pin, options=options)
-    before = _identity_before(identity, options, current)
-    judged = judged_table(lake, stream, current, seen=opened.seen, identity=before)
+    before = identity  # of a mapping the rows are right that were made by the code before
+    if options.from_state and current is not None:
+        before = replace(identity, code=current["code"])
+    coverage = judged(opened, before)
     at_most_us = min(until_us, rejected_kept_us(opened, before))
-    base = choose_reseed_base(opened, pin, options, at_most_us=at_most_us, judged=judged)
+    base = choose_reseed_base(opened, pin, options, at_most_us=at_most_us, coverage=coverage)
     since_us, column = identity.since_us, identity.time_column
     (events,) = count_before(pin, column, since_us, cutoffs_us=[until_us])
     everything = count_before(pin, column, None, cutoffs_us=[until_us, LAST_INSTANT_US])
@@ -263,20 +274,11 @@ def plan_later_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> Res
         excluded=everything[0] - events,
         pending=everything[1] - everything[0],
         estimated_seconds=seconds_for(events - base.events, recorded_recomputes(lake, stream.name)),
-        coverage=judged.coverage,
-        distrust=judged.distrust,
+        coverage=coverage,
+        distrust=opened.seen.distrust,
         rows_replaced=_rows_from(lake, stream, identity, base=base),
         not_kept=what_is_not_kept(current, opened.fold) if base.mapped and current else None,
     )
-
-
-def _identity_before(
-    identity: StreamIdentity, options: ReseedOptions, current: GenerationRow | None
-) -> StreamIdentity:
-    """Before a mapping rows are right that were made by the code before."""
-    if options.from_state and current is not None:
-        return replace(identity, code=current["code"])
-    return identity
 
 
 def _rows_from(lake: Lake, stream: Stream, identity: StreamIdentity, base: Base) -> int:
@@ -328,7 +330,7 @@ def new_row(opened: OpenStream, plan: ReseedPlan) -> GenerationRow:
         "started_at": datetime.now(UTC),
         "buckets": plan.buckets,
         "state_partitions": plan.partitions,
-        "reseed": _kind(plan.options),
+        "reseed": MIGRATE if plan.options.from_state else "reseed",
         "options": plan.options.text(),
         "initial_state": initial_fingerprint(opened.lake, opened.generations),
         "initial_as_of": None if identity.since_us is None else instant_of(identity.since_us),
@@ -342,6 +344,7 @@ def new_row(opened: OpenStream, plan: ReseedPlan) -> GenerationRow:
         "seed_pending": plan.pending,
         "code": base.lineage(identity.code),
         "key_code": key_fingerprint(opened.fold),
+        "parts": code_parts(opened.declared),
     }
     return GenerationRow(known)
 
@@ -352,12 +355,6 @@ def _new_generation(opened: OpenStream) -> int:
     known = 0 if opened.row is None else opened.row["generation"]
     numbers = count(1 + max(known, opened.generations.newest_folder or 0))
     return next(n for n in numbers if written_batch(opened.lake, opened.name, n) is None)
-
-
-def _kind(options: ReseedOptions) -> str:
-    if options.from_state:
-        return MIGRATE
-    return "recompute" if options.recompute else "reseed"
 
 
 def _at(micros: int) -> str:

@@ -3,7 +3,7 @@
 import ast
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec, resolve_name
 from pathlib import Path
 
@@ -31,6 +31,9 @@ from include.stream_definition import load_definition, pinned_settings
 FOLD_SEMANTICS = 1
 STREAMS = "include.streams"
 LENGTH = 16  # hex characters
+PART_LENGTH = 8
+# Of `pinned_settings`, those that people have given by another name.
+CALLED = {"state_schema": "class of the state", "watermark_delay_ms": "watermark_delay"}
 # What of the entry is computed by; None: `**more`, which may have either.
 FUNCTIONS = ("fold", "migrate_state", None)
 # How state is spread, and which rows were in time: the fold of given events is the same.
@@ -77,6 +80,45 @@ def key_fingerprint(fold: KeyedFold) -> str | None:
     others = [other for other in _imported(package, tree) if _is_of_streams(other)]
     modules = {known: code for other in others for known, code in _modules(other).items()}
     return _name_of([module, name, ast.unparse(tree), modules])
+
+
+def code_parts(stream: Stream) -> dict[str, str]:
+    """A short hash of each function, class and name of the stream's code: to tell what has changed.
+
+    By names as "function count_events"; of a module that it imports "function shared.sums".
+    """
+    parts: dict[str, list[str]] = {}
+    hashes = {}
+    for module, code in _modules(f"{STREAMS}.{stream.name}").items():
+        prefix = "" if module == f"{STREAMS}.{stream.name}" else f"{module[len(STREAMS) + 1 :]}."
+        for statement in ast.parse(code).body:
+            text = ast.unparse(statement)
+            name = text.partition(" = ")[0].partition("\n")[0]
+            if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+                kind = "class" if isinstance(statement, ast.ClassDef) else "function"
+                name = f"{kind} {prefix}{statement.name}"
+            parts.setdefault(name, []).append(text)
+    for name, texts in parts.items():
+        hashes[name] = _name_of(texts)[:PART_LENGTH]
+    return hashes
+
+
+def what_changed(lake: Lake, stream: Stream, generations: Generations) -> list[str]:
+    """What is another than when the state was made: "function count_events", "setting ttl"."""
+    row = generations.current
+    if row is None:
+        return []
+    now = pinned_settings(stream, load_definition(stream).fold)
+    settings = [json.loads(pinned["settings"] or "{}") for pinned in (row, now)]
+    names = [CALLED.get(n, n) for n in now if n != "settings" and row[n] != now[n]]
+    if row["initial_state"] != initial_fingerprint(lake, generations):
+        names.append("initial state")
+    parts = _differing(row["parts"] or {}, code_parts(stream))
+    return [*(f"setting {name}" for name in _differing(*settings)), *names, *parts]
+
+
+def _differing(was: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
+    return [name for name in sorted({*was, *now}) if was.get(name) != now.get(name)]
 
 
 def _name_of(stands_on: object) -> str:

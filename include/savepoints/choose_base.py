@@ -66,21 +66,13 @@ def choose_base(
 ) -> Base:
     """The clean savepoint with the largest `until` that is not after `at_most_us`."""
     ours = [savepoint for savepoint in savepoints if serves(savepoint.code, identity.code)]
-    best = _newest(ours, identity, pin, at_most_us)
+    best = newest_holding_all(ours, identity, pin, at_most_us)
     if best is None:
         return Base(None, identity.since_us, 0)
     return Base(best, best.until_us, best.events)
 
 
-def choose_mapped_base(
-    older: Sequence[Savepoint], identity: StreamIdentity, pin: BronzePin, at_most_us: int
-) -> Base | None:
-    """The same among savepoints of an older state schema; None when none of them is clean."""
-    best = _newest(older, identity, pin, at_most_us)
-    return None if best is None else Base(best, best.until_us, best.events, mapped=True)
-
-
-def _newest(
+def newest_holding_all(
     savepoints: Sequence[Savepoint], identity: StreamIdentity, pin: BronzePin, at_most_us: int
 ) -> Savepoint | None:
     """The newest by its `until` that holds all, and whose rows bronze has."""

@@ -14,12 +14,12 @@ from airflow.sdk.api.datamodels._generated import DagRun, DagRunType
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from include.airflow.dag_run import run_note
-from include.coverage import table_coverage
 from include.lake.findings import Finding
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.lake.stream_result import recompute_extra
 from include.plans import plan_backfill as joined_backfill
+from include.plans.stream_status import StreamStatus
 from include.registry import stream_named
 from include.savepoints.bronze_pin import pin_bronze
 from spark_jobs import recompute_interval
@@ -165,6 +165,7 @@ def test_a_backfill_run_publishes_its_own_newest_recompute(lake, lake_dags):
     publish.python_callable(outlet_events=events, dag_run=backfill, ti=ti)
     interval = ["2026-03-01T04:00:00+00:00", "2026-03-01T05:00:00+00:00"]
     expected = {"run_id": "r2", "interval": interval, "savepoint": "s2"} | counts
+    expected |= {"complete_until": None}
     assert events[asset].extra == expected | {"alerts": []}
     (left,) = ti.xcom_push.call_args_list
     assert left.kwargs["key"] == "note"
@@ -194,7 +195,7 @@ def test_a_note_is_no_longer_than_airflows_database_takes(lake, monkeypatch):
     found = Finding(
         finding="table_not_right", severity="warning", detail="\0" + "x" * 900, action="y"
     )
-    monkeypatch.setattr(table_coverage, "find_coverage", lambda *_: [found, found])
+    monkeypatch.setattr(StreamStatus, "findings", [found, found])
     note = run_note(lake, stream_named("user_sessions"), recompute_extra(lake, "user_counts", "d1"))
     column: Any = DagRunNote.__table__.columns["content"]
     assert (len(note), note[-3:]) == (column.type.length, "...")

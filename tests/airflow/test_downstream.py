@@ -9,9 +9,11 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import Asset
 
+from include.fold.admission import micros_of
 from include.lake.ops import append_ops
 from include.lake.stream_result import asset_extra, recompute_extra, succeeded_runs
 from include.settings import PROJECT
+from tests.coverage.ledgers import entry, record
 from tests.dags import LATER, load_dags
 
 
@@ -40,20 +42,15 @@ def test_it_is_scheduled_on_the_table_that_the_stream_publishes(report, lake):
 
 def test_it_reads_until_when_and_what_a_backfill_has_changed(report, lake):
     run = {"job": "run_stream", "subject": "user_counts", "outcome": "succeeded"}
-    for hours in (1, 2):
-        at = LATER + timedelta(hours=hours)
-        times = {"started_at": at, "ended_at": at, "until": at}
-        append_ops(lake, "runs", [run | times | {"run_id": f"r{hours}", "dag_run_id": f"d{hours}"}])
+    times = {"started_at": LATER, "ended_at": LATER, "dag_run_id": "d1", "run_id": "r1"}
+    append_ops(lake, "runs", [run | times])
+    record(lake, entry(0, "live", None, micros_of(LATER), bronze_id=None))
     interval = run | {"job": "recompute_interval", "dag_run_id": "d3"}
     times = {"start": LATER - timedelta(hours=1), "until": LATER, "ended_at": LATER}
     append_ops(lake, "runs", [interval | times])
-    runs = [
-        asset_extra(lake, "user_counts", succeeded_runs(lake, "user_counts", dag_run_id))
-        for dag_run_id in ("d1", "d2")
-    ]
+    runs = asset_extra(lake, "user_counts", succeeded_runs(lake, "user_counts", "d1"))
     backfill = recompute_extra(lake, "user_counts", "d3")
-    assert told(report, *runs, backfill) == {
-        "until": "2026-03-01T07:00:00+00:00",
-        "again": [["2026-03-01T04:00:00+00:00", "2026-03-01T05:00:00+00:00"]],
-    }
-    assert told(report, backfill)["until"] is None
+    until = LATER.isoformat()
+    again = [["2026-03-01T04:00:00+00:00", "2026-03-01T05:00:00+00:00"]]
+    assert told(report, runs, backfill) == {"until": until, "again": again}
+    assert told(report, runs) == {"until": until, "again": []}

@@ -74,15 +74,6 @@ def test_what_airflow_did_not_get_is_told_by_the_retry(publisher):
     assert publisher.run("d1", run_stream="success") == lost
 
 
-def test_until_is_the_newest_runs_also_where_an_old_one_is_told_late(publisher):
-    """docs/operations.md: `until` of the newest event says all."""
-    publisher.drained("r1", "d1", hours=0, rows=5)
-    publisher.drained("r2", "d2", hours=1, rows=5)
-    newest = publisher.run("d2", run_stream="success")
-    late = publisher.run("d1", run_stream="success")
-    assert (late["run_id"], late["until"]) == ("r1", newest["until"])
-
-
 def test_a_run_that_failed_this_time_tells_nothing_of_the_time_before(publisher):
     publisher.drained("r1", "d1", hours=0, rows=5)
     publisher.drained("r2", "d1", hours=1, rows=0, outcome="failed", error="x")

@@ -128,7 +128,7 @@ def test_what_the_machine_refuses_is_no_finding_of_the_table(lake, made, monkeyp
     def refused(*_: object) -> None:
         raise OSError("Kernel error\n  ↳ Too many open files (os error 24)")
 
-    monkeypatch.setattr("include.care.check_checkpoint.find_coverage", refused)
+    monkeypatch.setattr("include.care.check_checkpoint.status_of_run", refused)
     with pytest.raises(OSError, match="Too many open files"):
         check_checkpoint(lake, STREAM)
 

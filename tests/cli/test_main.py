@@ -159,10 +159,10 @@ def test_validate_says_what_bronze_cannot_become(lake, monkeypatch, capsys):
     assert "added" in capsys.readouterr().out
 
 
-def test_care_and_coverage_have_json_for_scripts(lake, capsys):
+def test_care_and_status_have_json_for_scripts(lake, capsys):
     assert main(["care", "user_counts", "--lake", lake.root, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["findings"] == []
-    assert main(["coverage", "user_counts", "--lake", lake.root, "--json"]) == 0
+    assert main(["status", "user_counts", "--lake", lake.root, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["complete_until"] is None
 
 

@@ -11,6 +11,8 @@ from include.coverage.live import commit_alone
 from include.coverage.record import Entry, read_record
 from include.lake.generations import GenerationRow, read_generations
 from include.lake.paths import Lake
+from include.plans.stream_identity import code_fingerprint
+from include.registry import stream_named, stream_names
 
 NO_ROWS = pa.schema([("emitted_at", pa.timestamp("us", tz="UTC")), ("emitted_date", pa.date32())])
 TICKS = 10
@@ -65,11 +67,17 @@ def entry_at(ledger: list[Entry], tick: int) -> Entry | None:
 
 
 def record(lake: Lake, made: Entry, stream: str = "user_counts", **known: Any) -> None:
-    """The entry in the record of a lake that was set up by hand, over a table without rows."""
+    """The entry in the record of a lake that was set up by hand, over a table without rows.
+
+    By the code of now, unless it names another than `entry` does.
+    """
+    if made.codes == CODES[:1] and stream in stream_names():
+        made = replace(made, codes=(code_fingerprint(stream_named(stream), None),))
     path = lake.table(stream)
     if not lake.is_delta_table(path):
         DeltaTable.create(path, schema=NO_ROWS, partition_by=["emitted_date"])
     before = read_generations(lake, stream).current or {}
+    pinned = {"buckets": 32, "state_partitions": 4}
     named = {"stream": stream, "generation": made.generation}
-    row = GenerationRow({**before, **known.pop("row", {}), **named})
+    row = GenerationRow({**pinned, **before, **known.pop("row", {}), **named})
     commit_alone(lake, replace(read_record(lake, stream).with_entry(made), row=row, **known))

@@ -6,9 +6,7 @@ from datetime import UTC, datetime, timedelta
 from include.coverage.findings import coverage_findings
 from include.coverage.judge import Coverage, LateGroup, Span
 from include.coverage.record import BEGINNING_US
-from include.coverage.table_coverage import TableCoverage
 from include.fold.admission import micros_of
-from include.plans.coverage_record import verdict
 from include.registry import stream_named
 from tests.refused import commands_in
 
@@ -94,17 +92,6 @@ def test_what_nothing_proves_is_named_with_its_cause():
         "reseed user_counts --apply",
         "recompute user_counts FROM UNTIL",
     ]
-
-
-def test_scripts_are_told_the_same():
-    wrong = Coverage(END_US, (late(micros_of(START), 0),), None)
-    told = verdict(TableCoverage(wrong, None))
-    end = START + timedelta(days=20)
-    assert told["wrong"] == [{"from": START, "until": end, "reason": "late rows"}]
-    assert (told["complete_until"], told["is_right"]) == (end, False)
-    right = Coverage(END_US, (Span(BEGINNING_US, END_US, None),), None)
-    assert verdict(TableCoverage(right, None))["is_right"]
-    assert not verdict(TableCoverage(right, "it was lost"))["is_right"]
 
 
 def test_what_is_of_before_a_mapping_names_the_only_way_that_makes_it_right():

@@ -113,26 +113,6 @@ def test_a_mapping_stands_for_the_code_before_it_and_that_one_for_its_own():
     assert [span.until_us for span in judged(ledger, []).wrong] == [9]
 
 
-@pytest.mark.parametrize(
-    ("codes", "today", "reason"),
-    [
-        (("a",), "a!", None),
-        (("a!", "a", "a!"), "a!", None),
-        (("a!",), "a", "other code"),
-        (("b!", "a!"), "a!", "other code"),
-    ],
-)
-def test_rows_of_what_stopped_at_failures_are_right_for_what_rejects_them_and_not_the_other_way(
-    codes, today, reason
-):
-    coverage = judged(
-        [entry(1, "live", None, 9, codes=codes)], [], Standpoint(**vars(APPEND) | {"code": today})
-    )
-    assert [span.reason for span in coverage.spans] == [reason]
-    assert coverage.live is not None
-    assert coverage.live.reason == reason
-
-
 def test_what_serves_the_code_before_a_mapping_is_right_too():
     ledger = [
         entry(1, "live", None, 3, codes=("old",)),
@@ -141,9 +121,3 @@ def test_what_serves_the_code_before_a_mapping_is_right_too():
     ]
     mapped = Standpoint(**vars(APPEND) | {"code": "a!+1"})
     assert judged(ledger, [], mapped).wrong == ()
-
-
-def test_the_code_that_ran_last_is_taken_where_nobody_says_which_is_todays():
-    ledger = [entry(1, "live", None, 3, codes=("b",)), entry(2, "live", 3, 6, codes=("b", "a"))]
-    whoever = Standpoint(**vars(APPEND) | {"code": None})
-    assert [span.reason for span in judged(ledger, [], whoever).spans] == ["other code"]

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pytest
 from deltalake import DeltaTable
 
-from include.coverage.table_coverage import find_coverage, table_coverage
 from include.lake.generations import read_generations
 from include.plans.open_stream import has_waiting_rows
 from include.plans.reseed_plan import ReseedOptions, plan_reseed
+from include.plans.stream_status import stream_status
 from spark_jobs.compact_state import compact
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
@@ -51,7 +51,7 @@ def some_hours(world: World, hours: int = 4) -> None:
 
 
 def names(world: World) -> list[str]:
-    return [finding.finding for finding in find_coverage(world.lake, world.streams[KIND])]
+    return [finding.finding for finding in stream_status(world.lake, world.streams[KIND]).findings]
 
 
 def check(world: World) -> None:
@@ -124,9 +124,11 @@ def test_an_update_table_that_a_killed_run_left_ahead_is_not_right_until_the_nex
     for write in range(4, 14):
         killed += killed_at(write, lambda: drain(world.engine, world.lake, stream))
         auditor.check()
-        if table_coverage(world.lake, stream).coverage.wrong:
-            assert [f.finding for f in find_coverage(world.lake, stream)] == ["table_not_right"]
+        if stream_status(world.lake, stream).coverage.wrong:
+            assert [f.finding for f in stream_status(world.lake, stream).findings] == [
+                "table_not_right"
+            ]
     assert killed
     drain(world.engine, world.lake, stream)
     auditor.check()
-    assert find_coverage(world.lake, stream) == []
+    assert stream_status(world.lake, stream).findings == []

@@ -11,7 +11,6 @@ import pytest
 from deltalake import DeltaTable
 from playwright.sync_api import Browser, FrameLocator, Page, expect
 
-from include.coverage.table_coverage import table_coverage
 from include.fold.admission import instant_of
 from include.lake.generations import read_generations
 from include.lake.ops import read_ops
@@ -22,6 +21,7 @@ from include.page.backfill_form import RIGHT
 from include.page.stream_figures import biggest_keys
 from include.plans.plan_backfill import PlannedRun, plan_backfill
 from include.plans.stream_identity import stream_identity
+from include.plans.stream_status import stream_status
 from include.registry import all_streams, stream_named
 from include.settings import Stream
 from tests.e2e.backfill_dialog import BackfillDialog
@@ -146,7 +146,7 @@ def test_a_key_is_looked_up_and_its_rows_are_explained(page, served):
 @pytest.mark.turn(0)
 def test_a_backfill_is_planned_made_and_done_from_the_page(page, served):
     stream = stream_named(STREAM)
-    before = table_coverage(served.lake, stream).coverage.wrong
+    before = stream_status(served.lake, stream).coverage.wrong
     start = instant_of(before[0].from_us).replace(minute=0, second=0, microsecond=0)
     inside = frame(page, f"/dags/stream_{STREAM}/plugin/state")
     inside.get_by_role("link", name="Plan a backfill").click()
@@ -162,7 +162,7 @@ def test_a_backfill_is_planned_made_and_done_from_the_page(page, served):
     page.goto(f"/dags/stream_{STREAM}/backfills")
     page.get_by_text(f"{start:%Y-%m-%d %H:%M:%S}").first.wait_for()
     _wait_until_recomputed(page, served.lake, STREAM)
-    after = table_coverage(served.lake, stream).coverage.wrong
+    after = stream_status(served.lake, stream).coverage.wrong
     assert after != before
     assert not after or after[0].from_us >= before[0].from_us
     assert DeltaTable(served.lake.table(STREAM)).version() > 0
@@ -195,7 +195,7 @@ def test_airflow_s_own_dialog_makes_the_backfill_that_the_finding_says_to_enter(
     dialog.choose(said[3])
     dialog.fill(first, last)
     dialog.expect_to_say(f"{ceil((last - first) / HOUR)} runs will be triggered.")
-    before = table_coverage(served.lake, stream).coverage.wrong
+    before = stream_status(served.lake, stream).coverage.wrong
     start = instant_of(before[0].from_us).replace(minute=0, second=0, microsecond=0)
     (planned,) = _plan(served.lake, stream, start)
     assert planned.now != RIGHT

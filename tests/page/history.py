@@ -12,6 +12,7 @@ from include.coverage.record import Entry
 from include.fold.admission import micros_of
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
+from include.plans.stream_identity import code_fingerprint
 from include.registry import stream_named
 from include.settings import Stream
 from tests.coverage.ledgers import entry, record
@@ -148,7 +149,8 @@ def _generation(stream: Stream, runs: int) -> dict[str, Any]:
 
 def lived(until_us: int) -> Entry:
     """What live has in a table until then."""
-    return entry(1, "live", None, until_us, delay_us=600_000_000, codes=("abc",), bronze_id=None)
+    code = code_fingerprint(streams_like(1)[0], None)
+    return entry(1, "live", None, until_us, delay_us=600_000_000, codes=(code,), bronze_id=None)
 
 
 def _findings(n: int, stream: Stream) -> Iterator[dict[str, Any]]:

@@ -5,12 +5,12 @@ from datetime import timedelta
 
 import pytest
 
-from include.coverage.table_coverage import table_coverage
 from include.fold.failures import StateFunctionError
 from include.observe.recorded import Recorded
 from include.observe.stream_line import line_of
 from include.page.render import stream_html
 from include.page.stream_figures import ShownTime, StreamFigures, read_stream
+from include.plans.stream_status import stream_status
 from spark_jobs.run_stream import drain
 from tests.refused import commands_in
 from tests.simulator.operations import Operations
@@ -31,10 +31,10 @@ def do(request: pytest.FixtureRequest) -> Iterator[Operations]:
 def seen(do: Operations) -> StreamFigures:
     """The stream's figures; its coverage is the same in the overview, here and for a check."""
     lake, stream, now = do.world.lake, do.stream, do.world.now()
-    judged = table_coverage(lake, stream)
+    judged = stream_status(lake, stream)
     assert judged.distrust is None
     recorded = Recorded(lake, now - timedelta(days=30))
-    assert recorded.coverage(stream)[0] == judged.coverage
+    assert recorded.status(stream).coverage == judged.coverage
     figures = read_stream(lake, stream, now, ShownTime(timedelta(days=30)))
     assert figures.troubles == {}
     assert figures.days in (line_of(recorded, stream, now).days, ())  # none before its first batch

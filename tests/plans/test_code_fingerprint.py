@@ -14,7 +14,6 @@ from include.plans.stream_identity import code_fingerprint, stream_identity
 from include.registry import stream_named
 from include.savepoints.manifest import REJECTS
 from include.settings import SettingsError
-from include.stream_definition import load_definition, pinned_settings
 from tests.coverage.ledgers import entry, record
 from tests.initial_state import AS_OF, AS_OF_US, Row, document, rows_table, write_file, write_table
 from tests.refused import refused
@@ -136,14 +135,6 @@ def test_a_stream_that_rejects_has_the_same_name_with_a_mark_behind_it(files):
     rejecting = replace(STREAM, on_error="quarantine")
     assert files.fingerprint(stream=rejecting) == files.fingerprint() + REJECTS
     assert replace(STREAM, on_error="stop") == STREAM
-
-
-def test_whether_a_stream_rejects_is_no_pinned_setting(files):
-    files.write(SOURCE, HELPER)
-    rejecting = replace(STREAM, on_error="quarantine")
-    folds = [load_definition(stream).fold for stream in (STREAM, rejecting)]
-    assert [fold.on_error for fold in folds] == ["stop", "quarantine"]
-    assert pinned_settings(STREAM, folds[0]) == pinned_settings(rejecting, folds[1])
 
 
 def test_an_unknown_way_to_take_errors_is_refused():

@@ -151,15 +151,3 @@ def of_another(constant: str, buckets: str = "4") -> str:
 def test_what_another_stream_needs_for_its_entry_counts_for_who_imports_it(files, before, after):
     source = changed(SOURCE, IMPORT, OF_ANOTHER)
     assert files.fingerprint(source, before) != files.fingerprint(source, after)
-
-
-@pytest.mark.parametrize("buckets", ["4", "STEP"])
-def test_what_another_stream_imports_for_its_entry_counts_for_who_imports_it(files, buckets):
-    package = files.folder / "tried_package"
-    package.mkdir()
-    another = of_another("from include.streams.tried_package import STEP", buckets)
-    found = []
-    for text in ("STEP = 1", "STEP = 7"):
-        (package / "__init__.py").write_text(text)
-        found.append(files.fingerprint(changed(SOURCE, IMPORT, OF_ANOTHER), another))
-    assert found[0] != found[1]

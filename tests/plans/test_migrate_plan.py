@@ -8,8 +8,6 @@ from typing import Annotated, NamedTuple
 
 import pytest
 
-from include.cli import app, state
-from include.cli.__main__ import main
 from include.coverage.pin_generation import is_other_code
 from include.fold.admission import EPOCH, MICROSECOND, micros_of
 from include.fold.deduplicate import Deduplicate
@@ -24,7 +22,6 @@ from include.savepoints.bronze_pin import pin_bronze
 from include.savepoints.manifest import mapped_lineage
 from include.stream_definition import load_definition, pinned_settings
 from include.streams.device_signals import FOLD, Signal
-from spark_jobs import reseed_stream
 from tests.bronze import append_commit, stamp
 from tests.changed_stream import (
     MODULE,
@@ -195,22 +192,6 @@ def test_a_migrated_stream_goes_on_from_mapped_states_alone(lived):
     assert is_other_code(current, "another")
 
 
-def test_the_command_hands_it_to_the_job(lived, monkeypatch, capsys):
-    savepoint = lived.savepoint(2)
-    lived.files.deploy(NEW)
-    handed = []
-    monkeypatch.setattr(app, "stream_named", lambda name: STREAM)
-    monkeypatch.setattr(state, "run_job", lambda job, args, stream: handed.append(args) or 0)
-    command = ["reseed", NAME, "--lake", lived.lake.root, "--from-state"]
-    assert main(command) == 0
-    assert savepoint in capsys.readouterr().out
-    assert not handed
-    assert main([*command, "--apply"]) == 0
-    assert reseed_stream.parse_args(handed[0]).from_state
-    assert main([*command, "--recompute"]) == 2
-    assert capsys.readouterr().err.endswith("(wrong_argument)\n")
-
-
 class Place(NamedTuple):
     country: str
     customer: int
@@ -251,7 +232,7 @@ def _pinned(key):
     fold = flat_map_groups_with_state(
         print, key=key, event=Signal, state=Loss, output=Loss, output_mode="append"
     )
-    return pinned_settings(STREAM, fold)
+    return pinned_settings(STREAM, fold) | {"key_code": None}
 
 
 def with_beside(by, timers, hours=1):
@@ -272,8 +253,3 @@ def test_the_plan_says_what_keys_have_no_more_beside_their_states(by, timers, lo
     was = pinned_settings(STREAM, with_beside("value", ("idle", "daily")))
     found = what_is_not_kept(was, with_beside(by, timers))
     assert [name for name in ("deduplicate", "idle", "daily") if name in str(found)] == lost
-
-
-def test_the_plan_says_that_values_seen_were_kept_for_another_while():
-    was = pinned_settings(STREAM, with_beside("value", ()))
-    assert "1:00:00" in str(what_is_not_kept(was, with_beside("value", (), hours=2)))

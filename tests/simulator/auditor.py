@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 from include.fold.admission import instant_of, micros_of
 from include.lake.delta_log import dataset_of
 from include.landing.ingest_log import how_bronze_changed
-from include.plans.coverage_record import coverage_record
+from include.plans.status_report import status_record
+from include.plans.stream_status import stream_status
 from include.settings import Stream
 from tests.simulator import oracle
 from tests.simulator.oracle import Emitted, Folded, Marks
@@ -64,7 +65,7 @@ class Verdict(NamedTuple):
 
 @dataclass
 class Auditor:
-    """Looks at one stream of a world after each action: at what `./stateful coverage` says of its
+    """Looks at one stream of a world after each action: at what `./stateful status` says of its
     table, and at the table."""
 
     world: World
@@ -77,8 +78,8 @@ class Auditor:
         return self.world.streams[self.kind]
 
     def told(self) -> dict[str, Any]:
-        """By `./stateful coverage NAME --json`."""
-        return coverage_record(self.world.lake, self.stream)
+        """By `./stateful status NAME --json`."""
+        return status_record(stream_status(self.world.lake, self.stream))
 
     def check(self) -> Verdict | None:
         """Raise WrongError where the table differs from what is said of it; None: nothing is, loud."""
@@ -86,23 +87,23 @@ class Auditor:
         if told["distrust"] is not None:
             self._check_loud(told)
             return None
-        now, until = told["by_code_of_now"], told["complete_until"]
-        self._check_truths(now, until)
+        until = told["complete_until"]
+        self._check_truths(told, until)
         self._check_named(told)
-        return Verdict(until, now["wrong"], now["live_is_right"])
+        return Verdict(until, told["wrong"], told["live_is_right"])
 
     def _check_loud(self, told: dict[str, Any]) -> None:
         is_said = any(each["severity"] == "error" for each in told["findings"])
         if told["generation"] is not None and not is_said:
             raise WrongError(f"{told['distrust']}, and no finding says so")
 
-    def _check_truths(self, now: dict[str, Any], until: datetime | None) -> None:
+    def _check_truths(self, told: dict[str, Any], until: datetime | None) -> None:
         """One of them is what the table is right by: of mapped states nobody says whose they were."""
-        truths, wrong = self._truths(now["states_mapped_as_of"]), []
+        truths, wrong = self._truths(told["states_mapped_as_of"]), []
         for truth in list(truths):
             try:
-                self._compare(now, until, truth)
-                self._compare_rejected(now, until, truth)
+                self._compare(told, until, truth)
+                self._compare_rejected(told, until, truth)
             except WrongError as error:
                 truths.remove(truth)
                 wrong.append(error)
@@ -138,7 +139,7 @@ class Auditor:
     ) -> Truth:
         return Truth(self.kind, variant, before, since_us, self.world.shape)
 
-    def _compare(self, now: dict[str, Any], until: datetime | None, truth: Truth) -> None:
+    def _compare(self, told: dict[str, Any], until: datetime | None, truth: Truth) -> None:
         if until is None:
             return
         rows = [row for commit in self.world.commits for row in commit.rows]
@@ -149,14 +150,14 @@ class Auditor:
             expected = Counter(rows_of_keys.values())
         else:
             expected = Counter(folded.outputs)
-        for from_us, until_us in right_spans(now["wrong"], until):
+        for from_us, until_us in right_spans(told["wrong"], until):
             self._equal(table, expected, from_us, until_us)
 
-    def _compare_rejected(self, now: dict[str, Any], until: datetime | None, truth: Truth) -> None:
-        if until is None or now["rejected_wrong"] is None:
+    def _compare_rejected(self, told: dict[str, Any], until: datetime | None, truth: Truth) -> None:
+        if until is None or told["rejected_wrong"] is None:
             return
         rows = [row for commit in self.world.commits for row in commit.rows]
-        for from_us, until_us in right_spans(now["rejected_wrong"], until):
+        for from_us, until_us in right_spans(told["rejected_wrong"], until):
             folded = truth.folded(rows, until_us)
             expected = Counter(call for call in folded.rejected if from_us <= call[1])
             found = Counter(
@@ -184,7 +185,7 @@ class Auditor:
             )
 
     def _check_named(self, told: dict[str, Any]) -> None:
-        """Each instant that is not right, by the code that ran last, is in a finding's span."""
+        """Each instant that is not right is in a finding's span."""
         if told["generation"] is None:
             return
         findings = told["findings"]

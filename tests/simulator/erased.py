@@ -7,9 +7,9 @@ import pytest
 from deltalake import DeltaTable
 
 from include.care.check_checkpoint import check_checkpoint
-from include.coverage.table_coverage import table_coverage
 from include.erase.erased_key import erased_key
 from include.landing.ingest import prepare
+from include.plans.stream_status import stream_status
 from spark_jobs import erase_key
 from spark_jobs.erase_key import erase
 from tests.erase.scan import files_with
@@ -50,7 +50,7 @@ def check_erased(world: World, *others: str) -> None:
     for kind in KINDS:
         assert world.table(kind) == table_of(world, kind, left(world, *others)), kind
         stream = world.streams[kind]
-        judged = table_coverage(world.lake, stream)
+        judged = stream_status(world.lake, stream)
         assert (judged.distrust, judged.coverage.wrong) == (None, ()), kind
         found = [f.finding for f in check_checkpoint(world.lake, stream).findings]
         assert not {"table_changed", "table_not_right"} & set(found), found

@@ -200,8 +200,7 @@ class Operations(DataOperations, HarmOperations):
 
     def _mapped_as_of(self) -> datetime | None:
         with suppress(*self.loud):
-            now = self.auditor.told()["by_code_of_now"]
-            return now["states_mapped_as_of"]  # type: ignore[no-any-return]
+            return self.auditor.told()["states_mapped_as_of"]  # type: ignore[no-any-return]
         return None
 
     def way_out(self) -> None:

@@ -9,10 +9,10 @@ import pytest
 from deltalake import DeltaTable
 
 from include.care.check_checkpoint import check_checkpoint
-from include.coverage.table_coverage import table_coverage
 from include.fold.admission import instant_of
 from include.plans.open_stream import has_waiting_rows
 from include.plans.reseed_plan import ReseedOptions
+from include.plans.stream_status import stream_status
 from spark_jobs.compact_state import compact
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
@@ -84,7 +84,7 @@ def test_no_job_builds_on_bronze_that_others_have_changed(world, harm, tmp_path)
     harm(bronze)
     assert has_waiting_rows(world.lake, world.streams[KIND])  # a run fails, and says so
     assert found(world) == ["bronze_changed"]
-    assert not table_coverage(world.lake, world.streams[KIND]).is_right
+    assert not stream_status(world.lake, world.streams[KIND]).is_right
     for name, job in JOBS.items():
         with refused_until("set-aside bronze/sent --apply"):
             job(world)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from include.coverage.table_coverage import table_coverage
 from include.lake.delta_log import delta_table
 from include.lake.generations import read_generations
 from include.plans.reseed_plan import ReseedOptions
+from include.plans.stream_status import stream_status
 from include.settings import SettingsError
 from spark_jobs.engines.migrated_state import MigrationError
 from spark_jobs.reseed_stream import reseed
@@ -81,4 +81,4 @@ def test_states_of_the_same_keys_are_mapped_once_the_mapping_is_right(world: Wor
     reseed(world.engine, world.lake, world.streams["counts"], MAPPED)
     land(world, [("A", 0, 1), ("a", 0, 1)], 60)
     run(world, "counts")
-    assert table_coverage(world.lake, world.streams["counts"]).coverage.live_is_right
+    assert stream_status(world.lake, world.streams["counts"]).coverage.live_is_right

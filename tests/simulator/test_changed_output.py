@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 import pytest
 
 from include.care.set_aside import apply_set_aside, plan_set_aside
-from include.coverage.table_coverage import table_coverage
 from include.lake.generations import read_generations
 from include.plans.reseed_plan import ReseedOptions, plan_reseed
+from include.plans.stream_status import stream_status
 from spark_jobs.reseed_stream import reseed
 from tests.refused import refused_until
 from tests.simulator.steps import all_rows, land, run, table_of
@@ -50,7 +50,7 @@ def test_another_output_mode_is_told_by_its_name_and_comes_with_a_new_table(worl
         run(world, kind)
     assert_refused_until_the_table_is_aside(world, kind)
     reseed(world.engine, world.lake, world.streams[kind], ReseedOptions())
-    assert table_coverage(world.lake, world.streams[kind]).is_right
+    assert stream_status(world.lake, world.streams[kind]).is_right
     run(world, kind)
     world.deployed[other] = "a"
     assert world.table(kind) == table_of(world, other, all_rows(world))
@@ -62,4 +62,4 @@ def test_another_column_comes_with_a_new_table(world, kind):
     world.put_file(kind, with_another_column(kind))
     assert_refused_until_the_table_is_aside(world, kind)
     reseed(world.engine, world.lake, world.streams[kind], ReseedOptions())
-    assert table_coverage(world.lake, world.streams[kind]).is_right
+    assert stream_status(world.lake, world.streams[kind]).is_right

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from include.coverage.table_coverage import find_coverage
 from include.plans.reseed_plan import ReseedOptions
+from include.plans.stream_status import stream_status
 from spark_jobs.reseed_stream import reseed
 from tests.refused import refused_until
 from tests.simulator.damage import append_again
@@ -70,7 +70,7 @@ def anew(world: World, kind: str) -> None:
 
 
 def found(world: World, kind: str) -> list[str]:
-    return [each.finding for each in find_coverage(world.lake, world.streams[kind])]
+    return [each.finding for each in stream_status(world.lake, world.streams[kind]).findings]
 
 
 @pytest.mark.parametrize("harm", [appended, deleted, updated, restored, lost, older])

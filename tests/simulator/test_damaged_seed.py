@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from include.coverage.table_coverage import table_coverage
 from include.plans.reseed_plan import ReseedOptions
+from include.plans.stream_status import stream_status
 from spark_jobs.reseed_stream import reseed
 from tests.refused import refused_until
 from tests.simulator.steps import land, live_table, run
@@ -35,7 +35,7 @@ def assert_stops_until_it_is_made_anew(world: World) -> None:
     anew(world)
     run(world, "counts")
     assert world.table("counts") == live_table(world, "counts")
-    assert table_coverage(world.lake, world.streams["counts"]).is_right
+    assert stream_status(world.lake, world.streams["counts"]).is_right
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ from datetime import timedelta
 
 import pytest
 
-from include.coverage.table_coverage import table_coverage
 from include.data_checks import Check, DataCheckError
 from include.fold.admission import instant_of
 from include.lake.delta_log import delta_table
 from include.lake.ops import read_ops
 from include.plans.reseed_plan import ReseedOptions
+from include.plans.stream_status import stream_status
 from include.settings import SettingsError
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
@@ -96,7 +96,7 @@ def test_a_mended_function_goes_on_with_the_batch():
         world.deploy("counts", "b")  # which says thousands
         run(world, "counts")
         assert world.table("counts") == live_table(world, "counts") != Counter()
-        assert table_coverage(world.lake, world.streams["counts"]).coverage.live_is_right
+        assert stream_status(world.lake, world.streams["counts"]).coverage.live_is_right
 
 
 def test_rows_are_judged_together_by_what_is_published_at_once():

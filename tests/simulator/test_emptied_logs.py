@@ -3,7 +3,7 @@ is an empty file now."""
 
 import pytest
 
-from include.coverage.table_coverage import find_coverage
+from include.plans.stream_status import stream_status
 from tests.simulator.operations import Operations
 
 
@@ -14,9 +14,9 @@ def test_a_finding_says_that_the_log_of_a_new_table_cannot_be_read_and_a_reseed_
         do.land_in_time("a", [0], 1)
         do.run(None)
         do.power_cut()  # and everything is looked at
-        found = find_coverage(do.world.lake, do.stream)
+        found = stream_status(do.world.lake, do.stream).findings
         assert [finding.severity for finding in found] == ["error"]
         do.way_out()
-        assert find_coverage(do.world.lake, do.stream) == []
+        assert stream_status(do.world.lake, do.stream).findings == []
     finally:
         do.close()

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from include.coverage.table_coverage import table_coverage
 from include.fold.admission import instant_of
 from include.plans.reseed_plan import ReseedOptions
-from include.plans.stream_identity import stream_identity
+from include.plans.stream_status import stream_status
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
 from tests.simulator.steps import land, run
@@ -35,7 +34,7 @@ def as_of_us(world: World) -> int:
 def test_a_reseed_folds_no_rows_that_it_stands_for(world: World, as_of_us: int):
     stream, before = world.streams["counts"], world.table("counts")
     reseed(world.engine, world.lake, stream, ReseedOptions())
-    judged = table_coverage(world.lake, stream, stream_identity(world.lake, stream))
+    judged = stream_status(world.lake, stream)
     assert judged.coverage.live_is_right
     assert world.table("counts") == before
 

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 
 from deltalake import DeltaTable
 
-from include.coverage.table_coverage import table_coverage
 from include.plans.reseed_plan import ReseedOptions
+from include.plans.stream_status import stream_status
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
 from tests.refused import refused_until
@@ -50,4 +50,4 @@ def test_a_table_that_was_cared_for_and_then_idle_is_still_recorded_when_its_log
         do.optimize("table")
         table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
         do.clean_log("table")
-        assert table_coverage(do.world.lake, do.stream).is_right
+        assert stream_status(do.world.lake, do.stream).is_right

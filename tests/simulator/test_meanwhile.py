@@ -10,18 +10,15 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from include.coverage.table_coverage import (
-    find_coverage,
-    table_coverage,
-)
 from include.coverage.verify import CoverageError
 from include.fold.admission import EPOCH, instant_of
 from include.lake.paths import LakeError
 from include.landing import ingest_log
 from include.landing.ingest import ingest
 from include.landing.ingest_log import how_tables_changed
-from include.plans.coverage_record import coverage_record
 from include.plans.reseed_plan import ReseedOptions
+from include.plans.status_report import status_record
+from include.plans.stream_status import stream_status
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
@@ -104,7 +101,7 @@ def test_what_others_write_to_rejected_rows_while_a_run_works_is_not_taken_for_o
             assert meanwhile(run_meanwhile, at, partial(append_again, rejected))
         except LakeError:
             return
-        told = [finding.finding for finding in find_coverage(world.lake, do.stream)]
+        told = [finding.finding for finding in stream_status(world.lake, do.stream).findings]
         assert "table_changed" in told
 
 
@@ -178,10 +175,10 @@ def test_a_commit_of_others_that_a_run_has_read_and_that_is_gone_then(rows, trie
         with pytest.raises(CoverageError):
             run(world, KIND)
         auditor.check()
-        assert not table_coverage(world.lake, world.streams[KIND]).is_right
+        assert not stream_status(world.lake, world.streams[KIND]).is_right
         reseed(world.engine, world.lake, world.streams[KIND], ReseedOptions())
         run(world, KIND)
-        assert table_coverage(world.lake, world.streams[KIND]).is_right
+        assert stream_status(world.lake, world.streams[KIND]).is_right
         auditor.check()
 
 
@@ -192,4 +189,4 @@ def test_coverage_for_scripts_says_of_changed_bronze_what_it_says_to_people():
             land(world, [("a", 0, 1), ("b", MINUTE_US, 1)], minutes=60)
             run(world, KIND)
         deleted(world.lake.bronze("sent"))
-        assert not coverage_record(world.lake, stream)["is_right"]
+        assert not status_record(stream_status(world.lake, stream))["is_right"]

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from include.coverage.table_coverage import find_coverage
+from include.plans.stream_status import stream_status
 from tests.simulator.operations import Operations
 from tests.simulator.sequences import REPLACED, SWITCH, one_more_run, ordinary_days
 from tests.simulator.steps import all_rows
@@ -86,4 +86,4 @@ def test_what_a_backfill_that_died_has_put_in_the_place_of_rejected_rows_is_put_
         do.deploy("e")
         do.run(None)
         check(do, 1)
-        assert find_coverage(do.world.lake, do.stream) == []
+        assert stream_status(do.world.lake, do.stream).findings == []

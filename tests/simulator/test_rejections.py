@@ -5,12 +5,12 @@ from collections import Counter
 
 import pytest
 
-from include.coverage.table_coverage import table_coverage
 from include.fold.admission import instant_of
 from include.lake.generations import read_generations
 from include.lake.ops import read_ops
 from include.plans.reseed_plan import ReseedOptions, plan_reseed
 from include.plans.stream_identity import stream_identity
+from include.plans.stream_status import stream_status
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
 from tests.simulator import oracle
@@ -129,12 +129,12 @@ def test_a_stream_that_begins_to_reject_keeps_its_rows_and_its_savepoints(kind):
         identity = stream_identity(world.lake, stream)
         row = read_generations(world.lake, stream.name).current
         assert (row["code"], row["code_changed_at"]) == (identity.code, None)
-        judged = table_coverage(world.lake, stream, identity)
+        judged = stream_status(world.lake, stream)
         assert judged.coverage.wrong == ()
         assert judged.coverage.live_is_right
         assert read_ops(world.lake, "findings", {"finding": "code_changed"}).num_rows == 0
         assert plan_reseed(world.lake, stream, ReseedOptions()).base.savepoint is not None
 
         stops = world.configure(kind, on_error="stop")
-        judged = table_coverage(world.lake, stops, stream_identity(world.lake, stops))
+        judged = stream_status(world.lake, stops)
         assert {span.reason for span in judged.coverage.wrong} == {"other code"}

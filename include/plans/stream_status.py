@@ -1,0 +1,164 @@
+"""Whether a stream's table is right by its file as it is now: the one verdict.
+
+The command line, the page, plans, checks, alerts and metrics ask here. Reads only.
+"""
+
+from dataclasses import dataclass, replace
+
+from include.coverage.findings import coverage_findings, distrusted, unfinished_erasure
+from include.coverage.judge import Coverage, ReadLate, Span, Standpoint, judge
+from include.coverage.record import BEGINNING_US
+from include.coverage.verify import distrust_error, was_cut_off
+from include.fold.admission import micros_of
+from include.fold.group_state import GroupStateTimeout
+from include.lake.delta_log import open_table
+from include.lake.findings import Finding
+from include.lake.generations import GenerationRow
+from include.lake.paths import Lake
+from include.landing.clock_repair import knows_reset
+from include.landing.erasures import open_erasure, why_wait
+from include.landing.ingest_log import bronze_finding, how_bronze_changed, read_log
+from include.plans.open_stream import OpenStream, open_stream
+from include.savepoints.manifest import StreamIdentity, has_mapped
+from include.settings import Stream
+
+
+@dataclass(frozen=True)
+class StreamStatus:
+    """A stream's table, judged: where it is right, and why nothing of that counts, if so."""
+
+    opened: OpenStream
+    coverage: Coverage
+    bronze_changed: str | None = None  # how others have changed what it is made of
+    unfinished: str | None = None  # an erasure of a key that it may have
+
+    @property
+    def distrust(self) -> str | None:
+        """Why the table is not what was recorded of it; None: it is."""
+        return self.opened.seen.distrust
+
+    @property
+    def doubt(self) -> str | None:
+        """Why nothing that is judged of it counts; None when it does."""
+        return self.distrust or self.bronze_changed or self.unfinished
+
+    @property
+    def is_right(self) -> bool:
+        """Whether it has every row that it is to have until now, and no other.
+
+        Of nothing that is complete nothing is right.
+        """
+        is_complete = self.coverage.until_us is not None
+        return self.doubt is None and is_complete and not self.coverage.wrong
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What people should know of the table, and of the bronze that it is made of."""
+        opened, row = self.opened, self.opened.row
+        found = []
+        if self.bronze_changed is not None:
+            found.append(bronze_finding(opened.source, self.bronze_changed))
+        if self.unfinished is not None:
+            found.append(unfinished_erasure(opened.declared))
+        table = opened.lake.table(opened.name)
+        if row is None and not opened.lake.is_delta_table(table):
+            return found  # it has not run; or a checkpoint alone is left, which its run refuses
+        if self.distrust is not None:
+            return [*found, distrusted(opened.declared, table, self.distrust)]
+        if row is None:
+            return found
+        is_append = row["output_mode"] == "append"
+        of_table = coverage_findings(opened.declared, self.coverage, is_append, has_mapped(row))
+        return [*found, *of_table]
+
+
+def stream_status(lake: Lake, stream: Stream, read_late: ReadLate | None = None) -> StreamStatus:
+    """The verdict of now. Who asks of many streams gives a `read_late` that reads a bronze once.
+
+    SettingsError when the stream's file or its initial state is wrong.
+    """
+    opened = open_stream(lake, stream)
+    return _status(opened, judged(opened, opened.identity, read_late))
+
+
+def status_of_run(lake: Lake, stream: Stream) -> StreamStatus:
+    """The verdict by the code of the newest run, for the check after it, which is not to load that anew."""
+    opened = open_stream(lake, stream)
+    row, own = opened.row or GenerationRow(), opened.seen.record.own
+    as_of = row["initial_as_of"]
+    in_processing_time = row["timeout"] == GroupStateTimeout.ProcessingTimeTimeout
+    ran = StreamIdentity(
+        stream=stream.name,
+        source=stream.source,
+        output_mode=row["output_mode"],
+        time_column="ingested_at" if in_processing_time else "event_time",
+        delay_us=0,  # each entry has its own
+        code="" if own is None else own.codes[-1],
+        state_schema=row["state_schema"],
+        since_us=None if as_of is None else micros_of(as_of),
+    )
+    return _status(opened, judged(opened, ran))
+
+
+def _status(opened: OpenStream, coverage: Coverage) -> StreamStatus:
+    erasure = open_erasure(opened.lake, opened.source)
+    return StreamStatus(
+        opened,
+        coverage,
+        bronze_changed=how_bronze_changed(opened.lake, opened.source),
+        unfinished=why_wait(erasure, opened.name, opened.row),
+    )
+
+
+def judged(
+    opened: OpenStream, identity: StreamIdentity, read_late: ReadLate | None = None
+) -> Coverage:
+    """Where the table is right by the code of `identity`, if it is what was recorded of it."""
+    standpoint = _standpoint(opened, identity)
+    coverage = judge(opened.lake, opened.seen.entries, standpoint, read_late)
+    row = opened.row
+    is_update = row is not None and row["output_mode"] == "update"
+    if row is not None and is_update and was_cut_off(opened.lake, row, opened.seen.record):
+        return _ahead(coverage)
+    return coverage
+
+
+def rejected_coverage(opened: OpenStream, identity: StreamIdentity) -> Coverage:
+    """The same of its rejected rows: they are of the fold that the record names, each at its own
+    instant, also where the table shows one state."""
+    standpoint = replace(_standpoint(opened, identity), is_append=True)
+    return judge(opened.lake, opened.seen.entries, standpoint)
+
+
+def trusted_coverage(lake: Lake, stream: Stream, identity: StreamIdentity) -> Coverage:
+    """The same of its table, for a plan that builds on it; CoverageError when it is another."""
+    opened = open_stream(lake, stream)
+    if (distrust := opened.seen.distrust) is not None:
+        raise distrust_error(lake, stream.name, distrust)
+    return judged(opened, identity)
+
+
+def _ahead(coverage: Coverage) -> Coverage:
+    """Of an update table that shows some keys as of a later instant than the others."""
+    if coverage.until_us is None:
+        return coverage
+    span = Span(BEGINNING_US, coverage.until_us, "cut off")
+    return replace(coverage, spans=coverage.wrong or (span,))
+
+
+def _standpoint(opened: OpenStream, identity: StreamIdentity) -> Standpoint:
+    lake, bronze = opened.lake, opened.lake.bronze(identity.source)
+    is_there, logged = lake.is_delta_table(bronze), read_log(lake, identity.source)
+    repair = None if logged is None or not is_there else logged.repair(identity.source)
+    # What has come since a repair may be in time by the clock of now, and behind what the state has settled.
+    is_known = repair is None or knows_reset(opened.row, repair)
+    return Standpoint(
+        stream=identity.stream,
+        source=identity.source,
+        is_append=identity.output_mode == "append",
+        in_processing_time=identity.time_column == "ingested_at",
+        code=identity.code,
+        since_us=identity.since_us,
+        bronze_id=str(open_table(bronze).metadata().id) if is_there else None,
+        reset_us=None if repair is None or is_known else repair.reset_at_us,
+    )
