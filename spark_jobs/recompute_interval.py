@@ -107,7 +107,7 @@ def _recompute_and_record(
     log.info("%s", plan.text())
     _recompute(engine, opened, plan, known=known, record=record)
     delete_expired(opened)
-    log.info("%s\n%s", report(stream, plan, record), told_of(lake, stream.name)[0])
+    log.info("%s\n%s", report(stream, plan, record), told_of(lake, stream)[0])
 
 
 def _recompute(

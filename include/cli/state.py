@@ -38,6 +38,7 @@ from include.plans.plan_recompute import plan_recompute
 from include.plans.reseed_plan import ReseedOptions, plan_reseed
 from include.plans.status_report import told_of, told_of_each
 from include.plans.stream_identity import stream_identity
+from include.registry import stream_named
 from include.settings import MOST_BUCKETS, MOST_PARTITIONS, Source, Stream
 from include.spark.local_jobs import run_job, say
 from include.spark.submit import reseed_arguments
@@ -54,7 +55,7 @@ def savepoint(stream: StreamArgument, lake: LakeOption) -> int:
 @command("status", "status user_counts", PANEL)
 def status(lake: LakeOption, name: AnyStreamArgument = None, is_json: JsonOption = False) -> int:
     """Show of a stream, or of each, until when its table is complete, where it is right, and what mends it."""
-    found = told_of_each(lake) if name is None else [told_of(lake, name)]
+    found = told_of_each(lake) if name is None else [told_of(lake, stream_named(name))]
     texts, records = zip(*found, strict=True)
     if is_json:
         show_json(records if name is None else records[0])
@@ -186,8 +187,9 @@ def _repair_text(lake: Lake, source: Source, to: datetime | None) -> str:
     if begun is None:
         assert to is not None  # or nothing was wanted
         return plan_clock_repair(lake, source, to).text()
-    to_text = as_text(begun.to_us)
-    return f"the repair of the clock of bronze/{source.name} to {to_text} was begun: it is finished"
+    return (
+        f"finish the repair of bronze/{source.name}, its clock set back to {as_text(begun.to_us)}"
+    )
 
 
 def _run(job: str, lake: Lake, stream: Stream, args: list[str]) -> int:

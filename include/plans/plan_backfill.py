@@ -20,19 +20,15 @@ from include.lake.paths import Lake, LakeError
 from include.lake.stream_result import RECOMPUTE, replaced_by
 from include.landing.clock_repair import refuse_run
 from include.plans.plan_recompute import (
+    RecomputePlan,
     base_text,
     before_initial_state,
     check_settled,
+    plan_intervals,
     recorded_recomputes,
-    refuse_before_mapping,
-    refuse_beyond_bronze,
-    rows_emitted,
-    seconds_for,
 )
-from include.plans.stream_status import stream_status, trusted_coverage
-from include.savepoints.bronze_pin import count_before, pin_bronze
-from include.savepoints.choose_base import choose_base
-from include.savepoints.manifest import StreamIdentity, savepoints_of
+from include.plans.stream_status import stream_status
+from include.savepoints.manifest import StreamIdentity
 from include.settings import SettingsError, Stream
 from include.stream_definition import load_definition
 from include.text_table import counted, text_table
@@ -126,7 +122,8 @@ def plan_backfill(
     early = [why for _, end in closed if (why := before_initial_state(identity, end)) is not None]
     if len(early) == len(closed):
         raise early[0]
-    runs = _planned_runs(lake, stream, identity, intervals=closed[len(early) :])
+    plans = plan_intervals(lake, stream, identity, closed[len(early) :])
+    runs = [_planned_run(number, plan) for number, plan in enumerate(plans)]
     return BackfillPlan(stream.name, runs, len(intervals) - len(closed), settled, early)
 
 
@@ -168,42 +165,16 @@ def next_tick(schedule: str, start: datetime) -> datetime:
     return tick
 
 
-def _planned_runs(
-    lake: Lake,
-    stream: Stream,
-    identity: StreamIdentity,
-    intervals: Sequence[tuple[datetime, datetime]],
-) -> list[PlannedRun]:
-    edges = [start for start, _ in intervals] + [intervals[-1][1]]
-    pin = pin_bronze(lake, stream.source)
-    cutoffs = [micros_of(edge) for edge in edges]
-    refuse_beyond_bronze(lake, identity, pin, until_us=cutoffs[-1])
-    events = count_before(pin, identity.time_column, identity.since_us, cutoffs_us=cutoffs)
-    replaced: Sequence[int | None] = [None] * len(intervals)
-    if identity.output_mode == "append":
-        replaced = rows_emitted(lake, stream, edges)
-    first = choose_base(savepoints_of(lake, stream.name), identity, pin, at_most_us=cutoffs[0])
-    refuse_before_mapping(identity, first, intervals[0][0])
-    recorded = recorded_recomputes(lake, stream.name)
-    coverage = trusted_coverage(lake, stream, identity)
-    runs = []
-    for number, (start, until) in enumerate(intervals):
-        base = base_text(first) if number == 0 else RUN_BEFORE
-        rows = events[number + 1] - (first.events if number == 0 else events[number])
-        seconds = seconds_for(rows, recorded)
-        now = state_between(coverage, micros_of(start), micros_of(until))
-        runs.append(
-            PlannedRun(
-                start,
-                until,
-                base,
-                rows_to_read=rows,
-                rows_replaced=replaced[number],
-                estimated_seconds=seconds,
-                now=now,
-            )
-        )
-    return runs
+def _planned_run(number: int, plan: RecomputePlan) -> PlannedRun:
+    return PlannedRun(
+        plan.start,
+        plan.until,
+        RUN_BEFORE if number else base_text(plan.base),
+        rows_to_read=plan.rows_to_read,
+        rows_replaced=plan.rows_replaced,
+        estimated_seconds=plan.estimated_seconds,
+        now=state_between(plan.coverage, micros_of(plan.start), micros_of(plan.until)),
+    )
 
 
 def _cells(run: PlannedRun) -> list[str]:

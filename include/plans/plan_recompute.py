@@ -6,6 +6,7 @@ From the lake alone, without a JVM; the job does what its own plan says, made un
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import pairwise
 from operator import truediv
 from statistics import median
 
@@ -115,28 +116,47 @@ def plan_recompute(
         )
     refuse_run(lake, stream)
     check_settled(lake, stream, until)
-    start_us, until_us = micros_of(start), micros_of(until)
     if (initial := before_initial_state(identity, until)) is not None:
         raise initial
+    return plan_intervals(lake, stream, identity, [(start, until)])[0]
+
+
+def plan_intervals(
+    lake: Lake,
+    stream: Stream,
+    identity: StreamIdentity,
+    intervals: Sequence[tuple[datetime, datetime]],
+) -> list[RecomputePlan]:
+    """The plans of intervals, each from the end of the one before, and after the recompute of that."""
+    edges = [intervals[0][0], *(until for _, until in intervals)]
+    edges_us = [micros_of(edge) for edge in edges]
     pin = pin_bronze(lake, stream.source)
-    refuse_beyond_bronze(lake, identity, pin, until_us=until_us)
-    base = choose_base(savepoints_of(lake, stream.name), identity, pin, at_most_us=start_us)
-    refuse_before_mapping(identity, base, start)
-    (events,) = count_before(pin, identity.time_column, identity.since_us, cutoffs_us=[until_us])
-    rows_to_read = events - base.events
-    return RecomputePlan(
-        identity,
-        start,
-        until,
-        pin=pin,
-        base=base,
-        rows_to_read=rows_to_read,
-        rows_replaced=rows_emitted(lake, stream, [start, until])[0]
-        if identity.output_mode == "append"
-        else None,
-        estimated_seconds=seconds_for(rows_to_read, recorded_recomputes(lake, stream.name)),
-        coverage=trusted_coverage(lake, stream, identity),
-    )
+    refuse_beyond_bronze(lake, identity, pin, until_us=edges_us[-1])
+    base = choose_base(savepoints_of(lake, stream.name), identity, pin, at_most_us=edges_us[0])
+    refuse_before_mapping(identity, base, edges[0])
+    events = count_before(pin, identity.time_column, identity.since_us, cutoffs_us=edges_us)
+    events[0] = base.events
+    replaced: Sequence[int | None] = [None] * len(intervals)
+    if identity.output_mode == "append":
+        replaced = rows_emitted(lake, stream, edges)
+    recorded = recorded_recomputes(lake, stream.name)
+    coverage = trusted_coverage(lake, stream, identity)
+    return [
+        RecomputePlan(
+            identity,
+            start,
+            until,
+            pin=pin,
+            base=base,
+            rows_to_read=after - before,
+            rows_replaced=rows,
+            estimated_seconds=seconds_for(after - before, recorded),
+            coverage=coverage,
+        )
+        for (start, until), (before, after), rows in zip(
+            intervals, pairwise(events), replaced, strict=True
+        )
+    ]
 
 
 def before_initial_state(identity: StreamIdentity, until: datetime) -> SettingsError | None:

@@ -16,6 +16,7 @@ from include.plans.stream_identity import what_changed
 from include.plans.stream_status import StreamStatus, rejected_coverage, stream_status
 from include.registry import stream_named, stream_names
 from include.savepoints.manifest import has_mapped, mapped_savepoint, rejects, until_of
+from include.settings import Stream
 from include.text_table import counted
 
 
@@ -38,13 +39,13 @@ class Mend:
         return said if self.why is None else f"{said}: {self.why}"
 
 
-def told_of(lake: Lake, name: str) -> tuple[str, dict[str, Any]]:
+def told_of(lake: Lake, stream: Stream) -> tuple[str, dict[str, Any]]:
     """The status of a stream, for people and for scripts."""
-    status = stream_status(lake, stream_named(name))
+    status = stream_status(lake, stream)
     opened = status.opened
     changed = what_changed(lake, opened.stream, opened.generations)
     mend = mend_of(status, is_changed=bool(changed))
-    lines = [f"{name} {_verdict(status)}"]
+    lines = [f"{stream.name} {_verdict(status)}"]
     if changed:
         lines.append(f"changed since its state was made: {', '.join(changed)}")
     if mend is not None:
@@ -57,7 +58,7 @@ def told_of_each(lake: Lake) -> Iterator[tuple[str, dict[str, Any]]]:
     """Of all streams: one that cannot be judged is no matter of the others."""
     for name in stream_names():
         try:
-            yield told_of(lake, name)
+            yield told_of(lake, stream_named(name))
         except StatefulError as error:
             yield f"{name}: {last_line(error)}", {"stream": name, **error.record()}
 
