@@ -187,9 +187,7 @@ def _repair_text(lake: Lake, source: Source, to: datetime | None) -> str:
     if begun is None:
         assert to is not None  # or nothing was wanted
         return plan_clock_repair(lake, source, to).text()
-    return (
-        f"finish the repair of bronze/{source.name}, its clock set back to {as_text(begun.to_us)}"
-    )
+    return f"finish the repair of {source.name}: its clock is at {as_text(begun.to_us)} then"
 
 
 def _run(job: str, lake: Lake, stream: Stream, args: list[str]) -> int:

@@ -36,25 +36,28 @@ def refuse_migration(opened: OpenStream, recompute: bool) -> None:
     current, name = opened.row, opened.name
     if current is None:
         raise SettingsError(
-            f"{name} has no state yet to migrate: leave --from-state out",
+            f"{name} has no state yet to migrate: run it",
             code="nothing_there",
             subject=name,
+            command=f"./stateful stream {name}",
         )
     if current["state_schema"] == opened.identity.state_schema:
         raise SettingsError(
             f"the state of {name} has the schema of its file already, so there is nothing to "
-            "migrate: leave --from-state out (after a change of the function alone: --recompute)",
+            "migrate: leave --from-state out",
             code="nothing_there",
             subject=name,
+            command=f"./stateful reseed {name} --apply",
         )
     definition = opened.definition
     if definition.migrate_state is None:
         raise SettingsError(
             f"STREAM in include/streams/{name}.py has no migrate_state=, the function from a key's old "
             "state (a dict of its fields) to its new one: write that function, and add "
-            "migrate_state=migrate_state to STREAM, or give --recompute",
+            "migrate_state=migrate_state to STREAM, or make all of it anew",
             code="not_migratable",
             subject=name,
+            command=f"./stateful reseed {name} --recompute --apply",
         )
     now = pinned_settings(opened.stream, definition.fold)
     _refuse_other_keys(current, now | {"key_code": key_fingerprint(definition.fold)}, name)

@@ -175,7 +175,7 @@ class ReseedPlan:
 
     def text(self) -> str:
         """The plan for people."""
-        done = "; ".join(f"{verb} {what}" for verb, what in self._parts())
+        done = "; ".join(map(" ".join, self._parts()))
         return f"{self._named()}: {done}. {self._effect()}"
 
     def markdown(self) -> str:

@@ -136,8 +136,8 @@ def test_it_is_not_after_the_instant_that_is_asked_for(lived):
     ("source", "options", "code", "command"),
     [
         (NEW, replace(MAPPED, recompute=True), "wrong_argument", None),
-        (OLD, MAPPED, "nothing_there", None),
-        (NEW_STATE, MAPPED, "not_migratable", None),
+        (OLD, MAPPED, "nothing_there", f"./stateful reseed {NAME} --apply"),
+        (NEW_STATE, MAPPED, "not_migratable", ANEW),
         (f"{NEW_STATE}\nmigrate_state = 1\n", MAPPED, "wrong_setting", None),
         (NEW.replace("device_id: int", "device_id: str"), MAPPED, "not_migratable", ANEW),
         (NEW.replace("EventTime", "ProcessingTime"), MAPPED, "not_migratable", ANEW),
