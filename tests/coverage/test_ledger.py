@@ -83,7 +83,7 @@ def test_rows_that_somebody_deletes_stop_the_stream_until_a_reseed(world):
 
 
 SWITCH = "tests.simulator.local_engine.LocalProduct.replace"
-RECORDED = "spark_jobs.reseed_stream.append_ops"
+RECORDED = "spark_jobs.reseed_stream.delete_expired"
 
 
 def killed(*_: object, **__: object) -> None:
