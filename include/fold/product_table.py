@@ -75,7 +75,10 @@ def refuse_other_columns(
     columns = product_columns(definition.fold, definition.comments)
     found, expected = dict(found_columns(table)), dict(columns_of(documented(columns)))
     stream = path.rpartition("/")[2]
-    is_short = found != expected and found.items() <= expected.items()
+    same_mode = (EMITTED_DATE in found) == (
+        EMITTED_DATE in expected
+    )  # else it has other partitions
+    is_short = found != expected and found.items() <= expected.items() and same_mode
     anew = how_to_rebuild(stream) if is_short else how_to_make_anew(stream)
     if found != expected and not (is_short and may_lack):
         raise TableSchemaError(

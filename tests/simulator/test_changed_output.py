@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 
 import pytest
+from deltalake import DeltaTable
 
 from include.care.set_aside import apply_set_aside, plan_set_aside
 from include.lake.generations import read_generations
@@ -57,9 +58,18 @@ def test_another_output_mode_is_told_by_its_name_and_comes_with_a_new_table(worl
 
 
 @pytest.mark.parametrize("kind", ["counts", "counts_per_key"])
-def test_another_column_comes_with_a_new_table(world, kind):
+def test_another_column_is_added_to_the_table_by_the_reseed(world, kind):
     lived(world, kind)
+    lake, stream = world.lake, world.streams[kind]
+    table_id = DeltaTable(lake.table(stream.name)).metadata().id
     world.put_file(kind, with_another_column(kind))
-    assert_refused_until_the_table_is_aside(world, kind)
-    reseed(world.engine, world.lake, world.streams[kind], ReseedOptions())
-    assert stream_status(world.lake, world.streams[kind]).is_right
+    with refused_until(f"reseed {stream.name}"):
+        run(world, kind)
+    reseed(world.engine, lake, stream, ReseedOptions(recompute=True))
+    assert stream_status(lake, stream).is_right
+    run(world, kind)
+    table = DeltaTable(lake.table(stream.name))
+    assert table.metadata().id == table_id
+    rows = table.to_pyarrow_table().to_pylist()
+    assert [row["twice"] for row in rows] == [2 * row["amount"] for row in rows]
+    assert len(rows) == sum(table_of(world, kind, all_rows(world)).values())
