@@ -15,7 +15,7 @@ class Fault(Enum):
     ANY_BYTES = "any bytes that land", SURVIVED, ""
     KILLED = "a job killed at any write, a task that is repeated or runs twice", SURVIVED, ""
     ONE_TIME = "the whole lake put back from one time", SURVIVED, ""
-    OPS = "all of `ops` lost or older", SURVIVED, ""
+    OPS = "all of `ops` lost or older, or a table of it damaged", SURVIVED, ""
     SAVEPOINTS = "savepoints lost", SURVIVED, ""
     BEHIND_LOG = (
         "bronze or quarantine older than the ingest log, the files that it names still there",

@@ -16,7 +16,7 @@ from include.settings import Stream
 from include.text_table import first_names
 
 # A file, and not a folder: those Spark names in the words for any failure.
-FILE = r"((?:bronze|tables|checkpoints|ops)/[^\s'\",)\]]+?\.(?:parquet|json|changelog|zip)\b)"
+FILE = r"((?:bronze|tables|checkpoints)/[^\s'\",)\]]+?\.(?:parquet|json|changelog|zip)\b)"
 # Spark's class of error; of a damaged change log it names no file.
 NO_STATE = "CANNOT_LOAD_STATE_STORE"
 CAUSED_BY = "Caused by: "

@@ -6,7 +6,7 @@ Plans are made here, without a JVM; what is carried out is the job's, and so is 
 import os
 import sys
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -168,17 +168,14 @@ def _key_of_stdin() -> str:
     return told.removesuffix("\n")
 
 
-@command("set-aside", "set-aside ops/batches --apply", PANEL)
+@command("set-aside", "set-aside bronze/user_events --apply", PANEL)
 def set_aside(
-    names: Annotated[
-        list[str],
-        typer.Argument(metavar="PART...", help="A table, or a part of a checkpoint, in the lake."),
-    ],
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="Of a source or stream.")],
     lake: LakeOption,
     is_applied: ApplyOption = False,
 ) -> int:
-    """Put what is damaged out of the way, for it to be made anew: the plan, or with --apply do it."""
-    plan = plan_set_aside(lake, names, datetime.now(UTC))
+    """Put a table out of the way, for it to be made anew: the plan, or with --apply do it."""
+    plan = plan_set_aside(lake, table)
     return planned(plan.text(), is_applied, lambda: apply_set_aside(lake, plan))
 
 

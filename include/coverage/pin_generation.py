@@ -178,7 +178,7 @@ def _changed(row: GenerationRow, setting: str, now: Any) -> SettingsError:
 
 
 def _reseed_for(stream: str, setting: str) -> str:
+    if setting == "output_mode":  # the table has a column less, or one more
+        return f"./stateful set-aside tables/{stream} --apply && ./stateful reseed {stream} --recompute --apply"
     option = "" if setting in CHANGE_NO_STATE else " --recompute"
-    # The table has a column less, or one more.
-    first = f"./stateful set-aside tables/{stream} --apply && " if setting == "output_mode" else ""
-    return f"{first}./stateful reseed {stream}{option} --apply"
+    return f"./stateful reseed {stream}{option} --apply"

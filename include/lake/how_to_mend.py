@@ -57,9 +57,7 @@ def how_to_mend(path: str) -> Mend:
         return Mend(
             f"{PUT_BACK}; or make state and table anew", f"./stateful reseed {subject} --apply"
         )
-    return Mend(
-        f"{PUT_BACK}; or go on without it", f"./stateful set-aside {kind}/{subject} --apply"
-    )
+    return Mend("it is moved aside, and begun anew, by whoever reads it next")
 
 
 def how_to_make_anew(stream: str) -> Mend:

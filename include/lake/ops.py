@@ -1,4 +1,5 @@
-"""The `ops` tables: what happened, for people and for the Dags.
+"""The `ops` tables: what happened, for people and for the Dags. One that is damaged is moved aside, and
+begun anew: they are telemetry.
 
 Written by delta-rs only, so that a task without a JVM can write them, and so that a
 row of a few numbers costs milliseconds and not a Spark job. The schemas are in
@@ -6,27 +7,30 @@ row of a few numbers costs milliseconds and not a Spark job. The schemas are in
 """
 
 import json
+import logging
 import random
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from functools import reduce
+from functools import reduce, wraps
 from operator import and_
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
+from include.lake.aside import move_aside
 from include.lake.columns import CHECKPOINT_INTERVAL
 from include.lake.delta_log import dataset_without_bounds, delta_table, unbroken
 from include.lake.lease import check_held
 from include.lake.ops_schemas import DESCRIPTIONS, SCHEMAS
-from include.lake.paths import Lake
+from include.lake.paths import Lake, LakeError
 
+log = logging.getLogger("job.ops")
 # A lake makes thousands of commits to them a week, and no reader takes an older version. What is in
 # the log is listed, and which files were replaced is read, each time that one of them is opened.
 PROPERTIES = {
@@ -38,8 +42,31 @@ CLOCKS_APART = timedelta(hours=1)  # no two machines that are looked after diffe
 ATTEMPTS = 20
 COMMITS_BETWEEN_COMPACTIONS = 20
 Result = TypeVar("Result")
+P = ParamSpec("P")
 
 
+def _begun_anew(
+    act: Callable[Concatenate[Lake, str, P], Result],
+) -> Callable[Concatenate[Lake, str, P], Result]:
+    """Move `ops/<name>` aside where it is damaged, and act on a new one."""
+
+    @wraps(act)
+    def on_sound_table(lake: Lake, name: str, /, *args: P.args, **named: P.kwargs) -> Result:
+        for _ in range(2):  # between the two, others may have replaced what was missing
+            try:
+                return act(lake, name, *args, **named)
+            except LakeError as error:
+                if error.code != "unreadable_table":
+                    raise
+                why = error.message
+        target = move_aside(lake, [f"ops/{name}"])
+        log.warning("ops/%s is moved into %s, and begun anew: %s", name, target, why)
+        return act(lake, name, *args, **named)
+
+    return on_sound_table
+
+
+@_begun_anew
 def append_ops(
     lake: Lake,
     name: str,
@@ -126,6 +153,7 @@ def with_all_columns(data: pa.Table, table: DeltaTable) -> pa.Table:
     return data
 
 
+@_begun_anew
 def update_ops(
     lake: Lake, name: str, key: Sequence[str], rows: Sequence[Mapping[str, Any]]
 ) -> None:
@@ -138,12 +166,13 @@ def update_ops(
     def merge() -> None:
         table = _ensure_table(lake, name)
         check_held()
-        table.merge(
-            data,
-            predicate=" AND ".join(f"target.`{column}` = source.`{column}`" for column in key),
-            source_alias="source",
-            target_alias="target",
-        ).when_matched_update(values).execute()
+        with unbroken(lake.ops(name)):
+            table.merge(
+                data,
+                predicate=" AND ".join(f"target.`{column}` = source.`{column}`" for column in key),
+                source_alias="source",
+                target_alias="target",
+            ).when_matched_update(values).execute()
 
     despite_others(merge)
 
@@ -163,6 +192,7 @@ def despite_others(commit: Callable[[], Result]) -> Result:
     return commit()
 
 
+@_begun_anew
 def read_ops(
     lake: Lake,
     name: str,

@@ -79,7 +79,6 @@ def test_a_log_that_is_none_is_named(lake):
             f"tables/{STREAM.name}",
             f"./stateful set-aside tables/{STREAM.name} --apply && ./stateful reseed {STREAM.name} --apply",
         ),
-        ("ops/batches/a.parquet", "ops/batches", "./stateful set-aside ops/batches --apply"),
     ],
 )
 def test_a_file_that_the_error_names_is_named_with_what_mends_it(lake, file, subject, command):

@@ -13,7 +13,7 @@ from include.cli.__main__ import load
 from include.cli.app import MistakeError
 
 ROOT = Path(__file__).parents[2]
-NAMED = re.compile(r"""\./stateful[^\S\n]?([^`\n|#)"]*)""")
+NAMED = re.compile(r"""\./stateful[^\S\n]?([^`\n|#)"&]*)""")
 # What stands for a value in a page; `...` names a command without its arguments.
 PLACEHOLDERS = {
     "NAME": "user_counts",

@@ -1,5 +1,6 @@
 """`./stateful report` and `metrics`: files and text, exit codes, mistakes in one line."""
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,14 @@ def filled(lake: Lake) -> Lake:
     return lake
 
 
-def damage(lake: Lake) -> None:
-    for commit in Path(lake.ops("runs"), "_delta_log").iterdir():
-        commit.write_text("{")
+@pytest.fixture
+def unreadable(monkeypatch) -> None:
+    """The disk does not give what runs have recorded."""
+
+    def refused(path: str) -> None:
+        raise OSError(errno.EIO, "Input/output error", path)
+
+    monkeypatch.setattr("include.lake.ops.dataset_without_bounds", refused)
 
 
 def test_a_report_has_all_streams(filled, tmp_path, capsys):
@@ -36,8 +42,8 @@ def test_a_report_of_a_stream_is_of_that_alone(filled, tmp_path):
 
 
 @pytest.mark.parametrize("name", [[], ["user_counts"]])
+@pytest.mark.usefixtures("unreadable")
 def test_a_lake_that_cannot_be_read_gives_a_report_and_1(filled, tmp_path, name):
-    damage(filled)
     file = tmp_path / "report.html"
     assert main(["report", *name, "--to", str(file), "--lake", filled.root]) == 1
     assert file.read_text()
@@ -78,9 +84,9 @@ def test_mistakes_are_said_in_a_line(filled, args, capsys):
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_metrics_are_printed(filled, capsys):
+def test_metrics_are_printed(filled, capsys, request):
     assert main(["metrics", "--lake", filled.root]) == 0
     assert 'stateful_lake_rows_30d{stream="device_signals",kind="in"} ' in capsys.readouterr().out
-    damage(filled)
+    request.getfixturevalue("unreadable")
     assert main(["metrics", "--lake", filled.root]) == 1
     assert capsys.readouterr().out.splitlines()[-1] == "stateful_lake_up 0.0"

@@ -1,7 +1,5 @@
 """What is to be done before a key can be erased."""
 
-from datetime import UTC, datetime
-
 from include.care.set_aside import apply_set_aside, plan_set_aside
 from include.erase.erase_plan import plan_erasure
 from include.erase.erased_key import erased_key
@@ -17,7 +15,7 @@ WHO = erased_key("signals", "device_id=7")
 def test_what_was_set_aside_is_to_go_first_also_where_that_is_bronze_itself(lake: Lake):
     Landing(lake).add("a.jsonl", [signal(0, device_id=7)])
     ingest(lake, SIGNALS)
-    apply_set_aside(lake, plan_set_aside(lake, ["bronze/signals"], datetime.now(UTC)))
+    apply_set_aside(lake, plan_set_aside(lake, "bronze/signals"))
     with refused("not_erasable"):
         plan_erasure(lake, WHO)
 

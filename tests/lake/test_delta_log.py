@@ -189,13 +189,12 @@ def test_what_the_machine_or_a_store_refuses_is_told_apart(error):
 
 
 @pytest.mark.parametrize("folder", ["Permission denied", "Read-only file system"])
-def test_a_lost_file_names_the_way_out_whatever_the_lake_is_called(tmp_path, folder):
+def test_a_lost_file_is_damage_whatever_the_lake_is_called(tmp_path, folder):
     lake = Lake(str(tmp_path / folder))
     append_ops(lake, "runs", [{"run_id": "a", "error": "No space left on device (os error 28)"}])
     for file in Path(lake.ops("runs")).glob("*.parquet"):
         file.unlink()
-    with refused("unreadable_table", command="./stateful set-aside ops/runs --apply"):
-        read_ops(lake, "runs")
+    assert read_ops(lake, "runs").num_rows == 0  # begun anew
 
 
 def test_a_merge_that_lacks_a_file_of_the_table_is_no_matter_of_the_machine(tmp_path):

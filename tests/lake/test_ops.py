@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from deltalake.exceptions import CommitFailedError
+from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.table import TableAlterer
 
+from include.care.set_aside import lying_aside
 from include.job import recorded_run
 from include.lake import ops
 from include.lake.ops import append_ops, read_ops, update_ops
+from tests.open_files import no_more_files
 
 pytestmark = pytest.mark.slow
 
@@ -167,3 +169,38 @@ def test_a_row_that_comes_while_the_files_are_joined_is_there_once(lake, monkeyp
     monkeypatch.setattr(ops, "write_deltalake", joined_meanwhile)
     append_ops(lake, "runs", [{"run_id": "r1"}])
     assert sorted(read_ops(lake, "runs")["run_id"].to_pylist()) == ["r0", "r1"]
+
+
+HARMS = {
+    "a lost file": lambda table: next(table.glob("*.parquet")).unlink(),
+    "a file cut off": lambda table: next(table.glob("*.parquet")).write_bytes(b"PAR1"),
+    "a log that is none": lambda table: next((table / "_delta_log").glob("*1.json")).write_text(
+        "{"
+    ),
+}
+WRITES = {
+    "append": lambda lake: append_ops(lake, "runs", [{"run_id": "b"}]),
+    "update": lambda lake: update_ops(lake, "runs", ["run_id"], [{"run_id": "a", "job": "x"}]),
+    "read": lambda lake: read_ops(lake, "runs"),
+}
+
+
+@pytest.mark.parametrize("harm", HARMS.values(), ids=HARMS)
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_a_damaged_table_is_moved_aside_and_begun_anew(lake, harm, write):
+    append_ops(lake, "runs", [{"run_id": "a"}])
+    harm(Path(lake.ops("runs")))
+    write(lake)
+    read_ops(lake, "runs")  # an append looks at no file of rows
+    append_ops(lake, "runs", [{"run_id": "c"}])
+    assert "a" not in read_ops(lake, "runs")["run_id"].to_pylist()
+    assert "c" in read_ops(lake, "runs")["run_id"].to_pylist()
+    (folder,) = lying_aside(lake)
+    assert Path(lake.root, folder, "ops", "runs", "_delta_log").is_dir()
+
+
+def test_a_table_that_cannot_be_had_just_now_is_not_moved(lake):
+    append_ops(lake, "runs", [{"run_id": "a"}])
+    with no_more_files(), pytest.raises((DeltaError, OSError)):
+        read_ops(lake, "runs")
+    assert lying_aside(lake) == []

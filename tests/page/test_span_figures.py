@@ -4,7 +4,6 @@ import json
 import random
 from datetime import datetime, timedelta
 from operator import itemgetter
-from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -212,15 +211,6 @@ def test_the_days_of_a_time_are_those_before_its_end(lake):
     midnight = NOW.replace(hour=0, minute=0)
     assert [day for day, _ in days(2)] == ["23", "24"]
     assert days(2, midnight) == days(3)[:2]
-
-
-def test_a_table_that_cannot_be_read_is_said_once_and_costs_its_own_part(lake):
-    write_history(lake, [STREAM], 3)
-    for commit in Path(lake.ops("batches"), "_delta_log").iterdir():
-        commit.write_text("{")
-    figures = read_stream(lake, STREAM, NOW, ShownTime(DAY, NOW - HOUR))
-    assert list(figures.troubles) == ["runs", "keys"]
-    assert (figures.runs, figures.line.runs, len(figures.sizes)) == ((), 2, 2)
 
 
 def test_what_the_machine_refuses_is_said_with_its_cause_in_one_line(lake):

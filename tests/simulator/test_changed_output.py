@@ -1,7 +1,5 @@
 """A stream's output mode, or its output record, changes: the table is made anew, once it is out of the way."""
 
-from datetime import UTC, datetime
-
 import pytest
 from deltalake import DeltaTable
 
@@ -40,7 +38,7 @@ def assert_refused_until_the_table_is_aside(world: World, kind: str) -> None:
         with refused_until(f"set-aside tables/{stream.name} --apply"):
             job()
     assert read_generations(lake, stream.name) == before
-    apply_set_aside(lake, plan_set_aside(lake, [f"tables/{stream.name}"], datetime.now(UTC)))
+    apply_set_aside(lake, plan_set_aside(lake, f"tables/{stream.name}"))
 
 
 @pytest.mark.parametrize(("kind", "other"), OTHER_MODE)
