@@ -14,6 +14,7 @@ from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from inspect import unwrap
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -91,7 +92,7 @@ class Walk:
         if code.co_filename.startswith(tuple(f"{ROOT}/{room}/" for room in PRODUCT)):
             self.functions.add(code)
         self.tables_opened += code is deltalake.table.DeltaTable.__init__.__code__
-        self.ops_reads += code is read_ops.__code__
+        self.ops_reads += code is unwrap(read_ops).__code__
 
 
 def lines(*folders: str) -> int:

@@ -36,6 +36,7 @@ from include.page.declared import declared_here
 from include.page.key_figures import KEY_DAYS, key_text, read_key
 from include.page.render import overview_html, stream_html
 from include.page.stream_figures import MOST_DAYS, asked_time, read_stream
+from include.plans.status_report import told_of
 from include.registry import all_streams, stream_named
 from include.settings import Stream
 from include.spark.local_jobs import say
@@ -62,10 +63,15 @@ def run(
 @command("stream", "stream user_counts", PANEL)
 def run_stream(stream: StreamArgument, lake: LakeOption) -> int:
     """Ingest and drain one stream once, without Airflow; care for its state, show its table."""
-    code = run_local.run_stream(lake, stream)
-    if code == 0:
-        say(run_report(lake, stream, datetime.now(UTC)))
-    return code
+    began = datetime.now(UTC)
+    if code := run_local.run_stream(lake, stream):
+        return code
+    if report := run_report(lake, stream, since=began, now=datetime.now(UTC)):
+        say(report)
+    status, told = told_of(lake, stream)
+    if told["wrong"] or told["distrust"]:  # also where nothing ran, as the function may be another
+        say(status)
+    return DONE
 
 
 @command("ingest", "ingest user_events", PANEL)

@@ -318,14 +318,16 @@ TAKEN = {"rows_landed": "taken", "rows_quarantined": "refused", "rows_rescued": 
 FOLDED = {"rows_in": "read", "rows_late": "late", "rows_pending": "pending", "rows_out": "written"}
 
 
-def run_report(lake: Lake, stream: Stream, now: datetime) -> str:
-    """Of the newest run of `stream`, and of its source."""
+def run_report(lake: Lake, stream: Stream, *, since: datetime, now: datetime) -> str:
+    """Counts of the runs of `stream` and its source since then, and open findings; empty where none ran."""
     recorded = Recorded(lake, now - timedelta(days=WINDOW_DAYS), stream)
+    rows = [
+        _counts(recorded, INGEST, stream.source, since=since, words=TAKEN),
+        _counts(recorded, RUN, stream.name, since=since, words=FOLDED),
+    ]
+    if not any(rows):
+        return ""
     line = line_without_state(recorded, stream, now)
-    rows = (
-        _counts(recorded, INGEST, stream.source, TAKEN),
-        _counts(recorded, RUN, stream.name, FOLDED),
-    )
     said = ["; ".join(filter(None, rows))]
     for row in line.found:
         about = "" if row["subject"] == stream.name else f" of {row['subject']}"
@@ -334,9 +336,11 @@ def run_report(lake: Lake, stream: Stream, now: datetime) -> str:
     return "\n".join(filter(None, [*said, line.trouble]))
 
 
-def _counts(recorded: Recorded, job: str, subject: str, words: dict[str, str]) -> str:
+def _counts(
+    recorded: Recorded, job: str, subject: str, *, since: datetime, words: dict[str, str]
+) -> str:
     runs = recorded.runs.get((job, subject))
-    if runs is None:
+    if runs is None or runs.newest["ended_at"] < since:
         return ""
     counts = (f"{runs.newest[name] or 0:,} {word}" for name, word in words.items())
     return f"rows of {subject}: {', '.join(counts)}"

@@ -121,9 +121,10 @@ def test_late_rows_that_a_recompute_has_taken_in_are_no_finding_any_more(lake):
 
 def test_a_run_is_told_with_its_rows_and_what_is_open_of_it(lake):
     write_history(lake, STREAMS[:2], 3)
-    said = run_report(lake, STREAMS[1], NOW)
+    said = run_report(lake, STREAMS[1], since=NOW - timedelta(1), now=NOW)
     parts = ("1,101 taken", "1 refused", "2 late", "skew", "To do")
     assert [part for part in parts if part not in said] == []
+    assert run_report(lake, STREAMS[1], since=NOW, now=NOW) == ""
 
 
 def test_a_run_that_failed_and_was_mended_by_a_reseed_is_not_the_state_of_now(lake):
