@@ -45,7 +45,7 @@ def plan_set_aside(lake: Lake, table: str) -> SetAside:
         )
     kind, subject = found.groups()
     is_of_source = kind in OF_SOURCE and subject in source_names()
-    if is_of_source and not all(erasure.is_done for erasure in erasures_of(lake, subject)):
+    if is_of_source and _is_erasing(lake, subject):
         raise LakeError(
             f"an erasure of a key of {subject} was begun and is not finished, and needs bronze/{subject}: "
             "finish it first",
@@ -65,6 +65,13 @@ def plan_set_aside(lake: Lake, table: str) -> SetAside:
     option = " --recompute" if kind == "rejected" else ""
     anew = f"then all its rows are made anew by `./stateful reseed {subject}{option} --apply`"
     return SetAside(names, (anew,))
+
+
+def _is_erasing(lake: Lake, source: str) -> bool:
+    try:
+        return not all(erasure.is_done for erasure in erasures_of(lake, source))
+    except LakeError:
+        return False  # of an ingest log that cannot be read nothing is left to go on with
 
 
 def _follows_of_source(lake: Lake, source: str) -> list[str]:

@@ -223,7 +223,7 @@ def moves(time: ShownTime, now: datetime) -> Iterator[tuple[str, str]]:
     """Where one may go from here, as the query of an address: to as many days before or after."""
     days = time.days
     begin, end = time.begin(now), time.until
-    before = begin.date() if end else begin.date() + DAY
+    before = begin.date() if end else min(begin.date() + DAY, now.date())
     if before.year >= FIRST_YEAR:
         yield "earlier", urlencode({"days": days, "until": before})
     if end is not None:
