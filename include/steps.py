@@ -244,7 +244,7 @@ def _why_not_promote(run: StreamRun) -> str | None:
     return why_not_promote(run.lake, run.stream, run.start, queued=run.queued)
 
 
-def _never(run: StreamRun) -> str | None:
+def _never_left_out(run: StreamRun) -> str | None:
     return None
 
 
@@ -324,7 +324,7 @@ STEPS: tuple[JobStep | LookStep, ...] = (
         group="care",
         path="live",
         after=("run_stream",),
-        why_not=_never,
+        why_not=_never_left_out,
         look=_check,
     ),
     JobStep(
@@ -342,7 +342,7 @@ STEPS: tuple[JobStep | LookStep, ...] = (
         after=("check_checkpoint",),
         # All of them: it is the last, and when one failed its Dag run is red by it.
         behind=("compact_state", "recompute_interval", "promote"),
-        why_not=_never,
+        why_not=_never_left_out,
         look=_tune,
     ),
 )

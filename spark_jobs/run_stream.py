@@ -41,8 +41,8 @@ JOB = "run_stream"
 def drain(engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None = None) -> None:
     """Fold what is new in bronze and record the run.
 
-    Raises LakeError when there is no bronze yet, or its clock is being repaired; the engine's own
-    error when a batch fails: the next run repeats it.
+    Raises LakeError when there is no bronze yet, or nothing may be made of it now (`refuse_run`); the
+    engine's own error when a batch fails: the next run repeats it.
     """
     refuse_no_bronze(lake, stream.source)
     with hold_lease(lake, f"stream-{stream.name}"):

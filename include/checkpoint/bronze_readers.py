@@ -37,7 +37,7 @@ class Reader:
     # None of its batches is committed. Of a first run: it reads a whole version, not only
     # commits. After a reseed: Delta begins with just that commit, whatever is in it.
     is_starting: bool
-    is_leftover: bool  # no stream of include/settings.py has this name any more
+    is_leftover: bool  # no declared stream has this name any more
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def readers_of(lake: Lake, table_id: str) -> list[Reader]:
     LakeError for a checkpoint whose position cannot be read.
     """
     known = set(stream_names())
-    in_lake = set(lake.folders(f"{lake.root}/checkpoints")) - {"ingest"}
+    in_lake = set(lake.folders(f"{lake.root}/checkpoints"))
     return [
         Reader(stream, checkpoint, position.version, is_starting, stream not in known)
         for stream in sorted(known | in_lake)

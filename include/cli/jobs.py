@@ -68,9 +68,10 @@ def run_stream(stream: StreamArgument, lake: LakeOption) -> int:
         return code
     if report := run_report(lake, stream, since=began, now=datetime.now(UTC)):
         say(report)
-    status, told = told_of(lake, stream)
-    if told["wrong"] or told["distrust"]:  # also where nothing ran, as the function may be another
-        say(status)
+    if lake.is_delta_table(lake.table(stream.name)):
+        status, told = told_of(lake, stream)
+        if told["wrong"] or told["distrust"]:  # also where nothing ran: the function may be another
+            say(status)
     return DONE
 
 

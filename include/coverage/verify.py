@@ -1,7 +1,8 @@
 """Whether a stream's table, its checkpoint, its bronze and its rejected calls are of one time.
 
 Somebody may put back any part of a lake: none must be an older copy. The newest record in the table's log
-is compared with each of the others, once, before a job builds on it. Reads only.
+is compared with each of the others before a job builds on it; that the checkpoint has the batch of the record,
+and nothing older, `pin_generation.py` sees to. Reads only.
 """
 
 from dataclasses import dataclass

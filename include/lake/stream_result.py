@@ -1,4 +1,5 @@
-"""A stream's results for people and for the Asset, and its table of rejected calls."""
+"""A stream's results for people and for the Asset; its table of rejected calls, and how a killed job's rows in it
+are put back."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -77,30 +77,32 @@ def knows_reset(row: GenerationRow | None, repair: ClockRepair) -> bool:
     return micros_of(row["bronze_ingested_at"]) >= repair.reset_at_us
 
 
-def why_not_run(lake: Lake, stream: Stream) -> str | None:
-    """Why the state of `stream` must not be moved on now, and what to do; None: nothing stops it."""
+def why_not_run(lake: Lake, stream: Stream) -> LakeError | None:
+    """Why no job may move the state of `stream` on now: a key of its source is being erased, others have
+    changed bronze, or the source's clock is being set back. None: nothing stops it."""
     row, logged = read_generations(lake, stream.name).current, read_log(lake, stream.source)
     if why := why_wait(open_in(logged, stream.source), stream.name, row):
-        return why
-    if why := why_not_build(lake, stream.source, stream.name):
-        return why
+        return LakeError(why, code="unfinished_erasure", subject=stream.source)
+    if error := why_not_build(lake, stream.source, stream.name):
+        return error
     repair = None if logged is None else logged.repair(stream.source)
     if repair is None or knows_reset(row, repair):
         return None
     if not repair.is_done:
-        return f"{_is_open(repair, stream.name)}. Finish it: `{_finish(repair)}`"
-    return (
+        return _open_error(repair, stream.name)
+    return LakeError(
         f"the clock of bronze/{repair.source} was set back to {instant_of(repair.to_us)}, and the "
-        f"state of {stream.name} is not from after that: make it anew from bronze: `./stateful reseed "
-        f"{stream.name} --apply`"
+        f"state of {stream.name} is not from after that: make it anew from bronze",
+        code="unfinished_repair",
+        subject=stream.name,
+        command=f"./stateful reseed {stream.name} --apply",
     )
 
 
 def refuse_run(lake: Lake, stream: Stream) -> None:
-    """LakeError when the state of `stream` must not be moved on now. Under its lease."""
-    why = why_not_run(lake, stream)
-    if why is not None:
-        raise LakeError(why, code="unfinished_repair", subject=stream.name)
+    """Raise that. Under the stream's lease."""
+    if error := why_not_run(lake, stream):
+        raise error
 
 
 def is_reset_missing(lake: Lake, source: str) -> bool:
@@ -123,17 +125,13 @@ def refuse_before_reset(lake: Lake, source: str, what: str) -> None:
 def refuse_unset(repair: ClockRepair | None, what: str) -> None:
     """LakeError while the newest repair has not set M back."""
     if repair is not None and not repair.is_reset:
-        raise LakeError(
-            _is_open(repair, what),
-            code="unfinished_repair",
-            subject=repair.source,
-            command=_finish(repair),
-        )
+        raise _open_error(repair, what)
 
 
-def _is_open(repair: ClockRepair, who: str) -> str:
-    return f"a repair of the clock of {repair.source} was begun and is not finished, and {who} waits for it"
-
-
-def _finish(repair: ClockRepair) -> str:
-    return f"./stateful repair-clock {repair.source} --apply"
+def _open_error(repair: ClockRepair, who: str) -> LakeError:
+    return LakeError(
+        f"a repair of the clock of {repair.source} was begun and is not finished, and {who} waits for it",
+        code="unfinished_repair",
+        subject=repair.source,
+        command=f"./stateful repair-clock {repair.source} --apply",
+    )

@@ -466,17 +466,23 @@ def how_tables_changed(lake: Lake, source: Source) -> str | None:
     return None
 
 
-def why_not_build(lake: Lake, source: str, who: str) -> str | None:
-    """Why `who` must not go on with the rows of bronze, and what to do; None: nothing stops it."""
+def why_not_build(lake: Lake, source: str, who: str) -> LakeError | None:
+    """The error of `who` would go on with rows of bronze that is not what our jobs have made it; None: it is."""
     if (changed := how_bronze_changed(lake, source)) is None:
         return None
-    return f"{changed}, and {who} makes nothing of it: {how_to_mend(f'bronze/{source}')}"
+    mend = how_to_mend(f"bronze/{source}")
+    return LakeError(
+        f"{changed}, and {who} makes nothing of it: {mend.words}",
+        code="of_other_times",
+        subject=f"bronze/{source}",
+        command=mend.command,
+    )
 
 
 def refuse_changed_bronze(lake: Lake, source: str, who: str) -> None:
     """LakeError when bronze is not what our jobs have made it."""
-    if why := why_not_build(lake, source, who):
-        raise LakeError(why, code="of_other_times", subject=f"bronze/{source}")
+    if error := why_not_build(lake, source, who):
+        raise error
 
 
 def bronze_finding(source: str, changed: str) -> Finding:

@@ -17,8 +17,8 @@ from include.spark.submit import default_master, job_environment, submit_command
 from include.text_table import printable
 
 LOG_LEVEL = "SPARK_LOG_LEVEL"
-# For log4j2.properties and include/job.py: errors alone, each in a line.
 HEAP_FULL = 3  # of a JVM, by ExitOnOutOfMemoryError
+# For log4j2.properties and include/job.py: errors alone, each in a line.
 QUIET = {LOG_LEVEL: "error", "SPARK_LOG_TRACE": "none"}
 # What no level keeps away: a JVM's greeting, and what PySpark prints of each query.
 NOISE = re.compile(

@@ -152,7 +152,9 @@ HARM: dict[str, Callable[[str], Any]] = {
     "restore": lambda path: DeltaTable(path).restore(1, ignore_missing_files=True),
     "dropped": altered(lambda fields: fields.pop()),
     "renamed": altered(lambda fields: fields[-1].update(name="other")),
-    "retyped": altered(lambda fields: fields[-1].update(type="string")),
+    "retyped": altered(
+        lambda fields: next(f for f in fields if f["name"] == "c1").update(type="string")
+    ),
     "cleaned": lambda path: (DeltaTable(path).optimize.compact(), clean_up(path)),
     "emptied": lambda path: log_of_newest(path).write_text(""),
     "cut": lambda path: log_of_newest(path).write_text(log_of_newest(path).read_text()[:-20]),
