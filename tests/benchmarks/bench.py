@@ -1,10 +1,9 @@
 """The speed tables of docs/speed.md: every contender on the same files, in turns, in one run.
 
-    make bench ARGS="--only dense --rounds 3"    # also: sparse, replay, stock, peers
-                                                 # (PyFlink, bytewax), shapes (sessions, alerts,
-                                                 # ...), price, history, backfill, kafka
+    make bench ARGS="--only dense --rounds 3"    # also: sparse, replay, stock, price,
+                                                 # shapes (sessions, alerts, ...)
     make bench ARGS="--only sparse --match '32 buckets'"    # Scala, and lines that say this
-    make bench                                   # the first five; an hour and a half
+    make bench                                   # all but price; an hour and a half
 
 Each contender runs in a process of its own, round after round. A process's first two batches
 (start-up, empty state, a cold JVM) are left out, and the median of the others is its figure; the
@@ -29,12 +28,11 @@ from typing import Any, NamedTuple
 from include.settings import PROJECT
 from include.spark.conf import FORKLESS
 from include.spark.submit import job_environment
-from tests.benchmarks import backfill, history, kafka, price
+from tests.benchmarks import price
 from tests.benchmarks.contender import settings
 from tests.benchmarks.data import write_batches
 from tests.benchmarks.entries import FILES, REFERENCES, TABLES, WARM_UP, Entry
 from tests.benchmarks.peak_memory import peak_memory
-from tests.benchmarks.peers import PACKAGES, peer_command
 from tests.benchmarks.workloads import expected_result
 
 BENCH = PROJECT / ".bench"
@@ -81,8 +79,6 @@ def run_entry(entry: Entry) -> dict[str, Any]:
 def command_of(entry: Entry) -> list[str]:
     if entry.contender in REFERENCES:
         return scala_command(of_ours=entry.contender == "scala")
-    if entry.contender in PACKAGES:
-        return peer_command(entry.contender, BENCH)
     command = [sys.executable, "-m", "tests.benchmarks.contender", entry.contender]
     command += [str(BENCH / entry.files), "--buckets", str(entry.buckets)]
     return [*command, "--workload", entry.workload]
@@ -181,20 +177,11 @@ def _say(line: str) -> None:
 def main() -> None:
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument(
-        "--only", choices=[*TABLES, "shapes", "price", "history", "backfill", "kafka"]
-    )
-    parser.add_argument("--messages", type=int, default=1_000_000, help="of the topic of `kafka`")
+    parser.add_argument("--only", choices=[*TABLES, "shapes", "price"])
     parser.add_argument("--match", default="", help="lines of a table that have this (a regex)")
     args = parser.parse_args()
-    if args.only == "backfill":
-        backfill.measure(list(backfill.COMPARED), backfill.FULL, args.rounds)
-    elif args.only == "price":
+    if args.only == "price":
         _say(price.table(price.measure(BENCH, args.rounds)))
-    elif args.only == "kafka":
-        _say(kafka.measure(BENCH, args.messages, args.rounds))
-    elif args.only == "history":
-        _say(history.measure(BENCH, args.rounds))
     else:
         for name in [each for each in TABLES if f"{each}/".startswith(f"{args.only or each}/")]:
             compare(name, args.rounds, args.match)

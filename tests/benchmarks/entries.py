@@ -59,12 +59,6 @@ STOCK_ENTRIES = (
     Entry("PySpark `transformWithState` (Row) by key", "transform_with_state", "tenth", scale=10),
     Entry("PySpark `applyInPandasWithState` by key", "apply_in_pandas", "tenth", scale=10),
 )
-PEER_ENTRIES = (
-    *scala_entries("dense"),
-    OURS_DENSE,
-    Entry("bytewax 0.21.1, two processes, a snapshot a batch", "bytewax", "dense"),
-    Entry("PyFlink 2.3.0, RocksDB, a checkpoint each 5 s", "pyflink", "tenth", scale=10),
-)
 # Of 3,000,000 events: live in six batches, and replayed.
 REPLAY_ENTRIES = tuple(
     entry._replace(is_whole=True)
@@ -96,7 +90,6 @@ TABLES = {
     "stock": STOCK_ENTRIES,
     "sparse": SPARSE_ENTRIES,
     "replay": REPLAY_ENTRIES,
-    "peers": PEER_ENTRIES,
 } | {
     f"shapes/{files}/{workload}": shape_entries(files, workload)
     for files, workload in [

@@ -56,12 +56,6 @@ class Price(NamedTuple):
     costs: dict[str, list[Cost]]
     parts: dict[str, list[dict[str, float]]]
 
-    @property
-    def of_a_run(self) -> float:
-        """Wall seconds of a run with a thousand events: of its two jobs."""
-        steps = (self.costs[INGEST], self.costs[RUN])
-        return sum(statistics.median(cost.wall for cost in costs) for costs in steps)
-
 
 def measure(folder: Path, rounds: int) -> Price:
     folder.mkdir(parents=True, exist_ok=True)

@@ -31,6 +31,7 @@ from include.registry import stream_named
 from include.savepoints.manifest import savepoints_of
 from include.settings import PROJECT
 from include.spark.submit import job_environment, submit_command
+from tests.bronze import of_ours
 
 BENCH = PROJECT / ".bench" / "scale"
 STREAM = stream_named("user_counts")
@@ -110,7 +111,13 @@ class Growing:
             "is_clock": pa.array([False] * count),
         }
         path = self.lake.bronze(STREAM.source)
-        write_deltalake(path, pa.table(columns), mode="append", partition_by=["event_date"])
+        write_deltalake(
+            path,
+            pa.table(columns),
+            mode="append",
+            partition_by=["event_date"],
+            commit_properties=of_ours(),
+        )
         self._hour, self._newest_us = self._hour + 1, newest_us
 
     def _run(self, step: str) -> Figures:

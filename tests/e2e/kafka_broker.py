@@ -24,41 +24,24 @@ from include.spark.submit import job_environment
 from tests.e2e.make_run import free_ports
 
 PACKAGE = "org.apache.kafka:kafka_2.13:4.1.0"
-# What reads topics in Spark: only benchmarks do.
-CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
 JARS = PROJECT / ".jars-of-tests"
 CHECKSUMS = Path(__file__).parents[1] / "kafka_jars.sha256"
-CONNECTOR_CHECKSUMS = CHECKSUMS.with_name("kafka_connector_jars.sha256")
 DEADLINE_S = 120.0
 
 
 def broker_jars() -> Path:
     """The folder with the broker's jars, each as it should be."""
-    fetched(PACKAGE, CHECKSUMS, JARS)
-    return JARS
-
-
-def connector_jars() -> list[Path]:
-    """Those of Spark's connector, which are not all of the broker's versions."""
-    folder = JARS / "connector"
-    return fetched(CONNECTOR, CONNECTOR_CHECKSUMS, folder)
-
-
-def fetched(package: str, checksums: Path, folder: Path) -> list[Path]:
-    """The package's jars in the folder, each as it should be."""
-    wanted = {name: checksum for checksum, name in map(str.split, checksums.open())}
-    if not all(_is_there(folder / name, checksum) for name, checksum in wanted.items()):
-        folder.mkdir(exist_ok=True, parents=True)
-        ivy = folder / "ivy"
-        resolve(package, VENV_PYTHON, ivy, folder / "fetch.log")
+    wanted = {name: checksum for checksum, name in map(str.split, CHECKSUMS.open())}
+    if not all(_is_there(JARS / name, checksum) for name, checksum in wanted.items()):
+        JARS.mkdir(exist_ok=True, parents=True)
+        ivy = JARS / "ivy"
+        resolve(PACKAGE, VENV_PYTHON, ivy, JARS / "fetch.log")
         for name in wanted:
-            (ivy / "jars" / name).replace(folder / name)
+            (ivy / "jars" / name).replace(JARS / name)
         shutil.rmtree(ivy)
-        wrong = [
-            name for name, checksum in wanted.items() if not _is_there(folder / name, checksum)
-        ]
-        assert not wrong, f"{wrong} are not those of {checksums}"
-    return [folder / name for name in wanted]
+        wrong = [name for name, checksum in wanted.items() if not _is_there(JARS / name, checksum)]
+        assert not wrong, f"{wrong} are not those of {CHECKSUMS}"
+    return JARS
 
 
 def _is_there(jar: Path, checksum: str) -> bool:

@@ -1,4 +1,4 @@
-"""A master and workers of Spark as on other machines, which do not have the project."""
+"""A master and a worker of Spark as on other machines, which do not have the project."""
 
 import json
 import os
@@ -21,25 +21,22 @@ OURS = ("PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_HOME", "
 
 class Cluster(NamedTuple):
     master: str
-    work: Path  # of the workers: a folder per application, with what its executors wrote
+    work: Path  # of the worker: a folder per application, with what its executors wrote
 
 
 @contextmanager
-def standalone_cluster(
-    folder: Path, workers: int = 1, cores: int = 2, memory: str = "1g"
-) -> Iterator[Cluster]:
-    """A master and workers of `cores` each; master and workers in folders of their own."""
+def standalone_cluster(folder: Path) -> Iterator[Cluster]:
+    """A master and a worker of two cores, in folders of their own."""
     port, page = any_free_port(), any_free_port()
     address, work = f"spark://127.0.0.1:{port}", folder / "work"
     master = ["master.Master", "--host", "127.0.0.1", "--port", str(port)]
     worker = ["worker.Worker", "--host", "127.0.0.1", "--work-dir", str(work)]
-    options = ["--cores", str(cores), "--memory", memory, "--webui-port", "0", address]
+    options = ["--cores", "2", "--memory", "1g", "--webui-port", "0", address]
     with ExitStack() as running:
         running.enter_context(daemon(folder / "master", *master, "--webui-port", str(page)))
         assert wait_until(lambda: state_of(page) is not None, DEADLINE_S)
-        for number in range(workers):
-            running.enter_context(daemon(folder / f"worker-{number}", *worker, *options))
-        assert wait_until(lambda: (state_of(page) or {}).get("aliveworkers") == workers, DEADLINE_S)
+        running.enter_context(daemon(folder / "worker", *worker, *options))
+        assert wait_until(lambda: (state_of(page) or {}).get("aliveworkers") == 1, DEADLINE_S)
         yield Cluster(address, work)
 
 
