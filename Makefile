@@ -56,8 +56,7 @@ test-s3: test-setup ## Of these, the lake on S3: a store on this machine, two wr
 	@$(RUN) pytest --durations=10 tests/e2e/test_s3.py tests/e2e/test_s3_jobs.py tests/e2e/test_s3_airflow.py
 
 test-ui: test-setup ## Of these, our pages by axe-core, and in a running Airflow, by a headless Chromium
-	@$(RUN) pytest --durations=10 tests/e2e/test_accessible_pages.py tests/e2e/test_state_page_in_chromium.py \
-		tests/e2e/test_refusals_in_chromium.py
+	@$(RUN) pytest --durations=10 tests/e2e/test_accessible_pages.py tests/e2e/test_state_page_in_chromium.py
 
 screenshots: test-setup ## Retake the docs' pictures, while `make run` serves [PORT=]
 	@$(RUN) tests.e2e.screenshots

@@ -12,8 +12,8 @@ from itertools import count
 from threading import Event
 from typing import Any
 
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import NewPartitions, NewTopic
+from confluent_kafka import Producer
+from confluent_kafka.admin import NewTopic
 
 from include.lake.paths import Lake
 from include.settings import Source
@@ -41,13 +41,6 @@ class Sent:
     def make(self, partitions: int) -> None:
         new = NewTopic(self.name, partitions, replication_factor=1, config=self._config)
         self.broker.admin.create_topics([new])[self.name].result()
-
-    def grow(self, partitions: int) -> None:
-        new = NewPartitions(self.name, partitions)
-        self.broker.admin.create_partitions([new])[self.name].result()
-
-    def delete(self) -> None:
-        self.broker.admin.delete_topics([self.name])[self.name].result()
 
     def source(self, **changes: Any) -> Source:
         return source_of(self.broker.servers, self.name, **changes)
@@ -84,10 +77,6 @@ class Sent:
     def _body(self, second: int, device_id: int) -> str:
         value = next(self._numbers)
         return f"{{{value}" if second % 7 == 6 else signal(second, device_id, value)
-
-    def expire(self, partition: int, before: int) -> None:
-        at = TopicPartition(self.name, partition, before)
-        self.broker.admin.delete_records([at])[at].result()
 
 
 def is_poison(body: str) -> bool:

@@ -84,13 +84,8 @@ import sys
 from include.lake.paths import open_lake
 from spark_jobs.job import exit_with_main, spark_session
 
-def place(_):
-    import spark_jobs.tables.landing
-    return spark_jobs.tables.landing.__file__
-
 def main():
-    spark = spark_session("where", open_lake(sys.argv[1]))
-    print("RESULT", spark.sparkContext.parallelize(range(2), 2).map(place).collect())
+    spark_session("where", open_lake(sys.argv[1]))
 
 exit_with_main(main)
 """
@@ -127,13 +122,6 @@ def test_a_lake_that_a_worker_cannot_see_is_named_before_anything_is_written(
     assert f"LAKE={path}" in said
     assert f"({os.uname().nodename}: No such file or directory)" in said
     assert list(Path(lake.root).iterdir()) == []
-
-
-@pytest.mark.full
-def test_workers_import_the_project_from_what_was_shipped(cluster, lake, tmp_path):
-    done = submit(cluster.master, tmp_path, lake.root)
-    (said,) = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
-    assert said.count("project.zip/spark_jobs/tables/landing.py") == 2
 
 
 @pytest.mark.full

@@ -1,6 +1,5 @@
 """A real broker: whatever is killed, and whenever, bronze has each message that it should, once."""
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +31,6 @@ from tests.ingested import bronze_of, quarantine_of
 from tests.landed_files import signal
 from tests.refused import refused
 from tests.registries import running_registry
-from tests.theirs import accept_lost
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.xdist_group("kafka")]
 
@@ -41,75 +39,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.xdist_group("kafka
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     with running_broker(tmp_path_factory.mktemp("kafka") / "broker") as running:
         yield running
-
-
-def test_nothing_is_lost_or_doubled_wherever_the_ingesting_process_is_killed(
-    lake: Lake, broker: Broker
-):
-    sent = Sent(broker, "killed")
-    kills = 0
-    for number in range(13):
-        sent.produce(40)
-        kills += run_killed(lake, sent, "--write", str(number), "--batch", "90") == SIGKILLED
-        if number % 2:
-            where = str(11 * number)
-            kills += run_killed(lake, sent, "--message", where, "--batch", "90") == SIGKILLED
-    ingest(lake, sent.source())
-    check_all_there(lake, sent.bodies)
-    assert kills >= 15
-    assert ingest(lake, sent.source()) == RunCounts()
-
-
-def test_a_broker_that_is_killed_stops_the_run_and_the_next_goes_on(lake: Lake, broker: Broker):
-    sent = Sent(broker, "restarted", **{"flush.messages": "1"})
-    sent.produce(30)
-    assert run_killed(lake, sent, "--write", "2") == SIGKILLED  # a batch is begun
-    broker.kill()
-    try:
-        with refused("unreadable_input", subject="restarted"):
-            ingest(lake, sent.source(timeout=SHORT))
-    finally:
-        broker.start()
-    sent.produce(30)
-    ingest(lake, sent.source())
-    check_all_there(lake, sent.bodies)
-
-
-def test_expired_records_stop_and_are_skipped_exactly(lake: Lake, broker: Broker):
-    sent = Sent(broker, "expired", partitions=2)
-    sent.produce(20, partition=0)
-    ingest(lake, sent.source())
-    sent.produce(20, partition=0)
-    sent.produce(20, partition=1)
-    sent.expire(0, 100)
-    with refused("lost_input", subject="signals"):
-        ingest(lake, sent.source())
-    assert accept_lost(lake, sent.source()).lost == 20
-    ingest(lake, sent.source())
-    lost = {place for place in sent.bodies if place[0] == 0 and 80 <= place[1] < 100}
-    check_all_there(lake, {p: body for p, body in sent.bodies.items() if p not in lost})
-
-
-def test_a_topic_that_is_made_anew_stops_until_it_is_begun_with(lake: Lake, broker: Broker):
-    sent = Sent(broker, "anew", partitions=1)
-    sent.produce(5)
-    ingest(lake, sent.source())
-    before = dict(sent.bodies)
-    sent.delete()
-    with refused("unreadable_input", subject="anew"):
-        ingest(lake, sent.source(timeout=SHORT))
-    sent.make(1)
-    sent.bodies.clear()
-    sent.produce(9)  # more than the old one had: its offsets alone do not tell
-    with refused("lost_input", subject="signals"):
-        ingest(lake, sent.source())
-    assert accept_lost(lake, sent.source()).lost == 0
-    ingest(lake, sent.source())
-    places = Counter((row["kafka_partition"], row["kafka_offset"]) for row in bronze_of(lake))
-    good = (
-        p for bodies in (before, sent.bodies) for p, body in bodies.items() if not is_poison(body)
-    )
-    assert places == Counter(good)
 
 
 def test_only_committed_transactions_are_taken_and_an_open_one_is_waited_for(

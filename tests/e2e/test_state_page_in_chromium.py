@@ -15,7 +15,7 @@ from include.fold.admission import instant_of
 from include.lake.generations import read_generations
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
-from include.lake.stream_result import replaced_by
+from include.lake.stream_result import last_run, replaced_by
 from include.observe.stream_line import read_overview
 from include.page.backfill_form import RIGHT
 from include.page.stream_figures import biggest_keys
@@ -42,6 +42,7 @@ BY_DIALOG = "user_sessions"
 ENTER = re.compile(r"From (\S+ \S+), To (\S+ \S+) \(UTC\), Reprocess Behavior: (All Runs)")
 RECOMPUTED = 300_000.0  # milliseconds
 HOUR = timedelta(hours=1)
+MADE = "**/api/v2/backfills"
 
 
 class Served(NamedTuple):
@@ -249,6 +250,31 @@ def _read_until(page: Page, path: str, text: str) -> None:
         if page.get_by_text(text).count():
             return
     expect(page.get_by_text(text).first).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "said"),
+    [
+        (401, '{"detail": "Invalid JWT"}', "you are not logged in any more. Load this page"),
+        (403, '{"detail": "Forbidden"}', "you may not make backfills of this Dag"),
+        (502, "<h1>Bad Gateway</h1>", "HTTP 502, is not Airflow's: <h1>Bad Gateway</h1>"),
+        (409, '{"detail": "There is another one"}', "has not made it: There is another one"),
+    ],
+)
+def test_a_backfill_that_airflow_does_not_make_is_said_in_words(page, served, status, body, said):
+    run = last_run(served.lake, STREAM)
+    assert run is not None
+    until = run["until"].replace(minute=0, second=0, microsecond=0)
+    page.goto(f"/state/dags/stream_{STREAM}/backfill")
+    page.get_by_label("From").fill((until - HOUR).isoformat())
+    page.get_by_label("until").fill(until.isoformat())
+    page.get_by_role("button", name="Plan").click()
+    page.route(MADE, lambda route: route.fulfill(status=status, body=body))
+    try:
+        page.get_by_role("button", name="Make this backfill").click()
+        expect(page.locator("#made")).to_contain_text(said)
+    finally:
+        page.unroute(MADE)
 
 
 def test_a_dag_of_no_stream_is_not_found(page):
