@@ -59,9 +59,7 @@ class SparkJobOperator(SparkSubmitOperator):
     def execute(self, context: Any) -> None:
         with self._held:
             if self._start.is_done:
-                log.info(
-                    "done already, by a run of another stream (its task has the log) or a first try"
-                )
+                log.info("nothing is left to do: another run has done it, or a first try")
             elif self._start.command:
                 self._run_here([*self._start.command, *self.application_args])
             else:

@@ -33,8 +33,8 @@ data interval it has, from a savepoint, late rows included, and replaces the row
 that were emitted within it. The result depends on bronze alone: any order and any number of active
 runs give the same, and to repeat a run changes nothing. An interval that the stream has not settled
 yet is refused, with the time when it will be.
-The first run's job recomputes the next intervals of an append table, too, as far as their runs wait: a
-JVM for up to a quarter of an hour's worth of them, one after the other. Their own runs then find that done.
+The first run's job recomputes the next intervals in the same piece, as far as their runs wait (up to 100, and
+what a quarter of the task's timeout holds). Where the table is right, a run finds nothing left to do.
 
 What became of an interval is the note of its Dag run: rows before and after, removed, added, and whether the table is right now.
 
@@ -131,13 +131,6 @@ def stream_run(context: Any, lake: str, stream: Stream) -> StreamRun:
         # Once it has run, nothing of this Dag run would tell of more.
         return not ti.get_ti_count(**its, task_ids=["run_stream"], states=ENDED)
 
-    def is_waiting(logical_date: datetime) -> bool:
-        """To recompute, that is: it is queued, or it runs and has not come to that."""
-        ti, its = context["ti"], {"dag_id": context["dag"].dag_id, "logical_dates": [logical_date]}
-        if not ti.get_dr_count(**its, states=["queued", "running"]):
-            return False
-        return not ti.get_ti_count(**its, task_ids=["recompute_interval"], states=ENDED)
-
     start, until = interval_of(dag_run, stream.schedule)
     return StreamRun(
         open_lake(lake),
@@ -148,7 +141,6 @@ def stream_run(context: Any, lake: str, stream: Stream) -> StreamRun:
         is_promoting=bool(context["params"]["promote"]),
         queued=queued,
         is_due=is_due,
-        is_waiting=is_waiting,
         dag_run_id=dag_run.run_id,
     )
 
@@ -167,11 +159,11 @@ def alerts(
     return [{name: row[name] for name in told} for row in (*alert.opened, *alert.closed)]
 
 
-def note_of(lake: str, stream: Stream, extra: dict[str, Any]) -> str:
+def note_of(lake: str, stream: Stream, dag_run: Any, extra: dict[str, Any] | None) -> str:
     """Say what a backfill's interval became; the plugin run_notes makes it the Dag run's note."""
     from include.lake.paths import open_lake
 
-    note = run_note(open_lake(lake), stream, extra)
+    note = run_note(open_lake(lake), stream, interval_of(dag_run, stream.schedule), extra=extra)
     log.info("%s", note)
     return note
 
@@ -290,11 +282,11 @@ def stream_dag(stream: Stream) -> DAG:
             states = task_states(ti, dag_run.run_id)
             told = alerts(lake, stream, ti, dag_run, states)
             extra = news(lake, stream, dag_run, states=states)
+            if is_backfill(dag_run) and states.get("recompute_interval") == "success":
+                ti.xcom_push(key=KEY, value=note_of(lake, stream, dag_run, extra))
             if extra is None:
-                skip("this Dag run has not run the stream: there is nothing new to tell")
+                skip("this Dag run has not changed the table: there is nothing new to tell")
             outlet_events[table].extra = {**extra, "alerts": told}
-            if is_backfill(dag_run):
-                ti.xcom_push(key=KEY, value=note_of(lake, stream, extra))
 
         [tasks["compact_state"], tasks["promote"]] >> publish() >> alert_task(stream, lake)
     return dag

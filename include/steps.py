@@ -47,11 +47,9 @@ class StreamRun:
     start: datetime | None = None  # of its interval; by hand it has none
     until: datetime | None = None
     is_promoting: bool = False  # a backfill with the parameter `promote`
-    # How many runs with these logical dates wait; whether one of another stream has begun; whether
-    # one of that logical date waits to recompute. By hand there are none.
+    # How many runs with these logical dates wait; whether one of another stream has begun. By hand none.
     queued: Callable[[Sequence[datetime]], int] = lambda dates: 0
     is_due: Callable[[Stream], bool] = lambda stream: False
-    is_waiting: Callable[[datetime], bool] = lambda logical_date: False
     dag_run_id: str | None = None
     is_dry: bool = False  # nothing is changed or recorded
     is_compacting: bool = False  # whatever would be gained
@@ -216,22 +214,22 @@ def _why_not_recompute(run: StreamRun) -> str | None:
 
 
 def _is_recomputed(run: StreamRun) -> bool:
-    """Whether the Dag run of an interval before this one has recomputed it, too; or a first try."""
-    from include.plans.plan_backfill import take_joined
+    """Whether the table is right there, as when an earlier interval's run has recomputed this one, too."""
+    from include.plans.plan_backfill import has_nothing_to_change
 
-    if run.start is None or run.until is None or run.dag_run_id is None:
-        return False
-    return take_joined(run.lake, run.stream, run.start, until=run.until, dag_run_id=run.dag_run_id)
+    assert run.start is not None  # a backfill's runs have an interval
+    assert run.until is not None
+    return has_nothing_to_change(run.lake, run.stream, run.start, until=run.until)
 
 
 @contextmanager
 def _intervals_along(run: StreamRun) -> Iterator[list[str]]:
-    """Of the next intervals, whose runs wait for the stream's pool."""
-    from include.plans.plan_backfill import following_ends
+    """A later end, of the next intervals whose runs wait for the stream's pool."""
+    from include.plans.plan_backfill import last_waiting_end
 
     assert run.until is not None
-    ends = following_ends(run.lake, run.stream, run.until, is_waiting=run.is_waiting)
-    yield ["--also-until", *(end.isoformat() for end in ends)] if ends else []
+    end = last_waiting_end(run.lake, run.stream, run.until, queued=run.queued)
+    yield ["--until", end.isoformat()]  # the job's parser takes the last of two
 
 
 def _why_not_promote(run: StreamRun) -> str | None:

@@ -3,10 +3,9 @@
     spark-submit spark_jobs/recompute_interval.py --stream device_signals --lake /data/lake
         --from 2026-01-05 --until 2026-01-06
 
-The live checkpoint is not touched. The rows of an append table that were emitted within the
-interval are replaced in one commit; an update table shows the live state, and takes late rows
-in only by a reseed. What it comes to depends on bronze alone: it can be repeated, interrupted,
-and run in any order.
+The live checkpoint is not touched. The rows of the table that were emitted within the interval are
+replaced in one commit. What it comes to depends on bronze alone: it can be repeated, interrupted,
+and run in any order. An update table, which shows the live state, has none: a reseed takes late rows in.
 """
 
 import logging
@@ -15,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from itertools import pairwise
 
 from include.care.why_failed import told_why
 from include.coverage.record import StreamRecord
@@ -24,10 +22,9 @@ from include.fold.admission import US_PER_MS, micros_of
 from include.job import PATIENCE, RunRecord, job_parser, recorded_run
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, open_lake
-from include.lake.stream_result import NO_CHANGE, put_back_rejected, rejected_number
+from include.lake.stream_result import put_back_rejected, rejected_number
 from include.landing.clock_repair import refuse_run
 from include.plans.open_stream import OpenStream, open_stream
-from include.plans.plan_backfill import JOINED
 from include.plans.plan_recompute import RecomputePlan, parse_instant, plan_recompute
 from include.plans.status_report import told_of
 from include.registry import stream_named
@@ -68,23 +65,6 @@ def recompute(
         refuse_run(lake, stream)
         with recorded_run(lake, JOB, stream.name, dag_run_id=dag_run_id) as record:
             _recompute_and_record(engine, lake, stream, start=start, until=until, record=record)
-
-
-def recompute_all(
-    engine: Engine,
-    lake: Lake,
-    stream: Stream,
-    edges: Sequence[datetime],
-    dag_run_id: str | None = None,
-) -> None:
-    """Recompute the interval between each edge and the next, one after the other.
-
-    The first is that of the Dag run; the others are recorded for theirs, which take them as they come.
-    """
-    recompute(engine, lake, stream, start=edges[0], until=edges[1], dag_run_id=dag_run_id)
-    joined = None if dag_run_id is None else f"{JOINED}{dag_run_id}"
-    for start, until in pairwise(edges[1:]):
-        recompute(engine, lake, stream, start=start, until=until, dag_run_id=joined)
 
 
 def _recompute_and_record(
@@ -135,18 +115,16 @@ def _recompute(
     checks = _checks(lake, plan, stream, record=record)
     checks.refuse_wrong(table)
     with replayed(engine, replay, until_us) as outcome:
-        change = NO_CHANGE
-        if fold.output_mode == "append":
-            rows = engine.published(fold, outcome.outputs, outcome.states)
-            checks.admit(
-                partial(table.judge, rows, from_us=start_us),
-                f"the interval from {plan.start:%Y-%m-%d %H:%M} until {plan.until:%Y-%m-%d %H:%M} UTC",
-                generation,
-            )
-            covered = coverage_of(replay, generation, start_us, until_us, delay_us)
-            record |= replace_rejected(engine, replay, outcome.rejected, start_us, until_us)
-            made = replace(known, rejected=rejected_number(lake, stream.name)).with_entry(covered)
-            change = table.replace(rows, made.as_json(), start_us, until_us=until_us)
+        rows = engine.published(fold, outcome.outputs, outcome.states)
+        checks.admit(
+            partial(table.judge, rows, from_us=start_us),
+            f"the interval from {plan.start:%Y-%m-%d %H:%M} until {plan.until:%Y-%m-%d %H:%M} UTC",
+            generation,
+        )
+        covered = coverage_of(replay, generation, start_us, until_us, delay_us)
+        record |= replace_rejected(engine, replay, outcome.rejected, start_us, until_us)
+        made = replace(known, rejected=rejected_number(lake, stream.name)).with_entry(covered)
+        change = table.replace(rows, made.as_json(), start_us, until_us=until_us)
         record |= replaced_row(
             replay, outcome, change, generation=generation, start=plan.start, until=plan.until
         )
@@ -165,18 +143,10 @@ def _checks(lake: Lake, plan: RecomputePlan, stream: Stream, record: RunRecord) 
 
 def report(stream: Stream, plan: RecomputePlan, row: RunRecord) -> str:
     """What was done, in words, for the task's log."""
-    done = (
-        f"{stream.name} from {plan.start:%Y-%m-%d %H:%M} until {plan.until:%Y-%m-%d %H:%M} UTC: "
-        f"{counted(row['rows_in'], 'row')} replayed"
-    )
-    if plan.identity.output_mode == "update":
-        return (
-            f"{done}. Its table shows the live state, which a recompute does not touch: late rows "
-            f"come into it by `./stateful reseed {stream.name} --apply`"
-        )
     return (
-        f"{done}; {counted(row['rows_before'], 'row')} of the table became {row['rows_out']:,} "
-        f"({row['rows_removed']:,} removed, {row['rows_added']:,} added)"
+        f"{stream.name} from {plan.start:%Y-%m-%d %H:%M} until {plan.until:%Y-%m-%d %H:%M} UTC: "
+        f"{counted(row['rows_in'], 'row')} replayed; {counted(row['rows_before'], 'row')} of the table "
+        f"became {row['rows_out']:,} ({row['rows_removed']:,} removed, {row['rows_added']:,} added)"
     )
 
 
@@ -184,20 +154,16 @@ def parse_args(argv: Sequence[str] | None = None) -> Namespace:
     parser = job_parser(__doc__, "stream")
     parser.add_argument("--from", dest="start", required=True, help="first instant (UTC)")
     parser.add_argument("--until", required=True, help="the instant it ends before (UTC)")
-    parser.add_argument(
-        "--also-until", nargs="*", default=[], help="the ends of the intervals that follow"
-    )
     return parser.parse_args(argv)
 
 
 def main() -> None:
     args = parse_args()
     stream, lake = stream_named(args.stream), open_lake(args.lake)
-    edges = [parse_instant("--from", args.start), parse_instant("--until", args.until)]
-    edges += [parse_instant("--also-until", end) for end in args.also_until]
+    start, until = parse_instant("--from", args.start), parse_instant("--until", args.until)
     engine = SparkEngine(spark_session(f"{JOB}-{stream.name}", lake))
     with told_why(lake, stream):
-        recompute_all(engine, lake, stream, edges=edges, dag_run_id=args.dag_run_id)
+        recompute(engine, lake, stream, start=start, until=until, dag_run_id=args.dag_run_id)
 
 
 if __name__ == "__main__":

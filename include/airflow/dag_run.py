@@ -1,6 +1,6 @@
 """A stream's Dag run as its tasks see it: what it is for, the Asset event that it emits, its note."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -93,14 +93,20 @@ OURS = "Backfill: "
 MOST_CHARACTERS = 1_000
 
 
-def run_note(lake: "Lake", stream: Stream, extra: Mapping[str, Any]) -> str:
-    """Write the note of a Dag run from what the Asset's event tells of its recompute."""
+def run_note(
+    lake: "Lake",
+    stream: Stream,
+    interval: Sequence[datetime | None],
+    extra: Mapping[str, Any] | None,
+) -> str:
+    """Write the note of an interval's Dag run from what the Asset's event tells of it."""
     from include.plans.stream_status import stream_status
 
-    start, until = (text[:16].replace("T", " ") for text in extra["interval"])
-    parts = [f"{start} until {until} UTC: {_changed(stream, extra)}"]
-    if "promoted_to" in extra:
-        parts.append(f"promoted: the live state is generation {extra['promoted_to']}")
+    told = extra or {}
+    edges = [str(edge)[:16].replace("T", " ") for edge in told.get("interval", interval)]
+    parts = [f"{' until '.join(edges)} UTC: {_changed(stream, told)}"]
+    if "promoted_to" in told:
+        parts.append(f"promoted: the live state is generation {told['promoted_to']}")
     found = stream_status(lake, stream).findings
     parts += [] if found else ["the table is right now"]
     parts += [f"still {each.finding}: {each.detail}. Next: {each.action}" for each in found]
@@ -113,11 +119,15 @@ def _fitting(note: str) -> str:
     return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 3]}..."
 
 
-def _changed(stream: Stream, extra: Mapping[str, Any]) -> str:
-    read = f"{extra['rows_read'] or 0:,} rows of bronze read"
+def _changed(stream: Stream, told: Mapping[str, Any]) -> str:
     if load_definition(stream).fold.output_mode == "update":
-        return f"{read}; the table shows the live state, which a recompute does not touch"
-    before, after, removed, added = (
-        f"{extra[f'rows_{name}'] or 0:,}" for name in ("before", "after", "removed", "added")
+        return "the table shows the live state, which a backfill changes by promote alone"
+    if "interval" not in told:
+        return "the table was right there"
+    read, before, after, removed, added = (
+        f"{told[f'rows_{name}'] or 0:,}" for name in ("read", "before", "after", "removed", "added")
     )
-    return f"{before} rows of the table became {after} ({removed} removed, {added} added); {read}"
+    return (
+        f"{before} rows of the table became {after} ({removed} removed, {added} added); {read} rows of "
+        "bronze read"
+    )

@@ -36,6 +36,7 @@ CODES = {
     "not_installed": "The machine lacks what the project needs, or it could not be fetched.",
     "not_migratable": "The older state of a stream cannot be mapped to the new one.",
     "not_settled": "The stream's table is not complete so far yet.",
+    "no_interval": "An update table shows the live state: no interval of it can be recomputed.",
     "nothing_there": "There is nothing yet of what the command is about.",
     "of_other_times": "Tables, checkpoints and ingest logs that belong together are of different times, or one is missing.",
     "other_columns": "A table has other columns than its stream now writes.",

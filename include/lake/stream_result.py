@@ -122,27 +122,23 @@ def asset_extra(lake: Lake, stream: str, runs: Sequence[dict[str, Any]]) -> dict
 def recompute_extra(lake: Lake, stream: str, dag_run_id: str) -> dict[str, Any] | None:
     """What the Asset event of a backfill's Dag run tells; None when that is nothing new.
 
-    `interval` is the start and the end that it is before; the counts of table rows are 0
-    for an update table, which no recompute changes. `promoted_to` is the generation, if it was
-    promoted.
+    Of its recompute, if it made one, `interval` is the start and the end that it is before, beside counts
+    of rows. `promoted_to` is the generation, if it was promoted.
     """
     rows = replaced_by(lake, stream, dag_run_id=dag_run_id)
-    row = next((row for row in reversed(rows) if row["job"] == RECOMPUTE), None)
-    if row is None or not untold(lake, stream, dag_run_id, is_of_interval=True):
+    if not untold(lake, stream, dag_run_id, is_of_interval=True):
         return None
     until = complete_until(lake, stream)
-    promoted = rows[-1]["generation"] if rows[-1]["job"] == RESEED else None
-    counts = ("rows_before", "rows_removed", "rows_added")
-    return {
-        "run_id": row["run_id"],
-        "interval": [row["start"].isoformat(), row["until"].isoformat()],
-        "rows_read": row["rows_in"],
-        "rows_after": row["rows_out"],
-        **{count: row[count] for count in counts},
-        "complete_until": until and until.isoformat(),
-        "savepoint": row["savepoint_id"],
-        **({} if promoted is None else {"promoted_to": promoted}),
-    }
+    extra = {"run_id": rows[-1]["run_id"], "complete_until": until and until.isoformat()}
+    if (row := next((row for row in reversed(rows) if row["job"] == RECOMPUTE), None)) is not None:
+        counts = ("rows_before", "rows_removed", "rows_added")
+        extra |= {count: row[count] for count in ("run_id", *counts)}
+        extra |= {"interval": [row["start"].isoformat(), row["until"].isoformat()]}
+        extra |= {"rows_read": row["rows_in"], "rows_after": row["rows_out"]}
+        extra |= {"savepoint": row["savepoint_id"]}
+    if rows[-1]["job"] == RESEED:
+        extra |= {"promoted_to": rows[-1]["generation"]}
+    return extra
 
 
 def replaced_by(lake: Lake, stream: str, **where: str) -> list[dict[str, Any]]:

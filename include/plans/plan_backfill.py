@@ -15,9 +15,7 @@ from include.coverage.findings import state_between
 from include.fold.admission import micros_of
 from include.lake.errors import wrong_argument
 from include.lake.generations import read_generations
-from include.lake.ops import update_ops
 from include.lake.paths import Lake, LakeError
-from include.lake.stream_result import RECOMPUTE, replaced_by
 from include.landing.clock_repair import refuse_run
 from include.plans.plan_recompute import (
     RecomputePlan,
@@ -26,6 +24,7 @@ from include.plans.plan_recompute import (
     check_settled,
     plan_intervals,
     recorded_recomputes,
+    refuse_live_state,
 )
 from include.plans.stream_status import stream_status
 from include.savepoints.manifest import StreamIdentity
@@ -48,7 +47,7 @@ class PlannedRun:
     until: datetime
     base: str
     rows_to_read: int
-    rows_replaced: int | None  # of the table; None: an update table, of which none is
+    rows_replaced: int  # of the table
     estimated_seconds: float | None  # None: no recorded recompute of the stream to go by
     now: str  # whether the table is right there, or why not
 
@@ -80,11 +79,6 @@ class BackfillPlan:
                 f"and {self.unsettled:,} that would be refused: the stream is complete until "
                 f"{self.settled:%Y-%m-%d %H:%M:%S} UTC"
             )
-        if any(run.rows_replaced is None for run in runs):
-            lines.append(
-                f"no run changes the table of {self.stream}, which shows the live state: late rows "
-                f"come into both by `./stateful reseed {self.stream} --apply`"
-            )
         return "\n".join(lines)
 
     def _took(self) -> str:
@@ -115,6 +109,7 @@ def plan_backfill(
             f"until {until}",
         )
     refuse_run(lake, stream)
+    refuse_live_state(identity)
     check_settled(lake, stream, intervals[0][1])
     settled = settled_until(lake, read_generations(lake, stream.name))
     assert settled is not None  # or the check would have raised
@@ -184,7 +179,7 @@ def _cells(run: PlannedRun) -> list[str]:
         run.now,
         run.base,
         f"{run.rows_to_read:,}",
-        "none" if run.rows_replaced is None else f"{run.rows_replaced:,}",
+        f"{run.rows_replaced:,}",
         "?" if run.estimated_seconds is None else f"{run.estimated_seconds:.0f}",
     ]
 
@@ -230,34 +225,28 @@ def near_dates(
 
 
 log = logging.getLogger("job")
-# Before the id of the leader's Dag run, until the interval's own Dag run has taken the row.
-JOINED = "joined with "
 MOST = 100
 # Of the task's timeout that all of them may take, by what was recorded.
 SHARE = 0.25
 UNKNOWN = timedelta(seconds=60)  # of one, before any is recorded
 
 
-def following_ends(
-    lake: Lake, stream: Stream, until: datetime, is_waiting: Callable[[datetime], bool]
-) -> list[datetime]:
-    """The ends of the intervals after `until` that are to be recomputed with the one before it.
+def last_waiting_end(
+    lake: Lake, stream: Stream, until: datetime, queued: Callable[[Sequence[datetime]], int]
+) -> datetime:
+    """Where the last of the intervals ends that are recomputed in one piece with the one before `until`.
 
-    By the schedule, as long as a Dag run of each waits (`is_waiting`, of its logical date) and live has
-    settled it. None of an update stream: no row of its table is a backfill's.
+    By the schedule, as long as a Dag run of each waits (`queued` tells how many of these logical dates do)
+    and live has settled it.
     """
     settled = settled_until(lake, read_generations(lake, stream.name))
-    if settled is None or load_definition(stream).fold.output_mode == "update":
-        return []
-    ends: list[datetime] = []
-    ticks, start = croniter(stream.schedule, until.astimezone(UTC)), until
+    ticks, end = croniter(stream.schedule, until.astimezone(UTC)), until
     for _ in range(_most(lake, stream) - 1):
-        end = ticks.get_next(datetime)
-        if end > settled or not is_waiting(start):
+        following = ticks.get_next(datetime)
+        if settled is None or following > settled or not queued([end]):
             break
-        ends.append(end)
-        start = end
-    return ends
+        end = following
+    return end
 
 
 def _most(lake: Lake, stream: Stream) -> int:
@@ -267,32 +256,14 @@ def _most(lake: Lake, stream: Stream) -> int:
     return min(MOST, max(1, int(stream.timeout.total_seconds() * SHARE / seconds)))
 
 
-def take_joined(
-    lake: Lake, stream: Stream, start: datetime, until: datetime, dag_run_id: str
-) -> bool:
-    """Whether `[start, until)` was recomputed for this Dag run, by it or by a leader; it is its own now.
+def has_nothing_to_change(lake: Lake, stream: Stream, start: datetime, until: datetime) -> bool:
+    """Whether a recompute of `[start, until)` would leave the table as it is: it is right there, or shows
+    the live state, which no recompute touches.
 
-    Not when the table is wrong there by now, as after rows that came later still: it is then to be
-    recomputed once more.
+    By the record and bronze as they are now. What cannot be told, the job is to say.
     """
-    rows = replaced_by(lake, stream.name, job=RECOMPUTE)
-    ours = [
-        row
-        for row in rows
-        if (row["start"], row["until"]) == (start, until)
-        and (row["dag_run_id"] == dag_run_id or (row["dag_run_id"] or "").startswith(JOINED))
-    ]
-    if not ours or not _is_right(lake, stream, start, until=until):
-        return False
-    newest = ours[-1]
-    if newest["dag_run_id"] != dag_run_id:
-        taken = {"run_id": newest["run_id"], "dag_run_id": dag_run_id}
-        update_ops(lake, "runs", ["run_id"], [taken])
-    return True
-
-
-def _is_right(lake: Lake, stream: Stream, start: datetime, until: datetime) -> bool:
-    """By the record and bronze as they are now. What cannot be told, the job is to say."""
+    if load_definition(stream).fold.output_mode == "update":
+        return True
     try:
         judged = stream_status(lake, stream)
     except (DeltaError, LakeError, OSError, SettingsError) as error:

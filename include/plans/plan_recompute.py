@@ -48,7 +48,7 @@ class RecomputePlan:
     pin: BronzePin
     base: Base
     rows_to_read: int
-    rows_replaced: int | None  # of the table; None: an update table, of which none is
+    rows_replaced: int  # of the table
     estimated_seconds: float | None  # None: no recorded recompute of the stream to go by
     coverage: Coverage  # of the table as it is now
 
@@ -57,21 +57,13 @@ class RecomputePlan:
         took = "no recompute of it is recorded to estimate the time by"
         if self.estimated_seconds is not None:
             took = f"about {self.estimated_seconds:.0f} s"
-        replaced = "no row of its table, which shows the live state"
-        if self.rows_replaced is not None:
-            replaced = f"{counted(self.rows_replaced, 'row')} of its table"
         return (
             f"recompute {self.identity.stream} from {self.start:%Y-%m-%d %H:%M:%S} until "
             f"{self.until:%Y-%m-%d %H:%M:%S} UTC: replays {counted(self.rows_to_read, 'row')} of bronze "
-            f"(version {self.pin.version}) from {base_text(self.base)}, replaces {replaced}; {took}. "
-            f"{self._effect()}"
+            f"(version {self.pin.version}) from {base_text(self.base)}, replaces "
+            f"{counted(self.rows_replaced, 'row')} of its table; {took}. "
+            f"{effect_text(self.coverage, micros_of(self.start), micros_of(self.until))}"
         )
-
-    def _effect(self) -> str:
-        if self.identity.output_mode == "update":
-            reseed = f"`./stateful reseed {self.identity.stream} --apply`"
-            return f"It changes nothing but the savepoints: {reseed} takes late rows in"
-        return effect_text(self.coverage, micros_of(self.start), micros_of(self.until))
 
 
 def base_text(base: Base) -> str:
@@ -115,6 +107,7 @@ def plan_recompute(
             "UNTIL", f"the interval from {start} until {until} is empty: give a later end"
         )
     refuse_run(lake, stream)
+    refuse_live_state(identity)
     check_settled(lake, stream, until)
     if (initial := before_initial_state(identity, until)) is not None:
         raise initial
@@ -136,9 +129,7 @@ def plan_intervals(
     refuse_before_mapping(identity, base, edges[0])
     events = count_before(pin, identity.time_column, identity.since_us, cutoffs_us=edges_us)
     events[0] = base.events
-    replaced: Sequence[int | None] = [None] * len(intervals)
-    if identity.output_mode == "append":
-        replaced = rows_emitted(lake, stream, edges)
+    replaced = rows_emitted(lake, stream, edges)
     recorded = recorded_recomputes(lake, stream.name)
     coverage = trusted_coverage(lake, stream, identity)
     return [
@@ -157,6 +148,18 @@ def plan_intervals(
             intervals, pairwise(events), replaced, strict=True
         )
     ]
+
+
+def refuse_live_state(identity: StreamIdentity) -> None:
+    """SettingsError for an update table: it shows the live state, of which no interval has rows."""
+    if identity.output_mode == "update":
+        raise SettingsError(
+            f"the table of {identity.stream} shows the live state, and no row of it is an interval's: "
+            "a reseed takes late rows into both",
+            code="no_interval",
+            subject=identity.stream,
+            command=f"./stateful reseed {identity.stream} --apply",
+        )
 
 
 def before_initial_state(identity: StreamIdentity, until: datetime) -> SettingsError | None:

@@ -18,7 +18,7 @@ from include.lake.findings import Finding
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.lake.stream_result import recompute_extra
-from include.plans import plan_backfill as joined_backfill
+from include.plans import plan_backfill
 from include.plans.stream_status import StreamStatus
 from include.registry import stream_named
 from include.savepoints.bronze_pin import pin_bronze
@@ -160,8 +160,9 @@ def test_a_backfill_run_publishes_its_own_newest_recompute(lake, lake_dags):
     publish = lake_dags["stream_user_counts"].get_task("publish")
     (asset,) = publish.outlets
     events = {asset: SimpleNamespace(extra=None)}
-    backfill = DagRun.model_construct(run_id="d1", run_type="backfill")
-    ti = Mock(dag_id="stream_user_counts", get_task_states=lambda **_: {"d1": {}})
+    backfill = DagRun.model_construct(run_id="d1", run_type="backfill", logical_date=LATER - HOUR)
+    states = {"d1": {"recompute_interval": "success"}}
+    ti = Mock(dag_id="stream_user_counts", get_task_states=lambda **_: states)
     publish.python_callable(outlet_events=events, dag_run=backfill, ti=ti)
     interval = ["2026-03-01T04:00:00+00:00", "2026-03-01T05:00:00+00:00"]
     expected = {"run_id": "r2", "interval": interval, "savepoint": "s2"} | counts
@@ -175,28 +176,36 @@ def test_a_backfill_run_publishes_its_own_newest_recompute(lake, lake_dags):
     assert events[asset].extra["run_id"] == "live"
 
 
+SESSIONS, OF_UPDATE = (stream_named(name) for name in ("user_sessions", "user_counts"))
+INTERVAL = (LATER - HOUR, LATER)
+
+
 def test_the_note_says_what_the_interval_became_and_what_is_left(lake):
     lived(lake)
     counts = {"rows_read": 1_900, "rows_before": 30, "rows_after": 32}
     record_recompute(lake, LATER, **counts, rows_removed=1, rows_added=3)
     extra = recompute_extra(lake, "user_counts", "d1")
-    sessions, of_update = (stream_named(name) for name in ("user_sessions", "user_counts"))
-    note = run_note(lake, sessions, extra)
+    note = run_note(lake, SESSIONS, INTERVAL, extra=extra)
     figures = ("03-01 04:00", "03-01 05:00", " 30 ", " 32 ", "1 removed", "3 added", "1,900 ")
     assert [figure for figure in figures if figure not in note] == []
-    note = run_note(lake, of_update, extra | {"promoted_to": 7})
+    note = run_note(lake, OF_UPDATE, INTERVAL, extra=extra | {"promoted_to": 7})
     assert ("generation 7" in note, commands_in(note)) == (True, ["reseed user_counts --apply"])
+
+
+def test_a_run_that_changed_nothing_has_a_note_of_its_interval(lake):
+    lived(lake)
+    note = run_note(lake, SESSIONS, INTERVAL, extra=None)
+    assert [time for time in ("03-01 04:00", "03-01 05:00") if time not in note] == []
 
 
 def test_a_note_is_no_longer_than_airflows_database_takes(lake, monkeypatch):
     """PostgreSQL refuses one of more in the transaction that ends the run, and the scheduler ends."""
     lived(lake)
-    record_recompute(lake, LATER, rows_read=1)
     found = Finding(
         finding="table_not_right", severity="warning", detail="\0" + "x" * 900, action="y"
     )
     monkeypatch.setattr(StreamStatus, "findings", [found, found])
-    note = run_note(lake, stream_named("user_sessions"), recompute_extra(lake, "user_counts", "d1"))
+    note = run_note(lake, SESSIONS, INTERVAL, extra=None)
     column: Any = DagRunNote.__table__.columns["content"]
     assert (len(note), note[-3:]) == (column.type.length, "...")
     assert "2026-03-01 04:00" in note
@@ -208,13 +217,10 @@ def test_a_backfills_job_takes_the_next_intervals_along_that_wait_for_it(
 ):
     """Of user_sessions, whose table is appended to: an hour each, by its schedule."""
     settled = LATER + 3 * HOUR
-    monkeypatch.setattr(joined_backfill, "settled_until", lambda *_: settled)
+    monkeypatch.setattr(plan_backfill, "settled_until", lambda *_: settled)
     task, ti = lake_dags["stream_user_sessions"].get_task("recompute_interval"), Mock()
-    has_ended: set[datetime] = set()
-    ti.get_dr_count = lambda dag_id, logical_dates, states: int(states == ["queued", "running"])
-    ti.get_ti_count = lambda dag_id, logical_dates, task_ids, states: int(
-        logical_dates[0] in has_ended
-    )
+    begun: set[datetime] = set()
+    ti.get_dr_count = lambda dag_id, logical_dates, states: int(not begun & set(logical_dates))
     context = {
         "dag": lake_dags["stream_user_sessions"],
         "dag_run": dag_run("backfill"),
@@ -226,9 +232,8 @@ def test_a_backfills_job_takes_the_next_intervals_along_that_wait_for_it(
         with task._starting(context) as start:
             return list(start.arguments)
 
-    ends = [f"{LATER + number * HOUR:%Y-%m-%dT%H:%M:%S+00:00}" for number in (1, 2, 3)]
-    assert started() == ["--also-until", *ends]
-    has_ended.add(LATER + HOUR)
-    assert started() == ["--also-until", ends[0]]
+    assert started() == ["--until", f"{(LATER + 3 * HOUR).isoformat()}"]
+    begun.add(LATER + HOUR)
+    assert started() == ["--until", f"{(LATER + HOUR).isoformat()}"]
     args = recompute_interval.parse_args([*task.application_args, *started()])
-    assert args.also_until == ends[:1]
+    assert args.until == (LATER + HOUR).isoformat()

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from deltalake import DeltaTable
 
-from include.lake.ops import append_ops, read_ops
+from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.lake.stream_result import last_run
 from tests.airflow_runs import run_script
@@ -57,7 +57,6 @@ for task in map(dag.get_task, options["failing"]):
 run = dag.test(
     logical_date=datetime.fromisoformat(options["logical_date"]),
     run_conf={"promote": options["promote"]},
-    mark_success_pattern=options["marked"],
 )
 states = {ti.task_id: ti.state for ti in run.get_task_instances()}
 print("RESULT", json.dumps(states | {"the run": run.state}))
@@ -72,7 +71,6 @@ def run_dag(
     *,
     promote: bool = False,
     queued: Sequence[datetime] = (),
-    marked: str | None = None,
     failing: Sequence[str] = (),
     stream: str = "user_counts",
     due: Sequence[str] = (),
@@ -80,8 +78,7 @@ def run_dag(
     """The states of the tasks and of the run, with this limit on change logs to replay.
 
     `queued` are the logical dates of other runs that wait, `due` the streams whose Dags have a run
-    of the same name; of the tasks one that is `marked`
-    succeeds without being run, and those that are `failing` do so in place of starting a JVM.
+    of the same name; of the tasks those that are `failing` do so in place of starting a JVM.
     """
     options = {
         "file": str(ROOT / "dags" / "streams.py"),
@@ -90,7 +87,6 @@ def run_dag(
         "logical_date": (logical_date or datetime.now(UTC)).isoformat(),
         "promote": promote,
         "queued": [date.isoformat() for date in queued],
-        "marked": marked,
         "failing": list(failing),
         "stream": stream,
         "due": list(due),
@@ -144,13 +140,30 @@ def test_dag_runs_fill_the_table_compact_the_state_and_start_no_jvm_for_nothing(
     }
     assert replayed["before_compaction"] > 0 == replayed["after_compaction"]
 
-    at = datetime(2026, 3, 1, 2, tzinfo=UTC)
-    backfill = run_dag(airflow_environment, run_type="backfill", logical_date=at)
-    assert backfill == outcome("recompute_interval", "publish")
-    (interval,) = read_ops(lake, "runs", {"job": "recompute_interval"}).to_pylist()
-    assert (interval["start"], interval["until"]) == (at, at + HOUR)
-    assert interval["rows_in"] == 2 * len(range(at.hour + 1))  # land_hours, before its end
-    assert counts(lake) == {("ann", 5), ("bob", 5)}
+    # An update table shows the live state: no JVM starts for an interval of it.
+    backfill = {"run_type": "backfill", "logical_date": datetime(2026, 3, 1, 1, tzinfo=UTC)}
+    assert run_dag(airflow_environment, **backfill) == outcome("recompute_interval")
+    assert read_ops(lake, "runs", {"job": "recompute_interval"}).num_rows == 0
+
+
+@pytest.mark.spark
+def test_a_backfills_first_run_recomputes_all_that_wait_and_the_next_finds_it_right(
+    lake, airflow_environment
+):
+    sessions = {"stream": "user_sessions"}
+    land_hours(lake, range(6))
+    run_dag(airflow_environment, **sessions)
+    land(lake, late_event(), file="late.jsonl")
+    run_dag(airflow_environment, **sessions)
+    at = datetime(2026, 3, 1, 1, tzinfo=UTC)
+    backfill = sessions | {"run_type": "backfill", "queued": [at + HOUR]}
+    first = run_dag(airflow_environment, logical_date=at, **backfill)
+    assert first == outcome("recompute_interval", "publish", "alert")  # the late row is over
+    (restated,) = read_ops(lake, "runs", {"job": "recompute_interval"}).to_pylist()
+    assert (restated["start"], restated["until"]) == (at, at + 2 * HOUR)
+    next_one = run_dag(airflow_environment, logical_date=at + HOUR, **sessions | backfill)
+    assert next_one == outcome("recompute_interval")
+    assert read_ops(lake, "runs", {"job": "recompute_interval"}).num_rows == 1
 
 
 def test_a_backfill_of_what_is_not_settled_makes_its_run_red(airflow_environment):
@@ -167,19 +180,13 @@ def test_a_promote_waits_for_the_queued_runs_and_makes_the_run_red_when_it_fails
     lived(lake)
     settle(lake, LATER + HOUR)
     at = LATER - HOUR
-    run_id = f"manual__{at.isoformat()}"
-    run = {"run_id": "r1", "subject": "user_counts", "dag_run_id": run_id}
-    run |= {"job": "recompute_interval", "outcome": "succeeded"}
-    append_ops(lake, "runs", [run | {"start": at, "until": LATER, "ended_at": LATER}])
-    # No JVM: the recompute has been made, and the promote would begin.
+    # No JVM: nothing of an update table is recomputed, and the promote would begin.
     backfill = {"run_type": "backfill", "logical_date": at, "promote": True}
-    options = backfill | {"marked": "recompute_interval", "failing": ["promote"]}
-    recomputed = ("recompute_interval", "publish")
+    options = backfill | {"failing": ["promote"]}
     # The interval of the one that is queued is not settled yet: it would be refused.
     red = run_dag(airflow_environment, **options, queued=[LATER + HOUR])
     failed = {"promote": "failed", "tune_rocksdb": "upstream_failed", "the run": "failed"}
-    assert red == outcome(*recomputed, **failed)
-    # Once more, the same Dag run: the event of its recompute has been told.
+    assert red == outcome("recompute_interval", **failed)
     waiting = run_dag(airflow_environment, **options, queued=[LATER - 2 * HOUR])
     assert waiting == outcome("recompute_interval")
 
@@ -189,24 +196,28 @@ def test_a_promote_waits_for_the_queued_runs_and_makes_the_run_red_when_it_fails
 def test_a_backfill_promotes_at_its_end_and_live_goes_on_from_there(lake, airflow_environment):
     land_hours(lake, range(6))
     run_dag(airflow_environment)
-    late = {"user_id": "ann", "event_time": "2026-03-01T01:30:00Z", "event_type": "view"}
-    land(lake, json.dumps(late | {"value": 1}), file="late.jsonl")
+    land(lake, late_event(), file="late.jsonl")
     run_dag(airflow_environment)
     assert counts(lake) == {("ann", 5), ("bob", 5)}
 
     backfill = {"run_type": "backfill", "promote": True}
-    recomputed = ("recompute_interval", "publish")
     at = datetime(2026, 3, 1, 1, tzinfo=UTC)
     first = run_dag(airflow_environment, logical_date=at, queued=[at + HOUR], **backfill)
-    assert first == outcome(*recomputed)
+    assert first == outcome("recompute_interval")
     assert counts(lake) == {("ann", 5), ("bob", 5)}
     last = run_dag(airflow_environment, logical_date=at + HOUR, **backfill)
-    assert last == outcome(*recomputed, "promote", "alert")  # the late rows are over
+    # The late rows are over.
+    assert last == outcome("recompute_interval", "promote", "publish", "alert")
     assert counts(lake) == {("ann", 6), ("bob", 5)}
 
     land_hours(lake, range(6, 8))
     run_dag(airflow_environment)
     assert counts(lake) == {("ann", 8), ("bob", 7)}
+
+
+def late_event() -> str:
+    late = {"user_id": "ann", "event_time": "2026-03-01T01:30:00Z", "event_type": "view"}
+    return json.dumps(late | {"value": 1})
 
 
 def land_hours(lake: Lake, hours: range) -> None:

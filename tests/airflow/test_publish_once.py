@@ -28,12 +28,16 @@ class Publisher:
         (asset,) = self.task.outlets
         events = {asset: SimpleNamespace(extra=None)}
         ti = Mock(dag_id=f"stream_{STREAM}", get_task_states=lambda **_: {dag_run_id: states})
-        dag_run = DagRun.model_construct(run_id=dag_run_id, run_type=run_type)
+        dag_run = DagRun.model_construct(
+            run_id=dag_run_id, run_type=run_type, logical_date=LATER - HOUR
+        )
         try:
             self.task.python_callable(outlet_events=events, dag_run=dag_run, ti=ti)
         except AirflowSkipException:
-            assert not ti.xcom_push.called
             return None
+        finally:
+            done = states.get("recompute_interval") == "success"
+            assert ti.xcom_push.called == (done and run_type == "backfill")
         if not dies:
             for callback in self.task.on_success_callback:
                 callback({"dag_run": dag_run})

@@ -1,7 +1,8 @@
-"""Intervals that one job recomputes together: each has its own rows, its own record, its own Dag run."""
+"""A backfill's first run recomputes all intervals whose runs wait, in one piece; theirs find it right."""
 
 import random
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -11,11 +12,10 @@ import pytest
 from include.checkpoint.committed_batch import settled_until
 from include.fold.admission import instant_of
 from include.lake.generations import read_generations
-from include.lake.ops import read_ops
-from include.lake.stream_result import recompute_extra
-from include.plans.plan_backfill import MOST, following_ends, take_joined
+from include.lake.stream_result import replaced_by
+from include.plans.plan_backfill import MOST, has_nothing_to_change, last_waiting_end
 from include.plans.reseed_plan import ReseedOptions
-from spark_jobs.recompute_interval import recompute_all
+from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
 from tests.simulator.steps import all_rows, land, live_table, run, some_rows, table_of
 from tests.simulator.test_changed_bronze import updated
@@ -49,74 +49,66 @@ def right_between(world: World, edges: list[datetime]) -> Counter:
 def backfill(world: World, edges: list[datetime]) -> int:
     """The Dag runs of a backfill, one after the other, as the Dag takes its steps; the jobs it took."""
     stream, jobs = world.streams["counts"], 0
-    for number, (start, until) in enumerate(pairwise(edges)):
-        if not take_joined(world.lake, stream, start, until, f"d{number}"):
-            recompute_all(world.engine, world.lake, stream, edges[number:], f"d{number}")
+    for start, until in pairwise(edges):
+        if not has_nothing_to_change(world.lake, stream, start, until=until):
+            recompute(world.engine, world.lake, stream, start, edges[-1])
             jobs += 1
     return jobs
 
 
-def test_one_job_does_all_and_each_run_has_what_its_interval_became(world):
+def found_right(world: World, edges: list[datetime]) -> list[bool]:
+    stream = world.streams["counts"]
+    return [
+        has_nothing_to_change(world.lake, stream, start, until=until)
+        for start, until in pairwise(edges)
+    ]
+
+
+def test_one_job_does_all_in_one_commit_and_what_is_right_starts_none(world):
     edges = late_world(world)
     before = world.table("counts")
+    assert found_right(world, edges) == [False] * 4
     assert backfill(world, edges) == 1
     assert world.table("counts") == right_between(world, edges) != before
-    for number, start in enumerate(edges[:-1]):
-        extra = recompute_extra(world.lake, world.streams["counts"].name, f"d{number}")
-        assert extra["interval"][0] == start.isoformat()
-    changed = [row["rows_added"] + row["rows_removed"] for row in intervals(world)]
-    assert len(changed) == 4
-    assert all(changed)
-    # Only the first has more to read than its own rows.
-    assert all(row["base_until"] == row["start"] for row in intervals(world)[1:])
+    (restated,) = replaced_by(world.lake, world.streams["counts"].name)
+    assert (restated["start"], restated["until"]) == (edges[0], edges[-1])
+    assert backfill(world, edges) == 0
 
 
-def intervals(world: World) -> list[dict]:
-    rows = read_ops(world.lake, "runs", {"job": "recompute_interval"}).to_pylist()
-    return sorted(rows, key=lambda row: row["start"])
-
-
-def test_what_is_wrong_again_by_the_time_of_its_run_is_not_taken(world):
-    edges = late_world(world)
-    stream = world.streams["counts"]
-    recompute_all(world.engine, world.lake, stream, edges, "d0")
+def later_than_now(world: World, edges: list[datetime]) -> None:
+    """A row comes that is late in the third interval."""
     ago_us = world.now_us - int((edges[2] + HOUR).timestamp() * 1e6)
     land(world, [("a", ago_us + 30 * 60 * 1_000_000, 1)])
-    assert take_joined(world.lake, stream, edges[0], edges[1], "d0")
-    assert take_joined(world.lake, stream, edges[1], edges[2], "d1")
-    assert not take_joined(world.lake, stream, edges[2], edges[3], "d2")
-    assert backfill(world, edges) == 1
-    assert world.table("counts") == right_between(world, edges)
 
 
-def test_nothing_is_taken_while_bronze_is_not_what_was_ingested(world):
+def changed_by_others(world: World, edges: list[datetime]) -> None:
     """The job is left to say so: by what others have made of bronze, nothing can be called right."""
-    edges = late_world(world)
-    recompute_all(world.engine, world.lake, world.streams["counts"], edges, "d0")
     updated(world.lake.bronze("sent"))
-    assert not take_joined(world.lake, world.streams["counts"], edges[1], edges[2], "d1")
 
 
-def test_what_a_rewind_has_taken_back_since_is_not_taken(world):
+def rewound(world: World, edges: list[datetime]) -> None:
+    reseed(world.engine, world.lake, world.streams["counts"], ReseedOptions(until=edges[2]))
+
+
+@pytest.mark.parametrize(
+    ("happened", "right"),
+    [
+        (later_than_now, [True, True, False, False]),
+        (changed_by_others, [False] * 4),
+        (rewound, [True, True, False, False]),
+    ],
+)
+def test_what_is_wrong_again_by_the_time_of_its_run_is_done_once_more(
+    world: World, happened: Callable[[World, list[datetime]], None], right: list[bool]
+):
     edges = late_world(world)
-    stream = world.streams["counts"]
     backfill(world, edges)
-    reseed(world.engine, world.lake, stream, ReseedOptions(until=edges[2]))
-    taken = [
-        take_joined(world.lake, stream, start, until, f"d{number}")
-        for number, (start, until) in enumerate(pairwise(edges))
-    ]
-    assert taken == [True, True, False, False]
-
-
-def test_another_backfill_does_not_take_what_belongs_to_a_run(world):
-    edges = late_world(world)
-    assert backfill(world, edges) == 1
-    assert not take_joined(world.lake, world.streams["counts"], edges[0], edges[1], "other")
+    happened(world, edges)
+    assert found_right(world, edges) == right
 
 
 @pytest.mark.parametrize("part", [0.1, 0.3, 0.5, 0.7, 0.9])
-def test_a_job_that_is_killed_leaves_whole_intervals_and_the_runs_do_the_rest(part):
+def test_a_job_that_is_killed_changes_all_or_nothing_and_the_runs_do_the_rest(part):
     with open_world() as world:
         edges = late_world(world)
         writes = writes_of(lambda: backfill(world, edges)).count
@@ -125,8 +117,6 @@ def test_a_job_that_is_killed_leaves_whole_intervals_and_the_runs_do_the_rest(pa
         assert killed_at(max(1, int(writes * part)), lambda: backfill(world, edges))
         backfill(world, edges)
         assert world.table("counts") == right_between(world, edges)
-        told = [row["dag_run_id"] for row in intervals(world)]
-        assert {f"d{number}" for number in range(4)} <= set(told)
 
 
 def test_those_go_along_that_wait_next_to_each_other_and_are_settled(world):
@@ -136,23 +126,23 @@ def test_those_go_along_that_wait_next_to_each_other_and_are_settled(world):
     until = settled.replace(minute=0, second=0, microsecond=0) - 5 * HOUR
     waiting = {until + number * HOUR for number in range(30)}
 
-    def ends(**settings: object) -> list[datetime]:
+    def end(**settings: object) -> datetime:
         changed = replace(stream, **settings)
-        return following_ends(world.lake, changed, until, lambda date: date in waiting)
+        return last_waiting_end(world.lake, changed, until, lambda dates: len(waiting & set(dates)))
 
-    assert ends() == [until + number * HOUR for number in range(1, 6)]  # up to what is settled
-    assert ends(timeout=12 * timedelta(minutes=1)) == [until + HOUR, until + 2 * HOUR]
-    assert ends(timeout=timedelta(minutes=1)) == []
+    assert end() == until + 5 * HOUR  # up to what is settled
+    assert end(timeout=12 * timedelta(minutes=1)) == until + 2 * HOUR
+    assert end(timeout=timedelta(minutes=1)) == until
     waiting.remove(until + 2 * HOUR)
-    assert ends() == [until + HOUR, until + 2 * HOUR]
+    assert end() == until + 2 * HOUR
     waiting.remove(until)
-    assert ends() == []
+    assert end() == until
     assert MOST > 5
 
 
-def test_an_update_stream_takes_none_along(world):
+def test_an_update_table_has_nothing_that_an_interval_changes(world):
     kind = next(kind for kind in world.streams if kind not in ("counts", "silences"))
     land(world, some_rows(random.Random(1)))
     run(world, kind)
     long_ago = instant_of(world.now_us) - 100 * HOUR
-    assert following_ends(world.lake, world.streams[kind], long_ago, lambda date: True) == []
+    assert has_nothing_to_change(world.lake, world.streams[kind], long_ago, until=long_ago + HOUR)
