@@ -8,16 +8,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from include.fold.admission import EPOCH, MICROSECOND
 from include.fold.definition import KeyedFold, flat_map_groups_with_state
 from include.fold.group_state import GroupStateTimeout
 from include.lake.paths import Lake
-from include.landing.initial_state import InitialStates
-from include.settings import SettingsError
-from spark_jobs.tables.initial_state import read_initial_state
+from include.landing.initial_state import InitialStates, read_initial_state
 from tests.refused import refused
 
 STREAM = "service_health"
@@ -119,7 +116,7 @@ def write_table(lake: Lake, table: pa.Table, **options: Any) -> DeltaTable:
 
 
 def collected(initial: InitialStates) -> list[tuple[Any, dict[str, Any], int | None]]:
-    rows = [row.asDict(recursive=True) for row in initial.states.orderBy("key").collect()]
+    rows = initial.states.sort_by("key").to_pylist()
     return [(row["key"], row["state"], row["timeout_at_us"]) for row in rows]
 
 
@@ -127,20 +124,11 @@ def everything_in(lake: Lake) -> dict[str, bytes]:
     return {str(p): p.read_bytes() for p in Path(lake.root).rglob("*") if p.is_file()}
 
 
-def refusal(spark: Any, lake: Lake, fold: KeyedFold = FOLD) -> str:
+def refusal(lake: Lake, fold: KeyedFold = FOLD) -> str:
     """What is said of a wrong initial state; it must name it, and leave the lake as it was."""
     before = everything_in(lake)
-    with pytest.raises(SettingsError) as refused:
-        read_initial_state(spark, lake, STREAM, fold)
-    assert everything_in(lake) == before
-    assert lake.initial_state(STREAM) in str(refused.value)
-    return str(refused.value)
-
-
-def wrong_part(spark: Any, lake: Lake, fold: KeyedFold = FOLD) -> str | None:
-    """The column or field by which a wrong initial state is refused; the lake stays as it was."""
-    before = everything_in(lake)
     with refused("wrong_initial_state") as raised:
-        read_initial_state(spark, lake, STREAM, fold)
+        read_initial_state(lake, STREAM, fold)
     assert everything_in(lake) == before
-    return raised.value.subject
+    assert lake.initial_state(STREAM) in str(raised.value)
+    return str(raised.value)

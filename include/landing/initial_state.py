@@ -1,61 +1,124 @@
-"""A stream's initial state: where it is, what names its content, and the JSON file that it may be.
+"""A stream's initial state: the states of keys as of an instant, given by a user, and read only.
 
-It is savepoint 0: the states of keys as of an instant, given by a user, as a Delta table or a
-JSON file. `spark_jobs/tables/initial_state.py` reads its rows.
+It is savepoint 0, a Delta table or a JSON file. Whatever is wrong with it is found before a stream's
+first run writes anything.
 """
 
 import hashlib
 import json
-import re
-from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
-from include.fold.admission import EPOCH, LAST_INSTANT_US, MICROSECOND, NEVER_US, no_such_day
-from include.fold.arrow_values import decode
+from include.fold.admission import LAST_INSTANT_US, MICROSECOND, NEVER_US, instant_of
+from include.fold.arrow_values import conformed_table, decode, encode
 from include.fold.definition import KeyedFold
 from include.fold.records import DefinitionError, Items, Nested, Pairs, Scalar, Shape
-from include.fold.rejecting import key_text
+from include.fold.schemas import state_schema
 from include.fold.states import States
-from include.lake.columns import arrow_type
-from include.lake.delta_log import changes_data, delta_table, find_actions, first_line
-from include.lake.paths import Lake
+from include.lake.columns import INSTANT, arrow_type, columns_of, sql_name
+from include.lake.delta_log import (
+    changes_data,
+    delta_table,
+    find_actions,
+    first_line,
+    is_of_machine,
+)
+from include.lake.paths import Lake, files_of
 from include.landing.landed_values import (
-    INSTANT,
     MIN_US,
     RefusedError,
     converter,
+    instant_us,
     refuse_constant,
     shown,
     wrong_type,
 )
 from include.settings import SettingsError, Times
 
-LOOK = '{"as_of": "2026-03-01T00:00:00Z", "keys": [{"key": ..., "state": {...}}, ...]}'
-FINER_THAN_US = re.compile(r"[.,]\d{6}\d*[1-9]", re.ASCII)
 REPEATED_KEYS_SHOWN = 5
-
-
-class FileRow(NamedTuple):
-    """One key's state, in the order of the fold's state columns."""
-
-    key: Any
-    state: tuple[Any, ...]
-    timeout_at_us: int | None
+ROWS_AT_ONCE = 10_000
 
 
 class InitialStates(NamedTuple):
-    """A stream's initial state; its rows are an engine's, of states as of that instant."""
+    """A stream's initial state."""
 
     as_of_us: int  # microseconds since 1970; events before it are in the states already
     fingerprint: str  # the same for as long as the content is the same
-    states: Any
+    states: Any  # rows of `state_schema(fold)`, as an engine has them
+
+
+def read_initial_state(
+    lake: Lake, stream: str, fold: KeyedFold, only: pc.Expression | None = None
+) -> InitialStates | None:
+    """The initial state as rows of `state_schema(fold)`, checked as a whole; None for none.
+
+    `only`: those for which that holds. SettingsError names the file or table, and what is wrong.
+    """
+    with _given(lake, stream) as given:
+        if given is None:
+            return None
+        as_of_us = given.as_of_us()
+        if instant_of(as_of_us) > datetime.now(UTC):
+            # Every row until then would be left out, and each run would look well.
+            raise RefusedError("future_time", f"as_of {instant_of(as_of_us)} is in the future")
+        states = given.states(as_of_us, fold)
+        states = states if only is None else states.filter(only)
+        return InitialStates(
+            as_of_us, given.fingerprint(None), _with_timeouts(states, as_of_us, fold)
+        )
+
+
+def read_as_of(lake: Lake, stream: str) -> int | None:
+    """The instant of the initial state, in microseconds since 1970; None when there is none.
+
+    That its rows are right is for a run of the stream to see.
+    """
+    with _given(lake, stream) as given:
+        return None if given is None else given.as_of_us()
+
+
+def read_fingerprint(lake: Lake, stream: str, pinned: str | None = None) -> str | None:
+    """What names the content of the stream's initial state; None when there is no initial state.
+
+    `pinned` is the fingerprint of an earlier run, if there was one: Delta deletes a table's
+    old commits in time, and what is left of them may then not tell when its rows last
+    changed. It is still `pinned` where nothing that is left says otherwise.
+    Raises SettingsError when the file or table cannot be read.
+    """
+    with _given(lake, stream) as given:
+        return None if given is None else given.fingerprint(pinned)
+
+
+@contextmanager
+def _given(lake: Lake, stream: str) -> Iterator["_Table | _File | None"]:
+    """Where it is; None for none. SettingsError in place of what is wrong with it."""
+    table, file = lake.initial_state(stream), lake.initial_state_file(stream)
+    there = [path for path in (table, file) if _is_there(lake, path)]
+    path = there[0] if there else table
+    try:
+        if len(there) > 1:
+            raise RefusedError("two", f"is also given by {file}: take one of them away")
+        if there == [table] and not lake.is_delta_table(table):
+            # To pass over it would start the stream from nothing, and nobody would know.
+            raise RefusedError("no_table", f"is no Delta table: make it one, or give a file {file}")
+        kind = _Table if there == [table] else _File
+        yield kind(lake, path) if there else None
+    except (RefusedError, DefinitionError) as error:
+        reason = error.reason if isinstance(error, RefusedError) else str(error)
+        raise wrong_initial_state(path, f"initial state {path}: {reason}") from None
+    except (DeltaError, OSError, pa.ArrowException) as error:
+        if is_of_machine(error):
+            raise
+        said = f"initial state {path} cannot be read: {first_line(error)}"
+        raise wrong_initial_state(path, said) from error
 
 
 def wrong_initial_state(subject: str, message: str) -> SettingsError:
@@ -63,79 +126,48 @@ def wrong_initial_state(subject: str, message: str) -> SettingsError:
     return SettingsError(message, code="wrong_initial_state", subject=subject)
 
 
-def read_document(lake: Lake, path: str) -> dict[str, Any]:
-    """The file as JSON, with its members `as_of` and `keys`; SettingsError if it has others."""
-    try:
-        with lake.filesystem.open_input_file(lake.path_in_filesystem(path)) as file:
-            document = JSON.decode(bytes(file.read()).decode("utf-8-sig"))
-    except OSError as error:
-        raise wrong_initial_state(path, f"initial state {path} cannot be read: {error}") from error
-    except (ValueError, RecursionError) as error:
-        raise wrong_initial_state(
-            path, f"initial state {path} is not JSON: {error}; expected {LOOK}"
-        ) from None
-    try:
-        _check_members("", document, required=("as_of", "keys"))
-        if not isinstance(document["keys"], list):
-            raise wrong_type("keys", document["keys"], "a list")
-    except RefusedError as refusal:
-        raise wrong_initial_state(
-            path, f"initial state {path}: {refusal.reason}; expected {LOOK}"
-        ) from None
-    return dict(document)
+def _is_there(lake: Lake, path: str) -> bool:
+    info = lake.filesystem.get_file_info(lake.path_in_filesystem(path))
+    return bool(info.type != fs.FileType.NotFound)
 
 
-def document_fingerprint(document: dict[str, Any]) -> str:
-    """Names the content: white space and the order of keys and members do not matter."""
-    keys = sorted(_canonical(item) for item in document["keys"])
-    content = _canonical([document["as_of"], keys])
-    return f"sha256:{hashlib.sha256(content.encode()).hexdigest()}"
+def _with_timeouts(states: pa.Table, as_of_us: int, fold: KeyedFold) -> pa.Table:
+    """Rows that name no timeout get the fold's, counted from `as_of`."""
+    if fold.initial_timeout is None:
+        return states
+    timeouts_us = states["timeout_at_us"].fill_null(as_of_us + fold.initial_timeout // MICROSECOND)
+    at = states.schema.get_field_index("timeout_at_us")
+    return states.set_column(at, states.schema.field(at), timeouts_us)
 
 
-def typed_rows(path: str, document: dict[str, Any], fold: KeyedFold) -> tuple[int, list[FileRow]]:
-    """`as_of` in microseconds since 1970, and the rows; SettingsError names the first wrong one."""
-    try:
-        as_of_us = _instant_us("as_of", document["as_of"])
-    except RefusedError as refusal:
-        raise wrong_initial_state(path, f"initial state {path}: {refusal.reason}") from None
-    rows: list[FileRow] = []
-    for number, item in enumerate(document["keys"], start=1):
-        try:
-            rows.append(_row(item, as_of_us, fold))
-        except RefusedError as refusal:
-            where = f"row {number}{_key_of(item)}"
-            raise wrong_initial_state(
-                path, f"initial state {path}, {where}: {refusal.reason}"
-            ) from None
-    _refuse_repeated(path, rows)
-    return as_of_us, rows
+def _refuse_repeated(keys: pa.Array | pa.ChunkedArray) -> None:
+    """RefusedError when keys have several rows; it names some."""
+    parts = pa.table({"key": keys})
+    while any(map(pa.types.is_struct, parts.schema.types)):
+        parts = parts.flatten()  # by a struct Arrow does not group
+    counts = parts.group_by(parts.column_names).aggregate([([], "count_all")])
+    repeated = counts.filter(pc.field("count_all") > 1).drop_columns("count_all").to_pylist()
+    if repeated:
+        some = sorted(", ".join(map(shown, key.values())) for key in repeated)
+        named = "; ".join(some[:REPEATED_KEYS_SHOWN])
+        raise RefusedError(
+            "key_twice", f"{len(some)} of its keys have several rows ({named}): leave one of each"
+        )
 
 
-def states_of(rows: Iterable[FileRow], as_of_us: int, fold: KeyedFold) -> States:
-    """The rows as states as of that instant."""
-    states = States(fold)
-    for row in rows:
-        timeout_us = NEVER_US if row.timeout_at_us is None else row.timeout_at_us
-        states.put(row.key, fold.state._make(row.state), as_of_us, timeout_us)  # type: ignore[attr-defined]
-    return states
-
-
-def _row(item: Any, as_of_us: int, fold: KeyedFold) -> FileRow:
-    _check_members("", item, required=("key", "state"), optional=("timeout_at",))
-    columns = fold.state_columns
-    state = item["state"]
-    _check_members("state", state, required=[column.name for column in columns])
-    return FileRow(
-        landed_value("key", fold.keys.shape, item["key"]),
-        tuple(landed_value(f"state.{c.name}", c.shape, state[c.name]) for c in columns),
-        _timeout_at_us(item.get("timeout_at"), as_of_us, fold),
-    )
+def _check_timeout(timeout_us: int, as_of_us: int, fold: KeyedFold) -> None:
+    if not fold.times_out:
+        raise RefusedError(
+            "unknown_member", "the stream has no timeouts (NoTimeout): take timeout_at out"
+        )
+    if not as_of_us < timeout_us <= LAST_INSTANT_US:
+        raise RefusedError("past_time", "timeout_at must be after as_of, and before the year 10000")
 
 
 def _check_members(
     name: str, value: Any, required: Collection[str], optional: Collection[str] = ()
 ) -> None:
-    if not isinstance(value, dict):
+    if not isinstance(value, Mapping):
         raise wrong_type(name or "it", value, "an object")
     prefix = f"{name}." if name else ""
     known = [*required, *optional]
@@ -149,6 +181,165 @@ def _check_members(
     for member in required:
         if member not in value:
             raise RefusedError("missing_field", f"{prefix}{member} is missing: add it")
+
+
+class _Table:
+    """A Delta table with the columns `key`, `state`, `as_of` and, perhaps, `timeout_at`."""
+
+    def __init__(self, lake: Lake, path: str) -> None:
+        self._lake, self._path = lake, path
+        self._log: DeltaTable = delta_table(path)  # as it is now, whatever is committed meanwhile
+        self._rows = self._log.to_pyarrow_dataset(filesystem=files_of(path))
+
+    def as_of_us(self) -> int:
+        self._check_type("as_of", INSTANT)
+        column = self._rows.to_table(columns=["as_of"])["as_of"].cast(pa.int64())
+        instants_us = pc.unique(column).to_pylist()
+        if len(instants_us) != 1 or instants_us[0] is None:
+            raise RefusedError(
+                "wrong_type", f"as_of must be one instant in all rows, not {len(instants_us)}"
+            )
+        if not MIN_US <= instants_us[0] <= LAST_INSTANT_US:
+            raise RefusedError("unreadable_time", "as_of is outside the years 1 to 9999")
+        return int(instants_us[0])
+
+    def fingerprint(self, pinned: str | None) -> str:
+        """The table's id, and the version in which its rows last changed: not by OPTIMIZE or VACUUM."""
+        table_id, version = str(self._log.metadata().id), int(self._log.version())
+        while version > 0:
+            commit = find_actions(self._lake, self._path, version)  # None when it was cleaned up
+            if commit is None and pinned is not None and _names_earlier(pinned, table_id, version):
+                return pinned
+            if commit is None or changes_data(commit):
+                break
+            version -= 1
+        return f"{table_id}@{version}"
+
+    def states(self, as_of_us: int, fold: KeyedFold) -> pa.Table:
+        self._check_columns(fold)
+        rows = self._rows.to_table()
+        nothing, schema = pa.nulls(rows.num_rows), state_schema(fold)
+        timeouts = rows["timeout_at"] if "timeout_at" in rows.column_names else nothing
+        columns = {
+            "key": rows["key"],
+            "state": rows["state"],
+            "changed_at_us": pa.array([as_of_us] * rows.num_rows, pa.int64()),
+            "timeout_at_us": timeouts.cast(INSTANT).cast(pa.int64()),
+            **{column.name: nothing for column in fold.beside},
+        }
+        states = conformed_table(pa.table(columns), schema)
+        for micros in pc.min_max(states["timeout_at_us"]).as_py().values():
+            if micros is not None:
+                _check_timeout(micros, as_of_us, fold)
+        _refuse_repeated(states["key"])
+        for batch in states.to_batches(ROWS_AT_ONCE):
+            _check_states(batch, fold)
+        return states
+
+    def _check_columns(self, fold: KeyedFold) -> None:
+        columns = dict(columns_of(self._rows.schema))
+        _check_members("", columns, ("key", "state", "as_of"), ("timeout_at",))
+        self._check_type("key", arrow_type(fold.keys.kind))
+        if "timeout_at" in columns:
+            self._check_type("timeout_at", INSTANT)
+        if not pa.types.is_struct(columns["state"]):
+            raise wrong_type("state", sql_name(columns["state"]), "a struct")
+        members = dict(columns_of(pa.schema(list(columns["state"]))))  # in any order
+        _check_members("state", members, [column.name for column in fold.state_columns])
+        for column in fold.state_columns:
+            if sql_name(members[column.name]) != column.kind:
+                raise wrong_type(
+                    f"state.{column.name}", sql_name(members[column.name]), column.kind
+                )
+
+    def _check_type(self, name: str, kind: pa.DataType) -> None:
+        if name not in self._rows.schema.names:
+            raise RefusedError("missing_field", f"{name} is missing: add it")
+        if self._rows.schema.field(name).type != kind:
+            found = sql_name(self._rows.schema.field(name).type)
+            raise wrong_type(name, found, sql_name(kind))
+
+
+def _names_earlier(pinned: str, table_id: str, version: int) -> bool:
+    pinned_id, _, pinned_version = pinned.rpartition("@")
+    return pinned_id == table_id and int(pinned_version) <= version
+
+
+def _check_states(rows: pa.RecordBatch, fold: KeyedFold) -> None:
+    """RefusedError names the first key with a part that may not be null, or is no such value."""
+    for name, nullable in (("key", fold.keys.shape.nullable), ("state", False)):
+        if rows[name].null_count and not nullable:
+            raise wrong_type(name, None, "a value in each row")
+    try:
+        decode(fold.keys.shape, rows["key"], "key")
+        decode(fold.state_shape, rows["state"], "state")
+    except DefinitionError as error:
+        if rows.num_rows == 1:
+            raise RefusedError(
+                "wrong_type", f"key {shown(rows['key'][0].as_py())}: {error}"
+            ) from None
+        for row in range(rows.num_rows):
+            _check_states(rows.slice(row, 1), fold)
+        raise
+
+
+class _File:
+    """A JSON file: an object with `as_of` and `keys`, each with `key`, `state` and, perhaps, `timeout_at`."""
+
+    def __init__(self, lake: Lake, path: str) -> None:
+        with lake.filesystem.open_input_file(lake.path_in_filesystem(path)) as file:
+            content = bytes(file.read())
+        try:
+            self._document = JSON.decode(content.decode("utf-8-sig"))
+        except (ValueError, RecursionError) as error:
+            raise RefusedError("not_json", f"it is not JSON: {error}") from None
+        _check_members("", self._document, required=("as_of", "keys"))
+        self._keys = self._document["keys"]
+        if not isinstance(self._keys, list):
+            raise wrong_type("keys", self._keys, "a list")
+
+    def as_of_us(self) -> int:
+        return instant_us("as_of", self._document["as_of"], Times())
+
+    def fingerprint(self, pinned: str | None) -> str:
+        """Of the content: white space and the order of keys and members do not matter."""
+        content = _canonical([self._document["as_of"], sorted(map(_canonical, self._keys))])
+        return f"sha256:{hashlib.sha256(content.encode()).hexdigest()}"
+
+    def states(self, as_of_us: int, fold: KeyedFold) -> pa.Table:
+        states, keys = States(fold), []
+        for number, item in enumerate(self._keys, start=1):
+            try:
+                key, *known = _known(item, as_of_us, fold)
+            except RefusedError as refusal:
+                has_key = isinstance(item, dict) and "key" in item
+                where = f"row {number}" + (f" (key {shown(item['key'])})" if has_key else "")
+                raise RefusedError(refusal.code, f"{where}: {refusal.reason}") from None
+            states.put(key, *known)
+            keys.append(key)
+        _refuse_repeated(encode(fold.keys.shape, keys))
+        return states.rows()
+
+
+JSON = json.JSONDecoder(parse_constant=refuse_constant)
+
+
+def _canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def _known(item: Any, as_of_us: int, fold: KeyedFold) -> tuple[Any, Any, int, int]:
+    """What `States.put` takes."""
+    _check_members("", item, required=("key", "state"), optional=("timeout_at",))
+    columns, state = fold.state_columns, item["state"]
+    _check_members("state", state, required=[column.name for column in columns])
+    key = landed_value("key", fold.keys.shape, item["key"])
+    values = (landed_value(f"state.{c.name}", c.shape, state[c.name]) for c in columns)
+    timeout_us = NEVER_US
+    if item.get("timeout_at") is not None:
+        timeout_us = instant_us("timeout_at", item["timeout_at"], Times())
+        _check_timeout(timeout_us, as_of_us, fold)
+    return key, fold.state(*values), as_of_us, timeout_us
 
 
 def landed_value(name: str, shape: Shape, value: Any) -> Any:
@@ -183,176 +374,3 @@ def _check_parts(name: str, shape: Shape, value: Any) -> None:
     elif isinstance(shape, Pairs) and isinstance(value, dict):
         for key, item in value.items():
             _check_parts(f"{name}[{key!r}]", shape.item, item)
-
-
-def _timeout_at_us(value: Any, as_of_us: int, fold: KeyedFold) -> int | None:
-    if value is None:
-        return None
-    if not fold.times_out:
-        raise RefusedError(
-            "unknown_member", "the stream has no timeouts (NoTimeout): take timeout_at out"
-        )
-    micros = _instant_us("timeout_at", value)
-    if micros <= as_of_us:
-        raise RefusedError(
-            "past_time", f"timeout_at is {shown(value)}, but it must be after as_of: give a later"
-        )
-    return micros
-
-
-def _instant_us(name: str, value: Any) -> int:
-    if not isinstance(value, str) or not INSTANT.fullmatch(value):
-        raise wrong_type(name, value, "ISO-8601 with a zone, as 2026-03-01T00:00:00Z")
-    # Ingestion cuts such digits off. Here a person wrote them, and can say what is meant.
-    if FINER_THAN_US.search(value):
-        raise wrong_type(name, value, "a time in whole microseconds")
-    try:
-        micros = (datetime.fromisoformat(value) - EPOCH) // MICROSECOND
-    except ValueError as error:
-        why = no_such_day(value) or error
-        raise RefusedError("unreadable_time", f"{name} is {shown(value)}: {why}") from None
-    if not MIN_US <= micros <= LAST_INSTANT_US:  # in UTC: the zone can take it there
-        raise wrong_type(name, value, "a time in the years 1 to 9999")
-    return int(micros)
-
-
-def _refuse_repeated(path: str, rows: Iterable[FileRow]) -> None:
-    counts = Counter(row.key for row in rows)
-    # As text: parts may be None, and members of an Enum have no order.
-    repeated = sorted(key_text(key) for key, count in counts.items() if count > 1)
-    refuse_repeated(path, repeated[:REPEATED_KEYS_SHOWN], len(repeated))
-
-
-def refuse_repeated(path: str, some_keys: Collection[Any], total: int) -> None:
-    """SettingsError when `total` keys, and among them `some_keys`, have several rows."""
-    if total:
-        listed = ", ".join(shown(key) for key in some_keys)
-        rest = ", ..." if total > len(some_keys) else ""
-        raise wrong_initial_state(
-            path,
-            f"initial state {path} has several rows for {total} of its keys ({listed}{rest}): "
-            "leave one row of each",
-        )
-
-
-def _key_of(item: Any) -> str:
-    return f" (key {shown(item['key'])})" if isinstance(item, dict) and "key" in item else ""
-
-
-def _canonical(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))
-
-
-def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    # Python would keep the last one.
-    for name, count in Counter(name for name, _ in members).items():
-        if count > 1:
-            raise ValueError(f"an object has {shown(name)} {count} times")
-    return dict(members)
-
-
-JSON = json.JSONDecoder(parse_constant=refuse_constant, object_pairs_hook=_object)
-
-
-class InitialStatePath(NamedTuple):
-    path: str
-    is_table: bool
-
-
-def find_initial_state(lake: Lake, stream: str) -> InitialStatePath | None:
-    table, file = lake.initial_state(stream), lake.initial_state_file(stream)
-    there = [path for path in (table, file) if _type(lake, path) != fs.FileType.NotFound]
-    if len(there) == 2:
-        raise wrong_initial_state(
-            table, f"there are two initial states, {table} and {file}: take one away"
-        )
-    if not there:
-        return None
-    if there == [table] and not lake.is_delta_table(table):
-        # To pass over it would start the stream from nothing, and nobody would know.
-        raise wrong_initial_state(
-            table, f"initial state {table} is no Delta table: make it one, or give a file {file}"
-        )
-    if there == [file] and _type(lake, file) != fs.FileType.File:
-        raise wrong_initial_state(file, f"initial state {file} is a folder: make it one JSON file")
-    return InitialStatePath(there[0], is_table=there == [table])
-
-
-def _type(lake: Lake, path: str) -> fs.FileType:
-    return lake.filesystem.get_file_info(lake.path_in_filesystem(path)).type
-
-
-def read_fingerprint(lake: Lake, stream: str, pinned: str | None = None) -> str | None:
-    """What names the content of the stream's initial state; None when there is no initial state.
-
-    `pinned` is the fingerprint of an earlier run, if there was one: Delta deletes a table's
-    old commits in time, and what is left of them may then not tell when its rows last
-    changed. It is still `pinned` where nothing that is left says otherwise.
-    Raises SettingsError when the file or table cannot be read.
-    """
-    found = find_initial_state(lake, stream)
-    if found is None:
-        return None
-    if not found.is_table:
-        return document_fingerprint(read_document(lake, found.path))
-    return table_fingerprint(lake, found.path, newest_version(found.path), pinned)
-
-
-def check_as_of(path: str, as_of_us: int) -> None:
-    """SettingsError for an initial state of the future."""
-    as_of = EPOCH + as_of_us * MICROSECOND
-    if as_of > datetime.now(UTC):
-        # Every row until then would be left out, and each run would look well.
-        raise wrong_initial_state(
-            "as_of", f"initial state {path}: as_of {as_of} is in the future: mend it"
-        )
-
-
-def default_timeout_us(path: str, as_of_us: int, fold: KeyedFold) -> int | None:
-    """The timeout of rows that name none; SettingsError when it is no instant."""
-    if fold.initial_timeout is None:
-        return None
-    default_us = as_of_us + fold.initial_timeout // MICROSECOND
-    if not as_of_us < default_us <= LAST_INSTANT_US:
-        raise wrong_initial_state(
-            "as_of",
-            f"initial state {path}: as_of is {EPOCH + as_of_us * MICROSECOND}, and the "
-            f"stream's initial_timeout of {fold.initial_timeout} after it is no timeout: it must "
-            "be after as_of, and not beyond the year 9999",
-        )
-    return default_us
-
-
-def newest_version(path: str) -> int:
-    """The table's newest version; SettingsError when there is none that can be read."""
-    return int(_log(path).version())
-
-
-def table_fingerprint(lake: Lake, path: str, version: int, pinned: str | None = None) -> str:
-    """Names the rows of `version`: the table, and the version in which they last changed.
-
-    OPTIMIZE and VACUUM change no rows. `pinned`: see `read_fingerprint`.
-    """
-    table_id = str(_log(path).metadata().id)
-    while version > 0:
-        commit = find_actions(lake, path, version)  # None when Delta has deleted it by now
-        if commit is None and pinned is not None and _names_earlier(pinned, table_id, version):
-            return pinned
-        if commit is None or changes_data(commit):
-            break
-        version -= 1
-    return f"{table_id}@{version}"
-
-
-def _log(path: str) -> DeltaTable:
-    try:
-        return delta_table(path)
-    except DeltaError as error:
-        raise wrong_initial_state(
-            path, f"initial state {path} cannot be read as a Delta table: {first_line(error)}"
-        ) from error
-
-
-def _names_earlier(pinned: str, table_id: str, version: int) -> bool:
-    pinned_id, _, pinned_version = pinned.rpartition("@")
-    return pinned_id == table_id and int(pinned_version) <= version

@@ -370,7 +370,7 @@ def _beginning(
         except SavepointError:
             whole.remove(base.savepoint)
     if identity.since_us is not None:
-        return base, States(fold, initial_state(lake, fold, key, identity.since_us))
+        return base, States(fold, initial_state(lake, fold, key))
     return base, States(fold, state_schema(fold).empty_table())
 
 

@@ -19,19 +19,12 @@ from include.fold.definition import EMITTED_AT, Key, KeyedFold
 from include.fold.event_order import keys_of
 from include.fold.records import Nested
 from include.fold.schemas import event_schema, state_schema
-from include.lake.columns import INSTANT, instant_scalar
+from include.lake.columns import instant_scalar
 from include.lake.delta_log import dataset_of, delta_table
 from include.lake.errors import wrong_argument
 from include.lake.paths import Lake
 from include.landing.bronze_tables import late_fields, with_late_fields
-from include.landing.initial_state import (
-    default_timeout_us,
-    find_initial_state,
-    landed_value,
-    read_document,
-    states_of,
-    typed_rows,
-)
+from include.landing.initial_state import landed_value, read_initial_state
 from include.landing.landed_values import RefusedError
 from include.savepoints.bronze_pin import BronzeFiles, BronzePin, read_files
 from include.savepoints.manifest import Savepoint, SavepointError, states_in
@@ -145,36 +138,10 @@ def state_in(lake: Lake, fold: KeyedFold, key: Key, savepoint: Savepoint) -> pa.
     return conformed_table(rows, state_schema(fold))
 
 
-def initial_state(lake: Lake, fold: KeyedFold, key: Key, as_of_us: int) -> pa.Table:
+def initial_state(lake: Lake, fold: KeyedFold, key: Key) -> pa.Table:
     """What the stream's initial state has of the key: `state_schema(fold)`, one row or none."""
-    found = find_initial_state(lake, fold.stream)
-    if found is None:
-        return state_schema(fold).empty_table()
-    if not found.is_table:
-        _, rows = typed_rows(found.path, read_document(lake, found.path), fold)
-        own = [row for row in rows if row.key == key]
-        states = states_of(own, as_of_us, fold).rows()
-    else:
-        states = _initial_rows(found.path, fold, key, as_of_us=as_of_us)
-    default_us = default_timeout_us(found.path, as_of_us, fold)
-    timeouts = states["timeout_at_us"].fill_null(pa.scalar(default_us, pa.int64()))
-    at = states.column_names.index("timeout_at_us")
-    return states if default_us is None else states.set_column(at, "timeout_at_us", timeouts)
-
-
-def _initial_rows(path: str, fold: KeyedFold, key: Key, as_of_us: int) -> pa.Table:
-    rows = dataset_of(path).to_table(filter=_is_key(fold, key, "key"))
-    nothing = pa.nulls(rows.num_rows, INSTANT)
-    timeouts = rows["timeout_at"] if "timeout_at" in rows.column_names else nothing
-    schema = state_schema(fold)
-    known = {
-        "key": rows["key"],
-        "state": rows["state"],
-        "changed_at_us": pa.array([as_of_us] * rows.num_rows, pa.int64()),
-        "timeout_at_us": timeouts.cast(INSTANT).cast(pa.int64()),
-    }
-    beside = {c.name: pa.nulls(rows.num_rows, schema.field(c.name).type) for c in fold.beside}
-    return conformed_table(pa.table(known | beside), schema)
+    initial = read_initial_state(lake, fold.stream, fold, only=_is_key(fold, key, "key"))
+    return state_schema(fold).empty_table() if initial is None else initial.states
 
 
 def table_rows(lake: Lake, fold: KeyedFold, key: Key, from_us: int | None) -> pa.Table | None:

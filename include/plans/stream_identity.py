@@ -7,21 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec, resolve_name
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.compute as pc
-from deltalake.exceptions import DeltaError
-
 from include.fold.admission import MICROSECOND, micros_of
 from include.fold.definition import KeyedFold
-from include.lake.delta_log import delta_table, first_line
 from include.lake.generations import GenerationRow, Generations, read_generations
-from include.lake.paths import Lake, files_of
-from include.landing.initial_state import (
-    read_document,
-    read_fingerprint,
-    typed_rows,
-    wrong_initial_state,
-)
+from include.lake.paths import Lake
+from include.landing.initial_state import read_as_of, read_fingerprint
 from include.savepoints.manifest import REJECTS, StreamIdentity, current_lineage
 from include.settings import Stream
 from include.stream_definition import load_definition, pinned_settings
@@ -318,7 +308,7 @@ def identity_of(lake: Lake, stream: Stream, generations: Generations) -> StreamI
         delay_us=stream.watermark_delay // MICROSECOND,
         code=current_lineage(pinned, code_fingerprint(stream, initial_state)),
         state_schema=pinned_settings(stream, fold)["state_schema"],
-        since_us=_since_us(lake, fold, stream.name, initial_state, pinned),
+        since_us=_since_us(lake, stream.name, initial_state, pinned),
     )
 
 
@@ -329,7 +319,7 @@ def initial_fingerprint(lake: Lake, generations: Generations) -> str | None:
 
 
 def _since_us(
-    lake: Lake, fold: KeyedFold, stream: str, initial_state: str | None, pinned: GenerationRow
+    lake: Lake, stream: str, initial_state: str | None, pinned: GenerationRow
 ) -> int | None:
     """`as_of` of the initial state, in microseconds since 1970; None when there is none."""
     if initial_state is None:
@@ -338,26 +328,4 @@ def _since_us(
     # the instant of another one.
     if pinned.get("initial_as_of") is not None and pinned["initial_state"] == initial_state:
         return micros_of(pinned["initial_as_of"])
-    table, file = lake.initial_state(stream), lake.initial_state_file(stream)
-    if lake.is_delta_table(table):
-        return _as_of_us(table)
-    return typed_rows(file, read_document(lake, file), fold)[0]
-
-
-def _as_of_us(table: str) -> int:
-    """The one instant in a table; that its rows are right is for a run of the stream to see."""
-    try:
-        rows = delta_table(table).to_pyarrow_table(columns=["as_of"], filesystem=files_of(table))
-        instants = pc.unique(rows["as_of"].cast(pa.timestamp("us", tz="UTC"))).to_pylist()
-    except (DeltaError, pa.ArrowException, OSError) as error:
-        raise wrong_initial_state(
-            table, f"initial state {table}: as_of cannot be read: {first_line(error)}"
-        ) from error
-    if len(instants) != 1 or instants[0] is None:
-        shown = ", ".join(str(instant) for instant in instants[:3]) or "no rows"
-        raise wrong_initial_state(
-            table,
-            f"initial state {table}: as_of must be the same instant in all rows, but there are "
-            f"{shown}: mend it",
-        )
-    return micros_of(instants[0])
+    return read_as_of(lake, stream)

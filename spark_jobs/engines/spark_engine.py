@@ -15,7 +15,7 @@ from include.fold.group_state import TIMERS
 from include.fold.schemas import state_schema
 from include.lake.paths import Lake, files_of
 from include.lake.table import Staged, stage_empty
-from include.landing.initial_state import InitialStates
+from include.landing.initial_state import InitialStates, read_initial_state
 from include.savepoints.manifest import Savepoint
 from spark_jobs.engines.checkpointed_states import find_unreadable, read_states
 from spark_jobs.engines.engine import LiveQuery, Stage, WriteBatch
@@ -24,7 +24,6 @@ from spark_jobs.engines.migrated_state import migrated_states
 from spark_jobs.engines.replay import replay_fold
 from spark_jobs.engines.spark_events import BronzeEvents, count_by_step, events_between
 from spark_jobs.engines.state_rows import project_states
-from spark_jobs.tables.initial_state import read_initial_state
 from spark_jobs.tables.landing import staged
 from spark_jobs.tables.product import Product
 from spark_jobs.tables.rejected import RejectedCalls
@@ -67,7 +66,10 @@ class SparkEngine:
         return count_by_step(events, fold, step_us)
 
     def initial_states(self, lake: Lake, stream: str, fold: KeyedFold) -> InitialStates | None:
-        return read_initial_state(self._spark, lake, stream, fold=fold)
+        initial = read_initial_state(lake, stream, fold)
+        if initial is None:
+            return None
+        return initial._replace(states=self._spark.createDataFrame(initial.states))
 
     def migrated(self, states: DataFrame, fold: KeyedFold, migrate: MigrateState) -> DataFrame:
         return migrated_states(states, fold, migrate)

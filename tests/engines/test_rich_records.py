@@ -1,9 +1,11 @@
 """The fold law over records of every type, and over keys of several columns or of a function."""
 
+import json
 import pickle
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
+from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import pytest
@@ -19,7 +21,7 @@ from include.fold.records import Instant
 from include.fold.states import States
 from include.fold.testing.check import restarted
 from include.fold.testing.run import run
-from include.landing.initial_state import states_of, typed_rows
+from include.landing.initial_state import read_initial_state
 from spark_jobs.engines.migrated_state import migrated
 from spark_jobs.engines.state_rows import projected, states_to_rows
 from tests.bronze import stamp
@@ -167,7 +169,7 @@ def test_a_dict_of_a_state_is_not_changed_in_place():
         run(fold, [an_order(1, "a", datetime(2026, 1, 1, tzinfo=UTC))])
 
 
-def test_states_go_through_a_migration_and_an_initial_state():
+def test_states_go_through_a_migration_and_an_initial_state(lake):
     fold = FOLDS["append by two columns"]
     ran = run(fold, [an_order(1, "a", datetime(2026, 1, 1, tzinfo=UTC))])
     states = States(fold)
@@ -200,8 +202,11 @@ def test_states_go_through_a_migration_and_an_initial_state():
             }
         ],
     }
-    as_of_us, rows = typed_rows("given.json", document, fold)
-    assert {k.key: k.state for k in states_of(rows, as_of_us, fold)} == ran.states
+    file = Path(lake.initial_state_file("baskets"))
+    file.parent.mkdir()
+    file.write_text(json.dumps(document))
+    given = read_initial_state(lake, "baskets", fold)
+    assert {k.key: k.state for k in States(fold, given.states)} == ran.states
 
 
 def test_a_key_function_that_fails_names_the_event():

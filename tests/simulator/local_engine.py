@@ -12,7 +12,6 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyarrow import fs
 
 from include.data_checks import Check, Verdict
 from include.fold.arrow_values import kept_without_timeout
@@ -34,17 +33,8 @@ from include.lake.paths import Lake, files_of
 from include.lake.stream_result import AT, AT_DATE, RangeChange
 from include.lake.table import Record, Staged
 from include.landing.bronze_tables import late_fields, with_late_fields
-from include.landing.initial_state import (
-    InitialStates,
-    check_as_of,
-    default_timeout_us,
-    document_fingerprint,
-    read_document,
-    states_of,
-    typed_rows,
-)
+from include.landing.initial_state import InitialStates, read_initial_state
 from include.savepoints.manifest import Savepoint, states_in
-from include.settings import SettingsError
 from spark_jobs.engines.engine import LiveQuery, Stage, WriteBatch
 from spark_jobs.engines.migrated_state import migrated
 from spark_jobs.engines.state_rows import (
@@ -137,26 +127,8 @@ class LocalEngine:
     # States
 
     def initial_states(self, lake: Lake, stream: str, fold: KeyedFold) -> InitialStates | None:
-        """The initial state, from a JSON file alone; SettingsError says what is wrong with it."""
-        if lake.is_delta_table(lake.initial_state(stream)):
-            raise SettingsError(
-                f"initial state {lake.initial_state(stream)} is a table, which needs Spark: give "
-                f"it as a file {lake.initial_state_file(stream)}"
-            )
-        path = lake.initial_state_file(stream)
-        info = lake.filesystem.get_file_info(lake.path_in_filesystem(path))
-        if info.type == fs.FileType.NotFound:
-            return None
-        document = read_document(lake, path)
-        as_of_us, rows = typed_rows(path, document, fold)
-        timeout_us = default_timeout_us(path, as_of_us, fold)
-        check_as_of(path, as_of_us)
-        if timeout_us is not None:
-            rows = [
-                row if row.timeout_at_us else row._replace(timeout_at_us=timeout_us) for row in rows
-            ]
-        states = states_of(rows, as_of_us, fold)
-        return InitialStates(as_of_us, document_fingerprint(document), states_to_rows(states, 0))
+        """The initial state; SettingsError says what is wrong with it."""
+        return read_initial_state(lake, stream, fold)
 
     def migrated(self, states: pa.Table, fold: KeyedFold, migrate: MigrateState) -> pa.Table:
         """MigrationError names the key that cannot be mapped."""

@@ -6,12 +6,10 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
-import pytest
 from deltalake import DeltaTable
 
 from include.lake.paths import Lake
-from include.landing.initial_state import read_fingerprint
-from spark_jobs.tables.initial_state import read_initial_state
+from include.landing.initial_state import read_fingerprint, read_initial_state
 from tests.initial_state import (
     AS_OF_TEXT,
     AS_OF_US,
@@ -31,39 +29,31 @@ from tests.refused import refused
 
 
 def test_a_stream_without_an_initial_state_has_none(lake):
-    assert read_initial_state(None, lake, STREAM, FOLD) is None
+    assert read_initial_state(lake, STREAM, FOLD) is None
     assert read_fingerprint(lake, STREAM) is None
 
 
 def test_a_table_and_a_file_are_one_too_many(lake):
     write_table(lake, rows_table(Row()))
     write_file(lake, document())
-    assert lake.initial_state_file(STREAM) in refusal(None, lake)
+    assert lake.initial_state_file(STREAM) in refusal(lake)
 
 
 def test_what_is_neither_a_table_nor_a_file_is_not_passed_over(lake):
     Path(lake.initial_state(STREAM)).mkdir(parents=True)
-    assert refusal(None, lake)
+    assert refusal(lake)
     (Path(lake.initial_state(STREAM)) / "_delta_log").mkdir()
-    assert refusal(None, lake)
+    assert refusal(lake)
     shutil.rmtree(lake.initial_state(STREAM))
     Path(lake.initial_state_file(STREAM)).mkdir()
-    assert refusal(None, lake)
+    assert refusal(lake)
 
 
-@pytest.mark.spark
-def test_a_key_that_names_no_timeout_gets_the_streams(spark, lake):
+def test_a_key_that_names_no_timeout_gets_the_streams(lake):
     write_file(lake, document(a_key("a", "2026-03-01T00:00:07Z"), a_key("b")))
-    initial = read_initial_state(spark, lake, STREAM, FIVE_MINUTES)
+    initial = read_initial_state(lake, STREAM, FIVE_MINUTES)
     timeouts = [timeout_us - AS_OF_US for _, _, timeout_us in collected(initial)]
     assert timeouts == [6_999_999, 300_000_000]
-
-
-@pytest.mark.spark
-def test_a_timeout_of_the_stream_beyond_the_year_9999_is_refused(spark, lake):
-    write_file(lake, document(a_key()))
-    span = timedelta(days=366 * 8000)
-    assert refusal(spark, lake, replace(FOLD, initial_timeout=span))
 
 
 def test_a_timeout_of_the_stream_that_is_no_span_is_refused_when_it_is_defined():
@@ -128,14 +118,12 @@ def test_commits_that_delta_has_deleted_do_not_change_a_pinned_fingerprint(lake)
     assert read_fingerprint(lake, STREAM, pinned) != pinned
 
 
-@pytest.mark.full
-@pytest.mark.spark
-def test_a_table_is_read_as_it_was_and_after_an_optimize_and_a_vacuum(spark, lake):
+def test_a_table_is_read_as_it_was_and_after_an_optimize_and_a_vacuum(lake):
     pinned = [append(lake, key) for key in "ab"][-1]
     table = DeltaTable(lake.initial_state(STREAM))
     table.optimize.compact()
     table.vacuum(0, dry_run=False, enforce_retention_duration=False)  # the files of version 1
-    initial = read_initial_state(spark, lake, STREAM, FOLD)
+    initial = read_initial_state(lake, STREAM, FOLD)
     append(lake, "c")
     assert [key for key, _, _ in collected(initial)] == ["a", "b"]
     assert initial.fingerprint == pinned

@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 
 from include.fold.admission import LAST_INSTANT_US, MICROSECOND
-from include.landing.initial_state import read_fingerprint
-from spark_jobs.tables.initial_state import read_initial_state
+from include.landing.initial_state import read_fingerprint, read_initial_state
 from tests.initial_state import (
     AS_OF,
     AS_OF_US,
@@ -26,34 +25,29 @@ from tests.initial_state import (
     refusal,
     rows_table,
     write_table,
-    wrong_part,
 )
 
 
-@pytest.mark.spark
-def test_the_rows_of_a_table_are_exact_and_in_the_folds_order(spark, lake):
+def test_the_rows_of_a_table_are_exact_and_in_the_folds_order(lake):
     later = datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
     write_table(lake, rows_table(Row("b", HEALTH | {"note": "ä"}, timeout_at=later), Row("a")))
-    initial = read_initial_state(spark, lake, STREAM, FOLD)
+    initial = read_initial_state(lake, STREAM, FOLD)
     assert (initial.as_of_us, initial.fingerprint) == (AS_OF_US, read_fingerprint(lake, STREAM))
     assert collected(initial) == [
         ("a", HEALTH, None),
         ("b", HEALTH | {"note": "ä"}, LAST_INSTANT_US),
     ]
-    assert initial.states.schema["state"].dataType.names == list(Health._fields)
+    assert [field.name for field in initial.states.schema.field("state").type] == [*Health._fields]
 
 
-@pytest.mark.spark
-def test_a_table_need_not_have_timeouts(spark, lake):
+def test_a_table_need_not_have_timeouts(lake):
     table = rows_table(Row(1), Row(-1), key=pa.int64()).drop_columns(["timeout_at"])
     write_table(lake, table)
     fold = replace(BY_NUMBER, initial_timeout=timedelta(minutes=5))
-    initial = read_initial_state(spark, lake, STREAM, fold)
+    initial = read_initial_state(lake, STREAM, fold)
     due_us = AS_OF_US + 300_000_000
     assert collected(initial) == [(-1, HEALTH, due_us), (1, HEALTH, due_us)]
-    without = read_initial_state(
-        spark, lake, STREAM, replace(BY_NUMBER, timeout=NO_TIMEOUT.timeout)
-    )
+    without = read_initial_state(lake, STREAM, replace(BY_NUMBER, timeout=NO_TIMEOUT.timeout))
     assert collected(without) == [(-1, HEALTH, None), (1, HEALTH, None)]
 
 
@@ -62,7 +56,6 @@ MISSPELT = pa.struct([*WITHOUT_NOTE, ("Note", pa.string())])
 SEEN_AS_INT = pa.struct([*(field for field in STATE if field.name != "seen"), ("seen", pa.int32())])
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize(
     ("table", "part"),
     [
@@ -85,15 +78,14 @@ SEEN_AS_INT = pa.struct([*(field for field in STATE if field.name != "seen"), ("
         (rows_table(Row(timeout_at=LAST_INSTANT_US + 1)), "timeout_at"),
     ],
 )
-def test_a_wrong_table_is_refused_with_its_column_or_key(spark, lake, table, part):
+def test_a_wrong_table_is_refused_with_its_column_or_key(lake, table, part):
     write_table(lake, table)
-    assert wrong_part(spark, lake) == part
+    assert part in refusal(lake)
 
 
-@pytest.mark.spark
-def test_a_key_that_comes_twice_is_refused(spark, lake):
+def test_a_key_that_comes_twice_is_refused(lake):
     write_table(lake, rows_table(*(Row(key) for key in "gfedcbaabcdefg")))
-    assert re.findall(r'"(\w)"', refusal(spark, lake)) == list("abcde")
+    assert re.findall(r'"(\w)"', refusal(lake)) == list("abcde")
 
 
 class Place(NamedTuple):
@@ -131,7 +123,6 @@ ALL_RIGHT = {
 }
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize(
     ("changes", "part"),
     [
@@ -142,16 +133,15 @@ ALL_RIGHT = {
         ({"by_day": [("mon", NOWHERE)]}, "state.by_day"),
     ],
 )
-def test_a_null_within_a_nested_value_is_refused_before_the_first_run(spark, lake, changes, part):
+def test_a_null_within_a_nested_value_is_refused_before_the_first_run(lake, changes, part):
     fold = replace(FOLD, state=Visits)
     write_table(lake, rows_table(Row("a", ALL_RIGHT), state=VISITS))
-    assert read_initial_state(spark, lake, STREAM, fold) is not None
+    assert read_initial_state(lake, STREAM, fold) is not None
     rows = (Row("a", ALL_RIGHT), Row("b", {**ALL_RIGHT, **changes}))
     write_table(lake, rows_table(*rows, state=VISITS), mode="overwrite")
-    assert wrong_part(spark, lake, fold) == part
+    assert part in refusal(lake, fold)
 
 
-@pytest.mark.spark
-def test_a_table_of_a_stream_without_timeouts_has_none(spark, lake):
+def test_a_table_of_a_stream_without_timeouts_has_none(lake):
     write_table(lake, rows_table(Row("a", timeout_at=AS_OF + MICROSECOND)))
-    assert wrong_part(spark, lake, NO_TIMEOUT) == "timeout_at"
+    assert "timeout_at" in refusal(lake, NO_TIMEOUT)
