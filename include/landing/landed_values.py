@@ -429,7 +429,6 @@ def refuse_constant(name: str) -> NoReturn:
 
 
 SHOWN_COLUMNS = 20
-DAY_US = timedelta(days=1) // MICROSECOND
 
 Row = Mapping[str, object]
 

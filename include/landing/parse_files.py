@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from include.lake.columns import INSTANT, arrow_type, documented, without_comments
+from include.lake.columns import arrow_type, documented, instant_scalar, without_comments
 from include.lake.findings import Finding
 from include.lake.paths import Lake
 from include.lake.table import Staged, stage
@@ -39,7 +39,6 @@ from include.landing.group_clock import group_column, newest_of_groups
 from include.landing.ingest_log import Clock
 from include.landing.landed_file import folder_values, open_rows, read_landed
 from include.landing.landed_values import (
-    DAY_US,
     UNREADABLE_FILE,
     Event,
     RefusedError,
@@ -64,7 +63,6 @@ OUTCOME = {
     "row_number": "bigint",
     "tally": "string",  # of a file: JSON, what its rows come to
     "event_time_us": "bigint",
-    "event_day": "int",
     "quarantine_id": "string",
     "reason_code": "string",
     "reason": "string",
@@ -192,7 +190,6 @@ def accepted(columns: Sequence[str], row_number: int, event: Event, rescued: str
     outcome["kind"] = ACCEPTED
     outcome["row_number"] = row_number
     outcome["event_time_us"] = event.event_time_us
-    outcome["event_day"] = event.event_time_us // DAY_US
     outcome[RESCUED] = rescued
     return outcome
 
@@ -349,6 +346,25 @@ def quarantine_schema(source: Source) -> pa.Schema:
     return without_comments(documented(quarantine_columns(source)))
 
 
+def bronze_rows_of(source: Source, outcomes: pa.Table, before: Clock, after: Clock) -> pa.Table:
+    """Accepted rows as bronze stores them, in a commit that takes its clock from `before` to `after`."""
+    names = {value_column(field): field.name for field in source.fields}
+    added = (column.name for column in origin_columns(source))
+    columns = [*names, "event_time_us", "source_file", RESCUED, *added]
+    events = outcomes.select(columns).rename_columns([names.get(name, name) for name in columns])
+    return bronze_rows(source, events, before, after)
+
+
+def quarantine_rows_of(source: Source, outcomes: pa.Table, at_us: int) -> pa.Table:
+    """Refused rows as quarantine stores them: null where an outcome says nothing."""
+    rows, schema = outcomes.num_rows, quarantine_schema(source)
+    columns = {name: outcomes[name] for name in outcomes.column_names}
+    columns["ingested_at"] = pa.repeat(instant_scalar(at_us), rows)
+    return pa.table(
+        [columns.get(name, pa.nulls(rows)) for name in schema.names], schema.names
+    ).cast(schema)
+
+
 class ParsedHere:
     """Outcomes as an Arrow table, written by delta-rs."""
 
@@ -368,25 +384,13 @@ class ParsedHere:
         return summary
 
     def stage_accepted(self, before: Clock, after: Clock) -> list[Staged]:
-        rows = bronze_rows(self._source, self._events(), before, after)
+        rows = bronze_rows_of(self._source, self._accepted, before, after)
         schema = bronze_schema(self._source)
         return stage(self._lake.bronze(self._source.name), rows, schema, by="event_date")
 
-    def _events(self) -> pa.Table:
-        names = {value_column(field): field.name for field in self._source.fields}
-        added = (column.name for column in origin_columns(self._source))
-        columns = [*names, "event_time_us", "source_file", RESCUED, *added]
-        events = self._accepted.select(columns)
-        return events.rename_columns([names.get(name, name) for name in columns])
-
     def stage_refused(self) -> list[Staged]:
-        at = pa.repeat(pa.scalar(self._batch.ingested_at_us, pa.int64()), self._refused.num_rows)
-        rows = self._refused.append_column("ingested_at", at.cast(INSTANT))
-        schema = quarantine_schema(self._source)
-        for column in schema:
-            if column.name not in rows.column_names:
-                rows = rows.append_column(column, pa.nulls(rows.num_rows, column.type))
-        return stage(self._lake.quarantine(self._source.name), rows, schema)
+        rows = quarantine_rows_of(self._source, self._refused, self._batch.ingested_at_us)
+        return stage(self._lake.quarantine(self._source.name), rows, rows.schema)
 
 
 @contextmanager

@@ -22,7 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from include import job
-from include.fold.admission import EPOCH, MICROSECOND, instant_of
+from include.fold.admission import micros_of
+from include.lake.columns import instant_scalar
 from include.lake.errors import wrong_argument
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, files_of, open_lake
@@ -49,7 +50,7 @@ from include.landing.parse_files import (
     in_batches,
     outcome_schema,
     quarantine_id,
-    quarantine_schema,
+    quarantine_rows_of,
     refused,
     value_columns,
 )
@@ -79,7 +80,7 @@ def reingest(
 
 def _taken(ingestion: Ingestion, corrections: Mapping[str, str], now: datetime) -> RunCounts:
     lake, source = ingestion.lake, ingestion.source
-    batch = Batch(ingestion.logged.newest + 1, (), (now - EPOCH) // MICROSECOND)
+    batch = Batch(ingestion.logged.newest + 1, (), micros_of(now))
     outcomes, summary = _outcomes(ingestion, corrections, batch)
     counts = _counts(outcomes)
     if not outcomes.num_rows:
@@ -184,16 +185,11 @@ def _as_bronze_names(outcomes: pa.Table) -> pa.Table:
 
 def _changes(source: Source, outcomes: pa.Table, now: datetime) -> pa.Table:
     """The rows of quarantine as they are to be: a null of what is resolved leaves what is there."""
-    schema = quarantine_schema(source)
-    instant = pa.scalar(instant_of((now - EPOCH) // MICROSECOND), schema.field("ingested_at").type)
-    is_open = pc.equal(outcomes["kind"], REFUSED)
-    columns = {name: outcomes[name] for name in schema.names if name in outcomes.column_names}
-    columns["ingested_at"] = pa.repeat(instant, outcomes.num_rows)
-    columns["resolved_at"] = pc.if_else(is_open, pa.scalar(None, instant.type), instant)
-    for field in schema:
-        if field.name not in columns:
-            columns[field.name] = pa.nulls(outcomes.num_rows, field.type)
-    return pa.table({name: columns[name] for name in schema.names}).cast(schema)
+    is_open, at = pc.equal(outcomes["kind"], REFUSED), instant_scalar(micros_of(now))
+    resolved_at = pc.if_else(is_open, pa.scalar(None, at.type), at)
+    return quarantine_rows_of(
+        source, outcomes.append_column("resolved_at", resolved_at), micros_of(now)
+    )
 
 
 def outcomes_again(source: Source) -> dict[str, str]:

@@ -6,17 +6,18 @@ large file through the JVM in one piece.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain
 
 import pyarrow as pa
-from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
+from include.fold.admission import DAY_US
 from include.lake.paths import Lake
 from include.lake.table import Staged, Stager
-from include.landing.connector import Batch, Outcome, ReadSplit, origin_columns, refused_columns
+from include.landing.connector import Batch, Outcome, ReadSplit
 from include.landing.ingest_log import Clock
 from include.landing.parse_files import (
     ACCEPTED,
@@ -25,51 +26,16 @@ from include.landing.parse_files import (
     Parse,
     Summary,
     arrow_schema,
+    bronze_rows_of,
     bronze_schema,
     in_batches,
     outcome_schema,
+    quarantine_rows_of,
     quarantine_schema,
-    value_column,
 )
-from include.settings import RESCUED, Source
+from include.settings import Source
 
-
-def bronze_rows(parsed: DataFrame, source: Source, before: Clock, after: Clock) -> DataFrame:
-    """The accepted rows of a parsed batch as bronze stores them: one file for each date."""
-    rows = parsed.where(F.col("kind") == ACCEPTED).select(
-        *(F.col(value_column(field)).alias(field.name) for field in source.fields),
-        F.timestamp_micros("event_time_us").alias("event_time"),
-        F.date_from_unix_date("event_day").alias("event_date"),
-        _instant(after.ingested_at_us).alias("ingested_at"),
-        _instant(before.watermark_us).alias("arrival_watermark"),
-        _instant(after.watermark_us).alias("commit_watermark"),
-        F.col("source_file"),
-        F.lit(False).alias("is_clock"),
-        *(F.col(column.name) for column in origin_columns(source)),
-        F.col(RESCUED),
-    )
-    return rows.repartition("event_date").sortWithinPartitions("event_date")
-
-
-def quarantine_rows(parsed: DataFrame, source: Source, ingested_at_us: int) -> DataFrame:
-    """The refused rows of a parsed batch as quarantine stores them."""
-    rows = parsed.where(F.col("kind") == REFUSED).select(
-        "quarantine_id",
-        "reason_code",
-        "reason",
-        "raw",
-        "source_file",
-        "row_number",
-        _instant(ingested_at_us).alias("ingested_at"),
-        _instant(None).alias("resolved_at"),
-        F.lit(None).cast("string").alias("correction"),
-        *(F.col(column.name) for column in refused_columns(source)),
-    )
-    return rows.coalesce(1)
-
-
-def _instant(micros: int | None) -> SparkColumn:
-    return F.timestamp_micros(F.lit(micros).cast("bigint"))
+Made = Callable[[pa.Table], pa.Table]
 
 
 # A file that is staged, as Spark's workers tell of it.
@@ -78,13 +44,19 @@ STAGED = pa.schema(
 )
 
 
-def staged(rows: DataFrame, table: str, schema: pa.Schema, by: str | None) -> list[Staged]:
-    """The rows as files in the table's folder, which Spark's workers write."""
+def staged(
+    rows: DataFrame, table: str, schema: pa.Schema, by: str | None, made: Made | None = None
+) -> list[Staged]:
+    """The rows, or what is `made` of some of them at a time, as files in the table's folder.
+
+    Spark's workers write them.
+    """
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         stager = Stager(table, schema, by)
         for batch in batches:
-            stager.write(pa.Table.from_batches([batch]))
+            given = pa.Table.from_batches([batch])
+            stager.write(given if made is None else made(given))
         yield pa.RecordBatch.from_pylist([f._asdict() for f in stager.staged()], STAGED)
 
     told = rows.mapInArrow(write, "path string, size bigint, rows bigint, stats string")
@@ -108,14 +80,17 @@ class ParsedOnSpark:
         return summary
 
     def stage_accepted(self, before: Clock, after: Clock) -> list[Staged]:
-        rows = bronze_rows(self._outcomes, self._source, before, after)
+        day = F.expr(f"event_time_us - pmod(event_time_us, {DAY_US})")  # one file for each
+        rows = self._outcomes.where(F.col("kind") == ACCEPTED).repartition(day)
+        made = partial(bronze_rows_of, self._source, before=before, after=after)
         table, schema = self._lake.bronze(self._source.name), bronze_schema(self._source)
-        return staged(rows, table, schema, "event_date")
+        return staged(rows.sortWithinPartitions("event_time_us"), table, schema, "event_date", made)
 
     def stage_refused(self) -> list[Staged]:
-        rows = quarantine_rows(self._outcomes, self._source, self._batch.ingested_at_us)
+        rows = self._outcomes.where(F.col("kind") == REFUSED).coalesce(1)
+        made = partial(quarantine_rows_of, self._source, at_us=self._batch.ingested_at_us)
         table = self._lake.quarantine(self._source.name)
-        return staged(rows, table, quarantine_schema(self._source), None)
+        return staged(rows, table, quarantine_schema(self._source), None, made)
 
 
 def parsed_on(spark: SparkSession) -> Parse:
