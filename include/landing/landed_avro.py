@@ -11,8 +11,8 @@ import lzma
 import ssl
 import zlib
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Mapping
-from functools import cache, lru_cache, partial
+from collections.abc import Iterator, Mapping
+from functools import lru_cache, partial
 from http.client import HTTPException
 from typing import Any, NamedTuple
 from urllib.error import HTTPError
@@ -96,66 +96,41 @@ def broken(error: BaseException) -> str:
     return f"{type(error).__name__} {error}".rstrip()
 
 
-class _Part(NamedTuple):
-    """Of a part of a schema, with all types that it names written out."""
-
-    depth: int
-    parts: int
-    has_bytes: bool  # each value of it has at least one
-
-
-SCALAR, NULL = _Part(1, 1, True), _Part(1, 1, False)
-
-
 def _check(schema: Any, types: dict[str, Any]) -> None:
     """AvroSchemaError for a schema that holds itself, or has items without a byte: no table has such
     columns, and of a few bytes they make more than any memory or stack holds."""
-    within: set[str] = set()
+    parts = 0
 
-    @cache
-    def of_type(name: str) -> _Part:
-        if name not in types:
-            return NULL if name == "null" else SCALAR
-        if name in within:
-            raise AvroSchemaError(f"an Avro schema in which {name} holds itself")
-        within.add(name)
-        found = _measured(types[name], of_part)
-        within.remove(name)
-        return found
-
-    def of_part(part: Any) -> _Part:
-        return of_type(part) if isinstance(part, str) else _measured(part, of_part)
-
-    try:
-        whole = of_type(schema["name"])
-    except RecursionError:
-        raise AvroSchemaError("an Avro schema nested too deeply") from None
-    if whole.depth > MAX_DEPTH:
-        raise AvroSchemaError("an Avro schema nested too deeply")
-    if whole.parts > MAX_PARTS:
-        raise AvroSchemaError(f"an Avro schema of {whole.parts} parts")
-
-
-def _measured(schema: Any, of_part: Callable[[Any], _Part]) -> _Part:
-    if isinstance(schema, list):
-        return _together([of_part(choice) for choice in schema], has_bytes=True)
-    kind = schema["type"]
-    if kind in ("record", "error"):
-        fields = [of_part(field["type"]) for field in schema["fields"]]
-        return _together(fields, any(field.has_bytes for field in fields))
-    if kind in ("array", "map"):
-        items = of_part(schema["items" if kind == "array" else "values"])
-        if kind == "array" and not items.has_bytes:
+    def has_bytes(part: Any, depth: int) -> bool:
+        """Whether each value of a part has at least one; named types are as if written out."""
+        nonlocal parts
+        parts += 1
+        if depth > MAX_DEPTH:
+            raise AvroSchemaError("an Avro schema that holds itself, or is nested too deeply")
+        if parts > MAX_PARTS:
+            raise AvroSchemaError(f"an Avro schema of more than {MAX_PARTS} parts")
+        if isinstance(part, str):
+            return has_bytes(types[part], depth) if part in types else part != "null"
+        within = [has_bytes(each, depth + 1) for each in _within(part)]
+        if isinstance(part, dict) and part["type"] == "array" and not all(within):
             raise AvroSchemaError("an Avro array whose items have no bytes")
-        return _together([items], has_bytes=True)
-    if kind == "fixed":
-        return SCALAR._replace(has_bytes=schema["size"] > 0)
-    return SCALAR if kind == "enum" else of_part(kind)
+        if isinstance(part, dict) and part["type"] == "fixed":
+            return bool(part["size"] > 0)
+        is_record = isinstance(part, dict) and part["type"] in ("record", "error")
+        return any(within) if is_record else True
+
+    has_bytes(schema["name"], 0)
 
 
-def _together(parts: list[_Part], has_bytes: bool) -> _Part:
-    depth = max((part.depth for part in parts), default=0)
-    return _Part(depth + 1, 1 + sum(part.parts for part in parts), has_bytes)
+def _within(part: Any) -> list[Any]:
+    """The schemas that a part is made of."""
+    if isinstance(part, list):
+        return part
+    inner = {"array": ["items"], "map": ["values"], "fixed": [], "enum": []}
+    if part["type"] in ("record", "error"):
+        return [field["type"] for field in part["fields"]]
+    kind = part["type"]
+    return [part[name] for name in inner.get(kind, ["type"])] if isinstance(kind, str) else [kind]
 
 
 SYNC = {"type": "fixed", "name": "sync", "size": 16}

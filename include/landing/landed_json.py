@@ -63,29 +63,12 @@ class JsonRows:
         return item
 
 
-# By how the parser's own words begin.
-WRONG = {
-    "Expecting value": "a value is missing, or begins with none of what JSON has",
-    "Expecting property name": "a name in double quotes is missing",
-    "Illegal trailing comma": "a comma stands before the end",
-    "Expecting ':' delimiter": "a colon is missing behind a name",
-    "Expecting ',' delimiter": "a comma, or the end of the array or object, is missing",
-    "Unterminated string": "a text begins that has no end",
-    "Invalid control character": "a text has a tab, line end or the like that is not escaped",
-    "Invalid \\escape": "a backslash is before a letter that it does not escape",
-    "Invalid \\uXXXX escape": "\\u is not before four hexadecimal digits",
-    "Extra data": "more text follows behind the end",
-}
-
-
 def _what_is_wrong(error: Exception) -> str:
-    """In plain words, and where: lines and columns are of the row."""
+    """And where: lines and columns are of the row."""
     if not isinstance(error, json.JSONDecodeError):
         return "a number has more digits than can be read"
-    told = next((words for begins, words in WRONG.items() if error.msg.startswith(begins)), None)
     left = error.doc[error.pos : error.pos + SHOWN_LEFT]
-    where = f"line {error.lineno}, column {error.colno}: {shown(left) if left else 'its end'}"
-    return f"{told or error.msg}, at {where}"
+    return f"{error}: {shown(left) if left else 'its end'}"
 
 
 def _hint(value: object) -> str:

@@ -1,7 +1,6 @@
 """The rows of a Parquet file, by its column types; only the source's own columns are read."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -167,46 +166,24 @@ def _values(column: pa.Array) -> list[object]:
 
 
 def _with_python_times(column: pa.Array) -> pa.Array:
+    """With times as Python has them: of nanoseconds the last digits are cut off."""
+    kind = _in_microseconds(column.type)
     try:
-        return _in_microseconds(column)
+        return column if kind == column.type else column.cast(kind, safe=False)
     except pa.ArrowException as error:  # members of one name: each value is refused
         if is_of_machine(error):
             raise
         return column
 
 
-def _in_microseconds(column: pa.Array) -> pa.Array:
-    """With times within it as Python has them. Coarser ones it has; a cast would overflow."""
-    kind, absent = column.type, column.is_null()
-    if "timestamp[ns" not in str(kind):
-        return column
+def _in_microseconds(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind):  # Python has coarser ones, which a cast would overflow
+        return pa.timestamp("us", kind.tz) if kind.unit == "ns" else kind
     if pa.types.is_struct(kind):
-        members = list(map(_in_microseconds, column.flatten()))
-        names = [kind.field(index).name for index in range(kind.num_fields)]
-        return pa.StructArray.from_arrays(members, names=names, mask=absent)
+        return pa.struct([field.with_type(_in_microseconds(field.type)) for field in kind])
     if pa.types.is_map(kind):
-        pairs = column.cast(
-            pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)]))
-        )
-        keys, items = map(_in_microseconds, pairs.flatten().flatten())
-        return pa.MapArray.from_arrays(_offsets(pairs), keys, items, mask=absent)
-    if pa.types.is_list(kind):
-        items = _in_microseconds(column.flatten())
-        return pa.ListArray.from_arrays(_offsets(column), items, mask=absent)
-    return _floored(column, pa.timestamp("us", kind.tz))
-
-
-def _offsets(lists: pa.ListArray) -> pa.Array:
-    lengths = pc.list_value_length(lists).fill_null(0)
-    return pa.array(accumulate(lengths.to_pylist(), initial=0), pa.int32())
-
-
-def _floored(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Nanoseconds in whole microseconds: Arrow's cast rounds towards zero."""
-    nanos = column.cast(pa.int64())
-    micros = pc.divide(nanos, 1_000)
-    is_above = pc.greater(pc.multiply(micros, 1_000), nanos)
-    return pc.subtract(micros, is_above.cast(pa.int64())).cast(kind)
+        return pa.map_(_in_microseconds(kind.key_type), _in_microseconds(kind.item_type))
+    return pa.list_(_in_microseconds(kind.value_type)) if pa.types.is_list(kind) else kind
 
 
 class Unreadable(str):

@@ -375,7 +375,7 @@ def container(meta: dict[str, bytes], blocks: list[tuple[int, bytes]]) -> bytes:
     ("schema", "blocks", "says"),
     [
         ("string", [], "items are no records"),
-        ({"type": "record", "name": "n", "fields": [{"name": "next", "type": ["null", "n"]}]}, [], "n holds itself"),
+        ({"type": "record", "name": "n", "fields": [{"name": "next", "type": ["null", "n"]}]}, [], "holds itself"),
         ({"type": "record", "name": "n", "fields": [{"name": "x", "type": {"type": "array", "items": "null"}}]}, [], "items have no bytes"),
         ({"type": "record", "name": "n", "fields": []}, [], "Avro without at, key; columns found: none"),
         ({"type": "record", "name": "n", "fields": AVRO_FIELDS}, [(2**40, b"abc")], "with 1099511627776 records"),
@@ -405,7 +405,7 @@ def chained(count: int) -> list[dict[str, Any]]:
     ("fields", "says"),
     [
         ([{"name": "e", "type": EMPTY}, {"name": "x", "type": {"type": "array", "items": "none"}}], "items have no bytes"),
-        ([{"name": "next", "type": ["null", "of.n"]}], "of.n holds itself"),
+        ([{"name": "next", "type": ["null", "of.n"]}], "holds itself"),
         ([{"name": "x", "type": {"type": "fixed", "name": "f", "size": "5"}}], "no Avro schema: TypeError"),
         (chained(40), "parts"),
         (chained(70), "nested too deeply"),
