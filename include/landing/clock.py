@@ -106,13 +106,16 @@ def bronze_rows(source: Source, events: pa.Table, before: Clock, after: Clock) -
     lacks of these is null.
     """
     times = events["event_time_us"].cast(pa.int64()).cast(INSTANT)
-    columns = {name: events[name] for name in events.column_names} | {
+    instants = {
+        "ingested_at": after.ingested_at_us,
+        "arrival_watermark": before.watermark_us,
+        "commit_watermark": after.watermark_us,
+    }
+    columns = dict(zip(events.column_names, events.columns, strict=True)) | {
         "event_time": times,
         "event_date": times.cast(pa.date32()),
-        "ingested_at": _constant(after.ingested_at_us, len(times)),
-        "arrival_watermark": _constant(before.watermark_us, len(times)),
-        "commit_watermark": _constant(after.watermark_us, len(times)),
         "is_clock": pc.is_null(events["source_file"]),
+        **{name: pa.repeat(pa.scalar(us, INSTANT), len(times)) for name, us in instants.items()},
     }
     schema, none = without_comments(documented(bronze_columns(source))), pa.nulls(len(times))
     return pa.table({name: columns.get(name, none) for name in schema.names}).cast(schema)
@@ -122,10 +125,6 @@ def clock_row(source: Source, before: Clock, after: Clock) -> pa.Table:
     """The one row that moves the clock of bronze to `after`."""
     events = pa.table({"event_time_us": [after.watermark_us], "source_file": pa.nulls(1)})
     return bronze_rows(source, events, before, after)
-
-
-def _constant(micros: int | None, length: int) -> pa.Array:
-    return pa.repeat(pa.scalar(micros, pa.int64()), length).cast(INSTANT)
 
 
 # A producer that knows it is behind puts a file of this name directly in landing/<source>.

@@ -101,7 +101,9 @@ def read_fingerprint(lake: Lake, stream: str, pinned: str | None = None) -> str 
 def _given(lake: Lake, stream: str) -> Iterator["_Table | _File | None"]:
     """Where it is; None for none. SettingsError in place of what is wrong with it."""
     table, file = lake.initial_state(stream), lake.initial_state_file(stream)
-    there = [path for path in (table, file) if _is_there(lake, path)]
+    paths = [lake.path_in_filesystem(table), lake.path_in_filesystem(file)]
+    infos = zip((table, file), lake.filesystem.get_file_info(paths), strict=True)
+    there = [path for path, info in infos if info.type != fs.FileType.NotFound]
     path = there[0] if there else table
     try:
         if len(there) > 1:
@@ -124,11 +126,6 @@ def _given(lake: Lake, stream: str) -> Iterator["_Table | _File | None"]:
 def wrong_initial_state(subject: str, message: str) -> SettingsError:
     """The error for a stream's initial state; it is the user's to mend."""
     return SettingsError(message, code="wrong_initial_state", subject=subject)
-
-
-def _is_there(lake: Lake, path: str) -> bool:
-    info = lake.filesystem.get_file_info(lake.path_in_filesystem(path))
-    return bool(info.type != fs.FileType.NotFound)
 
 
 def _with_timeouts(states: pa.Table, as_of_us: int, fold: KeyedFold) -> pa.Table:

@@ -357,12 +357,9 @@ def bronze_rows_of(source: Source, outcomes: pa.Table, before: Clock, after: Clo
 
 def quarantine_rows_of(source: Source, outcomes: pa.Table, at_us: int) -> pa.Table:
     """Refused rows as quarantine stores them: null where an outcome says nothing."""
-    rows, schema = outcomes.num_rows, quarantine_schema(source)
-    columns = {name: outcomes[name] for name in outcomes.column_names}
-    columns["ingested_at"] = pa.repeat(instant_scalar(at_us), rows)
-    return pa.table(
-        [columns.get(name, pa.nulls(rows)) for name in schema.names], schema.names
-    ).cast(schema)
+    at, schema = pa.repeat(instant_scalar(at_us), outcomes.num_rows), quarantine_schema(source)
+    rows = [schema.empty_table(), outcomes.append_column("ingested_at", at)]
+    return pa.concat_tables(rows, promote_options="permissive").select(schema.names).cast(schema)
 
 
 class ParsedHere:
@@ -385,8 +382,7 @@ class ParsedHere:
 
     def stage_accepted(self, before: Clock, after: Clock) -> list[Staged]:
         rows = bronze_rows_of(self._source, self._accepted, before, after)
-        schema = bronze_schema(self._source)
-        return stage(self._lake.bronze(self._source.name), rows, schema, by="event_date")
+        return stage(self._lake.bronze(self._source.name), rows, rows.schema, by="event_date")
 
     def stage_refused(self) -> list[Staged]:
         rows = quarantine_rows_of(self._source, self._refused, self._batch.ingested_at_us)
