@@ -9,11 +9,10 @@ after a copy, and says nothing of a moved .venv or a damaged jar.
 """
 
 import os
-import re
 import subprocess
 import sys
 from argparse import ArgumentParser
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 
@@ -32,12 +31,6 @@ VENV = PROJECT / ".venv"
 VENV_PYTHON = VENV / "bin" / "python"
 REQUIREMENTS = Path("requirements.txt")
 TEST_REQUIREMENTS = Path("tests/requirements.txt")
-
-SECONDS_BETWEEN_LOOKS = 1.0
-PIN = re.compile(r"^([A-Za-z0-9][\w.-]*)(?:\[[^\]]*\])?==", re.MULTILINE)
-FETCHED = re.compile(r"^(?:Collecting|Requirement already satisfied:) ", re.MULTILINE)
-# From here on pip unpacks one package after the other.
-UNPACKING = "Installing collected packages:"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -146,12 +139,17 @@ def install(files: Sequence[Path]) -> None:
         return
     say(f"installing the packages of {' and '.join(map(str, files))} (once, some minutes)")
     log = VENV / "install.log"
-    paths = [PROJECT / file for file in files]
-    options = [part for path in paths for part in ("-r", str(path))]
-    # -u: its log is looked at meanwhile.
-    pip = [str(VENV_PYTHON), "-u", "-m", "pip", "--disable-pip-version-check", "install"]
-    command = [*pip, "--no-input", "--progress-bar", "off", *options]
-    if run_pip(command, len(pinned(paths)), log) != 0:
+    options = [part for file in files for part in ("-r", str(PROJECT / file))]
+    pip = [str(VENV_PYTHON), "-m", "pip", "--disable-pip-version-check", "install", "--no-input"]
+    with log.open("w") as output:
+        made = subprocess.run(
+            [*pip, "--progress-bar", "off", *options],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            check=False,
+            close_fds=False,
+        )
+    if made.returncode != 0:
         raise not_fetched("pip could not install the packages", "package index", log)
     for file in files:
         _stamp(file).write_text(checksum_of(PROJECT / file))
@@ -172,35 +170,6 @@ def link_command() -> None:
     link = VENV / "bin" / "stateful"
     if not link.is_symlink():
         link.symlink_to(Path("..", "..", "stateful"))
-
-
-def run_pip(command: Sequence[str], wanted: int, log: Path) -> int:
-    """Run it with its output in `log`, and say meanwhile how far it is; its exit code."""
-    with log.open("w") as output:
-        pip = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, close_fds=False)
-    said = ""
-    while True:
-        try:
-            return pip.wait(SECONDS_BETWEEN_LOOKS)
-        except subprocess.TimeoutExpired:
-            what, done = progress(log)
-            line = f"  {what} {min(4 * done // max(wanted, 1), 4) * 25} % of {wanted} packages"
-            if line != said:
-                say(line)
-            said = line
-
-
-def pinned(files: Iterable[Path]) -> set[str]:
-    """The packages that requirements files name."""
-    return {name.lower() for file in files for name in PIN.findall(file.read_text())}
-
-
-def progress(log: Path) -> tuple[str, int]:
-    """What pip is doing, and with how many packages it has: it tells its log, not the terminal."""
-    text = log.read_text()
-    if UNPACKING not in text:
-        return "fetched", len(FETCHED.findall(text))
-    return "installed", sum(1 for _ in log.parent.glob("lib/python*/site-packages/*.dist-info"))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ import pytest
 
 from include.lake.lease import wait_until
 from include.setup import install, jars
-from include.setup.install import pinned, progress
 from include.setup.java import check_java, java_version
 from tests.refused import refused
 
@@ -235,21 +234,7 @@ def test_each_package_is_pinned_to_files_of_known_content(file):
     text = (ROOT / file).read_text()
     entries = re.split(r"\n(?=\S)", text.strip())
     assert [each for each in entries if not re.search(r"--hash=sha256:[0-9a-f]{64}", each)] == []
-    assert {re.split(r"[\[=]", each)[0].lower() for each in entries} == pinned([ROOT / file])
-
-
-PIP_SAYS = "Collecting one==1\n  Downloading one-1.whl\nCollecting two==2\n"
-
-
-def test_who_waits_is_told_how_many_packages_are_fetched_and_then_installed(tmp_path):
-    log = tmp_path / "install.log"
-    log.write_text(PIP_SAYS)
-    assert progress(log) == ("fetched", 2)
-    log.write_text(f"{PIP_SAYS}Installing collected packages: one, two\n")
-    (tmp_path / "lib" / "python3.11" / "site-packages" / "one-1.dist-info").mkdir(parents=True)
-    assert progress(log) == ("installed", 1)
-    (tmp_path / "r.txt").write_text("# a comment\none==1\nTwo[extra]==2  # via one\n")
-    assert pinned([tmp_path / "r.txt"]) == {"one", "two"}
+    assert all(re.match(r"[\w.-]+(\[[^\]]*\])?==", each) for each in entries)
 
 
 @pytest.fixture
