@@ -19,7 +19,7 @@ from include.cli.app import (
 )
 from include.lake.paths import made_lake
 from include.registry import all_sources, source_named
-from include.sample.sample_data import FORMATS, Options, land_samples, sample_start
+from include.sample.sample_data import Options, land_samples, sample_start
 from include.spark.local_jobs import say
 
 PANEL = "Tables"
@@ -51,9 +51,6 @@ def sample_data(
     ] = Options.keys,
     events: Annotated[int, typer.Option(help="Events of each source.")] = Options.events,
     span_hours: float = Options.span_hours,
-    disorder_minutes: Annotated[
-        float, typer.Option(help="The longest way of a row to its file.")
-    ] = Options.disorder_minutes,
     late_share: Annotated[
         float, typer.Option(help="Of rows that come hours after that.")
     ] = Options.late_share,
@@ -63,9 +60,6 @@ def sample_data(
     duplicate_share: Annotated[
         float, typer.Option(help="Of rows that come twice.")
     ] = Options.duplicate_share,
-    file_format: Annotated[
-        str, typer.Option("--format", help=f"One of {', '.join(FORMATS)}.")
-    ] = Options.format,
 ) -> int:
     """Write sample input into the lake's landing folder; the same options give the same files."""
     options = Options(
@@ -74,11 +68,9 @@ def sample_data(
         keys=keys,
         events=events,
         span_hours=span_hours,
-        disorder_minutes=disorder_minutes,
         late_share=late_share,
         malformed_share=malformed_share,
         duplicate_share=duplicate_share,
-        format=file_format,
     )
     sources = all_sources() if name == "all" else (source_named(name),)
     for line in land_samples(made_lake(root), sources, options):

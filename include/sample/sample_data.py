@@ -1,27 +1,22 @@
-"""Sample input as producers would land it: a file per hour, out of order within a bound, in each format.
+"""Sample input as producers would land it: a file of JSON Lines per hour, out of order within a bound.
 
     ./stateful sample-data --events 20000 --late-share 0.01
 
-The same options give the same bytes, in every run and on every machine (gzip and Parquet:
-with the same library versions). A file holds what *arrived* in its hour: an event reaches
-it up to `--disorder-minutes` after it happened, and a late one hours after that.
+The same options give the same bytes, in every run and on every machine. A file holds what
+*arrived* in its hour: an event reaches it up to five minutes after it happened, and a late one
+hours after that.
 """
 
 import bisect
-import csv
-import gzip
-import io
 import itertools
 import json
 import os
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pyarrow import fs
 
 from include.fold.admission import EPOCH, MICROSECOND
@@ -75,86 +70,33 @@ def _iso(instant_us: int) -> str:
     return instant.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-# Ways to be malformed. Every source has a required first field and a time.
-def _without_key(source: Source, row: Row) -> Row:
-    return {**row, source.fields[0].name: None}
+CUT_AFTER = 5  # characters: no JSON object
 
 
-def _from_the_future(source: Source, row: Row) -> Row:
-    return {**row, source.time_field: "2999-12-31T23:59:59.000000Z"}
-
-
-def _without_zone(source: Source, row: Row) -> Row:
-    return {**row, source.time_field: row[source.time_field].removesuffix("Z")}
-
-
-def _not_a_time(source: Source, row: Row) -> Row:
-    return {**row, source.time_field: "yesterday"}
-
-
-Spoiler = Callable[[Source, Row], Row]
-TYPED_SPOILERS: Sequence[Spoiler] = (_without_key, _from_the_future)
-TEXT_SPOILERS: Sequence[Spoiler] = (*TYPED_SPOILERS, _without_zone, _not_a_time)
-CUT_AFTER = 5  # characters: neither a JSON object nor all cells of a CSV row
-
-
-def _spoiled(source: Source, arrival: Arrival, spoilers: Sequence[Spoiler]) -> Row:
+def _line(source: Source, arrival: Arrival) -> str:
+    """The row as JSON, or one that is refused. Every source has a required first field and a time."""
     row = row_of(source, arrival)
+    time, key = source.time_field, source.fields[0].name
     if arrival.spoil is None:
-        return row
-    return spoilers[int(arrival.spoil * len(spoilers))](source, row)
+        return f"{json.dumps(row)}\n"
+    spoiled: Sequence[Row] = (
+        {**row, key: None},
+        {**row, time: "2999-12-31T23:59:59.000000Z"},
+        {**row, time: row[time].removesuffix("Z")},
+        {**row, time: "yesterday"},
+        row,  # cut off below, as by a producer that was killed
+    )
+    number = int(arrival.spoil * len(spoiled))
+    text = json.dumps(spoiled[number])
+    return f"{text[:CUT_AFTER] if number == len(spoiled) - 1 else text}\n"
 
-
-def _text_line(source: Source, arrival: Arrival, line: Callable[[Row], str]) -> str:
-    text = line(_spoiled(source, arrival, TEXT_SPOILERS))
-    # A spoiler for most of them; the rest are cut off, as by a producer that was killed.
-    is_cut = arrival.spoil is not None and arrival.spoil * 100 % 5 < 1
-    return f"{text[:CUT_AFTER]}\n" if is_cut else f"{text}\n"
-
-
-def _jsonl(source: Source, arrivals: Sequence[Arrival]) -> bytes:
-    return "".join(_text_line(source, arrival, json.dumps) for arrival in arrivals).encode()
-
-
-def _jsonl_gz(source: Source, arrivals: Sequence[Arrival]) -> bytes:
-    return gzip.compress(_jsonl(source, arrivals), mtime=0)
-
-
-def _csv(source: Source, arrivals: Sequence[Arrival]) -> bytes:
-    def line(cells: Row) -> str:
-        text = io.StringIO()
-        csv.writer(text, lineterminator="").writerow(cells.values())
-        return text.getvalue()
-
-    header = ",".join(row_of(source, arrivals[0]))
-    return "".join(
-        [f"{header}\n", *(_text_line(source, arrival, line) for arrival in arrivals)]
-    ).encode()
-
-
-def _parquet(source: Source, arrivals: Sequence[Arrival]) -> bytes:
-    rows = [_spoiled(source, arrival, TYPED_SPOILERS) for arrival in arrivals]
-    for row in rows:
-        row[source.time_field] = datetime.fromisoformat(row[source.time_field])
-    types = {"string": pa.string(), "bigint": pa.int64(), "double": pa.float64()}
-    columns = {field.name: types[field.type] for field in source.fields}
-    columns[source.time_field] = pa.timestamp("us", tz="UTC")
-    sink = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(rows, schema=pa.schema(list(columns.items()))), sink)
-    return sink.getvalue()
-
-
-FORMATS: Mapping[str, Callable[[Source, Sequence[Arrival]], bytes]] = {
-    "jsonl": _jsonl,
-    "jsonl.gz": _jsonl_gz,
-    "csv": _csv,
-    "parquet": _parquet,
-}
 
 HOUR_US = timedelta(hours=1) // MICROSECOND
 MINUTE_US = timedelta(minutes=1) // MICROSECOND
 LONGEST_HOURS = 10 * 365 * 24
-LATE_BY_HOURS = (1, 6)  # beyond the bound of disorder
+DISORDER_US = 5 * MINUTE_US  # the longest way of a row to its file
+LATE_BY_HOURS = (1, 6)  # beyond that
+LAST_START = datetime(9999, 12, 31, 16, 30, tzinfo=UTC)  # of a sample that takes no time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,32 +108,20 @@ class Options:
     keys: int = 200
     events: int = 20_000
     span_hours: float = 25  # a day, and the hour after it, in which the day's rows are settled
-    disorder_minutes: float = 5
     late_share: float = 0.01
     malformed_share: float = 0.005
     duplicate_share: float = 0.005
-    format: str = "jsonl"
 
     def __post_init__(self) -> None:
         if self.keys < 1 or self.events < 0:
             raise SettingsError("--keys must be at least 1, --events at least 0")
         if not 0 < self.span_hours < LONGEST_HOURS:
             raise SettingsError(f"--span-hours must be above 0 and below {LONGEST_HOURS}")
-        if not 0 <= self.disorder_minutes < LONGEST_HOURS * 60:
-            raise SettingsError("--disorder-minutes must be 0 or more, and less than ten years")
         for name in ("late_share", "malformed_share", "duplicate_share"):
             if not 0 <= getattr(self, name) <= 1:
                 raise SettingsError(f"--{name.replace('_', '-')} must be between 0 and 1")
-        if self.start > datetime.max.replace(tzinfo=UTC) - self._longest:
+        if self.start > LAST_START - timedelta(hours=self.span_hours):
             raise SettingsError("--start: the sample would go on beyond the year 9999")
-        if self.format not in FORMATS:
-            raise SettingsError(f"--format must be one of {', '.join(FORMATS)}")
-
-    @property
-    def _longest(self) -> timedelta:
-        """From the start until the last hour is over in which a row may arrive."""
-        hours = self.span_hours + LATE_BY_HOURS[1] + 1
-        return timedelta(hours=hours, minutes=self.disorder_minutes)
 
 
 class Summary(NamedTuple):
@@ -209,7 +139,7 @@ def generate(lake: Lake, source: Source, options: Options) -> Summary:
     arrivals, duplicates, late = draw_arrivals(source, options)
     files = 0
     for hour, rows in itertools.groupby(arrivals, lambda row: row.arrived_us // HOUR_US):
-        content = FORMATS[options.format](source, list(rows))
+        content = "".join(_line(source, row) for row in rows).encode()
         _land(lake, source, _file_name(source, hour, options), content, (hour + 1) * HOUR_US)
         files += 1
     malformed = sum(row.spoil is not None for row in arrivals)
@@ -232,11 +162,11 @@ def draw_arrivals(source: Source, options: Options) -> tuple[list[Arrival], int,
         copies = 2 if draw() < options.duplicate_share else 1
         duplicates += copies - 1
         for _ in range(copies):
-            delay_us = int(draw() * options.disorder_minutes * MINUTE_US)
+            delay_us = int(draw() * DISORDER_US)
             if draw() < options.late_share:
                 shortest, longest = LATE_BY_HOURS
                 hours = shortest + draw() * (longest - shortest)
-                delay_us = int(options.disorder_minutes * MINUTE_US + hours * HOUR_US)
+                delay_us = int(DISORDER_US + hours * HOUR_US)
                 late += 1
             arrived_us = event_time_us + delay_us
             arrivals.append(
@@ -248,7 +178,7 @@ def draw_arrivals(source: Source, options: Options) -> tuple[list[Arrival], int,
 def _file_name(source: Source, hour: int, options: Options) -> str:
     produced = EPOCH + timedelta(hours=hour)
     # The seed too, so that a second sample of the same hours is landed beside the first.
-    return f"{source.name}-{produced:%Y-%m-%dT%H}-{options.seed}.{options.format}"
+    return f"{source.name}-{produced:%Y-%m-%dT%H}-{options.seed}.jsonl"
 
 
 def _land(lake: Lake, source: Source, name: str, content: bytes, produced_us: int) -> None:
@@ -263,8 +193,7 @@ def _land(lake: Lake, source: Source, name: str, content: bytes, produced_us: in
             "give another --seed or --start, or an empty lake"
         )
     lake.filesystem.create_dir(folder, recursive=True)
-    # compression=None: by default it gzips what is named .gz, which is gzipped already.
-    with lake.filesystem.open_output_stream(hidden, compression=None) as file:
+    with lake.filesystem.open_output_stream(hidden) as file:
         file.write(content)
     if isinstance(lake.filesystem, fs.LocalFileSystem):
         # Ingestion takes files by age: those of an earlier hour first.

@@ -31,7 +31,6 @@ SAMPLE = Options(
     keys=30,
     events=1_500,
     span_hours=12,
-    disorder_minutes=5,
     late_share=0,
     malformed_share=0.03,
     duplicate_share=0.03,

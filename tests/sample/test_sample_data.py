@@ -15,11 +15,10 @@ from include.landing.landed_file import open_rows
 from include.landing.landed_values import Event, RefusedError, to_event
 from include.registry import all_sources, source_named, streams_of
 from include.sample.sample_data import (
+    DISORDER_US,
     EPOCH,
-    FORMATS,
     HOUR_US,
     MICROSECOND,
-    MINUTE_US,
     Options,
     Summary,
     draw_arrivals,
@@ -53,10 +52,9 @@ def read_back(lake: Lake, source: Source) -> tuple[list[Event], int]:
     return events, refused
 
 
-@pytest.mark.parametrize("landing_format", FORMATS)
 @pytest.mark.parametrize("source", all_sources(), ids=lambda source: source.name)
-def test_exactly_the_malformed_rows_are_refused(lake: Lake, source: Source, landing_format: str):
-    options = replace(SMALL, malformed_share=0.2, duplicate_share=0.1, format=landing_format)
+def test_exactly_the_malformed_rows_are_refused(lake: Lake, source: Source):
+    options = replace(SMALL, malformed_share=0.2, duplicate_share=0.1)
     summary = generate(lake, source, options)
     events, refused = read_back(lake, source)
     assert summary.rows == options.events + summary.duplicates == len(events) + refused
@@ -66,13 +64,11 @@ def test_exactly_the_malformed_rows_are_refused(lake: Lake, source: Source, land
     assert summary.files == len(files_of(lake, source))
 
 
-@pytest.mark.parametrize("landing_format", FORMATS)
-def test_the_same_options_give_the_same_bytes(tmp_path: Path, landing_format: str):
-    options = replace(SMALL, format=landing_format)
+def test_the_same_options_give_the_same_bytes(tmp_path: Path):
     found = []
     for name in ("a", "b"):
         lake = Lake(str(tmp_path / name))
-        generate(lake, SIGNALS, options)
+        generate(lake, SIGNALS, SMALL)
         found.append(files_of(lake))
     assert found[0] == found[1]
 
@@ -85,10 +81,10 @@ def test_another_seed_or_source_gives_other_rows(lake: Lake):
 
 
 def test_rows_are_out_of_order_within_the_bound_and_late_ones_far_beyond():
-    options = replace(SMALL, events=2000, disorder_minutes=5, late_share=0.1, duplicate_share=0)
+    options = replace(SMALL, events=2000, late_share=0.1, duplicate_share=0)
     arrivals, _, late = draw_arrivals(SIGNALS, options)
     delays = [row.arrived_us - row.event_time_us for row in arrivals]
-    beyond = [delay for delay in delays if delay > 5 * MINUTE_US]
+    beyond = [delay for delay in delays if delay > DISORDER_US]
     assert len(beyond) == late
     assert 0.05 < late / len(arrivals) < 0.15
     assert min(delays) >= 0
@@ -99,7 +95,7 @@ def test_rows_are_out_of_order_within_the_bound_and_late_ones_far_beyond():
 
 
 def test_a_file_holds_what_arrived_in_its_hour(lake: Lake):
-    options = replace(SMALL, late_share=0, malformed_share=0, disorder_minutes=5)
+    options = replace(SMALL, late_share=0, malformed_share=0)
     generate(lake, SIGNALS, options)
     names = list(files_of(lake))
     assert names[0] == "signals-2026-01-01T00-1.jsonl"
@@ -108,7 +104,7 @@ def test_a_file_holds_what_arrived_in_its_hour(lake: Lake):
         rows = open_rows(name, content, SIGNALS)
         for item in rows.items():
             time_us = to_event(SIGNALS, rows.values(item), hour_us + HOUR_US).event_time_us
-            assert hour_us - 5 * MINUTE_US <= time_us < hour_us + HOUR_US
+            assert hour_us - DISORDER_US <= time_us < hour_us + HOUR_US
 
 
 def commits(lake: Lake, source: Source) -> list[list[int]]:
@@ -173,12 +169,10 @@ def test_landing_the_same_again_changes_nothing_and_other_content_is_refused(lak
         {"keys": 0},
         {"events": -1},
         {"span_hours": 0},
-        {"disorder_minutes": -1},
         {"late_share": 1.1},
         {"malformed_share": -0.1},
         {"duplicate_share": float("nan")},
         {"span_hours": float("inf")},
-        {"format": "xml"},
         {"start": datetime(9999, 12, 31, 12, tzinfo=UTC)},
         {"start": datetime(9999, 12, 1, tzinfo=UTC), "span_hours": 31 * 24},
     ],
@@ -192,7 +186,7 @@ def test_a_sample_may_end_with_the_last_year_that_an_instant_has(lake: Lake):
     generate(lake, SIGNALS, replace(SMALL, start=datetime(9999, 12, 31, 10, tzinfo=UTC)))
 
 
-@pytest.mark.parametrize("option", [["--start", "soon"], ["--format", "xml"], ["--keys", "x"]])
+@pytest.mark.parametrize("option", [["--start", "soon"], ["--keys", "x"]])
 def test_a_wrong_command_line_exits_with_2(tmp_path: Path, option: list[str]):
     assert main(["sample-data", "--lake", str(tmp_path), *option]) == 2
 
