@@ -5,14 +5,10 @@ triggered here. Never both, and never one left over from an earlier start.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Protocol
-
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from typing import Any
 
 from include.airflow.api import AirflowApi
 from include.lake.errors import StatefulError
@@ -21,58 +17,29 @@ WAITING = "waiting"
 Say = Callable[[str], None]
 
 
-class Shown(Protocol):
-    """Where it is said what a stream is doing."""
+class Shown:
+    """What the streams are doing: a line when one begins and when it ends, their steps in `update`."""
 
-    def show(self, name: str, step: str, *, over: bool = False) -> None:
-        """`step` is a task of its Dag, WAITING, or, with `over`, what became of it."""
-
-
-class LiveLines:
-    """One line a stream, which changes: for a terminal."""
-
-    def __init__(self, lines: Progress) -> None:
-        self._lines = lines
-        self._tasks: dict[str, TaskID] = {}
-
-    def show(self, name: str, step: str, *, over: bool = False) -> None:
-        if name not in self._tasks:
-            self._tasks[name] = self._lines.add_task(name, total=1, start=False, step=step)
-        task = self._tasks[name]
-        if step != WAITING and not over:
-            self._lines.start_task(task)
-        self._lines.update(task, step=step, completed=int(over))
-
-
-class PlainLines:
-    """A line when a stream begins and one when it ends: for a pipe, or a log."""
-
-    def __init__(self, say: Say) -> None:
+    def __init__(self, say: Say, update: Say = lambda _: None) -> None:
         self._say = say
+        self._update = update
+        self._steps: dict[str, str] = {}
         self._began: dict[str, float] = {}
 
     def show(self, name: str, step: str, *, over: bool = False) -> None:
+        """`step` is a task of its Dag, WAITING, or, with `over`, what became of it."""
+        self._steps[name] = step
         if over:
+            del self._steps[name]
             self._say(f"{name}: {step}{self._seconds(name)}")
         elif step != WAITING and name not in self._began:
             self._began[name] = time.monotonic()
             self._say(f"{name}: running")
+        self._update("; ".join(f"{name}: {step}" for name, step in self._steps.items()))
 
     def _seconds(self, name: str) -> str:
         began = self._began.get(name)
         return "" if began is None else f" ({time.monotonic() - began:.0f} s)"
-
-
-@contextmanager
-def shown_progress(console: Console, say: Say) -> Iterator[Shown]:
-    """What fits where `console` writes to."""
-    if not console.is_terminal:
-        yield PlainLines(say)
-        return
-    columns = ("  {task.description}", "{task.fields[step]}")
-    texts = [TextColumn(column, markup=False) for column in columns]
-    with Progress(SpinnerColumn(), *texts, TimeElapsedColumn(), console=console) as lines:
-        yield LiveLines(lines)
 
 
 SECONDS_BETWEEN_LOOKS = 1.0

@@ -29,7 +29,7 @@ from include.airflow.environment import (
     make_private_home,
     password,
 )
-from include.airflow.first_runs import DagNotReadError, FirstRuns, shown_progress
+from include.airflow.first_runs import DagNotReadError, FirstRuns, Shown
 from include.airflow.parts import LOGS, AirflowDiedError, Parts, start_background, start_servers
 from include.lake.errors import last_line
 from include.lake.lease import adopt_orphans
@@ -163,7 +163,8 @@ def run_streams(parts: Parts, api: AirflowApi, lake: Lake) -> int:
     with console.status("the scheduler is starting"):
         start_background(parts, api)
     say("running each stream once")
-    with shown_progress(console, say) as shown:
+    with console.status("") as status:
+        shown = Shown(say, status.update)
         first_runs = FirstRuns(api, started_at, shown, look=parts.check_alive)
         runs = [first_runs.start(f"stream_{stream.name}") for stream in streams]
         failures = first_runs.wait([run for run in runs if run is not None])

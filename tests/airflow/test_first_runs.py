@@ -1,22 +1,12 @@
 """Which runs `make run` waits for: exactly one for each Dag, whatever Airflow remembers."""
 
-import io
-import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from rich.console import Console
 
 from include.airflow import first_runs
 from include.airflow.api import log_text
-from include.airflow.first_runs import (
-    WAITING,
-    FirstRuns,
-    LiveLines,
-    PlainLines,
-    Run,
-    shown_progress,
-)
+from include.airflow.first_runs import WAITING, FirstRuns, Run, Shown
 from tests.refused import refused
 
 START = datetime.now(UTC)
@@ -80,7 +70,7 @@ def _no_waiting(monkeypatch):
 
 
 def runs_of(api: FakeApi, said: list | None = None) -> FirstRuns:
-    shown = PlainLines((said if said is not None else []).append)
+    shown = Shown((said if said is not None else []).append)
     return FirstRuns(api, START, shown, lambda: None)
 
 
@@ -128,43 +118,16 @@ def test_a_dag_that_cannot_be_read_is_said_with_its_traceback(monkeypatch):
         runs_of(api).start(DAG)
 
 
-def test_a_pipe_is_told_when_a_stream_begins_and_when_it_has_ended():
-    said: list[str] = []
-    shown = PlainLines(said.append)
-    for step in (WAITING, "ingest", WAITING, "run_stream", "publish"):
-        shown.show("user_counts", step)
-    shown.show("user_counts", "done", over=True)
-    shown.show("user_sessions", "paused in Airflow: not run", over=True)
-    assert [line.split(":")[0] for line in said] == ["user_counts"] * 2 + ["user_sessions"]
-
-
-def test_a_terminal_has_one_line_a_stream_which_changes():
-    console = Console(file=io.StringIO(), force_terminal=True, width=80)
-    with shown_progress(console, [].append) as shown:
-        assert isinstance(shown, LiveLines)
-        for name in ("user_counts", "user_sessions"):
-            shown.show(name, WAITING)
-        shown.show("user_counts", "ingest")
-        shown.show("user_counts", "done", over=True)
-    written = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", console.file.getvalue())
-    counts, sessions = written.splitlines()[-2:]
-    assert "user_counts done" in " ".join(counts.split())
-    assert "user_sessions waiting" in " ".join(sessions.split())
-
-
-def test_what_a_run_is_doing_is_the_task_that_runs():
-    shown: list[tuple] = []
-
-    class Shown:
-        def show(self, name: str, step: str, *, over: bool = False) -> None:
-            shown.append((name, step, over))
-
+def test_who_waits_is_told_what_begins_and_ends_and_sees_the_task_that_runs():
+    said, seen = [], []
     api = FakeApi()
     api.run_states = ["queued", "running", "success"]
     api.tasks = [[("ingest", None)], [("ingest", "success"), ("run_stream", "running")]]
-    assert FirstRuns(api, START, Shown(), lambda: None).wait([Run(DAG, "one")]) == []
-    steps = [(WAITING, False), ("run_stream", False), ("done", True)]
-    assert shown == [("user_counts", *step) for step in steps]
+    shown = Shown(said.append, seen.append)
+    assert FirstRuns(api, START, shown, lambda: None).wait([Run(DAG, "one")]) == []
+    shown.show("user_sessions", "paused in Airflow: not run", over=True)
+    assert seen[:3] == [f"user_counts: {WAITING}", "user_counts: run_stream", ""]
+    assert [line.split(":")[0] for line in said] == ["user_counts"] * 2 + ["user_sessions"]
 
 
 def test_a_failure_has_the_end_of_the_last_attempts_log():
