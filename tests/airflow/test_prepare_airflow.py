@@ -34,7 +34,6 @@ def environment(tmp_path) -> dict[str, str]:
         "SPARK_MASTER": MASTER,
         "AIRFLOW_HOME": str(tmp_path / "airflow"),
         "AIRFLOW_ADMIN_PASSWORD": secrets["AIRFLOW_ADMIN_PASSWORD"],
-        "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": MASTER}),
         "AIRFLOW__CORE__FERNET_KEY": secrets["AIRFLOW_FERNET_KEY"],
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(tmp_path / "airflow" / "p.json"),
@@ -67,10 +66,6 @@ def test_it_makes_all_that_airflow_needs_and_can_be_repeated(environment, tmp_pa
 
 WRONG = {
     "SPARK_MASTER": ["spark-master:7077"],
-    prepare_airflow.CONNECTION: [
-        *("spark://spark-master:7077", '{"conn_type": "spark"}'),
-        *('{"host": "spark://other:7077"}', "[]"),
-    ],
     prepare_airflow.PASSWORD: [],
     prepare_airflow.FERNET_KEY: ["short", "ä" * 44],
     prepare_airflow.PARALLELISM: ["0", "two"],
@@ -116,9 +111,8 @@ def test_a_database_that_is_down_is_named(environment):
         url = f"postgresql+psycopg2://airflow:hidden@127.0.0.1:{port}/airflow"
         done = run({**environment, DATABASE: url})
     assert done.returncode == 2
-    shown = f"postgresql+psycopg2://airflow:***@127.0.0.1:{port}/airflow ({DATABASE})"
     (line,) = done.stderr.splitlines()
-    assert shown in line
+    assert (DATABASE in line, str(port) in line) == (True, True)
     assert "hidden" not in done.stdout + done.stderr
 
 
