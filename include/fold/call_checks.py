@@ -10,11 +10,20 @@ from typing import Any
 
 from include.fold.definition import KeyedFold
 from include.fold.failures import is_row, no_row
-from include.fold.records import MAX_INT, MIN_INT, NAMES, NO_RECORDS, Column, check_years, record_of
+from include.fold.records import (
+    MAX_INT,
+    MIN_INT,
+    NAMES,
+    NO_RECORDS,
+    Column,
+    Items,
+    Moment,
+    Shape,
+    record_of,
+)
 
 # Every whole number up to here is a double; of those beyond, Arrow takes none for one.
 MAX_WHOLE_DOUBLE = 2**53
-ARRAY = "array<"
 
 
 class CallChecks:
@@ -73,56 +82,24 @@ def is_plainly(value: Any, plain: type | None) -> bool:
 
 def output_value(column: Column, nullable: bool, value: Any) -> Any:
     """One value of an output's column, as it is stored."""
-    if value is None:
-        if not nullable:
-            raise TypeError(f"output {column.name} is None, but is not declared `| None`")
+    if value is None and nullable:
         return None
-    if not column.is_plain:
-        return column.shape.stored(value, f"output {column.name}")
-    if not column.kind.startswith(ARRAY):
-        return _scalar(column, column.kind, value)
-    if not (isinstance(value, (list, tuple, set)) or hasattr(value, "__array__")):
-        raise TypeError(
-            f"output {column.name} is a {type(value).__name__}, but declared {column.kind}"
-        )
-    element = column.kind[len(ARRAY) : -1]
-    return tuple(_scalar(column, element, item) for item in value)
+    return column.shape.stored(_as_declared(column.shape, value), f"output {column.name}")
 
 
-def _scalar(column: Column, kind: str, value: Any) -> Any:
-    """`value` as plain Python: a numpy number, or a member of an enum, becomes what it stands for."""
-    if kind == "double" and isinstance(value, float):  # numpy's float64 is one
-        return float(value)
-    if kind == "string" and isinstance(value, str):
-        check_text(value)
-        return str.__str__(value)
-    if kind == "boolean" and type(value).__name__ in ("bool", "bool_"):
+def _as_declared(shape: Shape, value: Any) -> Any:
+    """A value of another library, or a whole number for a double, as what it stands for; others as they are."""
+    if isinstance(shape, Items):
+        is_list = isinstance(value, (list, tuple, set)) or hasattr(value, "__array__")
+        return tuple(_as_declared(shape.item, item) for item in value) if is_list else value
+    plain = int if isinstance(shape, Moment) and shape.is_count else getattr(shape, "plain", None)
+    if plain is bool and type(value).__name__ in ("bool", "bool_"):  # numpy's, too
         return bool(value)
-    if kind in ("bigint", "timestamp", "double") and _is_whole(value):
-        return _number(column, kind, index(value))
-    raise TypeError(
-        f"output {column.name} = {value!r} is a {type(value).__name__}, but declared {kind}"
-    )
-
-
-def _is_whole(value: Any) -> bool:
-    return hasattr(value, "__index__") and not isinstance(value, bool)
-
-
-def _number(column: Column, kind: str, value: int) -> int | float:
-    if kind == "double":
-        if abs(value) > MAX_WHOLE_DOUBLE:
-            raise TypeError(f"output {column.name} = {value} is no double: make it a float")
+    if plain is float and isinstance(value, float):
         return float(value)
-    if not MIN_INT <= value <= MAX_INT:
-        raise TypeError(f"output {column.name} = {value} is beyond the 64 bits of a {kind}")
-    if kind == "timestamp":
-        check_years(value, f"output {column.name}")
-    return value
-
-
-def check_text(value: Any) -> None:
-    """Half of a surrogate pair is a Python string, but no text: UnicodeEncodeError."""
-    for text in value if isinstance(value, tuple) else (value,):
-        if isinstance(text, str) and not text.isascii():
-            text.encode()
+    if plain is str and isinstance(value, str):
+        return str.__str__(value)
+    if plain not in (int, float) or isinstance(value, bool) or not hasattr(value, "__index__"):
+        return value
+    whole = index(value)
+    return float(whole) if plain is float and abs(whole) <= MAX_WHOLE_DOUBLE else whole

@@ -72,14 +72,10 @@ def fold_key(given: GivenKey, event: Any, columns: Sequence[Column]) -> FoldKey:
                 subject=name,
             )
     parts = tuple((name, _groupable(name, known[name].shape)) for name in names)
-    if isinstance(given, str):
-        return FoldKey(names, parts[0][1], attrgetter(given), is_derived=False)
+    if len(names) == 1:
+        return FoldKey(names, parts[0][1], attrgetter(*names), is_derived=False)
     positions = [event._fields.index(name) for name in names]
     take = itemgetter(*positions)
-    if len(names) == 1:
-        raise DefinitionError(
-            f"key={given!r} is of one field: give it by its name, key={names[0]!r}", subject="key"
-        )
     if len(set(names)) < len(names):
         raise DefinitionError(f"key={given!r} names a field twice", subject="key")
     record = _key_record(names)

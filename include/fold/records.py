@@ -6,7 +6,7 @@ their annotations, so that each engine can make its own schema of them.
 
 import re
 import types
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -235,7 +235,7 @@ SYNONYMS = {
     "dec": "decimal",
 }
 MAX_PRECISION = 38
-TOKEN = re.compile(r"\s*(?:(?P<word>\w+)|`(?P<quoted>[^`]+)`|(?P<mark>[<>(),:]))")
+TOKEN = re.compile(r"\w+|`[^`]+`|\S")
 
 
 class SqlTypeError(ValueError):
@@ -280,72 +280,60 @@ def sql_type(text: str) -> SqlType:
 
     SqlTypeError when it names none.
     """
-    tokens = _Tokens(text)
-    found = _type(tokens)
-    if tokens.left:
-        raise tokens.error(f"nothing was expected after {found}")
+    words = TOKEN.findall(text)[::-1]  # the next one last
+    try:
+        found = _type(words)
+        _expect(words, "")
+    except SqlTypeError as error:
+        raise SqlTypeError(f"{text!r} is no SQL type: {error}") from None
     return found
 
 
-class _Tokens:
-    """What is left of a text, word by word."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self.left = text.rstrip()
-
-    def next(self, what: str) -> tuple[str, bool]:
-        """The next word or mark, and whether it stood in backticks."""
-        found = TOKEN.match(self.left)
-        if found is None:
-            raise self.error(f"expected {what}")
-        self.left = self.left[found.end() :]
-        quoted = found["quoted"]
-        return quoted or found["word"] or found["mark"], quoted is not None
-
-    def takes(self, mark: str) -> bool:
-        """Whether the mark comes next; then it is taken."""
-        is_next = self.left.lstrip().startswith(mark)
-        if is_next:
-            self.left = self.left.lstrip()[len(mark) :]
-        return is_next
-
-    def expect(self, mark: str) -> None:
-        if not self.takes(mark):
-            raise self.error(f"expected {mark}")
-
-    def error(self, problem: str) -> SqlTypeError:
-        at = f"at {self.left.strip()!r}" if self.left.strip() else "at its end"
-        return SqlTypeError(f"{self._text!r} is no SQL type: {problem} {at}")
+def _next(words: list[str]) -> str:
+    return words.pop() if words else ""
 
 
-def _type(tokens: _Tokens) -> SqlType:
-    word, _ = tokens.next("a type")
+def _expect(words: list[str], mark: str) -> None:
+    if (word := _next(words)) != mark:
+        raise SqlTypeError(f"expected {mark or 'its end'}, and not {word or 'its end'}")
+
+
+def _listed(words: list[str], marks: str, of: Callable[[list[str]], Any]) -> list[Any]:
+    """What stands between two marks, with commas between."""
+    _expect(words, marks[0])
+    parts = [of(words)]
+    while words[-1:] == [","]:
+        words.pop()
+        parts.append(of(words))
+    _expect(words, marks[1])
+    return parts
+
+
+def _type(words: list[str]) -> SqlType:
+    word = _next(words)
     name = SYNONYMS.get(word.lower(), word.lower())
     if name == "decimal":
-        return _decimal(tokens)
+        return _decimal(words)
     if name == "struct":
-        return _struct(tokens)
+        return _struct(words)
     if name in ("array", "map"):
-        return SqlType(name, _parts(tokens, 1 if name == "array" else 2))
+        parts = _listed(words, "<>", _type)
+        if len(parts) != (1 if name == "array" else 2):
+            raise SqlTypeError(f"{name} has {len(parts)} parts")
+        return SqlType(name, tuple(parts))
     if name not in SCALARS:
-        raise SqlTypeError(_unknown(word))
+        meant = did_you_mean(name, [*SCALARS, "decimal", "array", "map", "struct"])
+        known = ", ".join([*SCALARS, "decimal(p,s)", *NESTED])
+        raise SqlTypeError(f"unknown type {word!r}: known are {known}{meant}")
     return SqlType(name)
 
 
-def _unknown(word: str) -> str:
-    meant = did_you_mean(word.lower(), [*SCALARS, "decimal", "array", "map", "struct"])
-    known = ", ".join([*SCALARS, "decimal(p,s)", *NESTED])
-    return f"unknown type {word!r}: known are {known}{meant}"
-
-
-def _decimal(tokens: _Tokens) -> SqlType:
+def _decimal(words: list[str]) -> SqlType:
     """Spark's own, where no digits are given: decimal(10,0)."""
-    precision, scale = 10, 0
-    if tokens.takes("("):
-        precision = _number(tokens)
-        scale = _number(tokens) if tokens.takes(",") else 0
-        tokens.expect(")")
+    digits = _listed(words, "()", _next) if words[-1:] == ["("] else ["10"]
+    if len(digits) > 2 or not all(each.isascii() and each.isdigit() for each in digits):
+        raise SqlTypeError(f"decimal({','.join(digits)}) has no numbers of digits")
+    precision, scale = int(digits[0]), int([*digits, "0"][1])
     if not 0 <= scale <= precision <= MAX_PRECISION or precision == 0:
         raise SqlTypeError(
             f"decimal({precision},{scale}): digits are 1 to {MAX_PRECISION}, of which the second "
@@ -354,39 +342,23 @@ def _decimal(tokens: _Tokens) -> SqlType:
     return SqlType("decimal", precision=precision, scale=scale)
 
 
-def _number(tokens: _Tokens) -> int:
-    word, _ = tokens.next("a number")
-    if not (word.isascii() and word.isdigit()):
-        raise tokens.error(f"{word!r} is no number of digits")
-    return int(word)
+def _struct(words: list[str]) -> SqlType:
+    fields = _listed(words, "<>", _field)
+    names = tuple(name for name, _ in fields)
+    if len({name.lower() for name in names}) < len(names):  # a table has only one of them
+        raise SqlTypeError(
+            f"two of the fields {', '.join(names)} differ in case alone, or not at all"
+        )
+    return SqlType("struct", tuple(kind for _, kind in fields), names)
 
 
-def _parts(tokens: _Tokens, count: int) -> tuple[SqlType, ...]:
-    tokens.expect("<")
-    parts = [_type(tokens)]
-    for _ in range(count - 1):
-        tokens.expect(",")
-        parts.append(_type(tokens))
-    tokens.expect(">")
-    return tuple(parts)
-
-
-def _struct(tokens: _Tokens) -> SqlType:
-    fields: dict[str, SqlType] = {}
-    tokens.expect("<")
-    while not fields or tokens.takes(","):
-        name, is_quoted = tokens.next("a field's name")
-        if not (is_quoted or name.isidentifier()):
-            raise tokens.error(f"{name!r} is no field's name")
-        if name in fields:
-            raise tokens.error(f"the field {name} is there twice")
-        if other := next((known for known in fields if known.lower() == name.lower()), None):
-            # A table has only one of them.
-            raise tokens.error(f"the fields {other} and {name} differ in case alone")
-        tokens.takes(":")
-        fields[name] = _type(tokens)
-    tokens.expect(">")
-    return SqlType("struct", tuple(fields.values()), tuple(fields))
+def _field(words: list[str]) -> tuple[str, SqlType]:
+    name = _next(words)
+    if not ((name[1:-1] and name[0] == "`") or name.isidentifier()):
+        raise SqlTypeError(f"{name!r} is no field's name")
+    if words[-1:] == [":"]:
+        words.pop()
+    return name.strip("`"), _type(words)
 
 
 def _quoted(name: str) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from datetime import date
 from decimal import Decimal
 from enum import Enum
+from itertools import dropwhile
+from traceback import walk_tb
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -60,13 +62,9 @@ def _plain(value: Any) -> Any:
         return value.value
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
-    return (
-        value.isoformat()
-        if isinstance(value, date)
-        else str(value)
-        if isinstance(value, Decimal)
-        else value
-    )
+    if isinstance(value, date):
+        return value.isoformat()
+    return str(value) if isinstance(value, Decimal) else value
 
 
 def cut(text: str, size: int) -> str:
@@ -104,12 +102,8 @@ def _lines(error: BaseException) -> Iterator[str]:
 
 
 def _calls(traceback: TracebackType | None) -> list[str]:
-    frames: list[tuple[FrameType, int]] = []
-    while traceback is not None:
-        # Those by which the fold called the function say nothing of the function.
-        if frames or not _module(traceback.tb_frame).startswith(OURS):
-            frames.append((traceback.tb_frame, traceback.tb_lineno))
-        traceback = traceback.tb_next
+    # Those by which the fold called the function say nothing of the function.
+    frames = [*dropwhile(lambda each: _module(each[0]).startswith(OURS), walk_tb(traceback))]
     if len(frames) <= FIRST_CALLS + LAST_CALLS:
         return [_line(*frame) for frame in frames]
     # Not how many: of an endless recursion that depends on who called.

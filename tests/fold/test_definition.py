@@ -184,7 +184,6 @@ class LastSeen(NamedTuple):
         ({"key": "user"}, "user"),
         ({"key": "amount"}, "amount"),
         ({"key": ()}, "key"),
-        ({"key": ("key",)}, "key"),
         ({"key": ("key", "key")}, "key"),
         ({"key": ("key", "amount")}, "amount"),
         ({"key": ("key", "user")}, "user"),

@@ -33,24 +33,18 @@ def test_other_spellings_are_the_same_type(text, spelled):
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    "text",
     [
-        ("", "expected a type at its end"),
-        ("bolean", "Did you mean boolean?"),
-        ("decimal(39,2)", "digits are 1 to 38"),
-        ("decimal(2,3)", "digits are 1 to 38"),
-        ("decimal(two)", "'two' is no number of digits"),
-        ("array<bigint", "expected > at its end"),
-        ("map<string>", "expected , at '>'"),
-        ("struct<>", "'>' is no field's name"),
-        ("struct<a: int, a: int>", "the field a is there twice"),
-        ("array<struct<a: int, A: int>>", "the fields a and A differ in case alone"),
-        ("bigint bigint", "nothing was expected after bigint at 'bigint'"),
-        ("array<int>>", "nothing was expected after array<int> at '>'"),
-        ("interval", "unknown type 'interval'"),
+        *("", "interval", "decimal(39,2)", "decimal(2,3)", "decimal(two)", "decimal(1,1,1)"),
+        *("array<bigint", "array<int>>", "array<int, int>", "map<string>", "bigint bigint", "int;"),
+        *("struct<>", "struct<a: int, a: int>", "array<struct<a: int, A: int>>", "struct<`: int>"),
     ],
 )
-def test_what_is_wrong_is_said(text, says):
-    with pytest.raises(SqlTypeError) as caught:
+def test_what_is_no_type_is_refused(text):
+    with pytest.raises(SqlTypeError):
         sql_type(text)
-    assert says in str(caught.value)
+
+
+def test_what_was_meant_is_said():
+    with pytest.raises(SqlTypeError, match="Did you mean boolean"):
+        sql_type("bolean")
