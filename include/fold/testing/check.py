@@ -9,7 +9,7 @@ in, in which order, what the process was before, or when it is run.
 
 import random
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
@@ -168,7 +168,7 @@ class _Check:
         if watched.found:
             return self._says(watched.found[0], case, whole, [])
         for law, given in ((AGAIN, whole), (ARRIVAL, other_way), (CUT, parts)):
-            other = tell(self.fold, given, begin, restart=restarted)
+            other = tell(self.fold, given, begin)
             if part := next((n for n in other if told.get(n) != other[n]), None):
                 first, second = (other, told) if law is CUT else (told, other)
                 lines = ["it gives", _part(first, part), law.how, _part(second, part)]
@@ -204,12 +204,7 @@ def _part(told: Told, name: str) -> str:
     return f"  {name} {', '.join(told[name]) or 'none'}"
 
 
-def tell(
-    fold: KeyedFold,
-    parts: Iterable[Part],
-    states: Mapping[Key, Any],
-    restart: Callable[[KeyedFold, Ran], Ran] = lambda _, ran: ran,
-) -> Told:
+def tell(fold: KeyedFold, parts: Iterable[Part], states: Mapping[Key, Any]) -> Told:
     """What runs over `parts` come to, one after the other, beginning with `states`."""
     rows: dict[Any, str] = {}
     rejected: list[str] = []
@@ -218,10 +213,10 @@ def tell(
         for events, clock_us in parts:
             # New ones for each run, as an engine makes them: nothing can hold on to them.
             arriving = [Happened(fold.event._make(e), us) for e, us in events]  # type: ignore[attr-defined]
-            ran = run(fold, arriving, clock=clock_us, state=before)
+            before = restarted(fold, before) if isinstance(before, Ran) else before
+            before = ran = run(fold, arriving, clock=clock_us, state=before)
             _add_outputs(fold, ran, rows)
             rejected += (f"{c.cause} of {c.key} at {c.at_us} ({c.error})" for c in ran.rejected)
-            before = restart(fold, ran)
     except StateFunctionError as error:
         return {"error": [str(error)]}
     except WRONG_VALUE as error:
