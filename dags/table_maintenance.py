@@ -12,7 +12,7 @@
 A day on which no table needs anything starts no JVM; the log of `plan_tables` says why. A table is
 optimized from a number of small files on (`TableCare` in `include/limits.py`). Each task takes the
 pool of its source or stream, so that nothing else writes to its tables meanwhile; and they run one
-after the other. `ops/table_sizes` has the figures before and after.
+after the other. The log of each has the figures before and after.
 
 VACUUM keeps what no version needs for as long as the table's `delta.deletedFileRetentionDuration`
 says, 7 days by default. Bronze is not vacuumed while a stream has not read a commit for about as

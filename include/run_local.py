@@ -106,7 +106,7 @@ def inspect_state(lake: Lake, stream: Stream, as_json: bool) -> int:
         report = Path(folder, "report")
         args = ["--stream", stream.name, "--lake", lake.root, "--output", str(report)]
         # Not by stdout, which is the report's alone: spark-submit mixes a job's stderr into it.
-        args += ["--json"] * as_json + ["--wide"] * (not sys.stdout.isatty())
+        args += ["--json"] * as_json
         code = run_job("inspect_state", args, stream, sys.stderr)
         if code == 0:
             say(report.read_text())

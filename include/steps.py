@@ -198,9 +198,9 @@ def _streams_along(run: StreamRun) -> Iterator[list[str]]:
 def _jvm_of(lake: "Lake", stream: Stream) -> tuple[object, ...]:
     """What the JVM of its `run_stream` would have but once: its end, and the memory of its stores."""
     from include.care.rocksdb.settings import OF_PROCESS
-    from include.care.rocksdb.tune_rocksdb import active_profile
+    from include.care.rocksdb.tune_rocksdb import run_settings
 
-    settings = active_profile(lake, stream).settings
+    settings = run_settings(lake, stream)
     return stream.timeout, *(settings.get(name) for name in OF_PROCESS)
 
 
@@ -266,14 +266,13 @@ def _why_not_compact(run: StreamRun) -> str | None:
 
 
 def _tune(run: StreamRun) -> Told:
-    """At most one change of a setting of RocksDB, tried out by the next runs."""
-    from include.care.rocksdb.tune_rocksdb import format_outcome, trial_findings, tune_rocksdb
-    from include.lake.findings import record_findings
+    """At most one change of RocksDB's memory, tried out by the next runs."""
+    from include.care.rocksdb.tune_rocksdb import record_change, tune_rocksdb
 
-    outcome = tune_rocksdb(run.lake, run.stream, run.is_dry)
+    outcome = tune_rocksdb(run.lake, run.stream)
     if not run.is_dry:
-        record_findings(run.lake, None, run.stream.name, findings=trial_findings(outcome))
-    return Told(format_outcome(outcome))
+        record_change(run.lake, run.stream, outcome)
+    return Told(f"the next run has {outcome.memory_mb} MiB for RocksDB: {outcome.why}")
 
 
 INGEST = JobStep(

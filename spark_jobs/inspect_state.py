@@ -127,7 +127,6 @@ def _first_line(error: PySparkException | Py4JJavaError) -> str:
 def main() -> None:
     parser = job_parser(__doc__, "stream")
     parser.add_argument("--json", action="store_true", help="one JSON object in place of tables")
-    parser.add_argument("--wide", action="store_true", help="no value cut to a terminal's width")
     parser.add_argument("--output", type=Path, help="a file for the report, in place of stdout")
     args = parser.parse_args()
     stream, lake = stream_named(args.stream), open_lake(args.lake)
@@ -135,7 +134,7 @@ def main() -> None:
     # What goes wrong is said in one line; Spark logs it as well, in some hundred.
     spark.sparkContext.setLogLevel("OFF")
     report = inspect_state(spark, lake, stream)
-    text = report_json(report) if args.json else format_report(report, args.wide)
+    text = report_json(report) if args.json else format_report(report)
     if args.output is None:
         sys.stdout.write(printable(f"{text}\n"))
     else:

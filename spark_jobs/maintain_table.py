@@ -16,13 +16,11 @@ from pyspark.sql import SparkSession
 
 from include.care.plan_care import (
     CaredTable,
-    Partition,
     TableFigures,
     TablePlan,
     format_change,
     plan_table_care,
     read_figures,
-    record_sizes,
     spark_tables_named,
 )
 from include.job import recorded_run
@@ -62,72 +60,34 @@ def _maintain(
     plans = plan_table_care(lake, care, datetime.now(UTC))
     (plan,) = (plan for plan in plans if plan.table == table)
     if plan.figures is None or not plan.needs_care:
-        log.info("%s: %s", plan.table.name, plan.reason)
+        log.info("%s: %s", plan.table.name, "; ".join(plan.reasons) or "nothing to do")
         return
-    with recorded_run(lake, JOB, table.name, dag_run_id=dag_run_id) as record:
-        _apply(spark, lake, plan, before=plan.figures, care=care, run_id=record["run_id"])
+    with recorded_run(lake, JOB, table.name, dag_run_id=dag_run_id):
+        _apply(spark, lake, plan, before=plan.figures, care=care)
 
 
 def _apply(
-    spark: SparkSession,
-    lake: Lake,
-    plan: TablePlan,
-    before: TableFigures,
-    care: TableCare,
-    run_id: str,
+    spark: SparkSession, lake: Lake, plan: TablePlan, before: TableFigures, care: TableCare
 ) -> None:
     path, name = plan.table.path, plan.table.name
-    record_sizes(lake, run_id, name, occasion="before", figures=before)
-    added = rewritten = 0
     if plan.optimize:
-        added, rewritten = optimize(spark, path, before.partition_column, plan.optimize, care)
+        optimize(spark, path, care)
     if plan.vacuum:
         vacuum(spark, path)
     Table.open(lake, path).keep_record()
     after = read_figures(lake, path, open_table(path), small_file_bytes=care.small_file_bytes)
-    deleted = before.files_on_disk + added - after.files_on_disk
-    record_sizes(
-        lake,
-        run_id,
-        name,
-        occasion="after",
-        figures=after,
-        bytes_rewritten=rewritten,
-        files_deleted=deleted,
-    )
     log.info("%s", format_change(name, before, after))
 
 
-def optimize(
-    spark: SparkSession,
-    path: str,
-    column: str | None,
-    partitions: Sequence[Partition],
-    care: TableCare,
-) -> tuple[int, int]:
-    """Join the small files of these partitions in one commit.
-
-    The number of files added, and the bytes of those they replace.
-    """
-    builder = DeltaTable.forPath(spark, path).optimize()
-    if column is not None:
-        builder = builder.where(_any_of(column, partitions))
+def optimize(spark: SparkSession, path: str, care: TableCare) -> None:
+    """Join the small files of each partition in one commit."""
     # Delta's own sizes are 1 GiB each: a partition of less would be rewritten every day.
     sizes = {
         f"{OPTIMIZE}.minFileSize": str(care.small_file_bytes),
         f"{OPTIMIZE}.maxFileSize": str(care.target_file_bytes),
     }
     with session_settings(spark, sizes):
-        metrics = builder.executeCompaction().select("metrics.*").collect()[0]
-    return metrics["numFilesAdded"], metrics["filesRemoved"]["totalSize"] or 0
-
-
-def _any_of(column: str, partitions: Sequence[Partition]) -> str:
-    dates = [f"DATE'{each.value}'" for each in partitions if each.value is not None]
-    terms = [f"`{column}` IN ({', '.join(dates)})"] if dates else []
-    if len(dates) < len(partitions):
-        terms.append(f"`{column}` IS NULL")
-    return " OR ".join(terms)
+        DeltaTable.forPath(spark, path).optimize().executeCompaction()
 
 
 def vacuum(spark: SparkSession, path: str) -> None:

@@ -5,7 +5,8 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from include.care.rocksdb.tune_rocksdb import profile_for_run
+from include.care.rocksdb.settings import MAX_MEMORY_MB
+from include.care.rocksdb.tune_rocksdb import run_settings, session_conf
 from include.checkpoint.bronze_readers import needed_commit
 from include.checkpoint.checkpoint_files import newest_committed, newest_planned
 from include.checkpoint.committed_batch import is_settled, record_progress, settled_until
@@ -173,7 +174,7 @@ def drain_stream(
     error (Spark: StreamingQueryException) when a batch fails.
     """
     lake, stream, fold = opened.lake, opened.stream, opened.fold
-    profile = profile_for_run(lake, stream)
+    rocksdb = run_settings(lake, stream)
     known = trusted_record(lake, opened.generations)
     put_back_rejected(lake, stream.name, known.rejected)
     begin_checkpoint_anew(opened)
@@ -203,7 +204,7 @@ def drain_stream(
         table=table,
         rejected=engine.rejected_table(lake, stream.name),
         checks=checks,
-        profile=profile.number,
+        memory_mb=int(rocksdb[MAX_MEMORY_MB]),
     )
     if start.first_version is not None and newest_planned(lake, opened.checkpoint) is None:
         append_still_row(opened)  # something to read: its first batch takes the seed in
@@ -216,7 +217,7 @@ def drain_stream(
         seed=start.seed,
         first_version=start.first_version,
         compacting=compacting,
-        settings={**profile.conf(), **(COMPACTING if compacting else {})},
+        settings={**session_conf(rocksdb), **(COMPACTING if compacting else {})},
         is_small=is_small(opened),
     )
     _run(engine, query, writer, checks=checks, generation=opened.generation, record=record)

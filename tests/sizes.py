@@ -51,6 +51,7 @@ ROOMS = {
         "include/page",
         "include/alerts",
         "include/observe",
+        "include/catalogue.py",
         "include/tables_page.py",
     ),
     "spark": ("include/spark",),

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # A room imports from its own line and from those above it.
 ORDER = (
     "include/fold include/lake include/text_table.py",
-    "include/origins.py include/data_checks.py include/limits.py",
+    "include/origins.py include/data_checks.py include/limits.py include/catalogue.py",
     "include/settings.py include/settings_text.py include/stream_definition.py",
     "include/streams include/registry.py",
     "include/spark include/savepoints include/checkpoint",

@@ -79,7 +79,7 @@ def send(lake: "Lake", by: str, context: Mapping[str, Any]) -> "Alert | None":
     One that fails, or does not answer, raises when the others have been told; the next call tells
     only it.
     """
-    from include.alerts.record import Alert, heard_by, mark_heard, mark_told, untold
+    from include.alerts.record import Alert, mark_heard, mark_told, untold
     from include.lake.lease import hold_lease
 
     with hold_lease(lake, f"alerts-{by}", PATIENCE):
@@ -88,24 +88,19 @@ def send(lake: "Lake", by: str, context: Mapping[str, Any]) -> "Alert | None":
             return None
         failures: list[Exception] = []
         for name, notifier in notifiers().items():
-            new = [row for row in rows if name not in heard_by(row)]
+            new = [row for row in rows if name not in row["heard_by"]]
             if not new:
                 continue
             try:
                 _notify(notifier, Alert(by, tuple(new)), context)
             except Exception as error:  # noqa: BLE001 (whatever theirs raises: the others come first)
                 failures.append(error)
-                continue
-            done = {_key(row): row for row in mark_heard(lake, new, name)}
-            rows = [done.get(_key(row), row) for row in rows]
+            else:
+                mark_heard(lake, new, name)
         if failures:
             raise ExceptionGroup(f"{len(failures)} of NOTIFY ({NOTIFY_FILE}) failed", failures)
         mark_told(lake, rows)
         return Alert(by, tuple(rows))
-
-
-def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    return row["subject"], row["number"], row["finding"]
 
 
 def _notify(notifier: Callable[[Any], None], alert: "Alert", context: Mapping[str, Any]) -> None:

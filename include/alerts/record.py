@@ -5,7 +5,7 @@ finds it recorded and records nothing. What was recorded and not told is told by
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from html import escape
@@ -13,9 +13,8 @@ from operator import itemgetter
 from typing import Any
 
 from include.alerts.troubles import TOLD, Standing, worst
-from include.care.plan_care import CaredTable, TablePlan
-from include.lake.findings import Finding, record_findings
-from include.lake.how_to_mend import how_to_mend
+from include.care.plan_care import TablePlan
+from include.lake.findings import finding_lines
 from include.lake.ops import append_ops, newest_transaction, read_ops, update_ops
 from include.lake.paths import Lake
 from include.observe.recorded import Row
@@ -75,16 +74,10 @@ def changes_of(lake: Lake, by: str, dag_run_id: str) -> list[Row]:
     return _rows(lake, told_by=by, dag_run_id=dag_run_id)
 
 
-def still_told(lake: Lake, by: str) -> set[tuple[str, str]]:
-    """Each subject and finding that `by` has told of, and not told to be over."""
-    rows = _rows(lake, told_by=by)
-    newest = {(row["subject"], row["finding"]): row["change"] for row in rows}
-    return {told for told, change in newest.items() if change == "opened"}
-
-
 def untold(lake: Lake, by: str) -> list[Row]:
-    """What is still to be told, in order."""
+    """What is still to be told, in order; `heard_by` has the notifiers that have told of it."""
     rows = [row for row in _rows(lake, told_by=by) if row["told_at"] is None]
+    rows = [{**row, "heard_by": json.loads(row["heard_by"] or "[]")} for row in rows]
     return sorted(rows, key=itemgetter("at", "finding"))
 
 
@@ -93,26 +86,21 @@ def _rows(lake: Lake, **where: str) -> list[Row]:
     return sorted(read_ops(lake, "alerts", where).to_pylist(), key=itemgetter("number"))
 
 
-def heard_by(row: Row) -> list[str]:
-    """The notifiers that have told of it."""
-    return json.loads(row["heard_by"] or "[]")  # type: ignore[no-any-return]
-
-
-def mark_heard(lake: Lake, rows: Sequence[Row], notifier: str) -> list[Row]:
-    """`rows` as they are now that `notifier` has told of them."""
-    heard: list[Row] = [{**row, "heard_by": json.dumps([*heard_by(row), notifier])} for row in rows]
-    columns = (*KEY, "heard_by")
-    update_ops(lake, "alerts", KEY, [{name: row[name] for name in columns} for row in heard])
-    return heard
+def mark_heard(lake: Lake, rows: Sequence[Row], notifier: str) -> None:
+    """`notifier` has told of these rows of `untold`."""
+    for row in rows:
+        row["heard_by"].append(notifier)
+    _mark(lake, rows, lambda row: {"heard_by": json.dumps(row["heard_by"])})
 
 
 def mark_told(lake: Lake, rows: Sequence[Row]) -> None:
     """Everybody who is to hear of `rows` has."""
-    told = {"told_at": datetime.now(UTC)}
-    update_ops(lake, "alerts", KEY, [{name: row[name] for name in KEY} | told for row in rows])
+    _mark(lake, rows, lambda row: {"told_at": datetime.now(UTC)})
 
 
-OPENED, CLOSED = "opened", "closed"
+def _mark(lake: Lake, rows: Sequence[Row], columns: Callable[[Row], dict[str, Any]]) -> None:
+    marked = [{name: row[name] for name in KEY} | columns(row) for row in rows]
+    update_ops(lake, "alerts", KEY, marked)
 
 
 @dataclass(frozen=True)
@@ -125,13 +113,13 @@ class Alert:
     @property
     def opened(self) -> list[Row]:
         """The worst first."""
-        rows = [row for row in self.changes if row["change"] == OPENED]
+        rows = [row for row in self.changes if row["change"] == "opened"]
         return sorted(rows, key=lambda row: (TOLD.index(row["severity"]), row["finding"]))
 
     @property
     def closed(self) -> list[Row]:
         """What is over."""
-        return [row for row in self.changes if row["change"] == CLOSED]
+        return [row for row in self.changes if row["change"] == "closed"]
 
     @property
     def severity(self) -> str:
@@ -147,7 +135,8 @@ class Alert:
     @property
     def text(self) -> str:
         """Title, and a paragraph for each change: what it is, and what to do next."""
-        return "\n".join([self.title, *_lines(self.opened, self.by), *_over(self.closed, self.by)])
+        opened = finding_lines(self.opened, self.by)
+        return "\n".join([self.title, *opened, *_over(self.closed, self.by)])
 
     @property
     def html(self) -> str:
@@ -159,55 +148,26 @@ def _names(rows: Sequence[Row]) -> str:
     return ", ".join(str(row["finding"]) for row in rows)
 
 
-def _lines(rows: Sequence[Row], by: str) -> Iterator[str]:
-    for row in rows:
-        count = "" if row["count"] is None else f", {row['count']:,}"
-        yield f"- {_called(row, by)} ({row['severity']}{count}): {row['detail']}"
-        if row["action"]:
-            yield f"  Next: {row['action']}"
-
-
 def _over(rows: Sequence[Row], by: str) -> Iterator[str]:
     for row in rows:
-        yield f"- over: {_called(row, by)}, since {row['opened_at']:%Y-%m-%d %H:%M} UTC"
-
-
-def _called(row: Row, by: str) -> str:
-    return str(row["finding"]) if row["subject"] == by else f"{row['finding']} of {row['subject']}"
+        about = "" if row["subject"] == by else f" of {row['subject']}"
+        yield f"over: {row['finding']}{about}, since {row['opened_at']:%Y-%m-%d %H:%M} UTC"
 
 
 # The daily look at all tables: of each that it could read it closes alerts as well.
-BY, UNREADABLE = "table_maintenance", "table_unreadable"
+BY = "table_maintenance"
 
 
 def record_plan_alerts(
     lake: Lake, plans: Sequence[TablePlan], dag_run_id: str, now: datetime
 ) -> None:
-    """Record what has opened and closed of the tables that `plans` are of.
-
-    A table that is not there is nothing to tell of, unless something was found in it before.
-    """
-    were_there = {name for name, finding in still_told(lake, BY) if finding != UNREADABLE}
-    standings = []
-    for plan in plans:
-        found, is_gone = list(plan.findings), plan.is_missing and plan.table.name in were_there
-        if is_gone:
-            found.append(_gone(plan.table))
-            record_findings(lake, None, plan.table.name, findings=found)
-        standings.append(
-            Standing(
-                subject=plan.table.name,
-                open=worst([asdict(finding) for finding in found]),
-                is_checked=plan.figures is not None or (plan.is_missing and not is_gone),
-            )
+    """Record what has opened and closed of the tables that `plans` are of; of one that is not there, nothing."""
+    standings = [
+        Standing(
+            subject=plan.table.name,
+            open=worst(map(asdict, plan.findings)),
+            is_checked=plan.figures is not None,
         )
+        for plan in plans
+    ]
     record_changes(lake, BY, dag_run_id, standings=standings, now=now)
-
-
-def _gone(table: CaredTable) -> Finding:
-    return Finding(
-        finding=UNREADABLE,
-        severity="warning",
-        detail=f"{table.name} is gone: there is no table at {table.path} any more",
-        action=str(how_to_mend(table.name)),
-    )

@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 
+from include.catalogue import FINDINGS
 from include.lake.findings import Finding
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
-from include.observe.catalogue import FINDINGS
 from include.observe.recorded import INGEST, RUN, Recorded, Row, newest_of_each
 from include.observe.stream_line import WINDOW_DAYS, StreamLine, line_without_state
 from include.settings import Stream

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import partial
 
 from include.care.old_generations import delete_old_generations, format_old_generations
 from include.care.plan_care import (
@@ -14,7 +13,6 @@ from include.care.plan_care import (
     plan_table_care,
     read_figures,
     record_plan_findings,
-    record_sizes,
 )
 from include.lake.delta_log import delta_table, open_table
 from include.lake.ops import compact, despite_others
@@ -35,32 +33,18 @@ def maintain_ops(lake: Lake, plans: Sequence[TablePlan], care: TableCare) -> Non
 
 
 def _maintain(lake: Lake, plan: TablePlan, before: TableFigures, care: TableCare) -> None:
-    path, name = plan.table.path, plan.table.name
-    record_sizes(lake, None, name, occasion="before", figures=before)
-    # It joins what is below the target: with Spark's, it would rewrite more than was planned.
-    join = partial(compact, path, care.small_file_bytes)
-    rewritten = despite_others(join) if plan.optimize else 0
-    deleted = despite_others(lambda: _vacuum(path)) if plan.vacuum else 0
+    path = plan.table.path
+    if plan.optimize:
+        # It joins what is below the target: with Spark's, it would rewrite more than was planned.
+        despite_others(lambda: compact(path, care.small_file_bytes))
+    if plan.vacuum:
+        despite_others(lambda: delta_table(path).vacuum(dry_run=False, full=True))
     Table.open(lake, path).keep_record()
     table = open_table(path)
     # Readers of these tables are many and short: each spares the commits since the last one.
     table.create_checkpoint()
     after = read_figures(lake, path, table, small_file_bytes=care.small_file_bytes)
-    record_sizes(
-        lake,
-        None,
-        name,
-        occasion="after",
-        figures=after,
-        bytes_rewritten=rewritten,
-        files_deleted=deleted,
-    )
-    log.info("%s", format_change(name, before, after))
-
-
-def _vacuum(path: str) -> int:
-    """How many files were deleted."""
-    return len(delta_table(path).vacuum(dry_run=False, full=True))
+    log.info("%s", format_change(plan.table.name, before, after))
 
 
 def run_maintenance(lake: Lake, dry_run: bool) -> int:

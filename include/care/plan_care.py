@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime
-from typing import Literal
+from datetime import datetime
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -23,9 +22,8 @@ from include.checkpoint.bronze_readers import (
     why_not_vacuum,
 )
 from include.lake.delta_log import first_line, open_table, unbroken
-from include.lake.findings import Finding, record_findings
+from include.lake.findings import Finding, finding_lines, record_findings
 from include.lake.how_to_mend import how_to_mend
-from include.lake.ops import append_ops
 from include.lake.ops_schemas import SCHEMAS
 from include.lake.paths import Lake, LakeError
 from include.limits import TableCare
@@ -37,54 +35,37 @@ READERS = 8  # of footers at once: in a store each is a request
 
 
 @dataclass(frozen=True)
-class Partition:
-    """The files of one date, or of the whole table when it is not partitioned."""
+class TableFigures:
+    """A version of a table. Small are files that others of their partition can be joined with; garbage is
+    what its VACUUM would delete now."""
 
-    value: date | None
+    version: int
     files: int
     bytes: int
     small_files: int
     small_bytes: int
-
-
-@dataclass(frozen=True)
-class TableFigures:
-    """A version of a table. Garbage: what its VACUUM would delete now."""
-
-    version: int
-    partition_column: str | None
-    partitions: tuple[Partition, ...]
     files_on_disk: int
     bytes_on_disk: int
     garbage_files: int
     garbage_bytes: int
 
-    @property
-    def files(self) -> int:
-        return sum(partition.files for partition in self.partitions)
-
-    @property
-    def bytes(self) -> int:
-        return sum(partition.bytes for partition in self.partitions)
-
-    @property
-    def small_files(self) -> int:
-        return sum(partition.small_files for partition in self.partitions)
-
 
 def read_figures(lake: Lake, path: str, table: DeltaTable, small_file_bytes: int) -> TableFigures:
-    """`table`, which lies at `path`, in figures. A file below `small_file_bytes` is small.
-
-    Raises LakeError when it is partitioned by anything but one date.
-    """
+    """`table`, which lies at `path`, in figures. A file below `small_file_bytes` may be small."""
     on_disk = dict(_data_files(lake, path))
     # It also names what an earlier VACUUM has deleted, and Hadoop's checksum files.
     garbage = on_disk.keys() & table.vacuum(dry_run=True, full=True)
-    column = _partition_column(path, table)
+    adds = pa.table(table.get_add_actions(flatten=True))
+    small = adds.filter(pc.less(adds["size_bytes"], small_file_bytes))
+    columns = [f"partition.{name}" for name in table.metadata().partition_columns]
+    sums = small.group_by(columns).aggregate([("size_bytes", "count"), ("size_bytes", "sum")])
+    joined = sums.filter(pc.greater(sums["size_bytes_count"], 1))
     return TableFigures(
         version=table.version(),
-        partition_column=column,
-        partitions=tuple(_partitions(table, column, small_file_bytes)),
+        files=adds.num_rows,
+        bytes=pc.sum(adds["size_bytes"]).as_py() or 0,
+        small_files=pc.sum(joined["size_bytes_count"]).as_py() or 0,
+        small_bytes=pc.sum(joined["size_bytes_sum"]).as_py() or 0,
         files_on_disk=len(on_disk),
         bytes_on_disk=sum(on_disk.values()),
         garbage_files=len(garbage),
@@ -129,74 +110,6 @@ def _data_files(lake: Lake, path: str) -> Iterator[tuple[str, int]]:
             yield name, info.size
 
 
-def _partition_column(path: str, table: DeltaTable) -> str | None:
-    columns = list(table.metadata().partition_columns)
-    if not columns:
-        return None
-    kinds = {field.name: str(field.type) for field in table.schema().fields}
-    if len(columns) > 1 or kinds[columns[0]] != 'PrimitiveType("date")':
-        raise LakeError(
-            f"{path} is partitioned by {', '.join(columns)}: only a table of one date column, or of "
-            "none, is optimized and vacuumed. Put it back as its job made it",
-            code="changed_by_others",
-            subject=path,
-        )
-    return str(columns[0])
-
-
-def _partitions(
-    table: DeltaTable, column: str | None, small_file_bytes: int
-) -> Iterator[Partition]:
-    adds = pa.table(table.get_add_actions(flatten=True))
-    size = adds["size_bytes"]
-    small = pc.less(size, small_file_bytes)
-    values = adds[f"partition.{column}"] if column else pa.nulls(adds.num_rows, pa.date32())
-    files = pa.table(
-        {
-            "value": values,
-            "bytes": size,
-            "small_files": small.cast(pa.int64()),
-            "small_bytes": pc.if_else(small, size, 0),
-        }
-    )
-    sums = [("bytes", "count"), *((name, "sum") for name in files.column_names[1:])]
-    for row in files.group_by("value").aggregate(sums).to_pylist():
-        yield Partition(
-            value=row["value"],
-            files=row["bytes_count"],
-            bytes=row["bytes_sum"],
-            small_files=row["small_files_sum"],
-            small_bytes=row["small_bytes_sum"],
-        )
-
-
-def record_sizes(
-    lake: Lake,
-    run_id: str | None,
-    table: str,
-    occasion: Literal["before", "after"],
-    figures: TableFigures,
-    bytes_rewritten: int | None = None,
-    files_deleted: int | None = None,
-) -> None:
-    """Append a row to `ops/table_sizes`."""
-    row = {
-        "run_id": run_id,
-        "measured_at": datetime.now(UTC),
-        "table": table,
-        "occasion": occasion,
-        "version": figures.version,
-        "files": figures.files,
-        "bytes": figures.bytes,
-        "small_files": figures.small_files,
-        "files_on_disk": figures.files_on_disk,
-        "bytes_on_disk": figures.bytes_on_disk,
-        "bytes_rewritten": bytes_rewritten,
-        "files_deleted": files_deleted,
-    }
-    append_ops(lake, "table_sizes", [row])
-
-
 @dataclass(frozen=True)
 class CaredTable:
     """A table of the lake. Each has one engine that joins and deletes its files."""
@@ -238,36 +151,24 @@ def spark_tables_named(lake: Lake, names: Sequence[str]) -> list[CaredTable]:
     return [known[name] for name in dict.fromkeys(names)]
 
 
-NOT_THERE = "not there yet"
-
-
 @dataclass(frozen=True)
 class TablePlan:
     """What one table gets. `figures` is None when there is none, or none that can be read."""
 
     table: CaredTable
-    figures: TableFigures | None
-    optimize: tuple[Partition, ...] = ()
+    figures: TableFigures | None = None
+    optimize: bool = False
     vacuum: bool = False
     reasons: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
 
     @property
     def is_missing(self) -> bool:
-        return self.reasons == (NOT_THERE,)
-
-    @property
-    def reason(self) -> str:
-        return "; ".join(self.reasons) or "nothing to do"
+        return self.figures is None and not self.findings
 
     @property
     def needs_care(self) -> bool:
-        return bool(self.optimize) or self.vacuum
-
-    @property
-    def bytes_to_rewrite(self) -> int:
-        """At most: a file that finds no partner stays as it is."""
-        return sum(partition.small_bytes for partition in self.optimize)
+        return self.optimize or self.vacuum
 
 
 def plan_table_care(lake: Lake, care: TableCare, now: datetime) -> list[TablePlan]:
@@ -283,7 +184,7 @@ def record_plan_findings(lake: Lake, plans: Sequence[TablePlan]) -> None:
 
 def _plan(lake: Lake, table: CaredTable, care: TableCare, now: datetime) -> TablePlan:
     if not lake.is_delta_table(table.path):
-        return TablePlan(table, None, reasons=(NOT_THERE,))
+        return TablePlan(table)
     try:
         log = open_table(table.path)
         figures = read_figures(lake, table.path, log, small_file_bytes=care.small_file_bytes)
@@ -293,19 +194,17 @@ def _plan(lake: Lake, table: CaredTable, care: TableCare, now: datetime) -> Tabl
     except (DeltaError, OSError) as error:  # the machine refuses it, as for want of rights
         return _unreadable(table, f"{table.path} cannot be read just now: {first_line(error)}")
     refusal, findings = _guard(lake, table, log, now=now) if table.is_bronze else (None, [])
-    findings += _lost_files(table, lost)
-    plan = TablePlan(table, figures, findings=tuple(findings))
-    joined = [partition for partition in figures.partitions if partition.small_files > 1]
-    if sum(partition.small_files for partition in joined) >= care.min_small_files:
-        reasons = (f"optimize {_partitions_text(joined)}",)
-        plan = replace(plan, optimize=tuple(joined), reasons=reasons)
+    plan = TablePlan(table, figures, findings=(*findings, *_lost_files(table, lost)))
+    if figures.small_files >= care.min_small_files:
+        small = f"{counted(figures.small_files, 'small file')} ({bytes_text(figures.small_bytes)})"
+        plan = replace(plan, optimize=True, reasons=(f"optimize {small}",))
     return _with_vacuum(plan, figures, care, refusal=refusal)
 
 
 def _unreadable(table: CaredTable, why: str) -> TablePlan:
     """The others must not wait for it; and whoever writes it will fail and say so."""
     found = Finding(finding="table_unreadable", severity="warning", detail=why)
-    return TablePlan(table, None, reasons=(why,), findings=(found,))
+    return TablePlan(table, reasons=(why,), findings=(found,))
 
 
 def _lost_files(table: CaredTable, lost: Sequence[str]) -> list[Finding]:
@@ -358,61 +257,37 @@ def _with_vacuum(
     return replace(plan, reasons=(*plan.reasons, reason), findings=(*plan.findings, found))
 
 
-def _partitions_text(partitions: Sequence[Partition]) -> str:
-    small = sum(partition.small_files for partition in partitions)
-    size = bytes_text(sum(partition.small_bytes for partition in partitions))
-    values = [partition.value for partition in partitions if partition.value is not None]
-    of_values = f", {counted(len(values), 'date')}" if values else ""
-    return f"{counted(small, 'small file')} ({size}{of_values})"
-
-
-PLAN_COLUMNS = ("table", "files", "small", "bytes", "on disk", "to rewrite", "plan")
-CHANGE_COLUMNS = ("when", "version", "files", "small", "bytes", "files on disk", "bytes on disk")
+COLUMNS = ("table", "files", "small", "bytes", "on disk", "plan")
 
 
 def format_plan(plans: Sequence[TablePlan]) -> str:
     """All tables that are there, with what they get; then the findings in full."""
-    rows = [_plan_row(plan, plan.figures) for plan in plans if plan.figures]
-    lines = text_table(PLAN_COLUMNS, rows, left=(0, len(PLAN_COLUMNS) - 1)) if rows else []
+    rows = [_row(plan, plan.figures) for plan in plans if plan.figures]
+    lines = text_table(COLUMNS, rows, left=(0, len(COLUMNS) - 1)) if rows else []
     missing = [plan.table.name for plan in plans if plan.is_missing]
-    if missing:
-        lines.append(f"  not there yet: {', '.join(missing)}")
-    lines += [f"  {line}" for plan in plans for line in _finding_lines(plan)]
+    lines += [f"  not there yet: {', '.join(missing)}"] if missing else []
+    for plan in plans:
+        found = finding_lines(map(vars, plan.findings))
+        lines += [f"  {plan.table.name}: {line}" for line in found]
     return "\n".join(["table care:", *lines])
 
 
-def _plan_row(plan: TablePlan, figures: TableFigures) -> tuple[str, ...]:
+def _row(plan: TablePlan, figures: TableFigures) -> tuple[str, ...]:
     return (
         plan.table.name,
         f"{figures.files:,}",
         f"{figures.small_files:,}",
         bytes_text(figures.bytes),
         bytes_text(figures.bytes_on_disk),
-        bytes_text(plan.bytes_to_rewrite) if plan.optimize else "",
-        plan.reason,
+        "; ".join(plan.reasons) or "nothing to do",
     )
-
-
-def _finding_lines(plan: TablePlan) -> Iterator[str]:
-    for found in plan.findings:
-        yield f"{found.severity}: {found.detail}"
-        if found.action:
-            yield f"    to do: {found.action}"
 
 
 def format_change(table: str, before: TableFigures, after: TableFigures) -> str:
     """A table's figures before and after its care."""
-    rows = [_change_row("before", before), _change_row("after", after)]
-    return "\n".join([f"{table}:", *text_table(CHANGE_COLUMNS, rows, left=(0,))])
-
-
-def _change_row(occasion: str, figures: TableFigures) -> tuple[str, ...]:
-    return (
-        occasion,
-        str(figures.version),
-        f"{figures.files:,}",
-        f"{figures.small_files:,}",
-        bytes_text(figures.bytes),
-        f"{figures.files_on_disk:,}",
-        bytes_text(figures.bytes_on_disk),
+    changes = (
+        f"{name.replace('_', ' ')} {old:,} to {new:,}"
+        for (name, old), new in zip(vars(before).items(), vars(after).values(), strict=True)
+        if old != new
     )
+    return f"{table}: {', '.join(changes)}"

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from datetime import datetime
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -11,6 +10,7 @@ import pyarrow.compute as pc
 from include.checkpoint.measure_checkpoint import CheckpointSize
 from include.coverage.record import StreamRecord, read_record
 from include.lake.ops import append_ops, newest_row, not_ahead, read_ops
+from include.lake.ops_schemas import SCHEMAS
 from include.lake.paths import Lake, LakeError
 from include.plans.open_stream import DRAINING_JOBS
 
@@ -25,7 +25,6 @@ class Recorded:
     batch: int | None  # the newest of this generation that is in the table
     rows_pending: int  # after it
     bytes: int | None  # of the checkpoint when it was last measured
-    measured_at: datetime | None  # when that was
 
     @property
     def run_id(self) -> str | None:
@@ -40,25 +39,20 @@ def read_recorded(lake: Lake, stream: str, generation: int) -> Recorded:
         record = read_record(lake, stream)
     except LakeError:  # a finding of its own
         record = StreamRecord(stream=stream)
-    size, measured_at = _last_measured(lake, stream, generation)
     return Recorded(
         newest_row(ours, "ended_at"),
         record.batch_of(generation),
         rows_pending=record.totals.get("rows_pending", 0),
-        bytes=size,
-        measured_at=measured_at,
+        bytes=_last_measured(lake, stream, generation),
     )
 
 
-def _last_measured(lake: Lake, stream: str, generation: int) -> tuple[int | None, datetime | None]:
+def _last_measured(lake: Lake, stream: str, generation: int) -> int | None:
     where = {"stream": stream, "generation": generation}
     columns, before = ("measured_at", "bytes"), ("measured_at", not_ahead())
     rows = read_ops(lake, "checkpoint_sizes", where, columns, before=before)
-    if not rows.num_rows:
-        return None, None
-    newest = pc.max(rows["measured_at"])
-    measured = rows.filter(pc.equal(rows["measured_at"], newest))
-    return pc.sum(measured["bytes"]).as_py(), newest.as_py()
+    newest = rows.filter(pc.equal(rows["measured_at"], pc.max(rows["measured_at"])))
+    return pc.sum(newest["bytes"]).as_py()  # type: ignore[no-any-return]
 
 
 def record_sizes(
@@ -75,7 +69,9 @@ def record_sizes(
         "run_id": run_id,
         "occasion": occasion,
     }
-    append_ops(lake, "checkpoint_sizes", [known | row for row in rows])
+    columns = SCHEMAS["checkpoint_sizes"].names
+    told = [{name: row[name] for name in columns if name in row} for row in rows]
+    append_ops(lake, "checkpoint_sizes", [known | row for row in told])
 
 
 def _rows(size: CheckpointSize) -> Iterator[dict[str, Any]]:

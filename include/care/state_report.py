@@ -137,9 +137,6 @@ def _shown(state: dict[str, Any] | None) -> str | None:
 Row = dict[str, Any]
 SUMMED = ("keys", "bytes", "pending_events", "pending_bytes")
 SHARES = np.array([0.5, 0.9, 0.99])
-# By how much of all keys the rank of a quantile is off at most: by the keys of each bucket for
-# which one point stands.
-QUANTILE_ERROR = 1 / POINTS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +144,7 @@ class Spread:
     """How a figure is spread over keys.
 
     The three in the middle are exact while no bucket has more than POINTS keys; beyond, their
-    ranks are off by QUANTILE_ERROR of the keys at most.
+    ranks are off by a share of 1 / POINTS of the keys at most.
     """
 
     least: int
@@ -344,9 +341,7 @@ def _largest_to_median(parts: Sequence[Row], name: str) -> float | None:
     return max(figures) / middle if middle else None
 
 
-MOST_BUCKETS = 5
 KEY_WIDTH, STATE_WIDTH = 32, 60
-WIDE = 10_000
 SECOND_US = 1_000_000
 
 
@@ -359,35 +354,33 @@ def _plain(value: object) -> str:
     return value.isoformat() if isinstance(value, datetime) else value_text(value)
 
 
-def format_report(report: StateReport, is_wide: bool = False) -> str:
-    """`report` as tables; keys and states cut to what fits a terminal, unless `is_wide`."""
-    return "\n".join(_lines(report, is_wide))
+def format_report(report: StateReport) -> str:
+    """`report` as tables; keys and states cut to what fits a terminal."""
+    return "\n".join(_lines(report))
 
 
-def _lines(report: StateReport, is_wide: bool) -> Iterator[str]:
+def _lines(report: StateReport) -> Iterator[str]:
     settled = f"complete until {_instant(report.until)}" if report.until else "nothing settled yet"
     yield f"{report.stream}: state after batch {report.batch_id}, {settled} ({report.clock})"
     yield f"  {report.checkpoint}"
-    yield ""
     yield from _summary(report)
     if report.keys:
-        yield ""
         yield from _spreads(report)
-        yield ""
-        yield from _biggest_keys(report, is_wide)
-    yield ""
-    yield from _partitions(report)
-    yield ""
-    yield from _bucket_lines(report)
+        yield f"the {len(report.biggest_keys)} biggest keys"
+        yield from _biggest_keys(report)
+    skew = report.partition_skew
+    yield f"{counted(len(report.partitions), 'state partition')}{_skew(skew)}"
+    names = ("partition", "buckets", "keys", "bytes", "pending_events")
+    yield from text_table(names, [[f"{part[n]:,}" for n in names] for part in report.partitions])
+    yield f"{counted(len(report.buckets), 'bucket')}{_skew(report.bucket_skew)}"
 
 
 def _summary(report: StateReport) -> Iterator[str]:
     empty = report.keys_without_state
-    only = "a timeout only" if report.seen_values is None and not report.timers else "no state"
-    yield f"keys      {report.keys:,}" + (f", {empty:,} of them with {only}" if empty else "")
+    yield f"keys      {report.keys:,}" + (f", {empty:,} of them without a state" if empty else "")
     yield f"bytes     {report.bytes:,} (of keys and states, uncompressed, as Arrow holds them)"
     yield f"pending   {counted(report.pending_events, 'event')} in {counted(report.pending_bytes, 'byte')}"
-    yield f"timeouts  {_timeouts_text(report)}"
+    yield f"timeouts  {_timeouts_text(report.timeouts)}"
     if report.timeouts.ttl is not None:
         yield f"ttl       {report.timeouts.ttl} after its last call a state is taken away"
     if report.timers is not None:
@@ -397,8 +390,7 @@ def _summary(report: StateReport) -> Iterator[str]:
         yield f"seen      {report.seen_values:,} values by which events are known as duplicates"
 
 
-def _timeouts_text(report: StateReport) -> str:
-    timeouts = report.timeouts
+def _timeouts_text(timeouts: Timeouts) -> str:
     if timeouts.kind == "NoTimeout":
         return "none in this stream: a key stays until its function removes it"
     text = f"{counted(timeouts.keys_with, 'key')} with, {timeouts.keys_without:,} without"
@@ -418,55 +410,22 @@ def _spreads(report: StateReport) -> Iterator[str]:
         ages = (span_text(us / SECOND_US) for us in asdict(report.age_us).values())
         rows.append(("since last change", *ages))
     yield from text_table(names, rows, left=(0,))
-    if any(bucket["keys"] > POINTS for bucket in report.buckets):
-        off = f"{QUANTILE_ERROR:.1%}"
-        yield f"  (median, 90 % and 99 % are approximate: off by {off} of the keys at most)"
 
 
-def _biggest_keys(report: StateReport, is_wide: bool) -> Iterator[str]:
-    spread, shown = report.bytes_per_key, len(report.biggest_keys)
-    if spread and spread.least == spread.most:
-        yield f"{shown} of the keys, which are all of one size"
-    else:
-        yield f"the {shown} biggest keys"
-    names = [report.key, "bytes", "bucket", "changed", "timeout at", "state"]
+def _biggest_keys(report: StateReport) -> Iterator[str]:
+    names = (report.key, "bytes", "bucket", "changed", "timeout at", "state")
     rows = [
-        [
-            cut(value_text(row["key"]), WIDE if is_wide else KEY_WIDTH),
+        (
+            cut(value_text(row["key"]), KEY_WIDTH),
             f"{row['bytes']:,}",
             str(row["bucket"]),
             "" if row["age_us"] is None else f"{span_text(row['age_us'] / SECOND_US)} ago",
             _instant(row["timeout_at"]) if row["timeout_at"] else "none",
-            cut(row["state"] or "none", WIDE if is_wide else STATE_WIDTH),
-        ]
+            cut(row["state"] or "none", STATE_WIDTH),
+        )
         for row in report.biggest_keys
     ]
-    if report.timeouts.kind == "NoTimeout":
-        column = names.index("timeout at")
-        for line in (names, *rows):
-            del line[column]
     yield from text_table(names, rows, left=(0, len(names) - 1))
-
-
-def _partitions(report: StateReport) -> Iterator[str]:
-    yield f"{counted(len(report.partitions), 'state partition')}{_skew(report.partition_skew)}"
-    yield from _parts(("partition", "buckets"), report.partitions)
-
-
-def _bucket_lines(report: StateReport) -> Iterator[str]:
-    largest = sorted(report.buckets, key=lambda bucket: -bucket["bytes"])[:MOST_BUCKETS]
-    heading = f"{counted(len(report.buckets), 'bucket')}{_skew(report.bucket_skew)}"
-    yield heading if len(largest) == len(report.buckets) else f"{heading}; the largest:"
-    yield from _parts(("bucket", "partition"), largest)
-
-
-def _parts(names: tuple[str, str], parts: Sequence[Row]) -> list[str]:
-    rows = [
-        [str(part[name]) for name in names]
-        + [f"{part[name]:,}" for name in ("keys", "bytes", "pending_events")]
-        for part in parts
-    ]
-    return text_table((*names, "keys", "bytes", "pending"), rows)
 
 
 def _skew(skew: Skew) -> str:

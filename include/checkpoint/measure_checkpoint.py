@@ -28,7 +28,7 @@ from include.lake.paths import Lake
 
 @dataclass(frozen=True, kw_only=True)
 class StoreSize:
-    """The figures of a state store; the fields are columns of `ops/checkpoint_sizes`.
+    """The figures of a state store; some are columns of `ops/checkpoint_sizes`.
 
     Garbage is what neither a start nor the repair of its snapshot needs: a compaction deletes
     it. Files of a version that no batch has committed count as neither. Orphans are of no version.

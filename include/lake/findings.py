@@ -1,6 +1,6 @@
 """What a run or a check found that people should know: rows of `ops/findings`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -11,6 +11,7 @@ from include.text_table import counted
 
 # A finding of severity error fails the run or the Dag run that made it: a person is needed.
 Severity = Literal["info", "warning", "error"]
+SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")  # the worst first
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +42,16 @@ def record_findings(
         "subject": subject,
     }
     append_ops(lake, "findings", [known | asdict(finding) for finding in findings])
+
+
+def finding_lines(rows: Iterable[Mapping[str, Any]], subject: str | None = None) -> Iterator[str]:
+    """Rows of `ops/findings` for people: what each is, and what to do; `subject` goes without saying."""
+    for row in rows:
+        count = f" ({row['count']:,})" if row["count"] is not None else ""
+        about = f" of {row['subject']}" if row.get("subject", subject) != subject else ""
+        yield f"{row['severity']}: {row['finding']}{about}{count}: {row['detail']}"
+        if row["action"]:
+            yield f"  To do: {row['action']}"
 
 
 def record_error(lake: Lake, run_id: str, subject: str, name: str, error: Exception) -> None:

@@ -28,34 +28,19 @@ CHECKPOINT_SIZES = pa.schema(
         ops_column("store", pa.string(), "State: the store's name, such as default"),
         ops_column("bytes", pa.int64(), "Bytes of all its files, checksum files too"),
         ops_column("files", pa.int64(), "How many files these are"),
-        ops_column("versions", pa.int64(), "State: versions that can be read"),
-        ops_column("newest_version", pa.int64(), "State: the newest version"),
-        ops_column("snapshots", pa.int64(), "State: full uploads among the versions"),
-        ops_column(
-            "newest_snapshot", pa.int64(), "State: version of the newest one; null for none"
-        ),
         ops_column("replay_versions", pa.int64(), "State: change logs a start replays after it"),
         ops_column("replay_bytes", pa.int64(), "State: bytes of these change logs"),
-        ops_column("garbage_files", pa.int64(), "State: files that a compaction would delete"),
-        ops_column("garbage_bytes", pa.int64(), "State: bytes of these"),
-        ops_column("orphan_files", pa.int64(), "Files that belong to no version: left-overs"),
-        ops_column("orphan_bytes", pa.int64(), "Bytes of these"),
-        ops_column(
-            "oldest_needed_at", INSTANT, "When the oldest file was written that a start needs"
-        ),
+        ops_column("garbage_bytes", pa.int64(), "State: bytes that no start needs"),
     ]
 )
-ROCKSDB_PROFILES = pa.schema(
+ROCKSDB_MEMORY = pa.schema(
     [
-        ops_column("stream", pa.string(), "Key, with profile"),
-        ops_column("profile", pa.int64(), "Its number, from 1"),
-        ops_column("created_at", INSTANT, "When it was proposed"),
-        ops_column("settings", pa.string(), "JSON: all settings of the profile by name"),
-        ops_column("reason", pa.string(), "Why it differs from the profile before"),
-        ops_column("evidence", pa.string(), "JSON: the figures that the reason stands on"),
-        ops_column("verdict", pa.string(), "default, trial, kept or rolled_back"),
-        ops_column("judged_at", INSTANT, "When the trial was judged; null before"),
-        ops_column("judgement", pa.string(), "Why it was kept or rolled back, with figures"),
+        ops_column("stream", pa.string(), "The stream whose state stores it is of"),
+        ops_column("at", INSTANT, "When: the runs from then on have it"),
+        ops_column("change", pa.string(), "tried, kept or rolled_back"),
+        ops_column("memory_mb", pa.int64(), "What they may use together, in MiB"),
+        ops_column("before_mb", pa.int64(), "What it was before"),
+        ops_column("why", pa.string(), "Why, with figures"),
     ]
 )
 ALERTS = pa.schema(
@@ -100,24 +85,6 @@ DATA_CHECKS = pa.schema(
             "Whether it held; if not, the rows are not published (error), or are (warning)",
         ),
         ops_column("examples", pa.string(), "JSON: some that do not meet it; null without any"),
-    ]
-)
-TABLE_SIZES = pa.schema(
-    [
-        ops_column(
-            "run_id", pa.string(), "The run (ops/runs) that measured it; null for ops tables"
-        ),
-        ops_column("measured_at", INSTANT, "When"),
-        ops_column("table", pa.string(), "The table, below the lake: tables/user_counts"),
-        ops_column("occasion", pa.string(), "before or after its care"),
-        ops_column("version", pa.int64(), "The table's version"),
-        ops_column("files", pa.int64(), "Data files of that version"),
-        ops_column("bytes", pa.int64(), "Bytes of these"),
-        ops_column("small_files", pa.int64(), "Files among them that OPTIMIZE would join"),
-        ops_column("files_on_disk", pa.int64(), "Data files in the folder, old versions' too"),
-        ops_column("bytes_on_disk", pa.int64(), "Bytes of these"),
-        ops_column("bytes_rewritten", pa.int64(), "After: bytes of the files that OPTIMIZE joined"),
-        ops_column("files_deleted", pa.int64(), "After: files that VACUUM deleted"),
     ]
 )
 
@@ -252,7 +219,7 @@ BATCHES = pa.schema(
         ops_column("total_folded", pa.int64(), "rows_folded up to this batch"),
         ops_column("total_late", pa.int64(), "rows_late up to this batch"),
         ops_column("total_excluded", pa.int64(), "rows_excluded up to this batch"),
-        ops_column("profile", pa.int64(), "The profile (ops/rocksdb_profiles) it ran with"),
+        ops_column("memory_mb", pa.int64(), "What RocksDB might use of memory, in MiB"),
         ops_column(
             "rows_rejected",
             pa.int64(),
@@ -308,8 +275,7 @@ SCHEMAS = {
     "alerts": ALERTS,
     "data_checks": DATA_CHECKS,
     "checkpoint_sizes": CHECKPOINT_SIZES,
-    "rocksdb_profiles": ROCKSDB_PROFILES,
-    "table_sizes": TABLE_SIZES,
+    "rocksdb_memory": ROCKSDB_MEMORY,
 }
 DESCRIPTIONS = {
     "runs": "Each run of a job, with its counts, until when the table is complete, and its error",
@@ -318,6 +284,5 @@ DESCRIPTIONS = {
     "alerts": "What opened and closed of the findings that people are told of, each once",
     "data_checks": "What each check of a stream said of rows that were about to be published",
     "checkpoint_sizes": "Bytes and files of each checkpoint, by part, whenever it was measured",
-    "rocksdb_profiles": "The settings of RocksDB that were tried, why, and what came of it",
-    "table_sizes": "Bytes and files of each table, before and after it was cared for",
+    "rocksdb_memory": "What was tried of RocksDB's memory, why, and what came of it",
 }

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from include.observe.catalogue import METRICS, Figure
+from include.catalogue import METRICS, Figure
 from include.observe.stream_line import Overview, StreamLine
 
 PREFIX = "stateful_lake"

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from include.coverage.judge import LateGroup, late_groups
 from include.lake.delta_log import open_table
-from include.lake.findings import Finding, record_findings
+from include.lake.findings import SEVERITIES, Finding, record_findings
 from include.lake.ops import not_ahead, read_ops
 from include.lake.paths import Lake
 from include.plans.stream_status import StreamStatus, stream_status
@@ -34,7 +34,6 @@ FINDING_COLUMNS = (
 SIZE_COLUMNS = ("stream", "measured_at", "part", "bytes")
 # Lost for good: open until a person has said, by `./stateful ingest SOURCE --accept-loss`, that it may be.
 LOST, ACCEPTED = ("rows_skipped", "versions_ignored"), "loss_accepted"
-SEVERITIES = ("error", "warning", "info")
 # Said by each batch, or each command, of what it did itself. All else is said anew as a whole.
 EACH_ITS_OWN = {"rows_rejected", "rows_quarantined", *LOST}
 SPARK_RUNS = 30
@@ -139,14 +138,12 @@ class Recorded:
         since = ("measured_at", min(ran, default=self.since) - UNCHECKED)
         where = {} if self.only is None else {"stream": self.only.name}
         rows = read_ops(self.lake, "checkpoint_sizes", where, SIZE_COLUMNS, since)
-        newest = rows.group_by("stream").aggregate([("measured_at", "max")])
-        newest = newest.rename_columns(["stream", "measured_at"])
-        # Few of the rows, so that what is joined is not all of them.
-        recent = rows.filter(pc.is_in(rows["measured_at"], newest["measured_at"].combine_chunks()))
-        sizes: dict[tuple[str, str], int] = defaultdict(int)
-        for row in recent.join(newest, ["stream", "measured_at"], join_type="inner").to_pylist():
-            for part in {"all", "state"} & {"all", row["part"]}:
-                sizes[row["stream"], part] += row["bytes"]
+        of_state = rows.filter(pc.equal(rows["part"], "state"))
+        sizes = {}
+        for part, measured in (("all", rows), ("state", of_state)):
+            sums = measured.group_by(["stream", "measured_at"]).aggregate([("bytes", "sum")])
+            for row in sums.sort_by("measured_at").to_pylist():  # the newest last
+                sizes[row["stream"], part] = row["bytes_sum"]
         return sizes
 
     def status(self, stream: Stream) -> StreamStatus:

@@ -19,12 +19,12 @@ from include.coverage.findings import OF_COVERAGE, WHY
 from include.coverage.judge import Coverage, Reason, Span
 from include.fold.admission import instant_of, micros_of
 from include.lake.delta_log import first_line
+from include.lake.findings import SEVERITIES, finding_lines
 from include.lake.paths import Lake, LakeError
 from include.observe.recorded import (
     INGEST,
     RESEED,
     RUN,
-    SEVERITIES,
     Recorded,
     Row,
     mended_run,
@@ -327,13 +327,9 @@ def run_report(lake: Lake, stream: Stream, *, since: datetime, now: datetime) ->
     ]
     if not any(rows):
         return ""
-    line = line_without_state(recorded, stream, now)
-    said = ["; ".join(filter(None, rows))]
-    for row in line.found:
-        about = "" if row["subject"] == stream.name else f" of {row['subject']}"
-        said.append(f"{row['severity']}: {row['finding']}{about}: {row['detail']}")
-        said += [f"  To do: {row['action']}"] if row["action"] else []
-    return "\n".join(filter(None, [*said, line.trouble]))
+    # As the check after the run has found them: the table is not judged again.
+    found = finding_lines(open_findings(recorded, stream), stream.name)
+    return "\n".join(["; ".join(filter(None, rows)), *found])
 
 
 def _counts(

@@ -1,21 +1,18 @@
-"""Charts as inline SVG: a line for each series, or bars that add up.
+"""Charts through time, as what is where in them: a line for each series, or bars that add up.
 
-Two kinds of chart do not outweigh a library: the smallest that ships in a package is a megabyte
-of script in each file. Colours are the page's own, by its style sheet, so light and dark follow.
+The template chart.html draws them as inline SVG. Two kinds of chart do not outweigh a library: the
+smallest that ships in a package is a megabyte of script in each file. Colours are the page's own.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
-
-from markupsafe import Markup, escape
+from typing import NamedTuple
 
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 480, 170, 72, 12, 24
 BINS = 60
 LIMIT_SHOWN = 3  # times the most that there was: a limit above it is only named
-SPARK_WIDTH, SPARK_HEIGHT = 120, 24
-SPARK_BARS = 10  # room for as many at least: one run is no block
 
 Text = Callable[[float], str]
 Point = tuple[datetime, float | None]
@@ -28,82 +25,92 @@ class Chart:
     title: str
     series: Mapping[str, Sequence[Point]]
     text: Text  # of a value
-    limit: float | None = None
-    compacted: Sequence[datetime] = ()  # when the state was
-    is_mean: bool = False  # bars: of a bin's points the mean, not the sum
-
-
-@dataclass(frozen=True)
-class _Frame:
-    """What of time and value lies where."""
-
     begin: datetime
     end: datetime
-    most: float
+    is_bars: bool = False
+    is_mean: bool = False  # bars: of a bin's points the mean, not the sum
+    limit: float | None = None
+    compacted: Sequence[datetime] = ()  # when the state was
+
+    def within(self) -> dict[str, list[Point]]:
+        """The points of its time."""
+        return {
+            name: [point for point in points if self.begin <= point[0] <= self.end]
+            for name, points in self.series.items()
+        }
 
     def x(self, at: datetime) -> float:
+        """Where an instant lies."""
         span = (self.end - self.begin).total_seconds() or 1.0
         return LEFT + (WIDTH - LEFT) * (at - self.begin).total_seconds() / span
 
-    def y(self, value: float) -> float:
-        inner = HEIGHT - TOP - BOTTOM
-        return TOP + inner * (1 - value / (self.most or 1))
 
-    def instant(self, at: datetime) -> str:
-        """To the second where bars are of less than a minute."""
-        seconds = ":%S" if self.end - self.begin < BINS * timedelta(minutes=1) else ""
-        return f"{at.astimezone(UTC):%Y-%m-%d %H:%M{seconds}}"
+class Line(NamedTuple):
+    """A part of a series without a gap, as the points of a polyline."""
+
+    number: int  # of the series, from 1
+    points: str
 
 
-def lines(chart: Chart, begin: datetime, end: datetime) -> Markup:
-    """Each series as a line; where a value is missing it is broken."""
-    shown = _within(chart, begin, end)
-    values = [v for points in shown.values() for _, v in points if v is not None]
-    frame = _Frame(begin, end, _most(values, chart.limit))
-    drawn = (
-        part
-        for number, points in enumerate(shown.values(), 1)
-        for part in _line(frame, points, number, text=chart.text)
+class Mark(NamedTuple):
+    """A point, or a bar from `y` down, and what it says."""
+
+    number: int
+    x: float
+    y: float
+    high: float
+    said: str
+
+
+class Drawing(NamedTuple):
+    """What is where in a chart."""
+
+    title: str
+    said: str  # the chart in words, for who does not see it
+    legend: list[tuple[str, str]]
+    rows: dict[str, float]  # of the grid: its text, and where it is
+    ticks: list[tuple[str, float, str]]  # of the time: text, where, anchor
+    lines: list[Line]
+    dots: list[Mark]
+    bars: list[Mark]
+    limit_y: float | None
+    compacted: list[tuple[float, str]]
+
+
+def drawing(chart: Chart) -> Drawing:
+    """`chart` within its time."""
+    shown = chart.within()
+    binned = [_binned(chart, points) for points in shown.values()] if chart.is_bars else []
+    known = [value for points in shown.values() for _, value in points if value is not None]
+    most = _most([sum(values) for values in zip(*binned, strict=True)] or known, chart.limit)
+
+    def y(value: float) -> float:
+        return TOP + (HEIGHT - TOP - BOTTOM) * (1 - value / (most or 1))
+
+    middle = chart.begin + (chart.end - chart.begin) / 2
+    ticks = ((chart.begin, "start"), (middle, "middle"), (chart.end, "end"))
+    has_limit = chart.limit is not None and chart.limit <= most
+    return Drawing(
+        title=chart.title,
+        said=_said(chart, shown),
+        legend=_legend(chart),
+        # Of a small number, the half may read as one of the others.
+        rows={chart.text(share * most): y(share * most) for share in (0.5, 0.0, 1.0)},
+        ticks=[(_minute(at), chart.x(at), anchor) for at, anchor in ticks],
+        lines=[] if chart.is_bars else _lines(chart, shown, y),
+        dots=[] if chart.is_bars else _dots(chart, shown, y),
+        bars=_bars(chart, binned, y),
+        limit_y=y(chart.limit) if has_limit and chart.limit is not None else None,
+        compacted=[
+            (chart.x(at), f"compacted {_minute(at)} UTC")
+            for at in chart.compacted
+            if chart.begin <= at <= chart.end
+        ],
     )
-    return _figure(chart, frame, drawn, shown)
 
 
-def bars(chart: Chart, begin: datetime, end: datetime) -> Markup:
-    """The series on top of each other, the points of a while as one bar."""
-    shown = _within(chart, begin, end)
-    binned = {
-        name: _binned(points, begin, end, is_mean=chart.is_mean) for name, points in shown.items()
-    }
-    totals = [sum(values) for values in zip(*binned.values(), strict=True)]
-    frame = _Frame(begin, end, _most(totals, chart.limit))
-    return _figure(chart, frame, _bars(frame, binned, chart.text), shown)
-
-
-def spark(values: Sequence[int]) -> Markup:
-    """Small bars without axes, the newest at the right; the least is a visible one."""
-    most, wide = max(values, default=0) or 1, SPARK_WIDTH / max(len(values), SPARK_BARS)
-    first = SPARK_WIDTH - wide * len(values)
-    high = ((SPARK_HEIGHT - 1) * value / most + 1 for value in values)
-    drawn = (
-        _rect(first + n * wide, SPARK_HEIGHT, wide - 1, high=each, number=1)
-        for n, each in enumerate(high)
-    )
-    said = f"rows of the last {len(values)} runs: newest {values[-1]:,}, most {max(values):,}"
-    box = f"0 0 {SPARK_WIDTH} {SPARK_HEIGHT}"
-    return _tag("svg", *drawn, class_="spark", role="img", aria_label=said, viewBox=box)
-
-
-def _tag(name: str, *inner: Markup | str, **attributes: str | float) -> Markup:
-    """An element; what comes from data is escaped."""
-    given = Markup("").join(
-        Markup(' {}="{}"').format(
-            each.removesuffix("_").replace("_", "-"),
-            f"{value:.1f}" if isinstance(value, float) else value,
-        )
-        for each, value in attributes.items()
-    )
-    within = Markup("").join(escape(part) for part in inner)
-    return Markup("<{0}{1}>{2}</{0}>").format(Markup(name), given, within)  # noqa: S704 (ours)
+def _minute(at: datetime) -> str:
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M}"
 
 
 def _most(values: Sequence[float], limit: float | None) -> float:
@@ -112,64 +119,57 @@ def _most(values: Sequence[float], limit: float | None) -> float:
     return max(most, limit) if limit is not None and limit <= LIMIT_SHOWN * most else most
 
 
-def _within(chart: Chart, begin: datetime, end: datetime) -> dict[str, list[Point]]:
-    return {
-        name: [point for point in points if begin <= point[0] <= end]
-        for name, points in chart.series.items()
-    }
+def _lines(
+    chart: Chart, shown: Mapping[str, Sequence[Point]], y: Callable[[float], float]
+) -> list[Line]:
+    """Each series; where a value is missing it is broken."""
+    return [
+        Line(number, " ".join(f"{chart.x(at):.1f},{y(value or 0):.1f}" for at, value in part))
+        for number, points in enumerate(shown.values(), 1)
+        for is_known, part in groupby(points, lambda point: point[1] is not None)
+        if is_known
+    ]
 
 
-def _line(frame: _Frame, points: Sequence[Point], number: int, text: Text) -> Iterator[Markup]:
-    for is_known, part in groupby(points, lambda point: point[1] is not None):
-        if is_known:
-            path = " ".join(f"{frame.x(at):.1f},{frame.y(value or 0):.1f}" for at, value in part)
-            yield _tag("polyline", class_=f"line s{number}", points=path)
-    known = [(at, value) for at, value in points if value is not None]
-    if len(known) <= BINS:  # of more, they would hide the line
-        for at, value in known:
-            said = _tag("title", f"{frame.instant(at)} UTC: {text(value)}")
-            yield _tag("circle", said, class_=f"s{number}", cx=frame.x(at), cy=frame.y(value), r=2)
+def _dots(
+    chart: Chart, shown: Mapping[str, Sequence[Point]], y: Callable[[float], float]
+) -> list[Mark]:
+    """Of as few as do not hide the line."""
+    return [
+        Mark(number, chart.x(at), y(value), 0, f"{_minute(at)} UTC: {chart.text(value)}")
+        for number, points in enumerate(shown.values(), 1)
+        if len(points) <= BINS
+        for at, value in points
+        if value is not None
+    ]
 
 
-def _binned(points: Sequence[Point], begin: datetime, end: datetime, is_mean: bool) -> list[float]:
+def _binned(chart: Chart, points: Sequence[Point]) -> list[float]:
     binned: list[list[float]] = [[] for _ in range(BINS)]
-    span = (end - begin) / BINS
+    span = (chart.end - chart.begin) / BINS
     for at, value in points:
         if value is not None:
-            binned[min(int((at - begin) / span), BINS - 1)].append(value)
-    return [sum(v) / (len(v) if is_mean and v else 1) for v in binned]
+            binned[min(int((at - chart.begin) / span), BINS - 1)].append(value)
+    return [sum(v) / (len(v) if chart.is_mean and v else 1) for v in binned]
 
 
-def _bars(frame: _Frame, binned: Mapping[str, Sequence[float]], text: Text) -> Iterator[Markup]:
-    span: timedelta = (frame.end - frame.begin) / BINS
-    wide = (WIDTH - LEFT) / BINS - 1
-    for n, values in enumerate(zip(*binned.values(), strict=True)):
-        at, below = frame.begin + n * span, 0.0
-        for number, (name, value) in enumerate(zip(binned, values, strict=True), 1):
+def _bars(
+    chart: Chart, binned: Sequence[Sequence[float]], y: Callable[[float], float]
+) -> list[Mark]:
+    """The series on top of each other, the points of a while as one bar."""
+    span: timedelta = (chart.end - chart.begin) / BINS
+    bars = []
+    for n, values in enumerate(zip(*binned, strict=True)):
+        at, top = chart.begin + n * span, 0.0
+        for number, (name, value) in enumerate(zip(chart.series, values, strict=True), 1):
             if value:
-                said = _tag("title", f"from {frame.instant(at)} UTC: {name} {text(value)}")
-                high = frame.y(below) - frame.y(below + value)
-                yield _rect(frame.x(at), frame.y(below), wide, said, high=high, number=number)
-                below += value
-
-
-def _rect(x: float, bottom: float, wide: float, *said: Markup, high: float, number: int) -> Markup:
-    size = {"width": max(wide, 0.5), "height": high}
-    return _tag("rect", *said, class_=f"s{number}", x=x, y=bottom - high, **size)
-
-
-def _figure(
-    chart: Chart, frame: _Frame, drawn: Iterable[Markup], shown: Mapping[str, Sequence[Point]]
-) -> Markup:
-    caption = _tag("figcaption", chart.title, _tag("span", *_legend(chart), class_="legend"))
-    parts = (*_axes(frame, chart.text), *drawn, *_beside(chart, frame))
-    said, box = _said(chart, shown), f"0 0 {WIDTH} {HEIGHT}"
-    svg = _tag("svg", *parts, role="img", aria_label=said, viewBox=box)
-    return _tag("figure", caption, svg, class_="chart")
+                top += value
+                said = f"from {_minute(at)} UTC: {name} {chart.text(value)}"
+                bars.append(Mark(number, chart.x(at), y(top), y(top - value) - y(top), said))
+    return bars
 
 
 def _said(chart: Chart, shown: Mapping[str, Sequence[Point]]) -> str:
-    """The chart in words, for who does not see it."""
     parts = []
     for name, points in shown.items():
         values = [value for _, value in points if value is not None]
@@ -179,33 +179,7 @@ def _said(chart: Chart, shown: Mapping[str, Sequence[Point]]) -> str:
     return f"{chart.title}. {'; '.join(parts) or 'no data'}"
 
 
-def _legend(chart: Chart) -> Iterator[Markup]:
+def _legend(chart: Chart) -> list[tuple[str, str]]:
     keys = [(f"s{number}", name) for number, name in enumerate(chart.series, 1)]
     keys += [] if chart.limit is None else [("limit", f"limit {chart.text(chart.limit)}")]
-    keys += [("mark", "compacted")] if chart.compacted else []
-    return (_tag("span", _tag("i", class_=kind), text) for kind, text in keys)
-
-
-def _axes(frame: _Frame, text: Text) -> Iterator[Markup]:
-    # Of a small number, the half may read as one of the others.
-    rows = {text(share * frame.most): frame.y(share * frame.most) for share in (0.5, 0.0, 1.0)}
-    for label, y in rows.items():
-        yield _across(y, "grid")
-        yield _tag("text", label, class_="y", x=LEFT - 6, y=y + 4)
-    middle = frame.begin + (frame.end - frame.begin) / 2
-    for at, anchor in ((frame.begin, "start"), (middle, "middle"), (frame.end, "end")):
-        yield _tag("text", frame.instant(at), x=frame.x(at), y=HEIGHT - 6, text_anchor=anchor)
-
-
-def _across(y: float, kind: str) -> Markup:
-    return _tag("line", class_=kind, x1=LEFT, x2=WIDTH, y1=y, y2=y)
-
-
-def _beside(chart: Chart, frame: _Frame) -> Iterator[Markup]:
-    """The limit, and when the state was compacted."""
-    if chart.limit is not None and chart.limit <= frame.most:
-        yield _across(frame.y(chart.limit), "limit")
-    for at in chart.compacted:
-        if frame.begin <= at <= frame.end:
-            x, said = frame.x(at), _tag("title", f"compacted {frame.instant(at)} UTC")
-            yield _tag("line", said, class_="mark", x1=x, x2=x, y1=TOP, y2=HEIGHT - BOTTOM)
+    return keys + ([("mark", "compacted")] if chart.compacted else [])

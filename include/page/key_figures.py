@@ -32,13 +32,13 @@ from include.lake.generations import read_generations
 from include.lake.paths import Lake
 from include.page.key_rows import (
     ARRIVAL_US,
-    FEWER_DAYS,
     INGESTED_US,
     initial_state,
     key_of_text,
     read_events,
     state_in,
     table_rows,
+    too_much,
 )
 from include.plans.plan_recompute import base_text, refuse_before_mapping
 from include.plans.stream_identity import stream_identity
@@ -51,11 +51,15 @@ from include.savepoints.manifest import (
     is_mapped,
     savepoints_of,
 )
-from include.settings import SettingsError, Stream
+from include.settings import Stream
 from include.stream_definition import load_definition
 from include.text_table import value_text
 
 MOST_STEPS = 100_000
+SHOWN_SAVEPOINTS = 12
+SHOWN_STEPS = 200
+KEY_DAYS = 7
+CLOCKS = ("event_time_us", "ingested_at_us")
 
 
 @dataclass(frozen=True)
@@ -76,8 +80,7 @@ class KeyEvent(NamedTuple):
     shown: ShownEvent
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """An instant of the fold's clock at which something happened to the key."""
 
     at_us: int
@@ -85,79 +88,7 @@ class Step:
     state: Any  # afterwards; None: there is none
     wakes_at_us: int  # the next timeout, timer or end of the state; NEVER_US for none
     emitted: Emitted
-    failure: str | None = None  # the function's: nothing comes after it
-
-
-def key_events(fold: KeyedFold, rows: pa.Table, delay_us: int) -> list[KeyEvent]:
-    """Rows of `read_events` in the order in which they are folded.
-
-    Their texts are without the key and the clocks, which are shown beside them.
-    """
-    events = order_events(fold, rows).events
-    columns = [column_values(column, events[column.name]) for column in fold.event_columns]
-    records = map(fold.event._make, zip(*columns, strict=True))  # type: ignore[attr-defined]
-    told = [c.name for c in fold.event_columns if c.name not in (*CLOCKS, *fold.keys.names)]
-    texts = map(value_text, plain_rows(events.select(told))) if told else repeat("{}")
-    beside = (events[name].to_pylist() for name in (fold.time_us, INGESTED_US, ARRIVAL_US))
-    found = []
-    for record, text, at_us, ingested_us, arrival_us in zip(records, texts, *beside, strict=False):
-        was_late = (
-            arrival_us is not None
-            and not fold.in_processing_time
-            and bool(is_late(at_us, arrival_us, delay_us))
-        )
-        shown = ShownEvent(instant_of(at_us), text, instant_of(ingested_us), was_late)
-        found.append(KeyEvent(record, at_us, shown))
-    return found
-
-
-def steps_of(
-    fold: KeyedFold, key: Key, states: States, events: Sequence[KeyEvent], until_us: int
-) -> Iterator[Step]:
-    """The steps of `events`, all before `until_us`, from `states` on; timeouts in between.
-
-    The last one has a `failure` when the function fails and nothing has been said of going on.
-    SettingsError after MOST_STEPS, as each timeout may set the next: what came of them is not known.
-    """
-    for number, (at_us, group) in enumerate(_instants(key, states, events, until_us)):
-        if number == MOST_STEPS:
-            raise SettingsError(
-                f"more than {MOST_STEPS:,} things happened to the key since the savepoint before, "
-                f"most of them timeouts: {FEWER_DAYS}",
-                code="too_much",
-                subject="days",
-            )
-        yield (step := _step(fold, key, states, at_us=at_us, events=group))
-        if step.failure is not None:
-            return
-
-
-def _instants(
-    key: Key, states: States, events: Sequence[KeyEvent], until_us: int
-) -> Iterator[tuple[int, list[KeyEvent]]]:
-    """When events come, and when without any the state asks to be called by then."""
-    groups = [(at_us, list(of)) for at_us, of in groupby(events, attrgetter("at_us"))]
-    for at_us, group in [*groups, (until_us, [])]:
-        while (wakes_us := states.wakes_at(key)) < at_us:
-            yield wakes_us, []
-        if group:
-            yield at_us, group
-
-
-def _step(
-    fold: KeyedFold, key: Key, states: States, at_us: int, events: Sequence[KeyEvent]
-) -> Step:
-    runs = [KeyRun(key, 0, len(events))] if events else []
-    records, times_us = [event.record for event in events], [event.at_us for event in events]
-    emitted, failed = Emitted([], [], []), None
-    try:
-        emitted = fold_runs(
-            fold, states, runs, events=records, times_us=times_us, until_us=at_us + 1
-        )
-    except StateFunctionError as error:
-        failed = str(error)
-    wakes_at_us = states.wakes_at(key)
-    return Step(at_us, events, states.get(key), wakes_at_us, emitted=emitted, failure=failed)
+    failure: str | None  # the function's: nothing comes after it
 
 
 @dataclass(frozen=True)
@@ -167,80 +98,8 @@ class ShownOutput:
 
     emitted_at: datetime
     text: str
-    is_removal: bool
-    in_table: bool | None
-
-
-def compared_outputs(
-    lake: Lake, fold: KeyedFold, key: Key, steps: Sequence[Step], from_us: int
-) -> tuple[list[list[ShownOutput]], list[ShownOutput]]:
-    """The outputs of each step, marked by whether the table has them; and its other rows.
-
-    An update table has none but the last.
-    """
-    is_append, outputs = fold.output_mode == "append", _outputs(fold, steps)
-    rows = table_rows(lake, fold, key, from_us=from_us if is_append else None)
-    if rows is None:
-        return outputs, []
-    there = Counter(_emitted(fold, rows))
-    last = max((n for n, of in enumerate(outputs) if of), default=-1)
-    for n, of in enumerate(outputs):
-        if is_append or n == last:
-            of[:] = [_marked(each, there) for each in of]
-    left = sorted(there.elements()) if is_append or last >= 0 else []
-    return outputs, [ShownOutput(at, text, False, in_table=True) for at, text in left]
-
-
-def _marked(output: ShownOutput, there: Counter[tuple[datetime, str]]) -> ShownOutput:
-    if output.is_removal:  # of an update table, which has at most one row of a key
-        return replace(output, in_table=not there.total())
-    named = (output.emitted_at, output.text)
-    is_there = there[named] > 0
-    if is_there:
-        there[named] -= 1
-    return replace(output, in_table=is_there)
-
-
-def _outputs(fold: KeyedFold, steps: Sequence[Step]) -> list[list[ShownOutput]]:
-    """What each step has emitted."""
-    each = [step.emitted for step in steps]
-    together = Emitted(
-        list(chain.from_iterable(e.rows for e in each)),
-        list(chain.from_iterable(e.emitted_at_us for e in each)),
-        list(chain.from_iterable(e.removed for e in each)),
-    )
-    table = outputs_table(fold, together)
-    found = iter([] if table is None else _shown_outputs(fold, table))
-    return [[next(found) for _ in e.rows] for e in each]
-
-
-def _shown_outputs(fold: KeyedFold, table: pa.Table) -> list[ShownOutput]:
-    instants = table[EMITTED_AT_US].to_pylist()
-    gone = table[REMOVED].to_pylist() if REMOVED in table.column_names else [False] * len(instants)
-    texts = _row_texts(table, fold.output_columns)
-    rows = zip(map(instant_of, instants), texts, gone, strict=True)
-    return [ShownOutput(*row, None) for row in rows]
-
-
-def _emitted(fold: KeyedFold, rows: pa.Table) -> list[tuple[datetime, str]]:
-    """When each of the table's rows was emitted, and its text."""
-    instants = rows[EMITTED_AT].cast(INSTANT).cast(pa.int64()).to_pylist()
-    return list(zip(map(instant_of, instants), _row_texts(rows, fold.output_columns), strict=True))
-
-
-def _row_texts(rows: pa.Table, columns: Sequence[Column]) -> list[str]:
-    return [value_text(row) for row in plain_rows(rows.select([c.name for c in columns]))]
-
-
-def plain_rows(rows: pa.Table) -> list[dict[str, Any]]:
-    columns = zip(*(plain_values(column.combine_chunks()) for column in rows.columns), strict=True)
-    return [dict(zip(rows.column_names, values, strict=True)) for values in columns]
-
-
-SHOWN_SAVEPOINTS = 12
-SHOWN_STEPS = 200
-KEY_DAYS = 7
-CLOCKS = ("event_time_us", "ingested_at_us")
+    is_removal: bool = False
+    in_table: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -248,10 +107,10 @@ class KeyState:
     """What is kept of the key as of an instant. `state` None: nothing, or only a timeout."""
 
     until: datetime
-    state: str | None
-    changed_at: datetime | None
-    timeout_at: datetime | None
-    timers: str | None
+    state: str | None = None
+    changed_at: datetime | None = None
+    timeout_at: datetime | None = None
+    timers: str | None = None
     origin: str = ""
     is_damaged: bool = False  # the savepoint: what it had of the key is not known
 
@@ -291,6 +150,120 @@ class KeyFigures:
     failure: str | None = None
 
 
+def _key_events(fold: KeyedFold, rows: pa.Table, delay_us: int) -> list[KeyEvent]:
+    """Rows of `read_events` in the order in which they are folded.
+
+    Their texts are without the key and the clocks, which are shown beside them.
+    """
+    events = order_events(fold, rows).events
+    columns = [column_values(column, events[column.name]) for column in fold.event_columns]
+    records = map(fold.event._make, zip(*columns, strict=True))  # type: ignore[attr-defined]
+    told = [c.name for c in fold.event_columns if c.name not in (*CLOCKS, *fold.keys.names)]
+    texts = map(value_text, plain_rows(events.select(told))) if told else repeat("{}")
+    beside = (events[name].to_pylist() for name in (fold.time_us, INGESTED_US, ARRIVAL_US))
+    found = []
+    for record, text, at_us, ingested_us, arrival_us in zip(records, texts, *beside, strict=False):
+        can_be_late = arrival_us is not None and not fold.in_processing_time
+        was_late = can_be_late and bool(is_late(at_us, arrival_us, delay_us))
+        shown = ShownEvent(instant_of(at_us), text, instant_of(ingested_us), was_late)
+        found.append(KeyEvent(record, at_us, shown))
+    return found
+
+
+def _steps(
+    fold: KeyedFold, key: Key, states: States, events: Sequence[KeyEvent], until_us: int
+) -> Iterator[Step]:
+    """The steps of `events`, all before `until_us`, from `states` on; timeouts in between.
+
+    The last one has a `failure` when the function fails and nothing has been said of going on.
+    SettingsError after MOST_STEPS, as each timeout may set the next: what came of them is not known.
+    """
+    for number, (at_us, group) in enumerate(_instants(key, states, events, until_us)):
+        if number == MOST_STEPS:
+            raise too_much(f"{MOST_STEPS:,} events and timeouts")
+        emitted, failure = Emitted([], [], []), None
+        runs = [KeyRun(key, 0, len(group))] if group else []
+        records, times_us = [event.record for event in group], [event.at_us for event in group]
+        try:
+            emitted = fold_runs(
+                fold, states, runs, events=records, times_us=times_us, until_us=at_us + 1
+            )
+        except StateFunctionError as error:
+            failure = str(error)
+        yield Step(at_us, group, states.get(key), states.wakes_at(key), emitted, failure)
+        if failure is not None:
+            return
+
+
+def _instants(
+    key: Key, states: States, events: Sequence[KeyEvent], until_us: int
+) -> Iterator[tuple[int, list[KeyEvent]]]:
+    """When events come, and when without any the state asks to be called by then."""
+    groups = [(at_us, list(of)) for at_us, of in groupby(events, attrgetter("at_us"))]
+    for at_us, group in [*groups, (until_us, [])]:
+        while (wakes_us := states.wakes_at(key)) < at_us:
+            yield wakes_us, []
+        if group:
+            yield at_us, group
+
+
+def _compared_outputs(
+    lake: Lake, fold: KeyedFold, key: Key, steps: Sequence[Step], from_us: int
+) -> tuple[list[list[ShownOutput]], list[ShownOutput]]:
+    """The outputs of each step, marked by whether the table has them; and its other rows.
+
+    An update table has none but the last.
+    """
+    is_append, outputs = fold.output_mode == "append", _outputs(fold, steps)
+    rows = table_rows(lake, fold, key, from_us=from_us if is_append else None)
+    if rows is None:
+        return outputs, []
+    instants = rows[EMITTED_AT].cast(INSTANT).cast(pa.int64()).to_pylist()
+    there = Counter(zip(map(instant_of, instants), _row_texts(fold, rows), strict=True))
+    compared = outputs if is_append else [of for of in outputs if of][-1:]
+    for of in compared:
+        of[:] = [_marked(each, there) for each in of]
+    left = sorted(there.elements()) if is_append or compared else []
+    return outputs, [ShownOutput(at, text, in_table=True) for at, text in left]
+
+
+def _marked(output: ShownOutput, there: Counter[tuple[datetime, str]]) -> ShownOutput:
+    if output.is_removal:  # of an update table, which has at most one row of a key
+        return replace(output, in_table=not there.total())
+    named = (output.emitted_at, output.text)
+    is_there = there[named] > 0
+    there[named] -= is_there
+    return replace(output, in_table=is_there)
+
+
+def _outputs(fold: KeyedFold, steps: Sequence[Step]) -> list[list[ShownOutput]]:
+    """What each step has emitted."""
+    each = [step.emitted for step in steps]
+    together = Emitted(
+        list(chain.from_iterable(e.rows for e in each)),
+        list(chain.from_iterable(e.emitted_at_us for e in each)),
+        list(chain.from_iterable(e.removed for e in each)),
+    )
+    table = outputs_table(fold, together)
+    found = _shown_outputs(fold, table) if table else iter(())
+    return [[next(found) for _ in e.rows] for e in each]
+
+
+def _shown_outputs(fold: KeyedFold, table: pa.Table) -> Iterator[ShownOutput]:
+    instants = table[EMITTED_AT_US].to_pylist()
+    gone = table[REMOVED].to_pylist() if REMOVED in table.column_names else [False] * len(instants)
+    return map(ShownOutput, map(instant_of, instants), _row_texts(fold, table), gone)
+
+
+def _row_texts(fold: KeyedFold, rows: pa.Table) -> Iterator[str]:
+    return map(value_text, plain_rows(rows.select([c.name for c in fold.output_columns])))
+
+
+def plain_rows(rows: pa.Table) -> list[dict[str, Any]]:
+    columns = zip(*(plain_values(column.combine_chunks()) for column in rows.columns), strict=True)
+    return [dict(zip(rows.column_names, values, strict=True)) for values in columns]
+
+
 def read_key(
     lake: Lake, stream: Stream, text: str, now: datetime, days: int, to: datetime | None = None
 ) -> KeyFigures:
@@ -312,11 +285,11 @@ def read_key(
     )
     refuse_before_mapping(identity, base, instant_of(from_us))
     rows = read_events(pin, fold, key, from_us=base.until_us, since_us=identity.since_us)
-    events = key_events(fold, rows, identity.delay_us)
+    events = _key_events(fold, rows, identity.delay_us)
     until_us = -NEVER_US if until is None else micros_of(until)
     settled = [event for event in events if event.at_us < until_us]
-    steps = [s for s in steps_of(fold, key, states, settled, until_us) if s.at_us >= from_us]
-    outputs, unexplained = compared_outputs(lake, fold, key, steps=steps, from_us=from_us)
+    steps = [s for s in _steps(fold, key, states, settled, until_us) if s.at_us >= from_us]
+    outputs, unexplained = _compared_outputs(lake, fold, key, steps=steps, from_us=from_us)
     count = sum(to is None or step.at_us <= micros_of(to) for step in steps)
     shown = slice(max(count - SHOWN_STEPS, 0), count)
     return KeyFigures(
@@ -327,7 +300,7 @@ def read_key(
         days=days,
         base=base_text(base),
         until=until,
-        state=None if until is None else _state_at(fold, states.rows(), until),
+        state=None if until is None else _state_at(states.rows(), until),
         savepoints=[
             _in_savepoint(lake, fold, key, each)
             for each in savepoints[: -SHOWN_SAVEPOINTS - 1 : -1]
@@ -375,18 +348,17 @@ def _beginning(
 
 
 def _in_savepoint(lake: Lake, fold: KeyedFold, key: Key, savepoint: Savepoint) -> KeyState:
-    until = instant_of(savepoint.until_us)
     try:
-        state = _state_at(fold, state_in(lake, fold, key, savepoint=savepoint), until)
+        state = _state_at(state_in(lake, fold, key, savepoint=savepoint), savepoint.until)
     except SavepointError:
-        state = KeyState(until, None, None, timeout_at=None, timers=None, is_damaged=True)
+        state = KeyState(savepoint.until, is_damaged=True)
     return replace(state, origin=savepoint.origin)
 
 
-def _state_at(fold: KeyedFold, rows: pa.Table, until: datetime) -> KeyState:
-    """Of `state_schema(fold)`, one row or none."""
+def _state_at(rows: pa.Table, until: datetime) -> KeyState:
+    """Of `state_schema`, one row or none."""
     if not rows.num_rows:
-        return KeyState(until, None, None, timeout_at=None, timers=None)
+        return KeyState(until)
     (row,) = plain_rows(rows)
     changed_us, timeout_us = row["changed_at_us"], row["timeout_at_us"]
     timers = {n: us for n, us in (row.get(TIMERS) or {}).items() if us is not None}

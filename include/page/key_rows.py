@@ -14,11 +14,11 @@ import pyarrow.compute as pc
 
 from include.fold.admission import instant_of
 from include.fold.arrow_values import conformed_table, encode
-from include.fold.bucket import INSTANTS, as_events, event_names
+from include.fold.bucket import INSTANTS, as_events, event_names, no_events
 from include.fold.definition import EMITTED_AT, Key, KeyedFold
 from include.fold.event_order import keys_of
 from include.fold.records import Nested
-from include.fold.schemas import event_schema, state_schema
+from include.fold.schemas import state_schema
 from include.lake.columns import instant_scalar
 from include.lake.delta_log import dataset_of, delta_table
 from include.lake.errors import wrong_argument
@@ -31,9 +31,9 @@ from include.savepoints.manifest import Savepoint, SavepointError, states_in
 from include.settings import SettingsError
 
 MOST_EVENTS = 20_000  # of a key: they are folded while somebody waits for the page
-FEWER_DAYS = "look at fewer days"
 LANDED_AS_TEXT = (bytes, date, Decimal)
-ARRIVAL_US, INGESTED_US = "_arrival_us", "_ingested_us"  # beside an event's own columns
+# Beside an event's own columns.
+ARRIVAL_US, INGESTED_US, OWN_KEY = "_arrival_us", "_ingested_us", "_key"
 
 
 def key_of_text(fold: KeyedFold, text: str) -> Key:
@@ -71,6 +71,15 @@ def _in_json(value: Any) -> str:
     return f"{value:f}" if isinstance(value, Decimal) else str(value.isoformat())
 
 
+def too_much(what: str) -> SettingsError:
+    """The error for a key that cannot be replayed while somebody waits for it."""
+    return SettingsError(
+        f"the key has more than {what} since the savepoint before: look at fewer days",
+        code="too_much",
+        subject="days",
+    )
+
+
 def read_events(
     pin: BronzePin, fold: KeyedFold, key: Key, from_us: int | None, since_us: int | None
 ) -> pa.Table:
@@ -83,7 +92,6 @@ def read_events(
     time, files = INSTANTS[fold.time_us], BronzeFiles(table)
     wanted = ~pc.field("is_clock") & (pc.field("ingested_at") <= instant_scalar(pin.ingested_at_us))
     first_us = max((us for us in (from_us, since_us) if us is not None), default=None)
-    too_early: Any = pc.less(files.span(time)[1], first_us if first_us is not None else -(2**63))
     if first_us is not None:
         wanted &= pc.field(time) >= instant_scalar(first_us)
     # A column that came later may lie elsewhere in older rows: then all are looked at.
@@ -91,39 +99,22 @@ def read_events(
         wanted &= _is_key(fold, key)
     columns = {*event_names(fold), "ingested_at", "arrival_watermark"}
     columns = columns.union(*(field.columns() for field in late))
-    found: list[pa.Table] = []
+    too_early = pc.less(files.span(time)[1], -(2**63) if first_us is None else first_us)
+    found = [_beside(no_events(fold), *([pa.array([], pa.int64())] * 2))]
     for batch in read_files(table, files.paths_but(too_early), sorted(columns), wanted=wanted):
-        rows = pa.Table.from_batches([batch])
-        found.append(_events_of(with_late_fields(rows, late), fold, key))
+        rows = with_late_fields(pa.Table.from_batches([batch]), late)
+        instants = (rows[name].cast(pa.int64()) for name in ("arrival_watermark", "ingested_at"))
+        events = _beside(as_events(rows, fold), *instants)
+        own = _is_key(fold, key, OWN_KEY)
+        keyed = events.append_column(OWN_KEY, keys_of(fold, events)).filter(own)
+        found.append(keyed.drop_columns([OWN_KEY]))
         if sum(part.num_rows for part in found) > MOST_EVENTS:
-            raise SettingsError(
-                f"the key has more than {MOST_EVENTS:,} events since the savepoint before: "
-                f"{FEWER_DAYS}",
-                code="too_much",
-                subject="days",
-            )
-    return pa.concat_tables(found) if found else _no_events(fold)
+            raise too_much(f"{MOST_EVENTS:,} events")
+    return pa.concat_tables(found)
 
 
-def _events_of(rows: pa.Table, fold: KeyedFold, key: Key) -> pa.Table:
-    beside = {
-        ARRIVAL_US: rows["arrival_watermark"].cast(pa.int64()),
-        INGESTED_US: rows["ingested_at"].cast(pa.int64()),
-    }
-    events = as_events(rows, fold)
-    own = _equals(keys_of(fold, events), fold, key)
-    return _with(events, beside).filter(own)
-
-
-def _no_events(fold: KeyedFold) -> pa.Table:
-    nothing = pa.array([], pa.int64())
-    return _with(event_schema(fold).empty_table(), {ARRIVAL_US: nothing, INGESTED_US: nothing})
-
-
-def _with(events: pa.Table, columns: dict[str, Any]) -> pa.Table:
-    for name, column in columns.items():
-        events = events.append_column(name, column)
-    return events
+def _beside(events: pa.Table, arrivals_us: Any, ingested_us: Any) -> pa.Table:
+    return events.append_column(ARRIVAL_US, arrivals_us).append_column(INGESTED_US, ingested_us)
 
 
 def state_in(lake: Lake, fold: KeyedFold, key: Key, savepoint: Savepoint) -> pa.Table:
@@ -177,16 +168,6 @@ def _is_key(fold: KeyedFold, key: Key, *inside: str) -> pc.Expression:
 
 def _is(column: pc.Expression, value: pa.Scalar) -> pc.Expression:
     return column == value if value.is_valid else column.is_null()
-
-
-def _equals(keys: pa.ChunkedArray, fold: KeyedFold, key: Key) -> Any:
-    """The same of keys as the fold has them."""
-    parts = []
-    for name, value in _values(fold, key):
-        column = pc.struct_field(keys, name) if pa.types.is_struct(keys.type) else keys
-        is_it = pc.equal(column, value) if value.is_valid else column.is_null()
-        parts.append(pc.fill_null(is_it, False))
-    return reduce(pc.and_, parts)
 
 
 def _values(fold: KeyedFold, key: Key) -> Sequence[tuple[str, pa.Scalar]]:

@@ -13,12 +13,12 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
+from include.catalogue import FIGURES
 from include.coverage.findings import spans_text
-from include.observe.catalogue import FIGURES
 from include.observe.recorded import Row
 from include.observe.stream_line import NOT_RIGHT, WINDOW_DAYS, WORDS, Overview, days_text
 from include.page.backfill_form import BackfillForm
-from include.page.charts import Chart, Point, bars, lines, spark
+from include.page.charts import Chart, Drawing, Point, drawing
 from include.page.key_figures import KeyFigures
 from include.page.stream_figures import PARTS, StreamFigures, moves
 from include.text_table import bytes_text, span_text, value_text
@@ -84,10 +84,11 @@ def _environment() -> Environment:
         "instant": _instant,
         "minute": _minute,
         "span": _span,
+        "tenth": "{:.1f}".format,
         "value": value_text,
         "seconds": lambda at: 0 if at is None else int(at.timestamp()),
     }
-    environment.globals |= {"spark": spark, "days_text": days_text}
+    environment.globals |= {"days_text": days_text}
     return environment
 
 
@@ -112,15 +113,14 @@ def _template(name: str) -> Template:
     return _environment().get_template(name)
 
 
-def _charts(f: StreamFigures) -> Iterator[Markup]:
+def _charts(f: StreamFigures) -> Iterator[Drawing]:
     """Figures through time; their units and limits are those of the catalogue."""
     compacted = [s["measured_at"] for s in f.sizes if s["occasion"] == "after_compaction"]
 
-    def chart(draw: Callable[..., Markup], title: str, unit: str, **more: Any) -> Markup:
-        figure = FIGURES.get(unit)
-        limit = f.limits.get(figure.limit) if figure else None
-        text = UNITS.get(figure.unit if figure else unit, _number)
-        return draw(Chart(title, text=text, limit=limit, **more), f.begin, f.end)
+    def chart(title: str, figure: str, series: dict[str, list[Point]], **more: Any) -> Drawing:
+        known = FIGURES[figure]
+        limit = f.limits.get(known.limit)
+        return drawing(Chart(title, series, known.text, f.begin, f.end, limit=limit, **more))
 
     def runs(name: str) -> list[Point]:
         return [(run["ended_at"], run[name]) for run in f.runs]
@@ -128,44 +128,32 @@ def _charts(f: StreamFigures) -> Iterator[Markup]:
     def sizes(value: Callable[[Row], float | None]) -> list[Point]:
         return [(size["measured_at"], value(size)) for size in f.sizes]
 
-    rows = {"folded": runs("rows_folded"), "late": runs("rows_late")}
-    yield chart(bars, "Rows read", "rows", series=rows)
-    yield chart(bars, "Rows written", "rows", series={"rows out": runs("rows_out")})
-    lag = {"lag": runs("lag_seconds")}
-    yield chart(lines, "Lag of the table after each run", "until_lag", series=lag)
-    pending = {"pending": runs("rows_pending")}
-    yield chart(lines, "Rows not yet settled", "rows_pending", series=pending)
+    read = {"folded": runs("rows_folded"), "late": runs("rows_late")}
+    yield chart("Rows read", "rows", read, is_bars=True)
+    yield chart("Rows written", "rows", {"rows out": runs("rows_out")}, is_bars=True)
+    yield chart("Lag of the table after each run", "until_lag", {"lag": runs("lag_seconds")})
+    yield chart("Rows not yet settled", "rows_pending", {"pending": runs("rows_pending")})
     parts = {"JVM start": runs("jvm_start_seconds")}
     parts |= {part: [(run["ended_at"], run["parts"][part]) for run in f.runs] for part in PARTS}
-    yield chart(bars, "Seconds of a run (mean)", "seconds", series=parts, is_mean=True)
-    memory = {"JVM and Python": runs("rss_bytes")}
-    yield chart(lines, "Most memory of a run", "rss_bytes", series=memory)
+    yield chart("Seconds of a run (mean)", "run_seconds", parts, is_bars=True, is_mean=True)
+    yield chart("Most memory of a run", "rss_bytes", {"JVM and Python": runs("rss_bytes")})
     names = sorted({n for size in f.sizes for n in size["bytes_by_part"]}, key=_state_first)
     by_part = {name: sizes(lambda size, n=name: size["bytes_by_part"].get(n)) for name in names}  # type: ignore[misc]
-    for title, name, series in (
-        ("Checkpoint by part", "checkpoint_bytes", by_part),
-        ("Checkpoint files", "files", {"files": sizes(itemgetter("files"))}),
-        (
-            "Change logs that a start replays",
-            "replay_versions",
-            {"logs": sizes(itemgetter("replay_versions"))},
-        ),
-    ):
-        yield chart(lines, title, name, series=series, compacted=compacted)
+    yield chart("Checkpoint by part", "checkpoint_bytes", by_part, compacted=compacted)
+    files = {"files": sizes(itemgetter("files"))}
+    yield chart("Checkpoint files", "files", files, compacted=compacted)
+    logs = {"logs": sizes(itemgetter("replay_versions"))}
+    yield chart("Change logs that a start replays", "replay_versions", logs, compacted=compacted)
     skew = {"largest": sizes(itemgetter("skew"))}
-    yield chart(lines, "State partition, in times of the median", "skew", series=skew)
+    yield chart("State partition, in times of the median", "skew", skew)
     fullest = {"fullest bucket of a batch": runs("bucket_skew")}
-    yield chart(lines, "Rows of a bucket, in times of the mean", "times", series=fullest)
-    keys = [(savepoint.until, savepoint.keys) for savepoint in reversed(f.savepoints)]
-    yield chart(lines, "Keys, at savepoints", "keys", series={"keys": keys})
+    yield chart("Rows of a bucket, in times of the mean", "bucket_skew", fullest)
+    keys: list[Point] = [(savepoint.until, savepoint.keys) for savepoint in reversed(f.savepoints)]
+    yield chart("Keys, at savepoints", "state_keys", {"keys": keys})
 
 
 def _state_first(part: str) -> tuple[bool, str]:
     return part != "state", str(part)
-
-
-def _times(value: float) -> str:
-    return f"{value:.2f}"
 
 
 def _number(value: float | None) -> str:
@@ -186,10 +174,3 @@ def _minute(at: datetime | None) -> str:
 
 def _span(span: timedelta | None) -> str:
     return "" if span is None else span_text(span.total_seconds())
-
-
-UNITS: dict[str, Callable[[float], str]] = {
-    "bytes": bytes_text,
-    "seconds": span_text,
-    "times": _times,
-}

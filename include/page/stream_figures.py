@@ -12,13 +12,14 @@ from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
-from statistics import median
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from include.care.check_checkpoint import largest_skew
 from include.care.state_report import BIGGEST_KEYS, shown_rows, value_bytes
 from include.coverage.judge import Coverage, Span
 from include.fold.admission import instant_of, micros_of
@@ -83,22 +84,15 @@ def biggest_keys(lake: Lake, stream: str) -> BigKeys | None:
 def _biggest(lake: Lake, savepoint: Savepoint) -> tuple[BigKey, ...]:
     biggest: list[BigKey] = []
     for batch in states_in(lake, savepoint).to_batches(columns=COLUMNS):
-        if batch.num_rows:
-            biggest = sorted([*biggest, *_of_batch(batch)], key=lambda k: (-k.bytes, k.key))
-            del biggest[BIGGEST_KEYS:]
+        sizes = value_bytes(batch.select(["key", "state"]).to_struct_array())
+        most = np.argsort(-sizes, kind="stable")[:BIGGEST_KEYS]
+        rows = shown_rows(pa.Table.from_batches([batch.take(pa.array(most))]))
+        biggest += [
+            BigKey(bytes=int(sizes[at]), **row | {"key": text_of_key(row["key"])})
+            for at, row in zip(most, rows, strict=True)
+        ]
+        biggest = sorted(biggest, key=lambda key: (-key.bytes, key.key))[:BIGGEST_KEYS]
     return tuple(biggest)
-
-
-def _of_batch(rows: pa.RecordBatch) -> list[BigKey]:
-    sizes = value_bytes(rows.select(["key", "state"]).to_struct_array())
-    sized = pa.table({"bytes": sizes, "row": range(rows.num_rows)})
-    order = [("bytes", "descending"), ("row", "ascending")]
-    chosen = pc.select_k_unstable(sized, BIGGEST_KEYS, order)
-    biggest = shown_rows(pa.Table.from_batches([rows.take(chosen)]))
-    return [
-        BigKey(bytes=int(sizes[at.as_py()]), **row | {"key": text_of_key(row["key"])})
-        for at, row in zip(chosen, biggest, strict=True)
-    ]
 
 
 RUN_SERIES = (
@@ -258,19 +252,8 @@ def _size(rows: Sequence[Row]) -> Row:
         "bytes_by_part": by_part,
         "files": sum(row["files"] for row in rows),
         "replay_versions": max((row["replay_versions"] or 0 for row in rows), default=0),
-        "skew": max(_skews(rows), default=None),
+        "skew": largest_skew(row for row in rows if row["partition"] is not None),
     }
-
-
-def _skews(rows: Sequence[Row]) -> Iterator[float]:
-    """Of each store of an operator."""
-    by_store: dict[tuple[int, str], list[int]] = defaultdict(list)
-    for row in rows:
-        if row["partition"] is not None:
-            by_store[row["operator"], row["store"]].append(row["bytes"])
-    for sizes in by_store.values():
-        if middle := median(sizes):
-            yield max(sizes) / middle
 
 
 REFUSED = ("ingested_at", "source_file", "row_number", "reason_code", "reason", "raw")
@@ -294,7 +277,7 @@ class StreamFigures:
     sizes: tuple[Row, ...] = ()
     partitions: tuple[Row, ...] = ()  # of the newest measurement: partition, bytes, files
     savepoints: tuple[Savepoint, ...] = ()  # the newest first
-    profiles: tuple[Row, ...] = ()  # of RocksDB, the newest first
+    trials: Sequence[Row] = ()  # of RocksDB's memory, the newest first
     recomputes: Sequence[Row] = ()  # the newest first
     checks: tuple[Row, ...] = ()  # what each said last; nothing yet: its words alone
     days: tuple[Day, ...] = ()
@@ -341,7 +324,7 @@ def read_stream(
         },
         "measured": lambda: read_sizes(recorded, stream),
         "savepoints": lambda: {"savepoints": savepoints_of(lake, stream.name)[::-1]},
-        "profiles": lambda: {"profiles": _rows(lake, "rocksdb_profiles", stream, "profile")},
+        "trials": lambda: {"trials": _trials(lake, stream)},
         "recomputes": lambda: {"recomputes": replaced_by(lake, stream.name)[::-1]},
         "checks": lambda: {"checks": _checks(recorded, stream)},
         "keys": lambda: {"keys": biggest_keys(lake, stream.name)},
@@ -376,9 +359,9 @@ def _each(
     return read, troubles
 
 
-def _rows(lake: Lake, name: str, stream: Stream, by: str) -> tuple[Row, ...]:
-    rows = read_ops(lake, name, {"stream": stream.name}).to_pylist()
-    return tuple(sorted(rows, key=lambda row: row[by], reverse=True))
+def _trials(lake: Lake, stream: Stream) -> list[Row]:
+    rows = read_ops(lake, "rocksdb_memory", {"stream": stream.name})
+    return rows.sort_by([("at", "descending")]).to_pylist()  # type: ignore[no-any-return]
 
 
 def _checks(recorded: Recorded, stream: Stream) -> tuple[Row, ...]:

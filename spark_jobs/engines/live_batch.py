@@ -52,7 +52,7 @@ class BatchWriter:
         table: Product,
         rejected: RejectedCalls,
         checks: DataChecks,
-        profile: int | None = None,
+        memory_mb: int | None = None,
     ) -> None:
         self._live = live
         self._lake, self._stream = live.lake, live.record.stream
@@ -60,7 +60,7 @@ class BatchWriter:
         self._table = table
         self._rejected = rejected
         self._checks = checks
-        self._profile = profile  # of ops/rocksdb_profiles
+        self._memory_mb = memory_mb  # that RocksDB may use
         self._written: list[dict[str, Any]] = []
         self._rejected_keys: Counter[str] = Counter()  # in the run so far
 
@@ -130,7 +130,7 @@ class BatchWriter:
             "generation": self._generation,
             "batch_id": batch_id,
             "run_id": self._live.run_id,
-            "profile": self._profile,
+            "memory_mb": self._memory_mb,
             "committed_at": datetime.now(UTC),
             "watermark": None if watermark_us is None else _instant(watermark_us),
             "late_from": _instant(late_from_us) if counts["rows_late"] else None,

@@ -15,7 +15,6 @@ from include.limits import TABLE_CARE
 from include.registry import source_named
 from tests.alerts.lakes import NOON
 from tests.dags import land
-from tests.refused import commands_in
 
 NAME = "bronze/user_events"
 EVENT = '{"user_id": "a", "event_type": "view", "value": 1, "event_time": "2026-03-01T00:00:00Z"}'
@@ -54,14 +53,11 @@ def put_back(lake) -> None:
     shutil.copytree(bronze.parent / "copy", bronze)
 
 
-def test_a_table_that_is_gone_is_told_of_until_it_is_back(lake, days):
+def test_a_table_that_is_gone_closes_nothing_until_it_is_back(lake, days):
     shutil.rmtree(lake.bronze("user_events"))
-    assert days.look() == [("opened", "table_unreadable")]
     assert days.look() == []
-    found = read_ops(lake, "findings", {"subject": NAME, "finding": "table_unreadable"}).to_pylist()
-    assert commands_in(found[0]["action"]) == [f"set-aside {NAME} --apply"]
     put_back(lake)
-    assert sorted(days.look()) == [("closed", "files_lost"), ("closed", "table_unreadable")]
+    assert days.look() == [("closed", "files_lost")]
     assert days.look() == []
 
 

@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from include.alerts.record import untold
+from include.catalogue import FINDINGS
 from include.coverage.findings import OF_COVERAGE
-from include.observe.catalogue import FINDINGS
 from include.observe.recorded import LOST, record_accepted
 from tests.alerts.lakes import HOUR, STREAM, Told
 

@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from include.care.state_report import (
     POINTS,
-    QUANTILE_ERROR,
     format_report,
     measure_bucket,
     report_of,
@@ -115,7 +114,7 @@ def test_many_keys_in_uneven_buckets_have_quantiles_near_the_true_ones():
     assert (spread.least, spread.most) == (ages[0], ages[-1])
     for share, age in ((0.5, spread.median), (0.9, spread.p90), (0.99, spread.p99)):
         first, last = (np.searchsorted(ages, age, side=side) for side in ("left", "right"))
-        assert first / len(ages) - QUANTILE_ERROR <= share <= last / len(ages) + QUANTILE_ERROR
+        assert first / len(ages) - 1 / POINTS <= share <= last / len(ages) + 1 / POINTS
     assert report.timeouts.due == sum((at_us < 5_000).sum() for at_us in times.values()) > 0
     assert all(len(part.sizes.points) <= POINTS for part in measured)
     longest = max(len(f"user {number} {size - 1}") for number, size in sizes.items())

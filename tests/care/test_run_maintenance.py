@@ -49,7 +49,7 @@ def test_no_lake_is_said_in_one_line(tmp_path, capsys, jobs):
 def test_a_lake_that_needs_nothing_starts_no_jvm_and_is_not_written(lake, jobs):
     assert main(["maintain-tables", "--lake", lake.root]) == 0
     assert jobs == []
-    assert not lake.is_delta_table(lake.ops("table_sizes"))
+    assert not lake.is_delta_table(lake.ops("findings"))
 
 
 def test_one_job_gets_all_tables_that_need_it_and_its_failure_is_in_the_exit_code(lake, jobs):

@@ -2,6 +2,7 @@
 run worse is rolled back."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -11,16 +12,16 @@ from include.care.rocksdb.settings import MAX_MEMORY_MB
 from include.care.rocksdb.tune_rocksdb import (
     COMPACTED,
     FLUSHED,
+    ROLLED_BACK,
+    TRIED,
     WRITTEN,
-    active_profile,
-    format_outcome,
-    trial_findings,
-    tune_rocksdb,
+    run_settings,
 )
 from include.checkpoint.committed_batch import BATCH_KEY
 from include.lake.ops import read_ops, update_ops
 from include.lake.paths import Lake
-from include.settings import MIB, Limits
+from include.settings import MIB, Limits, Stream
+from include.steps import STEPS, LookStep, StreamRun
 from spark_jobs.compact_state import compact
 from spark_jobs.engines.spark_engine import SparkEngine
 from tests.checkpoint.test_spark_checkpoint import FOLD, STREAM, rows
@@ -46,30 +47,32 @@ def test_a_checkpoint_that_grew_is_found_and_compacted(spark, lake):
     assert after.size.state_bytes < sizes[-1].size.state_bytes
 
 
-def measure(lake: Lake, profile: int, rewritten: int) -> None:
-    """As if batches under a profile had written 4 MiB, and rewritten so much of it."""
-    batches = read_ops(lake, "batches", {"profile": profile}).to_pylist()
+def measure(lake: Lake, memory_mb: int, rewritten: int) -> None:
+    """As if batches with that memory had written 4 MiB, and rewritten so much of it."""
+    batches = read_ops(lake, "batches", {"memory_mb": memory_mb}).to_pylist()
     metrics = json.dumps([{WRITTEN: 4 * MIB, FLUSHED: rewritten, COMPACTED: 0}])
     keys = [{name: batch[name] for name in BATCH_KEY} for batch in batches]
     update_ops(lake, "batches", BATCH_KEY, [key | {"state_metrics": metrics} for key in keys])
+
+
+def tune(lake: Lake, stream: Stream) -> Sequence[str]:
+    """What is recorded of the memory after the step."""
+    (step,) = (step for step in STEPS if step.name == "tune_rocksdb")
+    assert isinstance(step, LookStep)
+    step.look(StreamRun(lake, stream))
+    return read_ops(lake, "rocksdb_memory").sort_by("at")["change"].to_pylist()
 
 
 def test_a_setting_that_made_a_run_worse_is_rolled_back(spark, lake):
     commits = rows(3)
     stream = replace(STREAM, limits=Limits(rss_bytes=None))
     drained(spark, lake, stream, FOLD, commits[:2], runs=2)
-    before = active_profile(lake, stream)
-    measure(lake, before.number, rewritten=16 * MIB)
-    proposed = tune_rocksdb(lake, stream)
-    assert (proposed.kind, proposed.profile.number) == ("proposed", before.number + 1)
-    assert proposed.profile.memory_mb > before.memory_mb
+    before = run_settings(lake, stream)
+    measure(lake, int(before[MAX_MEMORY_MB]), rewritten=16 * MIB)
+    assert tune(lake, stream) == [TRIED]
+    tried = int(run_settings(lake, stream)[MAX_MEMORY_MB])
+    assert tried > int(before[MAX_MEMORY_MB])
     drained(spark, lake, stream, FOLD, commits[2:], runs=1)
-    measure(lake, proposed.profile.number, rewritten=20 * MIB)
-    outcome = tune_rocksdb(lake, stream)
-    assert outcome.kind == "rolled_back"
-    assert active_profile(lake, stream) == before
-    told = f"the next run has profile {before.number} (default): {MAX_MEMORY_MB} {before.memory_mb}"
-    assert told in format_outcome(outcome)
-    assert [found.finding for found in trial_findings(outcome)] == ["trial_rolled_back"]
-    recorded = read_ops(lake, "rocksdb_profiles", {"profile": proposed.profile.number}).to_pylist()
-    assert [row["verdict"] for row in recorded] == ["rolled_back"]
+    measure(lake, tried, rewritten=20 * MIB)
+    assert tune(lake, stream) == [TRIED, ROLLED_BACK]
+    assert run_settings(lake, stream) == before

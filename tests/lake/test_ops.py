@@ -60,8 +60,8 @@ def test_columns_rows_and_times_are_read_as_asked_for_also_after_an_update(lake)
     append_ops(lake, "batches", [batch("b", 3) | {"committed_at": at[2]}])
     update_ops(lake, "batches", KEY, [batch("a", 1) | {"rows_in": 100}])
     since = ("committed_at", at[1])
-    rows = read_ops(lake, "batches", {"stream": "a"}, ["rows_in", "profile"], since)
-    assert sorted(rows.column_names) == ["profile", "rows_in", "stream"]
+    rows = read_ops(lake, "batches", {"stream": "a"}, ["rows_in", "memory_mb"], since)
+    assert sorted(rows.column_names) == ["memory_mb", "rows_in", "stream"]
     assert sorted(rows["rows_in"].to_pylist()) == [2, 100]
     before = ("committed_at", at[2])
     rows = read_ops(lake, "batches", {"stream": "a"}, ["rows_in"], since, before)

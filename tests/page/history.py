@@ -105,7 +105,7 @@ def _batch(n: int, stream: Stream, run: int, runs: int) -> dict[str, Any]:
         "state_bytes": 1_000_000 + run,
         "durations_ms": json.dumps(durations | {"walCommit": 500, "commitOffsets": 500}),
         "state_metrics": json.dumps([{"rocksdbGetLatency": 100, "rocksdbPutLatency": 200}]),
-        "profile": 1,
+        "memory_mb": 256,
     }
 
 
@@ -116,8 +116,6 @@ def _sizes(n: int, stream: Stream, run: int, runs: int) -> Iterator[dict[str, An
         "measured_at": ended(run, runs) + timedelta(seconds=5),
         "run_id": f"{stream.name}/{run}",
         "occasion": "after_run",
-        "orphan_files": 0,
-        "orphan_bytes": 0,
     }
     for part in ("metadata", "offsets", "commits", "sources"):
         yield known | {"part": part, "bytes": 100 + run, "files": 2}

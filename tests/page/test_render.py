@@ -11,8 +11,8 @@ import pytest
 
 from include.lake.paths import Lake
 from include.observe.stream_line import read_overview
-from include.page.charts import BINS, Chart, bars, lines, spark
-from include.page.render import overview_html, stream_html
+from include.page.charts import BINS, Chart, drawing
+from include.page.render import _environment, overview_html, stream_html
 from include.page.stream_figures import ShownTime, read_stream
 from tests.page.history import NOW, streams_like, write_history
 
@@ -119,30 +119,30 @@ def test_lakes_without_anything_and_that_cannot_be_read_are_said(lake):
     assert Page(stream_html(read_stream(lake, STREAMS[0], NOW, ShownTime(timedelta(1))))).text
 
 
-def drawn(svg: str, tag: str) -> list[dict[str, str]]:
-    return [element.attrib for element in ElementTree.fromstring(svg).iter() if element.tag == tag]
+def drawn(chart: Chart) -> ElementTree.Element:
+    macro = _environment().get_template("chart.html").module.svg
+    return ElementTree.fromstring(macro(drawing(chart)))
 
 
 def test_a_line_is_broken_where_a_value_is_missing():
     points = [(NOW + n * timedelta(hours=1), None if n == 3 else float(n)) for n in range(8)]
-    svg = lines(Chart("t", {"a": points}, str), NOW, NOW + timedelta(hours=7))
-    parts = [line["points"].split() for line in drawn(svg, "polyline")]
+    svg = drawn(Chart("t", {"a": points}, str, NOW, NOW + timedelta(hours=7)))
+    parts = [line.attrib["points"].split() for line in svg.iter("polyline")]
     assert [len(part) for part in parts] == [3, 4]
-    assert len(drawn(svg, "circle")) == 7
+    assert len(list(svg.iter("circle"))) == 7
 
 
 def test_bars_add_up_to_the_rows_whatever_their_number():
     points = [(NOW + n * timedelta(minutes=1), 1.0) for n in range(1_000)]
     end = NOW + timedelta(minutes=999)
-    svg = bars(Chart("t", {"a": points, "b": points}, str), NOW, end)
-    rects = drawn(svg, "rect")
-    assert len(rects) == 2 * BINS
-    said = [element.text or "" for element in ElementTree.fromstring(svg).iter("title")]
+    svg = drawn(Chart("t", {"a": points, "b": points}, str, NOW, end, is_bars=True))
+    assert len(list(svg.iter("rect"))) == 2 * BINS
+    said = [element.text or "" for element in svg.iter("title")]
     assert sum(float(text.rsplit(" ", 1)[1]) for text in said) == 2_000
 
 
 @pytest.mark.parametrize("points", [[], [(NOW, None)], [(NOW, 0.0)]])
-def test_charts_of_nothing_are_drawn(points):
-    for draw in (lines, bars):
-        ElementTree.fromstring(draw(Chart("t", {"a": points}, str), NOW, NOW + timedelta(1)))
-    ElementTree.fromstring(spark([0, 0]))
+@pytest.mark.parametrize("is_bars", [False, True])
+def test_charts_of_nothing_are_drawn(points, is_bars):
+    drawn(Chart("t", {"a": points}, str, NOW, NOW + timedelta(1), is_bars=is_bars))
+    ElementTree.fromstring(_environment().get_template("chart.html").module.spark([0, 0]))

@@ -162,21 +162,6 @@ def test_the_figures_of_a_span_are_those_of_sql(filled, first, second):
     assert [newest] * len(sizes[-1:]) == [most for *_, most in sizes[-1:]]
 
 
-@given(drawn=st.lists(edges, min_size=3, max_size=3))
-def test_two_spans_add_up_to_the_one_that_they_make(filled, drawn):
-    since, middle, until = sorted(edge(filled, each) for each in drawn)
-    middle = max(middle, since + SECOND)
-    until = max(until, middle + SECOND)
-    first, second, both = (
-        shown(filled, *span) for span in ((since, middle), (middle, until), (since, until))
-    )
-    assert first.line.runs + second.line.runs == both.line.runs
-    for kind, rows in both.line.rows.items():
-        assert first.line.rows[kind] + second.line.rows[kind] == rows
-    assert first.runs + second.runs == both.runs
-    assert first.sizes + second.sizes == both.sizes
-
-
 def test_what_is_so_now_is_the_same_on_the_page_of_any_time(filled):
     now, then = read_stream(filled, STREAM, NOW), shown(filled, BEGAN, BEGAN + HOUR)
     first = f"SELECT min(started_at) FROM ops/runs WHERE subject = '{STREAM.name}' AND job = 'run_stream'"

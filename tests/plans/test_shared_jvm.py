@@ -9,14 +9,13 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from include.care.rocksdb.settings import MAX_MEMORY_MB
-from include.care.rocksdb.tune_rocksdb import Profile, complete_settings, record_profile
+from include.care.rocksdb.tune_rocksdb import TRIED, Outcome, record_change
 from include.lake.lease import hold_lease
 from include.plans import shared_jvm
 from include.plans.open_stream import open_stream
 from include.plans.shared_jvm import wait_while_led
 from include.registry import stream_named
-from include.settings import GIB, SettingsError
+from include.settings import SettingsError
 from include.steps import STEPS, StreamRun
 from include.streams.user_counts import FOLD, UserEvent
 from tests.bronze import append_commit, stamp
@@ -87,9 +86,7 @@ def test_who_needs_another_jvm_is_not_taken_along(lake):
     (step,) = (step for step in STEPS if step.name == "run_stream")
     with step.along(run) as arguments:
         assert sorted(arguments) == ["--also", "threshold_alerts", "user_sessions"]
-    own = complete_settings({MAX_MEMORY_MB: "64"}, SESSIONS, 8 * GIB)
-    trial = Profile(number=1, settings=own, verdict="trial", reason="a test")
-    record_profile(lake, SESSIONS, trial)
+    record_change(lake, SESSIONS, Outcome(64, "a test", TRIED, 256))
     with step.along(run) as arguments:
         assert arguments == ["--also", "threshold_alerts"]
 

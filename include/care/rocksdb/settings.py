@@ -65,104 +65,35 @@ class Setting:
         return f"{self.below}.{self.name}"
 
 
+# fmt: off
 KNOWN = (
-    # --- Memory: the first is tuned ---
-    Setting(
-        MAX_MEMORY_MB,
-        "500",  # of no stream: `profile` takes it from the machine
-        Range(16, 1_000_000),
-        why="memory of all stores of a process together. Too little, and what a start replays is "
-        "flushed and compacted in every run, for nothing",
-    ),
-    Setting(
-        WRITE_BUFFER_RATIO,
-        "0.5",
-        Range(0.1, 0.8, whole=False),
-        why="the part of it for what is written: replay fills that, while a batch reads each of our "
-        "large values once, so that a cache of blocks is of little use",
-    ),
+    # --- Memory. The first is tuned; its value is of no stream: the tuner takes it from the machine ---
+    Setting(MAX_MEMORY_MB, "500", Range(16, 1_000_000), "memory of all stores of a process together: too little, and each run flushes and compacts for nothing what a start replays"),
+    Setting(WRITE_BUFFER_RATIO, "0.5", Range(0.1, 0.8, whole=False), "the part of it for what is written: replay fills that, while a batch reads each large value once"),
     # --- Fixed: one value is the best on every workload measured ---
-    Setting(
-        BOUNDED,
-        "false",
-        BOOLEAN,
-        why="without it a million keys took 204 MB after 20 change logs, and more with each",
-        ours="true",
-    ),
-    Setting(
-        "changelogCheckpointing.enabled",
-        "false",
-        BOOLEAN,
-        why="without it a batch uploads 2 to 3 times the bytes, and flushes all it wrote",
-        ours="true",
-    ),
-    Setting(
-        "trackTotalNumberOfRows",
-        "true",
-        BOOLEAN,
-        why="only to count rows, it doubles the gets, and reads 40 % more bytes",
-        ours="false",
-    ),
-    Setting(
-        "compression",
-        "lz4",
-        ("zstd", "lz4", "lz4hc", "snappy", "none"),  # any other word is none, silently
-        why="snapshots are a third smaller than with lz4; CPU time did not move",
-        ours="zstd",
-    ),
-    Setting(
-        "minDeltasForSnapshot",
-        "10",
-        Range(1, 1_000_000),
-        why="with 10, a run flushes all its change logs into a snapshot that nobody uploads "
-        "before it ends (17 MB, 0.9 s); compact_state sets 1, and uploads it",
-        ours="1000",
-        below=STATE_STORE,
-    ),
-    Setting(
-        "compactOnCommit", "false", BOOLEAN, "only worth it with an upload: compact_state sets true"
-    ),
-    Setting(
-        "resetStatsOnLoad", "true", BOOLEAN, "else a batch's counters hold all before, and mislead"
-    ),
+    Setting(BOUNDED, "false", BOOLEAN, "without it a million keys took 204 MB after 20 change logs, and more with each", "true"),
+    Setting("changelogCheckpointing.enabled", "false", BOOLEAN, "without it a batch uploads 2 to 3 times the bytes, and flushes all it wrote", "true"),
+    Setting("trackTotalNumberOfRows", "true", BOOLEAN, "only to count rows, it doubles the gets, and reads 40 % more bytes", "false"),
+    # Any other word is none, silently.
+    Setting("compression", "lz4", ("zstd", "lz4", "lz4hc", "snappy", "none"), "snapshots are a third smaller than with lz4; CPU time did not move", "zstd"),
+    Setting("minDeltasForSnapshot", "10", Range(1, 1_000_000), "with 10, a run flushes its change logs into a snapshot that nobody uploads before it ends (17 MB, 0.9 s); compact_state sets 1", "1000", below=STATE_STORE),
+    Setting("compactOnCommit", "false", BOOLEAN, "only worth it with an upload: compact_state sets true"),
+    Setting("resetStatsOnLoad", "true", BOOLEAN, "else a batch's counters hold all before, and mislead"),
     # --- Fixed at Spark's value: they moved nothing, or protect ---
-    Setting(
-        "writeBufferSizeMB",
-        "-1",
-        Range(1, 4_096, or_minus_one=True),
-        why="the limit on memory comes first; with 1 MB, replay took 8 times as long",
-    ),
-    Setting("maxWriteBufferNumber", "-1", Range(1, 64, or_minus_one=True), why="moved nothing"),
+    Setting("writeBufferSizeMB", "-1", Range(1, 4_096, or_minus_one=True), "the limit on memory comes first; with 1 MB, replay took 8 times as long"),
+    Setting("maxWriteBufferNumber", "-1", Range(1, 64, or_minus_one=True), "moved nothing"),
     Setting("blockSizeKB", "4", Range(1, 4_096), "moved nothing: a value is larger than a block"),
-    Setting(
-        "blockCacheSizeMB", "8", Range(1, 65_536), "moved nothing, whether memory is bounded or not"
-    ),
-    Setting(
-        # Spark refuses 1 for the two ratios together, when a store opens; and blocks need some.
-        HIGH_PRIORITY,
-        "0.1",
-        Range(0, 0.1, whole=False),
-        "few large values have few index blocks",
-    ),
-    Setting(
-        "maxOpenFiles",
-        "-1",
-        Range(16, 1_000_000, or_minus_one=True),
-        why="a compacted store has one file",
-    ),
-    Setting("allowFAllocate", "true", BOOLEAN, why="moved nothing"),
+    Setting("blockCacheSizeMB", "8", Range(1, 65_536), "moved nothing, whether memory is bounded or not"),
+    # Spark refuses 1 for the two ratios together, when a store opens; and blocks need some.
+    Setting(HIGH_PRIORITY, "0.1", Range(0, 0.1, whole=False), "few large values have few index blocks"),
+    Setting("maxOpenFiles", "-1", Range(16, 1_000_000, or_minus_one=True), "a compacted store has one file"),
+    Setting("allowFAllocate", "true", BOOLEAN, "moved nothing"),
     Setting("verifyNonEmptyFilesInZip", "true", BOOLEAN, "protects snapshots, and cost nothing"),
-    Setting(
-        "checkStaleReusedFilesInSnapshot",
-        "true",
-        BOOLEAN,
-        why="protects snapshots from a clean-up elsewhere",
-    ),
+    Setting("checkStaleReusedFilesInSnapshot", "true", BOOLEAN, "protects snapshots from a clean-up elsewhere"),
     Setting("lockAcquireTimeoutMs", "120000", Range(1_000, 3_600_000), "a lease keeps others away"),
-    Setting(
-        "memoryUpdateIntervalMs", "1000", Range(0, 3_600_000), "no figure of a batch depends on it"
-    ),
+    Setting("memoryUpdateIntervalMs", "1000", Range(0, 3_600_000), "no figure of a batch depends on it"),
 )
+# fmt: on
 SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in KNOWN}
 
 # What the first run writes into the checkpoint. Spark overrides a later value silently.

@@ -1,37 +1,33 @@
 """Size the memory of a stream's state stores by what its last runs have measured, one change at a time.
 
 Too little memory for what is written shows: a run flushes and compacts, on the local disk, what it
-has just written or replayed. The formula is `wanted_mb`. A change is a numbered profile on trial
-(`ops/rocksdb_profiles`); the next run with data decides whether it stays, and a run that fails ends it.
+has just written or replayed. The formula is `wanted_mb`. A change is a row of `ops/rocksdb_memory`, and so
+is what became of it: the next run with data decides whether it stays, and a run that fails ends it.
 Works without a JVM, from the record alone.
 """
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from statistics import mean
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
 
 from include.care.rocksdb.settings import BOUNDED, MAX_MEMORY_MB, SETTINGS, hand_settings
-from include.lake.findings import Finding
 from include.lake.generations import read_generations
-from include.lake.ops import append_ops, read_ops, update_ops
+from include.lake.ops import append_ops, newest_row, read_ops
 from include.lake.paths import Lake
 from include.settings import MIB, Stream
-from include.text_table import bytes_text, counted, text_table
+from include.text_table import bytes_text
 
-TABLE = "rocksdb_profiles"
 PER_PARTITION_MB = 64
 FLOOR_MB = 64
 # Two jobs may run at once, each with a heap and with Python workers beside it.
 MACHINE_SHARE = 8
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
-BATCHES = 3  # with data, the newest under one profile: by their mean it is measured
 LEAST_REWRITTEN = 1 * MIB  # a batch that flushes and compacts less has memory enough
 LEAST_CHANGE = 1.25  # a smaller change of the memory is not worth a trial
 LESS = 0.75  # of what the stores hold, at most so much stays when a run is above its limit
@@ -42,83 +38,78 @@ WRITTEN, FLUSHED, COMPACTED = (
     "rocksdbTotalBytesWrittenByFlush",
     "rocksdbTotalBytesWrittenByCompaction",
 )
+TABLE = "rocksdb_memory"
+TRIED, KEPT, ROLLED_BACK = "tried", "kept", "rolled_back"
+BATCH_COLUMNS = (
+    *("batch_id", "run_id", "committed_at", "memory_mb"),
+    *("rows_in", "state_bytes", "state_metrics"),
+)
 Settings = Mapping[str, str]  # by Spark's short names
 Row = Mapping[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Profile:
-    """The settings of a run, and what became of them: default, trial, kept or rolled_back."""
+class Change(NamedTuple):
+    """The newest row on the memory of a stream's stores, in MiB."""
 
-    number: int
-    settings: Settings
-    verdict: str = "default"
-    reason: str = ""
-    evidence: Mapping[str, Any] = field(default_factory=dict)
-    created_at: datetime | None = field(default=None, compare=False)  # when put on record
-    judged_at: datetime | None = field(default=None, compare=False)
-
-    @property
-    def memory_mb(self) -> int:
-        return int(self.settings[MAX_MEMORY_MB])
-
-    def conf(self) -> dict[str, str]:
-        """The settings as a Spark session takes them."""
-        return {SETTINGS[name].full_name: value for name, value in self.settings.items()}
+    change: str  # TRIED, KEPT or ROLLED_BACK
+    memory_mb: int  # from then on
+    before_mb: int
+    at: datetime
 
 
-def profile_for_run(lake: Lake, stream: Stream) -> Profile:
-    """The profile for a run that starts now, on record before its first batch.
+def newest_change(lake: Lake, stream: Stream) -> Change | None:
+    """None as long as nothing was tried."""
+    row = newest_row(read_ops(lake, TABLE, {"stream": stream.name}, Change._fields), "at")
+    return None if row is None else Change(**{name: row[name] for name in Change._fields})
+
+
+def record_change(lake: Lake, stream: Stream, outcome: "Outcome") -> None:
+    """What the next runs, and the next decision, stand on; nothing when nothing changes."""
+    if outcome.change is not None:
+        append_ops(
+            lake, TABLE, [{"stream": stream.name, "at": datetime.now(UTC), **outcome._asdict()}]
+        )
+
+
+def run_settings(lake: Lake, stream: Stream) -> Settings:
+    """The settings of a run that starts now.
 
     SettingsError when the stream's entry holds a setting that is unknown or out of range.
     """
-    profile = active_profile(lake, stream)
-    if profile.created_at is None:
-        record_profile(lake, stream, profile)
-    return profile
-
-
-def active_profile(lake: Lake, stream: Stream) -> Profile:
-    """The profile that the next run of `stream` has; the defaults before anything is recorded."""
-    profiles, runs = read_profiles(lake, stream), []
-    if any(profile.verdict == "trial" for profile in profiles):
+    change, runs = newest_change(lake, stream), []
+    if change is not None and change.change == TRIED:
         runs = _runs(lake, stream)
-    return choose_profile(profiles, runs, stream, machine_memory_bytes())
+    return settings_after(change, runs, stream, machine_memory_bytes())
 
 
-def choose_profile(
-    recorded: Sequence[Profile], runs: Sequence[Row], stream: Stream, machine_bytes: int
-) -> Profile:
-    """`active_profile` of what is on record: the profiles in order, and the runs."""
-    usable = [p for p in recorded if p.verdict != "rolled_back" and not has_failed(p, runs)]
-    proved = [profile for profile in usable if profile.verdict != "trial"]
-    for known in (*usable[-1:], *proved[-1:]):
-        if known.settings == complete_settings(known.settings, stream, machine_bytes):
-            return known
-    before = proved[-1].settings if proved else {}
-    settings = complete_settings(before, stream, machine_bytes)
-    changes = (f"{n} {before.get(n)} to {v}" for n, v in settings.items() if before.get(n) != v)
-    return Profile(
-        number=1 + max((known.number for known in recorded), default=0),
-        settings=settings,
-        reason=f"not the tuner's doing: {', '.join(changes)}" if before else "the first profile",
+def settings_after(
+    change: Change | None, runs: Sequence[Row], stream: Stream, machine_bytes: int
+) -> Settings:
+    """`run_settings` of what is on record."""
+    if change is None:
+        memory_mb = memory_limit_mb(machine_bytes, stream.state_partitions)
+    else:
+        memory_mb = change.before_mb if has_failed(change, runs) else change.memory_mb
+    return complete_settings(memory_mb, stream, machine_bytes)
+
+
+def has_failed(change: Change, runs: Sequence[Row]) -> bool:
+    """Whether it is a trial, and a run has failed since it began, whatever the cause."""
+    return change.change == TRIED and any(
+        run["outcome"] == "failed" and run["started_at"] >= change.at for run in runs
     )
 
 
-def has_failed(profile: Profile, runs: Sequence[Row]) -> bool:
-    """Whether it is a trial, and a run has failed since it began, whatever the cause."""
-    began = profile.created_at
-    if profile.verdict != "trial" or began is None:
-        return False
-    return any(run["outcome"] == "failed" and run["started_at"] >= began for run in runs)
-
-
-def complete_settings(tuned: Settings, stream: Stream, machine_bytes: int) -> Settings:
-    """All settings: the tuned memory, as far as the machine has it, over ours; by hand over both."""
-    limit = memory_limit_mb(machine_bytes, stream.state_partitions)
-    memory = min(int(tuned.get(MAX_MEMORY_MB, limit)), memory_ceiling_mb(machine_bytes))
+def complete_settings(memory_mb: int, stream: Stream, machine_bytes: int) -> Settings:
+    """All settings: that memory, as far as the machine has it, over ours; by hand over both."""
+    memory = min(memory_mb, memory_ceiling_mb(machine_bytes))
     ours = {name: setting.value for name, setting in SETTINGS.items()}
     return ours | {MAX_MEMORY_MB: str(memory)} | dict(hand_settings(stream))
+
+
+def session_conf(settings: Settings) -> dict[str, str]:
+    """The settings as a Spark session takes them."""
+    return {SETTINGS[name].full_name: value for name, value in settings.items()}
 
 
 def memory_limit_mb(machine_bytes: int, partitions: int) -> int:
@@ -141,44 +132,13 @@ def machine_memory_bytes() -> int:
     return min(physical, int(limit)) if limit.isdigit() else physical
 
 
-def read_profiles(lake: Lake, stream: Stream) -> list[Profile]:
-    """All profiles of the stream on record, in order."""
-    rows = read_ops(lake, TABLE, {"stream": stream.name}).sort_by("profile").to_pylist()
-    return [
-        Profile(
-            number=row["profile"],
-            settings=json.loads(row["settings"]),
-            verdict=row["verdict"],
-            reason=row["reason"] or "",
-            evidence=json.loads(row["evidence"] or "{}"),
-            created_at=row["created_at"],
-            judged_at=row["judged_at"],
-        )
-        for row in rows
-    ]
-
-
-def record_profile(lake: Lake, stream: Stream, profile: Profile) -> None:
-    """Append the profile to the table, once."""
-    row = {
-        "stream": stream.name,
-        "profile": profile.number,
-        "created_at": datetime.now(UTC),
-        "settings": json.dumps(dict(profile.settings), sort_keys=True),
-        "reason": profile.reason,
-        "evidence": json.dumps(dict(profile.evidence), sort_keys=True),
-        "verdict": profile.verdict,
-    }
-    append_ops(lake, TABLE, [row], (f"{stream.name}/{TABLE}", profile.number))
-
-
 def _runs(lake: Lake, stream: Stream) -> list[Row]:
     where = {"subject": stream.name, "job": "run_stream"}
     return list(read_ops(lake, "runs", where).to_pylist())
 
 
 class Figures(NamedTuple):
-    """What a batch has measured, or several on average."""
+    """What a batch has measured."""
 
     written: float
     rewritten: float  # flushed and compacted
@@ -196,26 +156,33 @@ class History:
     """All that a decision stands on."""
 
     stream: Stream
-    profiles: Sequence[Profile]
+    change: Change | None
     runs: Sequence[Row]  # of `ops/runs`, of run_stream: those of a compaction have other settings
     batches: Sequence[Row]  # of `ops/batches`, of the generation
     machine_bytes: int
 
     @property
-    def active(self) -> Profile:
-        return choose_profile(self.profiles, self.runs, self.stream, self.machine_bytes)
+    def settings(self) -> Settings:
+        return settings_after(self.change, self.runs, self.stream, self.machine_bytes)
 
-    def measured(self, profile: int) -> Figures | None:
-        """The mean of the newest batches with data under that profile; None without any."""
+    @property
+    def memory_mb(self) -> int:
+        return int(self.settings[MAX_MEMORY_MB])
+
+    def measured(self, memory_mb: int, is_before: bool = False) -> Figures | None:
+        """The newest batch with data under that memory since the change, or before it; None without any."""
         runs = {run["run_id"]: run for run in self.runs}
-        found = [
-            figures
-            for row in sorted(self.batches, key=lambda row: row["batch_id"])
+        found = (
+            _figures(row, runs[row["run_id"]])
+            for row in sorted(self.batches, key=lambda row: -row["batch_id"])
             # The first batch of all makes the stores.
-            if row["profile"] == profile and row["batch_id"] and row["rows_in"]
-            if row["run_id"] in runs and (figures := _figures(row, runs[row["run_id"]]))
-        ]
-        return Figures(*map(mean, zip(*found[-BATCHES:], strict=True))) if found else None
+            if row["memory_mb"] == memory_mb and row["batch_id"] and row["rows_in"]
+            if row["run_id"] in runs and self._is_before(row) == is_before
+        )
+        return next(filter(None, found), None)
+
+    def _is_before(self, batch: Row) -> bool:
+        return self.change is not None and batch["committed_at"] < self.change.at
 
 
 def _figures(batch: Row, run: Row) -> Figures | None:
@@ -231,80 +198,55 @@ def _figures(batch: Row, run: Row) -> Figures | None:
     return Figures(written, flushed + compacted, batch["state_bytes"] or 0, rss)
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """A decision. `profile` is what runs next, `judged` the trial that it is about."""
+class Outcome(NamedTuple):
+    """A decision: the memory of the next run, why, and what changes; None: nothing."""
 
-    kind: Literal["proposed", "kept", "rolled_back", "waiting", "nothing"]
-    text: str
-    profile: Profile
-    figures: Figures | None = None
-    judged: int | None = None
+    memory_mb: int
+    why: str
+    change: str | None = None
+    before_mb: int | None = None
 
 
-def tune_rocksdb(lake: Lake, stream: Stream, dry_run: bool = False) -> Outcome:
-    """Decide what is next for the stream's settings, and put it on record; a dry run only decides.
-
-    SettingsError when the stream's entry holds an impossible setting.
-    """
+def tune_rocksdb(lake: Lake, stream: Stream) -> Outcome:
+    """Decide what memory the next run has. SettingsError when the stream's entry holds an impossible setting."""
     generation = read_generations(lake, stream.name).number
     where = {"stream": stream.name, "generation": generation}
     history = History(
         stream=stream,
-        profiles=read_profiles(lake, stream),
+        change=newest_change(lake, stream),
         runs=_runs(lake, stream),
-        batches=read_ops(lake, "batches", where).to_pylist(),
+        batches=read_ops(lake, "batches", where, BATCH_COLUMNS).to_pylist(),
         machine_bytes=machine_memory_bytes(),
     )
-    outcome = decide(history)
-    if not dry_run and outcome.kind == "proposed":
-        record_profile(lake, stream, outcome.profile)
-    if not dry_run and outcome.judged is not None:
-        row = {
-            "stream": stream.name,
-            "profile": outcome.judged,
-            "verdict": outcome.kind,
-            "judgement": outcome.text,
-            "judged_at": datetime.now(UTC),
-        }
-        update_ops(lake, TABLE, ("stream", "profile"), [row])
-    return outcome
+    return decide(history)
 
 
 def decide(history: History) -> Outcome:
-    """Judge the trial if there is one, else propose a change if the formula asks for one."""
-    trial = next((p for p in history.profiles if p.verdict == "trial"), None)
-    return _propose(history) if trial is None else _judge(history, trial)
+    """Judge the trial if there is one, else try a change if the formula asks for one."""
+    change = history.change
+    if change is not None and change.change == TRIED:
+        return _judge(history, change)
+    return _propose(history)
 
 
 def _propose(history: History) -> Outcome:
-    active, stream = history.active, history.stream
-    measured = history.measured(active.number)
+    memory, stream = history.memory_mb, history.stream
+    if MAX_MEMORY_MB in stream.rocksdb or history.settings[BOUNDED] != "true":
+        return Outcome(memory, "held by hand")
+    measured = history.measured(memory)
     if measured is None:
-        text = f"no run with data was measured under profile {active.number} yet"
-        return Outcome("waiting" if history.runs else "nothing", text, active)
-    if MAX_MEMORY_MB in stream.rocksdb or active.settings[BOUNDED] != "true":
-        return Outcome("nothing", "held by hand", active, measured)
-    if (since := _runs_since_rolled_back(history)) < PATIENCE_RUNS:
-        text = f"the last change was rolled back {counted(int(since), 'run')} ago: {PATIENCE_RUNS} are to pass"
-        return Outcome("nothing", text, active, measured)
-    ceiling, memory = memory_ceiling_mb(history.machine_bytes), active.memory_mb
+        return Outcome(memory, "no run with data was measured under it yet")
+    if _runs_since_rolled_back(history) < PATIENCE_RUNS:
+        return Outcome(memory, f"a change was rolled back: {PATIENCE_RUNS} runs are to pass")
+    ceiling = memory_ceiling_mb(history.machine_bytes)
     wanted = wanted_mb(memory, ceiling, stream.limits.rss_bytes, measured)
     if max(wanted, memory) < LEAST_CHANGE * min(wanted, memory):
-        return Outcome("nothing", "no change is worth a trial", active, measured)
-    figure = "rewriting" if wanted > memory else "store_memory"
-    trial = Profile(
-        number=1 + max(known.number for known in history.profiles),
-        settings={**active.settings, MAX_MEMORY_MB: str(wanted)},
-        verdict="trial",
-        reason=f"{MAX_MEMORY_MB} {memory} to {wanted}: {_why(measured, figure)}",
-        evidence={**measured._asdict(), "figure": figure, "before": getattr(measured, figure)},
-    )
-    return Outcome("proposed", trial.reason, trial, measured)
+        return Outcome(memory, "no change is worth a trial")
+    return Outcome(wanted, _why(measured, is_more=wanted > memory), TRIED, memory)
 
 
-def _why(measured: Figures, figure: str) -> str:
-    if figure == "rewriting":
+def _why(measured: Figures, is_more: bool) -> str:
+    if is_more:
         rewritten, written = bytes_text(measured.rewritten), bytes_text(measured.written)
         return f"a batch flushes and compacts {rewritten}, and writes {written}"
     rss, stores = bytes_text(measured.rss), bytes_text(measured.store_memory)
@@ -312,8 +254,8 @@ def _why(measured: Figures, figure: str) -> str:
 
 
 def _runs_since_rolled_back(history: History) -> float:
-    back = [p.judged_at for p in history.profiles if p.verdict == "rolled_back" and p.judged_at]
-    return sum(run["started_at"] >= max(back) for run in history.runs) if back else math.inf
+    at = history.change.at if history.change and history.change.change == ROLLED_BACK else None
+    return math.inf if at is None else sum(bool(run["started_at"] >= at) for run in history.runs)
 
 
 def wanted_mb(memory_mb: int, ceiling_mb: int, rss_limit: int | None, measured: Figures) -> int:
@@ -336,54 +278,21 @@ def wanted_mb(memory_mb: int, ceiling_mb: int, rss_limit: int | None, measured: 
     return max(memory_mb, int(min(memory_mb * (1 + measured.rewriting), most)))
 
 
-def _judge(history: History, trial: Profile) -> Outcome:
-    measured = history.measured(trial.number)
-    verdict, why = _verdict(history, trial, measured)
-    text = f"{trial.reason.partition(':')[0]}: {why}"
-    if verdict == "waiting":
-        return Outcome(verdict, text, history.active, measured)
-    judged = [replace(p, verdict=verdict) if p is trial else p for p in history.profiles]
-    next_active = replace(history, profiles=judged).active
-    return Outcome(verdict, text, next_active, measured, judged=trial.number)
-
-
-def _verdict(
-    history: History, trial: Profile, measured: Figures | None
-) -> tuple[Literal["waiting", "kept", "rolled_back"], str]:
-    if has_failed(trial, history.runs):
-        return "rolled_back", "a run failed during the trial, whatever the cause"
-    if history.active.number != trial.number:
-        return "rolled_back", "the stream's settings, or the machine, changed during the trial"
-    if measured is None:
-        return "waiting", "no run with data was measured under it yet"
-    figure, before = trial.evidence["figure"], trial.evidence["before"]
-    after, most = getattr(measured, figure), MARGIN * before
-    said = (
-        f"{figure} {before:,.2f} before and {after:,.2f} now, at most {most:,.2f} was to be reached"
-    )
-    return ("kept" if after <= most else "rolled_back"), said
-
-
-def trial_findings(outcome: Outcome) -> list[Finding]:
-    """Of a trial that was rolled back: more or less memory is not what the stream needs."""
-    if outcome.kind != "rolled_back":
-        return []
-    detail = f"RocksDB: {outcome.text}. The settings before it are back"
-    return [Finding(finding="trial_rolled_back", severity="info", detail=detail)]
-
-
-def format_outcome(outcome: Outcome) -> str:
-    """The outcome as lines for people: decision, memory, figures of the newest batches."""
-    return "\n".join(_lines(outcome))
-
-
-def _lines(outcome: Outcome) -> Iterator[str]:
-    profile, measured = outcome.profile, outcome.figures
-    yield f"RocksDB settings: {outcome.kind.replace('_', ' ')}"
-    yield f"  {outcome.text}"
-    verdict = f"profile {profile.number} ({profile.verdict})"
-    yield f"the next run has {verdict}: {MAX_MEMORY_MB} {profile.settings[MAX_MEMORY_MB]}"
-    if measured is not None:
-        yield f"a batch with data, by the newest {BATCHES} of one profile"
-        rows = [(name, bytes_text(value)) for name, value in measured._asdict().items()]
-        yield from text_table(("", ""), rows, left=(0,))[1:]
+def _judge(history: History, change: Change) -> Outcome:
+    memory, back = change.memory_mb, change.before_mb
+    if has_failed(change, history.runs):
+        return Outcome(back, "a run failed during the trial", ROLLED_BACK, memory)
+    if history.memory_mb != memory:
+        why = "the stream's settings, or the machine, changed during the trial"
+        return Outcome(back, why, ROLLED_BACK, memory)
+    after, before = history.measured(memory), history.measured(back, is_before=True)
+    if after is None:
+        return Outcome(memory, "on trial: no run with data was measured under it yet")
+    if before is None:  # such as in a new generation
+        return Outcome(back, "what was measured before it is gone", ROLLED_BACK, memory)
+    figure = "rewriting" if memory > back else "store_memory"
+    was, now = getattr(before, figure), getattr(after, figure)
+    said = f"{figure} {was:,.2f} before and {now:,.2f} with the change, which is to be at most {MARGIN} of it"
+    if now <= MARGIN * was:
+        return Outcome(memory, said, KEPT, back)
+    return Outcome(back, said, ROLLED_BACK, memory)

@@ -16,25 +16,33 @@ from include.care.rocksdb.tune_rocksdb import (
     COMPACTED,
     FLOOR_MB,
     FLUSHED,
+    KEPT,
+    MACHINE_SHARE,
     PATIENCE_RUNS,
+    PER_PARTITION_MB,
+    ROLLED_BACK,
+    TRIED,
     WRITTEN,
+    Change,
     Figures,
     History,
     Outcome,
-    Profile,
-    active_profile,
-    complete_settings,
     decide,
-    format_outcome,
+    machine_memory_bytes,
     memory_ceiling_mb,
-    record_profile,
-    trial_findings,
+    memory_limit_mb,
+    record_change,
+    run_settings,
+    session_conf,
     tune_rocksdb,
     wanted_mb,
 )
 from include.lake.ops import append_ops, read_ops
+from include.lake.paths import Lake
 from include.registry import stream_named
 from include.settings import GIB, MIB, Limits, Stream
+from include.steps import STEPS, LookStep, StreamRun
+from tests.refused import refused
 
 STREAM = stream_named("user_counts")
 MACHINE = 16 * GIB
@@ -59,46 +67,39 @@ class Series:
     """The runs of a stream, each followed by the tuner; as lists, without a lake."""
 
     store: Store
-    memory_mb: int | None = None  # of the first profile; None: ours
+    memory_mb: int | None = None  # that was kept before; None: ours
     stream: Stream = STREAM
     rss_bytes: float = 1.5 * GIB
     batches: list[dict[str, Any]] = field(default_factory=list)
     runs: list[dict[str, Any]] = field(default_factory=list)
-    profiles: list[Profile] = field(default_factory=list)
+    change: Change | None = None
 
     def __post_init__(self) -> None:
         if self.memory_mb is not None:
-            tuned = {MAX_MEMORY_MB: str(self.memory_mb)}
-            settings = complete_settings(tuned, self.stream, MACHINE)
-            self._record(Profile(number=1, settings=settings, verdict="default", reason=""))
+            self.change = Change(KEPT, self.memory_mb, self.memory_mb, NOON)
 
     @property
-    def record(self) -> History:
+    def history(self) -> History:
         return History(
             stream=self.stream,
+            change=self.change,
             batches=self.batches,
             runs=self.runs,
-            profiles=tuple(self.profiles),
             machine_bytes=MACHINE,
         )
 
     @property
     def memory(self) -> int:
-        return int(self.record.active.settings[MAX_MEMORY_MB])
+        return self.history.memory_mb
 
-    def run(self, times: int = 1) -> Outcome:
-        for _ in range(times):
-            outcome = self.drain().tune()
-        return outcome
+    def run(self) -> str | None:
+        return self.drain().tune().change
 
     def drain(self) -> "Series":
         """One run: a batch with data, and one without."""
-        active = self.record.active
-        if active.created_at is None:
-            self._record(active)
         run_id = self._end("succeeded")
         for rows in (1_000, 0):
-            self.batches.append(self._batch(run_id, active, rows))
+            self.batches.append(self._batch(run_id, rows))
         return self
 
     def fail(self) -> "Series":
@@ -107,121 +108,111 @@ class Series:
 
     def tune(self) -> Outcome:
         """What the task does, on lists."""
-        outcome = decide(self.record)
-        if outcome.kind == "proposed":
-            self._record(outcome.profile)
-        elif outcome.judged is not None and outcome.kind != "waiting":
-            verdict = {"verdict": outcome.kind, "judged_at": self._now()}
-            self.profiles = [
-                replace(known, **verdict) if known.number == outcome.judged else known
-                for known in self.profiles
-            ]
+        outcome = decide(self.history)
+        if outcome.change and outcome.before_mb:
+            self.change = Change(
+                outcome.change, outcome.memory_mb, outcome.before_mb, self._now(minutes=30)
+            )
         return outcome
 
-    def _now(self) -> datetime:
-        return NOON + timedelta(hours=len(self.runs))
-
-    def _record(self, profile: Profile) -> None:
-        evidence = json.loads(json.dumps(dict(profile.evidence)))
-        made = replace(profile, created_at=self._now(), evidence=evidence)
-        self.profiles.append(made)
+    def _now(self, minutes: int = 0) -> datetime:
+        return NOON + timedelta(hours=len(self.runs), minutes=minutes)
 
     def _end(self, outcome: str) -> str:
         run = {"run_id": f"run-{len(self.runs)}", "job": "run_stream", "outcome": outcome}
         rss = {"jvm_rss_bytes": int(self.rss_bytes), "python_rss_bytes": None}
-        self.runs.append(run | rss | {"started_at": self._now()})
+        self.runs.append(run | rss | {"started_at": self._now() + timedelta(hours=1)})
         return str(run["run_id"])
 
-    def _batch(self, run_id: str, profile: Profile, rows: int) -> dict[str, Any]:
-        has = int(profile.settings[MAX_MEMORY_MB])
-        written, rewritten = self.store(has)
-        metrics = {
-            WRITTEN: round(written * MIB),
-            FLUSHED: round(rewritten * MIB),
-            COMPACTED: 0,
-        }
+    def _batch(self, run_id: str, rows: int) -> dict[str, Any]:
+        written, rewritten = self.store(self.memory)
+        metrics = {WRITTEN: round(written * MIB), FLUSHED: round(rewritten * MIB), COMPACTED: 0}
         return {
             "batch_id": len(self.batches) + 1,
             "run_id": run_id,
-            "profile": profile.number,
+            "committed_at": self._now(),
+            "memory_mb": self.memory,
             "rows_in": rows,
-            "state_bytes": has * MIB,
+            "state_bytes": self.memory * MIB,
             "state_metrics": json.dumps([metrics]),
         }
 
 
 def test_too_little_memory_becomes_enough_and_stays():
     series = Series(needs(300), memory_mb=64)
-    kinds = [series.run().kind for _ in range(6)]
-    assert kinds == ["proposed", "kept", "nothing", "nothing", "nothing", "nothing"]
+    assert [series.run() for _ in range(6)] == [TRIED, KEPT, None, None, None, None]
     assert series.memory == 300
-    assert [profile.verdict for profile in series.profiles] == ["default", "kept"]
 
 
 def test_the_defaults_are_left_alone_where_they_do():
     series = Series(needs(30))
-    assert {series.run().kind for _ in range(10)} == {"nothing"}
-    assert [profile.number for profile in series.profiles] == [1]
+    assert {series.run() for _ in range(10)} == {None}
 
 
 def test_a_worse_run_takes_the_change_back_and_no_other_is_tried_for_a_while():
     series = Series(needs(300), memory_mb=64)
-    assert series.run().kind == "proposed"
+    assert series.run() == TRIED
     series.store = lambda has: (4.0, 40.0)
-    outcome = series.run()
-    assert (outcome.kind, outcome.judged, series.memory) == ("rolled_back", 2, 64)
-    assert [found.finding for found in trial_findings(outcome)] == ["trial_rolled_back"]
-    assert {series.run().kind for _ in range(PATIENCE_RUNS - 1)} == {"nothing"}
-    assert series.run().kind == "proposed"
+    assert (series.run(), series.memory) == (ROLLED_BACK, 64)
+    assert {series.run() for _ in range(PATIENCE_RUNS - 1)} == {None}
+    assert series.run() == TRIED
+
+
+def test_a_run_that_fails_ends_the_trial_for_the_next_run():
+    series = Series(needs(300), memory_mb=64).fail()
+    assert (series.run(), series.memory) == (TRIED, 300)
+    assert (series.fail().memory, series.tune().change) == (64, ROLLED_BACK)
 
 
 def test_memory_that_gains_nothing_is_given_back():
     series = Series(indifferent, memory_mb=64)
-    assert [series.run().kind for _ in range(2)] == ["proposed", "rolled_back"]
+    assert [series.run() for _ in range(2)] == [TRIED, ROLLED_BACK]
     assert series.memory == 64
+
+
+def test_a_trial_of_which_nothing_is_known_before_is_rolled_back():
+    series = Series(needs(300), memory_mb=64)
+    series.run()
+    series.batches.clear()  # a new generation
+    assert series.run() == ROLLED_BACK
 
 
 def test_a_run_above_the_streams_limit_gets_less():
     limited = replace(STREAM, limits=Limits(rss_bytes=4 * GIB))
     series = Series(needs(30), 2_048, limited, rss_bytes=5 * GIB)
-    assert series.run().kind == "proposed"
-    assert series.memory == 1_024
+    assert (series.run(), series.memory) == (TRIED, 1_024)
     series.rss_bytes = 4 * GIB
-    assert [series.run().kind for _ in range(2)] == ["kept", "nothing"]
+    assert [series.run() for _ in range(2)] == [KEPT, None]
 
 
-def test_hands_that_change_something_end_the_trial_and_what_they_hold_is_not_tuned():
+def test_what_hands_hold_is_not_tuned_and_ends_a_trial():
     series = Series(needs(300), memory_mb=64)
     series.run()
-    series.stream = replace(STREAM, rocksdb={"compression": "lz4"})
-    assert [series.run().kind for _ in range(2)] == ["rolled_back", "nothing"]
-    assert (series.record.active.settings["compression"], series.memory) == ("lz4", 64)
-    held = Series(needs(300), 64, replace(STREAM, rocksdb={MAX_MEMORY_MB: "64"}))
+    series.stream = replace(STREAM, rocksdb={MAX_MEMORY_MB: "128"})
+    assert [series.run() for _ in range(2)] == [ROLLED_BACK, None]
+    assert series.memory == 128
     free = Series(needs(300), 64, replace(STREAM, rocksdb={"boundedMemoryUsage": "false"}))
-    assert {series.run(3).kind for series in (held, free)} == {"nothing"}
+    assert {free.run() for _ in range(3)} == {None}
 
 
-@pytest.mark.parametrize("metrics", [None, "[{}]"])
-def test_without_a_measured_run_with_data_it_waits(metrics: str | None):
-    assert decide(Series(needs(300)).record).kind == "nothing"
-    series = Series(needs(300), memory_mb=64)
-    series.drain()
+@pytest.mark.parametrize("column", [{"state_metrics": None}, {"memory_mb": None}])
+def test_without_a_measured_run_with_data_it_waits(column):
+    assert decide(Series(needs(300)).history).change is None
+    series = Series(needs(300), memory_mb=64).drain()
     measured = series.batches
-    series.batches = [row | {"state_metrics": metrics} for row in measured]
-    assert series.tune().kind == "waiting"
-    series.batches = [row | {"profile": None} for row in measured]
-    assert series.tune().kind == "waiting"
+    series.batches = [row | column for row in measured]
+    assert series.tune().change is None
     series.batches = measured
-    assert series.tune().kind == "proposed"
-    assert series.tune().kind == "waiting"
+    assert [series.tune().change for _ in range(2)] == [TRIED, None]
 
 
 sizes = st.floats(0, 1e18)
+machines = st.integers(1, 4_096 * GIB)
 
 
 @given(
     memory=st.integers(16, 100_000),
-    machine=st.integers(1, 4_096 * GIB),
+    machine=machines,
     limit=st.none() | st.integers(0, 10**13),
     figures=st.tuples(sizes, sizes, sizes, sizes),
 )
@@ -241,7 +232,7 @@ def test_the_memory_has_its_bounds_whatever_was_measured(memory, machine, limit,
 
 @given(
     answers=st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 1e6)), min_size=1, max_size=5),
-    memory=st.integers(16, 8_192),
+    memory=st.integers(16, 2_048),
     held=st.sampled_from([{}, {MAX_MEMORY_MB: "128"}, {"compression": "lz4"}]),
     fails=st.sets(st.integers(0, 14)),
 )
@@ -249,88 +240,105 @@ def test_whatever_happens_one_setting_changes_within_its_bounds(answers, memory,
     store = lambda has: answers[has % len(answers)]  # noqa: E731
     series = Series(store, memory, replace(STREAM, rocksdb=held))
     for number in range(15):
-        before = series.record.active.settings
-        outcome = series.fail().tune() if number in fails else series.run()
-        after = series.record.active.settings
+        before = series.history.settings
+        change = series.fail().tune().change if number in fails else series.run()
+        after = series.history.settings
         changed = {name for name in before if before[name] != after[name]}
         assert changed <= {MAX_MEMORY_MB} - held.keys()
         assert after.keys() == SETTINGS.keys()
         assert not after.keys() & PINNED.keys()
         assert held.items() <= after.items()
         assert after[MAX_MEMORY_MB] in SETTINGS[MAX_MEMORY_MB].allowed
-        assert (outcome.kind == "proposed") <= (len(changed) == 1)
-        assert decide(series.record) == decide(series.record)
-        assert sum(profile.verdict == "trial" for profile in series.profiles) <= 1
+        assert (change == TRIED) <= (len(changed) == 1)
+
+
+@given(machines, st.integers(1, 10_000))
+def test_the_first_limit_grows_between_the_floor_and_the_machines_ceiling(machine, partitions):
+    limit = memory_limit_mb(machine, partitions)
+    assert limit in (FLOOR_MB, PER_PARTITION_MB * partitions, memory_ceiling_mb(machine))
+    assert memory_limit_mb(machine, partitions + 1) >= limit
+    assert memory_limit_mb(machine + GIB, partitions) >= limit
+
+
+def test_each_of_the_three_bounds_can_be_the_one_that_counts():
+    assert memory_limit_mb(16 * GIB, 4) == 4 * PER_PARTITION_MB
+    assert memory_limit_mb(2 * GIB, 64) == 2 * 1024 // MACHINE_SHARE
+    assert memory_limit_mb(256 * MIB, 64) == FLOOR_MB
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"), [(f"{GIB}\n", GIB), ("max\n", None), (f"{10**18}\n", None)]
+)
+def test_a_container_is_as_large_as_its_limit(tmp_path, monkeypatch, limit, expected):
+    monkeypatch.setattr(module, "CGROUP_LIMIT", tmp_path / "absent")
+    physical = machine_memory_bytes()
+    assert physical > GIB
+    (tmp_path / "memory.max").write_text(limit)
+    monkeypatch.setattr(module, "CGROUP_LIMIT", tmp_path / "memory.max")
+    assert machine_memory_bytes() == (expected or physical)
 
 
 # On a lake
 
 
-@pytest.fixture(autouse=True)
-def machine(monkeypatch):
+@pytest.fixture
+def lake(lake: Lake, monkeypatch) -> Lake:
     monkeypatch.setattr(module, "machine_memory_bytes", lambda: MACHINE)
+    return lake
 
 
-def poor_lake(lake, runs: int = 3):
-    """A lake after runs under a profile with too little memory."""
-    series = Series(needs(300), memory_mb=64)
-    for _ in range(runs):
-        series.drain()
-    profile = active_profile(lake, STREAM)
-    poor = replace(profile, settings={**profile.settings, MAX_MEMORY_MB: "64"})
-    record_profile(lake, STREAM, poor)
+def tune(lake: Lake, is_dry: bool = False) -> str:
+    (step,) = (step for step in STEPS if step.name == "tune_rocksdb")
+    assert isinstance(step, LookStep)
+    return step.look(StreamRun(lake, STREAM, is_dry=is_dry)).text
+
+
+def changes(lake: Lake) -> list[str]:
+    return list(read_ops(lake, "rocksdb_memory").sort_by("at")["change"].to_pylist())
+
+
+def memory(lake: Lake, stream: Stream = STREAM) -> str:
+    return run_settings(lake, stream)[MAX_MEMORY_MB]
+
+
+def test_without_a_record_it_is_our_settings_sized_from_the_machine(lake):
+    settings = run_settings(lake, STREAM)
+    ours = {name: setting.value for name, setting in SETTINGS.items()}
+    assert settings == ours | {MAX_MEMORY_MB: str(memory_limit_mb(MACHINE, 4))}
+    conf = session_conf(settings)
+    state_store = "spark.sql.streaming.stateStore"
+    assert conf[f"{state_store}.rocksdb.maxMemoryUsageMB"] == "256"
+    assert conf[f"{state_store}.minDeltasForSnapshot"] == "1000"
+    assert len(conf) == len(SETTINGS)
+    assert tune_rocksdb(lake, STREAM).change is None
+
+
+def test_hands_and_a_smaller_machine_come_before_what_was_found(lake, monkeypatch):
+    record_change(lake, STREAM, Outcome(2_048, "a test", KEPT, 64))
+    assert memory(lake) == "2048"
+    assert memory(lake, stream_named("device_signals")) == "256"
+    monkeypatch.setattr(module, "machine_memory_bytes", lambda: 4 * GIB)
+    assert memory(lake) == "512"
+    assert memory(lake, replace(STREAM, rocksdb={MAX_MEMORY_MB: "2048"})) == "2048"
+    with refused("wrong_setting", subject="blockSizeKb"):
+        run_settings(lake, replace(STREAM, rocksdb={"blockSizeKb": "8"}))
+
+
+def test_a_change_and_what_becomes_of_it_are_on_record_and_a_dry_run_writes_nothing(lake):
+    series = Series(needs(600), memory_mb=256).drain()
     known = {"stream": STREAM.name, "generation": 1}
     append_ops(lake, "batches", [known | batch for batch in series.batches])
     times = {"started_at": NOON, "ended_at": NOON, "subject": STREAM.name}
     append_ops(lake, "runs", [run | times for run in series.runs])
-    return lake
-
-
-def fail_a_run(lake) -> datetime:
-    failed = {"run_id": "x", "job": "run_stream", "subject": STREAM.name, "outcome": "failed"}
+    assert "600 MiB" in tune(lake, is_dry=True)
+    assert (changes(lake), memory(lake)) == ([], "256")
+    assert "600 MiB" in tune(lake)
+    assert (changes(lake), memory(lake)) == ([TRIED], "600")
+    tune(lake)
+    assert changes(lake) == [TRIED]
     now = datetime.now(UTC)
+    failed = {"run_id": "x", "job": "run_stream", "subject": STREAM.name, "outcome": "failed"}
     append_ops(lake, "runs", [failed | {"started_at": now, "ended_at": now}])
-    return now
-
-
-def profiles(lake):
-    rows = read_ops(lake, "rocksdb_profiles", {"stream": STREAM.name}).to_pylist()
-    return sorted(rows, key=lambda row: row["profile"])
-
-
-def test_a_stream_that_never_ran_has_an_outcome_too(lake):
-    assert tune_rocksdb(lake, STREAM).kind == "nothing"
-    assert not lake.is_delta_table(lake.ops("rocksdb_profiles"))
-
-
-def test_a_dry_run_decides_the_same_and_writes_nothing(lake):
-    poor_lake(lake)
-    before = profiles(lake)
-    dry = tune_rocksdb(lake, STREAM, dry_run=True)
-    assert (dry.kind, profiles(lake)) == ("proposed", before)
-    assert active_profile(lake, STREAM).number == 1
-    assert tune_rocksdb(lake, STREAM) == dry
-
-
-def test_a_change_and_its_verdict_are_on_record(lake):
-    tune_rocksdb(poor_lake(lake), STREAM)
-    default, trial = profiles(lake)
-    assert (default["verdict"], trial["verdict"], trial["profile"]) == ("default", "trial", 2)
-    assert json.loads(trial["evidence"])["figure"] == "rewriting"
-    assert json.loads(trial["settings"])[MAX_MEMORY_MB] == "300"
-    assert active_profile(lake, STREAM).number == 2
-    assert tune_rocksdb(lake, STREAM).kind == "waiting"
-
-    now = fail_a_run(lake)
-    assert tune_rocksdb(lake, STREAM).kind == "rolled_back"
-    assert profiles(lake)[1]["verdict"] == "rolled_back"
-    assert profiles(lake)[1]["judged_at"] >= now
-
-
-def test_a_change_and_its_way_back_are_told(lake):
-    proposed = format_outcome(tune_rocksdb(poor_lake(lake), STREAM))
-    assert f"{MAX_MEMORY_MB} 64 to 300" in proposed
-    fail_a_run(lake)
-    outcome = tune_rocksdb(lake, STREAM)
-    assert f"the next run has profile 1 (default): {MAX_MEMORY_MB} 64" in format_outcome(outcome)
-    assert [found.finding for found in trial_findings(outcome)] == ["trial_rolled_back"]
+    assert memory(lake) == "256"
+    assert "256 MiB" in tune(lake)
+    assert (changes(lake), memory(lake)) == ([TRIED, ROLLED_BACK], "256")

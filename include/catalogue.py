@@ -5,10 +5,11 @@ row of `ops/findings` says more, with names, figures and the command to enter.
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
 from include.lake.findings import Severity
+from include.text_table import bytes_text, span_text
 
 Subject = Literal["stream", "source", "table"]
 By = Literal[
@@ -16,12 +17,18 @@ By = Literal[
     "run_stream",
     "check",
     "compact_state",
-    "tuner",
     "table_maintenance",
     "recompute",
     "alerts",
 ]
+UNITS: dict[str, Callable[[float], str]] = {
+    "bytes": bytes_text,
+    "seconds": span_text,
+    "times": "{:.2f}".format,
+    "share": "{:.0%}".format,
+}
 RESEED = "`./stateful reseed NAME --apply`"
+INSPECT = "`./stateful inspect NAME` shows what the state holds"
 PUT_BACK = f"put a copy of the checkpoint back, or {RESEED}"
 
 
@@ -39,6 +46,10 @@ class Figure(NamedTuple):
     do: str = "nothing"
     label: str = ""  # of a metric that has a sample for each of several kinds
 
+    def text(self, value: float) -> str:
+        """A value of it, for people."""
+        return UNITS.get(self.unit, "{:,.0f}".format)(value)
+
 
 def _verdict(
     severity: Severity, by: By, subject: Subject, name: str, what: str, do: str = "nothing"
@@ -53,10 +64,10 @@ METRICS = {
     "until_lag_promised_seconds": Figure("until_lag_promised", "seconds", "stream", "fresh_within, or two ticks of the schedule and the delay"),
     "until_timestamp_seconds": Figure("until", "timestamp_seconds", "stream", "The instant a table is complete until"),
     "rows_30d": Figure("rows", "rows", "stream", "Rows of the last 30 days, by kind; quarantined are those of the stream's source", label="kind"),
-    "rows_pending": Figure("rows_pending", "rows", "stream", "Rows not yet settled after the newest run", "pending_rows", "pending_rows", "warning", "check", "a clock_grace for the source"),
+    "rows_pending": Figure("rows_pending", "rows", "stream", "Rows not yet settled after the newest run", "pending_rows", "pending_rows", "warning", "check", "a `clock_grace` for the source, if it falls silent; a shorter `watermark_delay`, if rows come less late"),
     "state_keys": Figure("state_keys", "keys", "stream", "Keys of the newest savepoint"),
     "state_bytes": Figure("state_bytes", "bytes", "stream", "Bytes of the state as last measured"),
-    "checkpoint_bytes": Figure("checkpoint_bytes", "bytes", "stream", "Bytes of the checkpoint as last measured", "checkpoint_bytes", "checkpoint_bytes", "warning", "check", "remove() states, timeouts; or raise it"),
+    "checkpoint_bytes": Figure("checkpoint_bytes", "bytes", "stream", "Bytes of the checkpoint as last measured", "checkpoint_bytes", "checkpoint_bytes", "warning", "check", f"{INSPECT}: let the function remove() states or set timeouts; or raise the limit"),
     "run_seconds": Figure("run_seconds", "seconds", "stream", "How long the newest run took"),
     "run_end_timestamp_seconds": Figure("run_end", "timestamp_seconds", "stream", "When the newest run ended"),
     "run_failed": Figure("run_failed", "", "stream", "Whether the newest run failed"),
@@ -64,13 +75,14 @@ METRICS = {
     "dates_not_right": Figure("dates_not_right", "days", "stream", "Of the last 30 days, those not right, by why", label="why"),
 }
 LIMITED = (
-    Figure("rows_late", "rows", "stream", "late rows of a run", "late_rows", "many_late_rows", "warning", "check", "a longer watermark_delay"),
+    Figure("rows_late", "rows", "stream", "late rows of a run", "late_rows", "many_late_rows", "warning", "check", "a longer `watermark_delay`, as the times of its late_rows say; or raise the limit"),
     Figure("rows_quarantined", "share", "source", "refused rows of a batch; a whole file always", "max_quarantined", "rows_quarantined", "warning", "ingest", "mend them, or the entry; `./stateful reingest SOURCE`"),
-    Figure("files", "files", "stream", "files of the checkpoint", "checkpoint_files", "checkpoint_files", "warning", "check", "compact more often; or raise it"),
-    Figure("growth_bytes", "bytes", "stream", "growth of the checkpoint since the run before", "growth_bytes", "growth_bytes", "warning", "check", "keys without a timeout"),
-    Figure("skew", "times", "stream", "the largest state partition, of the median", "skew", "skew", "warning", "check", "keep less per key"),
-    Figure("rss_bytes", "bytes", "stream", "memory that a run held", "rss_bytes", "rss_bytes", "warning", "check", "the entry's `rocksdb`"),
-    Figure("uncommitted", "batches", "stream", "batches begun and not committed", "uncommitted_batches", "uncommitted_batches", "warning", "check", "the next run repeats it"),
+    Figure("bucket_skew", "times", "stream", "rows of the fullest bucket of a batch, of the mean"),
+    Figure("files", "files", "stream", "files of the checkpoint", "checkpoint_files", "checkpoint_files", "warning", "check", "lower `replay_versions`, which compacts more often; or raise the limit"),
+    Figure("growth_bytes", "bytes", "stream", "growth of the checkpoint since the run before", "growth_bytes", "growth_bytes", "warning", "check", f"nothing after many new keys; if it goes on: {INSPECT}, keys without a timeout first"),
+    Figure("skew", "times", "stream", "the largest state partition, of the median", "skew", "skew", "warning", "check", f"{INSPECT}: keep less per key, or have more buckets"),
+    Figure("rss_bytes", "bytes", "stream", "memory that a run held", "rss_bytes", "rss_bytes", "warning", "check", "hold RocksDB to less by the entry's `rocksdb`; or raise the limit"),
+    Figure("uncommitted_batches", "batches", "stream", "batches begun and not committed", "uncommitted_batches", "uncommitted_batches", "warning", "check", "the next run repeats it; if it fails again, ops/runs says why"),
     Figure("replay_versions", "versions", "stream", "change logs that a start replays: compacted after the run", "replay_versions", "replay_versions"),
     Figure("garbage_share", "share", "stream", "bytes that no start needs: compacted after the run", "garbage_share", "garbage_share"),
 )
@@ -102,14 +114,13 @@ FOUND = (
     _verdict("warning", "table_maintenance", "table", "reader_behind", "a stream is near the end of its table's log", "run it"),
     _verdict("warning", "table_maintenance", "table", "reader_cut_off", "the log it would go on with is gone", "reseed, or put the log back"),
     _verdict("warning", "table_maintenance", "table", "vacuum_refused", "a reader still needs old files", "run that stream, or delete it"),
-    _verdict("warning", "table_maintenance", "table", "table_unreadable", "a table cannot be read, or is gone", "what it names"),
+    _verdict("warning", "table_maintenance", "table", "table_unreadable", "a table cannot be read", "what it names"),
     _verdict("info", "run_stream", "stream", "rows_before_initial_state", "rows that the initial state stands for"),
     _verdict("info", "run_stream", "stream", "kept_without_timeout", "states that only a new event wakes", "a timeout, unless that is meant"),
     _verdict("info", "ingest", "source", "loss_accepted", "somebody has accepted what was lost until then"),
     _verdict("info", "ingest", "source", "tombstones_skipped", "messages without a value"),
     _verdict("info", "ingest", "source", "unknown_field", "producers send a field that is not declared", "declare it"),
     _verdict("info", "check", "stream", "written_while_measured", "a job was writing: the next check looks again"),
-    _verdict("info", "tuner", "stream", "trial_rolled_back", "other memory for RocksDB was tried, and taken back"),
 )
 # fmt: on
 FIGURES = {figure.name: figure for figure in (*METRICS.values(), *LIMITED)}
@@ -120,7 +131,7 @@ FINDINGS = {
 PAGE = "docs/findings.md"
 HEAD = """# Findings
 
-Made by `.venv/bin/python -m include.observe.catalogue`. A finding is a row of `ops/findings`, with figures, and the command to enter. It
+Made by `.venv/bin/python -m include.catalogue`. A finding is a row of `ops/findings`, with figures, and the command to enter. It
 is on the [page](page.md) of its stream, in the log of the task that found it, and counted in the metric `stateful_lake_findings`. What has a limit is found
 above it: a field of the stream's `limits=`, or of its entry."""
 HEARD: dict[Severity, str] = {
