@@ -80,13 +80,12 @@ def _compact(engine: Engine, opened: OpenStream, dag_run_id: str | None) -> None
 
 @contextmanager
 def reported_sizes(opened: OpenStream, run_id: str) -> Iterator[None]:
-    """The checkpoint's sizes before and after the body, into `ops/checkpoint_sizes` and the log."""
+    """The checkpoint's sizes before and after the body, into the log; those after it also into `ops`."""
     lake = opened.lake
     before = measure_checkpoint(lake, opened.name, opened.generation)
-    record_sizes(lake, before, run_id, occasion="before_compaction")
     yield
     after = measure_checkpoint(lake, opened.name, opened.generation)
-    record_sizes(lake, after, run_id, occasion="after_compaction")
+    record_sizes(lake, after, run_id)
     log.info("%s", format_compaction(before, after))
 
 

@@ -5,8 +5,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from include.care.rocksdb.settings import MAX_MEMORY_MB
-from include.care.rocksdb.tune_rocksdb import run_settings, session_conf
+from include.care.rocksdb.tune_rocksdb import memory_of, run_settings, session_conf
 from include.checkpoint.bronze_readers import needed_commit
 from include.checkpoint.checkpoint_files import newest_committed, newest_planned
 from include.checkpoint.committed_batch import is_settled, record_progress, settled_until
@@ -204,7 +203,7 @@ def drain_stream(
         table=table,
         rejected=engine.rejected_table(lake, stream.name),
         checks=checks,
-        memory_mb=int(rocksdb[MAX_MEMORY_MB]),
+        memory_mb=memory_of(rocksdb),
     )
     if start.first_version is not None and newest_planned(lake, opened.checkpoint) is None:
         append_still_row(opened)  # something to read: its first batch takes the seed in

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from include.care.recorded_sizes import Occasion, Recorded, read_recorded, record_sizes
+from include.care.recorded_sizes import Recorded, read_recorded, record_sizes
 from include.catalogue import FIGURES
 from include.checkpoint.measure_checkpoint import CheckpointSize, measure_checkpoint
 from include.lake.delta_log import first_line, is_of_machine
@@ -197,13 +197,13 @@ def _written(holder: str) -> Finding:
     )
 
 
-def record_check(lake: Lake, result: CheckResult, occasion: Occasion = "after_run") -> None:
+def record_check(lake: Lake, result: CheckResult) -> None:
     """Append the check's findings to `ops/findings` and its sizes to `ops/checkpoint_sizes`.
 
     In that order: sizes say that a check was made, so what it did not find is over.
     """
     record_findings(lake, result.run_id, result.size.stream, findings=result.findings)
-    record_sizes(lake, result.size, result.run_id, occasion=occasion)
+    record_sizes(lake, result.size, result.run_id)
 
 
 def format_check(result: CheckResult) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,9 +12,8 @@ from include.coverage.record import StreamRecord, read_record
 from include.lake.ops import append_ops, newest_row, not_ahead, read_ops
 from include.lake.ops_schemas import SCHEMAS
 from include.lake.paths import Lake, LakeError
+from include.lake.stream_result import measured_bytes
 from include.plans.open_stream import DRAINING_JOBS
-
-Occasion = Literal["after_run", "before_compaction", "after_compaction"]
 
 
 @dataclass(frozen=True)
@@ -43,21 +42,11 @@ def read_recorded(lake: Lake, stream: str, generation: int) -> Recorded:
         newest_row(ours, "ended_at"),
         record.batch_of(generation),
         rows_pending=record.totals.get("rows_pending", 0),
-        bytes=_last_measured(lake, stream, generation),
+        bytes=measured_bytes(lake, stream=stream, generation=generation),
     )
 
 
-def _last_measured(lake: Lake, stream: str, generation: int) -> int | None:
-    where = {"stream": stream, "generation": generation}
-    columns, before = ("measured_at", "bytes"), ("measured_at", not_ahead())
-    rows = read_ops(lake, "checkpoint_sizes", where, columns, before=before)
-    newest = rows.filter(pc.equal(rows["measured_at"], pc.max(rows["measured_at"])))
-    return pc.sum(newest["bytes"]).as_py()  # type: ignore[no-any-return]
-
-
-def record_sizes(
-    lake: Lake, size: CheckpointSize, run_id: str | None, occasion: Occasion = "after_run"
-) -> None:
+def record_sizes(lake: Lake, size: CheckpointSize, run_id: str | None) -> None:
     """Append a checkpoint's sizes to `ops/checkpoint_sizes`, in one commit."""
     rows = list(_rows(size))
     if not rows:
@@ -67,7 +56,6 @@ def record_sizes(
         "generation": size.generation,
         "measured_at": size.measured_at,
         "run_id": run_id,
-        "occasion": occasion,
     }
     columns = SCHEMAS["checkpoint_sizes"].names
     told = [{name: row[name] for name in columns if name in row} for row in rows]

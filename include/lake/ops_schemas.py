@@ -16,7 +16,6 @@ CHECKPOINT_SIZES = pa.schema(
         ops_column("generation", pa.int64(), "The checkpoint's generation"),
         ops_column("measured_at", INSTANT, "When it was listed"),
         ops_column("run_id", pa.string(), "The newest run (ops/runs) of the stream by then"),
-        ops_column("occasion", pa.string(), "after_run, before_compaction or after_compaction"),
         ops_column(
             "part",
             pa.string(),

@@ -110,7 +110,7 @@ def asset_extra(lake: Lake, stream: str, runs: Sequence[dict[str, Any]]) -> dict
         "rows_duplicate": sum(run["rows_duplicate"] or 0 for run in runs),
         "complete_until": until and until.isoformat(),
         "generation": read_generations(lake, stream).number,
-        "state_bytes": newest_state_bytes(lake, stream),
+        "state_bytes": measured_bytes(lake, stream=stream, part="state"),
         "findings": [
             {"finding": row["finding"], "severity": row["severity"], "detail": row["detail"]}
             for run in runs
@@ -149,10 +149,10 @@ def replaced_by(lake: Lake, stream: str, **where: str) -> list[dict[str, Any]]:
     return list(rows.sort_by("ended_at").to_pylist())
 
 
-def newest_state_bytes(lake: Lake, stream: str) -> int | None:
-    """Bytes of the checkpoint's state as last measured; None when it never was."""
-    where, before = {"stream": stream, "part": "state"}, ("measured_at", not_ahead())
-    sizes = read_ops(lake, "checkpoint_sizes", where, before=before)
+def measured_bytes(lake: Lake, **where: Any) -> int | None:
+    """Bytes of the parts of a checkpoint as they were last measured; None when they never were."""
+    columns, before = ("measured_at", "bytes"), ("measured_at", not_ahead())
+    sizes = read_ops(lake, "checkpoint_sizes", where, columns, before=before)
     newest = sizes.filter(pc.equal(sizes["measured_at"], pc.max(sizes["measured_at"])))
     found: int | None = pc.sum(newest["bytes"]).as_py()
     return found

@@ -115,7 +115,7 @@ def _template(name: str) -> Template:
 
 def _charts(f: StreamFigures) -> Iterator[Drawing]:
     """Figures through time; their units and limits are those of the catalogue."""
-    compacted = [s["measured_at"] for s in f.sizes if s["occasion"] == "after_compaction"]
+    compacted = [run["ended_at"] for run in f.runs if run["job"] == "compact_state"]
 
     def chart(title: str, figure: str, series: dict[str, list[Point]], **more: Any) -> Drawing:
         known = FIGURES[figure]

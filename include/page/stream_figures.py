@@ -226,7 +226,7 @@ def moves(time: ShownTime, now: datetime) -> Iterator[tuple[str, str]]:
 
 
 SIZE_SERIES = (
-    *("measured_at", "occasion", "part", "operator", "partition", "store"),
+    *("measured_at", "part", "operator", "partition", "store"),
     *("bytes", "files", "replay_versions", "replay_bytes"),
 )
 
@@ -248,7 +248,6 @@ def _size(rows: Sequence[Row]) -> Row:
         by_part[row["part"]] += row["bytes"]
     return {
         "measured_at": rows[0]["measured_at"],
-        "occasion": rows[0]["occasion"],
         "bytes_by_part": by_part,
         "files": sum(row["files"] for row in rows),
         "replay_versions": max((row["replay_versions"] or 0 for row in rows), default=0),

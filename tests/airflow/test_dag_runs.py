@@ -133,12 +133,14 @@ def test_dag_runs_fill_the_table_compact_the_state_and_start_no_jvm_for_nothing(
     compacting = run_dag(airflow_environment, replay_versions=0)
     assert compacting == outcome(*uncompacted, "compact_state")
     assert counts(lake) == {("ann", 5), ("bob", 5)}
-    sizes = read_ops(lake, "checkpoint_sizes", {"part": "state"}).to_pylist()
-    replayed = {
-        occasion: max(row["replay_versions"] for row in sizes if row["occasion"] == occasion)
-        for occasion in ("before_compaction", "after_compaction")
-    }
-    assert replayed["before_compaction"] > 0 == replayed["after_compaction"]
+    sizes = read_ops(lake, "checkpoint_sizes", {"part": "state", "stream": "user_counts"})
+    *before, after = (
+        sizes.group_by("measured_at")
+        .aggregate([("replay_versions", "max")])
+        .sort_by("measured_at")["replay_versions_max"]
+        .to_pylist()
+    )
+    assert before[-1] > 0 == after
 
     # An update table shows the live state: no JVM starts for an interval of it.
     backfill = {"run_type": "backfill", "logical_date": datetime(2026, 3, 1, 1, tzinfo=UTC)}

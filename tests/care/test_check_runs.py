@@ -26,7 +26,6 @@ def test_sizes_and_findings_are_recorded_with_the_newest_run(lake, made):
     record_check(lake, result)
     sizes = read_ops(lake, "checkpoint_sizes").to_pylist()
     assert {row["run_id"] for row in sizes} == {"new"}
-    assert {row["occasion"] for row in sizes} == {"after_run"}
     assert sum(row["bytes"] for row in sizes) == result.size.bytes
     assert sum(row["files"] for row in sizes) == result.size.files
     state = [row for row in sizes if row["part"] == "state"]

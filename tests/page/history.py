@@ -115,7 +115,6 @@ def _sizes(n: int, stream: Stream, run: int, runs: int) -> Iterator[dict[str, An
         "generation": 1,
         "measured_at": ended(run, runs) + timedelta(seconds=5),
         "run_id": f"{stream.name}/{run}",
-        "occasion": "after_run",
     }
     for part in ("metadata", "offsets", "commits", "sources"):
         yield known | {"part": part, "bytes": 100 + run, "files": 2}

@@ -72,7 +72,7 @@ def _batches(chance: random.Random, run: dict[str, Any]) -> list[dict[str, Any]]
 
 
 def _sizes(chance: random.Random, run: dict[str, Any]) -> list[dict[str, Any]]:
-    known = {"stream": STREAM.name, "measured_at": run["ended_at"], "occasion": "after_run"}
+    known = {"stream": STREAM.name, "measured_at": run["ended_at"]}
     state = known | {"part": "state", "operator": 0, "store": "default"}
     partitions = [
         state

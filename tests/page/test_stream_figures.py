@@ -79,7 +79,7 @@ def test_skew_is_what_stands_out_of_buckets_and_of_each_stores_partitions(lake):
     names = ("rows_in", "rows_in_most", "buckets_touched")
     batch = {"stream": stream.name, "run_id": "a", "committed_at": NOW}
     append_ops(lake, "batches", [batch | dict(zip(names, of, strict=True)) for of in counts])
-    size = {"stream": stream.name, "measured_at": NOW, "occasion": "after_run", "files": 1}
+    size = {"stream": stream.name, "measured_at": NOW, "files": 1}
     state = size | {"part": "state", "operator": 0, "store": "default"}
     parts = [state | {"partition": number, "bytes": of} for number, of in enumerate((10, 10, 30))]
     other = state | {"store": "other", "partition": 0, "bytes": 900}

@@ -18,28 +18,7 @@ BOUNDED, HIGH_PRIORITY = "boundedMemoryUsage", "highPriorityPoolRatio"
 # What all stores of a process have together, as the first of them had it.
 OF_PROCESS = (BOUNDED, MAX_MEMORY_MB, WRITE_BUFFER_RATIO, HIGH_PRIORITY)
 NUMBER = re.compile(r"-?\d+(\.\d+)?")  # Python reads more as a number than Spark does
-
-
-@dataclass(frozen=True)
-class Range:
-    """Texts of numbers from `floor` to `ceiling`, both in it; and of -1, which means RocksDB's."""
-
-    floor: float
-    ceiling: float
-    whole: bool = True
-    or_minus_one: bool = False
-
-    def __contains__(self, value: str) -> bool:
-        if not NUMBER.fullmatch(value) or (self.whole and "." in value):
-            return False
-        number = float(value)
-        return self.floor <= number <= self.ceiling or (self.or_minus_one and number == -1)
-
-    def __str__(self) -> str:
-        kind = "a whole number" if self.whole else "a number"
-        return f"{kind} from {self.floor:g} to {self.ceiling:g}" + ", or -1" * self.or_minus_one
-
-
+A_NUMBER: tuple[str, ...] = ()
 BOOLEAN = ("true", "false")
 
 
@@ -49,14 +28,14 @@ class Setting:
 
     name: str  # Spark's short name
     spark: str
-    allowed: tuple[str, ...] | Range
+    allowed: tuple[str, ...]  # A_NUMBER: any, whose bounds are Spark's to hold
     why: str
     ours: str | None = None
     below: str = f"{STATE_STORE}.rocksdb"
 
     @property
     def value(self) -> str:
-        """What we run with unless a profile says more."""
+        """What we run with unless the tuner or hands say more."""
         return self.spark if self.ours is None else self.ours
 
     @property
@@ -68,30 +47,29 @@ class Setting:
 # fmt: off
 KNOWN = (
     # --- Memory. The first is tuned; its value is of no stream: the tuner takes it from the machine ---
-    Setting(MAX_MEMORY_MB, "500", Range(16, 1_000_000), "memory of all stores of a process together: too little, and each run flushes and compacts for nothing what a start replays"),
-    Setting(WRITE_BUFFER_RATIO, "0.5", Range(0.1, 0.8, whole=False), "the part of it for what is written: replay fills that, while a batch reads each large value once"),
+    Setting(MAX_MEMORY_MB, "500", A_NUMBER, "memory of all stores of a process together: too little, and each run flushes and compacts for nothing what a start replays"),
+    Setting(WRITE_BUFFER_RATIO, "0.5", A_NUMBER, "the part of it for what is written: replay fills that, while a batch reads each large value once"),
     # --- Fixed: one value is the best on every workload measured ---
     Setting(BOUNDED, "false", BOOLEAN, "without it a million keys took 204 MB after 20 change logs, and more with each", "true"),
     Setting("changelogCheckpointing.enabled", "false", BOOLEAN, "without it a batch uploads 2 to 3 times the bytes, and flushes all it wrote", "true"),
     Setting("trackTotalNumberOfRows", "true", BOOLEAN, "only to count rows, it doubles the gets, and reads 40 % more bytes", "false"),
     # Any other word is none, silently.
     Setting("compression", "lz4", ("zstd", "lz4", "lz4hc", "snappy", "none"), "snapshots are a third smaller than with lz4; CPU time did not move", "zstd"),
-    Setting("minDeltasForSnapshot", "10", Range(1, 1_000_000), "with 10, a run flushes its change logs into a snapshot that nobody uploads before it ends (17 MB, 0.9 s); compact_state sets 1", "1000", below=STATE_STORE),
+    Setting("minDeltasForSnapshot", "10", A_NUMBER, "with 10, a run flushes its change logs into a snapshot that nobody uploads before it ends (17 MB, 0.9 s); compact_state sets 1", "1000", below=STATE_STORE),
     Setting("compactOnCommit", "false", BOOLEAN, "only worth it with an upload: compact_state sets true"),
     Setting("resetStatsOnLoad", "true", BOOLEAN, "else a batch's counters hold all before, and mislead"),
     # --- Fixed at Spark's value: they moved nothing, or protect ---
-    Setting("writeBufferSizeMB", "-1", Range(1, 4_096, or_minus_one=True), "the limit on memory comes first; with 1 MB, replay took 8 times as long"),
-    Setting("maxWriteBufferNumber", "-1", Range(1, 64, or_minus_one=True), "moved nothing"),
-    Setting("blockSizeKB", "4", Range(1, 4_096), "moved nothing: a value is larger than a block"),
-    Setting("blockCacheSizeMB", "8", Range(1, 65_536), "moved nothing, whether memory is bounded or not"),
-    # Spark refuses 1 for the two ratios together, when a store opens; and blocks need some.
-    Setting(HIGH_PRIORITY, "0.1", Range(0, 0.1, whole=False), "few large values have few index blocks"),
-    Setting("maxOpenFiles", "-1", Range(16, 1_000_000, or_minus_one=True), "a compacted store has one file"),
+    Setting("writeBufferSizeMB", "-1", A_NUMBER, "the limit on memory comes first; with 1 MB, replay took 8 times as long"),
+    Setting("maxWriteBufferNumber", "-1", A_NUMBER, "moved nothing"),
+    Setting("blockSizeKB", "4", A_NUMBER, "moved nothing: a value is larger than a block"),
+    Setting("blockCacheSizeMB", "8", A_NUMBER, "moved nothing, whether memory is bounded or not"),
+    Setting(HIGH_PRIORITY, "0.1", A_NUMBER, "few large values have few index blocks"),
+    Setting("maxOpenFiles", "-1", A_NUMBER, "a compacted store has one file"),
     Setting("allowFAllocate", "true", BOOLEAN, "moved nothing"),
     Setting("verifyNonEmptyFilesInZip", "true", BOOLEAN, "protects snapshots, and cost nothing"),
     Setting("checkStaleReusedFilesInSnapshot", "true", BOOLEAN, "protects snapshots from a clean-up elsewhere"),
-    Setting("lockAcquireTimeoutMs", "120000", Range(1_000, 3_600_000), "a lease keeps others away"),
-    Setting("memoryUpdateIntervalMs", "1000", Range(0, 3_600_000), "no figure of a batch depends on it"),
+    Setting("lockAcquireTimeoutMs", "120000", A_NUMBER, "a lease keeps others away"),
+    Setting("memoryUpdateIntervalMs", "1000", A_NUMBER, "no figure of a batch depends on it"),
 )
 # fmt: on
 SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in KNOWN}
@@ -128,7 +106,7 @@ def _why_not(name: str, value: str) -> str | None:
         hint = f"did you mean {near[0]}? " if near else ""
         return f"unknown rocksdb setting {name!r}: {hint}known are {', '.join(sorted(SETTINGS))}"
     allowed = SETTINGS[name].allowed
-    if isinstance(value, str) and value in allowed:
+    if isinstance(value, str) and (value in allowed if allowed else NUMBER.fullmatch(value)):
         return None
-    said = " or ".join(allowed) if isinstance(allowed, tuple) else str(allowed)
+    said = " or ".join(allowed) or "a number"
     return f"rocksdb setting {name} must be {said}, as text, not {value!r}"

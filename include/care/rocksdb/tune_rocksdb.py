@@ -107,6 +107,11 @@ def complete_settings(memory_mb: int, stream: Stream, machine_bytes: int) -> Set
     return ours | {MAX_MEMORY_MB: str(memory)} | dict(hand_settings(stream))
 
 
+def memory_of(settings: Settings) -> int:
+    """The memory of all stores of a process by these settings, in MiB."""
+    return int(float(settings[MAX_MEMORY_MB]))
+
+
 def session_conf(settings: Settings) -> dict[str, str]:
     """The settings as a Spark session takes them."""
     return {SETTINGS[name].full_name: value for name, value in settings.items()}
@@ -167,7 +172,7 @@ class History:
 
     @property
     def memory_mb(self) -> int:
-        return int(self.settings[MAX_MEMORY_MB])
+        return memory_of(self.settings)
 
     def measured(self, memory_mb: int, is_before: bool = False) -> Figures | None:
         """The newest batch with data under that memory since the change, or before it; None without any."""

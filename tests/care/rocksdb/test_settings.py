@@ -3,17 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from include.care.rocksdb.settings import (
-    HIGH_PRIORITY,
-    PINNED,
-    SETTINGS,
-    WRITE_BUFFER_RATIO,
-    Range,
-    hand_settings,
-)
+from include.care.rocksdb.settings import PINNED, SETTINGS, hand_settings
 from include.registry import stream_named
 from include.spark.conf import STATE, STATE_STORE
 from tests.refused import refused
@@ -61,8 +52,8 @@ def test_what_every_job_is_submitted_with_is_no_other_value_than_ours():
 
 def test_our_values_are_allowed_and_have_a_reason():
     for setting in SETTINGS.values():
-        assert setting.value in setting.allowed, setting.name
-        assert setting.spark in setting.allowed, setting.name
+        for value in (setting.value, setting.spark):
+            assert hand_settings(replace(STREAM, rocksdb={setting.name: value}))
         assert setting.why
     assert not SETTINGS.keys() & PINNED.keys()
 
@@ -74,9 +65,8 @@ def test_what_is_held_by_hand_is_taken_as_it_is():
 
 
 WRONG = {
-    "maxMemoryUsageMB": ["15", "64.0", "1_000", "-1", 64],
-    "writeBufferSizeMB": ["0"],
-    "writeBufferCacheRatio": ["0.81", "nan"],
+    "maxMemoryUsageMB": ["1_000", 64],
+    "writeBufferCacheRatio": ["nan"],
     "boundedMemoryUsage": ["True"],
     "compression": ["zstandard"],
     "maxMemoryUsageMb": ["64"],  # a typo
@@ -90,21 +80,3 @@ def test_what_no_run_can_be_held_to_is_refused_by_name(name):
     for value in WRONG[name]:
         with refused("wrong_setting", subject=name):
             hand_settings(replace(STREAM, rocksdb={name: value}))
-
-
-def test_two_ratios_that_spark_would_refuse_are_refused_before_a_run():
-    most = [float(SETTINGS[name].allowed.ceiling) for name in (WRITE_BUFFER_RATIO, HIGH_PRIORITY)]
-    assert sum(most) < 1
-
-
-@given(st.integers(-10, 110))
-def test_a_range_allows_what_is_within_it(number):
-    assert (str(number) in Range(0, 100)) == (0 <= number <= 100)
-    left_alone = Range(1, 100, or_minus_one=True)
-    assert (str(number) in left_alone) == (number == -1 or 1 <= number <= 100)
-
-
-@given(st.text())
-def test_no_text_makes_a_value_check_fail(text):
-    for setting in SETTINGS.values():
-        assert (text in setting.allowed) in (True, False)

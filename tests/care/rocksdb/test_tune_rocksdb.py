@@ -248,7 +248,6 @@ def test_whatever_happens_one_setting_changes_within_its_bounds(answers, memory,
         assert after.keys() == SETTINGS.keys()
         assert not after.keys() & PINNED.keys()
         assert held.items() <= after.items()
-        assert after[MAX_MEMORY_MB] in SETTINGS[MAX_MEMORY_MB].allowed
         assert (change == TRIED) <= (len(changed) == 1)
 
 
