@@ -1,5 +1,6 @@
 """Replay pinned bronze from a base, with savepoints on the way: what recompute and reseed share."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,7 +10,9 @@ from typing import Literal, TypeVar
 from include.coverage.record import Entry
 from include.coverage.verify import bronze_commit
 from include.fold.admission import MICROSECOND, instant_of
+from include.fold.bucket import INSTANTS
 from include.fold.definition import KeyedFold
+from include.lake.delta_log import table_to_read
 from include.lake.findings import Finding, record_findings, rejected_findings
 from include.lake.paths import Lake
 from include.lake.stream_result import RangeChange
@@ -17,7 +20,7 @@ from include.landing.bronze_tables import add_fields
 from include.landing.ingest_log import refuse_changed_bronze
 from include.plans.plan_recompute import RecomputePlan
 from include.plans.reseed_plan import ReseedPlan
-from include.savepoints.bronze_pin import BronzePin
+from include.savepoints.bronze_pin import BronzeFiles, BronzePin
 from include.savepoints.choose_base import Base, holds_rows_of, is_of
 from include.savepoints.manifest import (
     Savepoint,
@@ -120,7 +123,7 @@ def replayed(engine: Engine, replay: Replay, until_us: int) -> Iterator[Outcome]
     kept: list[Stage] = []
     savepoint: Savepoint | None = None
     try:
-        for stop_us in [*_stops(engine, replay, until_us), until_us]:
+        for stop_us in [*_stops(replay, until_us), until_us]:
             if savepoint is not None:
                 # Not from the plan that made them: over thirty stages it outgrows the driver.
                 states = engine.savepoint_states(replay.lake, savepoint)  # checked a moment ago
@@ -150,16 +153,26 @@ def replayed(engine: Engine, replay: Replay, until_us: int) -> Iterator[Outcome]
             engine.release(stage)
 
 
-def _stops(engine: Engine, replay: Replay, until_us: int) -> list[int]:
+def _stops(replay: Replay, until_us: int) -> list[int]:
     rules, from_us = replay.stream.savepoints, replay.base.until_us
     if rules.cadence is None:
         return []
     step_us = rules.cadence // MICROSECOND
     if from_us is not None and until_us <= (from_us // step_us + 1) * step_us:
         return []  # as in a daily backfill: nothing to count
-    rows = pinned_rows(engine, replay, from_us, until_us=until_us)
-    counted = engine.count_by_step(rows, replay.fold, step_us)
+    counted = _events_by_step(replay, step_us, from_us)
     return stops_on_the_way(counted, step_us, rules.events_apart, until_us=until_us)
+
+
+def _events_by_step(replay: Replay, step_us: int, from_us: int | None) -> Counter[int]:
+    """The events of each step of time, about: by the log of bronze, where each file ends."""
+    files = BronzeFiles(table_to_read(replay.lake.bronze(replay.stream.source)))
+    _, last_us = files.span(INSTANTS[replay.fold.time_us])
+    events: Counter[int] = Counter()
+    for last, rows in zip(last_us.to_pylist(), files.rows().to_pylist(), strict=True):
+        if None not in (last, rows) and (from_us is None or last >= from_us):
+            events[last // step_us] += rows
+    return events
 
 
 def pinned_rows(engine: Engine, replay: Replay, from_us: int | None, until_us: int | None) -> Rows:

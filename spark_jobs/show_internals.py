@@ -26,7 +26,6 @@ from include.spark.local_jobs import run_job
 from include.streams.device_signals import FOLD
 from spark_jobs.engines.checkpointed_states import read_states
 from spark_jobs.engines.live import live_fold
-from spark_jobs.engines.packed_files import pack_files
 from spark_jobs.job import exit_with_main, spark_session
 
 BATCHES = ("1@12:00 1@12:02 2@12:01 3@12:03", "1@12:30 2@12:22", "1@11:50 2@12:15 1@12:50")
@@ -82,7 +81,7 @@ def plain(bronze: DataFrame) -> DataFrame:
 
 
 def ours(bronze: DataFrame) -> DataFrame:
-    return live_fold(bronze, FOLD, 4, 2, timedelta(minutes=10), pack=pack_files)
+    return live_fold(bronze, FOLD, 4, 2, timedelta(minutes=10))
 
 
 def run(spark: SparkSession, lake: str, name: str, count: Callable[[DataFrame], DataFrame]) -> str:

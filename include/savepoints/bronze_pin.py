@@ -48,11 +48,14 @@ class BronzeFiles:
         end = pc.add(midnight, DAY_US - 1)
         return pc.max_element_wise(first, midnight), pc.min_element_wise(last, end)
 
+    def rows(self) -> Any:
+        return self._column("num_records", pa.int64())
+
     def events(self) -> Any:
         """Each file's rows; null as well when clock rows, which have no `source_file`, may be
         among them."""
         no_clocks = pc.equal(self._column("null_count.source_file", pa.int64()), 0)
-        return pc.if_else(known(no_clocks), self._column("num_records", pa.int64()), None)
+        return pc.if_else(known(no_clocks), self.rows(), None)
 
     def paths_but(self, excluded: Any) -> list[str]:
         """The files for which `excluded` is not true."""

@@ -109,10 +109,6 @@ class Engine(Protocol):
         """
         ...
 
-    def count_by_step(self, events: Rows, fold: KeyedFold, step_us: int) -> dict[int, int]:
-        """The events of each step of time, counted from the epoch on the fold's clock."""
-        ...
-
     # States
 
     def initial_states(self, lake: Lake, stream: str, fold: KeyedFold) -> InitialStates | None:

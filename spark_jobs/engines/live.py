@@ -1,9 +1,8 @@
 """The live engine: the fold over checkpointed RocksDB state, one bucket per Spark key, drained once."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -13,18 +12,15 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from include.fold.admission import MICROSECOND, US_PER_MS
 from include.fold.definition import KeyedFold
 from include.fold.keys import bucket_ids
-from include.landing.bronze_tables import late_fields_of
+from include.landing.bronze_tables import LateField, late_fields_of
 from spark_jobs.engines.bucket_processor import FOLDED_DDL
 from spark_jobs.engines.deferred_processor import DeferredProcessor
 from spark_jobs.engines.engine import LiveQuery, Seed, WriteBatch
 from spark_jobs.engines.folded_batch import FoldedFrame, fetch
-from spark_jobs.engines.packed_files import pack_files, workers_can_read
-from spark_jobs.engines.packing import Admission, pack_events
-from spark_jobs.engines.spark_events import BronzeEvents, fill_late_fields
+from spark_jobs.engines.packed_files import BronzeEvents, pack_files
+from spark_jobs.engines.packing import Admission
 from spark_jobs.engines.state_rows import group_states
 from spark_jobs.tables.product import session_settings
-
-Pack = Callable[[DataFrame, KeyedFold, Sequence[int], Admission], DataFrame]
 
 
 def live_fold(
@@ -34,14 +30,14 @@ def live_fold(
     partitions: int,
     watermark_delay: timedelta,
     seed: Seed | None = None,
-    pack: Pack = pack_events,
+    late: Sequence[LateField] = (),
 ) -> DataFrame:
     """What each batch of the streaming frame `bronze` folds: FOLDED_DDL, one row per bucket call.
 
     `partitions` is the number of state partitions of the checkpoint. `outputs` holds the
     emitted rows as an Arrow stream of `output_schema(fold)`, `rejected` the calls that were
     rejected as one of REJECTED; each is null without any. A `seed` is needed in every run.
-    `pack`: who reads the rows.
+    `late`: columns that older files have elsewhere.
     """
     delay_us = watermark_delay // MICROSECOND
     since_us = None if seed is None else seed.as_of_us
@@ -49,7 +45,8 @@ def live_fold(
     initial = None
     if seed is not None and seed.states is not None:
         initial = _seed_rows(seed.states, seed.waiting, fold, ids=ids).groupBy("bucket")
-    packed = _clocked(pack(bronze, fold, ids, Admission(delay_us, since_us)), delay_us)
+    admission = Admission(delay_us, since_us)
+    packed = _clocked(pack_files(bronze, fold, ids, admission, late), delay_us)
     # With rows: a frame of pandas costs a bucket a millisecond more.
     return packed.groupBy("bucket").transformWithState(
         DeferredProcessor(fold, delay_us, since_us),
@@ -131,18 +128,14 @@ def plan_fold(spark: SparkSession, query: LiveQuery) -> DataFrame:
     if query.first_version is not None:
         reader = reader.option("startingVersion", str(query.first_version))
     bronze = query.lake.bronze(stream.source)
-    rows, late = reader.load(bronze), late_fields_of(bronze, query.fold)
-    pack: Pack = partial(pack_files, late=late)
-    if not workers_can_read(bronze):
-        rows, pack = fill_late_fields(rows, late), pack_events
     return live_fold(
-        rows,
+        reader.load(bronze),
         query.fold,
         stream.buckets,
         partitions=stream.state_partitions,
         watermark_delay=stream.watermark_delay,
         seed=query.seed,
-        pack=pack,
+        late=late_fields_of(bronze, query.fold),
     )
 
 

@@ -17,9 +17,10 @@ from include.fold.admission import NEVER_US, is_late
 from include.fold.arrow_values import conformed, conformed_table
 from include.fold.bucket import INSTANTS, derived_keys
 from include.fold.definition import KEY, KeyedFold
+from include.fold.event_order import keys_of
 from include.fold.key_codes import buckets_of
 from include.fold.schemas import event_schema, schema_of
-from spark_jobs.engines.bronze_fields import check_types
+from include.lake.columns import INSTANT
 from spark_jobs.engines.worker_garbage import leave_imports_alone
 
 PACKED_DDL = (
@@ -67,41 +68,71 @@ def clock_column(fold: KeyedFold) -> str:
     return "ingested_at" if fold.in_processing_time else "commit_watermark"
 
 
-def pack_events(
-    bronze: DataFrame, fold: KeyedFold, ids: Sequence[int], admission: Admission
-) -> DataFrame:
-    """`bronze` as packed rows (PACKED_DDL), one per bucket and input partition.
+class BronzeRows:
+    """Rows of bronze by column, as the table has them today."""
 
-    Rows that `admission` leaves out are counted. A clock row becomes a row without events,
-    for its watermark.
-    """
-    check_types(dict(bronze.dtypes), fold)
+    def __init__(self, rows: pa.Table) -> None:
+        self._rows = rows
+        self.count = rows.num_rows
+
+    def of(self, name: str, kind: pa.DataType) -> pa.ChunkedArray:
+        """A column; without values where the file is older than it."""
+        if name not in self._rows.column_names:
+            return pa.chunked_array([pa.nulls(self._rows.num_rows, kind)])
+        return conformed(self._rows[name], kind)
+
+    def micros(self, name: str) -> pa.ChunkedArray:
+        return self.of(name, INSTANT).cast(pa.int64())
+
+
+def admitted_rows(
+    rows: BronzeRows, fold: KeyedFold, ids: Sequence[int], admission: Admission
+) -> pa.Table:
+    """Rows of bronze as events, each with its bucket, and whether it is folded: what `packed_rows` packs."""
     schema = event_schema(fold)
-    rows = bronze.select(
-        _bucket(fold, ids).alias(BUCKET),
-        _kind(fold, admission).alias(KIND),
-        F.unix_micros(clock_column(fold)).alias(COMMIT_US),
-        F.unix_micros("event_time").alias(HAPPENED_US),
-        *(_event_column(name) for name in schema.names if name != KEY),
+    events = {
+        field.name: rows.micros(INSTANTS[field.name])
+        if field.name in INSTANTS
+        else rows.of(field.name, field.type)
+        for field in schema
+        if field.name != KEY
+    }
+    keys = None if fold.keys.is_derived else keys_of(fold, pa.table(events))
+    table = pa.table(
+        {
+            BUCKET: np.zeros(rows.count, np.int32) if keys is None else buckets_of(keys, ids),
+            KIND: _kinds(rows, fold, admission),
+            COMMIT_US: rows.micros(clock_column(fold)),
+            HAPPENED_US: rows.micros("event_time"),
+            **events,
+        }
     )
-
-    def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        leave_imports_alone()
-        table = pa.Table.from_batches(batches)
-        if fold.keys.is_derived:
-            table = with_derived_keys(table, fold, ids)
-        return packed_rows(table, schema)
-
-    return rows.mapInArrow(_skip_empty(pack), PACKED_DDL)
+    return table if keys is not None else _with_derived_keys(table, fold, ids)
 
 
-def _bucket(fold: KeyedFold, ids: Sequence[int]) -> Column:
-    if fold.keys.is_derived:
-        return F.lit(ids[0])  # until it is known
-    return bucket_of(ids, *(F.col(name).cast(part.kind) for name, part in fold.keys.parts))
+def _kinds(rows: BronzeRows, fold: KeyedFold, admission: Admission) -> Any:
+    """ADMITTED or another, of each row."""
+    is_clock = rows.of("is_clock", pa.bool_()).fill_null(False).to_numpy()
+    kinds = np.full(len(is_clock), ADMITTED, np.int8)
+    if admission.since_us is not None:
+        kinds[_known(rows.micros(INSTANTS[fold.time_us])) < admission.since_us] = EXCLUDED
+    if admission.late_after_us is not None and not fold.in_processing_time:
+        arrival_us = rows.micros("arrival_watermark")
+        late = is_late(
+            _known(rows.micros("event_time")), _known(arrival_us), admission.late_after_us
+        )
+        # The first commit of a source has no arrival watermark: nothing in it is late.
+        kinds[late & arrival_us.is_valid().to_numpy()] = LATE
+    kinds[is_clock] = CLOCK
+    return kinds
 
 
-def with_derived_keys(rows: pa.Table, fold: KeyedFold, ids: Sequence[int]) -> pa.Table:
+def _known(micros: pa.ChunkedArray) -> Any:
+    """As numpy has them; without a value later than all, before which nothing lies."""
+    return micros.fill_null(NEVER_US).to_numpy()
+
+
+def _with_derived_keys(rows: pa.Table, fold: KeyedFold, ids: Sequence[int]) -> pa.Table:
     """Rows with the keys that the fold's own function makes of those that are admitted."""
     admitted = rows[KIND].to_numpy() == ADMITTED
     schema = event_schema(fold)
@@ -116,26 +147,9 @@ def with_derived_keys(rows: pa.Table, fold: KeyedFold, ids: Sequence[int]) -> pa
     return rows.set_column(position, BUCKET, buckets).append_column(KEY, keys)
 
 
-def _event_column(name: str) -> Column:
-    return F.unix_micros(INSTANTS[name]).alias(name) if name in INSTANTS else F.col(name)
-
-
-def _kind(fold: KeyedFold, admission: Admission) -> Column:
-    """ADMITTED or another: decided in the JVM, so that fewer columns cross to Python."""
-    late = excluded = F.lit(False)
-    if admission.late_after_us is not None and not fold.in_processing_time:
-        arrival_us = F.unix_micros("arrival_watermark")
-        is_late_row = is_late(F.unix_micros("event_time"), arrival_us, admission.late_after_us)
-        # The first commit of a source has no arrival watermark: nothing in it is late.
-        late = F.coalesce(is_late_row, late)
-    if admission.since_us is not None:
-        excluded = F.unix_micros(INSTANTS[fold.time_us]) < F.lit(admission.since_us)
-    kind = F.when(F.col("is_clock"), CLOCK).when(late, LATE).when(excluded, EXCLUDED)
-    return kind.otherwise(ADMITTED).cast("byte")
-
-
 def packed_rows(rows: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The packed rows of a partition's `rows`; the events of each have `schema`."""
+    """`rows` as packed rows, one a bucket: what is not ADMITTED is counted, and a clock row is there
+    for its watermark. The events of each have `schema`."""
     bucket = rows[BUCKET].to_numpy()
     order = np.argsort(bucket, kind="stable")
     starts = np.flatnonzero(np.diff(bucket[order], prepend=-1))
@@ -229,15 +243,3 @@ def from_stream(stream: bytes) -> pa.Table:
     """The table of an Arrow IPC stream."""
     with pa.ipc.open_stream(stream) as reader:
         return reader.read_all()
-
-
-def _skip_empty(
-    function: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Spark hands an empty partition over as no batch, or as a batch without rows."""
-
-    def filled(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows = [batch for batch in batches if batch.num_rows]
-        return function(rows) if rows else iter(())
-
-    return filled

@@ -14,13 +14,13 @@ from include.fold.ddl import REJECTED_DDL, output_ddl, state_rows_ddl
 from include.fold.definition import KeyedFold
 from include.fold.keys import bucket_ids
 from include.fold.schemas import state_schema
+from spark_jobs.engines.packed_files import BronzeEvents
 from spark_jobs.engines.packing import (
     bucket_of,
     from_stream,
     to_stream,
     unpack,
 )
-from spark_jobs.engines.spark_events import BronzeEvents
 from spark_jobs.engines.state_rows import states_from_rows, states_to_rows
 
 REPLAYED_DDL = (
@@ -51,7 +51,7 @@ def replay_fold(
     `state_rows_ddl(fold)`; None is the empty state. Rows at or after `until_us` are left out,
     and so must be those that `base` stands for: give `events` without them.
     """
-    partitions = events.rows.sparkSession.conf.get("spark.sql.shuffle.partitions")
+    partitions = events.spark.conf.get("spark.sql.shuffle.partitions")
     ids = bucket_ids(buckets, int(str(partitions)))
     packed = events.pack(fold, ids, until_us).groupBy("bucket")
 

@@ -21,8 +21,8 @@ from spark_jobs.engines.checkpointed_states import find_unreadable, read_states
 from spark_jobs.engines.engine import LiveQuery, Stage, WriteBatch
 from spark_jobs.engines.live import run_query
 from spark_jobs.engines.migrated_state import migrated_states
+from spark_jobs.engines.packed_files import Bounds, BronzeEvents, events_between
 from spark_jobs.engines.replay import replay_fold
-from spark_jobs.engines.spark_events import BronzeEvents, count_by_step, events_between
 from spark_jobs.engines.state_rows import project_states
 from spark_jobs.tables.landing import staged
 from spark_jobs.tables.product import Product
@@ -52,18 +52,8 @@ class SparkEngine:
         from_us: int | None,
         until_us: int | None,
     ) -> BronzeEvents:
-        path = lake.bronze(source)
-        return events_between(
-            self._spark,
-            path,
-            fold,
-            ingested_at_us=ingested_at_us,
-            from_us=from_us,
-            until_us=until_us,
-        )
-
-    def count_by_step(self, events: BronzeEvents, fold: KeyedFold, step_us: int) -> dict[int, int]:
-        return count_by_step(events, fold, step_us)
+        bounds = Bounds(ingested_at_us, from_us, until_us)
+        return events_between(self._spark, lake.bronze(source), fold, bounds)
 
     def initial_states(self, lake: Lake, stream: str, fold: KeyedFold) -> InitialStates | None:
         initial = read_initial_state(lake, stream, fold)

@@ -28,10 +28,9 @@ from include.registry import stream_named
 from include.spark.conf import BASE, FORKLESS, STATE, class_path, driver_java_options
 from spark_jobs.engines.checkpointed_states import read_states, read_waiting
 from spark_jobs.engines.live import live_fold
-from spark_jobs.engines.packed_files import Bounds, pack_files, plan_files
+from spark_jobs.engines.packed_files import Bounds, BronzeEvents, events_between
 from spark_jobs.engines.packing import unpack
 from spark_jobs.engines.replay import replay_fold
-from spark_jobs.engines.spark_events import BronzeEvents
 from tests.benchmarks.workloads import WORKLOADS, Workload
 
 DELAY = stream_named("user_counts").watermark_delay
@@ -42,7 +41,7 @@ OF_GROUPS = "value.groupState."
 
 def ours(rows: DataFrame, workload: Workload, buckets: int) -> DataFrame:
     """This project's live engine: admission, pending events and timers included."""
-    folded = live_fold(rows, workload.fold, buckets, PARTITIONS, DELAY, pack=pack_files)
+    folded = live_fold(rows, workload.fold, buckets, PARTITIONS, DELAY)
     return unpack(folded, "outputs", output_ddl(workload.fold))
 
 
@@ -156,9 +155,9 @@ def replay(files: Path, workload: Workload, buckets: int) -> dict[str, Any]:
             rows = pq.read_table(path)
             rows = rows.append_column("ingested_at", rows["commit_watermark"])
             write_deltalake(bronze, rows, mode="append")
-        planned = plan_files(bronze, workload.fold, Bounds(NEVER_US, None, None), (), CORES)
+        bounds = Bounds(NEVER_US, None, None)
         return _replayed(
-            BronzeEvents(session().read.parquet(str(files)), planned), workload, buckets
+            events_between(session(), bronze, workload.fold, bounds), workload, buckets
         )
 
 

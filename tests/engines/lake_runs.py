@@ -8,11 +8,11 @@ from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable
+import pyarrow.compute as pc
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
-from include.fold.admission import micros_of
+from include.fold.admission import NEVER_US, micros_of
 from include.fold.arrow_values import column_values, conformed
 from include.fold.definition import KeyedFold
 from include.fold.testing.run import key_of_row
@@ -20,6 +20,7 @@ from include.lake.columns import arrow_type
 from include.lake.paths import Lake
 from include.settings import Stream
 from spark_jobs.engines.checkpointed_states import read_states
+from spark_jobs.engines.packed_files import Bounds, BronzeEvents, events_between
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.engines.state_rows import states_from_rows
 from spark_jobs.run_stream import drain
@@ -101,12 +102,23 @@ def row_values(rows: pa.Table, fold: KeyedFold) -> list[tuple[Any, ...]]:
     return list(zip(*(column_values(c, stored[c.name]) for c in fold.output_columns), strict=True))
 
 
-def admitted_live(bronze: DataFrame, fold: KeyedFold, delay_us: int) -> DataFrame:
-    """The rows of bronze that the live engine folds or keeps waiting."""
-    if fold.in_processing_time:
-        return bronze
-    in_time = F.unix_micros("event_time") > F.unix_micros("arrival_watermark") - F.lit(delay_us)
-    return bronze.where(F.col("arrival_watermark").isNull() | in_time)
+def admitted_live(
+    spark: SparkSession, lake: Lake, stream: Stream, fold: KeyedFold, from_us: int | None = None
+) -> BronzeEvents:
+    """The events that the live engine folds or keeps waiting, from one instant on, in a bronze of their own."""
+    admitted = lake.bronze("admitted")
+    if not lake.is_delta_table(admitted):
+        rows = DeltaTable(lake.bronze(stream.source)).to_pyarrow_table()
+        times_us, arrivals_us = (
+            rows[name].cast(pa.int64()) for name in ("event_time", "arrival_watermark")
+        )
+        late = pc.less_equal(
+            times_us, pc.subtract(arrivals_us, stream.watermark_delay // MICROSECOND)
+        )
+        if not fold.in_processing_time:
+            rows = rows.filter(pc.invert(late.fill_null(False)))
+        write_deltalake(admitted, rows)
+    return events_between(spark, admitted, fold, Bounds(NEVER_US, from_us, None))
 
 
 @contextmanager

@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
-from zlib import crc32
 
 import pyarrow as pa
 from pyspark.sql import Row
 
 from include.fold.arrow_values import column_values, encode
+from include.fold.bucket import INSTANTS
 from include.fold.ddl import BUCKET_STATE, KEYS
 from include.fold.definition import (
     EMITTED_AT_US,
@@ -25,18 +25,15 @@ from include.fold.definition import (
     KeyedFold,
 )
 from include.fold.emitted import Emitted, Rejected
+from include.fold.key_codes import buckets_of
 from include.fold.schemas import event_schema
 from include.fold.states import KeyState, States
+from include.lake.columns import INSTANT
 from spark_jobs.engines.deferred_processor import DeferredProcessor
 from spark_jobs.engines.packing import (
-    ADMITTED,
-    BUCKET,
-    CLOCK,
-    COMMIT_US,
-    EXCLUDED,
-    HAPPENED_US,
-    KIND,
-    LATE,
+    Admission,
+    BronzeRows,
+    admitted_rows,
     from_stream,
     packed_rows,
     to_stream,
@@ -50,9 +47,8 @@ from spark_jobs.engines.state_rows import (
 )
 from tests.bronze import StampedRow
 from tests.fold.arrivals import as_key_state, as_known
-from tests.fold.oracle import Known, is_late
+from tests.fold.oracle import Known
 
-MARKS = {BUCKET: pa.int32(), KIND: pa.int8(), COMMIT_US: pa.int64(), HAPPENED_US: pa.int64()}
 INPUT_PARTITIONS = 2
 
 
@@ -76,7 +72,11 @@ class PlainOperator:
     def seed(self, initial: Iterable[KeyState]) -> None:
         """The initial state, before the first batch: two Arrow chunks for each bucket."""
         for bucket in range(self._buckets):
-            own = [known for known in initial if bucket_of(known.key, self._buckets) == bucket]
+            own = [
+                known
+                for known in initial
+                if bucket_of(self._fold, known.key, self._buckets) == bucket
+            ]
             for chunk in filter(None, (own[::2], own[1::2])):
                 states = States(self._fold)
                 for known in chunk:
@@ -88,8 +88,11 @@ class PlainOperator:
     def run_batch(self, rows: Sequence[StampedRow], with_no_data_batch: bool = True) -> None:
         """Fold the rows; then, as under availableNow, once more if the watermark has moved."""
         packed: dict[int, list[tuple[Any, ...]]] = {}
+        admission = Admission(self._delay_us, self._since_us)
         for part in filter(None, (rows[n::INPUT_PARTITIONS] for n in range(INPUT_PARTITIONS))):
-            for batch in packed_rows(self._as_rows(part), event_schema(self._fold)):
+            rows_of_part = BronzeRows(bronze_table(self._fold, part))
+            admitted = admitted_rows(rows_of_part, self._fold, range(self._buckets), admission)
+            for batch in packed_rows(admitted, event_schema(self._fold)):
                 for row in batch.to_pylist():
                     packed.setdefault(row["bucket"], []).append(tuple(row.values()))
         for bucket, shares in packed.items():
@@ -122,28 +125,6 @@ class PlainOperator:
         processor = DeferredProcessor(self._fold, self._delay_us, self._since_us)
         processor.init(Handle(self, bucket))
         return processor
-
-    def _as_rows(self, rows: Sequence[StampedRow]) -> pa.Table:
-        """What `pack_events` hands to `packed_rows`."""
-        keys = (None if row.event is None else self._fold.keys.of(row.event) for row in rows)
-        marks = {
-            BUCKET: [bucket_of(key, self._buckets) for key in keys],
-            KIND: [self._kind(row) for row in rows],
-            COMMIT_US: [row.commit_us for row in rows],
-            HAPPENED_US: [row.time_us for row in rows],
-        }
-        table = events_table(self._fold, rows)
-        for name, values in marks.items():
-            table = table.append_column(name, pa.array(values, MARKS[name]))
-        return table
-
-    def _kind(self, row: StampedRow) -> int:
-        if row.event is None:
-            return CLOCK
-        if not self._fold.in_processing_time and is_late(row, self._delay_us):
-            return LATE
-        is_excluded = self._since_us is not None and row.time_us < self._since_us
-        return EXCLUDED if is_excluded else ADMITTED
 
     def _take(self, reports: Iterable[Row]) -> None:
         for report in reports:
@@ -214,20 +195,39 @@ class _Value:
         self._values.pop(self._at, None)
 
 
-def bucket_of(key: Any, buckets: int) -> int:
-    return crc32(repr(key).encode()) % buckets
+def bucket_of(fold: KeyedFold, key: Any, buckets: int) -> int:
+    return int(buckets_of(encode(fold.keys.shape, [key]), range(buckets))[0])
 
 
-def events_table(fold: KeyedFold, rows: Sequence[StampedRow]) -> pa.Table:
+def bronze_table(fold: KeyedFold, rows: Sequence[StampedRow]) -> pa.Table:
+    """The columns of bronze that a fold reads."""
+    columns = event_columns(fold, rows)
+    instants = {
+        # Not that of a fold in processing time, whose rows happen when they are ingested.
+        "event_time": [getattr(row.event, EVENT_TIME_US, row.time_us) for row in rows],
+        "ingested_at": [row.ingested_us for row in rows],
+        "arrival_watermark": [row.arrival_us for row in rows],
+        "commit_watermark": [row.commit_us for row in rows],
+    }
+    events = {name: values for name, values in columns.items() if name not in INSTANTS}
+    clocks = {name: pa.array(micros, INSTANT) for name, micros in instants.items()}
+    return pa.table({**events, **clocks, "is_clock": [row.event is None for row in rows]})
+
+
+def event_columns(fold: KeyedFold, rows: Sequence[StampedRow]) -> dict[str, pa.Array]:
     nothing = (None,) * len(fold.event_columns)
     events = list(zip(*(row.event or nothing for row in rows), strict=True))
     events = events or [()] * len(nothing)
-    columns = {
+    return {
         column.name: encode(
             column.shape, [column.shape.stored(v, "") if v is not None else v for v in values]
         )
         for column, values in zip(fold.event_columns, events, strict=True)
     }
+
+
+def events_table(fold: KeyedFold, rows: Sequence[StampedRow]) -> pa.Table:
+    columns = event_columns(fold, rows)
     columns.setdefault(EVENT_TIME_US, pa.array([row.time_us for row in rows], pa.int64()))
     columns.setdefault(INGESTED_AT_US, pa.array([row.ingested_us for row in rows], pa.int64()))
     keys = (None if row.event is None else fold.keys.of(row.event) for row in rows)

@@ -4,7 +4,6 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from pyspark.sql import functions as F
 
 from include.fold.deduplicate import Deduplicate
 from include.fold.local import LocalFold
@@ -13,7 +12,6 @@ from include.plans.open_stream import open_stream
 from spark_jobs.engines.checkpointed_states import read_states
 from spark_jobs.engines.replay import replay_fold
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.engines.spark_events import BronzeEvents
 from spark_jobs.engines.state_rows import states_from_rows
 from spark_jobs.live_savepoint import write_live_savepoint
 from tests.bronze import rows_for
@@ -44,10 +42,7 @@ def test_live_and_a_replay_from_its_savepoint_come_to_what_the_local_engine_does
     assert sum(row["rows_duplicate"] for row in runs) == local.duplicates > 0 < len(seen)
 
     base = engine.savepoint_states(lake, savepoint)
-    bronze = spark.read.format("delta").load(lake.bronze(stream.source)).where("NOT is_clock")
-    rest = admitted_live(bronze, fold, delay_us).where(
-        F.unix_micros("event_time") >= savepoint.until_us
-    )
-    replayed = replay_fold(BronzeEvents(rest), fold, 4, given.until_us, base)
+    rest = admitted_live(spark, lake, stream, fold, savepoint.until_us)
+    replayed = replay_fold(rest, fold, 4, given.until_us, base)
     assert known_in(replayed.states, fold) == given.local.states
     assert seen_in(states_from_rows(fold, replayed.states.toArrow())) == seen

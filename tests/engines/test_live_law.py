@@ -92,7 +92,7 @@ def test_an_event_that_waits_is_settled_though_its_bucket_waits_for_a_later_time
         ClockAt(watermark_us + DELAY_US),
     ]
     operator = PlainOperator(fold, DELAY_US, buckets=7)
-    assert bucket_of(ann, 7) != bucket_of(None, 7)  # the clock row's
+    assert bucket_of(fold, ann, 7) != bucket_of(fold, None, 7)  # the clock row's
     for rows in stamp(commits):
         operator.run_batch(rows)
     assert operator.states()[ann].state.events == (2 if beside_us <= 0 else 1)

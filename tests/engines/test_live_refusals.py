@@ -7,19 +7,18 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from pyspark import cloudpickle
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import functions as F
 
 from include.coverage.live import commit_alone
 from include.coverage.record import read_record
 from include.lake.ops import read_ops
 from include.streams import device_signals, user_counts
 from include.streams.device_signals import Signal
-from spark_jobs.engines.replay import replay_fold
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.engines.spark_events import BronzeEvents
 from spark_jobs.run_stream import drain
 from tests.bronze import append_commit, stamp
 from tests.engines.live_lakes import (
@@ -134,9 +133,9 @@ def test_without_bronze_a_run_says_what_to_do(spark, lake):
 
 def test_an_event_field_that_bronze_does_not_have_is_refused_before_anything_runs(spark, lake):
     append_commit(lake, "signals", device_signals.FOLD, stamp([[Signal(1, START_US, 0)]])[0])
-    bronze = spark.read.format("delta").load(lake.bronze("signals"))
+    engine, bounds = SparkEngine(spark), (START_US, None, None)
     with refused("wrong_definition", subject="user_id"):
-        replay_fold(BronzeEvents(bronze), user_counts.FOLD, 5, START_US)
-    as_text = bronze.withColumn("device_id", F.col("device_id").cast("string"))
+        engine.events(lake, "signals", user_counts.FOLD, *bounds)
+    write_deltalake(lake.bronze("others"), pa.table({"device_id": ["a"]}))
     with refused("wrong_definition", subject="device_id"):
-        replay_fold(BronzeEvents(as_text), device_signals.FOLD, 5, START_US)
+        engine.events(lake, "others", device_signals.FOLD, *bounds)

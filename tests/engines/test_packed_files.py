@@ -1,6 +1,7 @@
 """Workers that read bronze's files themselves pack what Spark's scan would have given them."""
 
 from collections import Counter
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import partial
@@ -16,13 +17,22 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from include.fold.definition import KeyedFold
 from include.fold.key_codes import buckets_of
 from include.fold.keys import bucket_ids
+from include.fold.schemas import event_schema
 from include.lake.columns import arrow_type
 from include.streams import device_signals, service_health, user_counts
 from spark_jobs.engines import packed_files
 from spark_jobs.engines.packed_files import FilePart, pack_files
-from spark_jobs.engines.packing import Admission, bucket_of, from_stream, pack_events
+from spark_jobs.engines.packing import (
+    Admission,
+    BronzeRows,
+    admitted_rows,
+    bucket_of,
+    from_stream,
+    packed_rows,
+)
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.run_stream import drain
 from tests.bronze import append_commit
@@ -69,12 +79,27 @@ def rows_of(fold, rng: np.random.Generator, size: int) -> pa.Table:
 
 
 def by_bucket(packed: DataFrame) -> dict[int, Any]:
+    return added_up(row.asDict() for row in packed.collect())
+
+
+def packed_here(
+    rows: pa.Table, fold: KeyedFold, admission: Admission = ADMISSIONS[0]
+) -> dict[int, Any]:
+    """What all of the rows come to that one worker has at once."""
+    if not rows.num_rows:
+        return {}
+    admitted = admitted_rows(BronzeRows(rows), fold, IDS, admission)
+    batches = packed_rows(admitted, event_schema(fold))
+    return added_up(row for batch in batches for row in batch.to_pylist())
+
+
+def added_up(packed: Iterable[dict[str, Any]]) -> dict[int, Any]:
     """The events of each bucket, whatever their order, and its counts over all partitions."""
     buckets: dict[int, Any] = {}
-    for row in packed.collect():
+    for row in packed:
         events, counts = buckets.setdefault(row["bucket"], (Counter(), []))
         events.update(tuple(e.values()) for e in from_stream(row["events"]).to_pylist())
-        counts.append(row[2:])
+        counts.append(list(row.values())[2:])
     return {
         bucket: (events, [f(c) for f, c in zip(HOW, zip(*counts, strict=True), strict=True)])
         for bucket, (events, counts) in buckets.items()
@@ -86,13 +111,15 @@ HOW = (sum, sum, sum, min, max, max)
 
 @pytest.mark.spark
 @pytest.mark.parametrize("name", FOLDS)
-def test_they_pack_what_spark_would_have_given_them(spark: SparkSession, tmp_path, name):
+def test_they_pack_the_rows_of_their_parts_of_files(spark: SparkSession, tmp_path, name):
     fold, rng = FOLDS[name], np.random.default_rng(3)
     folder = tmp_path / "a b%3A=c"  # as names of partitions are written
     folder.mkdir()
-    for number in range(3):
-        pq.write_table(rows_of(fold, rng, 500), folder / f"{number}.parquet", row_group_size=60)
-    by_spark = spark.createDataFrame(rows_of(fold, rng, 50))
+    tables = [rows_of(fold, rng, 500) for _ in range(3)]
+    for number, rows in enumerate(tables):
+        pq.write_table(rows, folder / f"{number}.parquet", row_group_size=60)
+    tables.append(rows_of(fold, rng, 50))
+    by_spark = spark.createDataFrame(tables[-1])
     before = spark.conf.get("spark.sql.parquet.outputTimestampType")
     spark.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
     try:
@@ -100,7 +127,7 @@ def test_they_pack_what_spark_would_have_given_them(spark: SparkSession, tmp_pat
         frame = spark.read.parquet(str(folder))
         spark.conf.set("spark.sql.files.maxPartitionBytes", "4000")  # parts of files
         for admission in ADMISSIONS:
-            expected = by_bucket(pack_events(frame, fold, IDS, admission))
+            expected = packed_here(pa.concat_tables(tables), fold, admission)
             assert by_bucket(pack_files(frame, fold, IDS, admission)) == expected
     finally:
         spark.conf.set("spark.sql.parquet.outputTimestampType", before)
@@ -115,10 +142,10 @@ def test_a_file_older_than_a_column_has_none_of_it(spark: SparkSession, tmp_path
         c.name for c in fold.event_columns if c.name in rows.column_names and c.name != fold.key
     )
     pq.write_table(rows, tmp_path / "new.parquet")
-    frame = spark.read.parquet(str(tmp_path))
     pq.write_table(rows.drop_columns([late]), tmp_path / "old.parquet")
-    frame = spark.read.schema(frame.schema).parquet(str(tmp_path))
-    expected = by_bucket(pack_events(frame, fold, IDS, Admission()))
+    frame = spark.read.parquet(str(tmp_path))
+    whole = pa.concat_tables([rows, rows.drop_columns([late])], promote_options="default")
+    expected = packed_here(whole, fold)
     assert by_bucket(pack_files(frame, fold, IDS, Admission())) == expected
 
 
@@ -175,7 +202,7 @@ def test_every_row_group_is_of_one_part(tmp_path_factory, sizes, cuts):
 
 
 @pytest.mark.spark
-def test_files_that_are_not_the_tables_rows_come_through_spark(spark, counted_lake):
+def test_bronze_of_another_table_feature_is_drained(spark, counted_lake):
     """Bronze itself is appended to only; its owner may have turned this on."""
     lake = counted_lake
     spark.sql(

@@ -1,20 +1,30 @@
-"""Workers that are told which files a replay needs pack what Spark's scan would have given them."""
+"""Workers that are told which files a replay needs pack the rows within its bounds."""
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
+from include.fold.bucket import INSTANTS
 from include.lake.paths import Lake
 from include.streams import user_counts
-from spark_jobs.engines import packed_files as planned_files
+from spark_jobs.engines import packed_files
+from spark_jobs.engines.packed_files import BronzeEvents
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.engines.spark_events import BronzeEvents
 from tests.engines.live_lakes import START_US
-from tests.engines.test_packed_files import FOLDS, IDS, INSTANT, SECOND_US, by_bucket, rows_of
+from tests.engines.test_packed_files import (
+    FOLDS,
+    IDS,
+    INSTANT,
+    SECOND_US,
+    by_bucket,
+    packed_here,
+    rows_of,
+)
 
 DAY_US = 86_400_000_000
 SOURCE = "events"
@@ -43,6 +53,19 @@ def lake(tmp_path) -> Lake:
     return Lake(str(tmp_path / "a b=c#ü"))
 
 
+def within(lake: Lake, fold, ingested_us, from_us, until_us, before_us) -> pa.Table:
+    rows = DeltaTable(lake.bronze(SOURCE)).to_pyarrow_table()
+    wanted = pc.and_(
+        pc.invert(rows["is_clock"]), pc.less_equal(rows["ingested_at"].cast("int64"), ingested_us)
+    )
+    time_us = rows[INSTANTS[fold.time_us]].cast("int64")
+    if from_us is not None:
+        wanted = pc.and_(wanted, pc.greater_equal(time_us, from_us))
+    for end_us in filter(None, (until_us, before_us)):
+        wanted = pc.and_(wanted, pc.less(time_us, end_us))
+    return rows.filter(wanted)
+
+
 def fill(lake: Lake, fold, commits: int = 3) -> None:
     rng = np.random.default_rng(11)
     for _ in range(commits):
@@ -58,16 +81,15 @@ def events_of(spark: SparkSession, lake: Lake, fold, *bounds: int | None) -> Bro
 
 @pytest.mark.spark
 @pytest.mark.parametrize("name", FOLDS)
-def test_they_pack_what_spark_would_have_given_them(spark: SparkSession, lake, monkeypatch, name):
+def test_they_pack_the_events_within_the_bounds(spark: SparkSession, lake, monkeypatch, name):
     fold = FOLDS[name]
     fill(lake, fold)
-    monkeypatch.setattr(planned_files, "LEAST_BYTES", 500)
-    monkeypatch.setattr(planned_files, "MOST_BYTES", 9_000)  # parts of files, and several tasks
+    monkeypatch.setattr(packed_files, "LEAST_BYTES", 500)
+    monkeypatch.setattr(packed_files, "MOST_BYTES", 9_000)  # parts of files, and several tasks
     seen = []
     for *bounds, before_us in BOUNDS:
         events = events_of(spark, lake, fold, *bounds)
-        assert events.files is not None
-        expected = by_bucket(BronzeEvents(events.rows).pack(fold, IDS, before_us))
+        expected = packed_here(within(lake, fold, *bounds, before_us), fold)
         assert by_bucket(events.pack(fold, IDS, before_us)) == expected
         seen.append(len(expected))
     assert seen[0] == len(IDS)
@@ -79,32 +101,19 @@ def test_a_day_reads_the_files_of_its_dates_alone(spark: SparkSession, lake):
     fill(lake, user_counts.FOLD)
     day = START_US // DAY_US * DAY_US
     events = events_of(spark, lake, user_counts.FOLD, ALL_US, day, day + 1)
-    assert events.files is not None
-    read = {part.path for task in events.files.tasks for part in task}
+    read = {part.path for task in events.tasks for part in task}
     assert len(read) == 3
     assert len({path.split("event_date=")[1][:10] for path in read}) == 1
 
 
-@pytest.mark.spark
-def test_rows_that_are_marked_as_deleted_are_left_to_spark(spark: SparkSession, lake):
-    fill(lake, user_counts.FOLD)
-    spark.sql(
-        f"ALTER TABLE delta.`{lake.bronze(SOURCE)}` "
-        "SET TBLPROPERTIES ('delta.enableDeletionVectors' = true)"
-    )
-    events = events_of(spark, lake, user_counts.FOLD, ALL_US, None, None)
-    assert events.files is None
-    assert by_bucket(events.pack(user_counts.FOLD, IDS))
-
-
 @given(st.lists(st.integers(1, 3_000), max_size=8), st.integers(1, 4))
 def test_tasks_have_each_byte_once_and_none_too_many(sizes, cores):
-    least, most = planned_files.LEAST_BYTES, planned_files.MOST_BYTES
+    least, most = packed_files.LEAST_BYTES, packed_files.MOST_BYTES
     try:
-        planned_files.LEAST_BYTES, planned_files.MOST_BYTES = 100, 1_000
-        tasks = planned_files._tasks([(str(n), size) for n, size in enumerate(sizes)], cores)
+        packed_files.LEAST_BYTES, packed_files.MOST_BYTES = 100, 1_000
+        tasks = packed_files._tasks([(str(n), size) for n, size in enumerate(sizes)], cores)
     finally:
-        planned_files.LEAST_BYTES, planned_files.MOST_BYTES = least, most
+        packed_files.LEAST_BYTES, packed_files.MOST_BYTES = least, most
     share = min(1_000, max(100, sum(sizes) // cores))
     assert all(sum(part.length for part in task) <= share for task in tasks)
     assert all(tasks)

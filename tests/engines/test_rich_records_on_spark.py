@@ -20,7 +20,6 @@ from include.settings import SavepointRules, Stream
 from spark_jobs import stream_drain
 from spark_jobs.engines.replay import replay_fold
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.engines.spark_events import BronzeEvents
 from spark_jobs.live_savepoint import write_savepoint
 from tests.bronze import stamp
 from tests.declared import with_fold
@@ -107,19 +106,17 @@ def test_a_replay_goes_on_from_a_savepoint(spark, lake, name):
     engine = SparkEngine(spark)
     stamped = stamp(arriving(8, order, commits=4, size=12))
     drained(spark, lake, stream, fold, stamped, runs=1)
-    bronze = spark.read.format("delta").load(lake.bronze("orders"))
-    admitted = admitted_live(bronze, fold, DELAY // MICROSECOND).where("NOT is_clock")
     end_us = until([row for rows in stamped for row in rows], DELAY // MICROSECOND)
     middle_us = stamped[2][0].time_us
 
     with with_conf(spark, "spark.sql.shuffle.partitions", "2"):
-        first = replay_fold(BronzeEvents(admitted), fold, 3, middle_us)
+        first = replay_fold(admitted_live(spark, lake, stream, fold), fold, 3, middle_us)
         made = MANIFEST | {"state_schema": state_rows_ddl(fold)}
         savepoint = write_savepoint(engine, lake, first.states, fold, middle_us, made)
         assert savepoint.keys > 0
         base = engine.savepoint_states(lake, savepoint)
-        rest = admitted.where(f"unix_micros(event_time) >= {middle_us}")
-        second = replay_fold(BronzeEvents(rest), fold, 4, end_us, base=base)
+        rest = admitted_live(spark, lake, stream, fold, middle_us)
+        second = replay_fold(rest, fold, 4, end_us, base=base)
         emitted = outputs_of(first.outputs, fold) + outputs_of(second.outputs, fold)
         assert emitted == Counter(table_of(lake, stream, fold))
         assert known_in(second.states, fold) == stored(spark, lake, stream, fold)

@@ -10,12 +10,10 @@ from typing import Any, NamedTuple
 
 import pytest
 from pyspark import cloudpickle
-from pyspark.sql import functions as F
 
 from include.checkpoint.committed_batch import settled_until
 from include.coverage.record import read_record
 from include.fold.admission import micros_of
-from include.fold.bucket import INSTANTS
 from include.fold.definition import KeyedFold
 from include.fold.local import LocalFold
 from include.lake.generations import read_generations
@@ -27,7 +25,6 @@ from include.streams import threshold_alerts
 from include.streams.service_health import LogLine
 from include.streams.user_sessions import UserEvent
 from spark_jobs.engines.replay import Replayed, replay_fold
-from spark_jobs.engines.spark_events import BronzeEvents
 from tests.bronze import ClockAt, StampedRow, append_commit, rows_for, stamp
 from tests.declared import with_fold
 from tests.engines.lake_runs import (
@@ -199,21 +196,16 @@ def test_replay_in_one_pass_or_in_two_gives_the_local_engines_rows_and_states(sp
     fold, local = given.fold, given.local
     for rows in given.stamped:
         append_commit(lake, given.stream.source, fold, rows)
-    bronze = spark.read.format("delta").load(lake.bronze(given.stream.source))
-    delay_us = given.stream.watermark_delay // MICROSECOND
-    admitted = admitted_live(bronze, fold, delay_us).where("NOT is_clock").persist()
-
-    whole = replay_fold(BronzeEvents(admitted), fold, 5, given.until_us)
+    admitted = admitted_live(spark, lake, given.stream, fold)
+    whole = replay_fold(admitted, fold, 5, given.until_us)
     check_replayed(fold, local, [whole])
     # Where something is emitted: at S it belongs to the second part, before S to the first.
     emitted_us = sorted({at_us for _, at_us in emitted_in(local)})
     middle_us = emitted_us[len(emitted_us) // 2]
     for split_us in (middle_us, middle_us + 1):
-        first = replay_fold(BronzeEvents(admitted), fold, 3, split_us)
-        rest = admitted.where(F.unix_micros(INSTANTS[fold.time_us]) >= split_us)
-        second = replay_fold(
-            BronzeEvents(rest), fold, 4, given.until_us, base=first.states.persist()
-        )
+        first = replay_fold(admitted, fold, 3, split_us)
+        rest = admitted_live(spark, lake, given.stream, fold, split_us)
+        second = replay_fold(rest, fold, 4, given.until_us, base=first.states.persist())
         check_replayed(fold, local, [first, second], split_us)
 
 

@@ -6,12 +6,10 @@ from dataclasses import replace
 
 import pytest
 from pyspark import cloudpickle
-from pyspark.sql import functions as F
 
 from include.fold.local import LocalFold
 from spark_jobs.engines.checkpointed_states import read_states
 from spark_jobs.engines.replay import replay_fold
-from spark_jobs.engines.spark_events import BronzeEvents
 from spark_jobs.engines.state_rows import states_from_rows
 from tests.bronze import rows_for
 from tests.declared import with_fold
@@ -49,11 +47,9 @@ def test_live_and_replay_come_to_what_the_local_engine_does(spark, lake):
     states = read_states(spark, lake.checkpoint(stream.name, 1), fold)
     assert timers_in(states_from_rows(fold, states.toArrow())) == timers
 
-    bronze = spark.read.format("delta").load(lake.bronze(stream.source)).where("NOT is_clock")
-    admitted = admitted_live(bronze, fold, delay_us)
     split_us = given.until_us - 12_000
-    first = replay_fold(BronzeEvents(admitted), fold, 3, split_us)
-    rest = admitted.where(F.unix_micros("event_time") >= split_us)
-    second = replay_fold(BronzeEvents(rest), fold, 4, given.until_us, base=first.states.persist())
+    first = replay_fold(admitted_live(spark, lake, stream, fold), fold, 3, split_us)
+    rest = admitted_live(spark, lake, stream, fold, split_us)
+    second = replay_fold(rest, fold, 4, given.until_us, base=first.states.persist())
     assert known_in(second.states, fold) == given.local.states
     assert timers_in(states_from_rows(fold, second.states.toArrow())) == timers

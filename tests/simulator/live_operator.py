@@ -8,28 +8,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Row
 
-from include.fold.arrow_values import conformed
 from include.fold.bucket import INSTANTS
 from include.fold.definition import KEY
 from include.fold.event_order import keys_of
 from include.fold.key_codes import buckets_of
 from include.fold.schemas import event_schema
-from include.lake.columns import arrow_type
 from spark_jobs.engines.engine import LiveQuery
 from spark_jobs.engines.packing import (
-    ADMITTED,
-    BUCKET,
-    CLOCK,
-    COMMIT_US,
-    EXCLUDED,
-    HAPPENED_US,
-    KIND,
-    LATE,
     PACKED,
-    clock_column,
+    Admission,
+    BronzeRows,
+    admitted_rows,
     packed_rows,
     to_stream,
-    with_derived_keys,
 )
 from tests.engines.plain_operator import PlainOperator
 
@@ -78,7 +69,10 @@ class Operator(PlainOperator):
     def run(self, rows: pa.Table) -> None:
         """The rows of a batch, through the packing of the live engine."""
         packed: dict[int, list[tuple[Any, ...]]] = {}
-        for batch in packed_rows(self._marked(rows), event_schema(self._fold)):
+        admission = Admission(self._delay_us, self._since_us)
+        ids = list(range(self._buckets))
+        admitted = admitted_rows(BronzeRows(rows), self._fold, ids, admission)
+        for batch in packed_rows(admitted, event_schema(self._fold)):
             for row in batch.to_pylist():
                 packed.setdefault(row["bucket"], []).append(tuple(row[n] for n in PACKED.names))
         for bucket, shares in packed.items():
@@ -91,42 +85,5 @@ class Operator(PlainOperator):
     def _take(self, reports: Iterable[Row]) -> None:
         self.reports += [report.asDict() for report in reports]
 
-    def _marked(self, rows: pa.Table) -> pa.Table:
-        """What `pack_events` hands to `packed_rows`."""
-        fold = self._fold
-        events = {
-            name: rows[INSTANTS[name]].cast(pa.int64()) if name in INSTANTS else rows[name]
-            for name in event_schema(fold).names
-            if name != KEY
-        }
-        ids = list(range(self._buckets))
-        marks = {
-            BUCKET: pa.array([0] * rows.num_rows if fold.keys.is_derived else self._of(rows), "i4"),
-            KIND: self._kinds(rows),
-            COMMIT_US: rows[clock_column(fold)].cast(pa.int64()),
-            HAPPENED_US: rows["event_time"].cast(pa.int64()),
-        }
-        table = pa.table(marks | events)
-        return with_derived_keys(table, fold, ids) if fold.keys.is_derived else table
-
-    def _of(self, rows: pa.Table) -> Any:
-        """The bucket of each row, by fields of it."""
-        parts = self._fold.keys.parts
-        keys = {name: conformed(rows[name], arrow_type(part.kind)) for name, part in parts}
-        return self._buckets_of(keys_of(self._fold, pa.table(keys)))
-
     def _buckets_of(self, keys: pa.ChunkedArray) -> Any:
         return buckets_of(keys, list(range(self._buckets)))
-
-    def _kinds(self, rows: pa.Table) -> pa.ChunkedArray:
-        never = pa.scalar(False)
-        late = excluded = never
-        if not self._fold.in_processing_time:
-            late_us = pc.subtract(rows["arrival_watermark"].cast(pa.int64()), self._delay_us)
-            late = pc.less_equal(rows["event_time"].cast(pa.int64()), late_us)
-            late = pc.fill_null(late, False)
-        if self._since_us is not None:
-            time = rows[INSTANTS[self._fold.time_us]].cast(pa.int64())
-            excluded = pc.less(time, self._since_us)
-        kinds = pc.if_else(late, LATE, pc.if_else(excluded, EXCLUDED, ADMITTED))
-        return pc.if_else(rows["is_clock"], CLOCK, kinds).cast(pa.int8())

@@ -4,7 +4,6 @@ Rows are Arrow tables: events of `event_schema`, states of `states_to_rows`, out
 `output_schema`. The live query is a part that is given to it: Spark alone runs that in earnest.
 """
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 from uuid import uuid4
@@ -119,10 +118,6 @@ class LocalEngine:
         if until_us is not None:
             wanted &= pc.field(time) < instant_scalar(until_us)
         return as_events(with_late_fields(rows.filter(wanted), late), fold)
-
-    def count_by_step(self, events: pa.Table, fold: KeyedFold, step_us: int) -> dict[int, int]:
-        """The events of each step of time, counted from the epoch on the fold's clock."""
-        return dict(Counter(time // step_us for time in events[fold.time_us].to_pylist()))
 
     # States
 
