@@ -65,7 +65,7 @@ def _compact(engine: Engine, opened: OpenStream, dag_run_id: str | None) -> None
     lake, stream = opened.lake, opened.stream
     pinned = opened.generations.pinned()
     refuse_other_state(pinned, pinned_settings(stream, opened.fold)["state_schema"])
-    refuse_unreadable_events(engine, opened)
+    refuse_unreadable_events(opened)
     # What ingest commits meanwhile must not be in our batches.
     with hold_lease(lake, f"ingest-{stream.source}", INGEST_PATIENCE):
         fold_what_waits(engine, opened, dag_run_id)

@@ -5,6 +5,8 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
+import pyarrow as pa
+
 from include.care.rocksdb.tune_rocksdb import memory_of, run_settings, session_conf
 from include.checkpoint.bronze_readers import needed_commit
 from include.checkpoint.checkpoint_files import newest_committed, newest_planned
@@ -27,6 +29,7 @@ from include.fold.admission import instant_of, micros_of
 from include.fold.ddl import event_ddl
 from include.fold.definition import KeyedFold
 from include.job import RunRecord
+from include.lake.columns import arrow_type
 from include.lake.findings import findings_of_run, record_error, record_findings
 from include.lake.generations import GenerationRow, is_reseeded
 from include.lake.lease import hold_lease
@@ -41,13 +44,13 @@ from include.plans.stream_identity import code_parts, key_fingerprint
 from include.registry import source_named
 from include.savepoints.bronze_pin import has_commit, pin_bronze
 from include.savepoints.manifest import SavepointError, refuse_damaged, savepoint_at
-from include.settings import SettingsError
 from include.spark.conf import COMPACTING
 from include.stream_definition import pinned_settings
 from spark_jobs.engines.bronze_fields import check_bronze
 from spark_jobs.engines.data_checks import DataChecks
 from spark_jobs.engines.engine import Engine, LiveQuery, Rows, Seed
 from spark_jobs.engines.live_batch import BatchWriter
+from spark_jobs.engines.state_rows import refuse_other_events
 from spark_jobs.tables.product import Product
 
 
@@ -180,7 +183,7 @@ def drain_stream(
     refuse_foreign_checkpoint(lake, opened.generations, known)
     code = opened.identity.code
     refuse_new_code(known, stream, code)
-    refuse_unreadable_events(engine, opened)
+    refuse_unreadable_events(opened)
     start = plan_start(engine, opened)
     if opened.begun_row is not None:  # before the table, which does not fit other ones either
         refuse_other_settings(opened.begun_row, pinned_settings(stream, fold))
@@ -254,23 +257,14 @@ def begin_checkpoint_anew(opened: OpenStream) -> None:
         lake.filesystem.delete_dir(lake.path_in_filesystem(checkpoint))
 
 
-def refuse_unreadable_events(engine: Engine, opened: OpenStream) -> None:
+def refuse_unreadable_events(opened: OpenStream) -> None:
     """SettingsError when the Event record has changed so that events which wait are none of it.
 
-    Workers would find out in the middle of a batch. Their state is read only after a change.
+    Workers would find out in the middle of a batch.
     """
-    fold, checkpoint = opened.fold, opened.checkpoint
-    if newest_committed(opened.lake, checkpoint) is None:
-        return
-    pinned = opened.generations.pinned()
-    changed = pinned["event_schema"] != event_ddl(fold)
-    if changed and (problem := engine.unreadable_events(checkpoint, fold)) is not None:
-        raise SettingsError(
-            problem,
-            code="settings_changed",
-            subject=opened.name,
-            command=f"./stateful reseed {opened.name} --apply",
-        )
+    if newest_committed(opened.lake, opened.checkpoint) is not None:
+        pinned = opened.generations.pinned()["event_schema"]
+        refuse_other_events(opened.fold, pa.schema(list(arrow_type(f"struct<{pinned}>"))))
 
 
 def _run(

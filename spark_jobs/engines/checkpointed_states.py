@@ -14,13 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from include.fold.ddl import BUCKET_STATE, KEYS, state_rows_ddl
 from include.fold.definition import KeyedFold
 from include.lake.paths import LakeError, files_of
-from spark_jobs.engines.packing import texts_of
-from spark_jobs.engines.state_rows import (
-    PendingEventsError,
-    StoredBucket,
-    pending_events,
-    unpacked_states,
-)
+from spark_jobs.engines.state_rows import StoredBucket, unpacked_states
 
 
 def read_states(
@@ -37,21 +31,6 @@ def read_waiting(session: SparkSession, checkpoint: str, batch_id: int | None = 
     one: how many events wait in it, and those as an Arrow stream (null for none)."""
     stored = _Stored(session, checkpoint, batch_id).read(BUCKET_STATE)
     return stored.select("bucket", "waiting", "events")
-
-
-def find_unreadable(session: SparkSession, checkpoint: str, fold: KeyedFold) -> str | None:
-    """Why the events that wait in `checkpoint` are none of the fold's; None when they are."""
-
-    def problem(stream: bytes) -> str | None:
-        try:
-            pending_events(fold, stream)
-        except PendingEventsError as error:
-            return error.message
-        return None
-
-    waiting = read_waiting(session, checkpoint).where("waiting > 0")
-    problems = texts_of(waiting, "events", problem)
-    return min((row[0] for row in problems.distinct().collect()), default=None)
 
 
 # Of a path, what no URI has as it is.

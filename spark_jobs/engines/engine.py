@@ -123,10 +123,6 @@ class Engine(Protocol):
         """The states in a checkpoint after that batch."""
         ...
 
-    def unreadable_events(self, checkpoint: str, fold: KeyedFold) -> str | None:
-        """Why events that wait in a checkpoint are none of the fold's; None when they are."""
-        ...
-
     # Savepoints
 
     def stage_states(self, states: Rows, fold: KeyedFold, folder: str) -> list[Staged]:

@@ -32,16 +32,8 @@ class FoldedFrame:
 
     def counts(self) -> dict[str, Any]:
         """The counts of the batch, added up over its buckets. Runs the whole frame."""
-        row = self._folded.agg(
-            *(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in SUMMED),
-            F.min("late_first_us").alias("late_first_us"),
-            F.max("late_last_us").alias("late_last_us"),
-            F.count(F.lit(1)).alias("buckets_touched"),
-            F.max("watermark_us").alias("watermark_us"),
-            F.count("rejected").alias("buckets_rejecting"),
-            F.max("rows_in").alias("rows_in_most"),
-        ).collect()[0]
-        return row.asDict()
+        is_there = {name: F.when(F.col(name).isNotNull(), F.lit(True)) for name in STREAMS}
+        return counts_of(self._folded.withColumns(is_there).toArrow())
 
     @property
     def emitted(self) -> DataFrame:
@@ -63,15 +55,7 @@ class FoldedTable:
 
     def counts(self) -> dict[str, Any]:
         """The counts of the batch, added up over its buckets."""
-        folded = self._folded
-        return {name: pc.sum(folded[name]).as_py() or 0 for name in SUMMED} | {
-            "late_first_us": pc.min(folded["late_first_us"]).as_py(),
-            "late_last_us": pc.max(folded["late_last_us"]).as_py(),
-            "buckets_touched": folded.num_rows,
-            "watermark_us": pc.max(folded["watermark_us"]).as_py(),
-            "buckets_rejecting": pc.count(folded["rejected"]).as_py(),
-            "rows_in_most": pc.max(folded["rows_in"]).as_py(),
-        }
+        return counts_of(self._folded)
 
     @property
     def emitted(self) -> pa.Table:
@@ -86,6 +70,18 @@ class FoldedTable:
     def _rows(self, column: str, schema: pa.Schema) -> pa.Table:
         streams = self._folded[column].drop_null().to_pylist()
         return pa.concat_tables([schema.empty_table(), *map(from_stream, streams)])
+
+
+def counts_of(folded: pa.Table) -> dict[str, Any]:
+    """What rows of FOLDED_DDL come to, whatever is in place of their streams."""
+    return {name: pc.sum(folded[name]).as_py() or 0 for name in SUMMED} | {
+        "late_first_us": pc.min(folded["late_first_us"]).as_py(),
+        "late_last_us": pc.max(folded["late_last_us"]).as_py(),
+        "buckets_touched": folded.num_rows,
+        "watermark_us": pc.max(folded["watermark_us"]).as_py(),
+        "buckets_rejecting": pc.count(folded["rejected"]).as_py(),
+        "rows_in_most": pc.max(folded["rows_in"]).as_py(),
+    }
 
 
 def fetch(folded: DataFrame, fold: KeyedFold, buckets: int) -> FoldedTable | None:

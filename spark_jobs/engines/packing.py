@@ -5,7 +5,7 @@ events of a bucket cross as one row with an Arrow stream in it, and so do its ou
 batch is then a few rows per bucket, however many events it has.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -199,35 +199,16 @@ def _batch(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array(c, f.type) for c, f in columns], schema=PACKED)
 
 
-def unpack(
-    packed: DataFrame,
-    column: str,
-    ddl: str,
-    read: Callable[[bytes], pa.Table] | None = None,
-) -> DataFrame:
-    """The rows inside the Arrow streams of `packed[column]`, a frame of schema `ddl`.
-
-    `read` makes a table of a stream, where `from_stream` does not do.
-    """
-    table_of = read or from_stream
+def unpack(packed: DataFrame, column: str, ddl: str) -> DataFrame:
+    """The rows inside the Arrow streams of `packed[column]`, a frame of schema `ddl`."""
 
     def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         leave_imports_alone()
         for batch in batches:
             for stream in batch.column(0):
-                yield from table_of(stream.as_py()).to_batches()
+                yield from from_stream(stream.as_py()).to_batches()
 
     return packed.where(F.col(column).isNotNull()).select(column).mapInArrow(rows, ddl)
-
-
-def texts_of(packed: DataFrame, column: str, text_of: Callable[[bytes], str | None]) -> DataFrame:
-    """What `text_of` says of each Arrow stream of `packed[column]`; of None there is no row."""
-
-    def read(stream: bytes) -> pa.Table:
-        said = text_of(stream)
-        return pa.table({"text": pa.array([] if said is None else [said], pa.string())})
-
-    return unpack(packed, column, "text string", read=read)
 
 
 def to_stream(table: pa.Table, compression: Literal["zstd"] | None = None) -> bytes:

@@ -17,7 +17,7 @@ from include.lake.paths import Lake, files_of
 from include.lake.table import Staged, stage_empty
 from include.landing.initial_state import InitialStates, read_initial_state
 from include.savepoints.manifest import Savepoint
-from spark_jobs.engines.checkpointed_states import find_unreadable, read_states
+from spark_jobs.engines.checkpointed_states import read_states
 from spark_jobs.engines.engine import LiveQuery, Stage, WriteBatch
 from spark_jobs.engines.live import run_query
 from spark_jobs.engines.migrated_state import migrated_states
@@ -71,9 +71,6 @@ class SparkEngine:
 
     def live_states(self, checkpoint: str, fold: KeyedFold, batch_id: int) -> DataFrame:
         return read_states(self._spark, checkpoint, fold, batch_id=batch_id)
-
-    def unreadable_events(self, checkpoint: str, fold: KeyedFold) -> str | None:
-        return find_unreadable(self._spark, checkpoint, fold)
 
     def stage_states(self, states: DataFrame, fold: KeyedFold, folder: str) -> list[Staged]:
         schema = state_schema(fold)

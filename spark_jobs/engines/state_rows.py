@@ -15,7 +15,7 @@ from include.fold.failures import BrokenInvariantError, arithmetic
 from include.fold.product_table import project
 from include.fold.schemas import event_schema, output_schema, state_schema
 from include.fold.states import States
-from include.lake.errors import StatefulError
+from include.settings import SettingsError
 from spark_jobs.engines.packing import bucket_of, from_stream, to_stream
 
 GROUPED_DDL = "bucket int, states binary"
@@ -128,7 +128,7 @@ def unpacked_states(fold: KeyedFold, keys: bytes | None, stored: StoredBucket) -
     return rows.select(schema.names).cast(schema)
 
 
-class PendingEventsError(StatefulError):
+class PendingEventsError(SettingsError):
     """Events that wait are no events of the stream's record any more."""
 
     code = "settings_changed"
@@ -142,30 +142,39 @@ def pending_events(fold: KeyedFold, stream: bytes) -> pa.Table:
     """
     found, schema = from_stream(stream), event_schema(fold)
     if found.schema != schema:
-        found = _by_name(fold, found, schema) if found.num_rows else schema.empty_table()
+        if not found.num_rows:
+            return schema.empty_table()
+        refuse_other_events(fold, found.schema)
+        for field in schema:
+            if field.name not in found.schema.names:
+                found = found.append_column(field, pa.nulls(found.num_rows, field.type))
+        found = found.select(schema.names)
     for column in fold.event_columns:
         if not column.nullable and found[column.name].null_count:
-            what = f"{fold.event.__name__}.{column.name} is never None, but was not there"
-            raise _refusal(fold, what, "declare it `| None`")
+            raise _lacks(fold, column.name)
     return found
 
 
-def _by_name(fold: KeyedFold, found: pa.Table, schema: pa.Schema) -> pa.Table:
-    for field in schema:
-        if field.name not in found.schema.names:
-            found = found.append_column(field, pa.nulls(found.num_rows, field.type))
-    found = found.select(schema.names)
-    for field, was in zip(schema, found.schema, strict=True):
-        if field.type != was.type:
-            what = f"{fold.event.__name__}.{field.name} is {field.type} now, but was {was.type}"
+def refuse_other_events(fold: KeyedFold, was: pa.Schema) -> None:
+    """PendingEventsError when events of that schema that wait are none of the fold's."""
+    for column, field in zip(fold.event_columns, event_schema(fold), strict=False):
+        if field.name not in was.names:
+            if not column.nullable:
+                raise _lacks(fold, field.name)
+        elif field.type != (old := was.field(field.name).type):
+            what = f"{fold.event.__name__}.{field.name} is {field.type} now, but was {old}"
             raise _refusal(fold, what, "put that back")
-    return found
+
+
+def _lacks(fold: KeyedFold, name: str) -> PendingEventsError:
+    what = f"{fold.event.__name__}.{name} is never None, but was not there"
+    return _refusal(fold, what, "declare it `| None`")
 
 
 def _refusal(fold: KeyedFold, what: str, mend: str) -> PendingEventsError:
     return PendingEventsError(
-        f"{what} when events came that still wait in the state of stream {fold.stream}: {mend}, or "
-        "have them read from bronze anew",
+        f"{what} when events came that may still wait in the state of stream {fold.stream}: {mend}, "
+        "or have them read from bronze anew",
         subject=fold.stream,
         command=f"./stateful reseed {fold.stream} --apply",
     )

@@ -55,14 +55,6 @@ class LiveModel:
                 tables.append(states_to_rows(States(fold, rows), bucket))
         return pa.concat_tables(tables)
 
-    def waiting(self, checkpoint: str) -> list[bytes]:
-        """The events that wait in each bucket after the newest committed batch."""
-        log = CheckpointLog(checkpoint)
-        batch_id = log.newest("commits")
-        values = _values([] if batch_id is None else log.read_state(batch_id + 1))
-        stored = [StoredBucket(*v) for (name, _), v in values.items() if name == BUCKET_STATE]
-        return [bucket.events for bucket in stored if bucket.events is not None]
-
 
 def _values(parts: Iterable[Any]) -> dict[tuple[str, int], Any]:
     return {at: value for part in parts for at, value in part["values"].items()}

@@ -37,8 +37,6 @@ from include.savepoints.manifest import Savepoint, states_in
 from spark_jobs.engines.engine import LiveQuery, Stage, WriteBatch
 from spark_jobs.engines.migrated_state import migrated
 from spark_jobs.engines.state_rows import (
-    PendingEventsError,
-    pending_events,
     projected,
     states_from_rows,
     states_to_rows,
@@ -58,10 +56,6 @@ class LiveRunner(Protocol):
 
     def states(self, checkpoint: str, fold: KeyedFold, batch_id: int) -> pa.Table:
         """As `Engine.live_states`."""
-        ...
-
-    def waiting(self, checkpoint: str) -> list[bytes]:
-        """The events that wait in each bucket, as Arrow streams."""
         ...
 
 
@@ -137,15 +131,6 @@ class LocalEngine:
     def live_states(self, checkpoint: str, fold: KeyedFold, batch_id: int) -> pa.Table:
         """The states in a checkpoint after that batch."""
         return self._live().states(checkpoint, fold, batch_id)
-
-    def unreadable_events(self, checkpoint: str, fold: KeyedFold) -> str | None:
-        """Why events that wait are none of the fold's; None when they are."""
-        try:
-            for stream in self._live().waiting(checkpoint):
-                pending_events(fold, stream)
-        except PendingEventsError as error:
-            return error.message
-        return None
 
     # Savepoints
 
