@@ -11,29 +11,27 @@ Whether it is worth a run, the caller decides: include/care/check_checkpoint.py.
 """
 
 import logging
-from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from include.care.check_checkpoint import format_compaction
 from include.care.recorded_sizes import record_sizes
-from include.care.why_failed import told_why
 from include.checkpoint.checkpoint_files import newest_planned
 from include.checkpoint.committed_batch import is_settled
 from include.checkpoint.measure_checkpoint import measure_checkpoint
 from include.coverage.pin_generation import refuse_other_state
 from include.job import job_parser, recorded_run
 from include.lake.lease import hold_lease
-from include.lake.paths import Lake, open_lake
+from include.lake.paths import Lake
 from include.landing.clock import write_still_row
 from include.landing.clock_repair import refuse_run
 from include.plans.open_stream import OpenStream, has_waiting_rows, open_stream
-from include.registry import source_named, stream_named
+from include.registry import source_named
 from include.settings import Stream
 from include.stream_definition import pinned_settings
 from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.job import exit_with_main, spark_session
+from spark_jobs.job import exit_with_main, stream_job
 from spark_jobs.run_stream import JOB as RUN_STREAM
 from spark_jobs.stream_drain import INGEST_PATIENCE, drain_stream, refuse_unreadable_events
 
@@ -104,16 +102,10 @@ def _run_stream(engine: Engine, opened: OpenStream, dag_run_id: str | None) -> N
         drain_stream(engine, opened, record)
 
 
-def parse_args(argv: Sequence[str] | None = None) -> Namespace:
-    return job_parser(__doc__, "stream").parse_args(argv)
-
-
 def main() -> None:
-    args = parse_args()
-    stream, lake = stream_named(args.stream), open_lake(args.lake)
-    engine = SparkEngine(spark_session(f"{JOB}-{stream.name}", lake))
-    with told_why(lake, stream):
-        compact(engine, lake, stream, args.dag_run_id)
+    args = job_parser(__doc__, "stream").parse_args()
+    with stream_job(JOB, args) as (spark, lake, stream):
+        compact(SparkEngine(spark), lake, stream, args.dag_run_id)
 
 
 if __name__ == "__main__":

@@ -26,11 +26,11 @@ from include.care.state_report import (
 )
 from include.checkpoint.checkpoint_files import newest_committed
 from include.checkpoint.committed_batch import CommittedBatch, check_partitions, committed_batch
+from include.coverage.pin_generation import refuse_other_state
 from include.fold.admission import US_PER_MS, until_us
 from include.fold.definition import KeyedFold
 from include.job import job_parser
-from include.lake.errors import settings_changed
-from include.lake.generations import GenerationRow, read_generations
+from include.lake.generations import read_generations
 from include.lake.paths import Lake, LakeError, open_lake
 from include.registry import stream_named
 from include.settings import Stream
@@ -52,7 +52,7 @@ def inspect_state(spark: SparkSession, lake: Lake, stream: Stream) -> StateRepor
     batch = committed_batch(lake, generations)
     fold = load_definition(stream).fold
     pinned = generations.pinned()
-    _check_state_type(stream, fold, pinned)
+    refuse_other_state(pinned, pinned_settings(stream, fold)["state_schema"])
     shape = (pinned["buckets"], pinned["state_partitions"])
     check_partitions(lake, batch, shape[1])
     try:
@@ -88,16 +88,6 @@ def _waiting_events(spark: SparkSession, batch: CommittedBatch) -> dict[int, tup
     size = F.coalesce(F.octet_length("events"), F.lit(0))
     rows = waiting.select("bucket", "waiting", size)
     return {bucket: (events, size) for bucket, events, size in rows.collect()}
-
-
-def _check_state_type(stream: Stream, fold: KeyedFold, pinned: GenerationRow) -> None:
-    now = pinned_settings(stream, fold)["state_schema"]
-    if now != pinned["state_schema"]:
-        raise settings_changed(
-            "state_schema",
-            f"stream {stream.name}: its file has the state ({now}) now, but the checkpoint's was "
-            f"made with ({pinned['state_schema']}): put the file back to read it",
-        )
 
 
 def _why_unreadable(

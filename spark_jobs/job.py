@@ -5,8 +5,9 @@ import logging
 import shutil
 import socket
 import zipfile
-from collections.abc import Callable
-from contextlib import suppress
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
@@ -18,8 +19,10 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from include import job
-from include.lake.paths import Lake, LakeError
-from include.settings import PROJECT, SettingsError
+from include.care.why_failed import told_why
+from include.lake.paths import Lake, LakeError, open_lake
+from include.registry import stream_named
+from include.settings import PROJECT, SettingsError, Stream
 from include.spark.master import is_local
 from include.spark.submit import installed_versions
 from include.spark.versions import untried
@@ -158,6 +161,15 @@ def spark_session(app_name: str, lake: Lake) -> SparkSession:
         ship_project(spark.sparkContext)
     check_lake_shared(spark.sparkContext, lake)
     return spark
+
+
+@contextmanager
+def stream_job(name: str, args: Namespace) -> Iterator[tuple[SparkSession, Lake, Stream]]:
+    """The session, lake and stream of a job's arguments. Of a broken lake its failure says what is broken."""
+    stream, lake = stream_named(args.stream), open_lake(args.lake)
+    spark = spark_session(f"{name}-{stream.name}", lake)
+    with told_why(lake, stream):
+        yield spark, lake, stream
 
 
 def exit_with_main(main: Callable[[], None]) -> None:

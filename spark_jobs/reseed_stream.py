@@ -17,12 +17,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 
-from include.care.why_failed import told_why
 from include.fold.admission import US_PER_MS, instant_of
 from include.job import PATIENCE, RunRecord, job_parser, recorded_run
 from include.lake.generations import GenerationRow
 from include.lake.lease import hold_lease
-from include.lake.paths import Lake, open_lake
+from include.lake.paths import Lake
 from include.lake.stream_result import put_back_rejected, rejected_number
 from include.plans.open_stream import OpenStream, open_stream
 from include.plans.reseed_plan import (
@@ -33,12 +32,11 @@ from include.plans.reseed_plan import (
     options_of,
     plan_reseed,
 )
-from include.registry import stream_named
 from include.settings import Stream
 from spark_jobs.engines.data_checks import DataChecks
 from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.job import exit_with_main, spark_session
+from spark_jobs.job import exit_with_main, stream_job
 from spark_jobs.live_savepoint import delete_expired
 from spark_jobs.replay_bronze import (
     Replay,
@@ -153,11 +151,8 @@ def parse_args(argv: Sequence[str] | None = None) -> Namespace:
 
 def main() -> None:
     args = parse_args()
-    stream, lake = stream_named(args.stream), open_lake(args.lake)
-    options = options_of(args)
-    engine = SparkEngine(spark_session(f"{JOB}-{stream.name}", lake))
-    with told_why(lake, stream):
-        reseed(engine, lake, stream, options, args.dag_run_id)
+    with stream_job(JOB, args) as (spark, lake, stream):
+        reseed(SparkEngine(spark), lake, stream, options_of(args), args.dag_run_id)
 
 
 if __name__ == "__main__":

@@ -18,18 +18,17 @@ from functools import partial
 
 from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 
-from include.care.why_failed import told_why
 from include.job import job_parser, recorded_run
 from include.lake.lease import hold_lease
-from include.lake.paths import Lake, open_lake
+from include.lake.paths import Lake
 from include.landing.clock_repair import refuse_run
 from include.plans.open_stream import has_waiting_rows, open_stream
-from include.registry import loadable_streams, stream_named
+from include.registry import loadable_streams
 from include.savepoints.bronze_pin import refuse_no_bronze
 from include.settings import Stream
 from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.job import close_state_stores, exit_with_main, spark_session
+from spark_jobs.job import close_state_stores, exit_with_main, stream_job
 from spark_jobs.live_savepoint import write_if_due
 from spark_jobs.stream_drain import drain_stream, stay_in_log
 
@@ -89,11 +88,9 @@ def parse_args(argv: Sequence[str] | None = None) -> Namespace:
 
 def main() -> None:
     args = parse_args()
-    stream, lake = stream_named(args.stream), open_lake(args.lake)
     others = [other for other in loadable_streams() if other.name in args.also]
-    spark = spark_session(f"{JOB}-{stream.name}", lake)
-    engine = SparkEngine(spark)
-    with told_why(lake, stream):
+    with stream_job(JOB, args) as (spark, lake, stream):
+        engine = SparkEngine(spark)
         drain(engine, lake, stream, args.dag_run_id)
     # Each has the memory of one.
     make_ready = partial(close_state_stores, spark)

@@ -6,19 +6,17 @@ It is the state after the stream's last run. A compaction makes older states unr
 keeps one.
 """
 
-from include.care.why_failed import told_why
 from include.coverage.pin_generation import refuse_other_plan
 from include.coverage.verify import trusted_record
 from include.job import PATIENCE, job_parser, recorded_run
 from include.lake.lease import hold_lease
-from include.lake.paths import Lake, open_lake
+from include.lake.paths import Lake
 from include.landing.clock_repair import refuse_run
 from include.plans.open_stream import open_stream
-from include.registry import stream_named
 from include.settings import Stream
 from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.job import exit_with_main, spark_session
+from spark_jobs.job import exit_with_main, stream_job
 from spark_jobs.live_savepoint import write_live_savepoint
 
 JOB = "write_savepoint"
@@ -37,10 +35,8 @@ def savepoint(engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None
 
 def main() -> None:
     args = job_parser(__doc__, "stream").parse_args()
-    stream, lake = stream_named(args.stream), open_lake(args.lake)
-    engine = SparkEngine(spark_session(f"{JOB}-{stream.name}", lake))
-    with told_why(lake, stream):
-        savepoint(engine, lake, stream, args.dag_run_id)
+    with stream_job(JOB, args) as (spark, lake, stream):
+        savepoint(SparkEngine(spark), lake, stream, args.dag_run_id)
 
 
 if __name__ == "__main__":

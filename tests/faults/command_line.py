@@ -74,9 +74,10 @@ class CommandLine:
                 patch.setattr(place, "run_job", self._run_job)
             patch.setattr(run_local, "subprocess", self)
             patch.setattr(logging, "basicConfig", lambda **_: None)
-            for name in (*JOBS, "maintain_table"):
+            for name in ("job", *JOBS, "maintain_table"):
                 module = importlib.import_module(f"spark_jobs.{name}")
-                patch.setattr(module, "spark_session", lambda *_: self._session())
+                if hasattr(module, "spark_session"):
+                    patch.setattr(module, "spark_session", lambda *_: self._session())
                 if hasattr(module, "SparkEngine"):
                     patch.setattr(module, "SparkEngine", lambda _: self._engine())
             yield
