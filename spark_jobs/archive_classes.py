@@ -92,20 +92,8 @@ def run_stream(engine: Engine, lake: Lake) -> None:
     for is_small in (True, False, True):
         _append(lake)
         checkpoint = lake.checkpoint(STREAM.name, 0)
-        engine.drain(
-            LiveQuery(
-                lake,
-                STREAM,
-                FOLD,
-                checkpoint=checkpoint,
-                seed=None,
-                first_version=None,
-                compacting=False,
-                settings=STATE,
-                is_small=is_small,
-            ),
-            write,
-        )
+        query = LiveQuery(lake, STREAM, FOLD, checkpoint, settings=STATE, is_small=is_small)
+        engine.drain(query, write)
 
 
 def _append(lake: Lake) -> None:

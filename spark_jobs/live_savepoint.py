@@ -10,7 +10,6 @@ from typing import Any
 
 from include.checkpoint.checkpoint_files import newest_committed
 from include.checkpoint.committed_batch import (
-    BronzePosition,
     CommittedBatch,
     check_partitions,
     committed_batch,
@@ -133,6 +132,7 @@ def write_live_savepoint(engine: Engine, opened: OpenStream, run_id: str, origin
     refuse_other_state(pinned, pinned_settings(opened.stream, fold)["state_schema"])
     totals = totals_of(known, batch.generation, seed_totals(pinned))
     position = read_position(lake, f"{batch.checkpoint}/offsets/{batch.batch_id}")
+    read = pin_bronze(lake, opened.source, position.version - 1)
     states = engine.live_states(batch.checkpoint, fold, batch.batch_id)
     manifest = {
         "origin": origin,
@@ -140,8 +140,8 @@ def write_live_savepoint(engine: Engine, opened: OpenStream, run_id: str, origin
         "run_id": run_id,
         "events": totals["total_folded"] + totals["total_duplicate"],
         "bronze_id": position.table_id,
-        "bronze_version": position.version - 1,
-        "bronze_ingested_at_us": _newest_read_us(opened, position),
+        "bronze_version": read.version,
+        "bronze_ingested_at_us": read.ingested_at_us,
         "code": _code_of_all(known, pinned),
         "state_schema": pinned["state_schema"],
     }
@@ -155,11 +155,6 @@ def _settled_until(lake: Lake, batch: CommittedBatch) -> int | None:
     if batch.watermark_ms is None or not is_settled(lake, batch.checkpoint):
         return None
     return until_us(batch.watermark_ms * US_PER_MS)
-
-
-def _newest_read_us(opened: OpenStream, position: BronzePosition) -> int:
-    """`ingested_at` of the newest row that the stream has read."""
-    return pin_bronze(opened.lake, opened.source, position.version - 1).ingested_at_us
 
 
 def _code_of_all(known: StreamRecord, pinned: GenerationRow) -> str | None:

@@ -127,7 +127,10 @@ def replayed(engine: Engine, replay: Replay, until_us: int) -> Iterator[Outcome]
             if savepoint is not None:
                 # Not from the plan that made them: over thirty stages it outgrows the driver.
                 states = engine.savepoint_states(replay.lake, savepoint)  # checked a moment ago
-            rows = pinned_rows(engine, replay, from_us, until_us=stop_us)
+            source, ingested_us = replay.stream.source, replay.pin.ingested_at_us
+            rows = engine.events(
+                replay.lake, source, replay.fold, ingested_us, from_us, until_us=stop_us
+            )
             stage = engine.fold(rows, replay.fold, replay.stream.buckets, stop_us, states)
             kept.append(stage)
             # Not what others write from the first look on: a savepoint of it would look clean.
@@ -173,12 +176,6 @@ def _events_by_step(replay: Replay, step_us: int, from_us: int | None) -> Counte
         if None not in (last, rows) and (from_us is None or last >= from_us):
             events[last // step_us] += rows
     return events
-
-
-def pinned_rows(engine: Engine, replay: Replay, from_us: int | None, until_us: int | None) -> Rows:
-    """The events of the replay's bronze from one instant on and before another."""
-    source, pin = replay.stream.source, replay.pin
-    return engine.events(replay.lake, source, replay.fold, pin.ingested_at_us, from_us, until_us)
 
 
 def _base_states(engine: Engine, replay: Replay) -> Rows | None:

@@ -114,15 +114,9 @@ def _after_reseed(engine: Engine, lake: Lake, row: GenerationRow, fold: KeyedFol
             command=f"./stateful reseed {stream} --apply",
         )
     savepoint = savepoint_at(lake, stream, row["seed_savepoint"])
-    if savepoint is None:
-        raise LakeError(
-            f"savepoint {row['seed_savepoint']} is gone, with which generation "
-            f"{row['generation']} of {stream} begins",
-            code="unreadable_savepoint",
-            subject=stream,
-            command=f"./stateful reseed {stream} --apply",
-        )
     try:
+        if savepoint is None:
+            raise SavepointError(f"savepoint {row['seed_savepoint']} is gone")
         refuse_damaged(lake, savepoint)
     except SavepointError as error:
         raise LakeError(

@@ -21,15 +21,16 @@ def read_states(
     session: SparkSession, checkpoint: str, fold: KeyedFold, batch_id: int | None = None
 ) -> DataFrame:
     """The states after the last batch, or that one, as rows of `state_rows_ddl(fold)`."""
-    stored = _Stored(session, checkpoint, batch_id)
-    states = stored.read(BUCKET_STATE).where("keys > 0").withColumnsRenamed({"keys": "count"})
-    return _unpacked(states.join(stored.read(KEYS), "bucket", "left"), fold)
+    buckets = _stored(session, checkpoint, BUCKET_STATE, batch_id)
+    states = buckets.where("keys > 0").withColumnsRenamed({"keys": "count"})
+    keys = _stored(session, checkpoint, KEYS, batch_id)
+    return _unpacked(states.join(keys, "bucket", "left"), fold)
 
 
 def read_waiting(session: SparkSession, checkpoint: str, batch_id: int | None = None) -> DataFrame:
     """`bucket, waiting, events` of each bucket that was ever touched, after the last batch or that
     one: how many events wait in it, and those as an Arrow stream (null for none)."""
-    stored = _Stored(session, checkpoint, batch_id).read(BUCKET_STATE)
+    stored = _stored(session, checkpoint, BUCKET_STATE, batch_id)
     return stored.select("bucket", "waiting", "events")
 
 
@@ -37,26 +38,19 @@ def read_waiting(session: SparkSession, checkpoint: str, batch_id: int | None = 
 ENCODED = re.compile(r"""[\s"#<>?`{}]""")
 
 
-class _Stored:
-    """The state variables of a checkpoint as of one batch."""
-
-    def __init__(self, session: SparkSession, checkpoint: str, batch_id: int | None) -> None:
-        commits = fs.FileSelector("commits", allow_not_found=True)
-        if not files_of(checkpoint).get_file_info(commits):
-            raise LakeError(
-                f"no batch of {checkpoint} has stored a state yet", code="nothing_there"
-            )
-        # Starts what the state reader needs in a new session (SPARK-58973).
-        _ = session.streams.active
-        self._checkpoint = readable(checkpoint)
-        self._reader = session.read.format("statestore")
-        if batch_id is not None:
-            self._reader = self._reader.option("batchId", batch_id)
-
-    def read(self, variable: str) -> DataFrame:
-        """Its value of each bucket, by its fields, beside the bucket."""
-        rows = self._reader.option("stateVarName", variable).load(self._checkpoint)
-        return rows.select("key.bucket", "value.*")
+def _stored(
+    session: SparkSession, checkpoint: str, variable: str, batch_id: int | None
+) -> DataFrame:
+    """A state variable's value of each bucket, by its fields, beside the bucket."""
+    commits = fs.FileSelector("commits", allow_not_found=True)
+    if not files_of(checkpoint).get_file_info(commits):
+        raise LakeError(f"no batch of {checkpoint} has stored a state yet", code="nothing_there")
+    # Starts what the state reader needs in a new session (SPARK-58973).
+    _ = session.streams.active
+    reader = session.read.format("statestore").option("stateVarName", variable)
+    if batch_id is not None:
+        reader = reader.option("batchId", batch_id)
+    return reader.load(readable(checkpoint)).select("key.bucket", "value.*")
 
 
 @cache

@@ -76,10 +76,10 @@ class LiveQuery:
     stream: Stream  # with the buckets and partitions of its generation
     fold: KeyedFold
     checkpoint: str
-    seed: Seed | None
-    first_version: int | None  # of bronze; None: begin with all there is
-    compacting: bool  # under compacting settings, each bronze file a batch of its own
     settings: Mapping[str, str]  # of the session while it runs
+    seed: Seed | None = None
+    first_version: int | None = None  # of bronze; None: begin with all there is
+    compacting: bool = False  # under compacting settings, each bronze file a batch of its own
     is_small: bool = False  # its batches may be fetched by the driver, and written there
 
 

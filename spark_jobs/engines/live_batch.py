@@ -26,14 +26,7 @@ SUMMED = (
     "rows_out",
     "rows_duplicate",
 )
-COUNTED = (
-    "rows_in",
-    "rows_folded",
-    "rows_late",
-    "rows_excluded",
-    "rows_duplicate",
-    "rows_out",
-)
+COUNTED = tuple(name for name in SUMMED if name.startswith("rows_"))
 NOT_TOLD = {*LEVELS.values(), WATERMARK}  # but what they come to
 REJECTIONS = ("rows_rejected", "timeouts_rejected")
 
