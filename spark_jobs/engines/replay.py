@@ -4,16 +4,16 @@ No checkpoint and no state store: states and events of a bucket meet in one cogr
 serves backfills and reseeds, and it is the oracle for the live engine.
 """
 
-from typing import NamedTuple
-
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from include.fold.bucket import no_events, settle
 from include.fold.ddl import REJECTED_DDL, output_ddl, state_rows_ddl
 from include.fold.definition import KeyedFold
 from include.fold.keys import bucket_ids
 from include.fold.schemas import state_schema
+from spark_jobs.engines.engine import Stage
 from spark_jobs.engines.packed_files import BronzeEvents
 from spark_jobs.engines.packing import (
     bucket_of,
@@ -29,22 +29,13 @@ REPLAYED_DDL = (
 )
 
 
-class Replayed(NamedTuple):
-    """What a replay came to. The frames are lazy: persist `folded` to run the fold once."""
-
-    folded: DataFrame  # REPLAYED_DDL
-    outputs: DataFrame  # output_ddl(fold)
-    states: DataFrame  # state_rows_ddl(fold)
-    rejected: DataFrame | None  # REJECTED_DDL; None for a fold that rejects nothing
-
-
 def replay_fold(
     events: BronzeEvents,
     fold: KeyedFold,
     buckets: int,
     until_us: int,
     base: DataFrame | None = None,
-) -> Replayed:
+) -> Stage:
     """Fold all of `events` before `until_us`, starting from `base`.
 
     Timeouts before `until_us` fire as well; both are on the fold's clock. `base` has
@@ -67,11 +58,20 @@ def replay_fold(
         # Whoever wrote the base may have had other buckets.
         states = base.withColumn("bucket", bucket_of(ids, "key")).groupBy("bucket")
         folded = packed.cogroup(states).applyInArrow(fold_onto, REPLAYED_DDL)
-    return Replayed(
-        folded,
+    folded.persist()
+    counts = [F.coalesce(F.sum(name), F.lit(0)) for name in ("rows_folded", "rows_duplicate")]
+    try:
+        rows_folded, rows_duplicate = folded.agg(*counts).collect()[0]
+    except BaseException:
+        folded.unpersist()
+        raise
+    return Stage(
         unpack(folded, "outputs", output_ddl(fold)),
         unpack(folded, "states", state_rows_ddl(fold)),
-        rejected=unpack(folded, "rejected", REJECTED_DDL) if fold.quarantines else None,
+        unpack(folded, "rejected", REJECTED_DDL) if fold.quarantines else None,
+        rows_folded=rows_folded,
+        held=folded,
+        rows_duplicate=rows_duplicate,
     )
 
 

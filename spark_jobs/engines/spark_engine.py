@@ -8,7 +8,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from include.fold.definition import Definition, KeyedFold, MigrateState
 from include.fold.group_state import TIMERS
@@ -97,24 +96,7 @@ class SparkEngine:
         until_us: int,
         base: DataFrame | None,
     ) -> Stage:
-        replayed = replay_fold(events, fold, buckets, until_us=until_us, base=base)
-        replayed.folded.persist()
-        counts = ("rows_folded", "rows_duplicate")
-        rows = [F.coalesce(F.sum(name), F.lit(0)) for name in counts]
-        try:
-            rows_folded, rows_duplicate = replayed.folded.agg(*rows).collect()[0]
-        except BaseException:
-            replayed.folded.unpersist()
-            raise
-        outputs, states, rejected = replayed.outputs, replayed.states, replayed.rejected
-        return Stage(
-            outputs,
-            states,
-            rejected,
-            rows_folded=rows_folded,
-            held=replayed.folded,
-            rows_duplicate=rows_duplicate,
-        )
+        return replay_fold(events, fold, buckets, until_us=until_us, base=base)
 
     def published(
         self, fold: KeyedFold, outputs: Sequence[DataFrame], states: DataFrame

@@ -164,7 +164,6 @@ def replay(files: Path, workload: Workload, buckets: int) -> dict[str, Any]:
 def _replayed(events: BronzeEvents, workload: Workload, buckets: int) -> dict[str, Any]:
     began = time.monotonic()
     replayed = replay_fold(events, workload.fold, buckets, NEVER_US)
-    replayed.folded.persist()
     _consumed(replayed.outputs, workload.counts_outputs)
     _consumed(replayed.states, False)
     seconds = time.monotonic() - began

@@ -24,7 +24,8 @@ from include.stream_definition import load_definition
 from include.streams import threshold_alerts
 from include.streams.service_health import LogLine
 from include.streams.user_sessions import UserEvent
-from spark_jobs.engines.replay import Replayed, replay_fold
+from spark_jobs.engines.engine import Stage
+from spark_jobs.engines.replay import replay_fold
 from tests.bronze import ClockAt, StampedRow, append_commit, rows_for, stamp
 from tests.declared import with_fold
 from tests.engines.lake_runs import (
@@ -214,7 +215,7 @@ def emitted_in(result: Result) -> Any:
 
 
 def check_replayed(
-    fold: KeyedFold, local: Result, parts: Sequence[Replayed], split_us: int | None = None
+    fold: KeyedFold, local: Result, parts: Sequence[Stage], split_us: int | None = None
 ) -> None:
     states = known_in(parts[-1].states, fold)
     assert states == local.states
