@@ -155,7 +155,7 @@ def recorded_run(lake: Lake, job: str, subject: str, dag_run_id: str | None) -> 
         with recorded_memory(record), panics_as_errors():
             yield record
     except Exception as error:
-        record |= {"outcome": "failed", "error": _cause(error), "ended_at": datetime.now(UTC)}
+        record |= {"outcome": "failed", "error": cause_of(error), "ended_at": datetime.now(UTC)}
         append_ops(lake, "runs", [record])
         raise
     record |= {"outcome": "succeeded", "ended_at": datetime.now(UTC)}
@@ -174,7 +174,7 @@ def recorded_memory(record: RunRecord) -> Iterator[None]:
         record |= {"jvm_rss_bytes": sampler.peak.jvm, "python_rss_bytes": sampler.peak.python}
 
 
-def _cause(error: Exception) -> str:
+def cause_of(error: Exception) -> str:
     """The line that says what went wrong: of a traceback from a worker, the last such line."""
     if TOO_BUSY in str(error):
         return (
@@ -222,5 +222,5 @@ def exit_with_main(main: Callable[[], None]) -> None:
         sys.stderr.write(printable(f"{last_line(error)}\n"))
         sys.exit(error.exit_code)
     except Exception as error:
-        sys.stderr.write(printable(f"{_traceback(error)}error: {_cause(error)}\n"))
+        sys.stderr.write(printable(f"{_traceback(error)}error: {cause_of(error)}\n"))
         raise SystemExit(1) from error

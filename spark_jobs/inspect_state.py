@@ -24,12 +24,11 @@ from include.care.state_report import (
     report_json,
     report_of,
 )
-from include.checkpoint.checkpoint_files import newest_committed
 from include.checkpoint.committed_batch import CommittedBatch, check_partitions, committed_batch
 from include.coverage.pin_generation import refuse_other_state
 from include.fold.admission import US_PER_MS, until_us
 from include.fold.definition import KeyedFold
-from include.job import job_parser
+from include.job import cause_of, job_parser
 from include.lake.generations import read_generations
 from include.lake.paths import Lake, LakeError, open_lake
 from include.registry import stream_named
@@ -60,7 +59,10 @@ def inspect_state(spark: SparkSession, lake: Lake, stream: Stream) -> StateRepor
         waiting = _waiting_events(spark, batch)
     except (PySparkException, Py4JJavaError) as error:
         raise LakeError(
-            _why_unreadable(lake, stream, batch, error=error),
+            # Spark's own advice is a new checkpoint, which would be a new state.
+            f"the state of {stream.name} after batch {batch.batch_id} in {batch.checkpoint} cannot be "
+            "read. If a run has come further meanwhile, try again; if files are missing, put them back "
+            f"from a copy, and change nothing else. Spark says: {cause_of(error)}",
             code="unreadable_checkpoint",
             subject=f"checkpoints/{stream.name}",
         ) from error
@@ -88,30 +90,6 @@ def _waiting_events(spark: SparkSession, batch: CommittedBatch) -> dict[int, tup
     size = F.coalesce(F.octet_length("events"), F.lit(0))
     rows = waiting.select("bucket", "waiting", size)
     return {bucket: (events, size) for bucket, events, size in rows.collect()}
-
-
-def _why_unreadable(
-    lake: Lake, stream: Stream, batch: CommittedBatch, error: PySparkException | Py4JJavaError
-) -> str:
-    read = f"the state of {stream.name} after batch {batch.batch_id}"
-    newest = newest_committed(lake, batch.checkpoint)
-    if newest != batch.batch_id:
-        return (
-            f"{read} was deleted while it was read: a run has come to batch {newest} meanwhile. "
-            "Try again"
-        )
-    # Spark's own advice is a new checkpoint, which would be a new state.
-    return (
-        f"{read} in {batch.checkpoint} cannot be read. If files are missing, put them back from a "
-        f"copy, and change nothing else. Spark says: {_first_line(error)}"
-    )
-
-
-def _first_line(error: PySparkException | Py4JJavaError) -> str:
-    # What Spark has no Python exception for comes with its Java trace as its text.
-    message = getattr(error, "java_exception", None)
-    text = str(error) if message is None else str(message.getMessage())
-    return text.splitlines()[0]
 
 
 def main() -> None:

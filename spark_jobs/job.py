@@ -121,7 +121,6 @@ def failure_here(folder: str, task: int) -> str | None:
 
 
 PACKAGES = ("include", "spark_jobs")
-EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip file can hold
 
 
 def ship_project(context: SparkContext) -> None:
@@ -135,13 +134,12 @@ def ship_project(context: SparkContext) -> None:
 
 
 def zip_project(project: Path, archive: Path) -> None:
-    """The Python files of `project`'s packages into `archive`: the same bytes for the same files."""
-    files = sorted(file for package in PACKAGES for file in (project / package).rglob("*.py"))
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as target:
+    """The Python files of `project`'s packages into `archive`."""
+    files = [file for package in PACKAGES for file in (project / package).rglob("*.py")]
+    # Not strict: a file may be older than a zip file can say.
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as target:
         for file in files:
-            entry = zipfile.ZipInfo(file.relative_to(project).as_posix(), EPOCH)
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            target.writestr(entry, file.read_bytes())
+            target.write(file, file.relative_to(project))
 
 
 log = logging.getLogger("job")

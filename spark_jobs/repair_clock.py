@@ -10,12 +10,11 @@ reseeded as `reseed_stream.py` does it, and runs again. Killed anywhere and begu
 """
 
 import logging
-from argparse import ArgumentTypeError
 from datetime import UTC, datetime
 
 from include.fold.admission import micros_of
 from include.job import PATIENCE, job_parser, nothing_running, recorded_run
-from include.lake.generations import GenerationRow, read_generations
+from include.lake.generations import read_generations
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, open_lake
 from include.landing.clock import write_reset_row
@@ -31,8 +30,8 @@ from include.plans.plan_recompute import parse_instant
 from include.plans.reseed_plan import ReseedOptions
 from include.registry import source_named, streams_of
 from include.savepoints.choose_base import needed_ids
-from include.savepoints.manifest import Savepoint, keep_savepoints, savepoints_of
-from include.settings import SettingsError, Source, Stream
+from include.savepoints.manifest import keep_savepoints, savepoints_of
+from include.settings import Source, Stream
 from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, spark_session
@@ -89,49 +88,28 @@ def _reseed(
 ) -> None:
     if not knows_reset(read_generations(lake, stream.name).current, repair):
         reseed(engine, lake, stream, ReseedOptions(), dag_run_id)
-    _delete_savepoints_ahead(lake, stream, repair)
+    _delete_savepoints_ahead(lake, stream)
 
 
-def _delete_savepoints_ahead(lake: Lake, stream: Stream, repair: ClockRepair) -> None:
+def _delete_savepoints_ahead(lake: Lake, stream: Stream) -> None:
     """Those after what the clock settles now: until it came to them again, the newest by its
     `until` would keep others from being written, and have older ones deleted."""
     with hold_lease(lake, f"stream-{stream.name}", PATIENCE):
-        row = read_generations(lake, stream.name).current
-        assert row is not None  # it is reseeded
-        needed = needed_ids(read_generations(lake, stream.name))
-        kept = [
-            savepoint
-            for savepoint in savepoints_of(lake, stream.name)
-            if not (_is_before_reset(savepoint, row, repair) and savepoint.until > row["until"])
-            or savepoint.savepoint_id in needed
-        ]
+        generations = read_generations(lake, stream.name)
+        until, needed = generations.pinned()["until"], needed_ids(generations)
+        known = savepoints_of(lake, stream.name)
+        kept = [each for each in known if each.until <= until or each.savepoint_id in needed]
         keep_savepoints(lake, stream.name, kept)
-
-
-def _is_before_reset(savepoint: Savepoint, row: GenerationRow, repair: ClockRepair) -> bool:
-    """Whether it is of what bronze was before M was set back."""
-    # Not by when it was written: the machine's clock may have been the wrong one.
-    read_us, reset_us = savepoint.bronze_ingested_at_us, repair.reset_at_us
-    assert reset_us is not None  # its commit is made
-    return savepoint.bronze_id != row["bronze_id"] or read_us is None or read_us < reset_us
-
-
-def _instant(text: str) -> datetime:
-    try:
-        return parse_instant("--to", text)
-    except SettingsError as error:
-        raise ArgumentTypeError(str(error)) from None
 
 
 def main() -> None:
     parser = job_parser(__doc__, "source")
-    parser.add_argument(
-        "--to", type=_instant, help="what the clock is set back to (UTC); left out: go on"
-    )
+    parser.add_argument("--to", help="what the clock is set back to (UTC); left out: go on")
     args = parser.parse_args()
+    to = None if args.to is None else parse_instant("--to", args.to)
     source, lake = source_named(args.source), open_lake(args.lake)
     engine = SparkEngine(spark_session(f"{JOB}-{source.name}", lake))
-    repair_clock(engine, lake, source, args.to, args.dag_run_id)
+    repair_clock(engine, lake, source, to, args.dag_run_id)
 
 
 if __name__ == "__main__":
