@@ -88,7 +88,7 @@ def _rows_by_part(batches: Iterable[pa.RecordBatch]) -> Counter[FilePart]:
 
 def _read(part: FilePart, count: int, fold: KeyedFold, late: Sequence[LateField]) -> pa.Table:
     """BrokenInvariantError unless the part has `count` rows, as many as Spark saw."""
-    rows = read_part(part, fold, late)
+    rows = read_part(part, fold, late, "arrival_watermark")
     if rows.num_rows != count:
         raise BrokenInvariantError(
             f"{part.path} has {rows.num_rows} rows from byte {part.start} on, but Spark read {count}: "
@@ -97,9 +97,11 @@ def _read(part: FilePart, count: int, fold: KeyedFold, late: Sequence[LateField]
     return rows
 
 
-def read_part(part: FilePart, fold: KeyedFold, late: Sequence[LateField]) -> pa.Table:
-    """The part's rows, with all columns of bronze that are asked for."""
-    clocks = {clock_column(fold), "event_time", "ingested_at", "arrival_watermark", "is_clock"}
+def read_part(
+    part: FilePart, fold: KeyedFold, late: Sequence[LateField], chosen_by: str
+) -> pa.Table:
+    """The part's rows with what events are made of, and the column by which rows are `chosen_by`."""
+    clocks = {clock_column(fold), "event_time", "is_clock", chosen_by}
     wanted = (event_names(fold) | clocks).union(*(field.columns() for field in late))
     folder, _, name = part.path.rpartition("/")
     with (
@@ -163,7 +165,8 @@ class BronzeEvents(NamedTuple):
         def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             leave_imports_alone()
             numbers = chain.from_iterable(batch.column(0).to_pylist() for batch in batches)
-            read = (read_part(part, fold, late) for number in numbers for part in tasks[number])
+            parts = (part for number in numbers for part in tasks[number])
+            read = (read_part(part, fold, late, "ingested_at") for part in parts)
             found = (
                 BronzeRows(rows.filter(_within(BronzeRows(rows), fold, bounds))) for rows in read
             )
