@@ -256,8 +256,9 @@ def refuse_unreadable_events(opened: OpenStream) -> None:
 
     Workers would find out in the middle of a batch.
     """
-    if newest_committed(opened.lake, opened.checkpoint) is not None:
-        pinned = opened.generations.pinned()["event_schema"]
+    if newest_committed(opened.lake, opened.checkpoint) is None:
+        return
+    if (pinned := opened.generations.pinned()["event_schema"]) != event_ddl(opened.fold):
         refuse_other_events(opened.fold, pa.schema(list(arrow_type(f"struct<{pinned}>"))))
 
 
