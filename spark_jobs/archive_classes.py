@@ -86,7 +86,7 @@ def run_stream(engine: Engine, lake: Lake) -> None:
     table = engine.product_table(lake, STREAM.name, DEFINITION)
 
     def write(folded: FoldedBatch, batch_id: int) -> None:
-        if folded.counts()["rows_out"]:
+        if folded.counts["rows_out"]:
             table.write_once(folded.emitted, "archive", batch_id, {})
 
     for is_small in (True, False, True):

@@ -45,24 +45,14 @@ class Seed(NamedTuple):
     waiting: Rows | None = None  # bronze rows from `as_of_us` on that wait to be settled
 
 
-class FoldedBatch(Protocol):
-    """What one batch of a live query folded. Its counts may be asked for more than once, and
-    its rows written; the fold itself runs once."""
+class FoldedBatch(NamedTuple):
+    """What one batch of a live query folded."""
 
-    def counts(self) -> dict[str, Any]:
-        """The batch added up over its buckets: `SUMMED` of live_batch, first and last late row,
-        buckets touched and buckets that rejected something, most rows of one, watermark."""
-        ...
-
-    @property
-    def emitted(self) -> Rows:
-        """The rows to write: the output's columns, `emitted_at_us`, (update) `removed`."""
-        ...
-
-    @property
-    def rejected(self) -> Rows:
-        """The calls that failed (REJECTED of include.fold.schemas)."""
-        ...
+    # Added up over its buckets: `SUMMED` of live_batch, first and last late row, buckets touched and
+    # buckets that rejected something, most rows of one, watermark.
+    counts: Mapping[str, Any]
+    emitted: Rows  # to write: the output's columns, `emitted_at_us`, (update) `removed`
+    rejected: Rows  # the calls that failed (REJECTED of include.fold.schemas)
 
 
 WriteBatch = Callable[[FoldedBatch, int], None]

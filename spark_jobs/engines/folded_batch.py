@@ -15,61 +15,13 @@ from include.fold.ddl import REJECTED_DDL, output_ddl
 from include.fold.definition import KeyedFold
 from include.fold.schemas import REJECTED, output_schema
 from include.settings import MIB
+from spark_jobs.engines.engine import FoldedBatch
 from spark_jobs.engines.live_batch import SUMMED
 from spark_jobs.engines.packing import from_stream, unpack
 
 # Of what a batch may send to the driver, outputs and rejected calls each.
 FETCHED_BYTES = 64 * MIB
 STREAMS = ("outputs", "rejected")  # columns with an Arrow stream in each row
-
-
-class FoldedFrame:
-    """A batch's frame (FOLDED_DDL of bucket_processor.py), persisted: what is asked of it runs no fold."""
-
-    def __init__(self, folded: DataFrame, fold: KeyedFold) -> None:
-        self._folded = folded
-        self._fold = fold
-
-    def counts(self) -> dict[str, Any]:
-        """The counts of the batch, added up over its buckets. Runs the whole frame."""
-        is_there = {name: F.when(F.col(name).isNotNull(), F.lit(True)) for name in STREAMS}
-        return counts_of(self._folded.withColumns(is_there).toArrow())
-
-    @property
-    def emitted(self) -> DataFrame:
-        """The rows that the batch emitted (`output_ddl(fold)`)."""
-        return unpack(self._folded, "outputs", output_ddl(self._fold))
-
-    @property
-    def rejected(self) -> DataFrame:
-        """The calls that the batch rejected (REJECTED_DDL)."""
-        return unpack(self._folded, "rejected", REJECTED_DDL)
-
-
-class FoldedTable:
-    """The same as an Arrow table."""
-
-    def __init__(self, folded: pa.Table, fold: KeyedFold) -> None:
-        self._folded = folded
-        self._fold = fold
-
-    def counts(self) -> dict[str, Any]:
-        """The counts of the batch, added up over its buckets."""
-        return counts_of(self._folded)
-
-    @property
-    def emitted(self) -> pa.Table:
-        """The rows that the batch emitted (`output_schema(fold)`)."""
-        return self._rows("outputs", output_schema(self._fold))
-
-    @property
-    def rejected(self) -> pa.Table:
-        """The calls that the batch rejected (REJECTED)."""
-        return self._rows("rejected", REJECTED)
-
-    def _rows(self, column: str, schema: pa.Schema) -> pa.Table:
-        streams = self._folded[column].drop_null().to_pylist()
-        return pa.concat_tables([schema.empty_table(), *map(from_stream, streams)])
 
 
 def counts_of(folded: pa.Table) -> dict[str, Any]:
@@ -84,7 +36,15 @@ def counts_of(folded: pa.Table) -> dict[str, Any]:
     }
 
 
-def fetch(folded: DataFrame, fold: KeyedFold, buckets: int) -> FoldedTable | None:
+def left_on_spark(folded: DataFrame, fold: KeyedFold) -> FoldedBatch:
+    """A batch's frame (FOLDED_DDL of bucket_processor.py), persisted: what is asked of it runs no fold."""
+    is_there = {name: F.when(F.col(name).isNotNull(), F.lit(True)) for name in STREAMS}
+    counts = counts_of(folded.withColumns(is_there).toArrow())
+    emitted = unpack(folded, "outputs", output_ddl(fold))
+    return FoldedBatch(counts, emitted, rejected=unpack(folded, "rejected", REJECTED_DDL))
+
+
+def fetch(folded: DataFrame, fold: KeyedFold, buckets: int) -> FoldedBatch | None:
     """Run the batch and fetch it; None when a bucket of it has more than its share.
 
     None of it is kept then: it must be run once more, which changes nothing (as when a task of
@@ -99,7 +59,13 @@ def fetch(folded: DataFrame, fold: KeyedFold, buckets: int) -> FoldedTable | Non
     ).toArrow()
     if any((pc.max(table[name]).as_py() or 0) > most for name in sizes):
         return None
-    return FoldedTable(table, fold)
+    emitted = _rows_in(table["outputs"], output_schema(fold))
+    return FoldedBatch(counts_of(table), emitted, rejected=_rows_in(table["rejected"], REJECTED))
+
+
+def _rows_in(streams: pa.ChunkedArray, schema: pa.Schema) -> pa.Table:
+    tables = map(from_stream, streams.drop_null().to_pylist())
+    return pa.concat_tables([schema.empty_table(), *tables])
 
 
 def _size(column: str) -> Any:

@@ -16,7 +16,7 @@ from include.landing.bronze_tables import LateField, late_fields_of
 from spark_jobs.engines.bucket_processor import FOLDED_DDL
 from spark_jobs.engines.deferred_processor import DeferredProcessor
 from spark_jobs.engines.engine import LiveQuery, Seed, WriteBatch
-from spark_jobs.engines.folded_batch import FoldedFrame, fetch
+from spark_jobs.engines.folded_batch import fetch, left_on_spark
 from spark_jobs.engines.packed_files import BronzeEvents, pack_files
 from spark_jobs.engines.packing import Admission
 from spark_jobs.engines.state_rows import group_states
@@ -103,7 +103,7 @@ def run_query(spark: SparkSession, query: LiveQuery, write: WriteBatch) -> list[
         # state is not committed and Spark refuses the batch for ever.
         folded.persist()
         try:
-            write(FoldedFrame(folded, query.fold), batch_id)
+            write(left_on_spark(folded, query.fold), batch_id)
         finally:
             folded.unpersist()
 

@@ -58,7 +58,7 @@ class BatchWriter:
         self._rejected_keys: Counter[str] = Counter()  # in the run so far
 
     def __call__(self, folded: FoldedBatch, batch_id: int) -> None:
-        counts = folded.counts()
+        counts = dict(folded.counts)
         self._check(counts, batch_id)
         newest = self._live.record.batch_of(self._generation)
         is_written = newest is not None and newest >= batch_id  # by a run that was killed behind it

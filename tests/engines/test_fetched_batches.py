@@ -39,8 +39,8 @@ def writer(monkeypatch: pytest.MonkeyPatch):
     """Says who writes from now on, and fails when it is the other one."""
 
     def choose(is_small: bool) -> None:
-        asked = {"fetch": folded_batch.fetch, "FoldedFrame": folded_batch.FoldedFrame}
-        asked["FoldedFrame" if is_small else "fetch"] = lambda *_: pytest.fail("the other writer")
+        asked = {"fetch": folded_batch.fetch, "left_on_spark": folded_batch.left_on_spark}
+        asked["left_on_spark" if is_small else "fetch"] = lambda *_: pytest.fail("the other writer")
         monkeypatch.setattr(stream_drain, "is_small", lambda _: is_small)
         for name, function in asked.items():
             monkeypatch.setattr(spark_drain, name, function)

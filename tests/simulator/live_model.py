@@ -8,7 +8,6 @@ data when the watermark has moved; one that was cut off before that does not mak
 """
 
 from collections.abc import Iterable
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -19,7 +18,7 @@ from include.fold.ddl import BUCKET_STATE, KEYS
 from include.fold.definition import KeyedFold
 from include.fold.schemas import REJECTED, output_schema
 from include.fold.states import States
-from spark_jobs.engines.engine import LiveQuery, WriteBatch
+from spark_jobs.engines.engine import FoldedBatch, LiveQuery, WriteBatch
 from spark_jobs.engines.live_batch import SUMMED
 from spark_jobs.engines.packing import (
     clock_column,
@@ -119,57 +118,16 @@ class _Run:
         return None
 
     def _run(self, batch: _Batch) -> None:
-        folded = _Folded(self._query, self._log, self._source, batch)
-        self._write(folded, batch.batch_id)
-        if not folded.has_run:
-            raise CheckpointError(
-                f"batch {batch.batch_id}: its state was not committed, as nothing asked for its rows"
-            )
-        self._log.commit(batch.batch_id, folded.next_watermark_ms)
+        reports, next_watermark_ms = self._folded(batch)
+        self._write(_as_folded(reports, self._query.fold), batch.batch_id)
+        self._log.commit(batch.batch_id, next_watermark_ms)
         self._log.purge(batch.batch_id, dict(self._query.settings))
         if self._query.compacting:
             self._log.delete_old_versions(batch.batch_id + 1, RETAINED_BY_COMPACTION)
 
-
-class _Folded:
-    """`FoldedBatch` of `engines.engine`: folds when it is first asked, and writes the state then."""
-
-    def __init__(
-        self, query: LiveQuery, log: CheckpointLog, source: DeltaSource, batch: _Batch
-    ) -> None:
-        self._query = query
-        self._log = log
-        self._source = source
-        self._batch = batch
-        self.next_watermark_ms = batch.watermark_ms
-        self.has_run = False
-
-    def counts(self) -> dict[str, Any]:
-        reports = self._reports
-        counts: dict[str, Any] = {name: sum(r[name] for r in reports) for name in SUMMED}
-        return counts | {
-            "late_first_us": min((r["late_first_us"] for r in reports), default=None),
-            "late_last_us": max((r["late_last_us"] for r in reports), default=None),
-            "buckets_touched": len(reports),
-            "watermark_us": max((r["watermark_us"] for r in reports), default=None),
-            "buckets_rejecting": sum(r["rejected"] is not None for r in reports),
-            "rows_in_most": max((r["rows_in"] for r in reports), default=None),
-        }
-
-    @property
-    def emitted(self) -> pa.Table:
-        streams = (r["outputs"] for r in self._reports if r["outputs"] is not None)
-        empty = output_schema(self._query.fold).empty_table()
-        return pa.concat_tables([empty, *map(from_stream, streams)])
-
-    @property
-    def rejected(self) -> pa.Table:
-        streams = (r["rejected"] for r in self._reports if r["rejected"] is not None)
-        return pa.concat_tables([REJECTED.empty_table(), *map(from_stream, streams)])
-
-    @cached_property
-    def _reports(self) -> list[dict[str, Any]]:
-        query, batch = self._query, self._batch
+    def _folded(self, batch: _Batch) -> tuple[list[dict[str, Any]], int]:
+        """What the buckets report, whose state is written by then; and the next batch's watermark."""
+        query, next_ms = self._query, batch.watermark_ms
         delay_us = query.stream.watermark_delay // MICROSECOND
         operator = Operator(query, delay_us, batch.watermark_ms)
         if batch.batch_id == 0 and query.seed is not None and query.seed.states is not None:
@@ -180,10 +138,27 @@ class _Folded:
             operator.run(rows)
             newest_us = pc.max(rows[clock_column(query.fold)].cast(pa.int64())).as_py()
             if newest_us is not None:
-                newest_ms = newest_us // US_PER_MS - delay_us // US_PER_MS
-                self.next_watermark_ms = max(batch.watermark_ms, newest_ms)
+                next_ms = max(next_ms, newest_us // US_PER_MS - delay_us // US_PER_MS)
         operator.expire()
         parts = operator.parts(query.stream.state_partitions)
         self._log.write_state(batch.batch_id + 1, parts, snapshot=query.compacting)
-        self.has_run = True
-        return operator.reports
+        return operator.reports, next_ms
+
+
+def _as_folded(reports: list[dict[str, Any]], fold: KeyedFold) -> FoldedBatch:
+    counts: dict[str, Any] = {name: sum(r[name] for r in reports) for name in SUMMED}
+    counts |= {
+        "late_first_us": min((r["late_first_us"] for r in reports), default=None),
+        "late_last_us": max((r["late_last_us"] for r in reports), default=None),
+        "buckets_touched": len(reports),
+        "watermark_us": max((r["watermark_us"] for r in reports), default=None),
+        "buckets_rejecting": sum(r["rejected"] is not None for r in reports),
+        "rows_in_most": max((r["rows_in"] for r in reports), default=None),
+    }
+    emitted, rejected = (
+        pa.concat_tables(
+            [schema.empty_table(), *(from_stream(r[name]) for r in reports if r[name])]
+        )
+        for name, schema in (("outputs", output_schema(fold)), ("rejected", REJECTED))
+    )
+    return FoldedBatch(counts, emitted, rejected)
