@@ -35,14 +35,10 @@ class DataChecks:
         self._warnings: dict[str, list[Verdict]] = {}
         self.stopped: DataCheckError | None = None
 
-    @property
-    def declared(self) -> Sequence[Check]:
-        return self._stream.checks
-
     def refuse_wrong(self, table: Product) -> None:
         """SettingsError for a check that cannot be asked of the table's rows."""
-        if self.declared:
-            table.refuse_wrong(self.declared)
+        if self._stream.checks:
+            table.refuse_wrong(self._stream.checks)
 
     def admit(
         self, judge: Judge, what: str, generation: int | None = None, batch_id: int | None = None
@@ -51,9 +47,9 @@ class DataChecks:
 
         DataCheckError, when they are not to be: `what` would have been published.
         """
-        if not self.declared:
+        if not self._stream.checks:
             return
-        verdicts = judge(self.declared)
+        verdicts = judge(self._stream.checks)
         rows = [_row(verdict) for verdict in verdicts]
         known = {
             "run_id": self._record["run_id"],

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from include.coverage.live import LEVELS, WATERMARK, LiveRecord
-from include.fold.admission import EPOCH, MICROSECOND
+from include.fold.admission import instant_of
 from include.lake.findings import Finding, record_findings, rejected_findings
 from include.lake.generations import app_id
 from include.lake.ops import append_ops
@@ -93,7 +93,7 @@ class BatchWriter:
             return {"rows_rejected": 0, "timeouts_rejected": 0}
         self._rejected.append_once(folded.rejected, self._app_id("rejected"), batch_id)
         self._rejected_keys += summary.by_key
-        first, last = _instant(summary.first_us), _instant(summary.last_us)
+        first, last = instant_of(summary.first_us), instant_of(summary.last_us)
         counts = (summary.events, summary.timeouts)
         found = rejected_findings(self._stream, *counts, (first, last), self._rejected_keys)
         # Before the batch is recorded: of one that a kill has cut off behind that nobody tells again.
@@ -125,9 +125,9 @@ class BatchWriter:
             "run_id": self._live.run_id,
             "memory_mb": self._memory_mb,
             "committed_at": datetime.now(UTC),
-            "watermark": None if watermark_us is None else _instant(watermark_us),
-            "late_from": _instant(late_from_us) if counts["rows_late"] else None,
-            "late_to": _instant(late_to_us) if counts["rows_late"] else None,
+            "watermark": None if watermark_us is None else instant_of(watermark_us),
+            "late_from": instant_of(late_from_us) if counts["rows_late"] else None,
+            "late_to": instant_of(late_to_us) if counts["rows_late"] else None,
             **{name: value for name, value in counts.items() if name not in NOT_TOLD},
             **totals,
         }
@@ -162,7 +162,3 @@ def code_changed(stream: str) -> Finding:
         "made with: from here on its rows come of both. Its live savepoints serve no backfill",
         action=f"to have all of it by the new code: `./stateful reseed {stream} --recompute --apply`",
     )
-
-
-def _instant(micros: int) -> datetime:
-    return EPOCH + micros * MICROSECOND

@@ -7,7 +7,6 @@ which file. For a replay the log of bronze says which files may have some.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from functools import reduce
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -32,9 +31,10 @@ from spark_jobs.engines.bronze_fields import check_bronze
 from spark_jobs.engines.packing import (
     PACKED_DDL,
     Admission,
-    BronzeRows,
     admitted_rows,
     clock_column,
+    column_of,
+    micros_of,
     packed_rows,
 )
 from spark_jobs.engines.worker_garbage import leave_imports_alone
@@ -70,7 +70,7 @@ def pack_files(
         leave_imports_alone()
         parts = _rows_by_part(batches)
         read = (_read(part, count, fold, late) for part, count in parts.items())
-        rows = [admitted_rows(BronzeRows(found), fold, ids, admission=admission) for found in read]
+        rows = [admitted_rows(found, fold, ids, admission=admission) for found in read]
         return packed_rows(pa.concat_tables(rows), event_schema(fold)) if rows else iter(())
 
     return placed.mapInArrow(pack, PACKED_DDL)
@@ -167,10 +167,8 @@ class BronzeEvents(NamedTuple):
             numbers = chain.from_iterable(batch.column(0).to_pylist() for batch in batches)
             parts = (part for number in numbers for part in tasks[number])
             read = (read_part(part, fold, late, "ingested_at") for part in parts)
-            found = (
-                BronzeRows(rows.filter(_within(BronzeRows(rows), fold, bounds))) for rows in read
-            )
-            filled = (rows for rows in found if rows.count)
+            found = (rows.filter(_within(rows, fold, bounds)) for rows in read)
+            filled = (rows for rows in found if rows.num_rows)
             rows = [admitted_rows(each, fold, ids, admission=Admission()) for each in filled]
             return packed_rows(pa.concat_tables(rows), event_schema(fold)) if rows else iter(())
 
@@ -209,13 +207,13 @@ def _tasks(files: Sequence[tuple[str, int]], cores: int) -> list[list[FilePart]]
     return tasks
 
 
-def _within(rows: BronzeRows, fold: KeyedFold, bounds: Bounds) -> pa.ChunkedArray:
-    """Which rows are asked for: events whose instants are known, and within the bounds."""
-    time_us = rows.micros(INSTANTS[fold.time_us])
-    is_event = pc.invert(rows.of("is_clock", pa.bool_()))
-    wanted = [is_event, pc.less_equal(rows.micros("ingested_at"), bounds.ingested_at_us)]
+def _within(rows: pa.Table, fold: KeyedFold, bounds: Bounds) -> pa.Array:
+    """Which rows are asked for: events within the bounds."""
+    time_us = micros_of(rows, INSTANTS[fold.time_us])
+    is_clock = column_of(rows, "is_clock", pa.bool_()).fill_null(False).to_numpy()
+    wanted = ~is_clock & (micros_of(rows, "ingested_at") <= bounds.ingested_at_us)
     if bounds.from_us is not None:
-        wanted.append(pc.greater_equal(time_us, bounds.from_us))
+        wanted &= time_us >= bounds.from_us
     if bounds.until_us is not None:
-        wanted.append(pc.less(time_us, bounds.until_us))
-    return reduce(pc.and_, wanted)
+        wanted &= time_us < bounds.until_us
+    return pa.array(wanted)

@@ -68,68 +68,53 @@ def clock_column(fold: KeyedFold) -> str:
     return "ingested_at" if fold.in_processing_time else "commit_watermark"
 
 
-class BronzeRows:
-    """Rows of bronze by column, as the table has them today."""
+def column_of(rows: pa.Table, name: str, kind: pa.DataType) -> pa.ChunkedArray:
+    """A column of bronze; without values where the file is older than it."""
+    if name not in rows.column_names:
+        return pa.chunked_array([pa.nulls(rows.num_rows, kind)])
+    return conformed(rows[name], kind)
 
-    def __init__(self, rows: pa.Table) -> None:
-        self._rows = rows
-        self.count = rows.num_rows
 
-    def of(self, name: str, kind: pa.DataType) -> pa.ChunkedArray:
-        """A column; without values where the file is older than it."""
-        if name not in self._rows.column_names:
-            return pa.chunked_array([pa.nulls(self._rows.num_rows, kind)])
-        return conformed(self._rows[name], kind)
-
-    def micros(self, name: str) -> pa.ChunkedArray:
-        return self.of(name, INSTANT).cast(pa.int64())
+def micros_of(rows: pa.Table, name: str) -> Any:
+    """An instant of each row, as numpy has it; where there is none NEVER_US, before which all lies."""
+    return column_of(rows, name, INSTANT).cast(pa.int64()).fill_null(NEVER_US).to_numpy()
 
 
 def admitted_rows(
-    rows: BronzeRows, fold: KeyedFold, ids: Sequence[int], admission: Admission
+    rows: pa.Table, fold: KeyedFold, ids: Sequence[int], admission: Admission
 ) -> pa.Table:
     """Rows of bronze as events, each with its bucket, and whether it is folded: what `packed_rows` packs."""
-    schema = event_schema(fold)
-    events = {
-        field.name: rows.micros(INSTANTS[field.name])
-        if field.name in INSTANTS
-        else rows.of(field.name, field.type)
-        for field in schema
-        if field.name != KEY
-    }
+    events = {}
+    for field in event_schema(fold):
+        if field.name in INSTANTS:
+            events[field.name] = pa.chunked_array([micros_of(rows, INSTANTS[field.name])])
+        elif field.name != KEY:
+            events[field.name] = column_of(rows, field.name, field.type)
     keys = None if fold.keys.is_derived else keys_of(fold, pa.table(events))
     table = pa.table(
         {
-            BUCKET: np.zeros(rows.count, np.int32) if keys is None else buckets_of(keys, ids),
+            BUCKET: np.zeros(rows.num_rows, np.int32) if keys is None else buckets_of(keys, ids),
             KIND: _kinds(rows, fold, admission),
-            COMMIT_US: rows.micros(clock_column(fold)),
-            HAPPENED_US: rows.micros("event_time"),
+            COMMIT_US: micros_of(rows, clock_column(fold)),
+            HAPPENED_US: micros_of(rows, "event_time"),
             **events,
         }
     )
     return table if keys is not None else _with_derived_keys(table, fold, ids)
 
 
-def _kinds(rows: BronzeRows, fold: KeyedFold, admission: Admission) -> Any:
+def _kinds(rows: pa.Table, fold: KeyedFold, admission: Admission) -> Any:
     """ADMITTED or another, of each row."""
-    is_clock = rows.of("is_clock", pa.bool_()).fill_null(False).to_numpy()
-    kinds = np.full(len(is_clock), ADMITTED, np.int8)
+    kinds = np.full(rows.num_rows, ADMITTED, np.int8)
     if admission.since_us is not None:
-        kinds[_known(rows.micros(INSTANTS[fold.time_us])) < admission.since_us] = EXCLUDED
+        kinds[micros_of(rows, INSTANTS[fold.time_us]) < admission.since_us] = EXCLUDED
     if admission.late_after_us is not None and not fold.in_processing_time:
-        arrival_us = rows.micros("arrival_watermark")
-        late = is_late(
-            _known(rows.micros("event_time")), _known(arrival_us), admission.late_after_us
-        )
+        arrival_us = micros_of(rows, "arrival_watermark")
+        late = is_late(micros_of(rows, "event_time"), arrival_us, admission.late_after_us)
         # The first commit of a source has no arrival watermark: nothing in it is late.
-        kinds[late & arrival_us.is_valid().to_numpy()] = LATE
-    kinds[is_clock] = CLOCK
+        kinds[late & (arrival_us != NEVER_US)] = LATE
+    kinds[column_of(rows, "is_clock", pa.bool_()).fill_null(False).to_numpy()] = CLOCK
     return kinds
-
-
-def _known(micros: pa.ChunkedArray) -> Any:
-    """As numpy has them; without a value later than all, before which nothing lies."""
-    return micros.fill_null(NEVER_US).to_numpy()
 
 
 def _with_derived_keys(rows: pa.Table, fold: KeyedFold, ids: Sequence[int]) -> pa.Table:

@@ -32,7 +32,6 @@ from include.lake.columns import INSTANT
 from spark_jobs.engines.deferred_processor import DeferredProcessor
 from spark_jobs.engines.packing import (
     Admission,
-    BronzeRows,
     admitted_rows,
     from_stream,
     packed_rows,
@@ -90,8 +89,8 @@ class PlainOperator:
         packed: dict[int, list[tuple[Any, ...]]] = {}
         admission = Admission(self._delay_us, self._since_us)
         for part in filter(None, (rows[n::INPUT_PARTITIONS] for n in range(INPUT_PARTITIONS))):
-            rows_of_part = BronzeRows(bronze_table(self._fold, part))
-            admitted = admitted_rows(rows_of_part, self._fold, range(self._buckets), admission)
+            bronze = bronze_table(self._fold, part)
+            admitted = admitted_rows(bronze, self._fold, range(self._buckets), admission)
             for batch in packed_rows(admitted, event_schema(self._fold)):
                 for row in batch.to_pylist():
                     packed.setdefault(row["bucket"], []).append(tuple(row.values()))

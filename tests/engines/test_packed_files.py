@@ -27,7 +27,6 @@ from spark_jobs.engines import packed_files
 from spark_jobs.engines.packed_files import FilePart, pack_files
 from spark_jobs.engines.packing import (
     Admission,
-    BronzeRows,
     admitted_rows,
     bucket_of,
     from_stream,
@@ -88,7 +87,7 @@ def packed_here(
     """What all of the rows come to that one worker has at once."""
     if not rows.num_rows:
         return {}
-    admitted = admitted_rows(BronzeRows(rows), fold, IDS, admission)
+    admitted = admitted_rows(rows, fold, IDS, admission)
     batches = packed_rows(admitted, event_schema(fold))
     return added_up(row for batch in batches for row in batch.to_pylist())
 

@@ -17,7 +17,6 @@ from spark_jobs.engines.engine import LiveQuery
 from spark_jobs.engines.packing import (
     PACKED,
     Admission,
-    BronzeRows,
     admitted_rows,
     packed_rows,
     to_stream,
@@ -71,7 +70,7 @@ class Operator(PlainOperator):
         packed: dict[int, list[tuple[Any, ...]]] = {}
         admission = Admission(self._delay_us, self._since_us)
         ids = list(range(self._buckets))
-        admitted = admitted_rows(BronzeRows(rows), self._fold, ids, admission)
+        admitted = admitted_rows(rows, self._fold, ids, admission)
         for batch in packed_rows(admitted, event_schema(self._fold)):
             for row in batch.to_pylist():
                 packed.setdefault(row["bucket"], []).append(tuple(row[n] for n in PACKED.names))
