@@ -8,7 +8,6 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,7 +30,6 @@ class Versions(NamedTuple):
     spark_python: str  # by pyspark's Python files
     delta: str  # by its jar
     delta_for: str  # the series of Spark that this jar is made for
-    delta_python: str  # the package delta-spark
 
 
 def installed(spark_home: Path, jars: Path = JARS) -> Versions:
@@ -45,19 +43,11 @@ def installed(spark_home: Path, jars: Path = JARS) -> Versions:
         said[1] if said else "",
         delta[2] if delta else "",
         delta_for=delta[1] if delta else "",
-        delta_python=_package("delta-spark"),
     )
 
 
 def _matches(pattern: re.Pattern[str], folder: Path) -> Iterator[re.Match[str]]:
     return filter(None, (pattern.fullmatch(jar.name) for jar in sorted(folder.glob("*.jar"))))
-
-
-def _package(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return ""
 
 
 def refuse_unfit(found: Versions) -> None:
@@ -103,17 +93,12 @@ def is_tried_series(found: Versions) -> bool:
 
 def untried(found: Versions) -> str | None:
     """What to say, in a line, of what does run: that it was not tried; None of what was."""
-    if (found.spark, found.delta) not in TRIED:
-        return (
-            f"{_named(found)} was not tried with this project, which was with {_tried()}: "
-            "try it on a copy of the lake"
-        )
-    if found.delta_python not in ("", found.delta):
-        return (
-            f"the package delta-spark is {found.delta_python}, the jar of Delta {found.delta}: "
-            "requirements.in and PACKAGE in include/setup/jars.py name them"
-        )
-    return None
+    if (found.spark, found.delta) in TRIED:
+        return None
+    return (
+        f"{_named(found)} was not tried with this project, which was with {_tried()}: "
+        "try it on a copy of the lake"
+    )
 
 
 def _named(found: Versions) -> str:
