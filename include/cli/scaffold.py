@@ -4,7 +4,6 @@ A new stream counts the events of each key; a new source has a key and a value. 
 changing: what they show is where each thing stands.
 """
 
-import ast
 from keyword import iskeyword
 from pathlib import Path
 
@@ -101,7 +100,8 @@ def test_no_cut_of_the_input_changes_a_count():
     check_fold(FOLD)
 '''
 
-SOURCE = """\
+SOURCE = """
+SOURCES += (
     Source(
         name="{name}",
         time_field="timestamp",
@@ -111,6 +111,7 @@ SOURCE = """\
             Field(name="value", type="double", comment="How much", required=False),
         ),
     ),
+)
 """
 
 SOURCE_TEST = '''\
@@ -191,7 +192,7 @@ def new_source(project: Path, name: str) -> list[Path]:
         )
     file = project / "include" / "streams" / "sources.py"
     given = {"name": name, "title": _title(name)}
-    file.write_text(_with_source(file.read_text(), SOURCE.format(**given)))
+    file.write_text(file.read_text() + SOURCE.format(**given))
     return [file, _write(_test_file(project, f"source_{name}"), SOURCE_TEST.format(**given))]
 
 
@@ -253,23 +254,6 @@ def _type_of(field: Field) -> str:
 
 def _title(name: str) -> str:
     return name.replace("_", " ").capitalize()
-
-
-def _with_source(text: str, entry: str) -> str:
-    """sources.py with one more at the end of SOURCES."""
-    for node in ast.parse(text).body:
-        names = [ast.unparse(target) for target in getattr(node, "targets", [])]
-        if isinstance(node, ast.Assign) and names == ["SOURCES"]:
-            lines = text.splitlines(keepends=True)
-            end = node.value.end_lineno
-            assert end is not None
-            if lines[end - 1].strip() == ")":
-                return "".join([*lines[: end - 1], entry, *lines[end - 1 :]])
-    raise SettingsError(
-        "include/streams/sources.py has no SOURCES = ( ... ) that ends in a line of its own: add "
-        f"this to it by hand:\n{entry}",
-        subject="include/streams/sources.py",
-    )
 
 
 def _write(file: Path, text: str) -> Path:

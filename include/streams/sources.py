@@ -8,7 +8,7 @@ from include.settings import MIB, Field, Source
 # in one commit none is. A source of your own leaves `commit_bytes` out.
 SAMPLE_COMMIT = 1 * MIB
 
-SOURCES = (
+SOURCES: tuple[Source, ...] = (
     Source(
         name="signals",
         time_field="timestamp",
