@@ -93,22 +93,19 @@ def any_free_port() -> int:
         return port
 
 
-def free_port_or_error(text: str) -> int:
-    """The port in `text`; SettingsError when it is none, or taken."""
-    if not text.isdigit() or not 0 < int(text) < 65536:
-        raise SettingsError(f"PORT={text} is not a port number", subject="PORT")
+def refuse_taken(port: int) -> None:
+    """SettingsError for a port that somebody has."""
     with socket.socket() as probe:
         # As the server does: a port that is only waiting to be reused is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((HOST, int(text)))
+            probe.bind((HOST, port))
         except OSError as error:
             raise SettingsError(
-                f"port {text} cannot be used ({error.strerror}): stop what holds it, "
+                f"port {port} cannot be used ({error.strerror}): stop what holds it, "
                 "or give another with PORT=",
                 subject="PORT",
             ) from None
-    return int(text)
 
 
 def make_private_home() -> None:

@@ -24,10 +24,10 @@ from include.airflow.environment import (
     USER,
     airflow_environment,
     any_free_port,
-    free_port_or_error,
     make_password,
     make_private_home,
     password,
+    refuse_taken,
 )
 from include.airflow.first_runs import DagNotReadError, FirstRuns, Shown
 from include.airflow.parts import LOGS, AirflowDiedError, Parts, start_background, start_servers
@@ -50,12 +50,12 @@ class StopRequestedError(BaseException):
     """Ctrl-C, or a signal that asks this process to end."""
 
 
-def serve(lake: Lake, port: str, *, once: bool) -> int:
+def serve(lake: Lake, port: int, *, once: bool) -> int:
     """Run Airflow until Ctrl-C, or with `once` until the first runs have succeeded; the exit code."""
-    free = free_port_or_error(port)
+    refuse_taken(port)
     try:
         with stop_signals_raised(), only_one_here():
-            return run(lake, free, once=once)
+            return run(lake, port, once=once)
     except (AirflowDiedError, DagNotReadError, LakeError) as error:
         sys.stderr.write(f"{last_line(error)}\n")
         return 1

@@ -48,7 +48,9 @@ PANEL = "Run"
 @command("run", "run --lake /data/lake --port 8081", PANEL)
 def run(
     root: AnyLakeOption,
-    port: Annotated[int, typer.Option(envvar="PORT", help="Of Airflow's UI and API.")] = 8080,
+    port: Annotated[
+        int, typer.Option(envvar="PORT", min=1, max=65_535, help="Of Airflow's UI and API.")
+    ] = 8080,
     is_once: Annotated[
         bool, typer.Option("--once", help="End after the first successful runs.")
     ] = False,
@@ -57,7 +59,7 @@ def run(
     # Here: it brings SQLAlchemy in, which is a fifth of the time of a command that finds nothing new.
     from include.airflow import local_airflow
 
-    return local_airflow.serve(made_lake(root), str(port), once=is_once)
+    return local_airflow.serve(made_lake(root), port, once=is_once)
 
 
 @command("stream", "stream user_counts", PANEL)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from include.airflow import environment as module
-from include.airflow.environment import airflow_environment, free_port_or_error
+from include.airflow.environment import airflow_environment, refuse_taken
 from tests.refused import refused
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,14 +22,8 @@ def test_a_port_that_is_taken_is_said_before_anything_starts():
         holder.listen()
         port = holder.getsockname()[1]
         with refused("wrong_setting", subject="PORT"):
-            free_port_or_error(str(port))
-    assert free_port_or_error(str(port)) == port
-
-
-@pytest.mark.parametrize("port", ["", "http", "0", "65536", "-1"])
-def test_what_is_no_port_is_refused(port):
-    with refused("wrong_setting", subject="PORT"):
-        free_port_or_error(port)
+            refuse_taken(port)
+    refuse_taken(port)
 
 
 def test_airflow_is_told_everything_and_writes_below_the_project(lake):

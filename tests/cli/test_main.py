@@ -73,6 +73,7 @@ def test_a_mistake_in_the_file_of_sources_is_one_line(tmp_path, command, code):
         (["new", "table", "a_new_one"], "wrong_argument"),
         (["sample-data", "--source", "nothing"], "unknown_source"),
         (["sample-data", "--keys", "0"], "wrong_setting"),
+        (["run", "--port", "65536"], "wrong_argument"),
         (["sample-data", "--lake", "/dev/null/lake"], "unreadable_lake"),
     ],
 )
