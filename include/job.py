@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from itertools import count
-from types import TracebackType
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -37,35 +36,6 @@ class ResidentBytes(NamedTuple):
 
     jvm: int
     python: int
-
-
-class MemorySampler:
-    """Samples while its body runs; `peak` is the most of each kind seen at any one time."""
-
-    def __init__(self) -> None:
-        self.peak = ResidentBytes(0, 0)
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._sample, daemon=True, name="memory")
-
-    def __enter__(self) -> "MemorySampler":
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _sample(self) -> None:
-        while True:
-            now = resident_bytes()
-            self.peak = ResidentBytes(*map(max, self.peak, now))
-            if self._ended.wait(INTERVAL_S):
-                return
 
 
 def jvm_start_seconds() -> float | None:
@@ -152,7 +122,7 @@ def recorded_run(lake: Lake, job: str, subject: str, dag_run_id: str | None) -> 
         "jvm_start_seconds": jvm_start_seconds(),
     }
     try:
-        with recorded_memory(record), panics_as_errors():
+        with _recorded_memory(record), panics_as_errors():
             yield record
     except Exception as error:
         record |= {"outcome": "failed", "error": cause_of(error), "ended_at": datetime.now(UTC)}
@@ -164,14 +134,26 @@ def recorded_run(lake: Lake, job: str, subject: str, dag_run_id: str | None) -> 
 
 
 @contextmanager
-def recorded_memory(record: RunRecord) -> Iterator[None]:
-    """The peak of memory while the body runs into `record`, also when it fails."""
-    sampler = MemorySampler()
+def _recorded_memory(record: RunRecord) -> Iterator[None]:
+    """The most of each kind seen at any one time while the body runs into `record`, also when it fails."""
+    peak = ResidentBytes(0, 0)
+    ended = threading.Event()
+
+    def sample() -> None:
+        nonlocal peak
+        while True:
+            peak = ResidentBytes(*map(max, peak, resident_bytes()))
+            if ended.wait(INTERVAL_S):
+                return
+
+    thread = threading.Thread(target=sample, daemon=True, name="memory")
+    thread.start()
     try:
-        with sampler:
-            yield
+        yield
     finally:
-        record |= {"jvm_rss_bytes": sampler.peak.jvm, "python_rss_bytes": sampler.peak.python}
+        ended.set()
+        thread.join()
+        record |= {"jvm_rss_bytes": peak.jvm, "python_rss_bytes": peak.python}
 
 
 def cause_of(error: Exception) -> str:
