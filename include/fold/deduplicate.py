@@ -7,12 +7,11 @@ So it depends on the events alone, as all else does: not on the cut, nor on what
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 from include.fold.admission import LAST_INSTANT_US, MICROSECOND, NEVER_US
 from include.fold.keys import fold_key
-from include.fold.records import Column, Items, Scalar, Shape, nested, wrong
+from include.fold.records import Column, DefinitionError, Items, Scalar, nested, wrong
 
 SEEN = "seen"  # the column of a key's values, beside its state
 
@@ -30,8 +29,6 @@ class Deduplicate:
     def __post_init__(self) -> None:
         if not self.names or not all(isinstance(name, str) and name for name in self.names):
             raise wrong("deduplicate", f"by={self.by!r} must be a field, or a tuple of some")
-        if len(set(self.names)) < len(self.names):
-            raise wrong("deduplicate", f"by={self.by!r} names a field twice")
         if not isinstance(self.within, timedelta) or self.within < MICROSECOND:
             raise wrong("deduplicate", f"within must be a timedelta above 0, not {self.within!r}")
         if self.within_us > NEVER_US - LAST_INSTANT_US:
@@ -78,27 +75,22 @@ class SeenValues:
 def seen_values(given: Deduplicate, event: Any, columns: Sequence[Column]) -> SeenValues:
     """What is declared of these events. DefinitionError for fields that they do not have, or that
     are not equal to themselves, as a float need not be."""
-    shapes = {column.name: column.shape for column in columns}
-    for name in given.names:
-        if name not in shapes:
-            raise wrong(
-                "deduplicate",
-                f"{name!r} is not a field of {event.__name__}: declare it there, "
-                "or say deduplicate=None in the stream's entry",
-            )
-        _refuse_inexact(name, shapes[name])
-    of: Callable[[Any], Any]
-    if len(given.names) == 1:
-        (name,) = given.names
-        by, shape, of = f"by_{name}", shapes[name], attrgetter(name)
-    else:
+    try:
         key = fold_key(given.names, event, columns)
-        by, shape, of = "by", key.shape, _unless_empty(key.of)
+    except DefinitionError as error:
+        said = f"by={given.by!r}: {error.message}. Or say deduplicate=None in the stream's entry"
+        raise wrong("deduplicate", said) from error
+    is_one = len(given.names) == 1
     # The fields are named: values of others are not to be taken for theirs.
-    parts = ((by, shape), ("at_us", Scalar("bigint", False, int)))
+    by = f"by_{given.names[0]}" if is_one else "by"
+    parts = ((by, key.shape), ("at_us", Scalar("bigint", False, int)))
     each = nested(Seen, [Column(name, of.kind, of.nullable, of) for name, of in parts])
     items = Items(f"array<{each.kind}>", True, each)
-    return SeenValues(of, Column(SEEN, items.kind, True, shape=items), given.within_us)
+    return SeenValues(
+        key.of if is_one else _unless_empty(key.of),
+        Column(SEEN, items.kind, True, shape=items),
+        given.within_us,
+    )
 
 
 def _unless_empty(of: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -107,13 +99,3 @@ def _unless_empty(of: Callable[[Any], Any]) -> Callable[[Any], Any]:
         return None if all(part is None for part in found) else found
 
     return value
-
-
-def _refuse_inexact(name: str, shape: Shape) -> None:
-    """DefinitionError for values by which none is known again."""
-    if shape.is_nested or (isinstance(shape, Scalar) and shape.plain is float):
-        raise wrong(
-            "deduplicate",
-            f"{name!r} is {shape.kind}, by which none is known again: use int, str, "
-            "bool, bytes, date, datetime, Decimal or an Enum",
-        )
