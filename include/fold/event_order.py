@@ -83,7 +83,7 @@ def keys_of(fold: KeyedFold, events: pa.Table) -> pa.ChunkedArray:
 
 
 def _ranks(column: pa.ChunkedArray) -> list[Any]:
-    """What to sort a column by, the most significant last: the order of `fold/local.py`, too.
+    """What to sort a column by, the most significant last: the order of `tests/fold/local.py`, too.
 
     Nulls first, then by value. Values that differ in anything never tie, or the order in which
     they arrived would show.

@@ -29,7 +29,6 @@ from include.checkpoint.committed_batch import CommittedBatch
 from include.fold.admission import micros_of
 from include.fold.definition import KeyedFold
 from include.fold.keys import bucket_ids
-from include.fold.local import LocalFold
 from include.fold.states import States
 from include.registry import stream_named
 from include.settings import Stream
@@ -52,6 +51,7 @@ from tests.engines.lake_runs import (
 )
 from tests.fold import machine, oracle
 from tests.fold.arrivals import came_to, run
+from tests.fold.local import LocalFold
 from tests.fold.machine import MARKS, Mark, a_machine, fold_of
 from tests.fold.oracle import Result, until
 from tests.skewed_state import buckets_of, partitions_of

@@ -9,7 +9,6 @@ from typing import Any
 from deltalake import DeltaTable
 
 from include.fold.admission import micros_of
-from include.fold.local import LocalFold
 from include.lake.ops import read_ops
 from include.registry import stream_named
 from include.settings import SavepointRules
@@ -18,6 +17,7 @@ from include.streams.device_signals import Signal
 from include.streams.user_counts import UserEvent
 from spark_jobs.engines.checkpointed_states import read_states
 from tests.bronze import stamp
+from tests.fold.local import LocalFold
 
 MINUTE_US = 60_000_000
 START_US = 1_750_000_000_000_000

@@ -6,7 +6,6 @@ from datetime import timedelta
 import pytest
 
 from include.fold.deduplicate import Deduplicate
-from include.fold.local import LocalFold
 from include.lake.ops import read_ops
 from include.plans.open_stream import open_stream
 from spark_jobs.engines.checkpointed_states import read_states
@@ -19,6 +18,7 @@ from tests.engines.lake_runs import admitted_live, drained, known_in
 from tests.engines.test_timeouts_live import ALERTS, DELAY, arrived, compare_with_local
 from tests.fold.arrivals import run
 from tests.fold.duplicates import seen_in
+from tests.fold.local import LocalFold
 
 pytestmark = [pytest.mark.spark, pytest.mark.e2e]
 KNOWN = Deduplicate(by="event_type", within=timedelta(milliseconds=4))

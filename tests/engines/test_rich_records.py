@@ -19,7 +19,6 @@ from include.fold.definition import flat_map_groups_with_state
 from include.fold.failures import StateFunctionError
 from include.fold.records import Instant
 from include.fold.states import States
-from include.fold.testing.check import restarted
 from include.fold.testing.run import run
 from include.landing.initial_state import read_initial_state
 from spark_jobs.engines.migrated_state import migrated
@@ -69,8 +68,8 @@ def test_the_one_form_of_a_state_is_what_the_next_call_sees():
     orders = [an_order(us, sku, created) for us, sku in ((1, "z"), (2, "a"), (3, "m"))]
     at_once = run(fold, orders)
     first = run(fold, orders[:1])
-    second = run(fold, orders[1:2], state=restarted(fold, first))
-    third = run(fold, orders[2:], state=restarted(fold, second))
+    second = run(fold, orders[1:2], state=first)
+    third = run(fold, orders[2:], state=second)
     assert at_once.outputs == first.outputs + second.outputs + third.outputs
     assert "'a': Decimal('1.50'), 'z': Decimal('1.50')" in at_once.outputs[2].before
     assert "tzinfo=datetime.timezone.utc" in at_once.outputs[2].before

@@ -13,7 +13,6 @@ from pyspark import cloudpickle
 
 from include.fold.admission import instant_of
 from include.fold.ddl import state_rows_ddl
-from include.fold.local import LocalFold
 from include.fold.records import Instant
 from include.registry import stream_named
 from include.settings import SavepointRules, Stream
@@ -36,6 +35,7 @@ from tests.engines.lake_runs import (
 )
 from tests.fold import rich_orders
 from tests.fold.arrivals import came_to, run
+from tests.fold.local import LocalFold
 from tests.fold.oracle import until
 from tests.fold.rich_orders import FOLDS, Item, Order, Status
 from tests.written_savepoint import MANIFEST

@@ -15,7 +15,6 @@ from include.checkpoint.committed_batch import settled_until
 from include.coverage.record import read_record
 from include.fold.admission import micros_of
 from include.fold.definition import KeyedFold
-from include.fold.local import LocalFold
 from include.lake.generations import read_generations
 from include.lake.ops import read_ops
 from include.registry import stream_named
@@ -42,6 +41,7 @@ from tests.engines.lake_runs import (
 )
 from tests.fold import machine, oracle
 from tests.fold.arrivals import came_to, run
+from tests.fold.local import LocalFold
 from tests.fold.machine import MARKS, Mark, a_machine, fold_of
 from tests.fold.oracle import Result, projected, until
 

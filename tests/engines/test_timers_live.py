@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 from pyspark import cloudpickle
 
-from include.fold.local import LocalFold
 from spark_jobs.engines.checkpointed_states import read_states
 from spark_jobs.engines.replay import replay_fold
 from spark_jobs.engines.state_rows import states_from_rows
@@ -23,6 +22,7 @@ from tests.engines.test_timeouts_live import (
 )
 from tests.fold import failing_machine, timer_machine
 from tests.fold.arrivals import run
+from tests.fold.local import LocalFold
 from tests.fold.timer_machine import a_timer_machine, fold_with_timers, timers_in
 
 pytestmark = [pytest.mark.spark, pytest.mark.e2e]

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from include.fold.admission import NEVER_US
 from include.fold.definition import KeyedFold
 from include.fold.emitted import Rejected
-from include.fold.local import LocalFold
 from include.fold.states import NO_STATE_US, KeyState
 from include.fold.testing.run import key_of_row
 from tests.bronze import ClockAt, Happened, StampedRow, rows_for, stamp
 from tests.fold import oracle
+from tests.fold.local import LocalFold
 from tests.fold.oracle import Known, Result, projected
 
 DELAY_US = 5_000

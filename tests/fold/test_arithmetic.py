@@ -10,9 +10,9 @@ import pytest
 
 from include.fold.bucket import derived_keys
 from include.fold.definition import KeyedFold, flat_map_groups_with_state
-from include.fold.local import LocalFold
 from include.fold.schemas import event_schema
 from tests.bronze import ClockAt, stamp
+from tests.fold.local import LocalFold
 from tests.refused import failed_call
 
 END = ClockAt(60_000_000)

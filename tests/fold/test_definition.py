@@ -16,9 +16,9 @@ from include.fold.group_state import (
     GroupStateTypeError,
     GroupStateValueError,
 )
-from include.fold.local import LocalFold
 from include.fold.records import DefinitionError, Instant, columns_of
 from tests.bronze import stamp
+from tests.fold.local import LocalFold
 from tests.refused import failed_call, refused
 
 

@@ -15,10 +15,10 @@ from include.fold.bucket import check_not_folded
 from include.fold.definition import KeyedFold, flat_map_groups_with_state
 from include.fold.failures import BrokenInvariantError
 from include.fold.group_state import GroupState
-from include.fold.local import LocalFold
 from include.fold.schemas import event_schema
 from include.fold.states import KeyState
 from tests.bronze import ClockAt, Happened, StampedRow, stamp
+from tests.fold.local import LocalFold
 
 DELAY_US = 5_000
 WATERMARK_US = 20_000

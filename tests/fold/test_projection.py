@@ -9,9 +9,9 @@ import pytest
 
 from include.fold.definition import KeyedFold, flat_map_groups_with_state, map_groups_with_state
 from include.fold.group_state import GroupState
-from include.fold.local import LocalFold
 from include.fold.records import DefinitionError
 from tests.bronze import ClockAt, stamp
+from tests.fold.local import LocalFold
 from tests.refused import failed_call
 
 END = ClockAt(60_000_000)

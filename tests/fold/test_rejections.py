@@ -17,10 +17,10 @@ from include.fold.definition import KeyedFold, flat_map_groups_with_state
 from include.fold.emitted import Emitted
 from include.fold.failures import TIMEOUTS_IN_A_ROW, StateFunctionError, TimeoutLoopError
 from include.fold.group_state import GroupState
-from include.fold.local import LocalFold
 from include.fold.records import DefinitionError, Instant
 from include.fold.rejecting import CUT, cut
 from tests.bronze import ClockAt, stamp
+from tests.fold.local import LocalFold
 from tests.refused import failed_call
 
 SECOND_US = 1_000_000

@@ -9,10 +9,10 @@ import pytest
 from include.fold.admission import NEVER_US
 from include.fold.definition import KeyedFold, flat_map_groups_with_state, map_groups_with_state
 from include.fold.group_state import GroupState, GroupStateRuntimeError
-from include.fold.local import LocalFold
 from include.fold.records import DefinitionError
 from include.fold.states import KeyState
 from tests.bronze import ClockAt, stamp
+from tests.fold.local import LocalFold
 from tests.refused import failed_call
 
 SECOND_US = 1_000_000

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from include.fold.local import LocalFold
 from include.lake.stream_result import replaced_by
 from include.plans.reseed_plan import ReseedOptions
 from include.savepoints.manifest import keep_savepoints, savepoints_of
@@ -22,6 +21,7 @@ from tests.bronze import rows_for
 from tests.engines.lake_runs import known_in, stored, table_of
 from tests.fold import oracle
 from tests.fold.arrivals import came_to, run
+from tests.fold.local import LocalFold
 from tests.late_lakes import (
     HOUR,
     STREAMS,

@@ -23,7 +23,6 @@ from hypothesis.errors import Flaky, NoSuchExample
 
 from include.fold.admission import NEVER_US
 from include.fold.arrow_values import encode, plain_values
-from include.fold.call_checks import CallChecks
 from include.fold.definition import Key, KeyedFold, MigrateState, StateFunction
 from include.fold.failures import ARITHMETIC, StateFunctionError, function_name
 from include.fold.group_state import GroupState
@@ -213,7 +212,6 @@ def tell(fold: KeyedFold, parts: Iterable[Part], states: Mapping[Key, Any]) -> T
         for events, clock_us in parts:
             # New ones for each run, as an engine makes them: nothing can hold on to them.
             arriving = [Happened(fold.event._make(e), us) for e, us in events]  # type: ignore[attr-defined]
-            before = restarted(fold, before) if isinstance(before, Ran) else before
             before = ran = run(fold, arriving, clock=clock_us, state=before)
             _add_outputs(fold, ran, rows)
             rejected += (f"{c.cause} of {c.key} at {c.at_us} ({c.error})" for c in ran.rejected)
@@ -232,22 +230,11 @@ def tell(fold: KeyedFold, parts: Iterable[Part], states: Mapping[Key, Any]) -> T
 
 def _add_outputs(fold: KeyedFold, ran: Ran, rows: dict[Any, str]) -> None:
     """Into the rows of the table: an append stream's all stay, an update stream's by key."""
-    checks = CallChecks(fold)
     for removed in ran.removed:
         rows.pop(removed, None)
     for row, at_us in zip(ran.outputs, ran.emitted_at_us, strict=True):
-        plain = fold.output._make(checks.output(row))  # type: ignore[attr-defined]
-        name = len(rows) if fold.output_mode == "append" else key_of_row(fold, plain)
-        rows[name] = f"{plain!r} at {at_us}"
-
-
-def restarted(fold: KeyedFold, ran: Ran) -> Ran:
-    """The run as the next process finds it: by way of Arrow, whose errors a wrong value raises."""
-    states = States(fold)
-    for known in ran.known.values():
-        states.put(*known)
-    found = States(fold, states.rows())
-    return replace(ran, known={known.key: known for known in found})
+        name = len(rows) if fold.output_mode == "append" else key_of_row(fold, row)
+        rows[name] = f"{row!r} at {at_us}"
 
 
 def _migrated(

@@ -17,17 +17,21 @@ The session is closed when the stream's clock has come to its timeout:
     [UserSession(user_id='ann', session_start=1000, session_end=1040, events=2)]
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from include.fold.admission import NEVER_US, is_late, micros_of
-from include.fold.definition import Key, KeyedFold
+import pyarrow as pa
+
+from include.fold.admission import NEVER_US, is_late, micros_of, until_us
+from include.fold.arrow_values import column_values, encode
+from include.fold.bucket import derived_keys, settle
+from include.fold.definition import EMITTED_AT_US, KEY, REMOVED, Key, KeyedFold
 from include.fold.emitted import Rejected
-from include.fold.local import BronzeRow, LocalFold
 from include.fold.records import Nested
-from include.fold.states import NO_STATE_US, KeyState
+from include.fold.schemas import REJECTED, event_schema
+from include.fold.states import NO_STATE_US, KeyState, States
 
 
 class Happened(NamedTuple):
@@ -101,15 +105,28 @@ def run(
     clock_us = _clock_us(clock, before, arriving)
     if fold.in_processing_time:
         _check_ingested(arriving, after, before, clock_us=clock_us)
-    first_us = None if before is None else before.clock_us
+    too_late, waiting = _admitted(fold, before, arriving, after, clock_us)
     since_us = 0 if fold.ttl is None else min([clock_us, *(each.time_us for each in arriving)])
-    engine = LocalFold(fold, delay_us=0, initial=_known(before, state, timeouts, since_us=since_us))
-    rows = [BronzeRow(*each, first_us, clock_us) for each in arriving]
-    waited = [BronzeRow(*each, None, clock_us) for each in (before.waiting if before else ())]
-    engine.run_batch([*waited, *rows, BronzeRow(None, clock_us, first_us, commit_us=clock_us)])
-    rows += (last := [BronzeRow(*each, clock_us, clock_us) for each in after])
-    engine.run_batch(last)
-    return _ran(fold, engine, clock_us, late=[row.event for row in rows if _is_late(fold, row)])
+    states = States(fold)
+    for known in _known(before, state, timeouts, since_us=since_us):
+        states.put(*known)
+    until = until_us(clock_us)
+    events = _events(fold, waiting)
+    settled = settle(fold, lambda: states, events, until, timeouts_due=True)
+    at = _outputs(fold, settled.outputs)
+    return Ran(
+        clock_us,
+        [row for _, row, is_gone in at if not is_gone],
+        [at_us for at_us, _, is_gone in at if not is_gone],
+        rejected=[
+            Rejected(**each) for each in (settled.rejected or REJECTED.empty_table()).to_pylist()
+        ],
+        late=[each.event for each in too_late],
+        removed=[key_of_row(fold, row) for _, row, is_gone in at if is_gone],
+        known={known.key: known for known in states},
+        waiting=[each for each in waiting if each.time_us >= until],
+        duplicates=settled.rows_duplicate,
+    )
 
 
 def _happened(fold: KeyedFold, event: Any) -> Happened:
@@ -162,18 +179,47 @@ def _known(
             raise ValueError("an earlier run has its timeouts: leave timeouts= out")
         return list(state.known.values())
     states, timeouts_us = state or {}, timeouts or {}
-    keys = [*states, *(key for key in timeouts_us if key not in states)]
     return [
-        KeyState(key, states.get(key), since_us if key in states else NO_STATE_US, at_us)
-        for key in keys
-        for at_us in [timeouts_us.get(key, NEVER_US)]
+        KeyState(
+            key,
+            states.get(key),
+            since_us if key in states else NO_STATE_US,
+            timeouts_us.get(key, NEVER_US),
+        )
+        for key in {**states, **timeouts_us}
     ]
 
 
-def _is_late(fold: KeyedFold, row: BronzeRow) -> bool:
-    if row.arrival_us is None or fold.in_processing_time:
-        return False
-    return bool(is_late(row.time_us, row.arrival_us, 0))
+def _admitted(
+    fold: KeyedFold,
+    before: Ran | None,
+    arriving: list[Happened],
+    after: list[Happened],
+    clock_us: int,
+) -> tuple[list[Happened], list[Happened]]:
+    """What comes too late, and what is folded now or later."""
+    if fold.in_processing_time:
+        return [], arriving
+    first_us = None if before is None else before.clock_us
+    arrivals = [*((each, first_us) for each in arriving), *((each, clock_us) for each in after)]
+    too_late: list[Happened] = []
+    waiting = [] if before is None else list(before.waiting)
+    for each, arrival_us in arrivals:
+        is_too_late = arrival_us is not None and is_late(each.time_us, arrival_us, 0)
+        (too_late if is_too_late else waiting).append(each)
+    return too_late, waiting
+
+
+def _events(fold: KeyedFold, waiting: Sequence[Happened]) -> pa.Table:
+    """`event_schema(fold)`, as an engine gets them."""
+    columns = {
+        column.name: encode(column.shape, [each.event[number] for each in waiting])
+        for number, column in enumerate(fold.event_columns)
+    }
+    columns[fold.time_us] = pa.array([each.time_us for each in waiting], pa.int64())
+    if fold.keys.is_derived:
+        columns[KEY] = derived_keys(fold, pa.table(columns))
+    return pa.table(columns, schema=event_schema(fold))
 
 
 def key_of_row(fold: KeyedFold, row: Any) -> Key:
@@ -184,19 +230,13 @@ def key_of_row(fold: KeyedFold, row: Any) -> Key:
     return shape.record._make(values) if isinstance(shape, Nested) else values[0]
 
 
-def _ran(fold: KeyedFold, engine: LocalFold, clock_us: int, late: list[Any]) -> Ran:
-    emitted = engine.emitted
-    gone = emitted.removed or [False] * len(emitted.rows)
-    at = list(zip(emitted.emitted_at_us, emitted.rows, gone, strict=True))
-    at.sort(key=lambda item: item[0])  # stable: at one instant by key
-    return Ran(
-        clock_us,
-        [row for _, row, is_gone in at if not is_gone],
-        [at_us for at_us, _, is_gone in at if not is_gone],
-        rejected=engine.rejected,
-        late=late,
-        removed=[key_of_row(fold, row) for _, row, is_gone in at if is_gone],
-        known=engine.states(),
-        waiting=[Happened(row.event, row.time_us) for row in engine.waiting()],
-        duplicates=engine.duplicates,
-    )
+def _outputs(fold: KeyedFold, table: pa.Table | None) -> list[tuple[int, Any, bool]]:
+    """What was emitted, in the order of the clock: when, the row, and whether its key is gone."""
+    if table is None:
+        return []
+    columns = [column_values(column, table[column.name]) for column in fold.output_columns]
+    rows = map(fold.output._make, zip(*columns, strict=True))  # type: ignore[attr-defined]
+    is_update = fold.output_mode == "update"
+    gone = table[REMOVED].to_pylist() if is_update else [False] * table.num_rows
+    at = zip(table[EMITTED_AT_US].to_pylist(), rows, gone, strict=True)
+    return sorted(at, key=lambda item: item[0])  # stable: at one instant by key
