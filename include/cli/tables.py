@@ -47,18 +47,18 @@ def sample_data(
     ] = None,
     seed: int = Options.seed,
     keys: Annotated[
-        int, typer.Option(help="Distinct keys, some far more frequent.")
+        int, typer.Option(min=1, help="Distinct keys, some far more frequent.")
     ] = Options.keys,
-    events: Annotated[int, typer.Option(help="Events of each source.")] = Options.events,
-    span_hours: float = Options.span_hours,
+    events: Annotated[int, typer.Option(min=0, help="Events of each source.")] = Options.events,
+    span_hours: Annotated[float, typer.Option(min=0.01, max=87_600)] = Options.span_hours,
     late_share: Annotated[
-        float, typer.Option(help="Of rows that come hours after that.")
+        float, typer.Option(min=0, max=1, help="Of rows that come hours late.")
     ] = Options.late_share,
     malformed_share: Annotated[
-        float, typer.Option(help="Of rows that are no events.")
+        float, typer.Option(min=0, max=1, help="Of rows that are no events.")
     ] = Options.malformed_share,
     duplicate_share: Annotated[
-        float, typer.Option(help="Of rows that come twice.")
+        float, typer.Option(min=0, max=1, help="Of rows that come twice.")
     ] = Options.duplicate_share,
 ) -> int:
     """Write sample input into the lake's landing folder; the same options give the same files."""

@@ -21,7 +21,7 @@ from pyarrow import fs
 
 from include.fold.admission import EPOCH, MICROSECOND
 from include.lake.paths import Lake, LakeError
-from include.settings import Field, SettingsError, Source
+from include.settings import Field, Source
 
 WORDS: Mapping[str, Sequence[str]] = {
     "event_type": ("view", "view", "view", "click", "purchase"),
@@ -93,10 +93,8 @@ def _line(source: Source, arrival: Arrival) -> str:
 
 HOUR_US = timedelta(hours=1) // MICROSECOND
 MINUTE_US = timedelta(minutes=1) // MICROSECOND
-LONGEST_HOURS = 10 * 365 * 24
 DISORDER_US = 5 * MINUTE_US  # the longest way of a row to its file
 LATE_BY_HOURS = (1, 6)  # beyond that
-LAST_START = datetime(9999, 12, 31, 16, 30, tzinfo=UTC)  # of a sample that takes no time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,17 +109,6 @@ class Options:
     late_share: float = 0.01
     malformed_share: float = 0.005
     duplicate_share: float = 0.005
-
-    def __post_init__(self) -> None:
-        if self.keys < 1 or self.events < 0:
-            raise SettingsError("--keys must be at least 1, --events at least 0")
-        if not 0 < self.span_hours < LONGEST_HOURS:
-            raise SettingsError(f"--span-hours must be above 0 and below {LONGEST_HOURS}")
-        for name in ("late_share", "malformed_share", "duplicate_share"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise SettingsError(f"--{name.replace('_', '-')} must be between 0 and 1")
-        if self.start > LAST_START - timedelta(hours=self.span_hours):
-            raise SettingsError("--start: the sample would go on beyond the year 9999")
 
 
 class Summary(NamedTuple):
@@ -216,7 +203,7 @@ def land_samples(lake: Lake, sources: Sequence[Source], options: Options) -> Ite
     for source in sources:
         try:
             summary = generate(lake, source, options)
-        except OSError as error:
+        except (OSError, OverflowError) as error:  # of the disk, or behind the year 9999
             raise LakeError(f"{lake.landing(source.name)} cannot be written: {error}") from error
         counts = " ".join(f"{key}={count}" for key, count in summary._asdict().items())
         yield f"{lake.landing(source.name)}: {counts}"

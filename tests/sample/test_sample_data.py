@@ -26,7 +26,6 @@ from include.sample.sample_data import (
     last_full_day,
 )
 from include.settings import Source
-from tests.refused import refused
 
 SIGNALS = source_named("signals")
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -161,25 +160,6 @@ def test_landing_the_same_again_changes_nothing_and_other_content_is_refused(lak
     with pytest.raises(LakeError):
         generate(lake, SIGNALS, replace(SMALL, keys=21))
     assert files_of(lake) == before
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"keys": 0},
-        {"events": -1},
-        {"span_hours": 0},
-        {"late_share": 1.1},
-        {"malformed_share": -0.1},
-        {"duplicate_share": float("nan")},
-        {"span_hours": float("inf")},
-        {"start": datetime(9999, 12, 31, 12, tzinfo=UTC)},
-        {"start": datetime(9999, 12, 1, tzinfo=UTC), "span_hours": 31 * 24},
-    ],
-)
-def test_options_out_of_range_are_refused(changes: dict[str, object]):
-    with refused("wrong_setting"):
-        replace(SMALL, **changes)
 
 
 def test_a_sample_may_end_with_the_last_year_that_an_instant_has(lake: Lake):

@@ -4,7 +4,7 @@
         check_fold(FOLD)
 
 The law: what a stream comes to is a function of its events alone. Not of which run they come
-in, in which order, what the process was before, or when it is run.
+in, what the process was before, or when it is run.
 """
 
 import random
@@ -46,11 +46,6 @@ AGAIN = Fault(
     "changed, a cache. Keep all of it in the state. (Or it takes more of an event than its values: "
     "its id().)",
     how="the same again",
-)
-ARRIVAL = Fault(
-    "depends on the order in which events arrive",
-    "Take no more of an event than its values: at one instant events come in the order of those.",
-    how="arriving in another order",
 )
 CUT = Fault(
     "depends on how its input is cut into runs",
@@ -158,7 +153,7 @@ class _Check:
                 return f"{name}, for the states {case.old_states}, {wrong}"
         parts = parts_of(self.fold, case)
         events, clock_us = [each for part in parts for each in part.events], parts[-1].clock_us
-        whole, other_way = [Part(events, clock_us)], [Part(events[::-1], clock_us)]
+        whole = [Part(events, clock_us)]
         watched = Watched(self.fold.function, self.may_keep)
         with watched.questions():
             told = tell(replace(self.fold, function=watched), whole, begin)
@@ -166,7 +161,7 @@ class _Check:
             return self._says(FAILS, case, whole, told["error"])
         if watched.found:
             return self._says(watched.found[0], case, whole, [])
-        for law, given in ((AGAIN, whole), (ARRIVAL, other_way), (CUT, parts)):
+        for law, given in ((AGAIN, whole), (CUT, parts)):
             other = tell(self.fold, given, begin)
             if part := next((n for n in other if told.get(n) != other[n]), None):
                 first, second = (other, told) if law is CUT else (told, other)
