@@ -23,8 +23,8 @@ from include.coverage.pin_generation import refuse_other_state
 from include.job import job_parser, recorded_run
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake
+from include.landing.amendments import refuse_run
 from include.landing.clock import write_still_row
-from include.landing.clock_repair import refuse_run
 from include.plans.open_stream import OpenStream, has_waiting_rows, open_stream
 from include.registry import source_named
 from include.settings import Stream

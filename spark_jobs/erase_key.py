@@ -26,15 +26,14 @@ from include.lake.generations import read_generations
 from include.lake.lease import hold_lease
 from include.lake.ops_schemas import SCHEMAS
 from include.lake.paths import Lake, open_lake
-from include.landing.clock import write_still_row
-from include.landing.erasures import (
+from include.landing.amendments import (
     Erasure,
+    amendments_of,
     begin_erasure,
     end_erasure,
-    knows,
     note_erasure,
-    open_erasure,
 )
+from include.landing.clock import write_still_row
 from include.landing.ingest_log import Ingestion
 from include.plans.reseed_plan import ReseedOptions
 from include.registry import all_streams, source_names, streams_of
@@ -91,7 +90,7 @@ def _without_rows(lake: Lake, key: ErasedKey) -> Erasure:
 
 
 def _open_erasure(lake: Lake, source: str) -> Erasure:
-    begun = open_erasure(lake, source)
+    begun = amendments_of(lake, source).open_erasure
     assert begun is not None  # it is open
     return begun
 
@@ -117,7 +116,7 @@ def _make_anew(engine: Engine, lake: Lake, stream: Stream, erasure: Erasure) -> 
     row = read_generations(lake, stream.name).current
     if row is None:
         return
-    if not knows(row, erasure):
+    if not erasure.is_known_to(row):
         then = f"./stateful erase {stream.source} KEY --apply"
         reseed(engine, lake, stream, ReseedOptions(recompute=True), then=then)
     with hold_lease(lake, f"stream-{stream.name}", PATIENCE):

@@ -23,7 +23,7 @@ from include.job import PATIENCE, RunRecord, job_parser, recorded_run
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, open_lake
 from include.lake.stream_result import put_back_rejected, rejected_number
-from include.landing.clock_repair import refuse_run
+from include.landing.amendments import refuse_run
 from include.plans.open_stream import OpenStream, open_stream
 from include.plans.plan_recompute import RecomputePlan, parse_instant, plan_recompute
 from include.plans.status_report import told_of

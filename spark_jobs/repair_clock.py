@@ -17,14 +17,9 @@ from include.job import PATIENCE, job_parser, nothing_running, recorded_run
 from include.lake.generations import read_generations
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, open_lake
+from include.landing.amendments import ClockRepair, amended_streams, begin_repair, end_repair
 from include.landing.clock import write_reset_row
-from include.landing.clock_repair import (
-    begin_repair,
-    end_repair,
-    knows_reset,
-    repaired_streams,
-)
-from include.landing.ingest_log import ClockRepair, refuse_changed_bronze
+from include.landing.ingest_log import refuse_changed_bronze
 from include.plans.clock_repair_plan import plan_clock_repair, wanted_repair
 from include.plans.plan_recompute import parse_instant
 from include.plans.reseed_plan import ReseedOptions
@@ -58,7 +53,7 @@ def repair_clock(
         recorded_run(lake, JOB, source.name, dag_run_id=dag_run_id),
     ):
         repair = _set_back(lake, source, to)
-        for stream, _ in repaired_streams(lake, source.name):
+        for stream, _ in amended_streams(lake, source.name):
             _reseed(engine, lake, stream, repair=repair, dag_run_id=dag_run_id)
         with nothing_running(lake, [source.name], []):
             end_repair(lake, source, repair)
@@ -69,24 +64,27 @@ def _set_back(lake: Lake, source: Source, to: datetime | None) -> ClockRepair:
     """The repair whose commit is made: not under a run that began before its intent."""
     with nothing_running(lake, [source.name], streams_of(source.name)):
         refuse_changed_bronze(lake, source.name, "a repair of its clock")
-        repair = wanted_repair(lake, source, to)
-        if repair is None:
+        if (repair := wanted_repair(lake, source, to)) is None:
             assert to is not None  # or nothing was wanted
             plan = plan_clock_repair(lake, source, to)
             log.info("%s", plan.text())
-            repair = begin_repair(lake, source, plan.to_us)
+            begin_repair(lake, source, plan.to_us)
+            repair = _open_repair(lake, source)
         # Also where the log has it already: bronze may lack it still.
-        now_us = micros_of(datetime.now(UTC))
-        write_reset_row(lake, source, repair.to_us, repair=repair.repair, now_us=now_us)
-    again = wanted_repair(lake, source, None)
-    assert again is not None  # it is open
-    return again
+        write_reset_row(lake, source, repair, micros_of(datetime.now(UTC)))
+    return _open_repair(lake, source)
+
+
+def _open_repair(lake: Lake, source: Source) -> ClockRepair:
+    begun = wanted_repair(lake, source, None)
+    assert begun is not None
+    return begun
 
 
 def _reseed(
     engine: Engine, lake: Lake, stream: Stream, repair: ClockRepair, dag_run_id: str | None
 ) -> None:
-    if not knows_reset(read_generations(lake, stream.name).current, repair):
+    if not repair.is_known_to(read_generations(lake, stream.name).current):
         reseed(engine, lake, stream, ReseedOptions(), dag_run_id)
     _delete_savepoints_ahead(lake, stream)
 

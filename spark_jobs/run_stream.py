@@ -21,7 +21,7 @@ from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 from include.job import job_parser, recorded_run
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake
-from include.landing.clock_repair import refuse_run
+from include.landing.amendments import refuse_run
 from include.plans.open_stream import has_waiting_rows, open_stream
 from include.registry import loadable_streams
 from include.savepoints.bronze_pin import refuse_no_bronze

@@ -11,7 +11,7 @@ from include.coverage.verify import trusted_record
 from include.job import PATIENCE, job_parser, recorded_run
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake
-from include.landing.clock_repair import refuse_run
+from include.landing.amendments import refuse_run
 from include.plans.open_stream import open_stream
 from include.settings import Stream
 from spark_jobs.engines.engine import Engine

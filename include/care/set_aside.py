@@ -13,7 +13,7 @@ from include.lake.aside import is_there, move_aside
 from include.lake.how_to_mend import OF_SOURCE
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, LakeError
-from include.landing.erasures import erasures_of
+from include.landing.amendments import amendments_of
 from include.landing.ingest_log import read_done
 from include.landing.landed_content import landed_files
 from include.registry import all_sources, all_streams, source_names, streams_of
@@ -69,7 +69,7 @@ def plan_set_aside(lake: Lake, table: str) -> SetAside:
 
 def _is_erasing(lake: Lake, source: str) -> bool:
     try:
-        return not all(erasure.is_done for erasure in erasures_of(lake, source))
+        return amendments_of(lake, source).open_erasure is not None
     except LakeError:
         return False  # of an ingest log that cannot be read nothing is left to go on with
 

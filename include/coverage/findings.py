@@ -9,7 +9,7 @@ from include.coverage.record import BEGINNING_US
 from include.fold.admission import instant_of
 from include.lake.findings import Finding
 from include.lake.how_to_mend import how_to_trust_again
-from include.landing.erasures import how_to_finish
+from include.landing.amendments import how_to_finish
 from include.settings import Stream
 from include.text_table import counted, first_names
 

@@ -15,8 +15,7 @@ from include.fold.admission import EPOCH
 from include.lake.delta_log import dataset_of, delta_table
 from include.lake.generations import Generations, read_generations
 from include.lake.paths import Lake, LakeError
-from include.landing.clock_repair import open_repair
-from include.landing.erasures import Erasure, erasures_of, open_erasure
+from include.landing.amendments import Erasure, amendments_of
 from include.landing.ingest_log import how_tables_changed
 from include.landing.origin import place_of, waiting
 from include.plans.reseed_plan import ReseedOptions, plan_later_reseed
@@ -48,7 +47,7 @@ def refuse_erasure(lake: Lake, key: ErasedKey, begun: Erasure | None) -> None:
             command=next(streams, None),
         )
     _refuse_changed(lake, source, begun)
-    if open_repair(lake, source.name) is not None:
+    if amendments_of(lake, source.name).open_repair is not None:
         raise LakeError(
             f"a repair of the clock of {source.name} is open: finish it first",
             code="unfinished_repair",
@@ -223,7 +222,7 @@ def plan_erasure(lake: Lake, key: ErasedKey) -> ErasePlan:
     refuse_erasure(lake, key, begun)
     found = find(lake, key)
     if begun is None and not found.rows and not found.refused:
-        same = [e.erasure for e in erasures_of(lake, source) if e.is_of(key.texts)]
+        same = [e.erasure for e in amendments_of(lake, source).erasures if e.is_of(key.texts)]
         before = f": it was erased (erasure {same[-1]} of the ingest log)" if same else ""
         raise SettingsError(
             f"{source} has no row of that key{before}",
@@ -268,7 +267,7 @@ def _reseeds(lake: Lake, source: str) -> Iterator[str]:
 
 
 def _begun(lake: Lake, key: ErasedKey) -> Erasure | None:
-    begun = open_erasure(lake, key.source.name)
+    begun = amendments_of(lake, key.source.name).open_erasure
     if begun is not None and not begun.is_of(key.texts):
         raise SettingsError(
             f"an erasure of another key of {key.source.name} was begun and is not finished: finish it first, "

@@ -1,7 +1,7 @@
 """The clock of bronze as each commit moves it on, the rows of a commit, and clock rows.
 
 M is the largest `least(event_time, ingested_at)` ever committed, floored to milliseconds; or,
-since a repair has set it back (clock_repair.py), of that and all that came after it. Of a source
+since a repair has set it back (amendments.py), of that and all that came after it. Of a source
 with groups it is the least that these have reached (group_clock.py). Each commit to bronze stores
 it twice on its rows, before and after the commit; whether a row is late follows from the former,
 and must not depend on anything read later.
@@ -27,10 +27,10 @@ from include.fold.admission import EPOCH, MICROSECOND, US_PER_MS, instant_of
 from include.lake.columns import INSTANT, documented, without_comments
 from include.lake.findings import Finding
 from include.lake.paths import Lake, LakeError
+from include.landing.amendments import REPAIR, ClockRepair, amendments_in
 from include.landing.bronze_tables import bronze_columns
-from include.landing.clock_repair import is_reset_missing
 from include.landing.group_clock import Groups, Newest, floor_to_ms
-from include.landing.ingest_log import REPAIR, STILL, Clock, Ingestion, has_to_mend, read_log
+from include.landing.ingest_log import STILL, Clock, Ingestion, has_to_mend, read_log
 from include.landing.origin import behind, has_arrived, place_of
 from include.registry import streams_of
 from include.settings import MILLISECOND, Source
@@ -147,12 +147,13 @@ def why_not_ingest(
         return None
     if has_to_mend(lake, source):
         return None  # the run goes on with it, or fails and says so
-    if is_reset_missing(lake, source.name):
+    logged = read_log(lake, source.name)
+    repair = amendments_in(logged, source.name).repair
+    if repair is not None and not repair.is_reset:
         return None  # as above
     nothing_new = f"nothing new in {place_of(source)}"
     if source.clock_grace is None:
         return nothing_new
-    logged = read_log(lake, source.name)
     clock = Clock() if logged is None else logged.clock(source)
     has_seed, lag = has_initial_state(lake, source), lagging_producer(lake, source)
     plan = plan_clock_row(
@@ -323,15 +324,17 @@ def write_still_row(lake: Lake, source: Source) -> None:
     ingestion.again(write)
 
 
-def write_reset_row(lake: Lake, source: Source, to_us: int, repair: int, now_us: int) -> None:
-    """Append a clock row that sets M back to `to_us`, once for each number of a repair."""
+def write_reset_row(lake: Lake, source: Source, repair: ClockRepair, now_us: int) -> None:
+    """Append the clock row that sets M back, once for each repair."""
     ingestion = Ingestion.open(lake, source)
     ingestion.finish()
 
     def write() -> None:
-        if all(reset.repair < repair for reset in ingestion.logged.resets()):
+        known = amendments_in(ingestion.logged, source.name).repair
+        if known is not None and not known.is_reset:
             before = read_clock(ingestion)
-            after = clock_set_back(before, to_us, now_us)
-            ingestion.take_rows(before, after, clock_row(source, before, after), {REPAIR: repair})
+            after = clock_set_back(before, repair.to_us, now_us)
+            note = {REPAIR: repair.repair, "reset_at_us": after.ingested_at_us}
+            ingestion.take_rows(before, after, clock_row(source, before, after), note)
 
     ingestion.again(write)

@@ -25,11 +25,10 @@ from include.lake.lease import hold_lease
 from include.lake.ops import read_ops
 from include.lake.paths import Lake, open_lake
 from include.lake.table import Staged
+from include.landing.amendments import amendments_in
 from include.landing.bronze_tables import follow_fields
 from include.landing.clock import as_text, clock_after, read_clock, write_clock_row
-from include.landing.clock_repair import refuse_unset
 from include.landing.connector import Batch, Connector, Cut
-from include.landing.erasures import refuse_unerased
 from include.landing.ingest_log import (
     BRONZE,
     QUARANTINE,
@@ -280,9 +279,7 @@ def ingest(
 def prepare(lake: Lake, source: Source) -> Ingestion:
     """The log and tables of a source; what a fresh lake lacks is made. LakeError where they do not fit."""
     ingestion = Ingestion.open(lake, source)
-    refuse_unerased(ingestion.logged, source.name, "ingestion")
-    if (repair := ingestion.logged.repair(source.name)) is not None:
-        refuse_unset(repair, "ingestion")
+    amendments_in(ingestion.logged, source.name).refuse_before_amended("ingestion")
     refuse_other_origin(source, ingestion.logged.done())
     if source.origin is None:  # a fresh lake has no landing: nothing landed
         landing = lake.path_in_filesystem(lake.landing(source.name))

@@ -13,7 +13,7 @@ import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -38,9 +38,7 @@ BRONZE, QUARANTINE = "bronze", "quarantine"
 CHANGES = "_changes"  # a folder within quarantine's, of rows that are merged into it
 # Of a row of the log.
 BATCH, SPLIT, FILE = "batch", "split", "file"
-# What a batch's note says: it moves no watermark; the number of the repair by which it sets that back,
-# or that it begins with `to_us`, or ends.
-STILL, REPAIR, REPAIR_BEGUN, REPAIR_DONE = "still", "repair", "repair_begun", "repair_done"
+STILL = "still"  # in a batch's note: it moves no watermark
 COLUMNS = (
     Column("batch", "bigint", "Its number, from 0; all its rows here are of one commit"),
     Column("kind", "string", "batch: itself; split: what was taken; file: what has its rows"),
@@ -81,30 +79,6 @@ class Clock:
     watermark_us: int | None = None  # M, see include/landing/clock.py
     ingested_at_us: int | None = None
     groups: Groups | None = None  # of a source with `watermark_per`
-
-
-class ClockReset(NamedTuple):
-    """A batch that set the clock of bronze (M) back, instants in microseconds."""
-
-    repair: int  # its number, from 1
-    to_us: int
-    at_us: int  # its `ingested_at`
-
-
-@dataclass(frozen=True)
-class ClockRepair:
-    """A repair of a source's clock (clock_repair.py), instants in microseconds."""
-
-    source: str
-    repair: int  # from 1
-    to_us: int  # what M is set back to
-    reset_at_us: int | None  # `ingested_at` of the commit that does it; None: not made yet
-    is_done: bool  # every stream was reseeded
-
-    @property
-    def is_reset(self) -> bool:
-        """Whether M is set back."""
-        return self.reset_at_us is not None
 
 
 @dataclass(frozen=True)
@@ -169,31 +143,11 @@ class Logged:
         groups = logged_groups(json.loads(row["groups"] or "{}"), source)
         return Clock(micros_of(row["watermark_after"]), micros_of(row["ingested_at"]), groups)
 
-    def notes(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-        """Those of batches, in order, each with the batch's own row."""
+    def notes(self) -> list[dict[str, Any]]:
+        """Those of batches, in order."""
         rows = self._of_kind(BATCH)
-        rows = rows.filter(pc.is_valid(rows["note"])).sort_by("batch").to_pylist()
-        return [(row, json.loads(row["note"])) for row in rows]
-
-    def resets(self) -> list[ClockReset]:
-        """All batches that set the clock back, in order."""
-        names = ("watermark_after", "ingested_at")
-        return [
-            ClockReset(note[REPAIR], *(micros_of(row[name]) for name in names))
-            for row, note in self.notes()
-            if REPAIR in note
-        ]
-
-    def repair(self, source: str) -> ClockRepair | None:
-        """The newest of the source's clock; None when there was none."""
-        notes = [note for _, note in self.notes()]
-        begun = next((note for note in reversed(notes) if REPAIR_BEGUN in note), None)
-        if begun is None:
-            return None
-        number = begun[REPAIR_BEGUN]
-        at_us = next((reset.at_us for reset in self.resets() if reset.repair == number), None)
-        is_done = any(note.get(REPAIR_DONE) == number for note in notes)
-        return ClockRepair(source, number, begun["to_us"], at_us, is_done)
+        rows = rows.filter(pc.is_valid(rows["note"])).sort_by("batch")
+        return [json.loads(note) for note in rows["note"].to_pylist()]
 
     def newest_of(self, table: str) -> int:
         """The newest batch that has files for bronze or quarantine; -1 without one."""

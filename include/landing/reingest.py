@@ -27,8 +27,8 @@ from include.lake.columns import instant_scalar
 from include.lake.errors import wrong_argument
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, files_of, open_lake
+from include.landing.amendments import refuse_before_amended
 from include.landing.bronze_tables import follow_fields
-from include.landing.clock_repair import refuse_before_reset
 from include.landing.connector import Batch, OriginError, Outcome, Split, written_at
 from include.landing.ingest import RunCounts, stage_events
 from include.landing.ingest_log import QUARANTINE, Entry, Ingestion
@@ -68,7 +68,7 @@ def reingest(
 
     Of a file that is readable now, its rows have landed and the file itself no longer has.
     """
-    refuse_before_reset(lake, source.name, "re-ingestion")
+    refuse_before_amended(lake, source.name, "re-ingestion")
     if not lake.is_delta_table(lake.ingest_log(source.name)):
         refuse_corrections(corrections, {})
         return RunCounts()

@@ -1,4 +1,4 @@
-"""What a repair of a source's clock would do (include/landing/clock_repair.py), decided without a JVM."""
+"""What a repair of a source's clock would do (include/landing/amendments.py), decided without a JVM."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,9 +11,8 @@ from include.fold.admission import US_PER_MS, instant_of, micros_of
 from include.lake.delta_log import delta_table
 from include.lake.errors import wrong_argument
 from include.lake.paths import Lake
+from include.landing.amendments import ClockRepair, amended_streams, amendments_of
 from include.landing.clock import as_text
-from include.landing.clock_repair import open_repair, repaired_streams
-from include.landing.ingest_log import ClockRepair
 from include.plans.stream_identity import stream_identity
 from include.savepoints.bronze_pin import (
     BronzeFiles,
@@ -60,7 +59,7 @@ def plan_clock_repair(lake: Lake, source: Source, to: datetime) -> ClockRepairPl
     _refuse(lake, source, pin, to_us=to_us)
     passed_at_us = _passed_at_us(pin, to_us)
     everything = count_before(pin, "event_time", None, cutoffs_us=[to_us + 1, END_US])
-    streams = [stream for stream, _ in repaired_streams(lake, source.name)]
+    streams = [stream for stream, _ in amended_streams(lake, source.name)]
     late = {stream.name: _late_since(lake, stream, passed_at_us) for stream in streams}
     ahead = everything[1] - everything[0]
     return ClockRepairPlan(
@@ -70,7 +69,7 @@ def plan_clock_repair(lake: Lake, source: Source, to: datetime) -> ClockRepairPl
 
 def wanted_repair(lake: Lake, source: Source, to: datetime | None) -> ClockRepair | None:
     """The open repair, if `to` is its own or not given; None when one is to begin at `to`."""
-    begun = open_repair(lake, source.name)
+    begun = amendments_of(lake, source.name).open_repair
     if begun is None and to is None:
         raise wrong_argument(
             "--to",

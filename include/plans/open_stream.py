@@ -14,7 +14,7 @@ from include.lake.ops import not_ahead, read_ops
 from include.lake.paths import Lake
 from include.lake.stream_result import rejected_number
 from include.lake.table import record_of
-from include.landing.clock_repair import why_not_run
+from include.landing.amendments import why_not_run
 from include.landing.ingest_log import STILL
 from include.plans.stream_identity import identity_of
 from include.savepoints.manifest import StreamIdentity

@@ -16,7 +16,7 @@ from include.fold.admission import micros_of
 from include.lake.errors import wrong_argument
 from include.lake.generations import read_generations
 from include.lake.paths import Lake, LakeError
-from include.landing.clock_repair import refuse_run
+from include.landing.amendments import refuse_run
 from include.plans.plan_recompute import (
     RecomputePlan,
     base_text,

@@ -23,7 +23,7 @@ from include.lake.errors import wrong_argument
 from include.lake.generations import read_generations
 from include.lake.paths import Lake, LakeError
 from include.lake.stream_result import replaced_by
-from include.landing.clock_repair import refuse_run
+from include.landing.amendments import refuse_run
 from include.plans.stream_status import trusted_coverage
 from include.savepoints.bronze_pin import BronzePin, count_before, pin_bronze
 from include.savepoints.choose_base import Base, choose_base

@@ -28,7 +28,7 @@ from include.lake.errors import wrong_argument
 from include.lake.generations import GenerationRow, written_batch
 from include.lake.how_to_mend import damaged
 from include.lake.paths import Lake
-from include.landing.clock_repair import refuse_before_reset
+from include.landing.amendments import refuse_before_amended
 from include.landing.ingest_log import refuse_changed_bronze
 from include.plans.migrate_plan import MIGRATE, mapped_base, refuse_migration, what_is_not_kept
 from include.plans.open_stream import OpenStream, open_stream
@@ -231,7 +231,7 @@ class ReseedPlan:
 def plan_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> ReseedPlan:
     """The plan. Raises SettingsError for options that cannot be; LakeError without bronze, with one
     that others have changed, and while it is being repaired or a key is erased from it."""
-    refuse_before_reset(lake, stream.source, f"a reseed of {stream.name}")
+    refuse_before_amended(lake, stream.source, f"a reseed of {stream.name}")
     refuse_changed_bronze(lake, stream.source, f"a reseed of {stream.name}")
     return plan_later_reseed(lake, stream, options)
 

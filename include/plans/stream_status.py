@@ -15,9 +15,8 @@ from include.lake.delta_log import open_table
 from include.lake.findings import Finding
 from include.lake.generations import GenerationRow
 from include.lake.paths import Lake
-from include.landing.clock_repair import knows_reset
-from include.landing.erasures import open_erasure, why_wait
-from include.landing.ingest_log import bronze_finding, how_bronze_changed, read_log
+from include.landing.amendments import amendments_of, why_unfinished
+from include.landing.ingest_log import bronze_finding, how_bronze_changed
 from include.plans.open_stream import OpenStream, open_stream
 from include.savepoints.manifest import StreamIdentity, has_mapped
 from include.settings import Stream
@@ -101,12 +100,12 @@ def status_of_run(lake: Lake, stream: Stream) -> StreamStatus:
 
 
 def _status(opened: OpenStream, coverage: Coverage) -> StreamStatus:
-    erasure = open_erasure(opened.lake, opened.source)
+    erasure = why_unfinished(amendments_of(opened.lake, opened.source), opened.row)
     return StreamStatus(
         opened,
         coverage,
         bronze_changed=how_bronze_changed(opened.lake, opened.source),
-        unfinished=why_wait(erasure, opened.name, opened.row),
+        unfinished=None if erasure is None else erasure.unfinished(opened.name).message,
     )
 
 
@@ -148,10 +147,10 @@ def _ahead(coverage: Coverage) -> Coverage:
 
 def _standpoint(opened: OpenStream, identity: StreamIdentity) -> Standpoint:
     lake, bronze = opened.lake, opened.lake.bronze(identity.source)
-    is_there, logged = lake.is_delta_table(bronze), read_log(lake, identity.source)
-    repair = None if logged is None or not is_there else logged.repair(identity.source)
+    is_there = lake.is_delta_table(bronze)
+    repair = amendments_of(lake, identity.source).repair if is_there else None
     # What has come since a repair may be in time by the clock of now, and behind what the state has settled.
-    is_known = repair is None or knows_reset(opened.row, repair)
+    is_known = repair is None or repair.is_known_to(opened.row)
     return Standpoint(
         stream=identity.stream,
         source=identity.source,

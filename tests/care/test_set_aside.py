@@ -9,7 +9,7 @@ from include.care.set_aside import apply_set_aside, plan_set_aside
 from include.lake import aside
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, LakeError
-from include.landing.erasures import begin_erasure
+from include.landing.amendments import begin_erasure
 from include.landing.ingest import RunCounts, ingest
 from tests.ingested import SIGNALS, values_of
 from tests.landed_files import Landing, signal

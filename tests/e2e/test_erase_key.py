@@ -22,7 +22,7 @@ from include.fold.admission import micros_of
 from include.lake.generations import read_generations
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
-from include.landing.erasures import erasures_of
+from include.landing.amendments import amendments_of
 from include.landing.ingest import ingest
 from include.plans.open_stream import open_stream
 from include.plans.reseed_plan import ReseedOptions
@@ -194,6 +194,6 @@ def test_no_byte_of_a_visitor_is_left_anywhere_and_all_else_is_as_it_was(spark, 
         assert table_rows(lake, name) == oracle_rows(lake, name)
         found = check_checkpoint(lake, stream_named(name)).findings
         assert not [finding for finding in found if finding.severity == "error"]
-    (done,) = erasures_of(lake, "visits")
+    (done,) = amendments_of(lake, "visits").erasures
     assert (done.rows_bronze, done.rows_quarantined, done.files_landed) == (6, 2, 2)
     assert done.is_done

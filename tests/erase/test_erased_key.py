@@ -17,11 +17,7 @@ from include.erase.traces import Traces, erase_in_ops
 from include.lake.delta_log import dataset_of
 from include.lake.ops import append_ops, read_ops
 from include.lake.paths import Lake
-from include.landing.erasures import (
-    begin_erasure,
-    open_erasure,
-    why_wait,
-)
+from include.landing.amendments import amendments_of, begin_erasure
 from include.landing.ingest import ingest
 from include.origins import DeltaTable
 from include.registry import source_named
@@ -69,14 +65,13 @@ def test_what_is_no_key_is_refused_in_a_sentence_without_it(name, text, code, su
 def test_a_certificate_knows_its_key_and_no_other(lake: Lake):
     key = erased_key("user_counts", WHO)
     begin_erasure(lake, source_named("user_events"), key.texts, bronze_id="some-table")
-    begun = open_erasure(lake, "user_events")
+    begun = amendments_of(lake, "user_events").open_erasure
     assert begun is not None
     assert begun.is_of(key.texts)
     assert not begun.is_of(erased_key("user_counts", WHO[:-1]).texts)
     assert files_with(Path(lake.root), [WHO.encode()]) == set()
-    waits = why_wait(begun, "it")
-    assert commands_in(waits) == ["erase user_events KEY --apply"]
-    assert why_wait(open_erasure(lake, "signals"), "it") is None
+    assert commands_in(begun.unfinished("it")) == ["erase user_events KEY --apply"]
+    assert amendments_of(lake, "signals").open_erasure is None
 
 
 def test_rows_are_found_by_their_values_and_refused_ones_by_theirs_or_as_words(lake: Lake):

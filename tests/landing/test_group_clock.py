@@ -22,7 +22,7 @@ from include.landing.clock import (
     write_still_row,
 )
 from include.landing.group_clock import no_groups
-from include.landing.ingest_log import REPAIR, Clock, Ingestion
+from include.landing.ingest_log import Clock, Ingestion
 from include.origins import DeltaTable as OtherTable
 from include.settings import FOLDER, Field, Source
 from tests.clocked import clock_of
@@ -118,16 +118,15 @@ def test_the_marks_of_each_commit_are_those_of_all_that_came_before(steps: list[
 # In bronze
 
 
-def append(lake: Lake, commit: Commit, repair: int = 1) -> None:
+def append(lake: Lake, commit: Commit) -> None:
     before = clock_of(lake, SOURCE)
     after = next_clock(before, commit)
-    note = {} if commit.reset_us is None else {REPAIR: repair}
     rows = (
         bronze_rows(SOURCE, events_of(commit), before, after)
         if commit.rows
         else clock_row(SOURCE, before, after)
     )
-    Ingestion.open(lake, SOURCE).take_rows(before, after, rows, note)
+    Ingestion.open(lake, SOURCE).take_rows(before, after, rows)
 
 
 def events_of(commit: Commit) -> pa.Table:
@@ -158,8 +157,8 @@ def test_bronze_goes_on_from_its_log(
 ):
     lake = Lake(str(tmp_path_factory.mktemp("lake")))
     commits = commits_of(steps)
-    for number, (commit, then) in enumerate(zip(commits, between, strict=False)):
-        append(lake, commit, number)
+    for commit, then in zip(commits, between, strict=False):
+        append(lake, commit)
         if then == "still row":
             write_still_row(lake, SOURCE)
         if then == "joined":

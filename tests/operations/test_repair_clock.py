@@ -7,8 +7,8 @@ import pyarrow as pa
 from include.cli.__main__ import main
 from include.fold.admission import micros_of
 from include.lake.paths import Lake
+from include.landing.amendments import amendments_of
 from include.landing.clock import bronze_rows, clock_after, read_clock
-from include.landing.clock_repair import newest_repair
 from include.landing.ingest_log import Ingestion
 from tests.clocked import WITHOUT_CLOCK
 from tests.landed_files import START
@@ -24,7 +24,7 @@ def test_the_command_shows_the_plan_and_changes_nothing(lake: Lake, capsys):
     assert main([*arguments, "--to", to]) == 0
     assert "2026-03-01T00:40:00.000+00:00" in capsys.readouterr().out
     assert main(arguments) == 2
-    assert newest_repair(lake, "signals") is None
+    assert amendments_of(lake, "signals").repair is None
 
 
 def bronze_of_signals(lake: Lake, *minutes: int) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from datetime import timedelta
 
-from include.landing.clock_repair import is_reset_missing
+from include.landing.amendments import amendments_of
 from tests.simulator.edges import on_edge, settling, tied
 from tests.simulator.oracle import Landed
 from tests.simulator.world import MINUTE_US, SOURCE, World
@@ -64,13 +64,15 @@ class DataOperations:
         self.world.pass_time(timedelta(minutes=span))
 
     def clock_row(self) -> None:
-        if is_reset_missing(self.world.lake, SOURCE.name):
+        repair = amendments_of(self.world.lake, SOURCE.name).repair
+        if repair is not None and not repair.is_reset:
             return  # ingestion refuses
         self.world.ingest_clock(self._ago(1))
         self.world.pass_time(timedelta(seconds=1))
 
     def _land(self, rows: list[Landed]) -> None:
-        if is_reset_missing(self.world.lake, SOURCE.name):
+        repair = amendments_of(self.world.lake, SOURCE.name).repair
+        if repair is not None and not repair.is_reset:
             return  # ingestion refuses
         self.world.ingest(rows)
         self.world.pass_time(timedelta(seconds=7))

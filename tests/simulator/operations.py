@@ -13,7 +13,7 @@ import pytest
 from include.fold.admission import instant_of, micros_of
 from include.lake.lease import LeaseTakenError, hold_lease
 from include.lake.paths import LakeError
-from include.landing.clock_repair import is_reset_missing, open_repair
+from include.landing.amendments import amendments_of
 from include.plans.open_stream import has_waiting_rows
 from include.plans.plan_backfill import why_not_promote
 from include.plans.reseed_plan import ReseedOptions
@@ -205,7 +205,8 @@ class Operations(DataOperations, HarmOperations):
 
     def way_out(self) -> None:
         """What all messages name in the end makes the table right, whatever has happened to it."""
-        if is_reset_missing(self.world.lake, SOURCE.name):
+        repair = amendments_of(self.world.lake, SOURCE.name).repair
+        if repair is not None and not repair.is_reset:
             return  # the clock comes first
         self.world.pass_time(timedelta(seconds=3))
         try:
@@ -227,7 +228,7 @@ class Operations(DataOperations, HarmOperations):
     def repair_clock(self, kill: int | None, ago: int) -> None:
         """To some instant before now; or what is left of one."""
         lake = self.world.lake
-        begun = open_repair(lake, SOURCE.name)
+        begun = amendments_of(lake, SOURCE.name).open_repair
         to = None if begun else instant_of(self._ago(ago))
         self._do(lambda: repair_clock(self.world.engine, lake, self.world.source, to), kill)
 

@@ -9,7 +9,7 @@ from include.erase import erase_rows as rows_module
 from include.erase import history
 from include.erase.erase_plan import plan_erasure
 from include.erase.erased_key import erased_key
-from include.landing.erasures import erasures_of
+from include.landing.amendments import amendments_of
 from include.plans.reseed_plan import ReseedOptions
 from include.settings import SettingsError
 from spark_jobs.reseed_stream import reseed
@@ -37,7 +37,7 @@ def test_nothing_of_a_key_is_left_and_all_else_goes_on(world):
     assert parts >= {"bronze", "tables", "checkpoints", "savepoints"}
     forget(world)
     check_erased(world)
-    (certificate,) = erasures_of(world.lake, "sent")
+    (certificate,) = amendments_of(world.lake, "sent").erasures
     assert certificate.is_done
     assert certificate.is_of({"key": SECRET})
     assert not certificate.is_of({"key": "a"})
@@ -110,7 +110,7 @@ def test_killed_before_any_of_its_writes_and_repeated_it_comes_to_the_same(writt
         with open_world() as world:
             lived(world)
             assert killed_at(number, lambda world=world: forget(world))
-            if not any(erasure.is_done for erasure in erasures_of(world.lake, "sent")):
+            if not any(erasure.is_done for erasure in amendments_of(world.lake, "sent").erasures):
                 forget(world)
             check_erased(world)
 

@@ -12,13 +12,8 @@ from hypothesis import strategies as st
 
 from include.fold.admission import instant_of, micros_of
 from include.lake.generations import read_generations
+from include.landing.amendments import amendments_of, refuse_before_amended
 from include.landing.clock import why_not_ingest
-from include.landing.clock_repair import (
-    knows_reset,
-    newest_repair,
-    open_repair,
-    refuse_before_reset,
-)
 from include.plans.clock_repair_plan import plan_clock_repair
 from include.plans.open_stream import has_waiting_rows
 from include.plans.reseed_plan import ReseedOptions
@@ -126,7 +121,7 @@ def test_a_plan_counts_what_waits_and_what_was_late(world):
     # "far", and what happened after that instant.
     assert plan.ahead == 1 + 6
     assert plan.text()
-    assert newest_repair(world.lake, SOURCE.name) is None
+    assert amendments_of(world.lake, SOURCE.name).repair is None
 
 
 def test_an_instant_that_cannot_be_is_refused(world):
@@ -137,13 +132,13 @@ def test_an_instant_that_cannot_be_is_refused(world):
     for instant_us in (clock_us, world.now_us + MINUTE_US, first_us - 1000, None):
         with pytest.raises(SettingsError):
             repair(world, instant_us)
-    assert newest_repair(world.lake, SOURCE.name) is None
+    assert amendments_of(world.lake, SOURCE.name).repair is None
 
 
 def test_another_instant_than_that_of_the_open_repair_is_refused(world):
     before_us = poisoned(world)
     assert killed_at(6, lambda: repair(world, before_us))
-    assert open_repair(world.lake, SOURCE.name) is not None
+    assert amendments_of(world.lake, SOURCE.name).open_repair is not None
     with pytest.raises(SettingsError):
         repair(world, before_us + MINUTE_US)
 
@@ -158,7 +153,7 @@ def test_killed_before_any_of_its_writes_and_repeated_it_comes_to_the_same(world
         copy.put_back()
         assert killed_at(number, lambda: repair(world, before_us))
         check_refusals(world)
-        last = newest_repair(world.lake, SOURCE.name)
+        last = amendments_of(world.lake, SOURCE.name).repair
         if last is None or not last.is_done:
             repair(world, before_us if last is None else None)
         world.note_repairs()
@@ -186,16 +181,16 @@ class Copy:
 
 def check_refusals(world: World) -> None:
     """Whoever would go by the old clock is told to wait, and to say so a Dag starts the job."""
-    known = newest_repair(world.lake, SOURCE.name)
+    known = amendments_of(world.lake, SOURCE.name).repair
     if known is None or known.is_done:
         return
     if not known.is_reset:
         with refused_until("repair-clock sent"):
-            refuse_before_reset(world.lake, SOURCE.name, "ingestion")
+            refuse_before_amended(world.lake, SOURCE.name, "ingestion")
         assert why_not_ingest(world.lake, SOURCE, None, world.now()) is None
     for stream in world.streams.values():
         row = read_generations(world.lake, stream.name).current
-        if knows_reset(row, known):
+        if known.is_known_to(row):
             continue
         assert has_waiting_rows(world.lake, stream)
         for job in JOBS.values():

@@ -10,7 +10,7 @@ from include.checkpoint.committed_batch import settled_until
 from include.fold.admission import instant_of
 from include.lake.generations import read_generations
 from include.lake.paths import LakeError
-from include.landing.clock_repair import begin_repair
+from include.landing.amendments import begin_repair
 from include.plans.clock_repair_plan import plan_clock_repair
 from include.plans.plan_backfill import plan_backfill
 from include.plans.plan_recompute import plan_recompute

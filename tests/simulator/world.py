@@ -28,6 +28,7 @@ from include.fold.admission import EPOCH, instant_of, micros_of
 from include.lake.delta_log import dataset_of
 from include.lake.paths import Lake
 from include.lake.table import Table
+from include.landing.amendments import amendments_of
 from include.landing.bronze_tables import follow_fields
 from include.landing.clock import (
     bronze_rows,
@@ -229,12 +230,10 @@ class World:
 
     def note_repairs(self) -> None:
         """Commits of bronze that have set the clock back, by jobs: tell the oracle of them."""
-        logged = read_log(self.lake, SOURCE.name)
-        assert logged is not None
-        for reset in logged.resets():
-            if reset.repair not in self._repairs:
-                self._repairs.add(reset.repair)
-                self.commits.append(Commit(self.now_us, (), reset_us=reset.to_us))
+        for repair in amendments_of(self.lake, SOURCE.name).repairs:
+            if repair.is_reset and repair.repair not in self._repairs:
+                self._repairs.add(repair.repair)
+                self.commits.append(Commit(self.now_us, (), reset_us=repair.to_us))
 
     def _append(
         self, rows: Sequence[Landed], next_clock: Callable[[Clock], Clock], commit: Commit

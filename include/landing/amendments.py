@@ -1,0 +1,261 @@
+"""Amendments of a source's bronze: repairs of its clock, erasures of keys; and who has to wait for them.
+
+An amendment is notes in the source's ingest log: that it was begun, that bronze is amended, and that it
+is done. Until bronze is amended nothing is ingested. A stream waits until its state is made of bronze as
+it is then; one that was made before has settled more than the clock of now has, or brings the key back.
+
+One row under a wrong machine clock, or one producer far ahead, raises the clock of bronze (M, see
+clock.py), and what all others send is late. A repair sets M back by one commit of bronze. An erasure
+names its key by a hash alone.
+"""
+
+import hashlib
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from include.fold.admission import instant_of, micros_of
+from include.lake.generations import GenerationRow, read_generations
+from include.lake.paths import Lake, LakeError
+from include.landing.ingest_log import Ingestion, Logged, read_log, why_not_build
+from include.registry import streams_of
+from include.settings import Source, Stream
+
+# In a note: the number of the amendment that the note is of, from 1.
+ERASURE, REPAIR = "erasure", "repair"
+# Of scrypt: a guess costs a few hundredths of a second and 16 MiB.
+COST, BLOCK, PARALLEL = 2**14, 8, 1
+
+
+@dataclass(frozen=True)
+class ClockRepair:
+    """What the notes of a repair of the clock say, instants in microseconds."""
+
+    source: str
+    repair: int
+    to_us: int  # what M is set back to
+    reset_at_us: int | None = None  # `ingested_at` of the commit that does it; None: not made yet
+    is_done: bool = False  # every stream was reseeded
+
+    @property
+    def is_reset(self) -> bool:
+        """Whether M is set back."""
+        return self.reset_at_us is not None
+
+    def is_known_to(self, row: GenerationRow | None) -> bool:
+        """Whether a generation began with all of bronze up to the commit that set M back.
+
+        One that a first run began never does: in its first batch it would read both what M was
+        and what it is now.
+        """
+        if row is None or self.reset_at_us is None or row["bronze_ingested_at"] is None:
+            return False
+        return micros_of(row["bronze_ingested_at"]) >= self.reset_at_us
+
+    def unfinished(self, who: str) -> LakeError:
+        """The error of `who` waits for it."""
+        return LakeError(
+            f"a repair of the clock of {self.source} was begun and is not finished, and {who} waits for it",
+            code="unfinished_repair",
+            subject=self.source,
+            command=f"./stateful repair-clock {self.source} --apply",
+        )
+
+
+@dataclass(frozen=True)
+class Erasure:
+    """What the notes of an erasure say."""
+
+    source: str
+    erasure: int
+    fields: list[str]  # of bronze
+    salt: str  # hex
+    key_hash: str
+    bronze_id: str
+    rows_bronze: int = 0
+    rows_quarantined: int = 0
+    files_landed: int = 0
+    asked_at: str = ""
+    bronze_version: int | None = None  # None: bronze may still have rows of the key
+    done_at: str | None = None  # its certificate: nothing is left of the key
+
+    @property
+    def is_done(self) -> bool:
+        return self.done_at is not None
+
+    def is_of(self, key: Mapping[str, object]) -> bool:
+        """Whether it erases just this key: values as text or None, by their fields."""
+        return sorted(key) == self.fields and key_hash(key, self.salt) == self.key_hash
+
+    def is_known_to(self, row: GenerationRow | None) -> bool:
+        """Whether a generation was made of bronze as it is without the key."""
+        if row is None or self.bronze_version is None or row["bronze_version"] is None:
+            return False
+        is_same = row["bronze_id"] == self.bronze_id
+        return bool(is_same and row["bronze_version"] >= self.bronze_version)
+
+    def unfinished(self, who: str) -> LakeError:
+        """The error of `who` waits for it."""
+        return LakeError(
+            f"an erasure of a key of {self.source} was begun and is not finished, and {who} waits for it: "
+            + how_to_finish(self.source),
+            code="unfinished_erasure",
+            subject=self.source,
+        )
+
+
+class Amendments(NamedTuple):
+    """All of a source's bronze that is there now, in order."""
+
+    erasures: list[Erasure]
+    repairs: list[ClockRepair]
+
+    @property
+    def open_erasure(self) -> Erasure | None:
+        """The one that was begun and is not finished; None when there is none."""
+        return next((erasure for erasure in self.erasures if not erasure.is_done), None)
+
+    @property
+    def repair(self) -> ClockRepair | None:
+        """The newest; None when there was none."""
+        return self.repairs[-1] if self.repairs else None
+
+    @property
+    def open_repair(self) -> ClockRepair | None:
+        """The one that was begun and is not finished; None when there is none."""
+        return None if self.repair is None or self.repair.is_done else self.repair
+
+    def refuse_before_amended(self, who: str) -> None:
+        """LakeError of `who` while bronze goes by the old M, or may have rows of a key that is being erased."""
+        erasure, repair = self.open_erasure, self.repair
+        # What comes once it is without the key is not of that, or was landed again.
+        if erasure is not None and erasure.bronze_version is None:
+            raise erasure.unfinished(who)
+        if repair is not None and not repair.is_reset:
+            raise repair.unfinished(who)
+
+
+def amendments_in(logged: Logged | None, source: str) -> Amendments:
+    """Those that the source's ingest log has."""
+    if logged is None:
+        return Amendments([], [])
+    erasures = [Erasure(source, **told) for told in _told(logged, ERASURE)]
+    return Amendments(erasures, [ClockRepair(source, **told) for told in _told(logged, REPAIR)])
+
+
+def amendments_of(lake: Lake, source: str) -> Amendments:
+    """The same, for who has not opened the log."""
+    return amendments_in(read_log(lake, source), source)
+
+
+def _told(logged: Logged, kind: str) -> list[dict[str, Any]]:
+    known: dict[int, dict[str, Any]] = {}
+    for note in logged.notes():
+        if kind in note:
+            known.setdefault(note[kind], {}).update(note)
+    return [known[number] for number in sorted(known)]
+
+
+def key_hash(key: Mapping[str, object], salt: str) -> str:
+    """Hex; the same for the same values of the same fields."""
+    told = json.dumps(dict(key), sort_keys=True, default=str).encode()
+    made = hashlib.scrypt(told, salt=bytes.fromhex(salt), n=COST, r=BLOCK, p=PARALLEL)
+    return made.hex()
+
+
+# Each logs what is new of an amendment, by its fields, under the source's lease. Once it is begun,
+# nothing but it commits to bronze, or runs.
+def begin_repair(lake: Lake, source: Source, to_us: int) -> None:
+    """Log that M is to be set back."""
+    _note(lake, source, REPAIR, 1 + len(amendments_of(lake, source.name).repairs), to_us=to_us)
+
+
+def end_repair(lake: Lake, source: Source, repair: ClockRepair) -> None:
+    """Log that every stream of the source is reseeded."""
+    _note(lake, source, REPAIR, repair.repair, is_done=True)
+
+
+def begin_erasure(
+    lake: Lake, source: Source, key: Mapping[str, object], *, bronze_id: str, **counts: int
+) -> None:
+    """Log that a key is to be erased, with how much there is of it."""
+    salt = secrets.token_hex(16)
+    told = {
+        "fields": sorted(key),
+        "salt": salt,
+        "key_hash": key_hash(key, salt),
+        "bronze_id": bronze_id,
+        "asked_at": datetime.now(UTC).isoformat(),
+    }
+    note_erasure(lake, source, 1 + len(amendments_of(lake, source.name).erasures), **told, **counts)
+
+
+def end_erasure(lake: Lake, source: Source, erasure: Erasure) -> None:
+    """Log the certificate."""
+    note_erasure(lake, source, erasure.erasure, done_at=datetime.now(UTC).isoformat())
+
+
+def note_erasure(lake: Lake, source: Source, number: int, **told: Any) -> None:
+    """Log what is new of an erasure."""
+    _note(lake, source, ERASURE, number, **told)
+
+
+def _note(lake: Lake, source: Source, kind: str, number: int, **told: Any) -> None:
+    ingestion = Ingestion.open(lake, source)
+    ingestion.again(lambda: ingestion.take_note({kind: number} | told))
+
+
+# Who has to wait
+def amended_streams(lake: Lake, source: str) -> list[tuple[Stream, GenerationRow]]:
+    """The streams that are reseeded, with their current generations: those that ever ran."""
+    known = [(s, read_generations(lake, s.name).current) for s in streams_of(source)]
+    return [(stream, row) for stream, row in known if row is not None]
+
+
+def why_not_run(lake: Lake, stream: Stream) -> LakeError | None:
+    """Why no job may move the state of `stream` on now: a key of its source is being erased, others have
+    changed bronze, or the source's clock is being set back. None: nothing stops it."""
+    row, known = read_generations(lake, stream.name).current, amendments_of(lake, stream.source)
+    if (erasure := why_unfinished(known, row)) is not None:
+        return erasure.unfinished(stream.name)
+    if error := why_not_build(lake, stream.source, stream.name):
+        return error
+    repair = known.repair
+    if repair is None or repair.is_known_to(row):
+        return None
+    if not repair.is_done:
+        return repair.unfinished(stream.name)
+    return LakeError(
+        f"the clock of bronze/{repair.source} was set back to {instant_of(repair.to_us)}, and the "
+        f"state of {stream.name} is not from after that: make it anew from bronze",
+        code="unfinished_repair",
+        subject=stream.name,
+        command=f"./stateful reseed {stream.name} --apply",
+    )
+
+
+def why_unfinished(known: Amendments, row: GenerationRow | None) -> Erasure | None:
+    """The open erasure, if a stream's generation may have its key."""
+    erasure = known.open_erasure
+    if erasure is None or erasure.is_known_to(row):
+        return None
+    # A stream that never ran is made of bronze as it is.
+    return None if row is None and erasure.bronze_version is not None else erasure
+
+
+def refuse_run(lake: Lake, stream: Stream) -> None:
+    """Raise that of `why_not_run`. Under the stream's lease."""
+    if error := why_not_run(lake, stream):
+        raise error
+
+
+def refuse_before_amended(lake: Lake, source: str, who: str) -> None:
+    """LakeError of `who`, as `Amendments` has it. Under the source's or the stream's lease."""
+    amendments_of(lake, source).refuse_before_amended(who)
+
+
+def how_to_finish(source: str) -> str:
+    return f"finish it, with the same key: `./stateful erase {source} KEY --apply`"
