@@ -157,9 +157,9 @@ def _why_not_ingest(run: StreamRun | SourceRun) -> str | None:
 
 
 def _is_little(run: StreamRun | SourceRun) -> bool:
-    from include.landing.origin import is_little
+    from include.landing.origin import lag_of_run
 
-    return is_little(run.lake, run.source)
+    return lag_of_run(run.lake, run.source).is_little
 
 
 def _why_not_run_stream(run: StreamRun) -> str | None:

@@ -31,7 +31,7 @@ from include.landing.amendments import REPAIR, ClockRepair, amendments_in
 from include.landing.bronze_tables import bronze_columns
 from include.landing.group_clock import Groups, Newest, floor_to_ms
 from include.landing.ingest_log import STILL, Clock, Ingestion, has_to_mend, read_log
-from include.landing.origin import behind, has_arrived, place_of
+from include.landing.origin import behind, lag_of_run, place_of
 from include.registry import streams_of
 from include.settings import MILLISECOND, Source
 
@@ -143,7 +143,7 @@ def why_not_ingest(
     lake: Lake, source: Source, interval_end: datetime | None, now: datetime
 ) -> str | None:
     """Why an ingest run would change nothing; None when it would, or when only it can tell."""
-    if has_arrived(lake, source):
+    if lag_of_run(lake, source).waiting:
         return None
     if has_to_mend(lake, source):
         return None  # the run goes on with it, or fails and says so

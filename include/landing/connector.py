@@ -115,6 +115,14 @@ class Cut(NamedTuple):
     passed_over: Sequence[Finding] = ()  # on what of it is not taken, as the source declares
 
 
+class Lag(NamedTuple):
+    """What no batch has."""
+
+    waiting: int  # files, or offsets; at least 1 where a run would fail
+    is_little: bool  # so that it is better taken in without a JVM
+    held: str | None = None  # what is there and cannot be taken yet
+
+
 class GoesOn(NamedTuple):
     """Where an origin that has lost something is gone on with, behind that."""
 
@@ -136,25 +144,14 @@ class Connector(Protocol):
     def cut(self, done: Done) -> Cut:
         """The first of it that makes one commit, and no batch has; OriginError for what is lost."""
 
-    def waiting(self, done: Done) -> int:
-        """The number of files, or offsets, that no batch has; at least 1 where a run would fail."""
-
-    def is_little(self, done: Done) -> bool:
-        """Whether what waits is better taken in without a JVM."""
-
-    def why_behind(self, done: Done) -> str | None:
-        """What is known to be missing once all was drained; None when nothing is."""
+    def lag(self, done: Done) -> Lag:
+        """What waits."""
 
     def goes_on(self, done: Done) -> GoesOn | None:
         """Behind what is lost; None when nothing is."""
 
     def reader(self, batch: Batch) -> ReadSplit:
         """What gives the outcomes of one of the batch's splits."""
-
-
-def come_meanwhile(count: int, what: str, place: str) -> str | None:
-    """Say that so many have come while others were taken; None when none has."""
-    return f"{count} more {what}(s) have come to {place} meanwhile" if count else None
 
 
 OF_KAFKA = (

@@ -25,10 +25,10 @@ from include.landing.connector import (
     Cut,
     Done,
     GoesOn,
+    Lag,
     OriginError,
     ReadSplit,
     Split,
-    come_meanwhile,
     written_at,
 )
 from include.landing.delta_commits import (
@@ -184,20 +184,14 @@ class TableConnector:
         known = commit_id(self.origin.uri, version, actions)
         return Split(None, None, first, version + 1, self.id, commit_id=known)
 
-    def waiting(self, done: Done) -> int:
+    def lag(self, done: Done) -> Lag:
         """The files that no batch has, and 1 for what else a run has to do."""
         if self.lost(done):
-            return 1
-        return sum(max(len(each.files), 1) for each in self._waiting(done))
-
-    def is_little(self, done: Done) -> bool:
-        if self.lost(done):
-            return True
-        waiting = (split.bytes for each in self._waiting(done) for split in each.files)
-        return sum(waiting) <= self.source.spark_bytes
-
-    def why_behind(self, done: Done) -> str | None:
-        return come_meanwhile(self.waiting(done), "file", self.origin.place)
+            return Lag(1, is_little=True)
+        versions = list(self._waiting(done))
+        size = sum(split.bytes for each in versions for split in each.files)
+        count = sum(max(len(each.files), 1) for each in versions)
+        return Lag(count, size <= self.source.spark_bytes)
 
     def reader(self, batch: Batch) -> ReadSplit:
         return partial(outcomes_of_added, self.source, batch)

@@ -14,10 +14,10 @@ from include.landing.connector import (
     Cut,
     Done,
     GoesOn,
+    Lag,
     OriginError,
     ReadSplit,
     Split,
-    come_meanwhile,
 )
 from include.origins import KafkaTopic
 from include.settings import Source
@@ -169,21 +169,17 @@ class TopicConnector:
         most = self.origin.commit_messages
         return size if total <= most else -(-size * most // total)
 
-    def waiting(self, done: Done) -> int:
+    def lag(self, done: Done) -> Lag:
         """The offsets that no batch has; at least 1 where a run has something to say."""
+        partitions = self.state.partitions.values()
         if not done.splits or losses(self.state, done):
-            return 1 + sum(each.settled - each.earliest for each in self.state.partitions.values())
-        return sum(until - first for first, until in self._waiting(done).values())
-
-    def is_little(self, done: Done) -> bool:
-        return self.waiting(done) <= self.origin.spark_messages
-
-    def why_behind(self, done: Done) -> str | None:
-        if more := come_meanwhile(self.waiting(done), "message", self.origin.place):
-            return more
-        # What it holds is not seen, and may be older.
-        is_open = any(each.settled < each.end for each in self.state.partitions.values())
-        return f"a transaction is open in {self.origin.place}" if is_open else None
+            count = 1 + sum(each.settled - each.earliest for each in partitions)
+        else:
+            count = sum(until - first for first, until in self._waiting(done).values())
+        # What a transaction holds is not seen, and may be older.
+        is_open = any(each.settled < each.end for each in partitions)
+        held = f"a transaction is open in {self.origin.place}" if is_open else None
+        return Lag(count, count <= self.origin.spark_messages, held)
 
     def goes_on(self, done: Done) -> GoesOn | None:
         if not (lost := losses(self.state, done)):

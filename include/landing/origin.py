@@ -14,10 +14,10 @@ from include.landing.connector import (
     Cut,
     Done,
     GoesOn,
+    Lag,
     OriginError,
     ReadSplit,
     Split,
-    come_meanwhile,
     written_at,
 )
 from include.landing.ingest_log import read_done
@@ -49,14 +49,9 @@ class LandedFiles:
             splits.append(Split(file.name, bytes=file.bytes, modified_at=at))
         return Cut(sorted(splits))
 
-    def waiting(self, done: Done) -> int:
-        return len(self._waiting(done))
-
-    def is_little(self, done: Done) -> bool:
-        return sum(file.bytes for file in self._waiting(done)) <= self.source.spark_bytes
-
-    def why_behind(self, done: Done) -> str | None:
-        return come_meanwhile(self.waiting(done), "file", place_of(self.source))
+    def lag(self, done: Done) -> Lag:
+        sizes = [file.bytes for file in self._waiting(done)]
+        return Lag(len(sizes), sum(sizes) <= self.source.spark_bytes)
 
     def goes_on(self, done: Done) -> GoesOn | None:
         raise OriginError(
@@ -90,28 +85,22 @@ def connector_of(lake: Lake, source: Source) -> Connector:
 
 def waiting(lake: Lake, source: Source) -> int:
     """The number of files, or offsets, that no batch has; 0: nothing to ingest."""
-    return connector_of(lake, source).waiting(read_done(lake, source.name))
+    return connector_of(lake, source).lag(read_done(lake, source.name)).waiting
 
 
-def has_arrived(lake: Lake, source: Source) -> bool:
-    """Whether a run has something to take, or to fail for: it does that with a row in `ops/runs`."""
+def lag_of_run(lake: Lake, source: Source) -> Lag:
+    """What a run has to take, or to fail for: it does that with a row in `ops/runs`."""
     try:
-        return waiting(lake, source) > 0
+        return connector_of(lake, source).lag(read_done(lake, source.name))
     except OriginError:
-        return True
-
-
-def is_little(lake: Lake, source: Source) -> bool:
-    """Whether what waits is better taken in without a JVM; so is a failure."""
-    try:
-        return connector_of(lake, source).is_little(read_done(lake, source.name))
-    except OriginError:
-        return True
+        return Lag(1, is_little=True)
 
 
 def behind(lake: Lake, source: Source) -> str | None:
     """What is known to be missing once all was drained; None when nothing is."""
-    return connector_of(lake, source).why_behind(read_done(lake, source.name))
+    lag = connector_of(lake, source).lag(read_done(lake, source.name))
+    more = f"{lag.waiting} more have come to {place_of(source)} meanwhile"
+    return more if lag.waiting else lag.held
 
 
 def place_of(source: Source) -> str:

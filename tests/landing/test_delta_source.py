@@ -21,7 +21,7 @@ from include.landing.clock import why_not_ingest
 from include.landing.connector import OriginError
 from include.landing.ingest import RunCounts, ingest
 from include.landing.ingest_log import Ingestion
-from include.landing.origin import is_little, waiting
+from include.landing.origin import lag_of_run, waiting
 from tests.deaths import Dying, KilledError
 from tests.examples import examples
 from tests.ingested import SIGNALS, bronze_of, quarantine_of
@@ -42,7 +42,7 @@ def test_the_backlog_comes_first_and_then_each_append(lake: Lake, theirs: Theirs
     theirs.append(3)
     theirs.append(2, bad=1)
     source = theirs.source()
-    assert not is_little(lake, replace(source, spark_bytes=1))
+    assert not lag_of_run(lake, replace(source, spark_bytes=1)).is_little
     assert ingest(lake, source).rows_landed == 6
     assert values_of(lake) == [0, 1, 2, 3, 4]
     (refused,) = quarantine_of(lake)
@@ -70,7 +70,7 @@ def test_a_version_that_takes_rows_away_stops_or_is_ignored_with_a_finding(
         with refused("changed_input", subject="on_change"):
             ingest(lake, theirs.source())
     assert why_not_ingest(lake, theirs.source(), None, NOW) is None  # the run is to say so
-    assert is_little(lake, theirs.source())
+    assert lag_of_run(lake, theirs.source()).is_little
     assert ingest(lake, theirs.source(on_change="ignore")).rows_bronze == 1
     assert values_of(lake) == [0, 1, theirs.given - 1]
     (found,) = read_ops(lake, "findings").to_pylist()
