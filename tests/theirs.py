@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.table import TableMerger
 
 from include import origins
 from include.lake.paths import Lake
-from include.landing import delta_versions
 from include.landing.accept_loss import accept_loss, plan_loss
 from include.landing.connector import GoesOn
 from include.settings import Source
@@ -41,7 +40,7 @@ def values_of(lake: Lake) -> list[int]:
 
 
 class Theirs:
-    """The table of somebody else; `rows` is what it was ever given."""
+    """The table of somebody else, with a feed of changes; it was given numbers below `given`."""
 
     def __init__(self, folder: Path, partition_by: list[str] | None = None) -> None:
         self.uri, self._partition_by, self.given = str(folder / "theirs"), partition_by, 0
@@ -52,21 +51,13 @@ class Theirs:
     def append(self, count: int = 2, bad: int = 0, mode: str = "append") -> None:
         numbers = range(self.given, self.given + count + bad)
         self.given += count + bad
-        times = [START + timedelta(seconds=number) for number in numbers]
-        values = [None if index >= count else number for index, number in enumerate(numbers)]
-        rows = {"device_id": [n % 2 for n in numbers], "timestamp": times, "value": values}
-        schema = pa.schema(
-            [
-                ("device_id", pa.int64()),
-                ("timestamp", pa.timestamp("us", "UTC")),
-                ("value", pa.int64()),
-            ]
-        )
+        is_there = DeltaTable.is_deltatable(self.uri)
         write_deltalake(
             self.uri,
-            pa.table(rows, schema),
+            _rows(numbers, [None if n >= count else number for n, number in enumerate(numbers)]),
             mode=mode,
             partition_by=self._partition_by,  # type: ignore[arg-type]
+            configuration=None if is_there else {"delta.enableChangeDataFeed": "true"},
         )
 
     def optimize(self) -> None:
@@ -77,20 +68,22 @@ class Theirs:
 
     def merge_new(self, count: int) -> None:
         """A MERGE that only inserts."""
-        numbers = range(self.given, self.given + count)
+        self._merge(count).when_not_matched_insert_all().execute()
+
+    def merge_known(self, count: int) -> None:
+        """One that also updates the newest row."""
+        merger = self._merge(count, known=1).when_matched_update_all()
+        merger.when_not_matched_insert_all().execute()
+
+    def merge_away(self) -> None:
+        """One that only deletes the newest row."""
+        self._merge(0, known=1).when_matched_delete().execute()
+
+    def _merge(self, count: int, known: int = 0) -> TableMerger:
+        numbers = range(self.given - known, self.given + count)
         self.given += count
-        at = [START + timedelta(seconds=number) for number in numbers]
-        rows = {
-            "device_id": [number % 2 for number in numbers],
-            "timestamp": pa.array(at, pa.timestamp("us", "UTC")),
-            "value": [*numbers],
-        }
-        (
-            DeltaTable(self.uri)
-            .merge(pa.table(rows), "t.value = s.value", source_alias="s", target_alias="t")
-            .when_not_matched_insert_all()
-            .execute()
-        )
+        rows, named = _rows(numbers, [*numbers]), {"source_alias": "s", "target_alias": "t"}
+        return DeltaTable(self.uri).merge(rows, "t.value = s.value", **named)
 
     def commit_file(self, version: int) -> Path:
         return Path(self.uri, "_delta_log", f"{version:020}.json")
@@ -99,6 +92,12 @@ class Theirs:
         return sorted(Path(self.uri).rglob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
 
 
-def remember_no_commit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where the log of a version can not be read."""
-    monkeypatch.setattr(delta_versions, "commit_id", lambda *_: None)
+def _rows(numbers: range, values: list[int | None]) -> pa.Table:
+    at = [START + timedelta(seconds=number) for number in numbers]
+    return pa.table(
+        {
+            "device_id": pa.array([number % 2 for number in numbers], pa.int64()),
+            "timestamp": pa.array(at, pa.timestamp("us", "UTC")),
+            "value": pa.array(values, pa.int64()),
+        }
+    )

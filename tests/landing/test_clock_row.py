@@ -13,7 +13,6 @@ from include.lake.findings import Finding
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.landing import ingest as ingestion
-from include.landing.clock import LAGGING
 from include.landing.ingest import RunCounts, ingest
 from include.landing.ingest_log import Clock
 from include.registry import source_named
@@ -21,7 +20,6 @@ from tests.clocked import (
     GRACE,
     HOUR,
     SIGNALS,
-    WITHOUT_CLOCK,
     clock_of,
     in_order,
     version,
@@ -74,22 +72,6 @@ def test_the_job_takes_the_interval_of_its_dag_run_and_counts_no_clock_row(
     assert clock.watermark_us == micros_of(end - GRACE)
     (run,) = read_ops(lake, "runs").to_pylist()
     assert (run["batches"], run["rows_landed"], run["rows_bronze"]) == (1, 1, 1)
-
-
-def test_a_source_without_a_clock_gets_no_row(lake: Lake, landed: Landing):
-    landed.add("a.jsonl", [signal(0)])
-    ingest(lake, WITHOUT_CLOCK, interval_end=START + HOUR)
-    assert version(lake) == 1
-
-
-def test_the_row_is_held_back_while_a_producer_is_behind(lake: Lake, landed: Landing):
-    landed.add("a.jsonl", [signal(0)])
-    marker = landed.add(LAGGING, "")
-    ingest(lake, SIGNALS, interval_end=START + HOUR)
-    assert version(lake) == 1
-    marker.unlink()
-    ingest(lake, SIGNALS, interval_end=START + HOUR)
-    assert version(lake) == 2
 
 
 def test_the_row_is_held_back_when_files_came_during_the_drain(

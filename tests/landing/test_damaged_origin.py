@@ -3,7 +3,6 @@
 A damaged commit of its log stops the source: nobody knows which rows it has added.
 """
 
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,36 +34,20 @@ def table(uri: str, **named: object) -> None:
     write_deltalake(uri, pa.table(rows), configuration=feed, **named)  # type: ignore[call-overload]
 
 
-def damaged(path: Path) -> Iterator[bytes]:
-    """The file with one byte of the column NOTE changed: as many as it has bytes."""
+def damage(path: Path) -> None:
+    """All bytes of the column NOTE are others."""
     column = pq.read_metadata(path).row_group(0).column(pq.read_schema(path).get_field_index(NOTE))
     first = column.dictionary_page_offset or column.data_page_offset
-    content = path.read_bytes()
-    for at in range(first, first + column.total_compressed_size):
-        yield content[:at] + bytes([content[at] ^ 0x7F]) + content[at + 1 :]
+    content, behind = path.read_bytes(), first + column.total_compressed_size
+    changed = bytes(byte ^ 0x7F for byte in content[first:behind])
+    path.write_bytes(content[:first] + changed + content[behind:])
 
 
-def is_refused_by(error: type[Exception]) -> Callable[[bytes], bool]:
-    """Whether Arrow says so of the whole file."""
-
-    def is_so(content: bytes) -> bool:
-        try:
-            pq.ParquetFile(pa.BufferReader(content)).read()
-        except (pa.ArrowException, OSError) as found:
-            return isinstance(found, error)
-        return False
-
-    return is_so
-
-
-@pytest.mark.parametrize("error", [pa.ArrowInvalid, OSError])
-def test_a_damaged_file_of_a_partition_gives_no_row_without_its_fields(
-    lake: Lake, tmp_path: Path, error: type[Exception]
-):
+def test_a_damaged_file_of_a_partition_gives_no_row_without_its_fields(lake: Lake, tmp_path: Path):
     uri = str(tmp_path / "theirs")
     table(uri, partition_by=["value"])
     (zero,) = Path(uri, "value=0").rglob("*.parquet")
-    zero.write_bytes(next(filter(is_refused_by(error), damaged(zero))))
+    damage(zero)
     ingest(lake, replace(SIGNALS, origin=origins.DeltaTable(uri=uri), rescue=False))
     assert [row["value"] for row in bronze_of(lake)] == [1]
     assert [row["reason_code"] for row in quarantine_of(lake)] == ["unreadable_file"]

@@ -55,16 +55,21 @@ def test_the_backlog_comes_first_and_then_each_append(lake: Lake, theirs: Theirs
     assert ingest(lake, source) == RunCounts()
 
 
-@pytest.mark.parametrize("change", ["delete", "overwrite"])
+TAKES_AWAY = {
+    "delete": lambda theirs: theirs.delete(0),
+    "overwrite": lambda theirs: theirs.append(2, mode="overwrite"),
+    "merge": lambda theirs: theirs.merge_known(1),
+    "merge that deletes": Theirs.merge_away,
+}
+
+
+@pytest.mark.parametrize("change", TAKES_AWAY)
 def test_a_version_that_takes_rows_away_stops_or_is_ignored_with_a_finding(
     lake: Lake, theirs: Theirs, change: str
 ):
     theirs.append(2)
     ingest(lake, theirs.source())
-    if change == "delete":
-        theirs.delete(0)
-    else:
-        theirs.append(2, mode="overwrite")
+    TAKES_AWAY[change](theirs)
     theirs.append(1)
     for _ in range(2):
         with refused("changed_input", subject="on_change"):

@@ -437,38 +437,6 @@ def test_an_avro_file_cut_anywhere_is_unreadable_or_ends_with_a_block():
         assert len(list(rows.items())) < 30
 
 
-VALID: dict[str, bytes] = {
-    "a.avro": avro([avro_row("a"), avro_row(None)], codec="deflate"),
-    "a.parquet": parquet(key=["a", None], at=[NOON, NOON], x=[[1], []]),
-    "a.json": json.dumps([row("a"), row("b")], indent=1).encode(),
-    "a.jsonl": b"\n".join(json.dumps(row(key)).encode() for key in "ab"),
-    "a.csv": f'key,at\na,{NOON}\n"b",{NOON}\n'.encode(),
-    "a.csv.gz": gzip.compress(f"key,at\na,{NOON}\n".encode(), mtime=0),
-}
-
-
-@given(
-    st.sampled_from(sorted(VALID)),
-    st.lists(
-        st.tuples(st.floats(0, 1, exclude_max=True), st.binary(min_size=1, max_size=8)), max_size=3
-    ),
-)
-def test_a_damaged_file_is_rows_or_refused(name: str, damage: list[tuple[float, bytes]]):
-    content = bytearray(VALID[name])
-    for place, written in damage:
-        at = int(place * len(content))
-        content[at : at + len(written)] = written
-    try:
-        rows = open_rows(name, bytes(content), SOURCE)
-    except UnreadableFileError:
-        return
-    for item in rows.items():
-        try:
-            reader_of_events(SOURCE)(rows.values(item), NOON_US)
-        except RefusedError:
-            assert rows.raw(item) is not None
-
-
 # Folders
 
 

@@ -68,7 +68,16 @@ def record_of(value: object) -> object:
 
 EVENT = {"device_id": 1, "timestamp": START.isoformat()}
 
+LINES = "\n".join([signal(0)] * 500).encode()
 AS_A_WHOLE = {
+    "truncated.jsonl.gz": gzip.compress(LINES)[:-10],
+    "rubbish.jsonl.gz": LINES,
+    "behind.jsonl.gz": gzip.compress(LINES) + b"rubbish",
+    "rubbish.jsonl": bytes(range(256)),
+    "latin1.jsonl": '{"message": "é"}'.encode("latin-1"),
+    "rubbish.parquet": b"PAR1" + bytes(100) + b"PAR1",
+    "columns.csv": b"device_id,value\n1,2\n",
+    "notes.txt": b"hello",
     "members.csv.gz": gzip.compress(b"\n" * MIB) * 3,
     "bomb.avro": avro(record_of("string"), [EVENT | {"value": "x" * MIB}], "deflate"),
     "deep.avro": avro(nested(200), []),

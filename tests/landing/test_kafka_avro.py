@@ -311,13 +311,6 @@ def test_a_registry_that_cannot_be_read_stops_the_run_and_the_next_goes_on(
     assert ingest(lake, source) == RunCounts(1, 1, 1, 1, 0)
 
 
-def test_a_registry_that_is_down_stops_the_run(lake: Lake, topic: FakeTopic):
-    with running_registry() as registry:
-        topic.produce(0, registry.wire(registry.add(SIGNAL), record(1)))
-    with refused("unreadable_input"):
-        ingest(lake, by_registry(registry))
-
-
 def test_a_password_of_the_environment_is_given_and_shown_nowhere(
     lake: Lake, topic: FakeTopic, registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch
 ):

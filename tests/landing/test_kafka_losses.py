@@ -117,26 +117,23 @@ def test_a_topic_made_anew_stops_until_it_is_begun_with(lake: Lake, topic: FakeT
     assert len({row["quarantine_id"] for row in quarantine_of(lake)}) == 2
 
 
-def test_a_topic_that_shrank_stops_until_it_is_gone_on_with(lake: Lake, topic: FakeTopic):
-    produce(topic, 5)
-    ingest(lake, SOURCE)
-    del topic.partitions[0][3:]
-    with refused("lost_input", subject="signals", command=ACCEPT):
-        ingest(lake, SOURCE)
-    accept_lost(lake, SOURCE)
-    produce(topic, 2)
-    assert ingest(lake, SOURCE).rows_bronze == 2
-
-
-def test_a_partition_that_is_gone_stops_until_it_is_given_up(lake: Lake, topic: FakeTopic):
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_a_partition_that_lost_its_end_or_is_gone_stops_until_it_is_gone_on_with(
+    lake: Lake, topic: FakeTopic, is_gone: bool
+):
     produce(topic, 1)
-    produce(topic, 1, partition=1)
+    produce(topic, 5, partition=1)
     ingest(lake, SOURCE)
-    del topic.partitions[1]
+    if is_gone:
+        del topic.partitions[1]
+    else:
+        del topic.partitions[1][3:]
     with refused("lost_input", subject="signals", command=ACCEPT):
         ingest(lake, SOURCE)
     accept_lost(lake, SOURCE)
     assert ingest(lake, SOURCE) == RunCounts()
+    produce(topic, 2)
+    assert ingest(lake, SOURCE).rows_bronze == 2
 
 
 def test_an_added_partition_is_taken_from_its_beginning(lake: Lake, topic: FakeTopic):
@@ -192,9 +189,7 @@ def test_a_source_does_not_change_where_it_comes_from(
     ingest(lake, SIGNALS)
     with refused("settings_changed", subject="signals"):
         ingest(lake, SOURCE)
-
-
-def test_a_topic_source_does_not_become_one_of_files(lake: Lake, topic: FakeTopic):
-    ingest(lake, SOURCE)
+    other = Lake(f"{lake.root}/other")
+    ingest(other, SOURCE)
     with refused("settings_changed", subject="signals"):
-        ingest(lake, SIGNALS)
+        ingest(other, SIGNALS)

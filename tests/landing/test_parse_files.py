@@ -8,20 +8,17 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from include.lake.paths import Lake
 from include.landing import parse_files
 from include.landing.connector import Batch, Split
 from include.landing.landed_content import landed_files, landing_root
 from include.landing.landed_file import open_rows, row_of_raw
-from include.landing.landed_json import CsvRows, JsonRows
+from include.landing.landed_json import JsonRows
 from include.landing.landed_values import RefusedError, UnreadableFileError, to_event
 from include.landing.parse_files import outcomes_of_file, parse_here
 from include.settings import Field, Source
@@ -124,12 +121,6 @@ def test_a_line_separator_within_a_string_does_not_end_the_line():
     assert list(rows_of("a.jsonl", line.encode())) == [{"key": "a\u2028b\x85c"}]
 
 
-@given(st.lists(st.dictionaries(st.text(), st.text() | st.integers() | st.none(), max_size=3)))
-def test_what_was_written_is_read(objects: list[dict[str, Any]]):
-    content = "\n".join(json.dumps(value, ensure_ascii=False) for value in objects)
-    assert [json.loads(line) for line in JsonRows(content, SOURCE).items()] == objects
-
-
 # CSV
 
 
@@ -162,73 +153,6 @@ def test_a_record_that_does_not_fit_the_header_is_refused_alone(line: str):
     good = f"b,{NOON},1,2"
     found = list(events_of("a.csv", csv_of(line, good)))
     assert found == [("not_csv", f"key,at,count,amount\n{line}"), ("b", 1, 2.0)]
-
-
-@given(
-    st.lists(
-        st.lists(
-            st.text(st.characters(codec="utf-8", exclude_characters="\0")), min_size=2, max_size=2
-        )
-    )
-)
-def test_what_csv_wrote_is_read(records: list[list[str]]):
-    import csv
-
-    text = io.StringIO()
-    csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows(
-        [["key", "at"], *records]
-    )
-    found = [item.cells for item in CsvRows(text.getvalue(), SOURCE).items()]
-    assert found == records
-
-
-# Parquet
-
-
-@pytest.mark.parametrize(
-    ("at", "code"),
-    [
-        (pa.array([0], pa.timestamp("us")), "unreadable_time"),
-        (pa.array([0], pa.date32()), "unreadable_time"),
-        (pa.array([0]), "unreadable_time"),
-        (pa.array(["2026-01-01T12:00:00"]), "unreadable_time"),
-        (pa.array([NOON]), None),
-    ],
-)
-def test_a_parquet_time_needs_a_zone(at: pa.Array, code: str | None):
-    row = next(rows_of("a.parquet", parquet(key=pa.array(["a"]), at=at)))
-    assert isinstance(row, Mapping)
-    if code is None:
-        assert to_event(SOURCE, row, NOON_US).event_time_us == NOON_US
-    else:
-        with pytest.raises(RefusedError) as caught:
-            to_event(SOURCE, row, NOON_US)
-        assert caught.value.code == code
-
-
-# Any format
-
-
-def test_a_parquet_file_cut_anywhere_is_unreadable_or_whole():
-    content = parquet(key=pa.array(["a"] * 50), at=pa.array([NOON] * 50))
-    for length in range(0, len(content), 7):
-        unreadable("a.parquet", content[:length])
-
-
-def test_a_corrupt_bit_in_gzip_is_found():
-    content = bytearray(gzip.compress(json.dumps({"key": list(range(500))}).encode()))
-    content[len(content) // 2] ^= 1
-    unreadable("a.jsonl.gz", bytes(content))
-
-
-@given(st.binary(max_size=200), st.sampled_from(["jsonl", "csv", "jsonl.gz", "parquet", "txt"]))
-def test_any_bytes_are_rows_or_refused(content: bytes, ending: str):
-    try:
-        rows = open_rows(f"a.{ending}", content, SOURCE)
-    except UnreadableFileError:
-        return
-    for item in rows.items():
-        assert rows.raw(item)
 
 
 @pytest.mark.parametrize(

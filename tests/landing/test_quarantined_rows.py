@@ -50,12 +50,6 @@ def test_a_file_that_was_refused_as_a_whole_is_always_told_of(lake: Lake, landed
     assert told["count"] == 1
 
 
-def test_nothing_is_told_of_rows_that_are_events(lake: Lake, landed: Landing):
-    landed.add("a.jsonl", WELL)
-    ingest(lake, replace(SIGNALS, max_quarantined=0))
-    assert found_in(lake) == []
-
-
 def test_who_dies_before_the_rows_are_taken_has_told_of_them(
     lake: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch
 ):

@@ -1,7 +1,6 @@
 """Bronze has a column of each type that a field may be declared as, whoever writes it."""
 
 import json
-from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -16,7 +15,6 @@ from include.landing.ingest import ingest
 from include.landing.parse_files import Parse
 from include.settings import Field, Source
 from tests.parsers import both_parsers
-from tests.refused import refused
 
 AT = "2026-03-01T12:00:00Z"
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -69,12 +67,3 @@ def test_every_type_is_stored(lake: Lake, parse: Parse):
             VALUES[kind][1],
             None,
         ], kind
-
-
-def test_a_column_of_another_type_is_refused_before_anything_is_taken(lake: Lake):
-    ingest(lake, SOURCE)
-    Path(lake.landing(SOURCE.name), "a.jsonl").write_text(f'{{"at": "{AT}", "f0": true}}\n')
-    other = Field(name="f0", type="string", comment="", required=False)
-    with refused("settings_changed", subject="f0"):
-        ingest(lake, replace(SOURCE, fields=(other,)))
-    assert ingest(lake, SOURCE).rows_bronze == 1
