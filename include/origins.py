@@ -19,6 +19,8 @@ PROJECT = Path(__file__).resolve().parents[1]
 # What a field of a Kafka source can have for its path, beside those of the message's value.
 OF_MESSAGE = ("key", "headers", "topic", "partition", "offset", "timestamp")
 MESSAGE = "_kafka"
+A_SECOND = timedelta(seconds=1)
+ITS_VARIABLE = "the name of the environment variable that has the password"
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
@@ -38,19 +40,12 @@ class SchemaRegistry:
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
-            raise SettingsError(
-                "schema registry: url must be http://HOST or https://HOST, and no user in it",
-                subject="url",
-            )
-        if self.timeout < timedelta(seconds=1):
-            raise _wrong(self.name, "timeout", "must be at least a second")
-        if bool(self.username) != bool(self.password_env):
-            raise _wrong(
-                self.name,
-                "username",
-                "goes with password_env, the name of the environment variable that has the password",
-            )
+        is_http = parts.scheme in ("http", "https") and bool(parts.hostname)
+        said = "must be http://HOST or https://HOST, and no user in it"
+        _check(is_http and "@" not in parts.netloc, "schema registry", "url", said)
+        _check(self.timeout >= A_SECOND, self.name, "timeout", "must be at least a second")
+        has_both = bool(self.username) == bool(self.password_env)
+        _check(has_both, self.name, "username", f"goes with password_env, {ITS_VARIABLE}")
         _check_certificates(self, parts.scheme == "https", "an https:// url")
 
     @property
@@ -89,15 +84,12 @@ class KafkaTopic:
 
     def __post_init__(self) -> None:
         for name in ("servers", "topic"):
-            if not getattr(self, name).strip():
-                raise _wrong("Kafka", name, "is empty")
+            _check(bool(getattr(self, name).strip()), "Kafka", name, "is empty")
         for limit in ("commit_messages", "spark_messages"):
-            if getattr(self, limit) < 1:
-                raise _wrong(self.name, limit, "must be above 0")
-        if self.timeout < timedelta(seconds=1):
-            raise _wrong(self.name, "timeout", "must be at least a second")
-        self._check_word("format", ("json", "avro"))
-        self._check_word("tombstones", ("quarantine", "skip"))
+            _check(getattr(self, limit) > 0, self.name, limit, "must be above 0")
+        _check(self.timeout >= A_SECOND, self.name, "timeout", "must be at least a second")
+        _check_word(self.name, "format", self.format, ("json", "avro"))
+        _check_word(self.name, "tombstones", self.tombstones, ("quarantine", "skip"))
         self._check_schema()
         self._check_security()
 
@@ -117,70 +109,60 @@ class KafkaTopic:
         return f"kafka://{self.servers.split(',')[0].strip()}/{self.topic}"
 
     def _check_schema(self) -> None:
-        given = [self.schema_registry, self.schema]
-        if len([each for each in given if each is not None]) != (self.format == "avro"):
-            raise _wrong(
-                self.name,
-                "format",
-                '"avro" needs either schema_registry or schema, and no other format has any',
-            )
+        given = [each for each in (self.schema_registry, self.schema) if each is not None]
+        said = '"avro" needs either schema_registry or schema, and no other format has any'
+        _check(len(given) == (self.format == "avro"), self.name, "format", said)
         if self.schema is not None:
             # Here, so that whoever reads the topic, on whatever machine, has it.
             object.__setattr__(self, "schema", _schema_text(self.name, self.schema))
 
-    def _check_word(self, name: str, known: Iterable[str]) -> None:
-        if getattr(self, name) not in known:
-            raise _wrong(
-                self.name, name, f"must be one of {', '.join(known)}, not {getattr(self, name)!r}"
-            )
-
     def _check_security(self) -> None:
+        has_both, has_any = self.username and self.password_env, self.username or self.password_env
         if self.sasl is not None:
-            self._check_word("sasl", MECHANISMS)
-            if not (self.username and self.password_env):
-                raise _wrong(
-                    self.name,
-                    "sasl",
-                    "needs a username, and in password_env the name of the environment variable that "
-                    "has the password",
-                )
-        elif self.username or self.password_env:
-            raise _wrong(self.name, "sasl", "is needed for username and password_env")
+            _check_word(self.name, "sasl", self.sasl, MECHANISMS)
+            said = f"needs a username, and password_env, {ITS_VARIABLE}"
+            _check(bool(has_both), self.name, "sasl", said)
+        else:
+            _check(not has_any, self.name, "sasl", "is needed for username and password_env")
         _check_certificates(self, self.tls, "tls=True")
 
     def check_paths(self, source: str, paths: Iterable[str]) -> None:
         """SettingsError for a path below `_kafka` that no message has."""
         for path in paths:
             first, _, rest = path.partition(".")
-            if first == MESSAGE and rest.split(".")[0] not in OF_MESSAGE:
-                raise SettingsError(
-                    f"source {source}: no message has {path!r}: known are "
-                    f"{', '.join(f'{MESSAGE}.{name}' for name in OF_MESSAGE)}",
-                    subject=path,
-                )
+            is_known = first != MESSAGE or rest.split(".")[0] in OF_MESSAGE
+            known = ", ".join(f"{MESSAGE}.{name}" for name in OF_MESSAGE)
+            _check(is_known, f"source {source}", path, f"is of no message: known are {known}")
 
 
-def _wrong(whose: str, setting: str, said: str) -> SettingsError:
-    return SettingsError(f"{whose}: {setting} {said}", subject=setting)
+def _check(is_right: bool, whose: str, setting: str, said: str) -> None:
+    """SettingsError where it is not."""
+    if not is_right:
+        raise SettingsError(f"{whose}: {setting} {said}", subject=setting)
+
+
+def _check_word(whose: str, setting: str, value: str, known: Iterable[str]) -> None:
+    said = f"must be one of {', '.join(known)}, not {value!r}"
+    _check(value in known, whose, setting, said)
 
 
 def _check_certificates(of: KafkaTopic | SchemaRegistry, has_tls: bool, needed: str) -> None:
     files = (of.ca_file, of.certificate_file, of.key_file, of.key_password_env)
-    if any(files) and not has_tls:
-        raise _wrong(of.name, "ca_file", f"and other certificates and keys need {needed}")
-    if bool(of.certificate_file) != bool(of.key_file):
-        raise _wrong(of.name, "certificate_file", "goes together with key_file")
+    said = f"and other certificates and keys need {needed}"
+    _check(has_tls or not any(files), of.name, "ca_file", said)
+    has_both = bool(of.certificate_file) == bool(of.key_file)
+    _check(has_both, of.name, "certificate_file", "goes together with key_file")
 
 
 def _schema_text(whose: str, given: str) -> str:
     try:
         is_text = given.lstrip().startswith("{")
         text = given if is_text else (PROJECT / given).read_text()
-        if not isinstance(json.loads(text), dict):
-            raise _wrong(whose, "schema", "is no JSON object")
+        is_object = isinstance(json.loads(text), dict)
     except (OSError, ValueError, RecursionError) as error:
-        said = f"is neither JSON nor the path of a file with it: {error}"
-        raise _wrong(whose, "schema", said) from None
+        said = f"{whose}: schema is neither JSON nor the path of a file with it: {error}"
+        raise SettingsError(said, subject="schema") from None
+    _check(is_object, whose, "schema", "is no JSON object")
     return text
 
 
@@ -206,11 +188,8 @@ class DeltaTable:
     on_change: Literal["stop", "ignore"] = "stop"
 
     def __post_init__(self) -> None:
-        if not self.uri.strip():
-            raise _wrong("Delta table", "uri", "is empty")
-        if self.on_change not in ("stop", "ignore"):
-            said = f"must be stop or ignore, not {self.on_change!r}"
-            raise _wrong(f"Delta table {self.uri}", "on_change", said)
+        _check(bool(self.uri.strip()), "Delta table", "uri", "is empty")
+        _check_word(self.place, "on_change", self.on_change, ("stop", "ignore"))
 
     @property
     def place(self) -> str:
@@ -236,22 +215,16 @@ class Times:
     zone: str | None = None
 
     def __post_init__(self) -> None:
-        if self.format not in TIME_FORMATS and "%" not in self.format:
-            raise SettingsError(
-                f"times: {self.format!r} is no format: allowed are {', '.join(TIME_FORMATS)}, or one "
-                'of strptime, such as "%d/%m/%Y %H:%M:%S"',
-                subject="format",
-            )
-        if "%Z" in self.format.replace("%%", ""):
-            raise SettingsError(
-                f"times: {self.format!r} reads the name of a zone (%Z), which each machine understands "
-                "otherwise: have offsets written (%z), or leave it out and name `zone`",
-                subject="format",
-            )
-        if self.zone is not None and self.zone not in available_timezones():
-            raise SettingsError(
-                f"times: {self.zone!r} is no time zone, such as Europe/Berlin", subject="zone"
-            )
+        is_known = self.format in TIME_FORMATS or "%" in self.format
+        said = f"{self.format!r} is none of {', '.join(TIME_FORMATS)}, or of strptime, such as %d/%m/%Y"
+        _check(is_known, "times", "format", said)
+        said = (
+            f"{self.format!r} reads the name of a zone (%Z), which each machine understands "
+            "otherwise: have offsets written (%z), or leave it out and name `zone`"
+        )
+        _check("%Z" not in self.format.replace("%%", ""), "times", "format", said)
+        is_zone = self.zone is None or self.zone in available_timezones()
+        _check(is_zone, "times", "zone", f"{self.zone!r} is none, such as Europe/Berlin")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,25 +240,14 @@ class Csv:
 
     def __post_init__(self) -> None:
         marks = [self.delimiter] if self.quote is None else [self.delimiter, self.quote]
-        if any(len(mark) != 1 or mark in "\r\n\0" for mark in marks) or len({*marks}) < len(marks):
-            raise SettingsError(
-                f"csv: delimiter {self.delimiter!r} and quote {self.quote!r} must be two different "
-                "characters, and no line's end",
-                subject="delimiter",
-            )
-        if self.decimal not in (".", ","):
-            raise SettingsError(
-                f"csv: decimal is . or , and not {self.decimal!r}", subject="decimal"
-            )
-        if not _is_text_encoding(self.encoding):
-            raise SettingsError(
-                f"csv: {self.encoding!r} is no encoding, such as cp1252", subject="encoding"
-            )
-        if self.header is not None and not self.header:
-            raise SettingsError(
-                "csv: header must name the columns; None: the files' first line does",
-                subject="header",
-            )
+        are_marks = all(len(mark) == 1 and mark not in "\r\n\0" for mark in marks)
+        said = "and quote must be two different characters, and no line's end"
+        _check(are_marks and len({*marks}) == len(marks), "csv", "delimiter", said)
+        _check_word("csv", "decimal", self.decimal, (".", ","))
+        said = f"{self.encoding!r} is none, such as cp1252"
+        _check(_is_text_encoding(self.encoding), "csv", "encoding", said)
+        said = "must name the columns; None: the files' first line does"
+        _check(self.header is None or bool(self.header), "csv", "header", said)
 
 
 def _is_text_encoding(name: str) -> bool:

@@ -11,8 +11,8 @@ from deltalake.table import TableMerger
 
 from include import origins
 from include.lake.paths import Lake
-from include.landing.accept_loss import accept_loss, plan_loss
 from include.landing.connector import GoesOn
+from include.landing.origin import accept_loss, plan_loss
 from include.settings import Source
 from tests.ingested import SIGNALS, bronze_of
 from tests.landed_files import START
@@ -22,16 +22,15 @@ ACCEPT = "./stateful ingest signals --accept-loss --apply"
 
 def lost(lake: Lake, source: Source) -> GoesOn | None:
     """What is lost, and was not taken."""
-    loss = plan_loss(lake, source)
-    return loss and loss.behind
+    return plan_loss(lake, source)
 
 
 def accept_lost(lake: Lake, source: Source) -> GoesOn:
     """As `./stateful ingest SOURCE --accept-loss`; what it has given up."""
     loss = plan_loss(lake, source)
     assert loss is not None
-    accept_loss(loss)
-    return loss.behind
+    accept_loss(lake, source, loss)
+    return loss
 
 
 def values_of(lake: Lake) -> list[int]:

@@ -28,7 +28,7 @@ from include.cli.app import (
 )
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, made_lake
-from include.landing.accept_loss import accept_loss, plan_loss
+from include.landing.origin import accept_loss, plan_loss
 from include.observe.metrics import metrics_text
 from include.observe.recorded import Recorded, open_losses, record_accepted
 from include.observe.stream_line import Overview, read_overview, run_report
@@ -96,7 +96,7 @@ def ingest(
     with hold_lease(lake, f"ingest-{source.name}"):
         loss = plan_loss(lake, source)
         if loss is not None:
-            return planned(loss.text(), is_applied, lambda: accept_loss(loss))
+            return planned(str(loss), is_applied, lambda: accept_loss(lake, source, loss))
         lost = open_losses(Recorded(lake, datetime.now(UTC)), source.name)
         if not lost:
             say(f"nothing that {source.name} has not taken is lost")

@@ -130,6 +130,10 @@ class GoesOn(NamedTuple):
     lost: int  # the number of offsets, or versions, or files that are known to be lost
     splits: Sequence[Split]  # of a batch of no rows, behind which the next one begins
 
+    def __str__(self) -> str:
+        """The plan, for people."""
+        return f"{self.what}. It would go on behind {', '.join(map(str, self.splits))}"
+
 
 # All outcomes of one split of a batch, wherever it is called.
 ReadSplit = Callable[[Split], Iterator[Outcome]]

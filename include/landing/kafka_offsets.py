@@ -1,7 +1,7 @@
 """Offsets of a topic: which were taken, which come next, which are lost, and where to go on behind these.
 
 A partition goes on where the newest batch that has a split of it ends. So a loss is passed over by a
-batch of no rows, which says where to go on (accept_loss.py).
+batch of no rows, which says where to go on (origin.py).
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -6,6 +6,7 @@ Connectors are imported when they are needed: the client of a topic is a package
 from dataclasses import dataclass
 from functools import cached_property, partial
 
+from include.lake.findings import Finding, record_findings
 from include.lake.paths import Lake
 from include.landing.connector import (
     FILES_A_BATCH,
@@ -20,7 +21,7 @@ from include.landing.connector import (
     Split,
     written_at,
 )
-from include.landing.ingest_log import read_done
+from include.landing.ingest_log import Clock, Entry, Ingestion, read_done
 from include.landing.landed_content import LandedFile, landed_files, landing_root
 from include.origins import DeltaTable, KafkaTopic
 from include.settings import Source
@@ -106,3 +107,23 @@ def behind(lake: Lake, source: Source) -> str | None:
 def place_of(source: Source) -> str:
     """Where rows of the source are before they are taken, for people."""
     return f"landing/{source.name}" if source.origin is None else source.origin.place
+
+
+def plan_loss(lake: Lake, source: Source) -> GoesOn | None:
+    """What would be given up; None when nothing is lost. OriginError where nothing can be."""
+    return connector_of(lake, source).goes_on(read_done(lake, source.name))
+
+
+def accept_loss(lake: Lake, source: Source, behind: GoesOn) -> None:
+    """Go on behind what is lost, by a batch of no rows; the finding `rows_skipped` keeps what that was."""
+    ingestion = Ingestion.open(lake, source)
+    found = Finding(
+        finding="rows_skipped",
+        severity="warning",
+        count=behind.lost,
+        detail=f"{behind.what}. `./stateful ingest {source.name} --accept-loss` has gone on behind them",
+        action="if the producers still have them, let them send them again; the same command closes this",
+    )
+    # First: once it is taken, nothing is lost any more.
+    record_findings(lake, None, source.name, [found])
+    ingestion.again(lambda: ingestion.take(Entry(Clock(), Clock(), splits=behind.splits)))
