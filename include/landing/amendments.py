@@ -12,10 +12,10 @@ names its key by a hash alone.
 import hashlib
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from include.fold.admission import instant_of, micros_of
 from include.lake.generations import GenerationRow, read_generations
@@ -24,6 +24,7 @@ from include.landing.ingest_log import Ingestion, Logged, read_log, why_not_buil
 from include.registry import streams_of
 from include.settings import Source, Stream
 
+Told = TypeVar("Told")
 # In a note: the number of the amendment that the note is of, from 1.
 ERASURE, REPAIR = "erasure", "repair"
 # Of scrypt: a guess costs a few hundredths of a second and 16 MiB.
@@ -142,8 +143,8 @@ def amendments_in(logged: Logged | None, source: str) -> Amendments:
     """Those that the source's ingest log has."""
     if logged is None:
         return Amendments([], [])
-    erasures = [Erasure(source, **told) for told in _told(logged, ERASURE)]
-    return Amendments(erasures, [ClockRepair(source, **told) for told in _told(logged, REPAIR)])
+    erasures = _told(logged, source, ERASURE, Erasure)
+    return Amendments(erasures, _told(logged, source, REPAIR, ClockRepair))
 
 
 def amendments_of(lake: Lake, source: str) -> Amendments:
@@ -151,12 +152,12 @@ def amendments_of(lake: Lake, source: str) -> Amendments:
     return amendments_in(read_log(lake, source), source)
 
 
-def _told(logged: Logged, kind: str) -> list[dict[str, Any]]:
+def _told(logged: Logged, source: str, kind: str, make: Callable[..., Told]) -> list[Told]:
     known: dict[int, dict[str, Any]] = {}
     for note in logged.notes():
         if kind in note:
             known.setdefault(note[kind], {}).update(note)
-    return [known[number] for number in sorted(known)]
+    return [make(source, **known[number]) for number in sorted(known)]
 
 
 def key_hash(key: Mapping[str, object], salt: str) -> str:

@@ -108,6 +108,15 @@ class OriginError(LakeError):
     code = "lost_input"
 
 
+def lost_input(source: str, said: str) -> OriginError:
+    """The error for what a source's topic or table has lost."""
+    return OriginError(
+        f"{said}. Nothing is ingested. To go on behind what is lost",
+        subject=source,
+        command=f"./stateful ingest {source} --accept-loss --apply",
+    )
+
+
 class Cut(NamedTuple):
     """What the next batch is to take."""
 

@@ -14,7 +14,7 @@ from deltalake.exceptions import DeltaError
 from include.fold.arrow_values import conformed_table
 from include.lake.delta_log import delta_table, first_line, is_of_machine
 from include.lake.paths import files_of
-from include.landing.connector import Batch, OriginError, Outcome, Split
+from include.landing.connector import Batch, OriginError, Outcome, Split, lost_input
 from include.landing.landed_values import UnreadableFileError
 from include.landing.parse_files import outcomes_of_content
 from include.origins import DeltaTable
@@ -176,11 +176,8 @@ def _content(source: Source, split: Split) -> bytes:
 
 
 def _gone(source: Source, split: Split, why: str) -> OriginError:
-    return OriginError(
-        f"{split.name}, of version {split.first}, was to be taken in and {why}. To go on without it",
-        subject=source.name,
-        command=f"./stateful ingest {source.name} --accept-loss --apply",
-    )
+    said = f"{split.name}, of version {split.first}, was to be taken in and {why}"
+    return lost_input(source.name, said)
 
 
 def _completed(content: bytes, uri: str, split: Split, values: pa.Table | None) -> bytes:

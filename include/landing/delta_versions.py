@@ -29,6 +29,7 @@ from include.landing.connector import (
     OriginError,
     ReadSplit,
     Split,
+    lost_input,
     written_at,
 )
 from include.landing.delta_commits import (
@@ -149,11 +150,7 @@ class TableConnector:
 
     def cut(self, done: Done) -> Cut:
         if lost := self.lost(done):
-            raise OriginError(
-                f"{lost}. Nothing is ingested. To go on behind what is lost",
-                subject=self.source.name,
-                command=f"./stateful ingest {self.source.name} --accept-loss --apply",
-            )
+            raise lost_input(self.source.name, lost)
         # Of the table that this began with: of one put in its place meanwhile a version is another.
         if TableConnector(self.source, self.origin).id != self.id:
             raise OriginError(

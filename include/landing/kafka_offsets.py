@@ -18,6 +18,7 @@ from include.landing.connector import (
     OriginError,
     ReadSplit,
     Split,
+    lost_input,
 )
 from include.origins import KafkaTopic
 from include.settings import Source
@@ -121,11 +122,7 @@ class TopicConnector:
     def cut(self, done: Done) -> Cut:
         self._refuse_other_topic(done)
         if lost := losses(self.state, done):
-            raise OriginError(
-                f"{told(self.origin, lost)}. Nothing is ingested. To go on behind what is lost",
-                subject=self.source.name,
-                command=f"./stateful ingest {self.source.name} --accept-loss --apply",
-            )
+            raise lost_input(self.source.name, told(self.origin, lost))
         waiting = self._waiting(done)
         total = sum(until - first for first, until in waiting.values())
         if not total and done.splits:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 from include.landing import kafka_client
-from include.landing.connector import Batch, OriginError, Outcome, Split
+from include.landing.connector import Batch, Outcome, Split, lost_input
 from include.landing.kafka_client import Headers, Message
 from include.landing.landed_avro import (
     BROKEN,
@@ -169,11 +169,8 @@ def outcomes_of_range(source: Source, batch: Batch, split: Split) -> Iterator[Ou
         tally.add(outcome)
         yield outcome
     if topic.id() != split.origin_id:
-        raise OriginError(
-            f"topic {origin.topic} was made anew since {split} was planned",
-            subject=source.name,
-            command=f"./stateful ingest {source.name} --accept-loss --apply",
-        )
+        said = f"topic {origin.topic} was made anew since {split} was planned"
+        raise lost_input(source.name, said)
     yield tally.outcome(rescue)
 
 

@@ -9,6 +9,7 @@ So is one of Parquet or Avro, as it was, for its rows that are not corrected.
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
@@ -160,21 +161,16 @@ def _with_correction(row: Row, corrections: Mapping[str, str]) -> Outcome:
 
 def _counts(outcomes: pa.Table) -> RunCounts:
     """What changes."""
-    kind, is_new = outcomes["kind"], outcomes["is_new"]
-    is_accepted, is_file = pc.equal(kind, ACCEPTED), pc.equal(kind, FILE)
-    taken = _sum(is_accepted)
-    resolved = _sum(pc.and_(is_accepted, pc.invert(is_new))) + _sum(is_file)
-    quarantined = _sum(pc.and_(is_new, pc.invert(is_accepted))) - resolved
+    columns = (outcomes[name].to_pylist() for name in ("kind", "is_new"))
+    of = Counter(zip(*columns, strict=True))
+    taken = of[ACCEPTED, True] + of[ACCEPTED, False]
+    quarantined = of[REFUSED, True] - of[ACCEPTED, False] - of[FILE, False]
     return RunCounts(
         batches=int(taken > 0),
         rows_landed=taken + quarantined,
         rows_bronze=taken,
         rows_quarantined=quarantined,
     )
-
-
-def _sum(values: Any) -> int:
-    return int(pc.sum(values).as_py() or 0)
 
 
 def _as_bronze_names(outcomes: pa.Table) -> pa.Table:
