@@ -58,11 +58,12 @@ class ClockRepair:
 
     def unfinished(self, who: str) -> LakeError:
         """The error of `who` waits for it."""
+        source = self.source
         return LakeError(
-            f"a repair of the clock of {self.source} was begun and is not finished, and {who} waits for it",
+            f"a repair of the clock of {source} was begun and is not finished, and {who} waits for it",
             code="unfinished_repair",
-            subject=self.source,
-            command=f"./stateful repair-clock {self.source} --apply",
+            subject=source,
+            command=f"./stateful repair-clock {source} --apply",
         )
 
 
