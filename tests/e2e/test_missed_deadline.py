@@ -1,11 +1,11 @@
 """A deadline that a scheduler misses in earnest: who is told of a run that does not end in time."""
 
+import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from include.alerts.record import heard_by
 from include.lake.ops import append_ops, read_ops
 from include.lake.paths import made_lake
 from tests.e2e.one_stream import STREAM, project_of_one_stream, run_in
@@ -37,7 +37,6 @@ import json, os, sys, time
 
 from include.airflow.environment import any_free_port
 from include.airflow.local_airflow import airflow
-from include.alerts.record import heard_by
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 
@@ -55,7 +54,7 @@ def set_places(places):
     parts.finish("pool", "pools", "set", "source_user_events", places, "by a test")
 
 def heard():
-    return [name for row in read_ops(lake, "alerts").to_pylist() for name in heard_by(row)]
+    return [name for row in read_ops(lake, "alerts").to_pylist() for name in json.loads(row["heard_by"] or "[]")]
 
 os.environ["AIRFLOW_CONN_IN_ENVIRONMENT"] = json.dumps({"conn_type": "fs", "host": f"{told}1"})
 with airflow(lake, any_free_port()) as (parts, api):
@@ -118,7 +117,10 @@ def test_a_scheduler_tells_of_a_run_that_has_not_ended_by_its_deadline(project, 
     (first,) = missed["heard"]
     (row,) = read_ops(lake, "alerts").to_pylist()
     assert (row["subject"], row["finding"], row["change"]) == (STREAM, "behind_promise", "opened")
-    assert (row["dag_run_id"], heard_by(row)) == (run["dag_run_id"], [first, f"{first} 2"])
+    assert (row["dag_run_id"], json.loads(row["heard_by"])) == (
+        run["dag_run_id"],
+        [first, f"{first} 2"],
+    )
     messages = [Path(f"{told}{n}").read_text() for n in (1, 2)]
     assert messages[0] == messages[1]
     assert messages[0].startswith(f"{STREAM}: behind_promise\n")
