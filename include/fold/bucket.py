@@ -75,19 +75,14 @@ def settle(
         events = _events(fold, ordered, times_us)
         emitted = fold_runs(fold, states, runs, events=events, times_us=times_us, until_us=until_us)
         outputs = outputs_table(fold, emitted)
-    pending = waiting.filter(pc.invert(is_settled))
-    kept_change = states.kept_without_timeout() - kept_before
-    rejected = rejected_table(emitted.rejected)
-    duplicates = emitted.duplicates
-    folded = settled.num_rows - duplicates
     return Settled(
         outputs,
         states,
-        pending,
-        rows_folded=folded,
-        kept_change=kept_change,
-        rejected=rejected,
-        rows_duplicate=duplicates,
+        waiting.filter(pc.invert(is_settled)),
+        rows_folded=settled.num_rows - emitted.duplicates,
+        kept_change=states.kept_without_timeout() - kept_before,
+        rejected=rejected_table(emitted.rejected),
+        rows_duplicate=emitted.duplicates,
     )
 
 
