@@ -158,12 +158,12 @@ def test_a_backfills_first_run_recomputes_all_that_wait_and_the_next_finds_it_ri
     land(lake, late_event(), file="late.jsonl")
     run_dag(airflow_environment, **sessions)
     at = datetime(2026, 3, 1, 1, tzinfo=UTC)
-    backfill = sessions | {"run_type": "backfill", "queued": [at + HOUR]}
-    first = run_dag(airflow_environment, logical_date=at, **backfill)
+    backfill = sessions | {"run_type": "backfill"}
+    first = run_dag(airflow_environment, logical_date=at, queued=[at + HOUR], **backfill)
     assert first == outcome("recompute_interval", "publish", "alert")  # the late row is over
     (restated,) = read_ops(lake, "runs", {"job": "recompute_interval"}).to_pylist()
     assert (restated["start"], restated["until"]) == (at, at + 2 * HOUR)
-    next_one = run_dag(airflow_environment, logical_date=at + HOUR, **sessions | backfill)
+    next_one = run_dag(airflow_environment, logical_date=at + HOUR, **backfill)
     assert next_one == outcome("recompute_interval")
     assert read_ops(lake, "runs", {"job": "recompute_interval"}).num_rows == 1
 
