@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from include.fold.arrow_values import column_values, conformed
 from include.lake.columns import arrow_type
 from tests.bronze import StampedRow
-from tests.engines.fold_law import hold_engines_to_oracle, hold_parts_to_whole
-from tests.engines.test_live_law import KILLED
+from tests.engines.fold_law import KILLED, hold_engines_to_oracle, hold_parts_to_oracle
 from tests.examples import examples
 from tests.fold.arrivals import TIMES, Arrivals, arrivals, happenings
+from tests.fold.oracle import calls_of
 from tests.simulator.kinds import Kind
 from tests.simulator.shaped_rows import landed_columns
 from tests.simulator.shapes import Landed, Shape, shapes
@@ -66,7 +66,7 @@ def test_the_live_and_the_local_engine_come_to_what_the_oracle_says(data, kind):
     shape = drawn_shape(data)
     fold = fold_of(kind, shape)
     arrived = data.draw(arrivals(events_of(fold, shape)))
-    hold_engines_to_oracle(fold, arrived, data.draw(KILLED))
+    hold_engines_to_oracle(fold, calls_of(fold), arrived, data.draw(KILLED))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -80,7 +80,9 @@ def test_a_state_has_its_stored_digits_for_the_next_event_of_the_same_batch(kind
         return StampedRow(event, us, None, 105_000, 101_000)
 
     rows = [row(100_000, "-0.50"), row(100_000, "-0.50"), row(105_000, "120.00")]
-    hold_engines_to_oracle(fold, Arrivals([rows], frozenset(), buckets=1), frozenset())
+    hold_engines_to_oracle(
+        fold, calls_of(fold), Arrivals([rows], frozenset(), buckets=1), frozenset()
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -90,4 +92,4 @@ def test_a_replay_in_any_two_parts_comes_to_the_same(data, kind):
     shape = drawn_shape(data)
     fold = fold_of(kind, shape)
     arrived = data.draw(arrivals(events_of(fold, shape)))
-    hold_parts_to_whole(fold, arrived, data.draw(TIMES))
+    hold_parts_to_oracle(fold, calls_of(fold), arrived, data.draw(TIMES))

@@ -24,10 +24,10 @@ from include.landing.initial_state import read_initial_state
 from spark_jobs.engines.migrated_state import migrated
 from spark_jobs.engines.state_rows import projected, states_to_rows
 from tests.bronze import stamp
-from tests.engines.fold_law import hold_engines_to_oracle, hold_parts_to_whole
+from tests.engines.fold_law import KILLED, hold_engines_to_oracle, hold_parts_to_oracle
 from tests.engines.plain_operator import events_table
-from tests.engines.test_live_law import KILLED
 from tests.fold.arrivals import TIMES, arrivals
+from tests.fold.oracle import calls_of
 from tests.fold.rich_orders import FOLDS, ORDERS, Basket, Item, Order, Status, remember
 
 pytestmark = pytest.mark.slow
@@ -40,7 +40,7 @@ ARRIVALS = arrivals(ORDERS)
 def test_the_live_and_the_local_engine_come_to_what_the_oracle_says(data, name):
     fold = FOLDS[name]
     arrived = data.draw(ARRIVALS)
-    hold_engines_to_oracle(fold, arrived, data.draw(KILLED))
+    hold_engines_to_oracle(fold, calls_of(fold), arrived, data.draw(KILLED))
 
 
 @pytest.mark.parametrize("name", FOLDS)
@@ -48,7 +48,7 @@ def test_the_live_and_the_local_engine_come_to_what_the_oracle_says(data, name):
 def test_a_replay_in_any_two_parts_comes_to_the_same(data, name):
     fold = FOLDS[name]
     arrived = data.draw(ARRIVALS)
-    hold_parts_to_whole(fold, arrived, data.draw(TIMES))
+    hold_parts_to_oracle(fold, calls_of(fold), arrived, data.draw(TIMES))
 
 
 def test_the_one_form_of_a_state_is_what_the_next_call_sees():

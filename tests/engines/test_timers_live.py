@@ -21,9 +21,9 @@ from tests.engines.test_timeouts_live import (
     compare_with_local,
 )
 from tests.fold import failing_machine, timer_machine
-from tests.fold.arrivals import run
+from tests.fold.arrivals import run, timers_in
 from tests.fold.local import LocalFold
-from tests.fold.timer_machine import a_timer_machine, fold_with_timers, timers_in
+from tests.fold.timer_machine import a_timer_machine, fold_with_timers
 
 pytestmark = [pytest.mark.spark, pytest.mark.e2e]
 # Workers cannot import tests, so what they need of these travels with the query.

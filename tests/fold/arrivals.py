@@ -162,7 +162,18 @@ def came_to(
         table = merged(fold, projected(fold, initial or {}), emitted, engine.emitted.removed)
     states = {key: as_known(known) for key, known in engine.states().items()}
     rejected = rejected_in(fold, engine.rejected)
-    return Result(table, states, engine.pending(), engine.late, engine.excluded, rejected)
+    timers = timers_in(engine.states().values()) if fold.timers else {}
+    return Result(table, states, engine.pending(), engine.late, engine.excluded, rejected, timers)
+
+
+def timers_in(states: Iterable[KeyState]) -> dict[Any, oracle.Timers]:
+    """The named timers of each key that has one."""
+    found = {}
+    for known in states:
+        stored = known.beside[-1] if known.beside else None
+        if stored is not None:
+            found[known.key] = {n: at for n, at in stored._asdict().items() if at is not None}
+    return found
 
 
 def rejected_in(fold: KeyedFold, rejected: Iterable[Rejected]) -> Counter[oracle.Rejected]:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from include.fold.definition import KeyedFold
 from include.fold.group_state import GroupState
-from tests.fold.machine import NODES, At, Machine, Mark, Seen, a_machine, fold_of, project
-from tests.fold.oracle import Called, Failed
+from tests.fold.machine import NODES, At, Machine, Seen, a_machine, fold_of, place_of, project
+from tests.fold.oracle import Called, Failed, Moment
 
 PROJECTS_NOT = 2  # a node whose state has no row
 
@@ -103,14 +103,11 @@ class FailingMachine(Machine):
             return
         yield from super()._take(key, cause, time_us, state)
 
-    def call(
-        self, key: str, mark: Mark | None, before: At | None, clock_us: int
-    ) -> Called | Failed:  # type: ignore[override]
+    def call(self, moment: Moment) -> Called | Failed:
         """For the oracle."""
-        cause = "timeout" if mark is None else mark.mark
-        if (cause, None if before is None else before.node) in self.failures:
+        if place_of(moment) in self.failures:
             return Failed()
-        called = super().call(key, mark, before, clock_us)
+        called = super().call(moment)
         after = called.state
         no_row = self.has_projection and after is not None and after.node == PROJECTS_NOT
         return Failed() if no_row else called

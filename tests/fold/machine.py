@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from include.fold.definition import KeyedFold, flat_map_groups_with_state
 from include.fold.group_state import GroupState
 from tests.fold.arrivals import KEYS, arrivals, happenings
-from tests.fold.oracle import Called
+from tests.fold.oracle import Called, Failed, Moment
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 EAST = timezone(timedelta(hours=2))
@@ -158,15 +158,23 @@ class Machine:
         code = {TIMEOUT: 3, None: 2}.get(cause, cause)
         return At(step.node, (trace * 31 + time_us * 4 + code) % TRACES)
 
-    def call(self, key: str, mark: Mark | None, before: At | None, clock_us: int) -> Called:
+    def call(self, moment: Moment) -> Called | Failed:
         """For the oracle."""
-        cause, time_us = (TIMEOUT, clock_us) if mark is None else (mark.mark, mark.event_time_us)
-        step = self.steps[cause, None if before is None else before.node]
-        after = self._after(step, cause, time_us, before)
+        mark, before = moment.event, moment.state
+        step = self.steps[place_of(moment)]
+        time_us = moment.clock_us if mark is None else mark.event_time_us
+        after = self._after(step, place_of(moment)[0], time_us, before)
         timeout_us = None
         if step.way is not None:
-            timeout_us = WAYS[self.timeout][step.way].instant_us(clock_us)
-        return Called([Seen(key, *(after or (None, None)))] * step.outputs, after, timeout_us)
+            timeout_us = WAYS[self.timeout][step.way].instant_us(moment.clock_us)
+        seen = Seen(moment.key, *(after or (None, None)))
+        return Called([seen] * step.outputs, after, timeout_us)
+
+
+def place_of(moment: Moment) -> tuple[Any, int | None]:
+    """The cause of a call, and the node at which it comes."""
+    cause = moment.timer or (TIMEOUT if moment.event is None else moment.event.mark)
+    return cause, None if moment.state is None else moment.state.node
 
 
 def project(key: str, at: At) -> Seen:

@@ -1,14 +1,16 @@
 """What the fold law says a stream comes to, in plain Python: no buckets, batches or engines.
 
-Per key, from the first instant to `until`: its events and its timeouts in the order of time,
-data first at equal instants. Written from design.md, section 2.
+Per key, from the first instant to `until`: all that is due of it, and of that the least: by its
+instant, then events, the timeout, the timers by name, the end of the state.
 """
 
 import math
 import struct
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from include.fold.definition import KeyedFold
@@ -23,12 +25,28 @@ class Known(NamedTuple):
     timeout_at_us: int | None
 
 
+Timers = Mapping[str, int]  # when each that is set comes, by its name
+EVENT, TIMED_OUT, TIMED, ENDED = range(4)
+
+
+class Moment(NamedTuple):
+    """What a state function is called with: an event, or a timer's name, or, of a timeout, neither."""
+
+    key: Any
+    event: Any
+    timer: str | None
+    state: Any
+    clock_us: int
+    timers: Timers
+
+
 class Called(NamedTuple):
     """What one call of a state function came to."""
 
     outputs: list[Any]
     state: Any
     timeout_us: int | None
+    timers: Timers = MappingProxyType({})
 
 
 class Failed(NamedTuple):
@@ -52,48 +70,64 @@ class Result(NamedTuple):
     late: int
     excluded: int
     rejected: Mapping[Rejected, int]  # how often; equal events are rejected each for itself
+    timers: Mapping[Any, Timers]  # by key
 
 
-# (key, event or None for a timeout, state or None, clock) -> Called
-Call = Callable[[Any, Any, Any, int], Called | Failed]
+Call = Callable[[Moment], Called | Failed]
 NOTHING = Known(None, None, None)
 
 
-def fold_key(
-    call: Call,
-    key: Any,
-    rows: Sequence[StampedRow],
-    until_us: int,
-    known: Known,
-    ttl_us: int | None,
-) -> Iterator[tuple[int, Any, Called | Failed]]:
-    """Each call for one key before `until_us`, with its instant and its event.
+@dataclass
+class OneKey:
+    """What is known of a key, from call to call.
 
-    An event whose call fails might as well not have come: state and timeout are what they were.
-    A timeout whose call fails is over, and nothing else has changed.
+    An event whose call fails might as well not have come: state, timeout and timers are what they
+    were. A timeout or timer whose call fails is over, and nothing else has changed.
     """
-    state, timeout_us, touched_us = known.state, known.timeout_at_us, known.changed_at_us
-    waiting = sorted((row for row in rows if row.time_us < until_us), key=by_time_and_whole_row)
-    while True:
-        end_us = None if ttl_us is None or state is None else touched_us + ttl_us
-        due = [at for at in (timeout_us, end_us) if at is not None and at < until_us]
-        if not (waiting or due):
-            return
-        if not due or (waiting and waiting[0].time_us <= min(due)):
-            event, clock_us, *_ = waiting.pop(0)
-        elif timeout_us is not None and (end_us is None or timeout_us <= end_us):
-            event, clock_us = None, timeout_us
-        else:  # nobody is called
-            state, timeout_us = None, None
-            yield end_us, None, Called([], None, None)
-            continue
-        called = call(key, event, state, clock_us)
+
+    fold: KeyedFold
+    call: Call
+    key: Any
+    known: Known
+    timers: dict[str, int] = field(default_factory=dict)
+
+    def calls(
+        self, rows: Sequence[StampedRow], until_us: int
+    ) -> Iterator[tuple[int, Any, Called | Failed]]:
+        """Each call before `until_us`, with its instant and its event."""
+        waiting = sorted(rows, key=by_time_and_whole_row)
+        while due := [each for each in self._due(waiting) if each[0] < until_us]:
+            at_us, kind, name = min(due)
+            if kind == ENDED:  # nobody is called
+                self.known, self.timers = NOTHING, {}
+                continue
+            event = waiting.pop(0).event if kind == EVENT else None
+            if kind == TIMED_OUT:
+                self.known = self.known._replace(timeout_at_us=None)
+            elif kind == TIMED:
+                del self.timers[name]
+            called = self._called(event, name or None, at_us)
+            yield at_us, event, called
+
+    def _due(self, waiting: Sequence[StampedRow]) -> Iterator[tuple[int, int, str]]:
+        state, changed_us, timeout_us = self.known
+        if waiting:
+            yield waiting[0].time_us, EVENT, ""
+        if timeout_us is not None:
+            yield timeout_us, TIMED_OUT, ""
+        for name, at_us in self.timers.items():
+            yield at_us, TIMED, name
+        if self.fold.ttl_us is not None and state is not None:
+            yield changed_us + self.fold.ttl_us, ENDED, ""
+
+    def _called(self, event: Any, timer: str | None, at_us: int) -> Called | Failed:
+        moment = Moment(self.key, event, timer, self.known.state, at_us, self.timers)
+        called = self.call(moment)
         if isinstance(called, Called):
-            _, state, timeout_us = called
-            touched_us = clock_us
-        elif event is None:
-            timeout_us = None
-        yield clock_us, event, called
+            self.timers = dict(called.timers)
+            changed_us = None if called.state is None else at_us
+            self.known = Known(called.state, changed_us, called.timeout_us)
+        return called
 
 
 def by_time_and_whole_row(row: StampedRow) -> tuple[Any, ...]:
@@ -147,23 +181,20 @@ def expected(
     by_key = defaultdict(list)
     for row in admitted:
         by_key[fold.keys.of(row.event)].append(row)
-    states, emitted, rejected = dict(initial or {}), Counter(), Counter()
+    states, timers, emitted, rejected = dict(initial or {}), {}, Counter(), Counter()
     for key in {**by_key, **states}:
-        for clock_us, event, called in fold_key(
-            call, key, by_key[key], until_us, states.get(key, NOTHING), fold.ttl_us
-        ):
+        one = OneKey(fold, call, key, states.get(key, NOTHING))
+        for at_us, event, called in one.calls(by_key[key], until_us):
             if isinstance(called, Failed):
-                rejected[Rejected(key, clock_us, event)] += 1
-                if event is None:
-                    states[key] = states[key]._replace(timeout_at_us=None)
-                continue
-            emitted.update((stored(fold, output), clock_us) for output in called.outputs)
-            has_state = called.state is not None
-            states[key] = Known(called.state, clock_us if has_state else None, called.timeout_us)
+                rejected[Rejected(key, at_us, event)] += 1
+            else:
+                emitted.update((stored(fold, output), at_us) for output in called.outputs)
+        states[key], timers[key] = one.known, one.timers
     states = {key: known for key, known in states.items() if known != NOTHING}
     table = emitted if fold.output_mode == "append" else projected(fold, states)
     pending = sum(row.time_us >= until_us for row in admitted)
-    return Result(table, states, pending, late, excluded, rejected)
+    set_timers = {key: of for key, of in timers.items() if of}
+    return Result(table, states, pending, late, excluded, rejected, set_timers)
 
 
 def projected(fold: KeyedFold, states: Mapping[Any, Known]) -> dict[Any, tuple[Any, int]]:
@@ -219,10 +250,12 @@ def calls_of(fold: KeyedFold) -> Call:
     """
     as_stored = fold.stored_state or (lambda state: state)
 
-    def call(key: Any, event: Any, state: Any, clock_us: int) -> Called | Failed:
-        group = PlainGroup(state, clock_us, timed_out=event is None)
+    def call(moment: Moment) -> Called | Failed:
+        event = moment.event
+        group = PlainGroup(moment.state, moment.clock_us, timed_out=event is None)
+        events = iter(() if event is None else (event,))
         try:
-            outputs = list(fold.function(key, iter(() if event is None else (event,)), group))
+            outputs = list(fold.function(moment.key, events, group))
         except Exception:
             if fold.on_error == "stop":
                 raise

@@ -11,7 +11,6 @@ import pytest
 from include.fold.deduplicate import Deduplicate
 from include.fold.definition import flat_map_groups_with_state
 from include.fold.testing.check import BrokenLawError, check_fold
-from include.fold.testing.run import run
 from include.registry import stream_named
 from include.settings import Field, Source
 from include.stream_definition import load_definition, pinned_settings
@@ -19,7 +18,6 @@ from include.streams import user_counts
 from tests.bronze import ClockAt, stamp
 from tests.declared import with_fold
 from tests.engines.plain_operator import PlainOperator
-from tests.fold.duplicates import seen_in
 from tests.fold.planted import WRONG
 from tests.refused import refused
 
@@ -71,58 +69,6 @@ def order(
     at_us: int, order_id: str | None = "x", line: int | None = 1, price: float = 1.0
 ) -> Order:
     return Order("ann", at_us, order_id, line, price)
-
-
-@pytest.mark.parametrize(("again_us", "folded"), [(1_000, 1), (1_100, 1), (1_101, 2)])
-def test_the_very_end_of_the_window_is_within_it(again_us, folded):
-    ran = run(FOLD, [order(1_000), order(again_us)])
-    assert (len(ran.outputs), ran.duplicates) == (folded, 2 - folded)
-
-
-def test_a_duplicate_does_not_refresh_the_window():
-    ran = run(FOLD, [order(1_000), order(1_090), order(1_180)])
-    assert ([out.orders for out in ran.outputs], ran.duplicates) == ([1, 2], 1)
-    assert seen_in(ran.known.values()) == {"ann": [("x", 1_180)]}
-
-
-def test_the_same_value_of_another_key_is_another_event():
-    ran = run(FOLD, [order(1_000), order(1_000)._replace(user_id="bob")])
-    assert len(ran.outputs) == 2
-
-
-def test_an_event_without_a_value_is_never_a_duplicate():
-    ran = run(FOLD, [order(1_000, None), order(1_000, None)])
-    assert (len(ran.outputs), ran.duplicates, seen_in(ran.known.values())) == (2, 0, {})
-
-
-def test_of_several_fields_all_count_and_only_without_any_there_is_no_value():
-    orders = [order(1_000), order(1_000, line=2), order(1_000, line=None), order(1_001, line=None)]
-    nothing = [order(1_002, None, None), order(1_002, None, None)]
-    ran = run(fold_by(("order_id", "line")), [*orders, *nothing])
-    assert (len(ran.outputs), ran.duplicates) == (5, 1)
-
-
-def test_values_are_forgotten_by_the_clock_and_with_them_keys_that_have_nothing_else():
-    def drop(user_id, orders, state):
-        yield from ()
-
-    fold = replace(FOLD, function=drop)
-    ran = run(fold, [order(1_000)], clock=1_099)
-    assert seen_in(ran.known.values()) == {"ann": [("x", 1_000)]}
-    assert run(fold, [], state=ran, clock=1_100).known == {}
-
-
-def test_a_duplicate_touches_neither_state_nor_ttl():
-    fold = replace(FOLD, ttl=timedelta(microseconds=50))
-    ran = run(fold, [order(1_000), order(1_050)], clock=1_050)
-    assert ran.states == {}
-    assert seen_in(ran.known.values()) == {"ann": [("x", 1_000)]}
-
-
-def test_what_was_rejected_has_been_seen():
-    fold = replace(FOLD, on_error="quarantine")
-    ran = run(fold, [order(1_000, price=-1.0), order(1_001)])
-    assert (len(ran.rejected), ran.outputs, ran.duplicates) == (1, [], 1)
 
 
 def test_check_fold_folds_as_declared():

@@ -104,41 +104,6 @@ def test_without_the_word_quarantine_the_first_failed_call_stops_the_fold():
         run(replace(fold_of(fail_at("bad")), on_error="stop"), *WORDS)
 
 
-def test_a_key_of_which_all_is_rejected_has_no_state_and_no_row():
-    for mode in ("append", "update"):
-        project = {"project": lambda key, count: Said(key, count.words)}
-        fold = fold_of(fail_at("bad"), output_mode=mode, **(project if mode == "update" else {}))
-        engine = run(fold, Word("b", SECOND_US, "bad"), Word("b", 2 * SECOND_US, "bad"))
-        assert not engine.states()
-        assert engine.emitted.rows == []
-        assert len(engine.rejected) == 2
-
-
-def test_a_rejected_event_leaves_the_timeout_that_was_set_before_it():
-    def act(word: Word | None, state: GroupState[Count]) -> None:
-        fail_at("bad")(word, state)
-        if word is not None:
-            state.setTimeoutTimestamp(timestampUs=state.clock_us + 5 * SECOND_US)
-
-    engine = run(fold_of(act, timeout="EventTimeTimeout"), WORDS[0], WORDS[1])
-    assert engine.emitted.emitted_at_us == [SECOND_US, 6 * SECOND_US]
-    assert [call.at_us for call in engine.rejected] == [2 * SECOND_US]
-
-
-def test_a_rejected_timeout_has_fired_and_leaves_the_state():
-    def act(word: Word | None, state: GroupState[Count]) -> None:
-        state.setTimeoutTimestamp(timestampUs=state.clock_us + 5 * SECOND_US)
-        if word is None:
-            raise KeyError("silent")
-
-    engine = run(fold_of(act, timeout="EventTimeTimeout"), WORDS[0])
-    (call,) = engine.rejected
-    assert call[:5] == ("a", 6 * SECOND_US, 0, "timeout", None)
-    (known,) = engine.states().values()
-    assert known[:3] == ("a", Count(1), SECOND_US)
-    assert engine.emitted.rows == [Said("a", 1)]
-
-
 def test_equal_events_are_numbered_as_rejections_of_one_instant():
     bad = Word("a", SECOND_US, "bad")
     engine = run(fold_of(fail_at("bad")), bad)

@@ -6,11 +6,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from include.fold.admission import NEVER_US
 from include.fold.definition import KeyedFold, flat_map_groups_with_state, map_groups_with_state
 from include.fold.group_state import GroupState, GroupStateRuntimeError
 from include.fold.records import DefinitionError
-from include.fold.states import KeyState
 from tests.bronze import ClockAt, stamp
 from tests.fold.local import LocalFold
 from tests.refused import failed_call
@@ -79,29 +77,6 @@ def calls(engine: LocalFold) -> list[tuple[int, bool, bool, int]]:
 
 def after(micros: int) -> Acts:
     return lambda state: state.setTimeoutTimestamp(timestampUs=state.clock_us + micros)
-
-
-def if_data(act: Acts) -> Acts:
-    return lambda state: None if state.hasTimedOut else act(state)
-
-
-def test_a_timeout_is_one_call_without_events_at_its_instant():
-    engine = run(fold_of(if_data(after(5 * SECOND_US))), SECOND_US)
-    assert calls(engine) == [(1, False, False, SECOND_US), (2, True, True, 6 * SECOND_US)]
-    (known,) = engine.states().values()
-    assert known == KeyState("a", Ticks(2), 6 * SECOND_US, NEVER_US)
-
-
-def test_each_key_of_a_bucket_has_its_own_timeout():
-    fold = fold_of(lambda s: if_data(after(s.clock_us))(s))  # as long again as it is old
-    engine = LocalFold(fold, delay_us=0)
-    times = {"b": 3, "a": 1, "c": 2}
-    events = [Tick(key, seconds * SECOND_US) for key, seconds in times.items()]
-    for rows in stamp([events, ClockAt(4 * SECOND_US), END]):
-        engine.run_batch(rows)
-    fired = [(row.key, at) for row, at in emitted(engine) if row.timed_out]
-    assert sorted(fired[:2]) == [("a", 2 * SECOND_US), ("c", 4 * SECOND_US)]
-    assert fired[2:] == [("b", 6 * SECOND_US)]
 
 
 def emitted(engine: LocalFold) -> list[tuple[Any, int]]:

@@ -1,7 +1,7 @@
 """Named timers: what a function sees of them, in which order they fire, and what is refused."""
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import pytest
@@ -63,66 +63,6 @@ def fold_of(function: Any = watch, **settings: Any) -> Any:
 
 
 FOLD = fold_of()
-
-
-def said(ran: Any) -> list[tuple[str, int]]:
-    return list(zip((row[1] for row in ran.outputs), ran.emitted_at_us, strict=True))
-
-
-def test_at_one_instant_come_events_the_timeout_the_timers_by_name_and_the_end_of_the_state():
-    fold = replace(FOLD, ttl=timedelta(microseconds=100))
-    ran = run(fold, [Order("ann", 1_000)], clock=1_100)
-    assert said(ran) == [("order", 1_000), *((w, 1_100) for w in ("timeout", "expiry", "reminder"))]
-    assert ran.states == {"ann": Open(1)}  # touched at its very end
-    again = run(fold, [Order("ann", 1_000), Order("ann", 1_100)], clock=1_100)
-    assert said(again) == [("order", 1_000), ("order", 1_100)]  # which sets all of them anew
-
-
-@pytest.mark.parametrize("on_error", ["stop", "quarantine"])
-def test_a_timer_stays_until_it_fires_whatever_is_called_meanwhile(on_error):
-    def twice(user_id, orders, state):
-        for order in orders:
-            if not state.exists:
-                state.setTimer("expiry", timestampUs=order.event_time_us + 100)
-            state.update(Open(1))
-        yield Said(user_id, state.timer or "order")
-
-    fold = fold_of(twice, on_error=on_error)
-    before = run(fold, [Order("ann", 1_000), Order("ann", 1_050)])
-    assert before.timers == {"ann": {"expiry": 1_100}}
-    after = run(fold, [], state=before, clock=1_100)
-    assert (said(after), after.timers) == ([("expiry", 1_100)], {})
-
-
-@pytest.mark.parametrize(
-    ("remove", "left"), [(True, {"ann": {"reminder": 1_100, "expiry": 1_100}}), (False, {})]
-)
-def test_the_end_of_a_state_takes_its_timers_with_it_and_remove_does_not(remove, left):
-    def drop(user_id, orders, state):
-        yield from watch(user_id, orders, state)
-        if remove:
-            state.remove()
-
-    fold = fold_of(drop, ttl=timedelta(microseconds=50))
-    ran = run(fold, [Order("ann", 1_000)], clock=1_060)
-    assert (ran.timers, ran.states) == (left, {})
-
-
-def test_what_a_rejected_call_did_to_timers_is_undone():
-    def fail(user_id, orders, state):
-        (order, *_) = [*orders, None]
-        if state.exists:
-            state.deleteTimer("expiry")
-            raise ValueError("after all")
-        state.update(Open(1))
-        state.setTimer("expiry", timestampUs=order.event_time_us + 100)
-        yield Said(user_id, "set")
-
-    fold = fold_of(fail, on_error="quarantine")
-    ran = run(fold, [Order("ann", 1_000), Order("ann", 1_001)], clock=1_050)
-    assert (len(ran.rejected), ran.timers) == (1, {"ann": {"expiry": 1_100}})
-    after = run(fold, [], state=ran, clock=1_100)  # fires, fails, and is over
-    assert (len(after.rejected), after.timers, after.states) == (1, {}, {"ann": Open(1)})
 
 
 def test_instants_are_given_as_to_a_timeout():

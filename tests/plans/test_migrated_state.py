@@ -14,7 +14,7 @@ from include.fold.group_state import TIMERS, timers_column
 from include.fold.states import KeyState, States
 from spark_jobs.engines.migrated_state import MigrationError, migrated
 from spark_jobs.engines.state_rows import states_from_rows, states_to_rows
-from tests.fold.timer_machine import timers_in
+from tests.fold.arrivals import timers_in
 from tests.simulator.local_engine import LocalEngine
 
 

@@ -1,0 +1,199 @@
+"""The fold law over functions that do anything: with timeouts, failing calls, states that end, events
+that are delivered again and named timers; on the code of the live engine, of the replay and of the local one."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from include.fold.deduplicate import Deduplicate
+from include.fold.definition import KeyedFold
+from include.registry import stream_named
+from include.stream_definition import load_definition, pinned_settings
+from include.streams import user_counts, user_sessions
+from include.streams.user_sessions import UserEvent
+from tests.bronze import ClockAt, stamp
+from tests.declared import with_fold
+from tests.engines.fold_law import KILLED, hold_engines_to_oracle, hold_parts_to_oracle
+from tests.engines.plain_operator import PlainOperator, bucket_of
+from tests.examples import examples
+from tests.fold.arrivals import (
+    DELAY_US,
+    TIMES,
+    arrivals,
+    came_to,
+    delay_us,
+    engine_for,
+    initial_states,
+    run,
+)
+from tests.fold.failing_machine import PROJECTED_STATES, failing_machines, quarantining
+from tests.fold.machine import MARKED, STATES, WAYS, fold_of, machines
+from tests.fold.oracle import Call, calls_of, until
+from tests.fold.stream_cases import SPANS_US, STREAMS, micros
+from tests.fold.timer_machine import fold_with_timers, timer_machines
+from tests.refused import refused
+
+NO_TIMEOUT = "NoTimeout"
+SEEN_BY = st.sampled_from(["mark", "mark", ("mark", "event_time_us"), "event_time_us"])
+
+
+class Drawn(NamedTuple):
+    """A fold, its function for the oracle, and states to begin with."""
+
+    fold: KeyedFold
+    call: Call
+    states: st.SearchStrategy[Any]
+
+
+@st.composite
+def plain(draw: st.DrawFn, timeout: str, mode: str) -> Drawn:
+    machine = draw(machines(timeout))
+    return Drawn(fold_of(machine, mode), machine.call, STATES)
+
+
+@st.composite
+def rejecting(draw: st.DrawFn, timeout: str, mode: str) -> Drawn:
+    machine = draw(failing_machines(timeout, mode))
+    return Drawn(quarantining(machine, mode), machine.call, PROJECTED_STATES)
+
+
+@st.composite
+def ending(draw: st.DrawFn, timeout: str, mode: str) -> Drawn:
+    drawn = draw(plain(timeout, mode) | rejecting(timeout, mode))
+    return drawn._replace(fold=replace(drawn.fold, ttl=micros(draw(SPANS_US))))
+
+
+@st.composite
+def deduplicating(draw: st.DrawFn, timeout: str, mode: str) -> Drawn:
+    drawn = draw(plain(timeout, mode) | rejecting(timeout, mode))
+    again = Deduplicate(by=draw(SEEN_BY), within=micros(draw(SPANS_US)))
+    ttl = draw(st.none() | SPANS_US.map(micros))
+    return drawn._replace(fold=replace(drawn.fold, ttl=ttl, deduplicate=again))
+
+
+@st.composite
+def timed(draw: st.DrawFn, timeout: str, mode: str) -> Drawn:
+    machine = draw(timer_machines(timeout))
+    fold = replace(fold_with_timers(machine, mode), ttl=draw(st.none() | SPANS_US.map(micros)))
+    within = draw(st.none() | st.none() | SPANS_US.map(micros))
+    if within is not None:
+        fold = replace(fold, deduplicate=Deduplicate(by="mark", within=within))
+    return Drawn(fold, machine.call, STATES)
+
+
+def each_kind(*what: Callable[[str, str], st.SearchStrategy[Drawn]]) -> pytest.MarkDecorator:
+    """Of these folds those of each kind of timeout and of output; a timer needs a clock."""
+    kinds = [
+        pytest.param(of(timeout, mode), id=f"{of.__name__}-{timeout}-{mode}")
+        for of in what
+        for timeout in WAYS
+        for mode in ("append", "update")
+        if not (of is timed and timeout == NO_TIMEOUT)
+    ]
+    return pytest.mark.parametrize("folds", kinds)
+
+
+EVERY = (plain, rejecting, ending, deduplicating, timed)
+
+
+@each_kind(*EVERY)
+@examples(200)
+@given(data=st.data())
+def test_live_and_local_come_to_what_the_oracle_says(data, folds):
+    """From the beginning, or from an initial state, which stands for all rows before it."""
+    fold, call, states = data.draw(folds)
+    arrived, since_us, initial = data.draw(MARKED).seen_by(fold), None, None
+    if data.draw(st.booleans()):
+        since_us = data.draw(TIMES)
+        initial = data.draw(initial_states(fold, st.none() | states, since_us))
+    hold_engines_to_oracle(fold, call, arrived, data.draw(KILLED), since_us, initial)
+
+
+@each_kind(*EVERY)
+@given(data=st.data())
+def test_a_replay_in_any_two_parts_comes_to_what_the_oracle_says(data, folds):
+    fold, call, _ = data.draw(folds)
+    arrived = data.draw(MARKED).seen_by(fold)
+    hold_parts_to_oracle(fold, call, arrived, data.draw(TIMES))
+
+
+@each_kind(plain, rejecting)
+@given(data=st.data())
+def test_a_run_in_two_parts_from_the_states_between_them_is_one_run(data, folds):
+    """A savepoint: `state(S)` and the rows from S on come to what all rows come to."""
+    fold, _, _ = data.draw(folds)
+    arrived = data.draw(MARKED).seen_by(fold)
+    whole = came_to(fold, run(engine_for(fold, 1), arrived.batches()))
+
+    part = arrived.commits[: data.draw(st.integers(1, len(arrived.commits)))]
+    first = came_to(fold, run(engine_for(fold, arrived.buckets), part))
+    since_us = until([row for commit in part for row in commit], delay_us(fold))
+    engine = engine_for(fold, arrived.buckets, since_us, first.states)
+    second = came_to(fold, run(engine, arrived.batches()), first.states)
+
+    table = first.table + second.table if fold.output_mode == "append" else second.table
+    assert (table, second.states) == (whole.table, whole.states)
+    assert (second.late, second.pending) == (whole.late, whole.pending)
+    assert first.rejected + second.rejected == whole.rejected
+
+
+@each_kind(rejecting)
+@given(data=st.data())
+def test_what_stops_at_nothing_comes_to_the_same_as_what_rejects(data, folds):
+    """So a stream may begin to reject and keep its savepoints."""
+    fold, _, _ = data.draw(folds)
+    arrived = data.draw(MARKED).seen_by(fold)
+    engine = run(engine_for(fold, arrived.buckets), arrived.batches())
+    if engine.rejected:
+        return
+    stops = replace(fold, on_error="stop")
+    stopping = run(engine_for(stops, arrived.buckets), arrived.batches())
+    assert came_to(stops, stopping) == came_to(fold, engine)
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+@given(data=st.data())
+def test_the_engines_run_the_shipped_streams_as_the_oracle_does(data, stream):
+    shipped = STREAMS[stream]
+    fold = data.draw(shipped.cases).fold
+    arrived = data.draw(arrivals(shipped.events)).seen_by(fold)
+    since_us, initial = None, None
+    if data.draw(st.booleans()):
+        since_us = data.draw(TIMES)
+        initial = data.draw(initial_states(fold, shipped.states, since_us))
+        if stream == "device_signals":
+            initial = {ord(key): known for key, known in initial.items()}
+    hold_engines_to_oracle(fold, calls_of(fold), arrived, data.draw(KILLED), since_us, initial)
+
+
+@pytest.mark.parametrize("beside_us", [-1, 0, 1])
+def test_an_event_that_waits_is_settled_though_its_bucket_waits_for_a_later_timeout(beside_us):
+    """The bucket's timer moves forward, without any batch that settles something there."""
+    fold = user_sessions.define(gap=timedelta(seconds=1))
+    ann, watermark_us = "ann", 200_000
+    commits = [
+        [UserEvent(ann, 100_000)],
+        ClockAt(150_000),  # settles it: now the bucket waits for a timeout at 1.1 s
+        [UserEvent(ann, watermark_us + beside_us)],
+        ClockAt(watermark_us + DELAY_US),
+    ]
+    operator = PlainOperator(fold, DELAY_US, buckets=7)
+    assert bucket_of(fold, ann, 7) != bucket_of(fold, None, 7)  # the clock row's
+    for rows in stamp(commits):
+        operator.run_batch(rows)
+    assert operator.states()[ann].state.events == (2 if beside_us <= 0 else 1)
+
+
+def test_how_long_a_state_lasts_is_pinned_and_must_be_some_time():
+    with refused("wrong_definition", subject="ttl"):
+        replace(user_counts.FOLD, ttl=timedelta(0))
+    stream = stream_named("user_counts")
+    fold = replace(user_counts.FOLD, ttl=timedelta(days=90))
+    pinned = pinned_settings(stream, load_definition(with_fold(stream, fold)).fold)
+    assert pinned["settings"] == '{"ttl": "90 days, 0:00:00"}'
+    assert pinned_settings(stream, user_counts.FOLD)["settings"] is None
