@@ -26,7 +26,7 @@ from spark_jobs.job import close_state_stores
 from tests.chaos.killer import Killer
 from tests.chaos.known import Known, read_known
 from tests.chaos.plan import Kill, Plan, kill_of
-from tests.e2e.kafka_faults import spark_session
+from tests.faults.spark_session import spark_session
 from tests.simulator import writes
 from tests.simulator.actions import Action
 from tests.simulator.auditor import WrongError

@@ -36,13 +36,13 @@ from tests.e2e.kafka_topics import (
     run_disturbed,
     run_killed,
 )
+from tests.faults.trial import EQUAL, MENDED, MISSED, Result
 from tests.ingested import bronze_of, quarantine_of
 from tests.theirs import accept_lost
 
 PARTITIONS = 3
 # Of a batch: its files, and its commits to the log and to both tables.
 WRITES_A_BATCH = 5
-ACCEPTED = "--accept-loss"
 
 
 class Cut(NamedTuple):
@@ -58,17 +58,9 @@ class Cut(NamedTuple):
     is_producing: bool
     share: float  # of a partition's messages, where some expire
 
-
-class Result(NamedTuple):
-    """How it came out; a cut that leaves a message out, or takes one twice, has none."""
-
-    seed: int
-    fault: str
-    is_hit: bool  # the run had so many writes or messages
-    ended: str  # "at once", or behind the command that was asked for
-    messages: int
-    lost: int  # that had expired, or were in a topic that is no more
-    seconds: float
+    @property
+    def name(self) -> str:
+        return f"cut {self.seed} | {self.fault}"
 
 
 def cut_of(seed: int) -> Cut:
@@ -88,7 +80,8 @@ def cut_of(seed: int) -> Cut:
 
 
 def run_cut(cut: Cut, lake: Lake, broker: Broker, spark: Callable[[], SparkSession]) -> Result:
-    """AssertionError when not each message is in bronze or in quarantine, once."""
+    """Not reached, where the run had not so many writes or messages; AssertionError when not each
+    message is in bronze or in quarantine, once."""
     began = time.monotonic()
     sent = Sent(broker, f"cut-{cut.seed}", PARTITIONS)
     world = World(cut, lake, sent, spark)
@@ -99,7 +92,8 @@ def run_cut(cut: Cut, lake: Lake, broker: Broker, spark: Callable[[], SparkSessi
     ended = world.settle()
     lost = world.check()
     seconds = round(time.monotonic() - began, 1)
-    return Result(cut.seed, cut.fault, is_hit, ended, len(sent.all), lost, seconds)
+    told = f"{len(sent.all):,} messages, {lost} lost"
+    return Result(cut.name, cut.fault, ended if is_hit else MISSED, told, seconds)
 
 
 @dataclass
@@ -160,8 +154,8 @@ class World:
                 raise
             accept_lost(self.lake, self.source())
             ingest(self.lake, self.source())
-            return ACCEPTED
-        return "at once"
+            return MENDED
+        return EQUAL
 
     def check(self) -> int:
         """The number of messages that are lost, as the fault has taken them; of no others."""

@@ -26,15 +26,18 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from include.lake.paths import made_lake
 from include.settings import PROJECT
 from include.spark.local_jobs import say
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import close_state_stores
-from tests.e2e import kafka_faults
+from tests.e2e.kafka_broker import running_broker
+from tests.e2e.kafka_cuts import Cut, cut_of, run_cut
 from tests.faults import fuzz_runs, matrix, pairs
 from tests.faults.command_line import CommandLine
 from tests.faults.lakes import registered
 from tests.faults.matrix import Row
+from tests.faults.spark_session import spark_session
 from tests.faults.trial import EQUAL, MENDED, MISSED, WRONG, Bases, Result, Trial
 from tests.simulator.live_model import LiveModel
 from tests.simulator.local_engine import LocalEngine
@@ -60,8 +63,9 @@ def without_jvm() -> CommandLine:
 
 
 def on_spark() -> CommandLine:
-    session = kafka_faults.spark_session
-    return CommandLine(lambda: SparkEngine(session()), session, lambda: forget(session()))
+    return CommandLine(
+        lambda: SparkEngine(spark_session()), spark_session, lambda: forget(spark_session())
+    )
 
 
 def forget(spark: SparkSession) -> None:
@@ -81,30 +85,36 @@ def try_rows(
     path: Path,
     how: Try = tried,
 ) -> list[Result]:
-    """Their results; of those that have none yet, or a wrong one, by trying them now."""
-    known, found = known_results(path), []
+    """Their results, each of a lake of its own."""
     memory = Path("/dev/shm")
     folder = Path(tempfile.mkdtemp(prefix="faults-", dir=memory if memory.is_dir() else None))
     try:
         with registered(), commands.installed():
             bases = Bases(folder, commands)
-            for row in wanted:
-                result = known.get(row.name)
-                if result is None or result.ended == WRONG:
-                    result = _result(row, bases, commands, how)
-                    note(path, result)
-                found.append(result)
+            for stream in {row.stream for row in wanted}:
+                bases.of(stream)
+            return results_of(wanted, path, lambda row: how(row, bases, commands))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def results_of(wanted: Sequence[Any], path: Path, attempt: Callable[[Any], Result]) -> list[Result]:
+    """Of those that have none yet, or a wrong one, by trying them now."""
+    known, found = known_results(path), []
+    for each in wanted:
+        result = known.get(each.name)
+        if result is None or result.ended == WRONG:
+            result = _result(each, attempt)
+            note(path, result)
+        found.append(result)
     return found
 
 
-def _result(row: Row, bases: Bases, commands: CommandLine, how: Try) -> Result:
-    bases.of(row.stream)  # what goes wrong there is no result
+def _result(each: Any, attempt: Callable[[Any], Result]) -> Result:
     try:
-        return how(row, bases, commands)
-    except Exception:  # noqa: BLE001 (whatever it is, the other rows are tried)
-        return Result(row.name, row.group, WRONG, traceback.format_exc()[-3000:], 0)
+        return attempt(each)
+    except Exception:  # noqa: BLE001 (whatever it is, the others are tried)
+        return Result(each.name, each.fault, WRONG, traceback.format_exc()[-3000:], 0)
 
 
 def summed(results: Sequence[Result]) -> str:
@@ -143,7 +153,18 @@ def _fuzz(args: Namespace, path: Path) -> int:
 
 
 def _kafka(args: Namespace, path: Path) -> int:
-    return kafka_faults.run_cuts(args.cuts, args.first, args.match or None, path)
+    """Lakes of cuts that went wrong are kept."""
+    cuts = [cut_of(seed) for seed in range(args.first, args.first + args.cuts)]
+    folder = Path(tempfile.mkdtemp(prefix="faults-", dir=path.parent))
+    with running_broker(folder / "broker") as broker:
+
+        def attempt(cut: Cut) -> Result:
+            lake = made_lake(str(folder / f"lake-{cut.seed}"))
+            result = run_cut(cut, lake, broker, spark_session)
+            shutil.rmtree(lake.root)
+            return result
+
+        return _told(results_of([cut for cut in cuts if args.match in cut.name], path, attempt))
 
 
 def _pairs(args: Namespace, path: Path) -> int:

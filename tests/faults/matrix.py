@@ -90,11 +90,6 @@ class Row:
         return Fault.OTHER_TIMES if self.place in FOLDERS else Fault.UNREADABLE
 
     @property
-    def group(self) -> str:
-        """For the summary."""
-        return self.fault
-
-    @property
     def needs_spark(self) -> bool:
         return self.operation in ON_SPARK or self.place in STATE_FILES
 

@@ -86,7 +86,7 @@ class Trial:
         ended, told = self._ended()
         shutil.rmtree(self._folder, ignore_errors=True)
         seconds = round(time.monotonic() - began, 1)
-        return Result(self._row.name, self._row.group, ended, told, seconds)
+        return Result(self._row.name, self._row.fault, ended, told, seconds)
 
     def _ended(self) -> tuple[str, str]:
         row = self._row
