@@ -1,7 +1,5 @@
 """A stream whose file is written anew in the middle of its life, with another state."""
 
-import importlib
-import sys
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -10,11 +8,10 @@ from typing import Any
 import pytest
 from pyspark import cloudpickle
 
-import include.streams
 from include.fold.definition import KeyedFold
 from include.registry import stream_named
 from include.settings import Stream
-from tests.declared import NOT_WRITTEN, deploy
+from tests.declared import NOT_WRITTEN, look_in, put_file
 
 NAME = "tried_totals"
 MODULE = f"include.streams.{NAME}"
@@ -99,21 +96,14 @@ class Deployed:
 
     def deploy(self, source: str) -> Any:
         """Put `source` in its place; the module, as a new process would load it."""
-        self._file.write_text(source)
-        sys.modules.pop(MODULE, None)
-        importlib.invalidate_caches()
-        module = importlib.import_module(MODULE)
-        deploy(self._stream, module)
+        module = put_file(self._file, source, self._stream)
         cloudpickle.register_pickle_by_value(module)  # Spark's workers do not find the file
         return module
 
 
 def deployed_in(folder: Path, monkeypatch: pytest.MonkeyPatch, stream: Stream = STREAM) -> Deployed:
     """Where the stream's file is looked for, beside the shipped ones; `stream` is its entry."""
-    paths = [*include.streams.__path__, str(folder)]
-    monkeypatch.setattr(include.streams, "__path__", paths)
-    # A file that is written again within a second would be taken from the cache.
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    look_in(monkeypatch, folder)
     return Deployed(folder, stream)
 
 

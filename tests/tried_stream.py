@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-import include.streams
 from include.plans.stream_identity import code_fingerprint
 from include.settings import Stream
-from tests.declared import NOT_WRITTEN, deploy
+from tests.declared import NOT_WRITTEN, deploy, look_in
 
 STREAM = Stream(
     name="tried_stream",
@@ -88,9 +87,7 @@ class Files:
 @contextmanager
 def files_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Files]:
     """`include.streams` is `folder` meanwhile."""
-    monkeypatch.setattr(include.streams, "__path__", [str(folder)])
-    # A file that is written again within a second would be taken from the cache.
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    look_in(monkeypatch, folder, alone=True)
     files = Files(folder)
     yield files
     files.forget()

@@ -10,7 +10,7 @@ from tests.simulator.operations import Operations
 
 # What is set of streams, in the world and of the auditor, by their names there.
 STREAM = ("on_error", "watermark_delay")
-WORLD = ("now_us", "commits", "_repairs", "source", "landing", "landed")
+WORLD = ("now_us", "commits", "_repairs", "source", "files_landed", "landed")
 AUDITOR = ("mapped", "marks")
 
 

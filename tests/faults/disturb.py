@@ -15,7 +15,7 @@ import pytest
 
 from tests.faults.command_line import CommandLine, Told
 from tests.faults.lakes import Story
-from tests.simulator.world_time import clock_of, patch_everywhere
+from tests.simulator.replaced import set_clock
 from tests.simulator.writes import Killed, killing
 
 # How long whoever comes second waits for the first.
@@ -135,7 +135,7 @@ def _other_time(days: int) -> Iterator[None]:
         return datetime.now(UTC) + timedelta(days=days)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch_everywhere(patch, "datetime", datetime, clock_of(now))
+        set_clock(patch, now)
         yield
 
 

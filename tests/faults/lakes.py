@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from include import registry
 from include.fold.admission import instant_of, micros_of
 from include.lake.paths import Lake
 from include.registry import stream_named
 from include.settings import SavepointRules, Stream
+from tests.declared import register
 
 HOUR_US = 3_600_000_000
 START_US = 1_750_032_000_000_000  # a midnight
@@ -39,19 +39,11 @@ STREAMS = {
 COLUMNS = {"device_signals": ("device_id", "count"), "user_counts": ("user_id", "total_count")}
 
 
-@dataclass
-class _Module:
-    """As a file of include/streams."""
-
-    STREAM: Stream
-
-
 @contextmanager
 def registered() -> Iterator[None]:
     """These streams alone, in the place of the shipped ones."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(registry, "_files", lambda: set(STREAMS))
-        patch.setattr(registry, "_module", lambda name: _Module(STREAMS[name]))
+        register(patch, lambda: STREAMS)
         yield
 
 

@@ -4,10 +4,14 @@ import pytest
 from deltalake import DeltaTable
 
 from include.care.set_aside import apply_set_aside, plan_set_aside
+from include.fold.failures import StateFunctionError
 from include.lake.generations import read_generations
+from include.lake.ops import read_ops
 from include.plans.reseed_plan import ReseedOptions, plan_reseed
 from include.plans.stream_status import stream_status
 from spark_jobs.reseed_stream import reseed
+from spark_jobs.tables.product import Product
+from tests.deaths import KilledError
 from tests.refused import refused_until
 from tests.simulator.steps import all_rows, land, run, table_of
 from tests.simulator.stream_files import stream_file
@@ -71,3 +75,37 @@ def test_another_column_is_added_to_the_table_by_the_reseed(world, kind):
     rows = table.to_pyarrow_table().to_pylist()
     assert [row["twice"] for row in rows] == [2 * row["amount"] for row in rows]
     assert len(rows) == sum(table_of(world, kind, all_rows(world)).values())
+
+
+def test_code_is_marked_as_changed_when_it_writes_and_not_when_it_fails(world, monkeypatch):
+    lived(world, "counts")
+    world.put_file("counts", stream_file("counts", "a").replace("n = known.n if", "n = 1 // 0 if"))
+    land(world, [("a", 0, 1), ("b", 0, 1)])
+    land(world, [("a", 0, 1)])
+    with pytest.raises(StateFunctionError):
+        run(world, "counts")
+    assert (changed_at(world), code_changes(world)) == (None, 0)
+
+    write_once = Product.write_once
+
+    def written_then_killed(self, *args):
+        write_once(self, *args)
+        raise KilledError
+
+    world.deploy("counts", "b")
+    with monkeypatch.context() as patched:
+        patched.setattr(Product, "write_once", written_then_killed)
+        with pytest.raises(KilledError):
+            run(world, "counts")
+    marked = changed_at(world)
+    assert marked is not None
+    run(world, "counts")
+    assert (changed_at(world), code_changes(world)) == (marked, 1)
+
+
+def changed_at(world: World) -> object:
+    return read_generations(world.lake, "sim_counts").pinned()["code_changed_at"]
+
+
+def code_changes(world: World) -> int:
+    return int(read_ops(world.lake, "findings", {"finding": "code_changed"}).num_rows)

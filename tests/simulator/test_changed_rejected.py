@@ -3,6 +3,7 @@
 import random
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from tests.simulator.damage import append_again
 from tests.simulator.steps import land, run, some_rows
 from tests.simulator.stream_files import KINDS
 from tests.simulator.world import World, open_world
-from tests.simulator.writes import killed_at, writes_of
+from tests.simulator.writes import killed_before_each
 
 
 def appended(table: str) -> None:
@@ -49,6 +50,7 @@ def older_of(table: str) -> Path:
     return Path(table).parents[2] / "older"
 
 
+@contextmanager
 def made(kind: str) -> Iterator[World]:
     """Rows that the function fails for; the newest of them were rejected by a reseed."""
     with open_world() as world:
@@ -76,7 +78,7 @@ def found(world: World, kind: str) -> list[str]:
 @pytest.mark.parametrize("harm", [appended, deleted, updated, restored, lost, older])
 @pytest.mark.parametrize("kind", KINDS[1:])
 def test_rejected_rows_that_others_have_changed_are_named_and_made_anew(kind, harm):
-    for world in made(kind):
+    with made(kind) as world:
         table, before = world.lake.rejected(f"sim_{kind}"), world.rejected(kind)
         assert found(world, kind) == []
         harm(table)
@@ -90,7 +92,7 @@ def test_rejected_rows_that_others_have_changed_are_named_and_made_anew(kind, ha
 
 
 def test_rejected_rows_that_are_lost_are_not_missed_by_a_function_that_rejects_none():
-    for world in made("counts"):
+    with made("counts") as world:
         lost(world.lake.rejected("sim_counts"))
         world.deploy("counts", "a")
         for _ in range(2):
@@ -105,13 +107,11 @@ def test_rejected_rows_that_are_lost_are_not_missed_by_a_function_that_rejects_n
 
 @pytest.mark.full
 def test_all_commits_of_ours_are_known_wherever_a_job_dies():
-    writes, number = None, 0
-    while writes is None or number < writes:
-        for world in made("counts"):
+    @contextmanager
+    def more():
+        with made("counts") as world:
             land(world, [("a", 0, 3), ("b", 120 * 60_000_000, 3)], minutes=60)
-            if writes is None:
-                writes = writes_of(lambda world=world: anew(world, "counts")).count
-                continue
-            number += 1
-            assert killed_at(number, lambda world=world: anew(world, "counts"))
-            assert found(world, "counts") != ["table_changed"], number
+            yield world
+
+    for world in killed_before_each(more, lambda world: anew(world, "counts")):
+        assert found(world, "counts") != ["table_changed"]

@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
@@ -21,7 +22,7 @@ from tests.simulator.oracle import Emitted
 from tests.simulator.steps import all_rows, land, live_table, run, some_rows, table_of
 from tests.simulator.stream_files import KINDS
 from tests.simulator.world import World, open_world
-from tests.simulator.writes import killed_at, writes_of
+from tests.simulator.writes import killed_at, killed_before_each
 
 MOST = 3
 FEW = Check(name="few", each_row=f"amount <= {MOST}")
@@ -145,25 +146,19 @@ def test_a_reseed_that_does_not_meet_one_is_taken_back_and_live_goes_on(kind):
         assert world.table(kind) == table_of(world, kind, all_rows(world))
 
 
-def told_in_all(world: World, kind: str) -> None:
-    """People have been told of each check of severity warning that rows of the table do not meet."""
-    if max(amounts(world.table(kind)), default=0) > MOST:
-        assert "published all the same" in findings(world, "warning")[-1]["detail"]
-
-
 @pytest.mark.parametrize("kind", ["counts", pytest.param("counts_per_key", marks=pytest.mark.full)])
 def test_a_warning_is_told_of_also_when_the_run_was_killed_behind_the_rows(kind):
-    with open_world() as world:
-        good_and_bad(world, kind)
-        declare(world, kind, warn(FEW))
-        writes = writes_of(lambda: run(world, kind)).count
-    for number in range(1, writes + 1):
+    @contextmanager
+    def made():
         with open_world() as world:
             good_and_bad(world, kind)
             declare(world, kind, warn(FEW))
-            killed_at(number, lambda world=world: run(world, kind))
-            run(world, kind)
-            told_in_all(world, kind)
+            yield world
+
+    for world in killed_before_each(made, lambda world: run(world, kind)):
+        run(world, kind)
+        if max(amounts(world.table(kind)), default=0) > MOST:
+            assert "published all the same" in findings(world, "warning")[-1]["detail"]
 
 
 @pytest.mark.parametrize(

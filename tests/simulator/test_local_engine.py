@@ -1,6 +1,7 @@
 """Operations without a JVM come to what the oracle says, however they are cut, killed, repeated."""
 
 import random
+from contextlib import contextmanager
 
 import pytest
 from hypothesis import example, given
@@ -21,7 +22,7 @@ from tests.simulator.steps import (
 )
 from tests.simulator.stream_files import KINDS
 from tests.simulator.world import MINUTE_US, open_world
-from tests.simulator.writes import killed_at, writes_of
+from tests.simulator.writes import killed_before_each
 
 KEYS = st.sampled_from(["ada", "bob", "cy"])
 # Minutes before now: some in the future of others, some too late, many at one instant; and
@@ -92,24 +93,21 @@ def test_once_the_jvm_has_died_no_stream_fails_that_was_not_begun(world):
 def test_a_run_killed_before_any_of_its_writes_is_finished_by_the_next(kind):
     rng = random.Random(3)
     rows = [some_rows(rng) for _ in range(3)]
-    writes = None
-    number = 0
-    while writes is None or number < writes:
+
+    @contextmanager
+    def made():
         with open_world() as world:
             land(world, rows[0])
             run(world, kind)
             land(world, rows[1])
-            if writes is None:
-                writes = writes_of(lambda world=world: run(world, kind)).count
-                assert writes > 8
-                continue
-            number += 1
-            assert killed_at(number, lambda world=world: run(world, kind))
-            # A batch without data that was lost comes with the next data.
-            land(world, rows[2])
-            run(world, kind)
-            assert world.table(kind) == live_table(world, kind)
-            assert not has_waiting_rows(world.lake, world.streams[kind])
-            stream = world.streams[kind]
-            opened = open_stream(world.lake, stream)
-            check_rows_add_up(world.lake, opened.seen.record, opened.generations.pinned())
+            yield world
+
+    for world in killed_before_each(made, lambda world: run(world, kind)):
+        # A batch without data that was lost comes with the next data.
+        land(world, rows[2])
+        run(world, kind)
+        assert world.table(kind) == live_table(world, kind)
+        stream = world.streams[kind]
+        assert not has_waiting_rows(world.lake, stream)
+        opened = open_stream(world.lake, stream)
+        check_rows_add_up(world.lake, opened.seen.record, opened.generations.pinned())

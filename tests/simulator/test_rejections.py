@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from contextlib import contextmanager
 
 import pytest
 
@@ -26,7 +27,7 @@ from tests.simulator.steps import (
 )
 from tests.simulator.stream_files import KINDS
 from tests.simulator.world import START_US, World, open_world
-from tests.simulator.writes import killed_at, writes_of
+from tests.simulator.writes import killed_before_each
 
 FOR_EVER_US = 2**62
 DAY_US = 24 * 3_600_000_000
@@ -94,22 +95,21 @@ def test_live_a_recompute_and_a_reseed_reject_what_the_oracle_says(kind):
 @pytest.mark.slow
 def test_what_a_run_rejected_is_found_whatever_write_it_was_killed_before():
     """The run that follows passes over a batch that the dead one has written."""
-    writes, number = None, 0
-    while writes is None or number < writes:
+
+    @contextmanager
+    def made():
         with open_world() as world:
             begin(world, "counts")
             land(world, [("a", 0, 1)])
             run(world, "counts")
             land(world, [("a", 0, 3)])
             land(world, [("a", 0, 1)])
-            if writes is None:
-                writes = writes_of(lambda world=world: run(world, "counts")).count
-            else:
-                number += 1
-                assert killed_at(number, lambda world=world: run(world, "counts"))
-                run(world, "counts")
-            found = read_ops(world.lake, "findings", {"finding": "rows_rejected"})
-            assert {row["count"] for row in found.to_pylist()} == {1}, f"write {number}"
+            yield world
+
+    for world in killed_before_each(made, lambda world: run(world, "counts")):
+        run(world, "counts")
+        found = read_ops(world.lake, "findings", {"finding": "rows_rejected"})
+        assert {row["count"] for row in found.to_pylist()} == {1}
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -5,14 +5,13 @@ the place of the machine's, in all of `include` and `spark_jobs` that has been i
 while its body runs.
 """
 
-import importlib
 import shutil
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from random import Random
@@ -22,8 +21,6 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-import include.streams
-from include import registry
 from include.fold.admission import EPOCH, instant_of, micros_of
 from include.lake.delta_log import dataset_of
 from include.lake.paths import Lake
@@ -41,16 +38,15 @@ from include.landing.ingest import ingest
 from include.landing.ingest_log import Clock, Ingestion, read_log
 from include.settings import RESCUED, Field, SavepointRules, Source, Stream
 from include.streams import sources
-from tests.declared import NOT_WRITTEN, deploy
+from tests.declared import NOT_WRITTEN, look_in, put_file, register
 from tests.simulator import shaped_rows
-from tests.simulator.landing_folder import LandingFolder
 from tests.simulator.live_model import LiveModel
 from tests.simulator.local_engine import LocalEngine
 from tests.simulator.oracle import Commit, Emitted
 from tests.simulator.quick_tables import QuickTables
+from tests.simulator.replaced import set_clock
 from tests.simulator.shapes import FLAT, Landed, Shape
 from tests.simulator.stream_files import KINDS, stream_file
-from tests.simulator.world_time import clock_of, patch_everywhere
 from tests.simulator.writes import is_killing, killed_at
 from tests.sql_checks import judge_rows
 
@@ -87,13 +83,6 @@ STREAMS = tuple(
 FROM_FILE = 0.25
 
 
-@dataclass
-class Entry:
-    """As a module that declares it."""
-
-    STREAM: Stream
-
-
 class World:
     """One lake, and what producers have sent to it. `commits` is for the oracle."""
 
@@ -113,7 +102,7 @@ class World:
         self._files = folder / "streams"
         self._files.mkdir(exist_ok=True)
         self.landed: Commit | None = None  # of a file that ingestion has not come to the end of
-        self.landing = LandingFolder(self.lake.landing(source.name), shape)
+        self.files_landed = 0
         Ingestion.open(self.lake, self.source)
 
     # Time
@@ -142,11 +131,8 @@ class World:
         self.deployed[kind] = variant
 
     def put_file(self, kind: str, text: str) -> None:
-        name = self.streams[kind].name
-        (self._files / f"{name}.py").write_text(text)
-        sys.modules.pop(f"include.streams.{name}", None)
-        importlib.invalidate_caches()
-        deploy(self.streams[kind], importlib.import_module(f"include.streams.{name}"))
+        stream = self.streams[kind]
+        put_file(self._files / f"{stream.name}.py", text, stream)
 
     def configure(self, kind: str, **changes: Any) -> Stream:
         """Another entry for a stream: buckets, watermark_delay, ..."""
@@ -197,7 +183,11 @@ class World:
         """Of files that are written at one instant by a run, which may be killed and repeated.
 
         Who was killed behind the log's commit leaves it to the next commit, of one row once more."""
-        self.landing.write(rows)
+        folder = Path(self.lake.landing(self.source.name))
+        folder.mkdir(parents=True, exist_ok=True)
+        self.files_landed += 1
+        file = folder / f"{self.files_landed:06}.{self.shape.format}"
+        file.write_bytes(shaped_rows.landed_file(rows, self.shape))
         self.landed = Commit(self.now_us, tuple(rows))
         logged = self._logged()
         died = kill > 0 and not is_killing() and killed_at(kill, self.take_landed)
@@ -294,14 +284,10 @@ def open_world(
     try:
         with pytest.MonkeyPatch.context() as patch:
             world = World(folder, source, shape)
-            paths = [*include.streams.__path__, str(world.files)]
-            patch.setattr(include.streams, "__path__", paths)
-            # A file that is written again within a second would be taken from the cache.
-            patch.setattr(sys, "dont_write_bytecode", True)
+            look_in(patch, world.files)
             patch.setattr(sources, "SOURCES", (world.source,))
-            patch.setattr(registry, "_files", world.entries)
-            patch.setattr(registry, "_module", lambda name: Entry(world.entries()[name]))
-            patch_everywhere(patch, "datetime", datetime, clock_of(world.now))
+            register(patch, world.entries)
+            set_clock(patch, world.now)
             if quick:
                 QuickTables().install(patch)
             for kind in KINDS:

@@ -4,10 +4,9 @@
 raises it again, so that what stands in a `finally` writes nothing either: the process is dead.
 """
 
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Any, TypeVar
 
 import deltalake
 import pytest
@@ -15,6 +14,7 @@ from deltalake.table import TableAlterer, TableMerger, TableOptimizer
 
 from include.lake.paths import Lake
 from include.lake.table import Stager
+from tests.simulator.replaced import OURS, everywhere
 
 # Those of delta-rs that commit. What opens or reads a table is no write.
 METHODS = {
@@ -31,7 +31,9 @@ METHODS = {
     TableOptimizer: ("compact", "z_order"),
     TableAlterer: ("add_columns", "add_constraint", "set_table_properties"),
 }
-OURS = ("include", "spark_jobs", "tests", "deltalake")
+
+
+Made = TypeVar("Made")
 
 
 class Killed(BaseException):  # what happens to a process, not an error of it
@@ -119,13 +121,22 @@ def killed_at(at: int, action: Callable[[], object]) -> bool:
     return writes.killed
 
 
+def killed_before_each(
+    make: Callable[[], AbstractContextManager[Made]], job: Callable[[Made], object]
+) -> Iterator[Made]:
+    """What is made, once for each write of a job, which has died before that."""
+    with make() as made:
+        writes = writes_of(lambda: job(made)).count
+    for number in range(1, writes + 1):
+        with make() as made:
+            assert killed_at(number, lambda made=made: job(made)), number
+            yield made
+
+
 def _patch_delta(patch: pytest.MonkeyPatch) -> None:
     original = deltalake.write_deltalake
     counted = _counted(original, "write_deltalake")
-    for name, module in list(sys.modules.items()):
-        ours = name.partition(".")[0] in OURS
-        if ours and getattr(module, "write_deltalake", None) is original:
-            patch.setattr(module, "write_deltalake", counted)
+    everywhere(patch, original, counted, (*OURS, "deltalake"))
     patch.setattr(Stager, "staged", _counted(Stager.staged, "stage"))
     for method in ("write", "delete"):
         patch.setattr(Lake, method, _counted(getattr(Lake, method), method))
