@@ -6,9 +6,9 @@ row of `ops/findings` says more, with names, figures and the command to enter.
 
 import sys
 from collections.abc import Callable, Iterator
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from include.lake.findings import Severity
+from include.lake.findings import Finding, Severity
 from include.text_table import bytes_text, span_text
 
 Subject = Literal["stream", "source", "table"]
@@ -29,7 +29,9 @@ UNITS: dict[str, Callable[[float], str]] = {
 }
 RESEED = "`./stateful reseed NAME --apply`"
 INSPECT = "`./stateful inspect NAME` shows what the state holds"
-PUT_BACK = f"put a copy of the checkpoint back, or {RESEED}"
+PUT_BACK = (
+    f"put a copy of the checkpoint back that is not older, or make a new one from bronze: {RESEED}"
+)
 
 
 class Figure(NamedTuple):
@@ -50,6 +52,13 @@ class Figure(NamedTuple):
         """A value of it, for people."""
         return UNITS.get(self.unit, "{:,.0f}".format)(value)
 
+    def found(self, subject: str, detail: str, action: str | None = None, **more: Any) -> Finding:
+        """It, as it was found of that source or stream; `action`, where more is known than what to do."""
+        do = action or self.do.replace("NAME", subject)
+        return Finding(
+            finding=self.finding, severity=self.severity, detail=detail, action=do, **more
+        )
+
 
 def _verdict(
     severity: Severity, by: By, subject: Subject, name: str, what: str, do: str = "nothing"
@@ -60,7 +69,7 @@ def _verdict(
 # fmt: off
 # By their names for Prometheus.
 METRICS = {
-    "until_lag_seconds": Figure("until_lag", "seconds", "stream", "From the instant a table is complete until to now", "fresh_within", "behind_promise", "warning", "alerts", "see to the runs, or to producers that have fallen silent"),
+    "until_lag_seconds": Figure("until_lag", "seconds", "stream", "From the instant a table is complete until to now", "fresh_within", "behind_promise", "warning", "alerts", "see whether runs of stream_NAME fail, wait or take too long; if not, to producers that have fallen silent, or give the source a `clock_grace`"),
     "until_lag_promised_seconds": Figure("until_lag_promised", "seconds", "stream", "fresh_within, or two ticks of the schedule and the delay"),
     "until_timestamp_seconds": Figure("until", "timestamp_seconds", "stream", "The instant a table is complete until"),
     "rows_30d": Figure("rows", "rows", "stream", "Rows of the last 30 days, by kind; quarantined are those of the stream's source", label="kind"),
@@ -87,11 +96,11 @@ LIMITED = (
     Figure("garbage_share", "share", "stream", "bytes that no start needs: compacted after the run", "garbage_share", "garbage_share"),
 )
 FOUND = (
-    _verdict("error", "alerts", "stream", "run_failed", "a task of the stream's Dag failed", "the task's log; then clear the task"),
+    _verdict("error", "alerts", "stream", "run_failed", "a task of the stream's Dag failed", "the task's log has the error and what to do; clearing the task is always safe"),
     _verdict("error", "check", "stream", "table_changed", "the table is not what was recorded of it: lost, put back, changed by others", f"put it back, or {RESEED}"),
     _verdict("error", "check", "source", "bronze_changed", "bronze is not what was ingested: older, or changed by others", "put it back, or `./stateful set-aside bronze/SOURCE --apply`"),
     _verdict("error", "check", "source", "erasure_unfinished", "an erasure of a key was begun and is not finished", "`./stateful erase SOURCE KEY --apply`, with the same key"),
-    _verdict("error", "check", "stream", "coverage_unreadable", "the record or bronze cannot be read", "mend what it names"),
+    _verdict("error", "check", "stream", "coverage_unreadable", "the record or bronze cannot be read", f"mend what it names, or {RESEED}"),
     _verdict("error", "run_stream", "stream", "data_check_failed", "rows do not meet a check of `checks=`, so a run, recompute or reseed has published none", "mend the function, or the check; the next run goes on"),
     _verdict("error", "run_stream", "stream", "rows_do_not_add_up", "rows read are not rows folded, late and pending", "report it: a bug"),
     _verdict("error", "check", "stream", "checkpoint_of_other_times", "it is gone, or older than the table that was written under it", PUT_BACK),

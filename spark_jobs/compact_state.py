@@ -14,8 +14,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from include.care.check_checkpoint import format_compaction
-from include.care.recorded_sizes import record_sizes
+from include.care.check_checkpoint import format_compaction, record_sizes
 from include.checkpoint.checkpoint_files import newest_planned
 from include.checkpoint.committed_batch import is_settled
 from include.checkpoint.measure_checkpoint import measure_checkpoint

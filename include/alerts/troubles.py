@@ -133,18 +133,9 @@ def _behind(stream: Stream, line: StreamLine) -> Finding | None:
     promised = stream.fresh_within
     if promised is None or line.until_lag is None or line.until_lag <= promised:
         return None
-    return Finding(
-        finding=BEHIND,
-        severity="warning",
-        figure=line.until_lag.total_seconds(),
-        limit=promised.total_seconds(),
-        unit="seconds",
-        detail=f"tables/{stream.name} is complete until {line.until:%Y-%m-%d %H:%M:%S} UTC, and "
-        f"fresh_within={promised} is promised",
-        action=f"see whether runs of stream_{stream.name} fail, wait or take too long. If they are "
-        f"green, nothing new has come: see to the producers of source {stream.source}, or give it a "
-        "clock_grace",
-    )
+    lag, most = line.until_lag.total_seconds(), promised.total_seconds()
+    said = f"tables/{stream.name} is complete until {line.until:%F %T} UTC, and fresh_within={promised} is promised"
+    return FINDINGS[BEHIND].found(stream.name, said, figure=lag, limit=most, unit="seconds")
 
 
 def _failed(recorded: Recorded, stream: Stream, tasks: Sequence[str]) -> Finding | None:
@@ -155,9 +146,5 @@ def _failed(recorded: Recorded, stream: Stream, tasks: Sequence[str]) -> Finding
         for of in ((INGEST, stream.source), (RUN, stream.name))
         if of in recorded.runs and not _has_succeeded(recorded, *of)
     ]
-    return Finding(
-        finding=FAILED,
-        severity="error",
-        detail="; ".join([f"failed: {first_names(sorted(tasks))}", *errors]),
-        action="the task's log has the error and what to do; clearing the task is always safe",
-    )
+    said = "; ".join([f"failed: {first_names(sorted(tasks))}", *errors])
+    return FINDINGS[FAILED].found(stream.name, said)

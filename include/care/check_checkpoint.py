@@ -1,4 +1,5 @@
-"""The check of a stream's checkpoint: its verdict, its size against the limits, whether to compact, as text.
+"""The check of a stream's checkpoint: what is on record of it, its verdict, its figures against the limits,
+whether to compact; as text, and into `ops`.
 
 Only a finding of severity error needs a person: it would fail the next run, or make it lose
 data. A check reads; what it found is written by `record_check`.
@@ -6,18 +7,25 @@ data. A check reads; what it found is written by `record_check`.
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-from include.care.recorded_sizes import Recorded, read_recorded, record_sizes
-from include.catalogue import FIGURES
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from include.catalogue import FIGURES, FINDINGS
 from include.checkpoint.measure_checkpoint import CheckpointSize, measure_checkpoint
+from include.coverage.record import StreamRecord, read_record
 from include.lake.delta_log import first_line, is_of_machine
 from include.lake.findings import SEVERITIES, Finding, finding_lines, record_findings
 from include.lake.generations import read_generations
 from include.lake.lease import lease_holder
+from include.lake.ops import append_ops, newest_row, not_ahead, read_ops
+from include.lake.ops_schemas import SCHEMAS
 from include.lake.paths import Lake, LakeError
+from include.lake.stream_result import measured_bytes
+from include.plans.open_stream import DRAINING_JOBS
 from include.plans.stream_status import status_of_run
 from include.settings import MIB, Stream
 from include.text_table import text_table
@@ -26,7 +34,38 @@ from include.text_table import text_table
 GARBAGE_FLOOR_BYTES = 16 * MIB
 # However unevenly so little is spread, all of it is loaded in no time.
 SKEW_FLOOR_BYTES = 16 * MIB
+OTHER_TIMES, UNREADABLE = FINDINGS["checkpoint_of_other_times"], FINDINGS["checkpoint_unreadable"]
 COMPACTED = ("replay_versions", "garbage_share")  # the findings that a compaction does away with
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The newest rows about a stream; None where there is none."""
+
+    run: Mapping[str, Any] | None  # of ops/runs, of any outcome
+    batch: int | None  # the newest of this generation that is in the table
+    rows_pending: int  # after it
+    bytes: int | None  # of the checkpoint when it was last measured
+
+    @property
+    def run_id(self) -> str | None:
+        return None if self.run is None else self.run["run_id"]
+
+
+def read_recorded(lake: Lake, stream: str, generation: int) -> Recorded:
+    """The newest rows about `stream`."""
+    runs = read_ops(lake, "runs", {"subject": stream}, before=("ended_at", not_ahead()))
+    ours = runs.filter(pc.is_in(runs["job"], pa.array(DRAINING_JOBS)))
+    try:
+        record = read_record(lake, stream)
+    except LakeError:  # a finding of its own
+        record = StreamRecord(stream=stream)
+    return Recorded(
+        newest_row(ours, "ended_at"),
+        record.batch_of(generation),
+        rows_pending=record.totals.get("rows_pending", 0),
+        bytes=measured_bytes(lake, stream=stream, generation=generation),
+    )
 
 
 @dataclass(frozen=True)
@@ -63,14 +102,12 @@ def limit_findings(stream: Stream, size: CheckpointSize, recorded: Recorded) -> 
         for name, value in measured_figures(size, recorded).items()
     )
     return [
-        Finding(
-            finding=figure.finding,
-            severity=figure.severity,
-            detail=f"{figure.help}: {figure.text(value)}, at most {figure.text(limit)}",
+        figure.found(
+            stream.name,
+            f"{figure.help}: {figure.text(value)}, at most {figure.text(limit)}",
             figure=value,
             limit=limit,
             unit=figure.unit,
-            action=figure.do.replace("NAME", stream.name),
         )
         for figure, value, limit in held
         if value is not None and limit is not None and value > limit
@@ -129,7 +166,9 @@ def check_checkpoint(lake: Lake, stream: Stream) -> CheckResult:
     holder = holder or lease_holder(lake, lease)  # it may have begun in between
     if holder:
         why = "a job is writing to it: the check after that job decides"
-        return CheckResult(size, (_written(holder),), Decision(False, why), recorded.run_id)
+        said = f"measured while a job was writing ({holder}): what looks broken may be half written"
+        written = FINDINGS["written_while_measured"].found(stream.name, said)
+        return CheckResult(size, (written,), Decision(False, why), recorded.run_id)
     findings = [
         *verdict(size, recorded),
         *limit_findings(stream, size, recorded),
@@ -146,21 +185,11 @@ def verdict(size: CheckpointSize, recorded: Recorded) -> list[Finding]:
     if written is not None and (planned is None or planned < written):
         ends = "is missing" if planned is None else f"ends at batch {planned}"
         said = f"{ends}, but the table has batch {written} of it: what the stream reads next would be lost"
-        return [_unfit(size, "checkpoint_of_other_times", said)]
+        return [OTHER_TIMES.found(size.stream, f"{size.checkpoint} {said}")]
     if size.unreadable is not None:
         said = f"cannot be read, and the next run fails: {size.unreadable}"
-        return [_unfit(size, "checkpoint_unreadable", said)]
+        return [UNREADABLE.found(size.stream, f"{size.checkpoint} {said}")]
     return []
-
-
-def _unfit(size: CheckpointSize, finding: str, said: str) -> Finding:
-    return Finding(
-        finding=finding,
-        severity="error",
-        detail=f"{size.checkpoint} {said}",
-        action="make a new one from bronze, beside it (or put a copy back that is not older): "
-        f"`./stateful reseed {size.stream} --apply`",
-    )
 
 
 def _coverage(lake: Lake, stream: Stream) -> list[Finding]:
@@ -169,15 +198,8 @@ def _coverage(lake: Lake, stream: Stream) -> list[Finding]:
     except (LakeError, OSError, ValueError) as error:
         if is_of_machine(error):
             raise
-        return [
-            Finding(
-                finding="coverage_unreadable",
-                severity="error",
-                detail=f"whether the table of {stream.name} is right cannot be told: {first_line(error)}",
-                action="mend what it names, or make the state anew from bronze: `./stateful reseed "
-                f"{stream.name} --apply`",
-            )
-        ]
+        said = f"whether the table of {stream.name} is right cannot be told: {first_line(error)}"
+        return [FINDINGS["coverage_unreadable"].found(stream.name, said)]
 
 
 def _decide(size: CheckpointSize, findings: list[Finding]) -> Decision:
@@ -188,15 +210,6 @@ def _decide(size: CheckpointSize, findings: list[Finding]) -> Decision:
     return plan_compaction(findings)
 
 
-def _written(holder: str) -> Finding:
-    return Finding(
-        finding="written_while_measured",
-        severity="info",
-        detail=f"measured while a job was writing ({holder}): what looks broken may be half written",
-        action="nothing, the next check looks again",
-    )
-
-
 def record_check(lake: Lake, result: CheckResult) -> None:
     """Append the check's findings to `ops/findings` and its sizes to `ops/checkpoint_sizes`.
 
@@ -204,6 +217,23 @@ def record_check(lake: Lake, result: CheckResult) -> None:
     """
     record_findings(lake, result.run_id, result.size.stream, findings=result.findings)
     record_sizes(lake, result.size, result.run_id)
+
+
+def record_sizes(lake: Lake, size: CheckpointSize, run_id: str | None) -> None:
+    """Append a checkpoint's sizes to `ops/checkpoint_sizes`, in one commit."""
+    rows = [asdict(part) for part in size.parts if part.part != "state" or not size.stores]
+    rows += [{"part": "state", **asdict(store)} for store in size.stores]
+    if not rows:
+        return  # there is no checkpoint yet
+    known = {
+        "stream": size.stream,
+        "generation": size.generation,
+        "measured_at": size.measured_at,
+        "run_id": run_id,
+    }
+    columns = SCHEMAS["checkpoint_sizes"].names
+    told = [{name: row[name] for name in columns if name in row} for row in rows]
+    append_ops(lake, "checkpoint_sizes", [known | row for row in told])
 
 
 def format_check(result: CheckResult) -> str:

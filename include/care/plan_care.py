@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
+from include.catalogue import FINDINGS
 from include.checkpoint.bronze_readers import (
     FILE_RETENTION,
     LOG_RETENTION,
@@ -203,7 +204,7 @@ def _plan(lake: Lake, table: CaredTable, care: TableCare, now: datetime) -> Tabl
 
 def _unreadable(table: CaredTable, why: str) -> TablePlan:
     """The others must not wait for it; and whoever writes it will fail and say so."""
-    found = Finding(finding="table_unreadable", severity="warning", detail=why)
+    found = FINDINGS["table_unreadable"].found(table.name, why)
     return TablePlan(table, reasons=(why,), findings=(found,))
 
 
@@ -211,16 +212,12 @@ def _lost_files(table: CaredTable, lost: Sequence[str]) -> list[Finding]:
     """Also of rows that all streams have read: a recompute or reseed would find out too late."""
     if not lost:
         return []
-    return [
-        Finding(
-            finding="files_lost",
-            severity="error",
-            count=len(lost),
-            detail=f"{table.name} has lost {counted(len(lost), 'file')} of its newest version, "
-            f"or they are damaged: {first_names(lost)}",
-            action=str(how_to_mend(table.name)),
-        )
-    ]
+    said = (
+        f"{table.name} has lost {counted(len(lost), 'file')} of its newest version, "
+        f"or they are damaged: {first_names(lost)}"
+    )
+    action = str(how_to_mend(table.name))
+    return [FINDINGS["files_lost"].found(table.name, said, count=len(lost), action=action)]
 
 
 def _guard(
@@ -247,12 +244,8 @@ def _with_vacuum(
     if refusal is None:
         reason = f"vacuum {garbage} that no version needs"
         return replace(plan, vacuum=True, reasons=(*plan.reasons, reason))
-    found = Finding(
-        finding="vacuum_refused",
-        severity="warning",
-        detail=f"{plan.table.name} keeps {garbage} that VACUUM would delete: {refusal}",
-        count=figures.garbage_files,
-    )
+    said = f"{plan.table.name} keeps {garbage} that VACUUM would delete: {refusal}"
+    found = FINDINGS["vacuum_refused"].found(plan.table.name, said, count=figures.garbage_files)
     reason = f"no vacuum of {garbage}: {refusal}"
     return replace(plan, reasons=(*plan.reasons, reason), findings=(*plan.findings, found))
 

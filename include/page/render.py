@@ -18,7 +18,7 @@ from include.coverage.findings import spans_text
 from include.observe.recorded import Row
 from include.observe.stream_line import NOT_RIGHT, WINDOW_DAYS, WORDS, Overview, days_text
 from include.page.backfill_form import BackfillForm
-from include.page.charts import Chart, Drawing, Point, drawing
+from include.page.charts import Chart, Point, minute
 from include.page.key_figures import KeyFigures
 from include.page.stream_figures import PARTS, StreamFigures, moves
 from include.text_table import bytes_text, span_text, value_text
@@ -113,14 +113,14 @@ def _template(name: str) -> Template:
     return _environment().get_template(name)
 
 
-def _charts(f: StreamFigures) -> Iterator[Drawing]:
+def _charts(f: StreamFigures) -> Iterator[Chart]:
     """Figures through time; their units and limits are those of the catalogue."""
     compacted = [run["ended_at"] for run in f.runs if run["job"] == "compact_state"]
 
-    def chart(title: str, figure: str, series: dict[str, list[Point]], **more: Any) -> Drawing:
+    def chart(title: str, figure: str, series: dict[str, list[Point]], **more: Any) -> Chart:
         known = FIGURES[figure]
         limit = f.limits.get(known.limit)
-        return drawing(Chart(title, series, known.text, f.begin, f.end, limit=limit, **more))
+        return Chart(title, series, known.text, f.begin, f.end, limit=limit, **more)
 
     def runs(name: str) -> list[Point]:
         return [(run["ended_at"], run[name]) for run in f.runs]
@@ -169,7 +169,7 @@ def _instant(at: datetime | None) -> str:
 
 
 def _minute(at: datetime | None) -> str:
-    return _instant(at)[: -len(":00")]
+    return "" if at is None else minute(at)
 
 
 def _span(span: timedelta | None) -> str:

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from include.care.recorded_sizes import read_recorded
+from include.care.check_checkpoint import read_recorded
 from include.lake.ops import append_ops
 from include.lake.stream_result import measured_bytes
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from include.care.check_checkpoint import (
     GARBAGE_FLOOR_BYTES,
     SKEW_FLOOR_BYTES,
+    Recorded,
     limit_findings,
     plan_compaction,
 )
-from include.care.recorded_sizes import Recorded
 from include.checkpoint.measure_checkpoint import CheckpointSize, PartSize, Position, StoreSize
 from include.registry import all_streams, stream_named
 from include.settings import GIB, MIB, Limits

@@ -11,7 +11,7 @@ import pytest
 
 from include.lake.paths import Lake
 from include.observe.stream_line import read_overview
-from include.page.charts import BINS, Chart, drawing
+from include.page.charts import BINS, Chart
 from include.page.render import _environment, overview_html, stream_html
 from include.page.stream_figures import ShownTime, read_stream
 from tests.page.history import NOW, streams_like, write_history
@@ -121,7 +121,7 @@ def test_lakes_without_anything_and_that_cannot_be_read_are_said(lake):
 
 def drawn(chart: Chart) -> ElementTree.Element:
     macro = _environment().get_template("chart.html").module.svg
-    return ElementTree.fromstring(macro(drawing(chart)))
+    return ElementTree.fromstring(macro(chart))
 
 
 def test_a_line_is_broken_where_a_value_is_missing():
