@@ -18,7 +18,6 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from include.fold.admission import NEVER_US
 from include.fold.bucket import INSTANTS, dates_within, event_names
 from include.fold.definition import KeyedFold
 from include.fold.failures import BrokenInvariantError
@@ -144,10 +143,6 @@ class Bounds(NamedTuple):
     from_us: int | None
     until_us: int | None  # itself not
 
-    def before(self, until_us: int) -> "Bounds":
-        """The same, and before that instant."""
-        return self._replace(until_us=min(until_us, self.until_us or NEVER_US))
-
 
 class BronzeEvents(NamedTuple):
     """Events of bronze within bounds, and what each task reads of which files."""
@@ -157,10 +152,9 @@ class BronzeEvents(NamedTuple):
     bounds: Bounds
     late: Sequence[LateField]
 
-    def pack(self, fold: KeyedFold, ids: Sequence[int], until_us: int | None = None) -> DataFrame:
-        """All of them, or those before an instant on the fold's clock, as packed rows (PACKED_DDL)."""
-        tasks, late = self.tasks, self.late
-        bounds = self.bounds if until_us is None else self.bounds.before(until_us)
+    def pack(self, fold: KeyedFold, ids: Sequence[int]) -> DataFrame:
+        """All of them as packed rows (PACKED_DDL)."""
+        tasks, late, bounds = self.tasks, self.late, self.bounds
 
         def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             leave_imports_alone()

@@ -44,7 +44,7 @@ def replay_fold(
     """
     partitions = events.spark.conf.get("spark.sql.shuffle.partitions")
     ids = bucket_ids(buckets, int(str(partitions)))
-    packed = events.pack(fold, ids, until_us).groupBy("bucket")
+    packed = events.pack(fold, ids).groupBy("bucket")
 
     def fold_onto(key: tuple[pa.Scalar, ...], packed: pa.Table, states: pa.Table) -> pa.Table:
         return _replay_bucket(fold, key[0].as_py(), packed, base=states, until_us=until_us)

@@ -29,13 +29,13 @@ from tests.engines.test_packed_files import (
 DAY_US = 86_400_000_000
 SOURCE = "events"
 ALL_US = START_US + 30 * SECOND_US  # of the instants of ingestion
-# Ingested by, from, until, and before: on the fold's clock.
+# Ingested by, from and until, on the fold's clock.
 BOUNDS = [
-    (ALL_US, None, None, None),
-    (START_US, None, START_US + DAY_US, None),
-    (ALL_US, START_US - SECOND_US, START_US + DAY_US, START_US + 5 * SECOND_US),
-    (ALL_US, START_US + DAY_US, None, START_US + 2 * DAY_US),
-    (ALL_US, START_US + 9 * DAY_US, None, None),
+    (ALL_US, None, None),
+    (START_US, None, START_US + DAY_US),
+    (ALL_US, START_US - SECOND_US, START_US + 5 * SECOND_US),
+    (ALL_US, START_US + DAY_US, START_US + 2 * DAY_US),
+    (ALL_US, START_US + 9 * DAY_US, None),
 ]
 
 
@@ -53,7 +53,7 @@ def lake(tmp_path) -> Lake:
     return Lake(str(tmp_path / "a b=c#ü"))
 
 
-def within(lake: Lake, fold, ingested_us, from_us, until_us, before_us) -> pa.Table:
+def within(lake: Lake, fold, ingested_us, from_us, until_us) -> pa.Table:
     rows = DeltaTable(lake.bronze(SOURCE)).to_pyarrow_table()
     wanted = pc.and_(
         pc.invert(rows["is_clock"]), pc.less_equal(rows["ingested_at"].cast("int64"), ingested_us)
@@ -61,8 +61,8 @@ def within(lake: Lake, fold, ingested_us, from_us, until_us, before_us) -> pa.Ta
     time_us = rows[INSTANTS[fold.time_us]].cast("int64")
     if from_us is not None:
         wanted = pc.and_(wanted, pc.greater_equal(time_us, from_us))
-    for end_us in filter(None, (until_us, before_us)):
-        wanted = pc.and_(wanted, pc.less(time_us, end_us))
+    if until_us is not None:
+        wanted = pc.and_(wanted, pc.less(time_us, until_us))
     return rows.filter(wanted)
 
 
@@ -87,10 +87,10 @@ def test_they_pack_the_events_within_the_bounds(spark: SparkSession, lake, monke
     monkeypatch.setattr(packed_files, "LEAST_BYTES", 500)
     monkeypatch.setattr(packed_files, "MOST_BYTES", 9_000)  # parts of files, and several tasks
     seen = []
-    for *bounds, before_us in BOUNDS:
+    for bounds in BOUNDS:
         events = events_of(spark, lake, fold, *bounds)
-        expected = packed_here(within(lake, fold, *bounds, before_us), fold)
-        assert by_bucket(events.pack(fold, IDS, before_us)) == expected
+        expected = packed_here(within(lake, fold, *bounds), fold)
+        assert by_bucket(events.pack(fold, IDS)) == expected
         seen.append(len(expected))
     assert seen[0] == len(IDS)
     assert seen[-1] == 0
