@@ -33,6 +33,7 @@ from include.savepoints.manifest import (
 from include.settings import Stream
 from include.stream_definition import load_definition
 from spark_jobs.engines.engine import Engine, Rows, Stage
+from spark_jobs.engines.packing import Bounds
 from spark_jobs.live_savepoint import write_savepoint
 
 P = TypeVar("P", RecomputePlan, ReseedPlan)
@@ -127,10 +128,8 @@ def replayed(engine: Engine, replay: Replay, until_us: int) -> Iterator[Outcome]
             if savepoint is not None:
                 # Not from the plan that made them: over thirty stages it outgrows the driver.
                 states = engine.savepoint_states(replay.lake, savepoint)  # checked a moment ago
-            source, ingested_us = replay.stream.source, replay.pin.ingested_at_us
-            rows = engine.events(
-                replay.lake, source, replay.fold, ingested_us, from_us, until_us=stop_us
-            )
+            bounds = Bounds(replay.pin.ingested_at_us, from_us, stop_us)
+            rows = engine.events(replay.lake, replay.stream.source, replay.fold, bounds)
             stage = engine.fold(rows, replay.fold, replay.stream.buckets, stop_us, states)
             kept.append(stage)
             # Not what others write from the first look on: a savepoint of it would look clean.

@@ -50,6 +50,7 @@ from spark_jobs.engines.bronze_fields import check_bronze
 from spark_jobs.engines.data_checks import DataChecks
 from spark_jobs.engines.engine import Engine, LiveQuery, Rows, Seed
 from spark_jobs.engines.live_batch import BatchWriter
+from spark_jobs.engines.packing import Bounds
 from spark_jobs.engines.state_rows import refuse_other_events
 from spark_jobs.tables.product import Product
 
@@ -128,7 +129,7 @@ def _after_reseed(engine: Engine, lake: Lake, row: GenerationRow, fold: KeyedFol
         ) from error
     states = engine.savepoint_states(lake, savepoint)
     kept = _kept_without_timeout(engine, states, fold)
-    waiting = engine.events(lake, row["source"], fold, ingested_us, from_us=as_of_us, until_us=None)
+    waiting = engine.events(lake, row["source"], fold, Bounds(ingested_us, as_of_us))
     return Start(Seed(as_of_us, states, waiting), pins, kept, after)
 
 

@@ -15,6 +15,7 @@ from include.lake.table import Staged
 from include.landing.initial_state import InitialStates
 from include.savepoints.manifest import Savepoint
 from include.settings import Stream
+from spark_jobs.engines.packing import Bounds
 from spark_jobs.tables.product import Product
 from spark_jobs.tables.rejected import RejectedCalls
 
@@ -84,20 +85,7 @@ class Engine(Protocol):
 
     # Bronze
 
-    def events(
-        self,
-        lake: Lake,
-        source: str,
-        fold: KeyedFold,
-        ingested_at_us: int,
-        from_us: int | None,
-        until_us: int | None,
-    ) -> Rows:
-        """Rows of bronze, all that were ingested by then, from one instant on and before another.
-
-        On the fold's clock; None is no bound. Clock rows are left out.
-        """
-        ...
+    def events(self, lake: Lake, source: str, fold: KeyedFold, bounds: Bounds) -> Rows: ...
 
     # States
 

@@ -30,6 +30,7 @@ from spark_jobs.engines.bronze_fields import check_bronze
 from spark_jobs.engines.packing import (
     PACKED_DDL,
     Admission,
+    Bounds,
     admitted_rows,
     clock_column,
     column_of,
@@ -134,14 +135,6 @@ def _middle(group: pq.RowGroupMetaData) -> int:
 # and none more than it has room for.
 LEAST_BYTES, MOST_BYTES = MIB // 2, 128 * MIB
 DATES = "partition.event_date"
-
-
-class Bounds(NamedTuple):
-    """Which rows of bronze are asked for, on the fold's clock; None is no bound."""
-
-    ingested_at_us: int  # or earlier
-    from_us: int | None
-    until_us: int | None  # itself not
 
 
 class BronzeEvents(NamedTuple):

@@ -50,6 +50,14 @@ class Admission(NamedTuple):
     since_us: int | None = None  # the fold's time up to which an initial state stands for the rows
 
 
+class Bounds(NamedTuple):
+    """Which rows of bronze are asked for, on the fold's clock; None is no bound. Never clock rows."""
+
+    ingested_at_us: int  # or earlier
+    from_us: int | None = None
+    until_us: int | None = None  # itself not
+
+
 # Arrow's binary arrays end at 2 GiB; a batch of packed rows is cut well before.
 BATCH_BYTES = 256 * 1024**2
 ADMITTED, LATE, EXCLUDED, CLOCK = 0, 1, 2, 3

@@ -20,7 +20,8 @@ from spark_jobs.engines.checkpointed_states import read_states
 from spark_jobs.engines.engine import LiveQuery, Stage, WriteBatch
 from spark_jobs.engines.live import run_query
 from spark_jobs.engines.migrated_state import migrated_states
-from spark_jobs.engines.packed_files import Bounds, BronzeEvents, events_between
+from spark_jobs.engines.packed_files import BronzeEvents, events_between
+from spark_jobs.engines.packing import Bounds
 from spark_jobs.engines.replay import replay_fold
 from spark_jobs.engines.state_rows import project_states
 from spark_jobs.tables.landing import staged
@@ -42,16 +43,7 @@ class SparkEngine:
     def rejected_table(self, lake: Lake, stream: str) -> RejectedCalls:
         return RejectedCalls(lake, stream, self._spark)
 
-    def events(
-        self,
-        lake: Lake,
-        source: str,
-        fold: KeyedFold,
-        ingested_at_us: int,
-        from_us: int | None,
-        until_us: int | None,
-    ) -> BronzeEvents:
-        bounds = Bounds(ingested_at_us, from_us, until_us)
+    def events(self, lake: Lake, source: str, fold: KeyedFold, bounds: Bounds) -> BronzeEvents:
         return events_between(self._spark, lake.bronze(source), fold, bounds)
 
     def initial_states(self, lake: Lake, stream: str, fold: KeyedFold) -> InitialStates | None:

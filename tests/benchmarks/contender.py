@@ -28,8 +28,8 @@ from include.registry import stream_named
 from include.spark.conf import BASE, FORKLESS, STATE, class_path, driver_java_options
 from spark_jobs.engines.checkpointed_states import read_states, read_waiting
 from spark_jobs.engines.live import live_fold
-from spark_jobs.engines.packed_files import Bounds, BronzeEvents, events_between
-from spark_jobs.engines.packing import unpack
+from spark_jobs.engines.packed_files import BronzeEvents, events_between
+from spark_jobs.engines.packing import Bounds, unpack
 from spark_jobs.engines.replay import replay_fold
 from tests.benchmarks.workloads import WORKLOADS, Workload
 
@@ -155,7 +155,7 @@ def replay(files: Path, workload: Workload, buckets: int) -> dict[str, Any]:
             rows = pq.read_table(path)
             rows = rows.append_column("ingested_at", rows["commit_watermark"])
             write_deltalake(bronze, rows, mode="append")
-        bounds = Bounds(NEVER_US, None, None)
+        bounds = Bounds(NEVER_US)
         return _replayed(
             events_between(session(), bronze, workload.fold, bounds), workload, buckets
         )

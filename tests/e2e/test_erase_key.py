@@ -31,6 +31,7 @@ from include.savepoints.bronze_pin import pin_bronze
 from include.settings import Field, Source
 from include.stream_definition import load_definition
 from include.streams import sources
+from spark_jobs.engines.packing import Bounds
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.engines.state_rows import projected
 from spark_jobs.erase_key import erase
@@ -144,7 +145,7 @@ def oracle_rows(lake: Lake, name: str) -> Counter[Any]:
     until, fold = settled_until(lake, read_generations(lake, name)), load_definition(stream).fold
     assert until is not None
     pin, until_us = pin_bronze(lake, stream.source), micros_of(until)
-    events = engine.events(lake, stream.source, fold, pin.ingested_at_us, None, until_us)
+    events = engine.events(lake, stream.source, fold, Bounds(pin.ingested_at_us, None, until_us))
     done = engine.fold(events, fold, 1, until_us, None)
     rows = done.outputs if fold.output_mode == "append" else projected(fold, done.states)
     values = (map(str, rows[column.name].to_pylist()) for column in fold.output_columns)

@@ -20,7 +20,8 @@ from include.lake.columns import arrow_type
 from include.lake.paths import Lake
 from include.settings import Stream
 from spark_jobs.engines.checkpointed_states import read_states
-from spark_jobs.engines.packed_files import Bounds, BronzeEvents, events_between
+from spark_jobs.engines.packed_files import BronzeEvents, events_between
+from spark_jobs.engines.packing import Bounds
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.engines.state_rows import states_from_rows
 from spark_jobs.run_stream import drain
@@ -118,7 +119,7 @@ def admitted_live(
         if not fold.in_processing_time:
             rows = rows.filter(pc.invert(late.fill_null(False)))
         write_deltalake(admitted, rows)
-    return events_between(spark, admitted, fold, Bounds(NEVER_US, from_us, None))
+    return events_between(spark, admitted, fold, Bounds(NEVER_US, from_us))
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from include.coverage.record import read_record
 from include.lake.ops import read_ops
 from include.streams import device_signals, user_counts
 from include.streams.device_signals import Signal
+from spark_jobs.engines.packing import Bounds
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.run_stream import drain
 from tests.bronze import append_commit, stamp
@@ -133,9 +134,9 @@ def test_without_bronze_a_run_says_what_to_do(spark, lake):
 
 def test_an_event_field_that_bronze_does_not_have_is_refused_before_anything_runs(spark, lake):
     append_commit(lake, "signals", device_signals.FOLD, stamp([[Signal(1, START_US, 0)]])[0])
-    engine, bounds = SparkEngine(spark), (START_US, None, None)
+    engine, bounds = SparkEngine(spark), Bounds(START_US)
     with refused("wrong_definition", subject="user_id"):
-        engine.events(lake, "signals", user_counts.FOLD, *bounds)
+        engine.events(lake, "signals", user_counts.FOLD, bounds)
     write_deltalake(lake.bronze("others"), pa.table({"device_id": ["a"]}))
     with refused("wrong_definition", subject="device_id"):
-        engine.events(lake, "others", device_signals.FOLD, *bounds)
+        engine.events(lake, "others", device_signals.FOLD, bounds)

@@ -14,6 +14,7 @@ from include.lake.paths import Lake
 from include.streams import user_counts
 from spark_jobs.engines import packed_files
 from spark_jobs.engines.packed_files import BronzeEvents
+from spark_jobs.engines.packing import Bounds
 from spark_jobs.engines.spark_engine import SparkEngine
 from tests.engines.live_lakes import START_US
 from tests.engines.test_packed_files import (
@@ -74,9 +75,7 @@ def fill(lake: Lake, fold, commits: int = 3) -> None:
 
 
 def events_of(spark: SparkSession, lake: Lake, fold, *bounds: int | None) -> BronzeEvents:
-    ingested_us, from_us, until_us = bounds
-    assert ingested_us is not None
-    return SparkEngine(spark).events(lake, SOURCE, fold, ingested_us, from_us, until_us)
+    return SparkEngine(spark).events(lake, SOURCE, fold, Bounds(*bounds))
 
 
 @pytest.mark.spark

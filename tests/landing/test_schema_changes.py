@@ -29,6 +29,7 @@ from include.landing.reingest import reingest
 from include.landing.rescue import Rescue, read_rescued
 from include.registry import stream_named
 from include.settings import RESCUED, Field, Source, Stream, Times
+from spark_jobs.engines.packing import Bounds, from_stream
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.run_stream import drain
@@ -111,7 +112,7 @@ STREAM: Stream = with_fold(
 
 def values_read(lake: Lake) -> list[int | None]:
     """As a replay reads them, in the order of events."""
-    events = LocalEngine().events(lake, "signals", FOLD, FAR_AHEAD_US, None, None)
+    events = LocalEngine().events(lake, "signals", FOLD, Bounds(FAR_AHEAD_US))
     rows = events.sort_by("event_time_us")
     found: list[int | None] = rows["value"].to_pylist()
     return found
@@ -404,9 +405,9 @@ def test_a_stream_reads_late_fields_live_in_replays_and_from_savepoints(
 
     assert live == [(1, 1), (2, 1), (3, 11), (4, 11), (5, 111), (6, 111), (7, 1_111), (8, 11_111)]
     assert values_read(lake) == [1, None, 10, None, 100, None, 1_000, 10_000]
-    events = SparkEngine(spark).events(lake, "signals", FOLD, FAR_AHEAD_US, None, None)
-    rows = events.rows.orderBy("event_time").select("value").collect()
-    assert [each["value"] for each in rows] == values_read(lake)
+    packed = SparkEngine(spark).events(lake, "signals", FOLD, Bounds(FAR_AHEAD_US)).pack(FOLD, [0])
+    events = pa.concat_tables(from_stream(row["events"]) for row in packed.collect())
+    assert events.sort_by("event_time_us")["value"].to_pylist() == values_read(lake)
     for number in range(1, 4):
         start = START + timedelta(days=number)
         recompute(SparkEngine(spark), lake, STREAM, start, start + timedelta(days=1))

@@ -36,6 +36,7 @@ from include.landing.initial_state import InitialStates, read_initial_state
 from include.savepoints.manifest import Savepoint, states_in
 from spark_jobs.engines.engine import LiveQuery, Stage, WriteBatch
 from spark_jobs.engines.migrated_state import migrated
+from spark_jobs.engines.packing import Bounds
 from spark_jobs.engines.state_rows import (
     projected,
     states_from_rows,
@@ -80,16 +81,8 @@ class LocalEngine:
 
     # Bronze
 
-    def events(
-        self,
-        lake: Lake,
-        source: str,
-        fold: KeyedFold,
-        ingested_at_us: int,
-        from_us: int | None,
-        until_us: int | None,
-    ) -> pa.Table:
-        """Rows of bronze, all that were ingested by then, from one instant on and before another."""
+    def events(self, lake: Lake, source: str, fold: KeyedFold, bounds: Bounds) -> pa.Table:
+        ingested_at_us, from_us, until_us = bounds
         bronze = lake.bronze(source)
         table = table_to_read(bronze)
         late = late_fields(table, event_schema(fold).names)

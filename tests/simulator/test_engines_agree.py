@@ -16,6 +16,7 @@ from include.lake.table import RECORD
 from include.registry import stream_named
 from include.savepoints.manifest import savepoints_of
 from include.stream_definition import load_definition
+from spark_jobs.engines.packing import Bounds
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.live_savepoint import write_savepoint
 from tests.bronze import FIRST_INGESTED_US, append_commit, stamp
@@ -146,9 +147,9 @@ def test_both_fold_bronze_to_the_same(spark, lake, name):
     for rows in stamp(commits):
         append_commit(lake, stream.source, fold, rows)
     until_us = START_US + 25 * 60_000_000
-    made = {}
+    made, bounds = {}, Bounds(2 * FIRST_INGESTED_US, None, until_us)
     for engine in (SparkEngine(spark), LocalEngine()):
-        events = engine.events(lake, stream.source, fold, 2 * FIRST_INGESTED_US, None, until_us)
+        events = engine.events(lake, stream.source, fold, bounds)
         stage = engine.fold(events, fold, 3, until_us, None)
         outputs, states = map(rows_of, (stage.outputs, stage.states))
         made[type(engine)] = (
