@@ -11,8 +11,6 @@ Whether it is worth a run, the caller decides: include/care/check_checkpoint.py.
 """
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from include.care.check_checkpoint import format_compaction, record_sizes
 from include.checkpoint.checkpoint_files import newest_planned
@@ -66,24 +64,14 @@ def _compact(engine: Engine, opened: OpenStream, dag_run_id: str | None) -> None
     # What ingest commits meanwhile must not be in our batches.
     with hold_lease(lake, f"ingest-{stream.source}", INGEST_PATIENCE):
         fold_what_waits(engine, opened, dag_run_id)
-        with (
-            recorded_run(lake, JOB, stream.name, dag_run_id=dag_run_id) as record,
-            reported_sizes(opened, record["run_id"]),
-        ):
+        with recorded_run(lake, JOB, stream.name, dag_run_id=dag_run_id) as record:
+            before = measure_checkpoint(lake, opened.name, opened.generation)
             for _ in range(BATCHES):
                 write_still_row(lake, source_named(stream.source))
             drain_stream(engine, opened.again(), record, compacting=True)
-
-
-@contextmanager
-def reported_sizes(opened: OpenStream, run_id: str) -> Iterator[None]:
-    """The checkpoint's sizes before and after the body, into the log; those after it also into `ops`."""
-    lake = opened.lake
-    before = measure_checkpoint(lake, opened.name, opened.generation)
-    yield
-    after = measure_checkpoint(lake, opened.name, opened.generation)
-    record_sizes(lake, after, run_id)
-    log.info("%s", format_compaction(before, after))
+            after = measure_checkpoint(lake, opened.name, opened.generation)
+            record_sizes(lake, after, record["run_id"])
+            log.info("%s", format_compaction(before, after))
 
 
 def fold_what_waits(engine: Engine, opened: OpenStream, dag_run_id: str | None) -> None:
