@@ -106,7 +106,7 @@ FOUND = (
     _verdict("error", "check", "stream", "checkpoint_of_other_times", "it is gone, or older than the table that was written under it", PUT_BACK),
     _verdict("error", "check", "stream", "checkpoint_unreadable", "the next run fails on its files", PUT_BACK),
     _verdict("error", "table_maintenance", "table", "files_lost", "files of a table are lost or damaged (the task is green: other tables are cared for)", "put them back from a copy, or as it says"),
-    _verdict("warning", "check", "stream", "table_not_right", "other code, another bronze, or nothing is recorded of a part", f"{RESEED}, or recompute the dates"),
+    _verdict("warning", "check", "stream", "table_not_right", "other code, or nothing is recorded of a part", f"{RESEED}, or recompute the dates"),
     _verdict("warning", "check", "stream", "late_rows_not_recomputed", "late rows are in bronze and not in the table", "backfill the dates it names"),
     _verdict("warning", "check", "stream", "state_lacks_rows", "the dates are recomputed, the live state is not", f"{RESEED}, or a backfill with promote"),
     _verdict("warning", "run_stream", "stream", "late_rows", "rows behind the watermark", "see late_rows_not_recomputed"),

@@ -17,7 +17,6 @@ from functools import partial
 
 from include.care.why_failed import told_why
 from include.coverage.record import StreamRecord
-from include.coverage.verify import trusted_record
 from include.fold.admission import US_PER_MS, micros_of
 from include.job import PATIENCE, RunRecord, job_parser, recorded_run
 from include.lake.lease import hold_lease
@@ -76,7 +75,7 @@ def _recompute_and_record(
     record: RunRecord,
 ) -> None:
     opened = open_stream(lake, stream)
-    known = trusted_record(lake, opened.generations)
+    known = opened.seen.trusted()
     put_back_rejected(lake, stream.name, known.rejected)
     identity = opened.identity
     plan = plan_with_sound_base(

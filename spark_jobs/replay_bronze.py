@@ -8,11 +8,10 @@ from datetime import datetime
 from typing import Literal, TypeVar
 
 from include.coverage.record import Entry
-from include.coverage.verify import bronze_commit
 from include.fold.admission import MICROSECOND, instant_of
 from include.fold.bucket import INSTANTS
 from include.fold.definition import KeyedFold
-from include.lake.delta_log import table_to_read
+from include.lake.delta_log import commit_hash, table_to_read
 from include.lake.findings import Finding, record_findings, rejected_findings
 from include.lake.paths import Lake
 from include.lake.stream_result import RangeChange
@@ -235,7 +234,7 @@ def coverage_of(
         bronze_version=pin.version,
         bronze_ingested_at_us=pin.ingested_at_us,
         read_version=pin.version,
-        read_commit=bronze_commit(replay.lake, replay.stream.source, pin.table_id, pin.version),
+        read_commit=commit_hash(replay.lake, pin.path, pin.version),
         mapped_from=base.savepoint.code if base.mapped and base.savepoint else None,
     )
 

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from include.care.rocksdb.tune_rocksdb import memory_of, run_settings, session_conf
-from include.checkpoint.bronze_readers import needed_commit
+from include.checkpoint.bronze_readers import needed_commit, refuse_cut_off
 from include.checkpoint.checkpoint_files import newest_committed, newest_planned
 from include.checkpoint.committed_batch import is_settled, record_progress, settled_until
 from include.coverage.live import (
@@ -18,13 +18,12 @@ from include.coverage.live import (
     seed_totals,
 )
 from include.coverage.pin_generation import (
-    refuse_foreign_checkpoint,
     refuse_new_code,
     refuse_other_settings,
     with_code,
 )
 from include.coverage.record import StreamRecord
-from include.coverage.verify import trusted_record
+from include.coverage.verify import refuse_other_checkpoint
 from include.fold.admission import instant_of, micros_of
 from include.fold.ddl import event_ddl
 from include.fold.definition import KeyedFold
@@ -42,7 +41,6 @@ from include.plans.open_stream import OpenStream
 from include.plans.shared_jvm import is_small
 from include.plans.stream_identity import code_parts, key_fingerprint
 from include.registry import source_named
-from include.savepoints.bronze_pin import has_commit, pin_bronze
 from include.savepoints.manifest import SavepointError, refuse_damaged, savepoint_at
 from include.spark.conf import COMPACTING
 from include.stream_definition import pinned_settings
@@ -103,17 +101,6 @@ def _after_reseed(engine: Engine, lake: Lake, row: GenerationRow, fold: KeyedFol
     after = row["bronze_version"] + 1
     if newest_committed(lake, lake.checkpoint(stream, row["generation"])) is not None:
         return Start(Seed(as_of_us, None), pins, first_version=after)
-    ingested_us = micros_of(row["bronze_ingested_at"])
-    if not has_commit(pin_bronze(lake, row["source"]), ingested_us):
-        # What came in its place has lower versions than the run would begin with: it would not be read.
-        raise LakeError(
-            f"{lake.bronze(row['source'])} does not have what the reseed to generation "
-            f"{row['generation']} of {stream} has read of it: it is an older copy. Put the newer one "
-            "back; or, begin with this one",
-            code="of_other_times",
-            subject=f"bronze/{row['source']}",
-            command=f"./stateful reseed {stream} --apply",
-        )
     savepoint = savepoint_at(lake, stream, row["seed_savepoint"])
     try:
         if savepoint is None:
@@ -129,6 +116,7 @@ def _after_reseed(engine: Engine, lake: Lake, row: GenerationRow, fold: KeyedFol
         ) from error
     states = engine.savepoint_states(lake, savepoint)
     kept = _kept_without_timeout(engine, states, fold)
+    ingested_us = micros_of(row["bronze_ingested_at"])
     waiting = engine.events(lake, row["source"], fold, Bounds(ingested_us, as_of_us))
     return Start(Seed(as_of_us, states, waiting), pins, kept, after)
 
@@ -172,10 +160,12 @@ def drain_stream(
     """
     lake, stream, fold = opened.lake, opened.stream, opened.fold
     rocksdb = run_settings(lake, stream)
-    known = trusted_record(lake, opened.generations)
+    known = opened.seen.trusted()
     put_back_rejected(lake, stream.name, known.rejected)
     begin_checkpoint_anew(opened)
-    refuse_foreign_checkpoint(lake, opened.generations, known)
+    refuse_other_checkpoint(lake, opened.generations, known)
+    if opened.row is not None:
+        refuse_cut_off(lake, opened.generations, stream.source)
     code = opened.identity.code
     refuse_new_code(known, stream, code)
     refuse_unreadable_events(opened)
@@ -219,7 +209,7 @@ def drain_stream(
     )
     _run(engine, query, writer, checks=checks, generation=opened.generation, record=record)
     opened = opened.again()
-    known = trusted_record(lake, opened.generations)
+    known = opened.seen.trusted()
     record_position(opened, known, record)
     check_rows(opened, known, record["run_id"])
 

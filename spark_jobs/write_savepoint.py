@@ -6,8 +6,7 @@ It is the state after the stream's last run. A compaction makes older states unr
 keeps one.
 """
 
-from include.coverage.pin_generation import refuse_other_plan
-from include.coverage.verify import trusted_record
+from include.coverage.verify import refuse_other_checkpoint
 from include.job import PATIENCE, job_parser, recorded_run
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake
@@ -28,8 +27,7 @@ def savepoint(engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None
         refuse_run(lake, stream)
         with recorded_run(lake, JOB, stream.name, dag_run_id=dag_run_id) as record:
             opened = open_stream(lake, stream)
-            known = trusted_record(lake, opened.generations)
-            refuse_other_plan(lake, opened.generations, known)
+            refuse_other_checkpoint(lake, opened.generations, opened.seen.trusted())
             write_live_savepoint(engine, opened, record["run_id"], origin="on_demand")
 
 

@@ -19,7 +19,6 @@ OF_COVERAGE = {"late_rows_not_recomputed", "state_lacks_rows", "table_not_right"
 WHY: dict[Reason, str] = {
     "late rows": "without late rows that are in bronze",
     "other code": "by other code than today's",
-    "other bronze": "of another bronze than the one of now",
     "not recorded": "nothing is recorded of it",
     "cut off": "a run was cut off, and some keys are ahead: the stream's next run settles them",
 }

@@ -5,7 +5,7 @@ code that its fold went through is today's (or was mapped, with somebody's word)
 has every row of bronze at or before t. Where nothing is recorded nothing is proved: not right.
 """
 
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from functools import cached_property
@@ -19,7 +19,7 @@ from include.coverage.record import BEGINNING_US, Entry, Segment, newest_own, se
 from include.fold.admission import instant_of, micros_of
 from include.lake.delta_log import table_to_read
 from include.lake.paths import Lake
-from include.savepoints.bronze_pin import BronzeFiles, known, lost_commits, read_files
+from include.savepoints.bronze_pin import BronzeFiles, known, read_files
 from include.savepoints.manifest import serving
 
 COLUMNS = ["event_time", "arrival_watermark", "ingested_at", "is_clock"]
@@ -102,7 +102,7 @@ def _group(
 
 
 ReadLate = Callable[[Lake, str, int, int | None, int | None], list[LateGroup]]
-Reason = Literal["late rows", "other code", "other bronze", "not recorded", "cut off"]
+Reason = Literal["late rows", "other code", "not recorded", "cut off"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +115,6 @@ class Standpoint:
     in_processing_time: bool  # then no row is late
     code: str
     since_us: int | None  # `as_of` of the initial state
-    bronze_id: str | None  # None: there is no bronze
     reset_us: int | None = None  # since when (`ingested_at`) bronze goes by a clock set back
 
 
@@ -206,12 +205,6 @@ def _joined(spans: Iterable[Span]) -> list[Span]:
     return joined
 
 
-def _lost_pins(lake: Lake, source: str, pins_us: Set[int]) -> Set[int]:
-    """The pins of entries, instants of ingestion, at which bronze has no row any more."""
-    path = lake.bronze(source)
-    return lost_commits(path, pins_us) if pins_us and lake.is_delta_table(path) else set()
-
-
 class _Judge:
     """Judges entries; reads bronze's late rows once for each delay that they name."""
 
@@ -229,8 +222,6 @@ class _Judge:
         for entry in judged:
             self._pins_us.setdefault(entry.delay_us, []).append(entry.bronze_ingested_at_us)
         self._groups: dict[int, list[LateGroup]] = {}
-        pins_us = {pin for pins in self._pins_us.values() for pin in pins if pin is not None}
-        self._lost_us = _lost_pins(lake, standpoint.source, pins_us)
 
     @cached_property
     def _since_reset(self) -> list[LateGroup]:
@@ -266,11 +257,6 @@ class _Judge:
         return Span(until_us, until_us, "late rows" if missing else None, missing=missing)
 
     def _foreign(self, entry: Entry) -> Reason | None:
-        # By its id; or, where an older copy was put back, by what that lacks.
-        if entry.bronze_id not in (None, self._standpoint.bronze_id) or (
-            entry.bronze_ingested_at_us in self._lost_us
-        ):
-            return "other bronze"
         return None if set(entry.codes) <= self._accepted else "other code"
 
     def _missing(self, entry: Entry, until_us: int) -> tuple[LateGroup, ...]:

@@ -10,9 +10,8 @@ import pyarrow.compute as pc
 from include.checkpoint.checkpoint_files import plan_hash
 from include.checkpoint.committed_batch import batch_watermark_ms, consumed_version, read_position
 from include.coverage.record import Entry, StreamRecord
-from include.coverage.verify import bronze_commit
 from include.fold.admission import US_PER_MS, micros_of
-from include.lake.delta_log import open_rows_of, table_to_read
+from include.lake.delta_log import commit_hash, open_rows_of, table_to_read
 from include.lake.errors import StatefulError
 from include.lake.generations import GenerationRow, is_reseeded
 from include.lake.paths import Lake, files_of
@@ -92,7 +91,7 @@ def reached_by(lake: Lake, row: GenerationRow, own: Entry, batch_id: int) -> Ent
         batch_id=batch_id,
         bronze_id=position.table_id,
         read_version=version,
-        read_commit=bronze_commit(lake, row["source"], position.table_id, version),
+        read_commit=commit_hash(lake, lake.bronze(row["source"]), version),
     )
 
 

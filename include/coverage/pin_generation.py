@@ -1,4 +1,4 @@
-"""What a generation is pinned to, and whether checkpoint and tables fit.
+"""What a generation is pinned to.
 
 Spark pins the number of state partitions by itself, silently, and knows nothing of buckets:
 under another number keys would look for their states where they are not.
@@ -7,109 +7,13 @@ under another number keys would look for their states where they are not.
 from datetime import UTC, datetime
 from typing import Any
 
-from include.checkpoint.bronze_readers import refuse_cut_off
-from include.checkpoint.checkpoint_files import newest_planned, plan_hash
-from include.checkpoint.committed_batch import is_settled, read_position
 from include.coverage.record import StreamRecord
-from include.lake.delta_log import open_table
-from include.lake.generations import GenerationRow, Generations, is_reseeded
-from include.lake.how_to_mend import how_to_ingest_anew
-from include.lake.paths import Lake, LakeError
+from include.lake.generations import GenerationRow
 from include.savepoints.manifest import same_code, serves
 from include.settings import SettingsError, Stream
 
 # A savepoint made under another one of these still serves a reseed.
 CHANGE_NO_STATE = ("buckets", "state_partitions", "watermark_delay_ms")
-
-
-def refuse_foreign_checkpoint(lake: Lake, generations: Generations, record: StreamRecord) -> None:
-    """LakeError when the checkpoint and what was written under it are not of the same time.
-
-    Under a missing or older checkpoint batches get numbers that the tables take for
-    written: their rows would be dropped without a word. (That the table is not older than the
-    checkpoint, or gone, `verify.py` has seen to.)
-    """
-    stream, generation, row = generations.stream, generations.number, generations.current
-    checkpoint = lake.checkpoint(stream, generation)
-    planned, written = newest_planned(lake, checkpoint), record.batch_of(generation)
-    if written is not None and (planned is None or planned < written):
-        ends = "is missing" if planned is None else f"ends at batch {planned}"
-        raise _other_checkpoint(
-            stream,
-            f"{checkpoint} {ends}, but the table has batch {written} of it: what it reads next "
-            "would be lost. Put back the checkpoint, or a copy that is not older",
-        )
-    if row is not None:
-        if planned is not None:
-            refuse_other_plan(lake, generations, record)
-            is_settled(lake, checkpoint)  # LakeError where the newest batch does not say
-            _refuse_older_bronze(lake, row, f"{checkpoint}/offsets/{planned}")
-        elif is_reseeded(row):
-            _refuse_other_bronze(lake, row)
-        refuse_cut_off(lake, generations, row["source"])
-
-
-def refuse_other_plan(lake: Lake, generations: Generations, record: StreamRecord) -> None:
-    """LakeError for a checkpoint of another life: its batches may have the same numbers, and have read
-    the same bronze, and its states are others."""
-    checkpoint = lake.checkpoint(generations.stream, generations.number)
-    batch_id = record.batch_of(generations.number)
-    if batch_id is not None and plan_hash(lake, checkpoint, batch_id) != record.plan:
-        raise _other_checkpoint(
-            generations.stream,
-            f"{checkpoint} has planned another batch {batch_id} than the one that is in the table. Put "
-            "back its own",
-        )
-
-
-def _other_checkpoint(stream: str, what: str) -> LakeError:
-    return LakeError(
-        f"the checkpoint {what}; or make a new one from bronze",
-        code="of_other_times",
-        subject=f"checkpoints/{stream}",
-        command=f"./stateful reseed {stream} --apply",
-    )
-
-
-def _refuse_other_bronze(lake: Lake, row: GenerationRow) -> None:
-    """A reseeded state that has read nothing yet goes on after a version of its own bronze."""
-    path = lake.bronze(row["source"])
-    bronze_id = str(open_table(path).metadata().id) if lake.is_delta_table(path) else None
-    if bronze_id != row["bronze_id"]:
-        raise LakeError(
-            f"{path} is another table (id {bronze_id}) than {row['stream']} was reseeded from "
-            f"({row['bronze_id']}). Put that back, or make all of it anew from what is there",
-            code="of_other_times",
-            subject=f"bronze/{row['source']}",
-            command=f"./stateful reseed {row['stream']} --recompute --apply",
-        )
-
-
-def _refuse_older_bronze(lake: Lake, row: GenerationRow, offset: str) -> None:
-    """A stream that has read more than there is would pass over what comes in its place."""
-    stream, source = row["stream"], row["source"]
-    path = lake.bronze(source)
-    if not lake.is_delta_table(path):
-        return
-    bronze, table = read_position(lake, offset), open_table(path)
-    if str(table.metadata().id) != bronze.table_id:
-        raise LakeError(
-            f"{path} is not the table that {stream} has read: it was ingested anew. Put that back, or "
-            "make state and table anew from what is there",
-            code="of_other_times",
-            subject=f"bronze/{source}",
-            command=f"./stateful reseed {stream} --apply",
-        )
-    if table.version() + 1 < bronze.version:
-        anew = how_to_ingest_anew(source)
-        raise LakeError(
-            f"{path} ends at version {table.version()}, but {stream} has read version "
-            f"{bronze.version - 1} of it: it is an older copy. Put back one that is not older; or, "
-            f"{anew.words}",
-            code="of_other_times",
-            subject=f"bronze/{source}",
-            command=anew.command,
-        )
 
 
 def refuse_other_settings(row: GenerationRow, settings: dict[str, Any]) -> None:

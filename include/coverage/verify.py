@@ -1,28 +1,21 @@
 """Whether a stream's table, its checkpoint, its bronze and its rejected calls are of one time.
 
 Somebody may put back any part of a lake: none must be an older copy. The newest record in the table's log
-is compared with each of the others before a job builds on it; that the checkpoint has the batch of the record,
-and nothing older, `pin_generation.py` sees to. Reads only.
+is compared with each of the others before a job builds on it. Reads only.
 """
 
 from dataclasses import dataclass
 
 from deltalake.exceptions import DeltaError
 
-from include.checkpoint.checkpoint_files import newest_committed, newest_planned
-from include.checkpoint.committed_batch import is_settled
+from include.checkpoint.checkpoint_files import newest_committed, newest_planned, plan_hash
+from include.checkpoint.committed_batch import is_settled, read_position
 from include.coverage.record import Entry, StreamRecord, read_record
 from include.lake.delta_log import commit_hash, is_of_machine, table_to_read
-from include.lake.generations import GenerationRow, Generations
+from include.lake.generations import GenerationRow, Generations, is_reseeded
 from include.lake.how_to_mend import how_to_trust_again
 from include.lake.paths import Lake, LakeError
 from include.lake.stream_result import rejected_number
-
-
-class CoverageError(LakeError):
-    """A stream's table is not what was recorded of it."""
-
-    code = "changed_by_others"
 
 
 @dataclass(frozen=True)
@@ -36,12 +29,18 @@ class Look:
     def entries(self) -> tuple[Entry, ...]:
         return self.record.entries
 
+    def trusted(self) -> StreamRecord:
+        """The record; LakeError when it does not hold."""
+        if self.distrust is not None:
+            raise of_other_times(self.record.stream, self.distrust)
+        return self.record
+
 
 def look(lake: Lake, generations: Generations) -> Look:
     """The record of a stream, or why it does not hold."""
     try:
         record = read_record(lake, generations.stream)
-        reason = why_not_trusted(lake, generations, record)
+        reason = _why_not_trusted(lake, generations, record)
     except LakeError as error:
         reason = error.message
     if reason is not None:
@@ -49,104 +48,87 @@ def look(lake: Lake, generations: Generations) -> Look:
     return Look(record)
 
 
-def trusted_record(lake: Lake, generations: Generations) -> StreamRecord:
-    """The record of a stream; CoverageError when it does not hold."""
-    seen = look(lake, generations)
-    if seen.distrust is not None:
-        raise distrust_error(lake, generations.stream, seen.distrust)
-    return seen.record
+def refuse_other_checkpoint(lake: Lake, generations: Generations, record: StreamRecord) -> None:
+    """LakeError when no batch may follow on a stream's checkpoint, though its table holds.
+
+    Under a missing or older one batches get numbers that the table takes for written; one of another life
+    has other states; and a stream that has read more than bronze has would pass over what comes in its place.
+    """
+    checkpoint = lake.checkpoint(generations.stream, generations.number)
+    batch_id, row = record.batch_of(generations.number), generations.current
+    if batch_id is not None and plan_hash(lake, checkpoint, batch_id) != record.plan:
+        raise of_other_times(
+            generations.stream, f"{checkpoint} does not have batch {batch_id} that the table has"
+        )
+    if row is None:
+        return
+    is_settled(lake, checkpoint)  # LakeError where the newest batch does not say
+    planned = newest_planned(lake, checkpoint)
+    if planned is not None:
+        position = read_position(lake, f"{checkpoint}/offsets/{planned}")
+        table_id, version = position.table_id, position.version - 1
+    elif is_reseeded(row):
+        table_id, version = row["bronze_id"], row["bronze_version"]
+    else:
+        return
+    newest = _newest_version(lake, lake.bronze(row["source"]), table_id)
+    if newest is None or newest < version:
+        said = f"{lake.bronze(row['source'])} lacks version {version}, which was read"
+        raise of_other_times(generations.stream, said)
 
 
-def distrust_error(lake: Lake, stream: str, reason: str) -> CoverageError:
+def of_other_times(stream: str, reason: str) -> LakeError:
     """The error of who would build on the table of `stream`."""
     mend = how_to_trust_again(stream)
-    return CoverageError(
-        f"{lake.table(stream)} is not what was recorded of it: {reason}. Nothing was changed. To mend "
-        f"it: {mend.words}",
-        subject=f"tables/{stream}",
+    return LakeError(
+        f"what {stream} is made of is of different times, or others have changed it: {reason}. Nothing was "
+        f"done. To mend it: {mend.words}",
+        code="of_other_times",
+        subject=stream,
         command=mend.command,
     )
 
 
-def why_not_trusted(lake: Lake, generations: Generations, record: StreamRecord) -> str | None:
-    """Why the record that a stream's table has does not hold; None when it does."""
+def _why_not_trusted(lake: Lake, generations: Generations, record: StreamRecord) -> str | None:
     own, row = record.own, generations.current
-    committed = newest_committed(lake, lake.checkpoint(generations.stream, generations.number))
+    checkpoint = lake.checkpoint(generations.stream, generations.number)
+    committed = newest_committed(lake, checkpoint)
     if own is None:
-        return _lost(lake, generations, committed)
-    return (
-        _older_generation(generations)
-        or _older_than_checkpoint(record, generations.number, committed)
-        or (row and _read_other_bronze(lake, row, own))
-        or _older_rejected(lake, record)
-        or None
-    )
+        return None if committed is None else "the table has no record, and its stream has run"
+    if (generations.newest_folder or 0) > generations.number:
+        return f"the table has no generation {generations.newest_folder}, which has a checkpoint"
+    if _lacks_batch(record.batch_of(generations.number), committed):
+        return f"the table does not have batch {committed}, which its checkpoint has committed"
+    if row is not None and _has_other_bronze(lake, row, record, own):
+        return f"{lake.bronze(row['source'])} does not have the version that was read"
+    if rejected_number(lake, record.stream) < record.rejected:  # they are written before the rows
+        return f"{lake.rejected(record.stream)} lacks commits that the table's rows go with"
+    return None
 
 
-def _lost(lake: Lake, generations: Generations, committed: int | None) -> str | None:
-    """A stream without a record is one that has not run."""
-    if committed is None:
-        return None
-    if lake.is_delta_table(lake.table(generations.stream)):
-        return "no commit of its log is of this stream's, which has run"
-    return "it is missing"
-
-
-def _older_generation(generations: Generations) -> str | None:
-    """The commit that makes a generation's table comes before its checkpoint."""
-    newest = generations.newest_folder
-    if newest is None or newest <= generations.number:
-        return None
-    return f"it ends with generation {generations.number}, and {newest} has a checkpoint: it is an older copy"
-
-
-def _older_than_checkpoint(
-    record: StreamRecord, generation: int, committed: int | None
-) -> str | None:
+def _lacks_batch(written: int | None, committed: int | None) -> bool:
     """Each batch is in the table's log before its checkpoint commits it."""
-    own, written = record.own, record.batch_of(generation)
-    if own is None or own.generation != generation or committed is None:
-        return None
-    if written is not None and written >= committed:
-        return None
-    ends = "has none of them" if written is None else f"ends at batch {written}"
-    return (
-        f"its checkpoint has committed batch {committed}, and it {ends}: it is an older copy, or lost "
-        "its newest commit"
-    )
+    return committed is not None and (written is None or written < committed)
 
 
-def _read_other_bronze(lake: Lake, row: GenerationRow, own: Entry) -> str | None:
-    """Whether what was read is no more in bronze: that is shorter, or in its place there is
-    another commit."""
-    if own.read_version is None or own.read_commit is None:
-        return None
+def _has_other_bronze(lake: Lake, row: GenerationRow, record: StreamRecord, own: Entry) -> bool:
+    """Whether what was read is no more in bronze: that is another table, shorter, or has another commit
+    in its place."""
+    if own.bronze_id is None:
+        return False
     bronze = lake.bronze(row["source"])
-    found = commit_hash(lake, bronze, own.read_version)
-    if found == own.read_commit:
-        return None
     newest = _newest_version(lake, bronze, own.bronze_id)
     if newest is None:
-        return None  # another table has not been read at all, as the next run says
-    if newest < own.read_version:
-        return (
-            f"{bronze} is at version {newest}, and version {own.read_version} of it was read: it is an "
-            "older copy. The one that has that version mends it; else the reseed alone does"
-        )
-    if found is None:
-        return None  # the clean-up of its log has taken it
-    return (
-        f"version {own.read_version} of {bronze} is another commit than the one that was read: rows "
-        "that are in the state never landed, or some that landed are not in it. Where that commit was "
-        "ours, a copy of bronze that has it mends it; else the reseed alone does"
-    )
-
-
-def bronze_commit(lake: Lake, source: str, bronze_id: str | None, version: int) -> str | None:
-    """Which commit a version of bronze is; None where it is not the table of this id, or cannot be read."""
-    path = lake.bronze(source)
-    is_same = _newest_version(lake, path, bronze_id) is not None
-    return commit_hash(lake, path, version) if is_same else None
+        return True
+    read = [
+        (entry.read_version, entry.read_commit)
+        for entry in record.entries
+        if entry.bronze_id == own.bronze_id and entry.read_version is not None
+    ]
+    version, commit = max(read, default=(0, None))
+    found = commit_hash(lake, bronze, version)
+    # The clean-up of its log may have taken it.
+    return newest < version or (None not in (found, commit) and found != commit)
 
 
 def _newest_version(lake: Lake, path: str, table_id: str | None) -> int | None:
@@ -158,14 +140,6 @@ def _newest_version(lake: Lake, path: str, table_id: str | None) -> int | None:
             raise
         return None
     return None if table is None or str(table.metadata().id) != table_id else int(table.version())
-
-
-def _older_rejected(lake: Lake, record: StreamRecord) -> str | None:
-    """Rejected calls are written before the rows of their batch."""
-    path, number = lake.rejected(record.stream), rejected_number(lake, record.stream)
-    if number >= record.rejected:
-        return None
-    return f"{path} lacks commits that the rows of the table go with: it is an older copy, or lost"
 
 
 def was_cut_off(lake: Lake, row: GenerationRow, record: StreamRecord) -> bool:

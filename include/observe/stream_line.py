@@ -39,7 +39,6 @@ STATUS_OF: dict[Reason | None, Status] = {
     None: "right",
     "late rows": "late",
     "other code": "code",
-    "other bronze": "unproved",
     "not recorded": "unproved",
     "cut off": "unproved",
 }

@@ -5,13 +5,13 @@ from functools import cached_property
 
 from include.checkpoint.bronze_readers import needed_commit
 from include.checkpoint.checkpoint_files import newest_committed, newest_planned
-from include.checkpoint.committed_batch import BronzePosition, read_position
-from include.coverage.verify import Look, look, was_cut_off
+from include.checkpoint.committed_batch import read_position
+from include.coverage.verify import Look, look, refuse_other_checkpoint, was_cut_off
 from include.fold.definition import Definition, KeyedFold
 from include.lake.delta_log import adds_data, find_actions, table_to_read
 from include.lake.generations import GenerationRow, Generations, is_reseeded, read_generations
 from include.lake.ops import not_ahead, read_ops
-from include.lake.paths import Lake
+from include.lake.paths import Lake, LakeError
 from include.lake.stream_result import rejected_number
 from include.lake.table import record_of
 from include.landing.amendments import why_not_run
@@ -115,14 +115,15 @@ def has_waiting_rows(lake: Lake, stream: Stream) -> bool:
     """
     if not lake.is_delta_table(lake.bronze(stream.source)):
         return False
-    if why_not_run(lake, stream) is not None:
-        return True  # the run fails, and says why
     opened = open_stream(lake, stream)
+    try:
+        if why_not_run(lake, stream) is not None:
+            return True  # the run fails, and says why
+        refuse_other_checkpoint(lake, opened.generations, opened.seen.trusted())
+    except LakeError:
+        return True  # as above
     planned = newest_planned(lake, opened.checkpoint)
-    if _is_cut_off(opened, planned):
-        return True
-    # As the first of these: the run fails, and says why.
-    return opened.seen.distrust is not None or _is_behind(opened, planned)
+    return _is_cut_off(opened, planned) or _is_behind(opened, planned)
 
 
 def _is_cut_off(opened: OpenStream, planned: int | None) -> bool:
@@ -142,17 +143,12 @@ def _is_cut_off(opened: OpenStream, planned: int | None) -> bool:
 
 
 def _is_behind(opened: OpenStream, planned: int | None) -> bool:
-    """Whether bronze has what the stream has not read, or is not the bronze that it has read."""
+    """Whether bronze has what the stream has not read."""
     lake, bronze = opened.lake, opened.lake.bronze(opened.source)
-    table = table_to_read(bronze)
-    position = BronzePosition(str(table.metadata().id), 0)
+    first = 0
     if planned is not None:
-        position = read_position(lake, f"{opened.checkpoint}/offsets/{planned}")
-    if str(table.metadata().id) != position.table_id:
-        return True  # another table under this name: the run fails, and says so
-    if table.version() + 1 < position.version:
-        return True  # an older copy: as above
-    versions = range(position.version, table.version() + 1)
+        first = read_position(lake, f"{opened.checkpoint}/offsets/{planned}").version
+    versions = range(first, table_to_read(bronze).version() + 1)
     if any(_has_data(lake, bronze, version) for version in versions):
         return True
     needed = needed_commit(lake, opened.generations, opened.source)

@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from include.coverage.findings import coverage_findings, distrusted, unfinished_erasure
 from include.coverage.judge import Coverage, ReadLate, Span, Standpoint, judge
 from include.coverage.record import BEGINNING_US
-from include.coverage.verify import distrust_error, was_cut_off
+from include.coverage.verify import was_cut_off
 from include.fold.admission import micros_of
 from include.fold.group_state import GroupStateTimeout
-from include.lake.delta_log import open_table
 from include.lake.findings import Finding
 from include.lake.generations import GenerationRow
 from include.lake.paths import Lake
@@ -130,10 +129,9 @@ def rejected_coverage(opened: OpenStream, identity: StreamIdentity) -> Coverage:
 
 
 def trusted_coverage(lake: Lake, stream: Stream, identity: StreamIdentity) -> Coverage:
-    """The same of its table, for a plan that builds on it; CoverageError when it is another."""
+    """The same of its table, for a plan that builds on it; LakeError when it is another."""
     opened = open_stream(lake, stream)
-    if (distrust := opened.seen.distrust) is not None:
-        raise distrust_error(lake, stream.name, distrust)
+    opened.seen.trusted()
     return judged(opened, identity)
 
 
@@ -158,6 +156,5 @@ def _standpoint(opened: OpenStream, identity: StreamIdentity) -> Standpoint:
         in_processing_time=identity.time_column == "ingested_at",
         code=identity.code,
         since_us=identity.since_us,
-        bronze_id=str(open_table(bronze).metadata().id) if is_there else None,
         reset_us=None if repair is None or is_known else repair.reset_at_us,
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
+from include.checkpoint.checkpoint_files import plan_hash
 from include.fold.admission import EPOCH
 from include.lake.generations import read_generations
 from include.lake.paths import Lake
@@ -59,10 +60,12 @@ def write_position(
     lines = ["v1", json.dumps({"batchWatermarkMs": 0}), json.dumps(offset)]
     (checkpoint / "offsets" / str(batch)).write_text("\n".join(lines))
     if committed:
-        (checkpoint / "commits" / str(batch)).write_text("v1\n{}")
-        live = entry(1, "live", None, None, generation=generation, batch_id=batch, codes=())
+        (checkpoint / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs": 0}')
+        known = {"generation": generation, "batch_id": batch, "codes": (), "bronze_id": None}
+        live = entry(1, "live", None, None, **known)
         row = {**(read_generations(lake, stream).current or {}), "source": SOURCE}
-        record(lake, live, stream, row=row | {"output_mode": "append"})
+        plan = plan_hash(lake, str(checkpoint), batch)
+        record(lake, live, stream, row=row | {"output_mode": "append"}, plan=plan)
 
 
 def reseed(

@@ -17,7 +17,6 @@ from include.registry import stream_named, stream_names
 NO_ROWS = pa.schema([("emitted_at", pa.timestamp("us", tz="UTC")), ("emitted_date", pa.date32())])
 TICKS = 10
 CODES = ("a", "b")
-BRONZE = "bronze-1"
 
 
 def entry(number: int, kind: str, from_: int | None, until: int | None, **columns: Any) -> Entry:
@@ -26,7 +25,6 @@ def entry(number: int, kind: str, from_: int | None, until: int | None, **column
         "run_id": f"run-{number}",
         "delay_us": 1,
         "codes": ("a",),
-        "bronze_id": BRONZE,
     }
     return Entry(number=number, kind=kind, from_us=from_, until_us=until, **known | columns)
 

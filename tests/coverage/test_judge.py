@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from include.coverage import judge as judging
 from include.coverage.judge import LateGroup, Standpoint, judge
 from include.lake.paths import Lake
-from tests.coverage.ledgers import BRONZE, TICKS, entry, entry_at, ledgers
+from tests.coverage.ledgers import TICKS, entry, entry_at, ledgers
 from tests.examples import examples
 
 LAKE = Lake("/nowhere")
@@ -20,7 +20,6 @@ APPEND = Standpoint(
     in_processing_time=False,
     code="a",
     since_us=None,
-    bronze_id=BRONZE,
 )
 late_rows = st.lists(
     st.builds(
@@ -94,12 +93,6 @@ def test_a_recompute_makes_the_table_right_and_not_the_live_state():
     assert not coverage.live_is_right
     reseeded = [*ledger, entry(3, "reseed", 0, 9, bronze_ingested_at_us=3, generation=2)]
     assert judged(reseeded, late).live_is_right
-
-
-def test_rows_of_another_bronze_table_prove_nothing():
-    coverage = judged([entry(1, "live", None, 9, bronze_id="another")], [])
-    assert [span.reason for span in coverage.spans] == ["other bronze"]
-    assert not coverage.live_is_right
 
 
 def test_a_mapping_stands_for_the_code_before_it_and_that_one_for_its_own():

@@ -73,7 +73,7 @@ def test_rows_that_somebody_deletes_stop_the_stream_until_a_reseed(world):
         run,
         lambda w: recompute(w.engine, w.lake, w.streams[KIND], at_hour(0), at_hour(1)),
     ):
-        with refused("changed_by_others"):
+        with refused("of_other_times"):
             job(world)
     plan = plan_reseed(world.lake, world.streams[KIND], ReseedOptions())
     assert (plan.base.savepoint, plan.from_us) == (None, None)

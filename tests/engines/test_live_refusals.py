@@ -43,7 +43,7 @@ RESEED = f"./stateful reseed {COUNTS.name} --apply"
 def test_a_table_of_others_is_refused_before_anything_is_read(spark, lake):
     append_commit(lake, COUNTS.source, user_counts.FOLD, stamp(make_commits(user_event, 6, 1))[0])
     spark.range(1).write.format("delta").save(lake.table(COUNTS.name))
-    with refused("changed_by_others", subject=f"tables/{COUNTS.name}"):
+    with refused("of_other_times", subject=COUNTS.name):
         drain(SparkEngine(spark), lake, COUNTS)
     assert not Path(lake.checkpoint(COUNTS.name, 1)).exists()
 
@@ -67,7 +67,7 @@ def test_what_a_failed_first_run_had_is_not_pinned(spark, lake):
     append_commit(lake, COUNTS.source, user_counts.FOLD, stamp(make_commits(user_event, 7, 1))[0])
     other = Path(lake.table(COUNTS.name))
     spark.range(1).write.format("delta").save(str(other))
-    with refused("changed_by_others", subject=f"tables/{COUNTS.name}"):
+    with refused("of_other_times", subject=COUNTS.name):
         drain(SparkEngine(spark), lake, COUNTS)
     shutil.rmtree(other)
     drain(SparkEngine(spark), lake, replace(COUNTS, buckets=6))

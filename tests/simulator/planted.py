@@ -87,8 +87,8 @@ def mapped_states_given_up(patch: pytest.MonkeyPatch) -> None:
 
 def a_table_older_than_its_checkpoint(patch: pytest.MonkeyPatch) -> None:
     """L8. Only a checkpoint that is older than its table is noticed."""
-    patch.setattr(verify, "_older_than_checkpoint", lambda *_: None)
-    patch.setattr(verify, "_read_other_bronze", lambda *_: None)
+    patch.setattr(verify, "_lacks_batch", lambda *_: False)
+    patch.setattr(verify, "_has_other_bronze", lambda *_: False)
 
 
 PLANTED: dict[str, Callable[[pytest.MonkeyPatch], None]] = {

@@ -37,9 +37,9 @@ def test_a_reseeded_state_does_not_begin_with_another_bronze():
         for new in ([*rows, Landed("b", do.world.now_us, 1)], [Landed("a", do.world.now_us, 1)]):
             do.pass_time(30)
             do.world.ingest(new)
-        with refused_until(f"reseed {do.stream.name} --recompute --apply"):
+        with refused_until(f"reseed {do.stream.name} --apply"):
             drain(do.world.engine, do.world.lake, do.stream)
-        reseed(do.world.engine, do.world.lake, do.stream, ReseedOptions(recompute=True))
+        reseed(do.world.engine, do.world.lake, do.stream, ReseedOptions())
         drain(do.world.engine, do.world.lake, do.stream)
         do.auditor.check()
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from include.coverage.verify import CoverageError
 from include.fold.admission import EPOCH, instant_of
 from include.lake.paths import LakeError
 from include.landing import ingest_log
@@ -22,6 +21,7 @@ from include.plans.stream_status import stream_status
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
+from tests.refused import refused
 from tests.simulator import writes
 from tests.simulator.auditor import Auditor
 from tests.simulator.damage import append_again
@@ -172,7 +172,7 @@ def test_a_commit_of_others_that_a_run_has_read_and_that_is_gone_then(rows, trie
     with open_world(quick=False) as world:
         auditor = Auditor(world, KIND)
         read_what_is_gone_then(world, rows, tried_before)
-        with pytest.raises(CoverageError):
+        with refused("of_other_times"):
             run(world, KIND)
         auditor.check()
         assert not stream_status(world.lake, world.streams[KIND]).is_right
