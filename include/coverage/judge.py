@@ -20,7 +20,7 @@ from include.fold.admission import instant_of, micros_of
 from include.lake.delta_log import table_to_read
 from include.lake.paths import Lake
 from include.savepoints.bronze_pin import BronzeFiles, known, read_files
-from include.savepoints.manifest import serving
+from include.savepoints.manifest import StreamIdentity, serving
 
 COLUMNS = ["event_time", "arrival_watermark", "ingested_at", "is_clock"]
 GROUP = ["event_date", "ingested_at"]
@@ -105,19 +105,6 @@ ReadLate = Callable[[Lake, str, int, int | None, int | None], list[LateGroup]]
 Reason = Literal["late rows", "other code", "not recorded", "cut off"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Standpoint:
-    """What a table is judged by: a stream as it is today."""
-
-    stream: str
-    source: str
-    is_append: bool
-    in_processing_time: bool  # then no row is late
-    code: str
-    since_us: int | None  # `as_of` of the initial state
-    reset_us: int | None = None  # since when (`ingested_at`) bronze goes by a clock set back
-
-
 @dataclass(frozen=True)
 class Span:
     """Instants `[from_us, until_us)` of a table; BEGINNING_US is the beginning."""
@@ -156,19 +143,21 @@ class Coverage:
 def judge(
     lake: Lake,
     entries: Sequence[Entry],
-    standpoint: Standpoint,
+    identity: StreamIdentity,
+    reset_us: int | None = None,
     read_late: ReadLate | None = None,
 ) -> Coverage:
-    """The coverage of a table whose record has these entries.
+    """The coverage of a table of `identity` whose record has these entries.
 
-    Who judges many tables gives a `read_late` that reads a source's bronze once.
+    `reset_us`: since when (`ingested_at`) bronze goes by a clock set back. Who judges many tables gives a
+    `read_late` that reads a source's bronze once.
     """
     newest = newest_own(entries)
     if newest is None:
         return Coverage(None, (), None)
     segments = segments_of(entries)
     named = [*(part.entry for part in segments), newest]
-    judged = _Judge(lake, standpoint, entries, judged=named, read_late=read_late or late_groups)
+    judged = _Judge(lake, identity, entries, named, reset_us, read_late or late_groups)
     spans: list[Span] = []
     at_us = BEGINNING_US
     for segment in segments:
@@ -211,13 +200,14 @@ class _Judge:
     def __init__(
         self,
         lake: Lake,
-        standpoint: Standpoint,
+        identity: StreamIdentity,
         entries: Sequence[Entry],
         judged: Sequence[Entry],
+        reset_us: int | None,
         read_late: ReadLate,
     ) -> None:
-        self._lake, self._standpoint, self._read_late = lake, standpoint, read_late
-        self._accepted = _accepted(entries, standpoint.code)
+        self._lake, self._identity, self._read_late = lake, identity, read_late
+        self._reset_us, self._accepted = reset_us, _accepted(entries, identity.code)
         self._pins_us: dict[int, list[int | None]] = {}
         for entry in judged:
             self._pins_us.setdefault(entry.delay_us, []).append(entry.bronze_ingested_at_us)
@@ -225,12 +215,11 @@ class _Judge:
 
     @cached_property
     def _since_reset(self) -> list[LateGroup]:
-        reset_us = self._standpoint.reset_us
-        if reset_us is None:
+        if self._reset_us is None:
             return []
-        source, since_us = self._standpoint.source, self._standpoint.since_us
+        source, since_us = self._identity.source, self._identity.since_us
         # All rows ingested since, late or not.
-        return late_groups(self._lake, source, -ANY_DELAY_US, since_us, reset_us)
+        return late_groups(self._lake, source, -ANY_DELAY_US, since_us, self._reset_us)
 
     def spans(self, segment: Segment) -> list[Span]:
         """What a segment comes to: right up to some instant, and wrong from there on."""
@@ -243,7 +232,7 @@ class _Judge:
         # An event at t emits at t, so the table is wrong from the first missing row on. Of an
         # update table, which shows one state, it is as a whole.
         first_us = max(from_us, min(group.first_us for group in missing))
-        if not self._standpoint.is_append:
+        if self._identity.output_mode == "update":
             first_us = from_us
         spans = [Span(from_us, first_us, None), Span(first_us, until_us, "late rows", missing)]
         return [span for span in spans if span.from_us < span.until_us]
@@ -262,8 +251,8 @@ class _Judge:
     def _missing(self, entry: Entry, until_us: int) -> tuple[LateGroup, ...]:
         """The late rows before an instant that came after all that the entry's fold has; and since
         a clock was set back that it does not know of, all rows before that instant."""
-        if self._standpoint.in_processing_time:
-            return ()
+        if self._identity.time_column == "ingested_at":
+            return ()  # then no row is late
         pin_us = entry.bronze_ingested_at_us
         return tuple(
             group
@@ -275,7 +264,7 @@ class _Judge:
         if delay_us not in self._groups:
             pins_us = self._pins_us[delay_us]
             after_us = None if None in pins_us else min(pin for pin in pins_us if pin is not None)
-            source, since_us = self._standpoint.source, self._standpoint.since_us
+            source, since_us = self._identity.source, self._identity.since_us
             late = self._read_late(self._lake, source, delay_us, since_us, after_us)
             self._groups[delay_us] = sorted(
                 {*late, *self._since_reset}, key=lambda group: (group.ingested_at_us, group.date)

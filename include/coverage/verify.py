@@ -6,12 +6,10 @@ is compared with each of the others before a job builds on it. Reads only.
 
 from dataclasses import dataclass
 
-from deltalake.exceptions import DeltaError
-
 from include.checkpoint.checkpoint_files import newest_committed, newest_planned, plan_hash
 from include.checkpoint.committed_batch import is_settled, read_position
 from include.coverage.record import Entry, StreamRecord, read_record
-from include.lake.delta_log import commit_hash, is_of_machine, table_to_read
+from include.lake.delta_log import commit_hash, open_table
 from include.lake.generations import GenerationRow, Generations, is_reseeded
 from include.lake.how_to_mend import how_to_trust_again
 from include.lake.paths import Lake, LakeError
@@ -38,14 +36,14 @@ class Look:
 
 def look(lake: Lake, generations: Generations) -> Look:
     """The record of a stream, or why it does not hold."""
+    unknown = StreamRecord(stream=generations.stream)
     try:
         record = read_record(lake, generations.stream)
-        reason = _why_not_trusted(lake, generations, record)
+        rejected = rejected_number(lake, generations.stream)
     except LakeError as error:
-        reason = error.message
-    if reason is not None:
-        return Look(StreamRecord(stream=generations.stream), reason)
-    return Look(record)
+        return Look(unknown, error.message)
+    reason = _why_not_trusted(lake, generations, record, rejected)
+    return Look(record) if reason is None else Look(unknown, reason)
 
 
 def refuse_other_checkpoint(lake: Lake, generations: Generations, record: StreamRecord) -> None:
@@ -89,7 +87,9 @@ def of_other_times(stream: str, reason: str) -> LakeError:
     )
 
 
-def _why_not_trusted(lake: Lake, generations: Generations, record: StreamRecord) -> str | None:
+def _why_not_trusted(
+    lake: Lake, generations: Generations, record: StreamRecord, rejected: int
+) -> str | None:
     own, row = record.own, generations.current
     checkpoint = lake.checkpoint(generations.stream, generations.number)
     committed = newest_committed(lake, checkpoint)
@@ -101,7 +101,7 @@ def _why_not_trusted(lake: Lake, generations: Generations, record: StreamRecord)
         return f"the table does not have batch {committed}, which its checkpoint has committed"
     if row is not None and _has_other_bronze(lake, row, record, own):
         return f"{lake.bronze(row['source'])} does not have the version that was read"
-    if rejected_number(lake, record.stream) < record.rejected:  # they are written before the rows
+    if rejected < record.rejected:  # they are written before the rows
         return f"{lake.rejected(record.stream)} lacks commits that the table's rows go with"
     return None
 
@@ -132,13 +132,8 @@ def _has_other_bronze(lake: Lake, row: GenerationRow, record: StreamRecord, own:
 
 
 def _newest_version(lake: Lake, path: str, table_id: str | None) -> int | None:
-    """Of a table, where it is the one of this id and can be read."""
-    try:
-        table = table_to_read(path) if lake.is_delta_table(path) else None
-    except DeltaError as error:
-        if is_of_machine(error):
-            raise
-        return None
+    """Of a table, where it is the one of this id; LakeError when it cannot be read."""
+    table = open_table(path) if lake.is_delta_table(path) else None
     return None if table is None or str(table.metadata().id) != table_id else int(table.version())
 
 

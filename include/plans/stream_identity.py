@@ -130,21 +130,16 @@ def _without_entry(tree: ast.Module) -> ast.Module:
     """
     rest: list[ast.stmt] = []
     needed_by_entry: set[str] = set()
-    of_checks: list[ast.expr] = []
-    of_others: list[ast.expr] = []
     for statement in tree.body:
         value = _entry_in(statement)
         if value is None:
             rest.append(statement)
             continue
         needed_by_entry |= _names_in([statement])
-        for keyword in value.keywords:
-            (of_checks if keyword.arg == "checks" else of_others).append(keyword.value)
         rest += [
             _assignment(k.arg or "more", k.value) for k in value.keywords if k.arg in FUNCTIONS
         ]
-    tree.body = _without_values(rest, _names_in(of_checks), _names_in(of_others))
-    needed_by_entry |= _names_in(rest) if of_checks else set()
+    tree.body = rest
     return _WithoutImports(needed_by_entry - _names_in(tree.body)).visit(tree)  # type: ignore[no-any-return]
 
 
@@ -156,18 +151,6 @@ def _entry_in(statement: ast.stmt) -> ast.Call | None:
         return None
     name = value.func.attr if isinstance(value.func, ast.Attribute) else ast.unparse(value.func)
     return value if name == "Stream" else None
-
-
-def _without_values(
-    statements: list[ast.stmt], unneeded: set[str], needed: set[str]
-) -> list[ast.stmt]:
-    """Without `NAME = ...` of names that nothing but checks, which change no result, needs."""
-    for statement in statements if unneeded else ():
-        others = [other for other in statements if other is not statement]
-        names = unneeded - needed - _names_in(others)
-        if any(_assigns(statement, name) for name in names):
-            return _without_values(others, unneeded | _names_in([statement]), needed)
-    return statements
 
 
 def _assignment(name: str, value: ast.expr) -> ast.Assign:

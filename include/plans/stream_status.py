@@ -6,7 +6,7 @@ The command line, the page, plans, checks, alerts and metrics ask here. Reads on
 from dataclasses import dataclass, replace
 
 from include.coverage.findings import coverage_findings, distrusted, unfinished_erasure
-from include.coverage.judge import Coverage, ReadLate, Span, Standpoint, judge
+from include.coverage.judge import Coverage, ReadLate, Span, judge
 from include.coverage.record import BEGINNING_US
 from include.coverage.verify import was_cut_off
 from include.fold.admission import micros_of
@@ -112,8 +112,7 @@ def judged(
     opened: OpenStream, identity: StreamIdentity, read_late: ReadLate | None = None
 ) -> Coverage:
     """Where the table is right by the code of `identity`, if it is what was recorded of it."""
-    standpoint = _standpoint(opened, identity)
-    coverage = judge(opened.lake, opened.seen.entries, standpoint, read_late)
+    coverage = judge(opened.lake, opened.seen.entries, identity, _reset_us(opened), read_late)
     row = opened.row
     is_update = row is not None and row["output_mode"] == "update"
     if row is not None and is_update and was_cut_off(opened.lake, row, opened.seen.record):
@@ -124,8 +123,8 @@ def judged(
 def rejected_coverage(opened: OpenStream, identity: StreamIdentity) -> Coverage:
     """The same of its rejected rows: they are of the fold that the record names, each at its own
     instant, also where the table shows one state."""
-    standpoint = replace(_standpoint(opened, identity), is_append=True)
-    return judge(opened.lake, opened.seen.entries, standpoint)
+    as_append = replace(identity, output_mode="append")
+    return judge(opened.lake, opened.seen.entries, as_append, _reset_us(opened))
 
 
 def trusted_coverage(lake: Lake, stream: Stream, identity: StreamIdentity) -> Coverage:
@@ -143,18 +142,8 @@ def _ahead(coverage: Coverage) -> Coverage:
     return replace(coverage, spans=coverage.wrong or (span,))
 
 
-def _standpoint(opened: OpenStream, identity: StreamIdentity) -> Standpoint:
-    lake, bronze = opened.lake, opened.lake.bronze(identity.source)
-    is_there = lake.is_delta_table(bronze)
-    repair = amendments_of(lake, identity.source).repair if is_there else None
-    # What has come since a repair may be in time by the clock of now, and behind what the state has settled.
-    is_known = repair is None or repair.is_known_to(opened.row)
-    return Standpoint(
-        stream=identity.stream,
-        source=identity.source,
-        is_append=identity.output_mode == "append",
-        in_processing_time=identity.time_column == "ingested_at",
-        code=identity.code,
-        since_us=identity.since_us,
-        reset_us=None if repair is None or is_known else repair.reset_at_us,
-    )
+def _reset_us(opened: OpenStream) -> int | None:
+    """Since when bronze goes by a clock set back that the state does not know of: what has come since may be in
+    time by the clock of now, and behind what the state has settled."""
+    repair = amendments_of(opened.lake, opened.source).repair
+    return None if repair is None or repair.is_known_to(opened.row) else repair.reset_at_us

@@ -5,11 +5,10 @@ rows of version V" is "all rows up to V's newest `ingested_at`", in any later ve
 version has to be kept readable, and OPTIMIZE and VACUUM are free to work.
 """
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
@@ -159,26 +158,13 @@ def refuse_no_bronze(lake: Lake, source: str) -> None:
 
 def has_commit(pin: BronzePin, ingested_at_us: int) -> bool:
     """Whether bronze has a row that was ingested at just that instant."""
-    return not lost_commits(pin.path, {ingested_at_us})
-
-
-def lost_commits(path: str, ingested_at_us: Set[int]) -> set[int]:
-    """Those of the instants at which no row of the bronze at `path` was ingested."""
-    table, asked = table_to_read(path), np.array(sorted(ingested_at_us), np.int64)
-    wanted = pc.field("ingested_at").isin(pa.array(asked, INSTANT))
-    found = set()
-    for batch in read_files(table, _files_of(table, asked), ["ingested_at"], wanted=wanted):
-        found |= {micros_of(instant) for instant in pc.unique(batch["ingested_at"]).to_pylist()}
-    return set(ingested_at_us) - found
-
-
-def _files_of(table: DeltaTable, ingested_at_us: Any) -> list[str]:
-    """The files that may hold rows of one of the instants, of which none is twice and all in order."""
-    files, every = BronzeFiles(table), np.iinfo(np.int64)
+    table = table_to_read(pin.path)
+    files = BronzeFiles(table)
     first, last = files.span("ingested_at")
-    before = np.searchsorted(ingested_at_us, pc.fill_null(first, every.min), "left")
-    until = np.searchsorted(ingested_at_us, pc.fill_null(last, every.max), "right")
-    return files.paths_but(pa.array(before == until))
+    others = pc.or_kleene(pc.greater(first, ingested_at_us), pc.less(last, ingested_at_us))
+    wanted = pc.field("ingested_at") == pa.scalar(instant_of(ingested_at_us), INSTANT)
+    found = read_files(table, files.paths_but(others), ["ingested_at"], wanted=wanted)
+    return any(batch.num_rows for batch in found)
 
 
 def _newest_files(table: DeltaTable) -> list[str]:

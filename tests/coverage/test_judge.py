@@ -1,5 +1,6 @@
 """Whether a table is right, against the definition taken word by word, instant by instant."""
 
+from dataclasses import replace
 from datetime import date
 
 import pytest
@@ -7,18 +8,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include.coverage import judge as judging
-from include.coverage.judge import LateGroup, Standpoint, judge
+from include.coverage.judge import LateGroup, judge
 from include.lake.paths import Lake
+from include.savepoints.manifest import StreamIdentity
 from tests.coverage.ledgers import TICKS, entry, entry_at, ledgers
 from tests.examples import examples
 
 LAKE = Lake("/nowhere")
-APPEND = Standpoint(
+APPEND = StreamIdentity(
     stream="user_counts",
     source="user_events",
-    is_append=True,
-    in_processing_time=False,
+    output_mode="append",
+    time_column="event_time",
+    delay_us=1,
     code="a",
+    state_schema="",
     since_us=None,
 )
 late_rows = st.lists(
@@ -32,7 +36,7 @@ late_rows = st.lists(
 )
 
 
-def judged(ledger, late, standpoint=APPEND):
+def judged(ledger, late, identity=APPEND):
     """The verdict, bronze having these late rows under each delay."""
 
     def groups(lake, source, delay_us, since_us, after_us):
@@ -40,7 +44,7 @@ def judged(ledger, late, standpoint=APPEND):
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(judging, "late_groups", groups)
-        return judge(LAKE, ledger, standpoint)
+        return judge(LAKE, ledger, identity)
 
 
 def reason_at(ledger, late, tick: int) -> str | None:
@@ -77,12 +81,12 @@ def test_each_instant_is_judged_as_the_definition_says(ledger, late):
 
 
 def test_an_update_table_is_right_or_wrong_as_a_whole():
-    standpoint = Standpoint(**vars(APPEND) | {"is_append": False})
+    identity = replace(APPEND, output_mode="update")
     ledger, late = [entry(1, "live", None, 9)], [LateGroup(date(2026, 1, 1), 3, 2, 5, 6)]
-    assert [span.reason for span in judged(ledger, [], standpoint).spans] == [None]
-    assert [span.reason for span in judged(ledger, late, standpoint).spans] == ["late rows"]
+    assert [span.reason for span in judged(ledger, [], identity).spans] == [None]
+    assert [span.reason for span in judged(ledger, late, identity).spans] == ["late rows"]
     after = [LateGroup(date(2026, 1, 1), 3, 2, 9, 9)]
-    assert judged(ledger, after, standpoint).wrong == ()
+    assert judged(ledger, after, identity).wrong == ()
 
 
 def test_a_recompute_makes_the_table_right_and_not_the_live_state():
@@ -101,7 +105,7 @@ def test_a_mapping_stands_for_the_code_before_it_and_that_one_for_its_own():
         entry(2, "reseed", 3, 6, codes=("b+1",), mapped_from="old", bronze_ingested_at_us=0),
         entry(3, "reseed", 6, 9, codes=("a+2",), mapped_from="b+1", bronze_ingested_at_us=0),
     ]
-    mapped = Standpoint(**vars(APPEND) | {"code": "a+2"})
+    mapped = replace(APPEND, code="a+2")
     assert judged(ledger, [], mapped).wrong == ()
     assert [span.until_us for span in judged(ledger, []).wrong] == [9]
 
@@ -112,5 +116,5 @@ def test_what_serves_the_code_before_a_mapping_is_right_too():
         entry(2, "live", 3, 4, codes=("old", "old!")),
         entry(3, "reseed", 4, 6, codes=("a+1",), mapped_from="old!", bronze_ingested_at_us=0),
     ]
-    mapped = Standpoint(**vars(APPEND) | {"code": "a!+1"})
+    mapped = replace(APPEND, code="a!+1")
     assert judged(ledger, [], mapped).wrong == ()
