@@ -10,7 +10,7 @@ import pyarrow as pa
 from include.care.rocksdb.tune_rocksdb import memory_of, run_settings, session_conf
 from include.checkpoint.bronze_readers import needed_commit, refuse_cut_off
 from include.checkpoint.checkpoint_files import newest_committed, newest_planned
-from include.checkpoint.committed_batch import is_settled, record_progress, settled_until
+from include.checkpoint.committed_batch import is_settled, record_progress
 from include.coverage.live import (
     LiveRecord,
     RowCountError,
@@ -297,7 +297,8 @@ def append_still_row(opened: OpenStream) -> None:
 
 def record_position(opened: OpenStream, known: StreamRecord, record: RunRecord) -> None:
     """How far the table is complete, and what waits, into the run's record."""
-    record["until"] = settled_until(opened.lake, opened.generations)
+    until_us = None if known.own is None else known.own.until_us
+    record["until"] = None if until_us is None else instant_of(until_us)
     if known.batch_of(opened.generation) is not None:
         record["rows_pending"] = known.totals["rows_pending"]
 

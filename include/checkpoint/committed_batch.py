@@ -6,14 +6,12 @@ From the checkpoint's logs alone, without a JVM.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from pyarrow import fs
 
 from include.checkpoint.checkpoint_files import newest_committed, newest_planned
-from include.fold.admission import US_PER_MS, instant_of
-from include.lake.generations import Generations, is_reseeded
+from include.lake.generations import Generations
 from include.lake.how_to_mend import damaged, subject_of
 from include.lake.ops import update_ops
 from include.lake.paths import Lake, LakeError
@@ -98,18 +96,6 @@ class BronzePosition:
     version: int
 
 
-def settled_watermark_ms(lake: Lake, checkpoint: str) -> int | None:
-    """The watermark that every bucket has settled by: that of the newest committed batch.
-
-    Not the newest watermark that rows have brought: buckets they did not touch settle only
-    in the batch without data that follows. None before the first.
-    """
-    committed = newest_committed(lake, checkpoint)
-    if committed is None:
-        return None
-    return batch_watermark_ms(lake, checkpoint, committed)
-
-
 def batch_watermark_ms(lake: Lake, checkpoint: str, batch_id: int) -> int | None:
     """The watermark that every bucket has settled by once a batch is committed."""
     begun = f"{checkpoint}/offsets/{batch_id}"
@@ -135,7 +121,7 @@ def is_settled(lake: Lake, checkpoint: str) -> bool:
         return True
     ended = f"{checkpoint}/commits/{committed}"
     next_ms = _watermark_ms(_settings(lake, ended), ended, "nextBatchWatermarkMs")
-    return (next_ms or 0) <= (settled_watermark_ms(lake, checkpoint) or 0)
+    return (next_ms or 0) <= (batch_watermark_ms(lake, checkpoint, committed) or 0)
 
 
 def read_position(lake: Lake, offsets: str) -> BronzePosition:
@@ -168,16 +154,6 @@ def _settings(lake: Lake, path: str) -> dict[str, Any]:
 
 
 BATCH_KEY = ("stream", "generation", "batch_id")
-
-
-def settled_until(lake: Lake, generations: Generations) -> datetime | None:
-    """The instant before which the stream's table is complete; None when nothing is settled."""
-    row = generations.current
-    checkpoint = lake.checkpoint(generations.stream, generations.number)
-    watermark_ms = settled_watermark_ms(lake, checkpoint)
-    if watermark_ms is None:
-        return row["until"] if row is not None and is_reseeded(row) else None
-    return instant_of(watermark_ms * US_PER_MS + 1)
 
 
 def record_progress(

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from include.checkpoint.committed_batch import settled_until
 from include.fold.admission import NEVER_US, instant_of, is_late, micros_of
 from include.fold.arrow_values import column_values, encode, plain_values
 from include.fold.bucket import outputs_table
@@ -28,8 +27,8 @@ from include.fold.records import Column
 from include.fold.schemas import state_schema
 from include.fold.states import States
 from include.lake.columns import INSTANT
-from include.lake.generations import read_generations
 from include.lake.paths import Lake
+from include.lake.stream_result import complete_until
 from include.page.key_rows import (
     ARRIVAL_US,
     INGESTED_US,
@@ -273,7 +272,7 @@ def read_key(
     key, or has too many events; LakeError without bronze.
     """
     fold, identity = load_definition(stream).fold, stream_identity(lake, stream)
-    key, until = key_of_text(fold, text), settled_until(lake, read_generations(lake, stream.name))
+    key, until = key_of_text(fold, text), complete_until(lake, stream.name)
     from_us = micros_of((until or now) - timedelta(days=days))
     # None of another schema of the state: of before a migration.
     schema = identity.state_schema

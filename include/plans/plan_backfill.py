@@ -10,12 +10,11 @@ from statistics import median
 from croniter import croniter, croniter_range
 from deltalake.exceptions import DeltaError
 
-from include.checkpoint.committed_batch import settled_until
 from include.coverage.findings import state_between
 from include.fold.admission import micros_of
 from include.lake.errors import wrong_argument
-from include.lake.generations import read_generations
 from include.lake.paths import Lake, LakeError
+from include.lake.stream_result import complete_until
 from include.landing.amendments import refuse_run
 from include.plans.plan_recompute import (
     RecomputePlan,
@@ -111,7 +110,7 @@ def plan_backfill(
     refuse_run(lake, stream)
     refuse_live_state(identity)
     check_settled(lake, stream, intervals[0][1])
-    settled = settled_until(lake, read_generations(lake, stream.name))
+    settled = complete_until(lake, stream.name)
     assert settled is not None  # or the check would have raised
     closed = [interval for interval in intervals if interval[1] <= settled]
     early = [why for _, end in closed if (why := before_initial_state(identity, end)) is not None]
@@ -200,9 +199,7 @@ def why_not_promote(
     """
     if stream_status(lake, stream).coverage.live_is_right:
         return f"the live state of {stream.name} is right: there is nothing to promote"
-    dates = near_dates(
-        stream.schedule, start, settled_until(lake, read_generations(lake, stream.name))
-    )
+    dates = near_dates(stream.schedule, start, complete_until(lake, stream.name))
     # Not asked about no dates: Airflow would count the runs of all.
     waiting = sum(queued(side) for side in dates if side)
     if waiting:
@@ -239,7 +236,7 @@ def last_waiting_end(
     By the schedule, as long as a Dag run of each waits (`queued` tells how many of these logical dates do)
     and live has settled it.
     """
-    settled = settled_until(lake, read_generations(lake, stream.name))
+    settled = complete_until(lake, stream.name)
     ticks, end = croniter(stream.schedule, until.astimezone(UTC)), until
     for _ in range(_most(lake, stream) - 1):
         following = ticks.get_next(datetime)

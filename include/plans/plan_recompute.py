@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from include.checkpoint.committed_batch import settled_until
 from include.coverage.findings import effect_text
 from include.coverage.judge import Coverage
 from include.fold.admission import US_PER_MS, instant_of, micros_of, no_such_day
@@ -22,7 +21,7 @@ from include.lake.delta_log import dataset_of, unbroken
 from include.lake.errors import wrong_argument
 from include.lake.generations import read_generations
 from include.lake.paths import Lake, LakeError
-from include.lake.stream_result import replaced_by
+from include.lake.stream_result import complete_until, replaced_by
 from include.landing.amendments import refuse_run
 from include.plans.stream_status import trusted_coverage
 from include.savepoints.bronze_pin import BronzePin, count_before, pin_bronze
@@ -191,7 +190,7 @@ def refuse_before_mapping(identity: StreamIdentity, base: Base, start: datetime)
 
 def check_settled(lake: Lake, stream: Stream, until: datetime) -> None:
     """NotSettledError unless the live stream has settled everything before `until`."""
-    settled = settled_until(lake, read_generations(lake, stream.name))
+    settled = complete_until(lake, stream.name)
     if settled is not None and until <= settled:
         return
     delay = stream.watermark_delay

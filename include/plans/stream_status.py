@@ -11,6 +11,7 @@ from include.coverage.record import BEGINNING_US
 from include.coverage.verify import was_cut_off
 from include.fold.admission import micros_of
 from include.fold.group_state import GroupStateTimeout
+from include.lake.delta_log import open_table
 from include.lake.findings import Finding
 from include.lake.generations import GenerationRow
 from include.lake.paths import Lake
@@ -111,7 +112,10 @@ def _status(opened: OpenStream, coverage: Coverage) -> StreamStatus:
 def judged(
     opened: OpenStream, identity: StreamIdentity, read_late: ReadLate | None = None
 ) -> Coverage:
-    """Where the table is right by the code of `identity`, if it is what was recorded of it."""
+    """Where the table is right by the code of `identity`, if it is what was recorded of it; LakeError when
+    bronze cannot be read."""
+    if opened.lake.is_delta_table(bronze := opened.lake.bronze(identity.source)):
+        open_table(bronze)
     coverage = judge(opened.lake, opened.seen.entries, identity, _reset_us(opened), read_late)
     row = opened.row
     is_update = row is not None and row["output_mode"] == "update"

@@ -217,7 +217,7 @@ def test_a_backfills_job_takes_the_next_intervals_along_that_wait_for_it(
 ):
     """Of user_sessions, whose table is appended to: an hour each, by its schedule."""
     settled = LATER + 3 * HOUR
-    monkeypatch.setattr(plan_backfill, "settled_until", lambda *_: settled)
+    monkeypatch.setattr(plan_backfill, "complete_until", lambda *_: settled)
     task, ti = lake_dags["stream_user_sessions"].get_task("recompute_interval"), Mock()
     begun: set[datetime] = set()
     ti.get_dr_count = lambda dag_id, logical_dates, states: int(not begun & set(logical_dates))

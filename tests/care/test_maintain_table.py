@@ -13,11 +13,10 @@ from pyspark.errors import StreamingQueryException
 
 from include.care.plan_care import spark_tables_named
 from include.checkpoint.checkpoint_files import newest_committed
-from include.checkpoint.committed_batch import settled_until
-from include.lake.generations import read_generations
 from include.lake.lease import hold_lease
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
+from include.lake.stream_result import complete_until
 from include.landing.ingest import ingest
 from include.limits import TABLE_CARE
 from include.plans.open_stream import has_waiting_rows
@@ -131,9 +130,7 @@ def test_a_source_and_its_stream_go_on_over_optimized_and_vacuumed_tables(spark,
     drain(
         SparkEngine(spark), lake, DEVICES
     )  # which adds up the rows of bronze, by the log's statistics
-    assert counted_rows(lake) == counted_signals(
-        landed, settled_until(lake, read_generations(lake, DEVICES.name))
-    )
+    assert counted_rows(lake) == counted_signals(landed, complete_until(lake, DEVICES.name))
     assert len(landed) == 12 > counted_rows(lake).total() > before[1].total()
 
 

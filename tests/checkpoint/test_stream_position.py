@@ -9,9 +9,9 @@ from deltalake import DeltaTable, write_deltalake
 
 from include.checkpoint.checkpoint_files import newest_committed
 from include.checkpoint.committed_batch import (
+    batch_watermark_ms,
     is_settled,
     read_position,
-    settled_watermark_ms,
 )
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
@@ -153,23 +153,9 @@ def test_a_run_that_died_before_it_was_recorded_is_run_again(lake):
     assert not has_waiting_rows(lake, STREAM)
 
 
-def test_what_is_settled_is_the_watermark_of_the_newest_committed_batch(lake):
-    append(lake)
-    path = lake.checkpoint(STREAM.name, 1)
-    assert settled_watermark_ms(lake, path) is None
-    checkpoint = batch(lake)
-    assert settled_watermark_ms(lake, path) is None  # 0 is Spark's "none yet"
-    batch(lake, number=1, committed=False)
-    offsets = checkpoint / "offsets" / "1"
-    offsets.write_text(offsets.read_text().replace(": 0}", ": 7}", 1))
-    assert settled_watermark_ms(lake, path) is None
-    (checkpoint / "commits" / "1").write_text("v1\n{}")
-    assert settled_watermark_ms(lake, path) == 7
-
-
 def test_a_damaged_checkpoint_names_the_whole_command_that_makes_another(lake):
     append(lake)
     path = batch(lake)
     (path / "offsets" / "0").write_text("v1\n")
     with refused("unreadable_checkpoint", command="./stateful reseed user_counts --apply"):
-        settled_watermark_ms(lake, str(path))
+        batch_watermark_ms(lake, str(path), 0)

@@ -15,13 +15,12 @@ from pyspark import cloudpickle
 
 import include.streams
 from include.care.check_checkpoint import check_checkpoint
-from include.checkpoint.committed_batch import settled_until
 from include.cli.__main__ import main
 from include.erase.erased_key import erased_key
 from include.fold.admission import micros_of
-from include.lake.generations import read_generations
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
+from include.lake.stream_result import complete_until
 from include.landing.amendments import amendments_of
 from include.landing.ingest import ingest
 from include.plans.open_stream import open_stream
@@ -142,7 +141,7 @@ def table_rows(lake: Lake, name: str) -> Counter[Any]:
 def oracle_rows(lake: Lake, name: str) -> Counter[Any]:
     """The same of all bronze, folded by one Python process from the beginning."""
     stream, engine = stream_named(name), LocalEngine()
-    until, fold = settled_until(lake, read_generations(lake, name)), load_definition(stream).fold
+    until, fold = complete_until(lake, name), load_definition(stream).fold
     assert until is not None
     pin, until_us = pin_bronze(lake, stream.source), micros_of(until)
     events = engine.events(lake, stream.source, fold, Bounds(pin.ingested_at_us, None, until_us))

@@ -7,11 +7,10 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 
-from include.checkpoint.committed_batch import settled_until
 from include.coverage.record import read_record
 from include.fold.admission import micros_of, until_us
-from include.lake.generations import read_generations
 from include.lake.ops import read_ops
+from include.lake.stream_result import complete_until
 from include.streams import device_signals, user_counts
 from spark_jobs.engines import live_batch
 from spark_jobs.engines.spark_engine import SparkEngine
@@ -84,7 +83,7 @@ def test_any_number_of_runs_gives_the_local_engines_table_and_state(
     assert sum(run["rows_in"] for run in recorded) == sum(len(rows) for rows in stamped)
     assert sum(run["rows_late"] for run in recorded) == oracle.late
     assert totals["rows_pending"] == oracle.pending()
-    assert micros_of(settled_until(lake, read_generations(lake, stream.name))) == until_us(
+    assert micros_of(complete_until(lake, stream.name)) == until_us(
         stamped[-1][-1].commit_us - DELAY_US
     )
 

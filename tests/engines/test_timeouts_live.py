@@ -11,12 +11,11 @@ from typing import Any, NamedTuple
 import pytest
 from pyspark import cloudpickle
 
-from include.checkpoint.committed_batch import settled_until
 from include.coverage.record import read_record
 from include.fold.admission import micros_of
 from include.fold.definition import KeyedFold
-from include.lake.generations import read_generations
 from include.lake.ops import read_ops
+from include.lake.stream_result import complete_until
 from include.registry import stream_named
 from include.settings import SavepointRules, Stream
 from include.stream_definition import load_definition
@@ -156,7 +155,7 @@ def compare_with_local(spark, lake, given: Arrived) -> None:
     runs = [row for row in read_ops(lake, "runs").to_pylist() if row["subject"] == stream.name]
     assert sum(row["rows_late"] for row in runs) == local.late
     assert read_record(lake, stream.name).totals["rows_pending"] == local.pending
-    assert micros_of(settled_until(lake, read_generations(lake, stream.name))) == given.until_us
+    assert micros_of(complete_until(lake, stream.name)) == given.until_us
 
 
 # A restart in either kind of time and of table; the law's model has all of it without a JVM.

@@ -9,10 +9,8 @@ from itertools import pairwise
 
 import pytest
 
-from include.checkpoint.committed_batch import settled_until
 from include.fold.admission import instant_of
-from include.lake.generations import read_generations
-from include.lake.stream_result import replaced_by
+from include.lake.stream_result import complete_until, replaced_by
 from include.plans.plan_backfill import MOST, has_nothing_to_change, last_waiting_end
 from include.plans.reseed_plan import ReseedOptions
 from spark_jobs.recompute_interval import recompute
@@ -122,7 +120,7 @@ def test_a_job_that_is_killed_changes_all_or_nothing_and_the_runs_do_the_rest(pa
 def test_those_go_along_that_wait_next_to_each_other_and_are_settled(world):
     late_world(world)
     stream = replace(world.streams["counts"], schedule="0 * * * *")
-    settled = settled_until(world.lake, read_generations(world.lake, stream.name))
+    settled = complete_until(world.lake, stream.name)
     until = settled.replace(minute=0, second=0, microsecond=0) - 5 * HOUR
     waiting = {until + number * HOUR for number in range(30)}
 

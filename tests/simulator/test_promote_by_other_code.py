@@ -1,8 +1,7 @@
 """A backfill right after a deploy: live has not run by the new code yet."""
 
-from include.checkpoint.committed_batch import settled_until
 from include.fold.admission import instant_of
-from include.lake.generations import read_generations
+from include.lake.stream_result import complete_until
 from include.plans.plan_backfill import why_not_promote
 from spark_jobs.recompute_interval import recompute
 from tests.simulator.steps import land, run
@@ -17,7 +16,7 @@ def test_its_last_run_promotes(world: World):
     run(world, "counts")
     start, settled = (
         instant_of(START_US),
-        settled_until(world.lake, read_generations(world.lake, stream.name)),
+        complete_until(world.lake, stream.name),
     )
     assert settled is not None
     world.deploy("counts", "b")

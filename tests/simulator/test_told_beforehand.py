@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from include.checkpoint.committed_batch import settled_until
 from include.fold.admission import instant_of
-from include.lake.generations import read_generations
 from include.lake.paths import LakeError
+from include.lake.stream_result import complete_until
 from include.landing.amendments import begin_repair
 from include.plans.clock_repair_plan import plan_clock_repair
 from include.plans.plan_backfill import plan_backfill
@@ -104,7 +103,7 @@ def test_while_a_clock_is_repaired_plans_are_refused_in_the_words_of_their_jobs(
     lake, stream, options = world.lake, world.streams["counts"], ReseedOptions()
     identity, until = (
         stream_identity(lake, stream),
-        settled_until(lake, read_generations(lake, stream.name)),
+        complete_until(lake, stream.name),
     )
     interval = (until - timedelta(hours=1), until)
     pin = pin_bronze(lake, stream.source)
