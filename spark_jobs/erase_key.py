@@ -16,10 +16,10 @@ from argparse import ArgumentParser
 from include.care.old_generations import delete_replaced_generations
 from include.care.plan_care import CaredTable, cared_tables
 from include.erase.erase_plan import ErasePlan, plan_erasure
-from include.erase.erase_rows import erase_rows, quotable
+from include.erase.erase_rows import erase_rows
 from include.erase.erased_key import ERASED_KEY, ErasedKey, erased_key
 from include.erase.history import forget_history
-from include.erase.traces import Traces, erase_in_ops
+from include.erase.traces import erase_in_ops
 from include.job import PATIENCE, nothing_running, recorded_run
 from include.lake.delta_log import delta_table
 from include.lake.generations import read_generations
@@ -97,9 +97,7 @@ def _open_erasure(lake: Lake, source: str) -> Erasure:
 
 def _erase_all_of(lake: Lake, plan: ErasePlan, erasure: Erasure) -> None:
     key, source = plan.key, plan.key.source.name
-    subjects = [source, *(stream.name for stream in streams_of(source))]
-    traces = Traces(key, subjects, quotable(lake, key))
-    log.info("%d texts of ops quoted it", erase_in_ops(lake, traces))
+    _erase_in_ops(lake, source)
     for stream in streams_of(source):
         # By its count of rows one with the key may be clean, to a reseed that somebody else begins.
         keep_savepoints(lake, stream.name, [])
@@ -129,12 +127,16 @@ def _without_past(lake: Lake, key: ErasedKey, erasure: Erasure) -> None:
     for stream in streams_of(source):
         for table in _tables_of(lake, stream.name):
             forget_history(lake, table.path)
-    subjects = [source, *(stream.name for stream in streams_of(source))]
-    erase_in_ops(lake, Traces(key, subjects, [t for t in key.texts.values() if t is not None]))
+    _erase_in_ops(lake, source)
     for name in SCHEMAS:
         if lake.is_delta_table(lake.ops(name)):
             forget_history(lake, lake.ops(name))
     end_erasure(lake, key.source, erasure)
+
+
+def _erase_in_ops(lake: Lake, source: str) -> None:
+    cells = erase_in_ops(lake, [source, *(stream.name for stream in streams_of(source))])
+    log.info("%d texts of ops are replaced", cells)
 
 
 def _tables_of(lake: Lake, stream: str) -> list[CaredTable]:

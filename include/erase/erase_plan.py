@@ -185,7 +185,7 @@ class ErasePlan:
                 "of other keys are equal, not the same bytes. Savepoints and replaced checkpoints are deleted"
             )
         yield from (f"  {reseed}" for reseed in self.reseeds)
-        yield "- ops: errors and findings that quote it are replaced"
+        yield "- ops: texts of errors, findings and alerts of the source and its streams are replaced"
         yield "- all these tables: no older version, change feed or log can be read any more"
         yield from self._left()
 

@@ -7,7 +7,6 @@ last, as its rows say what else there is.
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
 from functools import reduce
 from itertools import chain
 from typing import Any, NamedTuple
@@ -25,10 +24,8 @@ from include.landing.bronze_tables import late_fields, with_late_fields
 from include.landing.landed_file import row_of_raw
 from include.landing.landed_values import RefusedError, converter, value_at
 from include.landing.parse_files import REINGESTED_ROW
-from include.settings import RESCUED, Source
+from include.settings import Source
 
-# A shorter value of a row names nobody by itself, and stands in many texts.
-LEAST_TEXT = 8
 FREE_TEXT = ("raw", "correction", "reason", "kafka_message")  # of quarantine
 
 
@@ -148,87 +145,11 @@ def _landed(values: Mapping[str, object], name: str, key: ErasedKey) -> object:
     return value_at(key.field(name).landed)(values)
 
 
-def spellings(text: str) -> set[str]:
-    """How a text may stand in another: as it is, in JSON, in Python."""
-    escaped = {json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], repr(text)[1:-1]}
-    return {text, *escaped}
-
-
 def mentions(told: str, text: str) -> bool:
-    """Whether a text has another, if that is one at all, as a word of its own."""
-    return text != "" and any(
-        re.search(rf"(?<!\w){re.escape(one)}(?!\w)", told) is not None for one in spellings(text)
-    )
-
-
-# What may be quoted
-def quotable(lake: Lake, key: ErasedKey) -> set[str]:
-    """Texts of the key's rows, the key's own too, that stand in no other row of bronze."""
-    found: set[str] = set()
-    names: set[str] = set()
-    for rows, mask in rows_and_mask(lake, key):
-        own = rows.filter(mask).drop_columns("source_file").to_pylist()
-        found.update(*map(_texts, own))
-        names.update(*(_names_in(row[RESCUED]) for row in own))
-    if lake.is_delta_table(lake.quarantine(key.source.name)):
-        refused = _refused(lake, key)
-        found.update(*(_texts([row["raw"], row["correction"]]) for row in refused))
-    for rows, mask in rows_and_mask(lake, key):
-        others = rows.filter(pc.invert(mask))
-        found -= _values_among(found, others)
-        names -= _names_among(names, others)
-    return found | names | {text for text in key.texts.values() if text is not None}
-
-
-def _values_among(texts: set[str], rows: pa.Table) -> set[str]:
-    """Those that a column has as its value."""
-    known, among = pa.array(sorted(texts), pa.string()), set()
-    for column in rows.columns:
-        if texts and pa.types.is_string(column.type):
-            among |= set(column.filter(pc.is_in(column, known)).unique().to_pylist())
-    return among
-
-
-def _names_among(names: set[str], rows: pa.Table) -> set[str]:
-    """Those that are names in what was rescued of other rows: fields, and nobody's alone."""
-    kept = rows[RESCUED]
-    return {name for name in names if pc.any(pc.match_substring(kept, json.dumps(name))).as_py()}
-
-
-def _texts(value: Any) -> set[str]:
-    """All texts within a value that are long enough and no instants; of JSON those within it, too."""
-    if isinstance(value, str):
-        found = {value} if len(value) >= LEAST_TEXT and not _is_instant(value) else set()
-        return found | (_texts(_as_json(value)) if value[:1] in ("{", "[") else set())
-    if isinstance(value, Mapping):
-        value = list(value.values())
-    if isinstance(value, list | tuple):
-        return set(chain.from_iterable(map(_texts, value)))
-    return set()
-
-
-def _names_in(value: Any) -> set[str]:
-    """Names of JSON objects, at any depth."""
-    value = _as_json(value) if isinstance(value, str) else value
-    if isinstance(value, Mapping):
-        named = {name for name in value if len(name) >= LEAST_TEXT}
-        return named.union(*map(_names_in, value.values()))
-    return set().union(*map(_names_in, value)) if isinstance(value, list) else set()
-
-
-def _is_instant(text: str) -> bool:
-    try:
-        datetime.fromisoformat(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _as_json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+    """Whether a text has another, if that is one at all, as a word of its own: as it is, in JSON, in Python."""
+    escaped = (json.dumps(text), json.dumps(text, ensure_ascii=False), repr(text))
+    spellings = {text, *(one[1:-1] for one in escaped)} - {""}
+    return any(re.search(rf"(?<!\w){re.escape(one)}(?!\w)", told) is not None for one in spellings)
 
 
 SNAPPY = WriterProperties(compression="SNAPPY", max_row_group_size=ROWS_A_GROUP)

@@ -13,7 +13,7 @@ from include.cli.__main__ import main
 from include.erase.erase_plan import plan_erasure
 from include.erase.erase_rows import find, landed_file_of, mentions
 from include.erase.erased_key import ErasedKey, erased_key, streams_by_key
-from include.erase.traces import Traces, erase_in_ops
+from include.erase.traces import erase_in_ops
 from include.lake.delta_log import dataset_of
 from include.lake.ops import append_ops, read_ops
 from include.lake.paths import Lake
@@ -119,35 +119,22 @@ def test_a_word_is_no_part_of_another():
     assert not mentions("77 rows, 0.75, x7", "7")
 
 
-def test_records_that_quote_a_key_are_replaced_and_others_stay(lake: Lake):
-    key = erased_key("device_signals", "7")
-    rows = [
-        {"subject": "device_signals", "finding": "x", "detail": "key 7 failed"},
-        {"subject": "device_signals", "finding": "x", "detail": "key 70 failed"},
-        {"subject": "user_counts", "finding": "x", "detail": "key 7 failed"},
-        {"subject": "user_counts", "finding": "x", "detail": f"{WHO[:20]} is {WHO}"},
-    ]
-    append_ops(lake, "findings", rows)
-    append_ops(lake, "runs", [{"run_id": "r", "subject": "signals", "error": "of 7: no"}])
-    assert erase_in_ops(lake, Traces(key, ["signals", "device_signals"], {WHO})) == 3
-    told = sorted(read_ops(lake, "findings")["detail"].to_pylist())
-    assert told == ["[erased]", "[erased]", "key 7 failed", "key 70 failed"]
-    assert read_ops(lake, "runs")["error"].to_pylist() == ["[erased]"]
-
-
-@pytest.mark.parametrize("word", ["succeeded", "device_signals", "complete_word"])
-def test_words_that_records_are_read_by_stay_whatever_a_row_says(lake: Lake, word: str):
-    """A value of the key's rows may be a word of ours: a status, or a stream's name."""
-    run = {"run_id": "r", "subject": "device_signals", "outcome": "succeeded", "error": f"x {word}"}
-    append_ops(lake, "runs", [run])
-    made = {"run_id": "r2", "subject": "device_signals", "dag_run_id": "complete_word"}
-    append_ops(lake, "runs", [made])
-    traces = Traces(erased_key("device_signals", "7"), ["device_signals"], {word})
-    assert erase_in_ops(lake, traces) == 1
-    (told,) = read_ops(lake, "runs", {"run_id": "r"}).to_pylist()
-    assert {name: told[name] for name in run} == run | {"error": "[erased]"}
-    (told,) = read_ops(lake, "runs", {"run_id": "r2"}).to_pylist()
-    assert {name: told[name] for name in made} == made
+def test_what_is_told_of_the_source_and_its_streams_goes_and_what_records_are_read_by_stays(
+    lake: Lake,
+):
+    run = {"run_id": "r", "subject": "device_signals", "outcome": "succeeded", "dag_run_id": "d"}
+    append_ops(lake, "runs", [run | {"error": "of 7: no"}, {"run_id": "r2", "subject": "signals"}])
+    others = [{"subject": name, "detail": "of 7"} for name in ("user_counts", "tables/user_counts")]
+    ours = [{"subject": name, "detail": "of 7"} for name in ("signals", "bronze/signals")]
+    append_ops(lake, "findings", [row | {"finding": "x"} for row in (*others, *ours)])
+    assert erase_in_ops(lake, ["signals", "device_signals"]) == 3
+    told = {row["subject"]: row["detail"] for row in read_ops(lake, "findings").to_pylist()}
+    assert told == {row["subject"]: row["detail"] for row in others} | {
+        row["subject"]: "[erased]" for row in ours
+    }
+    ended = {row["run_id"]: row for row in read_ops(lake, "runs").to_pylist()}
+    assert {name: ended["r"][name] for name in run} == run
+    assert (ended["r"]["error"], ended["r2"]["error"]) == ("[erased]", None)
 
 
 def test_a_file_is_found_by_its_whole_name_and_by_rows_of_it_that_were_mended(lake: Lake):
