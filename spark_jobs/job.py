@@ -1,7 +1,6 @@
 """What every job on Spark shares: its session, a lake and a project that workers can read, and its end."""
 
 import atexit
-import logging
 import shutil
 import socket
 import zipfile
@@ -24,8 +23,6 @@ from include.lake.paths import Lake, LakeError, open_lake
 from include.registry import stream_named
 from include.settings import PROJECT, SettingsError, Stream
 from include.spark.master import is_local
-from include.spark.submit import installed_versions
-from include.spark.versions import untried
 
 # What Spark says, somewhere in a Java stack trace, of a Python that its workers cannot use.
 WRONG_PYTHON = ("Cannot run program", "PYTHON_VERSION_MISMATCH")
@@ -142,19 +139,12 @@ def zip_project(project: Path, archive: Path) -> None:
             target.write(file, file.relative_to(project))
 
 
-log = logging.getLogger("job")
-
-
 def spark_session(app_name: str, lake: Lake) -> SparkSession:
     """The session that spark-submit configured (`include/spark/conf.py`).
 
-    On a cluster its workers get the project's Python. LakeError when they cannot use `lake`. Of a Spark
-    or Delta that the project was not tried with a line says so.
+    On a cluster its workers get the project's Python. LakeError when they cannot use `lake`.
     """
     spark = SparkSession.builder.appName(app_name).getOrCreate()
-    # On YARN Python's files are those of spark-submit's archive, beside which there are no jars.
-    if said := untried(installed_versions()._replace(spark=str(spark.version))):
-        log.warning("warning: %s", said)
     if not is_local(str(spark.sparkContext.master)):
         ship_project(spark.sparkContext)
     check_lake_shared(spark.sparkContext, lake)

@@ -31,7 +31,7 @@ from include.registry import (
 from include.settings import PROJECT, SettingsError
 from include.spark.local_jobs import say
 from include.spark.submit import installed_versions, shell_command, shell_environment
-from include.spark.versions import refuse_unfit, untried
+from include.spark.versions import refuse_unfit
 from include.text_table import text_table
 
 PANEL = "Write streams"
@@ -96,15 +96,12 @@ def validate(
 
 
 def _is_unfit() -> bool:
-    """Whether no job would start with the Spark and Delta that are installed; says also what was not tried."""
-    found = installed_versions()
+    """Whether no job would start with the Spark and Delta that are installed; says why."""
     try:
-        refuse_unfit(found)
+        refuse_unfit(installed_versions())
     except SettingsError as error:
         sys.stderr.write(f"error: {error}\n")
         return True
-    if said := untried(found):
-        sys.stderr.write(f"warning: {said}\n")
     return False
 
 

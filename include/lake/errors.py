@@ -56,7 +56,6 @@ CODES = {
     "unreadable_lake": "The lake, or a table or checkpoint in it, is not there or cannot be read.",
     "unreadable_savepoint": "A savepoint that is needed is gone, or is not what was written.",
     "unreadable_table": "A table has lost a file, or has one that cannot be read.",
-    "untried_versions": "The project was never tried with the Spark and Delta that are installed.",
     "wrong_argument": "An argument of the command cannot be what was given.",
     "wrong_definition": "A stream's records or functions do not fit together.",
     "wrong_initial_state": "A stream's initial state is not what its records say, or cannot be read.",

@@ -1,13 +1,10 @@
 """How a job's process ends."""
 
-from pathlib import Path
-
 import pytest
 from pyspark.sql import SparkSession
 
 from include.settings import SettingsError
-from include.spark import submit, versions
-from spark_jobs.job import exit_with_main, spark_session
+from spark_jobs.job import exit_with_main
 
 pytestmark = pytest.mark.spark
 
@@ -43,15 +40,3 @@ def test_state_stores_are_closed_when_a_job_fails(spark: SparkSession, tmp_path,
         exit_with_main(fail)
     assert (ended.value.code, capsys.readouterr().err.count("\n")) == (2, 1)
     assert not has_open_stores(spark)
-
-
-@pytest.mark.parametrize("is_tried", [False, True])
-def test_a_job_says_that_its_spark_was_not_tried(spark, lake, monkeypatch, caplog, is_tried):
-    """Though, on YARN, it has pyspark from an archive, beside which there are no jars."""
-    of_archive = Path("/spark/python/lib/pyspark.zip/pyspark")
-    monkeypatch.setattr(submit, "spark_package", lambda: of_archive)
-    if not is_tried:
-        monkeypatch.setattr(versions, "TRIED", (("4.2.99", "4.4.0"),))
-    spark_session("tests", lake)
-    said = [record.getMessage() for record in caplog.records if record.name == "job"]
-    assert [spark.version in line for line in said] == [True] * (not is_tried)
