@@ -25,7 +25,6 @@ from include.page.declared import Declared, declared
 from include.page.key_figures import KEY_DAYS, read_key
 from include.page.render import backfill_html, key_html, message_html, overview_html, stream_html
 from include.page.stream_figures import MOST_DAYS, asked_time, read_stream
-from include.plans.plan_recompute import parse_instant
 from include.settings import SettingsError, Stream, default_lake
 
 DAG_PREFIX = "stream_"
@@ -88,12 +87,11 @@ def state_app() -> FastAPI:
         return HTMLResponse(stream_html(figures, dag_id), headers=HEADERS)
 
     @app.get("/dags/{dag_id}/keys", dependencies=[READS_DAG])
-    def key(dag_id: str, key: str, days: Days = KEY_DAYS, to: str = "") -> Response:
+    def key(dag_id: str, key: str, days: Days = KEY_DAYS) -> Response:
         """A key of that stream."""
         found, lake = _stream_of(dag_id, _declared()), _lake()
         with _said():
-            last = parse_instant("to", to) if to else None
-            figures = read_key(lake, found, key, now=datetime.now(UTC), days=days, to=last)
+            figures = read_key(lake, found, key, now=datetime.now(UTC), days=days)
         return HTMLResponse(key_html(figures), headers=HEADERS)
 
     @app.get("/dags/{dag_id}/backfill", dependencies=[READS_DAG])

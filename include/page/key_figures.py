@@ -4,9 +4,8 @@ Its events are replayed from bronze in this process, as a recompute would: late 
 what is shown is what bronze makes of the key; where the table says something else, that is said.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import chain, groupby, repeat
 from operator import attrgetter
@@ -55,8 +54,6 @@ from include.stream_definition import load_definition
 from include.text_table import value_text
 
 MOST_STEPS = 100_000
-SHOWN_SAVEPOINTS = 12
-SHOWN_STEPS = 200
 KEY_DAYS = 7
 CLOCKS = ("event_time_us", "ingested_at_us")
 
@@ -103,15 +100,12 @@ class ShownOutput:
 
 @dataclass(frozen=True)
 class KeyState:
-    """What is kept of the key as of an instant. `state` None: nothing, or only a timeout."""
+    """What is kept of the key. `state` None: nothing, or only a timeout."""
 
-    until: datetime
     state: str | None = None
     changed_at: datetime | None = None
     timeout_at: datetime | None = None
     timers: str | None = None
-    origin: str = ""
-    is_damaged: bool = False  # the savepoint: what it had of the key is not known
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,11 +132,7 @@ class KeyFigures:
     base: str
     until: datetime | None  # the replay's end: what the stream has settled
     state: KeyState | None
-    savepoints: Sequence[KeyState]
-    steps: Sequence[ShownStep]  # the newest first
-    hidden: int  # earlier steps in the time, which are not shown
-    to: datetime | None  # the last instant of which steps are shown
-    emitted: Sequence[ShownOutput]  # in the time, the newest first
+    steps: Sequence[ShownStep]  # in the time, the newest first
     late: int  # events of the replay that came late
     pending: Sequence[ShownEvent]
     unexplained: Sequence[ShownOutput]  # rows of the table that the replay does not emit
@@ -206,37 +196,25 @@ def _instants(
             yield at_us, group
 
 
-def _compared_outputs(
-    lake: Lake, fold: KeyedFold, key: Key, steps: Sequence[Step], from_us: int
-) -> tuple[list[list[ShownOutput]], list[ShownOutput]]:
-    """The outputs of each step, marked by whether the table has them; and its other rows.
+def _in_table(
+    lake: Lake, fold: KeyedFold, key: Key, from_us: int
+) -> set[tuple[datetime, str]] | None:
+    """When each of the key's rows in the table was emitted, and its text; None: the table cannot tell.
 
-    An update table has none but the last.
+    An update table has none but the last, whenever that was emitted.
     """
-    is_append, outputs = fold.output_mode == "append", _outputs(fold, steps)
+    is_append = fold.output_mode == "append"
     rows = table_rows(lake, fold, key, from_us=from_us if is_append else None)
     if rows is None:
-        return outputs, []
+        return None
     instants = rows[EMITTED_AT].cast(INSTANT).cast(pa.int64()).to_pylist()
-    there = Counter(zip(map(instant_of, instants), _row_texts(fold, rows), strict=True))
-    compared = outputs if is_append else [of for of in outputs if of][-1:]
-    for of in compared:
-        of[:] = [_marked(each, there) for each in of]
-    left = sorted(there.elements()) if is_append or compared else []
-    return outputs, [ShownOutput(at, text, in_table=True) for at, text in left]
+    return set(zip(map(instant_of, instants), _row_texts(fold, rows), strict=True))
 
 
-def _marked(output: ShownOutput, there: Counter[tuple[datetime, str]]) -> ShownOutput:
-    if output.is_removal:  # of an update table, which has at most one row of a key
-        return replace(output, in_table=not there.total())
-    named = (output.emitted_at, output.text)
-    is_there = there[named] > 0
-    there[named] -= is_there
-    return replace(output, in_table=is_there)
-
-
-def _outputs(fold: KeyedFold, steps: Sequence[Step]) -> list[list[ShownOutput]]:
-    """What each step has emitted."""
+def _outputs(
+    fold: KeyedFold, steps: Sequence[Step], there: set[tuple[datetime, str]] | None
+) -> list[list[ShownOutput]]:
+    """What each step has emitted, held against the table; of an update table only the last is."""
     each = [step.emitted for step in steps]
     together = Emitted(
         list(chain.from_iterable(e.rows for e in each)),
@@ -244,14 +222,27 @@ def _outputs(fold: KeyedFold, steps: Sequence[Step]) -> list[list[ShownOutput]]:
         list(chain.from_iterable(e.removed for e in each)),
     )
     table = outputs_table(fold, together)
-    found = _shown_outputs(fold, table) if table else iter(())
+    if not table:
+        return [[] for _ in steps]
+    count = table.num_rows
+    gone = table[REMOVED].to_pylist() if REMOVED in table.column_names else [False] * count
+    instants = map(instant_of, table[EMITTED_AT_US].to_pylist())
+    first = 0 if fold.output_mode == "append" else count - 1
+    found = (
+        ShownOutput(at, text, is_gone, _is_there(at, text, is_gone, there) if n >= first else None)
+        for n, (at, text, is_gone) in enumerate(
+            zip(instants, _row_texts(fold, table), gone, strict=True)
+        )
+    )
     return [[next(found) for _ in e.rows] for e in each]
 
 
-def _shown_outputs(fold: KeyedFold, table: pa.Table) -> Iterator[ShownOutput]:
-    instants = table[EMITTED_AT_US].to_pylist()
-    gone = table[REMOVED].to_pylist() if REMOVED in table.column_names else [False] * len(instants)
-    return map(ShownOutput, map(instant_of, instants), _row_texts(fold, table), gone)
+def _is_there(
+    at: datetime, text: str, is_gone: bool, there: set[tuple[datetime, str]] | None
+) -> bool | None:
+    if there is None:
+        return None
+    return not there if is_gone else (at, text) in there
 
 
 def _row_texts(fold: KeyedFold, rows: pa.Table) -> Iterator[str]:
@@ -263,13 +254,10 @@ def plain_rows(rows: pa.Table) -> list[dict[str, Any]]:
     return [dict(zip(rows.column_names, values, strict=True)) for values in columns]
 
 
-def read_key(
-    lake: Lake, stream: Stream, text: str, now: datetime, days: int, to: datetime | None = None
-) -> KeyFigures:
+def read_key(lake: Lake, stream: Stream, text: str, now: datetime, days: int) -> KeyFigures:
     """The figures of a key over the newest `days` of what the stream has settled.
 
-    `to` is the last instant of which steps are shown; None for all. SettingsError for what is no
-    key, or has too many events; LakeError without bronze.
+    SettingsError for what is no key, or has too many events; LakeError without bronze.
     """
     fold, identity = load_definition(stream).fold, stream_identity(lake, stream)
     key, until = key_of_text(fold, text), complete_until(lake, stream.name)
@@ -288,9 +276,11 @@ def read_key(
     until_us = -NEVER_US if until is None else micros_of(until)
     settled = [event for event in events if event.at_us < until_us]
     steps = [s for s in _steps(fold, key, states, settled, until_us) if s.at_us >= from_us]
-    outputs, unexplained = _compared_outputs(lake, fold, key, steps=steps, from_us=from_us)
-    count = sum(to is None or step.at_us <= micros_of(to) for step in steps)
-    shown = slice(max(count - SHOWN_STEPS, 0), count)
+    there = _in_table(lake, fold, key, from_us=from_us)
+    shown = _shown_steps(fold, steps, _outputs(fold, steps, there))
+    emitted = {(output.emitted_at, output.text) for step in shown for output in step.outputs}
+    is_compared = fold.output_mode == "append" or bool(emitted)
+    left = sorted((there or set()) - emitted) if is_compared else []
     return KeyFigures(
         stream=stream.name,
         names=fold.keys.text(),
@@ -299,18 +289,11 @@ def read_key(
         days=days,
         base=base_text(base),
         until=until,
-        state=None if until is None else _state_at(states.rows(), until),
-        savepoints=[
-            _in_savepoint(lake, fold, key, each)
-            for each in savepoints[: -SHOWN_SAVEPOINTS - 1 : -1]
-        ],
-        steps=tuple(reversed(_shown_steps(fold, steps[shown], outputs[shown]))),
-        hidden=shown.start,
-        to=to,
-        emitted=[output for of in reversed(outputs) for output in of],
+        state=None if until is None else _state_of(states.rows()),
+        steps=shown[::-1],
         late=sum(event.shown.was_late for event in settled),
         pending=[event.shown for event in events if event.at_us >= until_us],
-        unexplained=unexplained,
+        unexplained=[ShownOutput(at, text, in_table=True) for at, text in left],
         failure=steps[-1].failure if steps else None,
     )
 
@@ -346,23 +329,14 @@ def _beginning(
     return base, States(fold, state_schema(fold).empty_table())
 
 
-def _in_savepoint(lake: Lake, fold: KeyedFold, key: Key, savepoint: Savepoint) -> KeyState:
-    try:
-        state = _state_at(state_in(lake, fold, key, savepoint=savepoint), savepoint.until)
-    except SavepointError:
-        state = KeyState(savepoint.until, is_damaged=True)
-    return replace(state, origin=savepoint.origin)
-
-
-def _state_at(rows: pa.Table, until: datetime) -> KeyState:
+def _state_of(rows: pa.Table) -> KeyState:
     """Of `state_schema`, one row or none."""
     if not rows.num_rows:
-        return KeyState(until)
+        return KeyState()
     (row,) = plain_rows(rows)
     changed_us, timeout_us = row["changed_at_us"], row["timeout_at_us"]
     timers = {n: us for n, us in (row.get(TIMERS) or {}).items() if us is not None}
     return KeyState(
-        until,
         None if row["state"] is None else value_text(row["state"]),
         None if changed_us is None else instant_of(changed_us),
         _wake(timeout_us),
@@ -400,48 +374,39 @@ def _wake(at_us: int | None) -> datetime | None:
     return None if at_us is None or at_us == NEVER_US else instant_of(at_us)
 
 
-def key_text(figures: KeyFigures) -> str:
+def key_text(f: KeyFigures) -> str:
     """What is kept of the key, what waits, and why each row was emitted: the newest comes last."""
-    return "\n".join(_lines(figures))
-
-
-def _lines(f: KeyFigures) -> Iterator[str]:
-    yield f"{f.names} {f.key} of {f.stream}, the last {f.days} d, replayed from {f.base}"
-    yield from (f"savepoint {_kept(each)}" for each in reversed(f.savepoints))
-    if f.hidden:
-        yield f"{f.hidden:,} earlier steps are left out"
+    lines = [f"{f.names} {f.key} of {f.stream}, the last {f.days} d, replayed from {f.base}"]
     for step in reversed(f.steps):
-        yield from _step_lines(step)
-    yield f"state now {_kept(f.state)}" if f.state else "the stream has settled nothing yet"
+        lines += _step_lines(step)
+    state = "the stream has settled nothing yet"
+    if f.state and f.until:
+        state = f"state now {_at(f.until)}  {_kept(f.state)}"
+    lines.append(state)
     if f.late:
-        yield f"{f.late:,} of its events came late: the table may go without until a recompute"
-    yield from (f"waits     {_at(each.at)}  {_event(each)}" for each in f.pending)
-    yield from (f"not explained: {_output(each)}" for each in f.unexplained)
-    if f.failure:
-        yield f"error: {f.failure}"
+        lines.append(
+            f"{f.late:,} of its events came late: the table may go without until a recompute"
+        )
+    lines += [f"waits     {_at(each.at)}  {_event(each)}" for each in f.pending]
+    lines += [f"not explained: {_output(each)}" for each in f.unexplained]
+    return "\n".join([*lines, f"error: {f.failure}"] if f.failure else lines)
 
 
-def _kept(s: KeyState) -> str:
-    if s.is_damaged:
-        return f"{_at(s.until)}  is damaged"
-    parts = [s.state or "none"]
-    parts += [f"timeout {_at(s.timeout_at)}"] if s.timeout_at else []
-    parts += [f"timers {s.timers}"] if s.timers else []
-    return f"{_at(s.until)}  {', '.join(parts)}"
+def _kept(state: KeyState) -> str:
+    timeout = f", timeout {_at(state.timeout_at)}" if state.timeout_at else ""
+    timers = f", timers {state.timers}" if state.timers else ""
+    return f"{state.state or 'none'}{timeout}{timers}"
 
 
 def _step_lines(step: ShownStep) -> Iterator[str]:
-    told = [_event(each) for each in step.events] or ["a timeout, or the end of the state"]
+    yield _at(step.at)
+    yield from (f"  {_event(each)}" for each in step.events)
+    if not step.events:
+        yield "  a timeout, or the end of the state"
     wakes = f", times out {_at(step.wakes_at)}" if step.wakes_at else ""
-    told.append(f"-> state {step.state or 'none'}{wakes}")
-    told += [f"-> row   {_output(each)}" for each in step.outputs]
-    told += [f"-> rejected: {each}" for each in step.rejected]
-    yield from _beside(_at(step.at), told)
-
-
-def _beside(at: str, told: Sequence[str]) -> Iterator[str]:
-    for number, text in enumerate(told):
-        yield f"{at if number == 0 else '':<28} {text}"
+    yield f"  -> state {step.state or 'none'}{wakes}"
+    yield from (f"  -> row   {_output(each)}" for each in step.outputs)
+    yield from (f"  -> rejected: {each}" for each in step.rejected)
 
 
 def _event(event: ShownEvent) -> str:

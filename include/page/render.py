@@ -26,6 +26,7 @@ from include.text_table import bytes_text, span_text, value_text
 TEMPLATES = Path(__file__).parent / "templates"
 SHOWN_RUNS = 50
 SHOWN = 20
+SHOWN_STEPS = 200
 
 Link = Callable[[str], str]
 
@@ -55,7 +56,7 @@ def stream_html(figures: StreamFigures, dag_id: str | None = None) -> str:
 
 def key_html(figures: KeyFigures) -> str:
     """The page of a key, as an address below that of its stream's Dag."""
-    return _template("key.html").render(f=figures, shown=SHOWN)
+    return _template("key.html").render(f=figures, shown=SHOWN, shown_steps=SHOWN_STEPS)
 
 
 def backfill_html(form: BackfillForm) -> str:

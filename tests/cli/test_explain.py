@@ -128,7 +128,7 @@ def test_an_event_that_came_late_is_said_and_the_row_that_it_changes(commands, l
     run(commands, lake)
     found = explained(commands, lake, "ann")
     assert found["late"] == 1
-    (output,) = found["emitted"]
+    (output,) = [output for step in found["steps"] for output in step["outputs"]]
     assert (json.loads(output["text"])["events"], output["in_table"]) == (2, False)
     assert [json.loads(row["text"])["events"] for row in found["unexplained"]] == [1]
     told = commands.stateful(lake.root, "explain user_sessions ann --days 3650")

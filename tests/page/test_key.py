@@ -12,7 +12,7 @@ from include.fold.admission import micros_of
 from include.lake.delta_log import dataset_of
 from include.page import key_figures as key_replay
 from include.page import key_rows
-from include.page.key_figures import KeyFigures, plain_rows, read_key
+from include.page.key_figures import KeyFigures, ShownOutput, plain_rows, read_key
 from include.page.key_rows import key_of_text, text_of_key
 from include.page.render import key_html
 from include.page.stream_figures import biggest_keys
@@ -48,6 +48,10 @@ def look(do: Operations, key: str = "a", days: int = MONTH) -> KeyFigures:
     return figures
 
 
+def emitted(figures: KeyFigures) -> list[ShownOutput]:
+    return [output for step in figures.steps for output in step.outputs]
+
+
 def expected(do: Operations, until_us: int) -> Folded:
     """All that has landed, late or not, folded plainly."""
     return folded(do.kind, "a", [each.row for each in stamped(do.world.commits)], until_us)
@@ -69,9 +73,9 @@ def check(do: Operations, figures: KeyFigures) -> None:
     until_us = micros_of(figures.until)
     assert count(figures.state.state) == expected_count(do, until_us)
     if do.kind != "counts_per_key":
-        emitted = [(values(each.text), micros_of(each.emitted_at)) for each in figures.emitted]
+        shown = [(values(each.text), micros_of(each.emitted_at)) for each in emitted(figures)]
         own = [(e.row, e.at_us) for e in expected(do, until_us).outputs if e.row[0] == "a"]
-        assert sorted(emitted) == sorted(own)
+        assert sorted(shown) == sorted(own)
 
 
 def values(text: str) -> tuple[Any, ...]:
@@ -85,8 +89,8 @@ def test_a_key_is_what_all_its_rows_make_of_it_and_the_table_says_the_same_once_
     check(do, figures)
     assert (figures.unexplained, figures.failure) == ([], None)
     late_before = figures.late
-    assert False not in {each.in_table for each in figures.emitted}
-    assert True in {each.in_table for each in figures.emitted}
+    assert False not in {each.in_table for each in emitted(figures)}
+    assert True in {each.in_table for each in emitted(figures)}
 
     do.land_late("a", [30, 31], 1)
     do.run(None)
@@ -95,13 +99,13 @@ def test_a_key_is_what_all_its_rows_make_of_it_and_the_table_says_the_same_once_
     assert figures.late == late_before + 2
     late = [event for step in figures.steps for event in step.events if event.was_late]
     assert len(late) == figures.late
-    assert figures.unexplained or False in {each.in_table for each in figures.emitted}
+    assert figures.unexplained or False in {each.in_table for each in emitted(figures)}
 
     do.reseed(None)
     figures = look(do)
     check(do, figures)
     assert figures.unexplained == []
-    assert False not in {each.in_table for each in figures.emitted}
+    assert False not in {each.in_table for each in emitted(figures)}
 
 
 def test_a_shorter_time_begins_with_a_savepoint_and_comes_to_the_same_state(do):
@@ -114,24 +118,14 @@ def test_a_shorter_time_begins_with_a_savepoint_and_comes_to_the_same_state(do):
     assert list(short.steps) == list(whole.steps)[: len(short.steps)]
 
 
-def test_the_savepoints_have_what_was_known_of_the_key_then(do):
-    do.reseed(None)
-    newest, *others = look(do).savepoints
-    assert len(others) >= 2
-    assert count(newest.state) == expected_count(do, micros_of(newest.until))
-
-
 @pytest.mark.parametrize("do", ["counts_per_key"], indirect=True)
-def test_a_damaged_savepoint_is_said_and_the_replay_begins_with_one_before(do):
+def test_in_the_place_of_a_damaged_savepoint_the_replay_begins_with_one_before(do):
     days_in_time(do)
     whole = look(do, days=1)
     name = whole.base.removeprefix("savepoint ")
     for file in Path(do.world.lake.savepoint(do.stream.name, name)).glob("*.parquet"):
         file.unlink()
     figures = look(do, days=1)
-    known = [each.savepoint_id for each in savepoints_of(do.world.lake, do.stream.name)]
-    damaged = [each.is_damaged for each in reversed(figures.savepoints)]
-    assert damaged == [each == name for each in known]
     assert figures.base != whole.base
     assert (figures.state, figures.steps) == (whole.state, whole.steps)
 
@@ -146,18 +140,9 @@ def test_events_that_wait_are_shown_and_not_folded(do):
     check(do, figures)
 
 
-def test_steps_up_to_an_instant_end_with_it(do):
-    days_in_time(do)
-    whole = look(do)
-    to = whole.steps[3].at
-    shown = read_key(do.world.lake, do.stream, "a", do.world.now(), MONTH, to)
-    assert list(shown.steps) == list(whole.steps)[3:]
-    assert shown.emitted == whole.emitted
-
-
 def test_a_key_that_never_was_has_nothing(do):
     figures = look(do, "nobody")
-    assert (figures.steps, figures.pending, figures.unexplained) == ((), [], [])
+    assert (figures.steps, figures.pending, figures.unexplained) == ([], [], [])
     assert figures.state is not None
     assert figures.state.state is None
 
@@ -184,8 +169,8 @@ def test_any_key_is_found_by_its_text_and_its_rows_are_those_of_the_table(kind, 
         assert any(field.nullable for field in fields) <= any("null" in text for text in texts)
         for text in texts:
             figures = read_key(do.world.lake, do.stream, text, do.world.now(), MONTH)
-            assert True in {each.in_table for each in figures.emitted}
-            assert False not in {each.in_table for each in figures.emitted}
+            assert True in {each.in_table for each in emitted(figures)}
+            assert False not in {each.in_table for each in emitted(figures)}
             assert figures.unexplained == []
         big = biggest_keys(do.world.lake, do.stream.name)
         assert {key.key for key in big.keys if big} <= texts
@@ -203,7 +188,7 @@ def test_columns_that_the_table_has_not_yet_are_no_reason_to_show_nothing(do, mo
         return pads.dataset(of(path).to_table().drop_columns(["amount"]))
 
     monkeypatch.setattr(key_rows, "dataset_of", older)
-    assert False in {each.in_table for each in look(do).emitted}
+    assert False in {each.in_table for each in emitted(look(do))}
 
 
 def test_a_replay_of_too_many_steps_is_refused_as_its_state_is_not_that_of_now(do, monkeypatch):
@@ -237,7 +222,6 @@ def test_of_mapped_states_it_begins_where_they_do():
         assert len(firsts) < len(mapped)
         assert figures.steps
         assert min(micros_of(step.at) for step in figures.steps) >= min(firsts)
-        assert {micros_of(each.until) for each in figures.savepoints} <= set(firsts)
         assert figures.unexplained == []
     finally:
         operations.close()
