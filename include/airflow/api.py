@@ -78,10 +78,6 @@ class AirflowApi:
         answer = self.get(f"dags/{dag_id}/dagRuns/{quote(run_id)}/taskInstances")
         return list(answer["task_instances"])
 
-    def log_lines(self, dag_id: str, run_id: str, task_id: str, attempt: int) -> list[str]:
-        path = f"dags/{dag_id}/dagRuns/{quote(run_id)}/taskInstances/{task_id}/logs/{attempt}"
-        return [text for record in self.get(path)["content"] for text in log_text(record)]
-
     def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         headers = {"Accept": "application/json", "Content-Type": "application/json"}
         if self.token:
@@ -103,11 +99,3 @@ def _despite_busy_database(call: Callable[[], Result]) -> Result:
             if error.code < HTTPStatus.INTERNAL_SERVER_ERROR:
                 raise
     return call()
-
-
-def log_text(record: dict[str, Any]) -> list[str]:
-    """A log record as lines of text: its message, and the exceptions that came with it."""
-    if record["event"].startswith(("::group::", "::endgroup::")):
-        return []  # marks for the UI, which folds what is between them
-    errors = record.get("error_detail") or []
-    return [record["event"], *(f"{error['exc_type']}: {error['exc_value']}" for error in errors)]

@@ -1,4 +1,4 @@
-"""The runs that `make run` waits for, one of each stream's Dag, and the progress that people see.
+"""The runs that `make run` waits for, one of each stream's Dag.
 
 A run of this start: one that the scheduler made because it was due, or else one
 triggered here. Never both, and never one left over from an earlier start.
@@ -13,34 +13,7 @@ from typing import Any
 from include.airflow.api import AirflowApi
 from include.lake.errors import StatefulError
 
-WAITING = "waiting"
 Say = Callable[[str], None]
-
-
-class Shown:
-    """What the streams are doing: a line when one begins and when it ends, their steps in `update`."""
-
-    def __init__(self, say: Say, update: Say = lambda _: None) -> None:
-        self._say = say
-        self._update = update
-        self._steps: dict[str, str] = {}
-        self._began: dict[str, float] = {}
-
-    def show(self, name: str, step: str, *, over: bool = False) -> None:
-        """`step` is a task of its Dag, WAITING, or, with `over`, what became of it."""
-        self._steps[name] = step
-        if over:
-            del self._steps[name]
-            self._say(f"{name}: {step}{self._seconds(name)}")
-        elif step != WAITING and name not in self._began:
-            self._began[name] = time.monotonic()
-            self._say(f"{name}: running")
-        self._update("; ".join(f"{name}: {step}" for name, step in self._steps.items()))
-
-    def _seconds(self, name: str) -> str:
-        began = self._began.get(name)
-        return "" if began is None else f" ({time.monotonic() - began:.0f} s)"
-
 
 SECONDS_BETWEEN_LOOKS = 1.0
 # Parsing is done within seconds of the start; on a loaded machine within a minute.
@@ -48,7 +21,6 @@ PARSE_DEADLINE = 300.0
 FINAL = ("success", "failed")
 # For the scheduler to make a run that is due: seconds, unless someone has set it otherwise.
 DUE_DEADLINE = 120.0
-LOG_TAIL = 40
 
 
 class DagNotReadError(StatefulError):
@@ -73,20 +45,18 @@ class FirstRuns:
     """The first runs after `started_at`; `look` is called between polls and may raise."""
 
     def __init__(
-        self, api: AirflowApi, started_at: datetime, shown: Shown, look: Callable[[], None]
+        self, api: AirflowApi, started_at: datetime, say: Say, look: Callable[[], None]
     ) -> None:
         self._api = api
         self._started_at = started_at
-        self._shown = shown
+        self._say = say
         self._look = look
 
     def start(self, dag_id: str) -> Run | None:
         """The run of `dag_id` to wait for; None when a person has paused the Dag."""
-        stream = Run(dag_id, "").name
-        self._shown.show(stream, WAITING)
         dag = self._wait_until_parsed(dag_id)
         if dag["is_paused"]:
-            self._shown.show(stream, "paused in Airflow: not run", over=True)
+            self._say(f"{dag_id}: paused in Airflow, not run")
             return None
         self._fail_interrupted(dag_id)
         deadline = time.monotonic() + DUE_DEADLINE
@@ -96,18 +66,20 @@ class FirstRuns:
         runs = self._runs_of_this_start(dag_id)
         # The same name in all Dags, as the scheduler's have: those of a source share a JVM.
         name = f"manual__{self._started_at.isoformat()}"
-        return Run(dag_id, runs[0]["dag_run_id"] if runs else self._api.trigger(dag_id, name))
+        run = Run(dag_id, runs[0]["dag_run_id"] if runs else self._api.trigger(dag_id, name))
+        self._say(f"{run.name}: running")
+        return run
 
     def wait(self, runs: Sequence[Run]) -> list[str]:
-        """Return when all have ended: what failed, each with the end of its log."""
+        """Return when all have ended: what failed."""
         waiting = list(runs)
         failures = []
         while waiting:
             for run in list(waiting):
                 state = self._api.dag_run(run.dag_id, run.run_id)["state"]
-                self._report(run, state)
                 if state in FINAL:
                     waiting.remove(run)
+                    self._say(f"{run.name}: {'done' if state == 'success' else 'failed'}")
                 if state == "failed":
                     failures.append(self._failure(run))
             if waiting:
@@ -151,26 +123,10 @@ class FirstRuns:
     def _is_of_this_start(self, run: dict[str, Any]) -> bool:
         return bool(run["queued_at"]) and _instant(run["queued_at"]) > self._started_at
 
-    def _report(self, run: Run, run_state: str) -> None:
-        if run_state in FINAL:
-            self._shown.show(run.name, "done" if run_state == "success" else "failed", over=True)
-            return
-        tasks = self._api.task_instances(run.dag_id, run.run_id)
-        running = [task["task_id"] for task in tasks if task["state"] == "running"]
-        self._shown.show(run.name, ", ".join(running) or WAITING)
-
     def _failure(self, run: Run) -> str:
-        failed = [
-            task
-            for task in self._api.task_instances(run.dag_id, run.run_id)
-            if task["state"] == "failed"
-        ]
-        if not failed:
-            return f"{run.dag_id} failed without a failed task: see run {run.run_id} in the UI"
-        task = failed[0]
-        lines = self._api.log_lines(run.dag_id, run.run_id, task["task_id"], task["try_number"])
-        heading = f"{run.dag_id}: task {task['task_id']} failed, the end of its log:"
-        return "\n".join([heading, *lines[-LOG_TAIL:]])
+        tasks = self._api.task_instances(run.dag_id, run.run_id)
+        failed = ", ".join(task["task_id"] for task in tasks if task["state"] == "failed")
+        return f"{run.dag_id} failed, by its tasks {failed or '(none)'}: the UI has their logs"
 
     def _pause(self) -> None:
         self._look()

@@ -14,8 +14,6 @@ from datetime import UTC, datetime
 from types import FrameType
 from urllib.error import URLError
 
-from rich.console import Console
-
 from include.airflow.api import AirflowApi
 from include.airflow.environment import (
     HOME,
@@ -29,7 +27,7 @@ from include.airflow.environment import (
     password,
     refuse_taken,
 )
-from include.airflow.first_runs import DagNotReadError, FirstRuns, Shown
+from include.airflow.first_runs import DagNotReadError, FirstRuns
 from include.airflow.parts import LOGS, AirflowDiedError, Parts, start_background, start_servers
 from include.lake.errors import last_line
 from include.lake.lease import adopt_orphans
@@ -146,8 +144,7 @@ def airflow(lake: Lake, port: int) -> Iterator[tuple[Parts, AirflowApi]]:
     api = AirflowApi(f"http://{HOST}:{port}")
     say(f"starting Airflow on port {port} (logs: {LOGS})")
     try:
-        with Console().status("Airflow is starting"):
-            start_servers(parts, api, port_of_tasks)
+        start_servers(parts, api, port_of_tasks)
         api.log_in(USER, password())
         show_places(lake, api)
         yield parts, api
@@ -159,15 +156,11 @@ def airflow(lake: Lake, port: int) -> Iterator[tuple[Parts, AirflowApi]]:
 def run_streams(parts: Parts, api: AirflowApi, lake: Lake) -> int:
     """Run each stream's Dag once and show what its table holds then; 1 when one has failed."""
     started_at, streams = datetime.now(UTC), all_streams()
-    console = Console()
-    with console.status("the scheduler is starting"):
-        start_background(parts, api)
+    start_background(parts, api)
     say("running each stream once")
-    with console.status("") as status:
-        shown = Shown(say, status.update)
-        first_runs = FirstRuns(api, started_at, shown, look=parts.check_alive)
-        runs = [first_runs.start(f"stream_{stream.name}") for stream in streams]
-        failures = first_runs.wait([run for run in runs if run is not None])
+    first_runs = FirstRuns(api, started_at, say, look=parts.check_alive)
+    runs = [first_runs.start(f"stream_{stream.name}") for stream in streams]
+    failures = first_runs.wait([run for run in runs if run is not None])
     for stream in streams:
         show_result(lake, stream.name)
         show_findings(lake, stream.name)

@@ -5,11 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
-from typing import ClassVar, TextIO
-
-from rich.console import Console
-from rich.highlighter import RegexHighlighter
-from rich.theme import Theme
+from typing import TextIO
 
 from include.settings import Stream
 from include.spark.master import check_reachable
@@ -24,28 +20,6 @@ QUIET = {LOG_LEVEL: "error", "SPARK_LOG_TRACE": "none"}
 NOISE = re.compile(
     r"\s*$|WARNING: Using incubator modules|(Starting )?Streaming TransformWithStateInPandas Python"
 )
-THEME = Theme(
-    {
-        "people.command": "bold cyan",
-        "people.error": "bold red",
-        "people.warning": "yellow",
-        "people.right": "green",
-        "people.number": "cyan",
-    }
-)
-
-
-class ForPeople(RegexHighlighter):
-    """What to see first in a plan or a table: what is wrong, and what to run."""
-
-    base_style = "people."
-    highlights: ClassVar[list[str]] = [
-        r"(?<![\w.:-])(?P<number>\d[\d,]*(\.\d+)?)(?![\w:-])",
-        r"\b(?P<error>error|not right|refused)\b",
-        r"\b(?P<warning>warning|late)\b",
-        r"\b(?<!not )(?P<right>right|no findings)\b",
-        r"(?P<command>`[^`]+`)",
-    ]
 
 
 def run_job(
@@ -89,11 +63,6 @@ def _run_quietly(command: Sequence[str], environment: dict[str, str], stdout: Te
 
 
 def say(line: str) -> None:
-    """A line for people, at once even when the output is a pipe; with colours on a terminal."""
-    line = printable(line)
-    if sys.stdout.isatty():
-        console = Console(theme=THEME, highlighter=ForPeople(), markup=False, emoji=False)
-        console.print(line, soft_wrap=True)
-        return
-    sys.stdout.write(f"{line}\n")
+    """A line for people, at once even when the output is a pipe."""
+    sys.stdout.write(f"{printable(line)}\n")
     sys.stdout.flush()

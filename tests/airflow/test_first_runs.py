@@ -5,8 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from include.airflow import first_runs
-from include.airflow.api import log_text
-from include.airflow.first_runs import WAITING, FirstRuns, Run, Shown
+from include.airflow.first_runs import FirstRuns, Run
 from tests.refused import refused
 
 START = datetime.now(UTC)
@@ -33,7 +32,6 @@ class FakeApi:
         }
         self.import_errors: list[dict] = []
         self.run_states = ["success"]
-        self.tasks = [[("ingest", "success")]]
         self.calls: list[tuple] = []
 
     def find(self, path):
@@ -49,12 +47,7 @@ class FakeApi:
         return {"state": self.run_states.pop(0)}
 
     def task_instances(self, dag_id, run_id):
-        return [
-            {"task_id": task, "state": state, "try_number": 3} for task, state in self.tasks.pop(0)
-        ]
-
-    def log_lines(self, dag_id, run_id, task_id, attempt):
-        return [f"line {number} of attempt {attempt}" for number in range(100)]
+        return [{"task_id": "ingest", "state": "failed"}, {"task_id": "run_stream", "state": None}]
 
     def trigger(self, dag_id, run_id):
         self.calls.append(("trigger", dag_id))
@@ -70,8 +63,7 @@ def _no_waiting(monkeypatch):
 
 
 def runs_of(api: FakeApi, said: list | None = None) -> FirstRuns:
-    shown = Shown((said if said is not None else []).append)
-    return FirstRuns(api, START, shown, lambda: None)
+    return FirstRuns(api, START, (said if said is not None else []).append, lambda: None)
 
 
 def test_a_run_is_triggered_when_none_is_due():
@@ -118,28 +110,17 @@ def test_a_dag_that_cannot_be_read_is_said_with_its_traceback(monkeypatch):
         runs_of(api).start(DAG)
 
 
-def test_who_waits_is_told_what_begins_and_ends_and_sees_the_task_that_runs():
-    said, seen = [], []
+def test_who_waits_is_told_what_begins_and_ends():
+    said: list[str] = []
     api = FakeApi()
     api.run_states = ["queued", "running", "success"]
-    api.tasks = [[("ingest", None)], [("ingest", "success"), ("run_stream", "running")]]
-    shown = Shown(said.append, seen.append)
-    assert FirstRuns(api, START, shown, lambda: None).wait([Run(DAG, "one")]) == []
-    shown.show("user_sessions", "paused in Airflow: not run", over=True)
-    assert seen[:3] == [f"user_counts: {WAITING}", "user_counts: run_stream", ""]
-    assert [line.split(":")[0] for line in said] == ["user_counts"] * 2 + ["user_sessions"]
+    runs = runs_of(api, said)
+    assert runs.wait([runs.start(DAG)]) == []
+    assert [line.split(":")[0] for line in said] == ["user_counts"] * 2
 
 
-def test_a_failure_has_the_end_of_the_last_attempts_log():
+def test_a_failure_names_the_task():
     api = FakeApi()
-    api.run_states, api.tasks = ["failed"], [[("ingest", "failed")]]
+    api.run_states = ["failed"]
     (failure,) = runs_of(api).wait([Run(DAG, "one")])
     assert (failure.startswith(DAG), "ingest" in failure) == (True, True)
-    assert failure.endswith("line 99 of attempt 3")
-
-
-def test_a_log_record_tells_the_exception_and_leaves_out_the_marks_of_the_ui():
-    detail = [{"exc_type": "LookupError", "exc_value": "no run to publish"}]
-    record = {"event": "Task failed with exception", "error_detail": detail}
-    assert log_text(record) == ["Task failed with exception", "LookupError: no run to publish"]
-    assert log_text({"event": "::group::Pre Execute"}) == []

@@ -2,7 +2,6 @@
 
 import json
 import os
-import pty
 import shutil
 import subprocess
 import sys
@@ -183,25 +182,6 @@ def test_whoever_stops_reading_gets_no_traceback():
     assert process.stderr is not None
     assert process.stderr.read() == b""
     assert process.wait() == 1
-
-
-@pytest.mark.slow
-def test_a_terminal_has_colours_and_a_pipe_has_none():
-    piped = run_cli("validate", stdout=subprocess.PIPE).communicate()[0]
-    assert b"\x1b[" not in piped
-    master, slave = pty.openpty()
-    process = run_cli("validate", stdout=slave)
-    os.close(slave)
-    shown = b""
-    try:
-        while chunk := os.read(master, 4096):
-            shown += chunk
-    except OSError:  # Linux says so at the end of a terminal's output
-        pass
-    os.close(master)
-    assert process.wait() == 0
-    assert b"\x1b[" in shown
-    assert "right" in piped.decode()
 
 
 def test_help_is_for_each_command(capsys):

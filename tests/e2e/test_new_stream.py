@@ -14,7 +14,6 @@ from include.airflow.environment import any_free_port
 from include.airflow.first_runs import FirstRuns
 from include.airflow.local_airflow import airflow
 from include.airflow.parts import start_background
-from include.airflow.first_runs import Shown
 from include.lake.paths import made_lake
 from include.spark.local_jobs import say
 
@@ -35,7 +34,7 @@ def look():
     assert time.monotonic() < DEADLINE, f"{waited_for} does not end"
 
 def run(stream):
-    runs = FirstRuns(api, started_at, Shown(say), look)
+    runs = FirstRuns(api, started_at, say, look)
     assert runs.wait([runs.start(f"stream_{stream}")]) == []
 
 with airflow(made_lake(sys.argv[1]), any_free_port()) as (parts, api):
