@@ -7,6 +7,7 @@ import socket
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 from sqlalchemy import Connection, Engine, event
@@ -120,27 +121,31 @@ def make_private_home() -> None:
 
 
 def make_password() -> None:
-    """The admin's password, before the first start: one that Airflow makes, it writes in its log.
-
-    SettingsError for a file that has been cut off.
-    """
-    PASSWORDS.touch(PRIVATE_FILE)
-    try:
-        known = dict(json.loads(PASSWORDS.read_text() or "{}"))
-    except (ValueError, TypeError) as error:
-        raise SettingsError(
-            f"{PASSWORDS} has no passwords ({error}); a new one is made after",
-            subject=str(PASSWORDS),
-            command=f"rm {PASSWORDS}",
-        ) from error
+    """The admin's password, before the first start: one that Airflow makes, it writes in its log."""
+    known = passwords_in(PASSWORDS)
     if USER not in known:
-        known[USER] = secrets.token_urlsafe(PASSWORD_BYTES)
-        PASSWORDS.write_text(json.dumps(known))
+        write_passwords(PASSWORDS, known | {USER: secrets.token_urlsafe(PASSWORD_BYTES)})
+
+
+def passwords_in(file: Path) -> dict[str, str]:
+    """The password of each user. What is no JSON, Airflow could not use either."""
+    try:
+        passwords = json.loads(file.read_text())
+    except (FileNotFoundError, ValueError):
+        return {}
+    return passwords if isinstance(passwords, dict) else {}
+
+
+def write_passwords(file: Path, passwords: Mapping[str, str]) -> None:
+    """All or nothing, as the api-server may be reading; only the owner reads it."""
+    with NamedTemporaryFile("w", dir=file.parent, delete=False) as partial:
+        json.dump(passwords, partial)
+    Path(partial.name).replace(file)
 
 
 def password() -> str:
     """The admin's password, in the file that Airflow reads it from."""
-    return str(json.loads(PASSWORDS.read_text())[USER])
+    return passwords_in(PASSWORDS)[USER]
 
 
 # Longer than any transaction of Airflow's on a slow machine; the driver's own 5 s are not.

@@ -2,9 +2,8 @@
 
     python -m include.docker.compose_env [--file .env]
 
-A new file has new secrets, and PostgreSQL keeps the password it was first started with: so an
-existing file is never replaced. It is given those that it lacks, as one of an older release. Who only runs containers may have an old Python, and none of our
-packages: this needs Python 3.9 and nothing else.
+PostgreSQL keeps the password it was first started with: so an existing file is never replaced. Who only
+runs containers may have an old Python, and none of our packages: this needs Python 3.9 and nothing else.
 """
 
 from __future__ import annotations  # Python 3.9 cannot evaluate ours
@@ -60,23 +59,6 @@ def generated_environment() -> dict[str, str]:
 
 
 def write(file: Path, environment: Mapping[str, str]) -> None:
-    """Write a new env file, or what an existing one lacks; EnvFileError when that is nothing."""
-    if not file.exists():
-        write_new(file, environment)
-        return
-    text = file.read_text()
-    lines = (line.strip().removeprefix("export ").partition("=") for line in text.splitlines())
-    # Compose takes an empty one for one that is not there.
-    known = {name.strip() for name, _, value in lines if value.strip(" \"'")}
-    lacking = {name: value for name, value in environment.items() if name not in known}
-    if not lacking:
-        write_new(file, environment)  # says why not
-    with file.open("a") as output:
-        output.write("" if text.endswith("\n") or not text else "\n")
-        output.writelines(f"{name}={value}\n" for name, value in lacking.items())
-
-
-def write_new(file: Path, environment: Mapping[str, str]) -> None:
     """Write an env file that only its owner reads; EnvFileError when it is there already."""
     try:
         # The mode from the start: nobody reads it in between.

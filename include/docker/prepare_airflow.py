@@ -6,24 +6,19 @@ Settings come from the environment, and are checked before anything is changed. 
 repeated, and is, at each `docker compose up`, which waits for a healthy PostgreSQL first.
 """
 
-import json
 import os
 import subprocess
 import sys
 from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from textwrap import shorten
-from typing import Any
 from uuid import uuid4
 
 from cryptography.fernet import Fernet
 from pyarrow import ArrowException, fs
-from sqlalchemy import create_engine
-from sqlalchemy.exc import SQLAlchemyError
 
-from include.airflow.environment import checked_parallelism
+from include.airflow.environment import checked_parallelism, passwords_in, write_passwords
 from include.lake.paths import REASON_CHARACTERS, Lake, LakeError
 from include.registry import all_sources
 from include.settings import SettingsError
@@ -54,7 +49,7 @@ def prepare(environment: Mapping[str, str]) -> None:
     checked_master(setting(environment, "SPARK_MASTER"))
     check_fernet_key(environment)
     checked_parallelism(setting(environment, PARALLELISM))
-    check_database(setting(environment, DATABASE))
+    setting(environment, DATABASE)
     prepare_lake(setting(environment, "LAKE"))
     write_password(environment)
     migrate_database()
@@ -79,18 +74,6 @@ def check_fernet_key(environment: Mapping[str, str]) -> None:
             f"{FERNET_KEY} is no Fernet key ({error}): take the AIRFLOW_FERNET_KEY of a file that is written by",
             subject=FERNET_KEY,
             command="make compose-env",
-        ) from error
-
-
-def check_database(url: str) -> None:
-    """That it takes a connection; else SettingsError with the driver's own words."""
-    try:
-        create_engine(url).connect().close()
-    except (SQLAlchemyError, ModuleNotFoundError, ValueError) as error:
-        # Without SQLAlchemy's frame around them.
-        reason = " ".join(str(getattr(error, "orig", None) or error).split())
-        raise SettingsError(
-            f"{DATABASE} leads to no database: {reason}", subject=DATABASE
         ) from error
 
 
@@ -133,27 +116,11 @@ def write_password(environment: Mapping[str, str]) -> None:
     file = Path(setting(environment, PASSWORDS_FILE))
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(file, json.dumps(passwords_in(file) | {user: password}))
+        write_passwords(file, passwords_in(file) | {user: password})
     except OSError as error:
         raise SettingsError(
             f"{PASSWORDS_FILE}={file} cannot be written: {error}", subject=PASSWORDS_FILE
         ) from error
-
-
-def passwords_in(file: Path) -> dict[str, Any]:
-    """Those of other users, which Airflow has made up. What is no JSON, it could not use either."""
-    try:
-        passwords = json.loads(file.read_text())
-    except (FileNotFoundError, ValueError):
-        return {}
-    return passwords if isinstance(passwords, dict) else {}
-
-
-def replace_file(file: Path, text: str) -> None:
-    """All or nothing, as the api-server may be reading; only the owner reads it."""
-    with NamedTemporaryFile("w", dir=file.parent, delete=False) as partial:
-        partial.write(text)
-    Path(partial.name).replace(file)
 
 
 def migrate_database() -> None:

@@ -60,16 +60,14 @@ def test_airflows_folder_and_password_are_its_owners_alone(home, before):
     assert stat.S_IMODE(module.PASSWORDS.stat().st_mode) == 0o600
 
 
-def test_a_password_is_made_beside_those_of_others_and_a_cut_off_file_is_named(home):
+def test_a_password_is_made_beside_those_of_others_and_where_a_file_was_cut_off(home):
     module.PASSWORDS.write_text('{"ann": "hers"}')
     module.make_password()
     assert json.loads(module.PASSWORDS.read_text()) == {"ann": "hers", "admin": module.password()}
     for text in ('{"admin":', "null", "[1]"):
         module.PASSWORDS.write_text(text)
-        with refused(
-            "wrong_setting", subject=str(module.PASSWORDS), command=f"rm {module.PASSWORDS}"
-        ):
-            module.make_password()
+        module.make_password()
+        assert len(module.password()) >= 20
 
 
 END_ORPHANS = """

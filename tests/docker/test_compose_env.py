@@ -48,21 +48,9 @@ def test_the_file_is_for_its_owner_and_never_replaced(tmp_path, capsys):
     assert file.read_text() == written
 
 
-def test_an_empty_secret_is_given_and_an_exported_one_is_kept(tmp_path):
-    """Compose asks for what is empty, by the same command; and takes the last of a name."""
-    file = tmp_path / ".env"
-    first = generated_environment() | {"SPARK_AUTH_SECRET": '""'}
-    old = "".join(f"export {name}={value}\n" for name, value in first.items())
-    file.write_text(old)
-    assert compose_env.main(["--file", str(file)]) == 0
-    added = file.read_text().removeprefix(old)
-    assert re.fullmatch(r"SPARK_AUTH_SECRET=\S{20,}\n", added)
-    assert compose_env.main(["--file", str(file)]) == 2
-
-
 def test_a_folder_that_is_not_there_is_named(tmp_path):
     with pytest.raises(compose_env.EnvFileError):
-        compose_env.write_new(tmp_path / "nowhere" / ".env", {})
+        compose_env.write(tmp_path / "nowhere" / ".env", {})
 
 
 def test_git_and_docker_leave_the_file_out():
