@@ -30,8 +30,6 @@ class Split(NamedTuple):
     origin_id: str | None = None  # of the topic or table
     bytes: int = 0  # about
     modified_at: datetime | None = None  # of a file
-    # By which the last version is known again; None also where its commit could not be read.
-    commit_id: str | None = None
 
     @property
     def source_file(self) -> str:

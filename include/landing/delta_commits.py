@@ -21,7 +21,6 @@ from include.origins import DeltaTable
 from include.settings import Source
 
 Actions = Sequence[Mapping[str, Any]]
-MAPPING = "delta.columnMapping.mode"
 
 
 class LostCommitError(OriginError):
@@ -102,11 +101,6 @@ def is_whole(uri: str, version: int) -> bool:
 def bodies(actions: Actions, kind: str) -> list[Mapping[str, Any]]:
     """Of the actions of one kind."""
     return [action[kind] for action in actions if kind in action]
-
-
-def maps_columns(configuration: Mapping[str, str]) -> bool:
-    """Whether columns have other names in the files that are written under it."""
-    return configuration.get(MAPPING, "none") != "none"
 
 
 def has_values(uri: str, split: Split) -> bool:

@@ -3,10 +3,8 @@
 What the table had at first is taken as if its version then had added it.
 """
 
-import hashlib
-import json
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -33,7 +31,6 @@ from include.landing.connector import (
     written_at,
 )
 from include.landing.delta_commits import (
-    MAPPING,
     Actions,
     LostCommitError,
     actions_of,
@@ -42,7 +39,6 @@ from include.landing.delta_commits import (
     has_values,
     is_whole,
     log_file,
-    maps_columns,
     open_table,
     outcomes_of_added,
     table_at,
@@ -50,28 +46,6 @@ from include.landing.delta_commits import (
 from include.origins import DeltaTable
 from include.settings import Source
 from include.text_table import counted
-
-
-def commit_id(uri: str, version: int, actions: Actions | None = None) -> str | None:
-    """By which a version is known again; None where its commit, without `actions`, cannot be read."""
-    try:
-        told = json.dumps(actions or actions_of(uri, version), sort_keys=True)
-    except LostCommitError:
-        return None
-    return hashlib.sha256(told.encode()).hexdigest()[:32]
-
-
-def is_another(uri: str, end: Split) -> bool:
-    """Whether the table has another version of that number now; False where nothing tells."""
-    known = end.commit_id
-    return known is not None and commit_id(uri, end.until - 1) not in (None, known)
-
-
-def newest_same(uri: str, ends: Iterable[Split], newest: int) -> Split | None:
-    """The newest of the versions that were taken which the table still has; None: none is known."""
-    known = [end for end in ends if end.commit_id and end.until <= newest + 1]
-    newest_first = sorted(known, key=lambda end: end.until, reverse=True)
-    return next((e for e in newest_first if e.commit_id == commit_id(uri, e.until - 1)), None)
 
 
 @dataclass(frozen=True)
@@ -112,10 +86,10 @@ class Waiting:
 
     version: int
     files: Sequence[Split] = ()  # those that are not
-    actions: Actions | None = None  # its commit, where it is read
     is_passed_over: bool = False
 
 
+MAPPING = "delta.columnMapping.mode"
 # A path that does not lie below the table.
 OF_ANOTHER_TABLE = re.compile(r"/|[a-z][a-z0-9+.-]*:/", re.IGNORECASE)
 
@@ -130,10 +104,9 @@ class TableConnector:
     @cached_property
     def table(self) -> OpenTable:
         table = open_table(self.origin.uri)
-        if maps_columns(table.metadata().configuration):
+        if table.metadata().configuration.get(MAPPING, "none") != "none":
             raise OriginError(
-                f"the Delta table {self.origin.uri} maps its columns to other names in its files "
-                f"({MAPPING}): that is not read",
+                f"the Delta table {self.origin.uri} has {MAPPING}, which is not read",
                 code="unreadable_input",
                 subject=MAPPING,
             )
@@ -173,13 +146,12 @@ class TableConnector:
 
     def _cut(self, splits: list[Split], whole: Sequence[Waiting]) -> Cut:
         if whole:
-            splits.append(self._end(whole[0].version, whole[-1].version, whole[-1].actions))
+            splits.append(self._end(whole[0].version, whole[-1].version))
         return Cut(splits, self._passed_over([w.version for w in whole if w.is_passed_over]))
 
-    def _end(self, first: int, version: int, actions: Actions | None = None) -> Split:
+    def _end(self, first: int, version: int) -> Split:
         """What says that all is taken from a version to another."""
-        known = commit_id(self.origin.uri, version, actions)
-        return Split(None, None, first, version + 1, self.id, commit_id=known)
+        return Split(None, None, first, version + 1, self.id)
 
     def lag(self, done: Done) -> Lag:
         """The files that no batch has, and 1 for what else a run has to do."""
@@ -226,11 +198,6 @@ class TableConnector:
                 f"{self.origin.uri} was taken until version {first - 1}, but ends at {self.newest}: it is "
                 "an older copy, or was one"
             )
-        if taken.ends and is_another(self.origin.uri, taken.ends[-1]):
-            return (
-                f"version {first - 1} of {self.origin.uri}, until which it was taken, is another one now: it "
-                "was put back from an older copy, and has grown since"
-            )
         if first and first <= self.newest and not self._opens(first):
             return (
                 f"versions {first} to {self._earliest(first) - 1} of {self.origin.uri} were cleaned up, or "
@@ -246,10 +213,8 @@ class TableConnector:
             return GoesOn(lost, 0, [Split(None, None, 0, 0, self.id)])
         taken = Taken(done, self.id)
         first = taken.complete + 1 or taken.begun or 0
-        is_copy = bool(taken.ends) and is_another(self.origin.uri, taken.ends[-1])
-        if first > self.newest or is_copy:
-            same = newest_same(self.origin.uri, taken.ends, self.newest)
-            return GoesOn(lost, 0, [same or self._end(self.newest, self.newest)])
+        if first > self.newest:
+            return GoesOn(lost, 0, [self._end(self.newest, self.newest)])
         until = self._earliest(first)
         return GoesOn(lost, until - first, [self._end(first, until - 1)])
 
@@ -275,33 +240,15 @@ class TableConnector:
         if complete < 0:
             complete = self.newest if known.begun is None else known.begun
             yield Waiting(complete, self._untaken(self._backlog(complete), taken))
-        for version, actions, is_mapped in self._commits(complete + 1):
-            if self._is_passed_over(version, actions):
-                yield Waiting(version, (), actions, is_passed_over=True)
-                continue
-            files = self._appended(version, actions)
-            if is_mapped and files:
-                raise OriginError(
-                    f"version {version} of {self.origin.uri} was written while its columns had other names in "
-                    f"its files ({MAPPING}), which is not read. They have none now: another source can take "
-                    "in the table as it is",
-                    code="unreadable_input",
-                    subject=MAPPING,
-                )
-            yield Waiting(version, self._untaken(files, taken), actions)
-
-    def _commits(self, first: int) -> Iterator[tuple[int, Actions, bool]]:
-        """Of all versions up to one that is lost, which `lost` tells of once it comes next; and whether
-        columns are mapped in it."""
-        is_mapped = False
-        for version in range(first, self.newest + 1):
+        for version in range(complete + 1, self.newest + 1):
             try:
                 actions = actions_of(self.origin.uri, version)
             except LostCommitError:
-                return
-            if metadata := bodies(actions, "metaData"):
-                is_mapped = maps_columns(metadata[-1].get("configuration") or {})
-            yield version, actions, is_mapped
+                return  # `lost` tells of it once it comes next
+            if self._is_passed_over(version, actions):
+                yield Waiting(version, is_passed_over=True)
+            else:
+                yield Waiting(version, self._untaken(self._appended(version, actions), taken))
 
     def _untaken(
         self, files: Sequence[Split], taken: Container[tuple[int, str | None]]

@@ -57,11 +57,7 @@ COLUMNS = (
     Column("watermark_before", "timestamp", "Of bronze; null before the first event"),
     Column("watermark_after", "timestamp", "With its events; null of a batch without any"),
     Column("groups", "string", "JSON: the groups of a source with watermark_per, after it"),
-    Column(
-        "commit_id",
-        "string",
-        "Of a batch: in the records of the commits that add its files; of versions: a hash of the last",
-    ),
+    Column("commit_id", "string", "Of a batch: in the records of the commits that add its files"),
     Column(
         "note",
         "string",

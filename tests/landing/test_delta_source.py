@@ -136,6 +136,19 @@ def test_versions_that_were_cleaned_up_stop_until_they_are_skipped(
     assert values_of(lake) == [0, 3]
 
 
+def test_an_older_copy_stops_until_it_is_gone_on_with(lake: Lake, theirs: Theirs):
+    for _ in range(3):
+        theirs.append(1)
+    ingest(lake, theirs.source())
+    theirs.commit_file(2).unlink()
+    with refused("lost_input", subject="signals", command=ACCEPT):
+        ingest(lake, theirs.source())
+    assert accept_lost(lake, theirs.source()).lost == 0
+    theirs.append(1)
+    ingest(lake, theirs.source())
+    assert values_of(lake) == [0, 1, 2, 3]
+
+
 def test_several_sources_may_read_one_table(lake: Lake, theirs: Theirs):
     theirs.append(2)
     other = replace(theirs.source(), name="others")
