@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from include.checkpoint.committed_batch import CommittedBatch
 from include.fold.admission import US_PER_MS, instant_of, until_us
-from include.fold.arrow_values import conformed, plain_values
+from include.fold.arrow_values import conformed, plain_rows
 from include.fold.deduplicate import SEEN
 from include.fold.definition import KeyedFold
 from include.fold.group_state import TIMERS
 from include.fold.keys import bucket_ids, murmur3
+from include.lake.columns import INSTANT
 from include.text_table import counted, cut, span_text, text_table, value_text
 
 BIGGEST_KEYS = 10
@@ -26,6 +27,9 @@ STATE_CHARACTERS = 200  # shown of a big key's state
 POINTS = 1_000
 OFFSET = 4  # the bytes by which Arrow says where a text or a list ends
 Figures = NDArray[np.int64]
+Row = dict[str, Any]
+SUMMED = ("keys", "bytes", "pending_events", "pending_bytes")
+SPREAD = {"least": 0.0, "median": 0.5, "p90": 0.9, "p99": 0.99, "most": 1.0}
 
 
 class Sample(NamedTuple):
@@ -46,7 +50,7 @@ class BucketState:
     sizes: Sample
     changed_us: Sample
     timeouts_us: Sample
-    biggest: list[dict[str, Any]]  # rows of `state_rows_ddl` with `bytes`; their states are text
+    biggest: list[Row]
     seen: int = 0  # values by which events are known as duplicates
     timers: dict[str, int] = field(default_factory=dict)  # how many keys have set each
 
@@ -56,29 +60,21 @@ def measure_bucket(rows: pa.Table, due_until_us: int | None) -> BucketState:
 
     Timeouts before `due_until_us` are due; None for no timeout.
     """
-    columns = rows.drop_columns(["bucket"]).to_struct_array().combine_chunks()
-    sized = rows.append_column("bytes", [value_bytes(columns)])
-    # By key, too, so that the same state gives the same answer.
-    order = [("bytes", "descending"), ("by_key", "ascending")]
-    ranked = sized.select(["bytes"]).append_column("by_key", _comparable(rows["key"]))
-    biggest = sized.take(pc.select_k_unstable(ranked, BIGGEST_KEYS, order))
-    beside = [name for name in (SEEN, TIMERS) if name in rows.column_names]
+    sizes = value_bytes(rows.drop_columns(["bucket"]).to_struct_array().combine_chunks())
+    bucket, names = rows["bucket"][0].as_py(), rows.column_names
     due = pc.less(rows["timeout_at_us"], pa.scalar(due_until_us, pa.int64()))
+    seen = pc.sum(pc.list_value_length(rows[SEEN]), min_count=0).as_py() if SEEN in names else 0
     return BucketState(
-        bucket=rows["bucket"][0].as_py(),
-        bytes=pc.sum(sized["bytes"]).as_py(),
+        bucket=bucket,
+        bytes=int(sizes.sum()),
         due=pc.sum(due, min_count=0).as_py(),
-        sizes=_sample(sized["bytes"]),
-        changed_us=_sample(rows["changed_at_us"]),
-        timeouts_us=_sample(rows["timeout_at_us"]),
-        biggest=shown_rows(biggest.drop_columns(beside)),
-        seen=_count_seen(rows) if SEEN in beside else 0,
-        timers=_count_timers(rows) if TIMERS in beside else {},
+        sizes=_sample(sizes),
+        changed_us=_sample(rows["changed_at_us"].drop_null().to_numpy()),
+        timeouts_us=_sample(rows["timeout_at_us"].drop_null().to_numpy()),
+        biggest=[row | {"bucket": bucket} for row in biggest_keys(rows, sizes)],
+        seen=seen,
+        timers=_count_timers(rows) if TIMERS in names else {},
     )
-
-
-def _count_seen(rows: pa.Table) -> int:
-    return int(pc.sum(pc.list_value_length(rows[SEEN]), min_count=0).as_py())
 
 
 def _count_timers(rows: pa.Table) -> dict[str, int]:
@@ -86,9 +82,24 @@ def _count_timers(rows: pa.Table) -> dict[str, int]:
     return {name: pc.count(pc.struct_field(rows[TIMERS], name)).as_py() for name in names}
 
 
-def _comparable(keys: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
-    is_nested = pa.types.is_nested(keys.type)
-    return pa.array(map(repr, keys.to_pylist()), pa.string()) if is_nested else keys
+def biggest_keys(rows: pa.Table, sizes: Figures) -> list[Row]:
+    """The keys of the most bytes, for people: key, bytes, instants, and the beginning of the state."""
+    most = pa.array(np.argsort(-sizes, kind="stable")[:BIGGEST_KEYS])
+    taken = rows.take(most)
+    shown = pa.table(
+        {
+            "key": taken["key"],
+            "bytes": pa.array(sizes).take(most),
+            "changed_at": taken["changed_at_us"].cast(INSTANT),
+            "timeout_at": taken["timeout_at_us"].cast(INSTANT),
+            "state": taken["state"],
+        }
+    )
+    return [row | {"state": _shown(row["state"])} for row in plain_rows(shown)]
+
+
+def _shown(state: Row | None) -> str | None:
+    return None if state is None else value_text(state)[:STATE_CHARACTERS]
 
 
 def value_bytes(values: pa.Array) -> Figures:
@@ -117,62 +128,10 @@ def _filled(lengths: pa.Array) -> Figures:
     return np.asarray(pc.fill_null(lengths, 0), np.int64)
 
 
-def _sample(figures: pa.ChunkedArray) -> Sample:
-    ordered = np.sort(figures.drop_null().to_numpy())
+def _sample(figures: Figures) -> Sample:
+    ordered = np.sort(figures)
     ranks = np.linspace(0, len(ordered) - 1, min(len(ordered), POINTS))
     return Sample(len(ordered), ordered[ranks.astype(int)])
-
-
-def shown_rows(rows: pa.Table) -> list[dict[str, Any]]:
-    """Rows for people: their states are text, of a long one its beginning."""
-    columns = zip(*map(plain_values, rows.columns), strict=True)
-    found = [dict(zip(rows.column_names, values, strict=True)) for values in columns]
-    return [row | {"state": _shown(row["state"])} for row in found]
-
-
-def _shown(state: dict[str, Any] | None) -> str | None:
-    return None if state is None else value_text(state)[:STATE_CHARACTERS]
-
-
-Row = dict[str, Any]
-SUMMED = ("keys", "bytes", "pending_events", "pending_bytes")
-SHARES = np.array([0.5, 0.9, 0.99])
-
-
-@dataclass(frozen=True, kw_only=True)
-class Spread:
-    """How a figure is spread over keys.
-
-    The three in the middle are exact while no bucket has more than POINTS keys; beyond, their
-    ranks are off by a share of 1 / POINTS of the keys at most.
-    """
-
-    least: int
-    median: int
-    p90: int
-    p99: int
-    most: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Skew:
-    """The largest in times of the median; None where the median is nothing."""
-
-    keys: float | None
-    bytes: float | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Timeouts:
-    """When keys will be woken without an event."""
-
-    kind: str  # the stream's GroupStateTimeout
-    ttl: str | None = None  # after which a state that no call has touched is taken away
-    keys_with: int
-    keys_without: int  # only a new event will ever wake these
-    due: int  # the next batch fires them: 0 unless the run ended before its batch without data
-    next_at: datetime | None
-    last_at: datetime | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,15 +154,18 @@ class StateReport:
     bytes: int
     pending_events: int
     pending_bytes: int
-    bytes_per_key: Spread | None
-    age_us: Spread | None
-    timeouts: Timeouts
-    # key, bucket, bytes, changed_at, age_us, timeout_at; state: JSON, of a large one the beginning
-    biggest_keys: Sequence[Row]
+    # By SPREAD. What is between is exact while no bucket has more than POINTS keys; beyond, its rank
+    # is off by a share of 1 / POINTS of the keys at most.
+    bytes_per_key: Row | None
+    age_us: Row | None
+    # kind, ttl, keys_with, keys_without (only an event wakes these), next_at, last_at; due: the next
+    # batch fires them, 0 unless the run ended before its batch without data
+    timeouts: Row
+    biggest_keys: Sequence[Row]  # key, bucket, bytes, changed_at, timeout_at, state
     partitions: Sequence[Row]  # partition, buckets, and the sums of these
-    partition_skew: Skew
+    partition_skew: Row  # keys, bytes: the largest in times of the median; None where that is 0
     buckets: Sequence[Row]  # bucket, partition, SUMMED; zeros for one that has nothing yet
-    bucket_skew: Skew
+    bucket_skew: Row
     # What lies beside the states: None in a stream that has no such thing.
     seen_values: int | None = None  # by which events are known as duplicates
     timers: Mapping[str, int] | None = None  # how many keys have set each
@@ -238,7 +200,7 @@ def report_of(
         bytes_per_key=_spread([each.sizes for each in measured]),
         age_us=_ages([each.changed_us for each in measured], settled_us),
         timeouts=_timeouts(fold, measured),
-        biggest_keys=_biggest(measured, settled_us),
+        biggest_keys=_biggest(measured),
         partitions=partitions,
         partition_skew=_skew_of(partitions),
         buckets=buckets,
@@ -248,7 +210,7 @@ def report_of(
     )
 
 
-def _spread(samples: Sequence[Sample]) -> Spread | None:
+def _spread(samples: Sequence[Sample]) -> Row | None:
     filled = [sample for sample in samples if sample.of]
     if not filled:
         return None
@@ -256,55 +218,35 @@ def _spread(samples: Sequence[Sample]) -> Spread | None:
     weights = [np.full(len(each.points), each.of / len(each.points)) for each in filled]
     order = points.argsort()
     ordered, ranks = points[order], np.concatenate(weights)[order].cumsum()
-    middle, p90, p99 = ordered[ranks.searchsorted(SHARES * ranks[-1])].tolist()
-    return Spread(least=int(ordered[0]), median=middle, p90=p90, p99=p99, most=int(ordered[-1]))
+    at = ranks.searchsorted(np.array(list(SPREAD.values())) * ranks[-1])
+    return dict(zip(SPREAD, ordered[at].tolist(), strict=True))
 
 
-def _ages(changed_us: Sequence[Sample], settled_us: int | None) -> Spread | None:
+def _ages(changed_us: Sequence[Sample], settled_us: int | None) -> Row | None:
     # Never below 0: buckets that a batch touched may have settled a little more.
     if settled_us is None:
         return None
     return _spread([Sample(n, np.maximum(settled_us - points, 0)) for n, points in changed_us])
 
 
-def _timeouts(fold: KeyedFold, measured: Sequence[BucketState]) -> Timeouts:
+def _timeouts(fold: KeyedFold, measured: Sequence[BucketState]) -> Row:
     keys_with = sum(each.timeouts_us.of for each in measured)
     between = _spread([each.timeouts_us for each in measured])
-    return Timeouts(
-        kind=fold.timeout,
-        ttl=None if fold.ttl is None else str(fold.ttl),
-        keys_with=keys_with,
-        keys_without=sum(each.sizes.of for each in measured) - keys_with,
-        due=sum(each.due for each in measured),
-        next_at=instant_of(between.least) if between else None,
-        last_at=instant_of(between.most) if between else None,
-    )
-
-
-def _biggest(measured: Sequence[BucketState], settled_us: int | None) -> list[Row]:
-    rows = [row for each in measured for row in each.biggest]
-    rows.sort(key=lambda row: (-row["bytes"], _order(row["key"])))
-    return [_key_row(row, settled_us) for row in rows[:BIGGEST_KEYS]]
-
-
-def _order(key: Any) -> tuple[bool, Any]:
-    """Keys may be None, or of several fields: these have no order of their own."""
-    is_plain = isinstance(key, (int, str))
-    return not is_plain, key if is_plain else repr(key)
-
-
-def _key_row(row: Row, settled_us: int | None) -> Row:
-    changed_us, timeout_us = row["changed_at_us"], row["timeout_at_us"]
-    is_aged = changed_us is not None and settled_us is not None
     return {
-        "key": row["key"],
-        "bucket": row["bucket"],
-        "bytes": row["bytes"],
-        "changed_at": None if changed_us is None else instant_of(changed_us),
-        "age_us": max(settled_us - changed_us, 0) if is_aged else None,
-        "timeout_at": None if timeout_us is None else instant_of(timeout_us),
-        "state": row["state"],
+        "kind": fold.timeout,
+        "ttl": None if fold.ttl is None else str(fold.ttl),
+        "keys_with": keys_with,
+        "keys_without": sum(each.sizes.of for each in measured) - keys_with,
+        "due": sum(each.due for each in measured),
+        "next_at": instant_of(between["least"]) if between else None,
+        "last_at": instant_of(between["most"]) if between else None,
     }
+
+
+def _biggest(measured: Sequence[BucketState]) -> list[Row]:
+    """By key, too, so that the same state gives the same answer."""
+    rows = [row for each in measured for row in each.biggest]
+    return sorted(rows, key=lambda row: (-row["bytes"], repr(row["key"])))[:BIGGEST_KEYS]
 
 
 def _buckets(
@@ -330,13 +272,12 @@ def _sums(rows: Sequence[Row]) -> dict[str, int]:
     return {name: sum(row[name] for row in rows) for name in SUMMED}
 
 
-def _skew_of(parts: Sequence[Row]) -> Skew:
+def _skew_of(parts: Sequence[Row]) -> Row:
     """How uneven keys and bytes are spread over partitions or buckets, the empty ones included."""
-    return Skew(keys=_largest_to_median(parts, "keys"), bytes=_largest_to_median(parts, "bytes"))
+    return {name: _largest_to_median([part[name] for part in parts]) for name in SUMMED[:2]}
 
 
-def _largest_to_median(parts: Sequence[Row], name: str) -> float | None:
-    figures = [part[name] for part in parts]
+def _largest_to_median(figures: Sequence[int]) -> float | None:
     middle = median(figures)
     return max(figures) / middle if middle else None
 
@@ -356,23 +297,21 @@ def _plain(value: object) -> str:
 
 def format_report(report: StateReport) -> str:
     """`report` as tables; keys and states cut to what fits a terminal."""
-    return "\n".join(_lines(report))
-
-
-def _lines(report: StateReport) -> Iterator[str]:
     settled = f"complete until {_instant(report.until)}" if report.until else "nothing settled yet"
-    yield f"{report.stream}: state after batch {report.batch_id}, {settled} ({report.clock})"
-    yield f"  {report.checkpoint}"
-    yield from _summary(report)
+    lines = [
+        f"{report.stream}: state after batch {report.batch_id}, {settled} ({report.clock})",
+        f"  {report.checkpoint}",
+        *_summary(report),
+    ]
     if report.keys:
-        yield from _spreads(report)
-        yield f"the {len(report.biggest_keys)} biggest keys"
-        yield from _biggest_keys(report)
-    skew = report.partition_skew
-    yield f"{counted(len(report.partitions), 'state partition')}{_skew(skew)}"
+        lines += _spreads(report)
+        lines += [f"the {len(report.biggest_keys)} biggest keys", *_biggest_keys(report)]
     names = ("partition", "buckets", "keys", "bytes", "pending_events")
-    yield from text_table(names, [[f"{part[n]:,}" for n in names] for part in report.partitions])
-    yield f"{counted(len(report.buckets), 'bucket')}{_skew(report.bucket_skew)}"
+    parts = [[f"{part[n]:,}" for n in names] for part in report.partitions]
+    lines.append(f"{counted(len(parts), 'state partition')}{_skew(report.partition_skew)}")
+    lines += text_table(names, parts)
+    lines.append(f"{counted(len(report.buckets), 'bucket')}{_skew(report.bucket_skew)}")
+    return "\n".join(lines)
 
 
 def _summary(report: StateReport) -> Iterator[str]:
@@ -381,8 +320,8 @@ def _summary(report: StateReport) -> Iterator[str]:
     yield f"bytes     {report.bytes:,} (of keys and states, uncompressed, as Arrow holds them)"
     yield f"pending   {counted(report.pending_events, 'event')} in {counted(report.pending_bytes, 'byte')}"
     yield f"timeouts  {_timeouts_text(report.timeouts)}"
-    if report.timeouts.ttl is not None:
-        yield f"ttl       {report.timeouts.ttl} after its last call a state is taken away"
+    if report.timeouts["ttl"] is not None:
+        yield f"ttl       {report.timeouts['ttl']} after its last call a state is taken away"
     if report.timers is not None:
         keys = ", ".join(f"{name} of {count:,} keys" for name, count in report.timers.items())
         yield f"timers    {keys}"
@@ -390,49 +329,50 @@ def _summary(report: StateReport) -> Iterator[str]:
         yield f"seen      {report.seen_values:,} values by which events are known as duplicates"
 
 
-def _timeouts_text(timeouts: Timeouts) -> str:
-    if timeouts.kind == "NoTimeout":
+def _timeouts_text(timeouts: Row) -> str:
+    if timeouts["kind"] == "NoTimeout":
         return "none in this stream: a key stays until its function removes it"
-    text = f"{counted(timeouts.keys_with, 'key')} with, {timeouts.keys_without:,} without"
-    if timeouts.due:
-        text += f"; {timeouts.due:,} due, which the next run fires"
-    if timeouts.next_at and timeouts.last_at:
-        text += f"; next {_instant(timeouts.next_at)}, last {_instant(timeouts.last_at)}"
+    text = f"{counted(timeouts['keys_with'], 'key')} with, {timeouts['keys_without']:,} without"
+    if timeouts["due"]:
+        text += f"; {timeouts['due']:,} due, which the next run fires"
+    if timeouts["next_at"]:
+        text += f"; next {_instant(timeouts['next_at'])}, last {_instant(timeouts['last_at'])}"
     return text
 
 
-def _spreads(report: StateReport) -> Iterator[str]:
-    names = ("over keys", "least", "median", "90 %", "99 %", "most")
-    rows: list[tuple[str, ...]] = []
+def _spreads(report: StateReport) -> list[str]:
+    rows = []
     if report.bytes_per_key:
-        rows.append(("bytes", *(f"{n:,}" for n in asdict(report.bytes_per_key).values())))
+        rows.append(["bytes", *(f"{n:,}" for n in report.bytes_per_key.values())])
     if report.age_us:
-        ages = (span_text(us / SECOND_US) for us in asdict(report.age_us).values())
-        rows.append(("since last change", *ages))
-    yield from text_table(names, rows, left=(0,))
+        ages = (span_text(us / SECOND_US) for us in report.age_us.values())
+        rows.append(["since last change", *ages])
+    return text_table(("over keys", "least", "median", "90 %", "99 %", "most"), rows, left=(0,))
 
 
-def _biggest_keys(report: StateReport) -> Iterator[str]:
+def _biggest_keys(report: StateReport) -> list[str]:
     names = (report.key, "bytes", "bucket", "changed", "timeout at", "state")
     rows = [
         (
             cut(value_text(row["key"]), KEY_WIDTH),
             f"{row['bytes']:,}",
             str(row["bucket"]),
-            "" if row["age_us"] is None else f"{span_text(row['age_us'] / SECOND_US)} ago",
-            _instant(row["timeout_at"]) if row["timeout_at"] else "none",
+            _instant(row["changed_at"]),
+            _instant(row["timeout_at"]),
             cut(row["state"] or "none", STATE_WIDTH),
         )
         for row in report.biggest_keys
     ]
-    yield from text_table(names, rows, left=(0, len(names) - 1))
+    return text_table(names, rows, left=(0, len(names) - 1))
 
 
-def _skew(skew: Skew) -> str:
-    if skew.keys is None or skew.bytes is None:
+def _skew(skew: Row) -> str:
+    if skew["keys"] is None or skew["bytes"] is None:
         return ", half of them or more without a key"
-    return f", the largest {skew.keys:.1f} times the median by keys, {skew.bytes:.1f} by bytes"
+    return (
+        f", the largest {skew['keys']:.1f} times the median by keys, {skew['bytes']:.1f} by bytes"
+    )
 
 
-def _instant(at: datetime) -> str:
-    return f"{at:%Y-%m-%d %H:%M:%S} UTC"
+def _instant(at: datetime | None) -> str:
+    return f"{at:%Y-%m-%d %H:%M:%S} UTC" if at else "none"

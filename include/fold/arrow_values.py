@@ -176,6 +176,12 @@ def plain_values(column: pa.Array) -> list[Any]:
     return [_plain(value, column.type) for value in column.to_pylist()]
 
 
+def plain_rows(rows: pa.Table) -> list[dict[str, Any]]:
+    """Rows by their columns' names, of such values."""
+    columns = zip(*map(plain_values, rows.columns), strict=True)
+    return [dict(zip(rows.column_names, values, strict=True)) for values in columns]
+
+
 def _plain(value: Any, kind: pa.DataType) -> Any:
     if value is None:
         return None

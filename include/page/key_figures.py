@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from include.fold.admission import NEVER_US, instant_of, is_late, micros_of
-from include.fold.arrow_values import column_values, encode, plain_values
+from include.fold.arrow_values import column_values, encode, plain_rows
 from include.fold.bucket import outputs_table
 from include.fold.calls import fold_runs
 from include.fold.definition import EMITTED_AT, EMITTED_AT_US, REMOVED, Key, KeyedFold
@@ -247,11 +247,6 @@ def _is_there(
 
 def _row_texts(fold: KeyedFold, rows: pa.Table) -> Iterator[str]:
     return map(value_text, plain_rows(rows.select([c.name for c in fold.output_columns])))
-
-
-def plain_rows(rows: pa.Table) -> list[dict[str, Any]]:
-    columns = zip(*(plain_values(column.combine_chunks()) for column in rows.columns), strict=True)
-    return [dict(zip(rows.column_names, values, strict=True)) for values in columns]
 
 
 def read_key(lake: Lake, stream: Stream, text: str, now: datetime, days: int) -> KeyFigures:

@@ -15,15 +15,13 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from include.care.check_checkpoint import largest_skew
-from include.care.state_report import BIGGEST_KEYS, shown_rows, value_bytes
+from include.care.state_report import BIGGEST_KEYS, biggest_keys, value_bytes
 from include.coverage.judge import Coverage, Span
 from include.fold.admission import instant_of, micros_of
-from include.lake.columns import INSTANT
 from include.lake.delta_log import dataset_of, first_line
 from include.lake.errors import wrong_argument
 from include.lake.findings import Finding
@@ -65,16 +63,11 @@ class BigKeys(NamedTuple):
     keys: tuple[BigKey, ...]
 
 
-COLUMNS = {
-    "key": pc.field("key"),
-    "state": pc.field("state"),
-    "changed_at": pc.field("changed_at_us").cast(INSTANT),
-    "timeout_at": pc.field("timeout_at_us").cast(INSTANT),
-}
+COLUMNS = ["key", "state", "changed_at_us", "timeout_at_us"]
 
 
-def biggest_keys(lake: Lake, stream: str) -> BigKeys | None:
-    """Those of the newest savepoint of `stream`; None before there is one."""
+def newest_keys(lake: Lake, stream: str) -> BigKeys | None:
+    """The biggest keys of the newest savepoint of `stream`; None before there is one."""
     newest = newest_savepoint(lake, stream)
     return None if newest is None else BigKeys(newest.until, _biggest(lake, newest))
 
@@ -84,13 +77,10 @@ def biggest_keys(lake: Lake, stream: str) -> BigKeys | None:
 def _biggest(lake: Lake, savepoint: Savepoint) -> tuple[BigKey, ...]:
     biggest: list[BigKey] = []
     for batch in states_in(lake, savepoint).to_batches(columns=COLUMNS):
+        rows = pa.Table.from_batches([batch])
         sizes = value_bytes(batch.select(["key", "state"]).to_struct_array())
-        most = np.argsort(-sizes, kind="stable")[:BIGGEST_KEYS]
-        rows = shown_rows(pa.Table.from_batches([batch.take(pa.array(most))]))
-        biggest += [
-            BigKey(bytes=int(sizes[at]), **row | {"key": text_of_key(row["key"])})
-            for at, row in zip(most, rows, strict=True)
-        ]
+        shown = biggest_keys(rows, sizes)
+        biggest += [BigKey(**row | {"key": text_of_key(row["key"])}) for row in shown]
         biggest = sorted(biggest, key=lambda key: (-key.bytes, key.key))[:BIGGEST_KEYS]
     return tuple(biggest)
 
@@ -326,7 +316,7 @@ def read_stream(
         "trials": lambda: {"trials": _trials(lake, stream)},
         "recomputes": lambda: {"recomputes": replaced_by(lake, stream.name)[::-1]},
         "checks": lambda: {"checks": _checks(recorded, stream)},
-        "keys": lambda: {"keys": biggest_keys(lake, stream.name)},
+        "keys": lambda: {"keys": newest_keys(lake, stream.name)},
         "rows": lambda: {"result": read_result(lake, stream.name)},
         "quarantine": lambda: {"refused": _refused(lake, stream.source)},
         "coverage": lambda: _coverage(recorded, stream, now, time=time),

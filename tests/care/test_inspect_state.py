@@ -15,11 +15,10 @@ import pytest
 from pyspark import cloudpickle
 
 from include.care.state_report import (
+    SPREAD,
     SUMMED,
     Row,
-    Spread,
     StateReport,
-    Timeouts,
     format_report,
     measure_bucket,
     report_json,
@@ -205,13 +204,12 @@ def check_keys(report: StateReport, fold: KeyedFold, local: Result, until_us: in
     assert report.bytes == size * len(known)
     assert [row["key"] for row in report.biggest_keys] == sorted(known)[:10]
     for row in report.biggest_keys:
-        check_key(row, known[row["key"]], until_us)
+        check_key(row, known[row["key"]])
 
 
-def check_key(shown: Row, known: oracle.Known, until_us: int) -> None:
+def check_key(shown: Row, known: oracle.Known) -> None:
     instants = (known.changed_at_us, known.timeout_at_us)
     assert tuple(maybe(micros_of, shown[name]) for name in ("changed_at", "timeout_at")) == instants
-    assert shown["age_us"] == maybe(lambda us: until_us - 1 - us, known.changed_at_us)
     state = maybe(json.loads, shown["state"])
     assert state == maybe(lambda state: state._asdict(), known.state)
 
@@ -220,22 +218,21 @@ def maybe(function: Callable[[Any], Any], value: Any) -> Any:
     return None if value is None else function(value)
 
 
-def spread_of(figures: Sequence[int]) -> Spread:
+def spread_of(figures: Sequence[int]) -> Row:
     """Each middle one: the least figure that so many of all are not above."""
     ordered = sorted(figures)
-    middle = [ordered[math.ceil(share * len(ordered)) - 1] for share in (0.5, 0.9, 0.99)]
-    median, p90, p99 = middle
-    return Spread(least=ordered[0], median=median, p90=p90, p99=p99, most=ordered[-1])
+    ranks = [max(math.ceil(share * len(ordered)) - 1, 0) for share in SPREAD.values()]
+    return {name: ordered[rank] for name, rank in zip(SPREAD, ranks, strict=True)}
 
 
-def check_timeouts(shown: Timeouts, fold: KeyedFold, local: Result) -> None:
+def check_timeouts(shown: Row, fold: KeyedFold, local: Result) -> None:
     timeouts = [each.timeout_at_us for each in local.states.values() if each.timeout_at_us]
-    assert shown.kind == fold.timeout
-    assert shown.keys_with == len(timeouts)
-    assert shown.keys_without == len(local.states) - len(timeouts)
-    assert shown.due == 0  # a run that came to its end has fired them
-    assert maybe(micros_of, shown.next_at) == min(timeouts, default=None)
-    assert maybe(micros_of, shown.last_at) == max(timeouts, default=None)
+    assert shown["kind"] == fold.timeout
+    assert shown["keys_with"] == len(timeouts)
+    assert shown["keys_without"] == len(local.states) - len(timeouts)
+    assert shown["due"] == 0  # a run that came to its end has fired them
+    assert maybe(micros_of, shown["next_at"]) == min(timeouts, default=None)
+    assert maybe(micros_of, shown["last_at"]) == max(timeouts, default=None)
 
 
 def check_buckets(report: StateReport, came: Arrived, homes: Mapping[Any, int]) -> None:
@@ -287,8 +284,8 @@ def test_timeouts_that_a_killed_run_left_are_due(spark, lake):
     unsettled, killed = reports
     # Its own rows settle a bucket in its batch; what is settled everywhere is said by the next.
     assert (unsettled.keys, unsettled.until, unsettled.age_us) == (1, None, None)
-    assert unsettled.timeouts.due == 0
+    assert unsettled.timeouts["due"] == 0
     assert micros_of(killed.until) == START_US + MS_US + 1
     assert killed.age_us == spread_of([MS_US])
-    assert killed.timeouts.due == killed.timeouts.keys_with == 1
+    assert killed.timeouts["due"] == killed.timeouts["keys_with"] == 1
     assert [report.pending_events for report in reports] == [1, 2]

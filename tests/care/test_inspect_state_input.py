@@ -49,11 +49,11 @@ def checkpoint_of(lake: Lake) -> Path:
 
 
 def test_skew_and_the_biggest_keys_show(spark, skewed, report):
-    assert report.bucket_skew.keys == HOT / COLD
+    assert report.bucket_skew["keys"] == HOT / COLD
     most = max(partition["keys"] for partition in report.partitions)
     fewest = report.keys - most
-    assert report.partition_skew.keys == most / ((most + fewest) / 2) > 1
-    assert report.bucket_skew.bytes > report.partition_skew.bytes > 1
+    assert report.partition_skew["keys"] == most / ((most + fewest) / 2) > 1
+    assert report.bucket_skew["bytes"] > report.partition_skew["bytes"] > 1
     users = sorted(hot_and_cold_users(spark), key=lambda user: (-len(user), user))
     assert [key["key"] for key in report.biggest_keys] == users[:10]
     # Not the entry's numbers count, but those that the state was made with.

@@ -18,7 +18,7 @@ from include.lake.paths import Lake
 from include.lake.stream_result import last_run, replaced_by
 from include.observe.stream_line import read_overview
 from include.page.backfill_form import RIGHT
-from include.page.stream_figures import biggest_keys
+from include.page.stream_figures import newest_keys
 from include.plans.plan_backfill import PlannedRun, plan_backfill
 from include.plans.stream_identity import stream_identity
 from include.plans.stream_status import stream_status
@@ -131,7 +131,7 @@ def test_one_goes_to_earlier_days_and_back_within_airflow_s_page(page):
 
 
 def test_a_key_is_looked_up_and_its_rows_are_explained(page, served):
-    keys = biggest_keys(served.lake, STREAM)
+    keys = newest_keys(served.lake, STREAM)
     assert keys is not None
     key = keys.keys[0]
     inside = frame(page, f"/dags/stream_{STREAM}/plugin/state")

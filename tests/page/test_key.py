@@ -9,13 +9,14 @@ import pyarrow.dataset as pads
 import pytest
 
 from include.fold.admission import micros_of
+from include.fold.arrow_values import plain_rows
 from include.lake.delta_log import dataset_of
 from include.page import key_figures as key_replay
 from include.page import key_rows
-from include.page.key_figures import KeyFigures, ShownOutput, plain_rows, read_key
+from include.page.key_figures import KeyFigures, ShownOutput, read_key
 from include.page.key_rows import key_of_text, text_of_key
 from include.page.render import key_html
-from include.page.stream_figures import biggest_keys
+from include.page.stream_figures import newest_keys
 from include.registry import stream_named
 from include.savepoints.manifest import savepoints_of
 from include.stream_definition import load_definition
@@ -172,7 +173,7 @@ def test_any_key_is_found_by_its_text_and_its_rows_are_those_of_the_table(kind, 
             assert True in {each.in_table for each in emitted(figures)}
             assert False not in {each.in_table for each in emitted(figures)}
             assert figures.unexplained == []
-        big = biggest_keys(do.world.lake, do.stream.name)
+        big = newest_keys(do.world.lake, do.stream.name)
         assert {key.key for key in big.keys if big} <= texts
     finally:
         do.close()
