@@ -1,32 +1,16 @@
 """A reseed of one stream: plan it, show the plan to a person, and carry it out when approved.
 
-A reseed makes a stream's state anew from a savepoint (or the beginning) and bronze, late rows
-included, replaces the rows of its table from there on, and lets the stream go on from the new
-state: a new *generation*. The one before stays until its retention ends. Trigger the Dag with:
-
-| parameter | |
-|---|---|
-| `stream` | which one; with nothing else given, late rows are taken in, and a lost checkpoint or table is made anew |
-| `buckets`, `partitions` | of the new state; empty: as now |
-| `until` | an earlier instant to go back to, such as `2026-01-05` or `2026-01-05T13:00:00Z` (UTC); the stream's next run goes on from there. Empty: all that bronze settles |
-| `recompute` | from the beginning, whatever savepoints there are: as after a change of the function |
-| `from_state` | after a change of the state's schema: map the states by the stream's `migrate_state` |
+What it is, and what its parameters do, is in docs/backfills.md.
 
 | task | what it does | skipped when |
 |---|---|---|
-| `plan` | the plan, in its log and for `approve`: what of the table is wrong now and why, what will be right, what is replaced or taken away; changes nothing | never |
+| `plan` | the plan, in its log and for `approve`; changes nothing | never |
 | `approve` | waits for a person: *Required Actions* in the menu of Airflow, or the task's own tab. Rejects after a day | never |
 | `choose_stream` | to the one task that has the pool of the stream | rejected |
-| *apply*: `apply_<stream>` | the reseed; the stream's Dag waits meanwhile, as the task has its pool | rejected, or another stream |
+| *apply*: `apply_<stream>` | the reseed, with the parameters that were approved, over bronze as it is by then; the stream's Dag waits meanwhile | rejected, or another stream |
 
-What is carried out are the parameters that were approved, over bronze as it is when `apply`
-begins: bronze only grows, so rows that came since the plan are in it, too, and the counts may be
-a little higher. The log of `apply` has the plan it followed, and `ops/runs` the result.
-
-When it is red: `plan` with an error of one line was given something that cannot be: correct the
-parameter and trigger the Dag again. After a red `apply` retry or clear that task: it plans anew,
-by what is in the table now, and the savepoints that it has written serve it. A reseed that was
-killed has changed nothing else, or is done. A rejected plan is a green run that has skipped the rest.
+When it is red: a red `plan` was given something that cannot be: correct the parameter and trigger the Dag again. A red `apply`
+is retried or cleared: it plans anew. A reseed that was killed has changed nothing, or is done.
 """
 
 import logging

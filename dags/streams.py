@@ -5,8 +5,7 @@ is new, whatever its interval, and one that finds nothing new is skipped without
 JVM. Only a backfill run is about its interval. Running either once more, by hand or on
 retry, is always safe.
 
-Each run is shown as three groups: *run* (`ingest`, `run_stream`), *backfill* (`recompute_interval`, `promote`) and *care* (the
-rest up to `tune_rocksdb`). Of a scheduled run *backfill* is skipped, of a backfill *care*, and all is when nothing has landed.
+Of a scheduled run the group *backfill* is skipped, of a backfill *care*, and all is when nothing has landed.
 
 | task | what it does | skipped when |
 |---|---|---|
@@ -20,40 +19,14 @@ rest up to `tune_rocksdb`). Of a scheduled run *backfill* is skipped, of a backf
 | `publish` | what is wrong now and what is over, into its log and `ops/alerts`; an event of the stream's Asset: rows written, `until`, state, findings, alerts; or the interval, and what changed in it | neither has done anything that is not told yet, or it has failed: alerts are in its log all the same |
 | `alert` | tells the notifiers of `include/streams/notify.py` what has opened and closed (docs/alerts.md) | nothing has |
 
-Streams that share a source take turns to ingest it; the first takes in everything, the
-others find nothing left to do and go on. The pools (one slot each) see to that. Their small runs
-share a JVM, whose start is most of what they cost: of Dag runs of one instant the first
-`run_stream` drains all their streams. The others' tasks wait for it, and do what it did not.
+Streams that share a source take turns to ingest it, by pools of one slot, and share a JVM for small runs of one instant.
 
-**Backfills** take in what came too late. Open the Dag, Trigger, Backfill, and give the dates.
-Past dates mostly have a run already, so choose *All Runs*: the other choices leave them out.
-What we name is UTC; the dialog has the time zone at the lower left, your browser's at first.
-Each run recomputes what is from its logical date to the next tick of the schedule of now, whatever
-data interval it has, from a savepoint, late rows included, and replaces the rows of an append table
-that were emitted within it. The result depends on bronze alone: any order and any number of active
-runs give the same, and to repeat a run changes nothing. An interval that the stream has not settled
-yet is refused, with the time when it will be.
-The first run's job recomputes the next intervals in the same piece, as far as their runs wait (up to 100, and
-what a quarter of the task's timeout holds). Where the table is right, a run finds nothing left to do.
+**Backfills** take in what came too late: *Trigger*, *Backfill*, the dates, *All Runs*. Each run recomputes from its logical date
+to the next tick of the schedule; what became of it is its note. With the parameter `promote`, for which *Override parameters on
+existing runs* is ticked, the live state takes the late rows in at the end. More is in docs/backfills.md.
 
-What became of an interval is the note of its Dag run: rows before and after, removed, added, and whether the table is right now.
-
-The live state is not touched, so an update table, which shows it, and all that is emitted after
-the interval still lack the late rows: the finding `state_lacks_rows` says so. With the parameter
-`promote` the backfill takes them in at its end, once, also those that no run has read yet: a
-reseed replaces the state, and the rows of the table from the first instant on that is not right,
-and the stream goes on from there. Where the live state is right there is nothing to promote.
-In the dialog tick *Override parameters on existing runs*, or
-Airflow gives no run the parameter, and choose it under *Run Parameters*. Runs that are refused
-are not waited for; a backfill that is cancelled promotes nothing.
-
-When it is red: the task log has the job's error; `ops/runs` has every run with its counts.
-Retrying or clearing the failed task continues where it stopped. A red `check_checkpoint` says
-what a person must do; the rows of that run are in the table, and published. A table that was
-lost, put back from an older copy or changed by others makes every task red that would build on it;
-the error names the `./stateful reseed` that mends it, which the Dag `state_admin` does, too. After a red
-`promote` the recomputed rows are in the table, and published. A reseed that was killed has changed
-nothing, or is done: clearing the task plans anew.
+When it is red: the task log has the job's error, and `ops/runs` every run. Retrying or clearing the failed task continues where it
+stopped. A red `check_checkpoint` says what a person must do; the rows of that run are in the table, and published.
 """
 
 import logging

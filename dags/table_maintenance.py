@@ -9,21 +9,11 @@
 | `maintain_ops` | the `ops` tables, without a JVM | none needs anything |
 | `alert` | tells the notifiers of `include/streams/notify.py` which findings of tables have opened and closed | none has |
 
-A day on which no table needs anything starts no JVM; the log of `plan_tables` says why. A table is
-optimized from a number of small files on (`TableCare` in `include/limits.py`). Each task takes the
-pool of its source or stream, so that nothing else writes to its tables meanwhile; and they run one
-after the other. The log of each has the figures before and after.
+Each task takes the pool of its source or stream, so that nothing else writes to its tables meanwhile; and they run one after the
+other. What is kept for how long, and why, is in docs/operations.md.
 
-VACUUM keeps what no version needs for as long as the table's `delta.deletedFileRetentionDuration`
-says, 7 days by default. Bronze is not vacuumed while a stream has not read a commit for about as
-long: the finding `vacuum_refused` names it. Run that stream; if its checkpoint is a left-over of
-a stream that is gone for good, delete it. A generation that has not begun counts as well.
-
-A replaced generation's checkpoint is kept for 14 days (`keep_generations` of the stream's
-savepoints). Folders that are of no generation are left alone, and named in the log of `plan_tables`.
-
-When it is red: the task log has the job's error. Retrying or clearing a task is always safe: it
-plans anew, and does what is still to be done.
+When it is red: the task log has the job's error. Retrying or clearing a task is always safe: it plans anew, and does what is still
+to be done.
 """
 
 import logging

@@ -4,9 +4,7 @@ Airflow imports this at each parse of the Dags: what reads a lake is imported by
 """
 
 import copy
-import hashlib
 import importlib
-import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -33,44 +31,20 @@ ANSWERS_WITHIN = timedelta(minutes=1)
 
 
 def notifiers() -> dict[str, Callable[[Any], None]]:
-    """Those of `include/streams/notify.py`, by a name each that says what it is, not where.
-
-    Who has been told is recorded by that name: NOTIFY may be edited before all have been.
-    SettingsError when that file is wrong.
-    """
+    """Those of `include/streams/notify.py`, by place and kind; SettingsError when that file is wrong."""
     try:
-        declared = importlib.import_module(NOTIFY_MODULE).NOTIFY
-    # Whatever the user's file raises: it is that file which is wrong.
+        declared = tuple(importlib.import_module(NOTIFY_MODULE).NOTIFY)
+    # Whatever the user's file raises, or has in place of a tuple: it is that file which is wrong.
     except Exception as error:
         raise SettingsError(
-            f"{NOTIFY_FILE}: {type(error).__name__}: {error}", subject=NOTIFY_FILE
-        ) from error
-    if not isinstance(declared, (tuple, list)) or not all(map(callable, declared)):
-        raise SettingsError(
-            f"{NOTIFY_FILE}: NOTIFY is no tuple of notifiers (it has {_kinds(declared)}): give "
-            "NOTIFY = (..., ), the comma too where there is one",
+            f"{NOTIFY_FILE}: {type(error).__name__}: {error}: give NOTIFY = (..., ), the comma too "
+            "where there is one",
             subject=NOTIFY_FILE,
-        )
-    found: dict[str, Callable[[Any], None]] = {}
-    for name, each in zip(map(_called, declared), declared, strict=True):
-        twins = sum(known.startswith(name) for known in found)
-        found[f"{name} {twins + 1}" if twins else name] = each
-    return found
-
-
-def _called(notifier: Callable[[Any], None]) -> str:
-    """Its kind, or its name, and a hash of what it was given: that may have passwords."""
-    kind = getattr(notifier, "__qualname__", type(notifier).__name__)
-    templates = {name: getattr(notifier, name) for name in getattr(notifier, "template_fields", ())}
-    # Of an object only the kind is the same in each process.
-    given = json.dumps(templates, skipkeys=True, default=lambda value: type(value).__name__)
-    return f"{kind} {hashlib.sha256(given.encode()).hexdigest()[:12]}"
-
-
-def _kinds(declared: Any) -> str:
-    """Not what they are: that may have passwords."""
-    of = declared if isinstance(declared, (tuple, list)) else [declared]
-    return ", ".join(type(each).__name__ for each in of)
+        ) from error
+    kinds = (getattr(each, "__qualname__", type(each).__name__) for each in declared)
+    return {
+        f"{n} {kind}": each for n, (kind, each) in enumerate(zip(kinds, declared, strict=True), 1)
+    }
 
 
 def send(lake: "Lake", by: str, context: Mapping[str, Any]) -> "Alert | None":

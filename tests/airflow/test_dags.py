@@ -18,6 +18,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow.serialization.serialized_objects import DagSerialization
 
 from include.airflow.assets import is_ours
+from include.job import job_parser
 from include.lake.ops import append_ops, read_ops
 from include.lake.stream_result import asset_extra, succeeded_runs
 from include.landing import ingest
@@ -163,7 +164,9 @@ def parser_of(task):
     """Of the job's command line. Ingestion has one for both its ways, with a JVM and without."""
     if task.task_id == "ingest":
         return ingest.parse_args
-    return job_module(task.application).parse_args
+    module = job_module(task.application)
+    plain = job_parser(module.__doc__, "stream").parse_args
+    return getattr(module, "parse_args", plain)
 
 
 def job_module(path: str):
