@@ -24,7 +24,7 @@ from include.page.backfill_form import read_form
 from include.page.declared import Declared, declared
 from include.page.key_figures import KEY_DAYS, read_key
 from include.page.render import backfill_html, key_html, message_html, overview_html, stream_html
-from include.page.stream_figures import MOST_DAYS, asked_time, read_stream
+from include.page.stream_figures import DAY, MOST_DAYS, read_stream
 from include.settings import SettingsError, Stream, default_lake
 
 DAG_PREFIX = "stream_"
@@ -78,12 +78,10 @@ def state_app() -> FastAPI:
         return PlainTextResponse(metrics_text(_overview(user)), headers=HEADERS)
 
     @app.get("/dags/{dag_id}", dependencies=[READS_DAG])
-    def stream(dag_id: str, days: Days | None = None, until: str = "") -> Response:
-        """The stream of a Dag: its newest days, or those before a date."""
+    def stream(dag_id: str, days: Days | None = None) -> Response:
+        """The stream of a Dag: its newest days."""
         found, lake, now = _stream_of(dag_id, _declared()), _lake(), datetime.now(UTC)
-        with _said():
-            time = asked_time(now, days, until)
-        figures = read_stream(lake, found, now, time)
+        figures = read_stream(lake, found, now, None if days is None else days * DAY)
         return HTMLResponse(stream_html(figures, dag_id), headers=HEADERS)
 
     @app.get("/dags/{dag_id}/keys", dependencies=[READS_DAG])

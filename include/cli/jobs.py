@@ -35,7 +35,7 @@ from include.observe.stream_line import Overview, read_overview, run_report
 from include.page.declared import declared_here
 from include.page.key_figures import KEY_DAYS, key_text, read_key
 from include.page.render import overview_html, stream_html
-from include.page.stream_figures import MOST_DAYS, asked_time, read_stream
+from include.page.stream_figures import DAY, MOST_DAYS, read_stream
 from include.plans.status_report import told_of
 from include.registry import all_streams, stream_named
 from include.settings import Stream
@@ -178,23 +178,18 @@ def report(
             help="Of a stream: how far back it is shown.",
         ),
     ] = None,
-    until: Annotated[
-        str,
-        typer.Option(metavar="DATE", help="Of a stream: its days before it, not those up to now."),
-    ] = "",
 ) -> int:
     """Write a page of all streams, or of one through time, as one HTML file."""
     now = datetime.now(UTC)
-    time = asked_time(now, days, until)
-    if name is None and (until or days is not None):
-        raise MistakeError("--until and --days are of one stream: name it", subject="--until")
+    if name is None and days is not None:
+        raise MistakeError("--days is of one stream: name it", subject="--days")
     if not to.parent.is_dir():
         raise MistakeError(f"--to {to}: there is no folder {to.parent}", subject="--to")
     if name is None:
         overview = _overview(lake)
         html, unread = overview_html(overview), overview.unread
     else:
-        figures = read_stream(lake, stream_named(name), now, time)
+        figures = read_stream(lake, stream_named(name), now, None if days is None else days * DAY)
         html, unread = stream_html(figures), figures.unread
     to.write_text(html, encoding="utf-8")
     say("\n".join([str(to), *unread]))

@@ -67,7 +67,6 @@ class Recorded:
     lake: Lake
     since: datetime  # of what is counted over a time: the window's beginning
     only: Stream | None = None  # of it and of its source is asked; None: of all
-    until: datetime | None = None  # the window's end; None: all since
 
     def in_window(
         self,
@@ -81,10 +80,8 @@ class Recorded:
 
         `since`: in place of the window's beginning.
         """
-        begin = (by, since or self.since)
-        end = None if self.until is None else (by, self.until)
         asked = None if columns is None else [*{*columns, by}]
-        rows = read_ops(self.lake, name, where, columns=asked, since=begin, before=end).to_pylist()
+        rows = read_ops(self.lake, name, where, asked, since=(by, since or self.since)).to_pylist()
         return sorted(rows, key=itemgetter(by))
 
     @cached_property
@@ -93,8 +90,6 @@ class Recorded:
         rows = self._read_runs()
         done = rows.filter(pc.equal(rows["outcome"], "succeeded"))
         window = rows.filter(pc.greater_equal(rows["ended_at"], pa.scalar(self.since)))
-        if self.until is not None:
-            window = window.filter(pc.less(window["ended_at"], pa.scalar(self.until)))
         succeeded = _by_group(done, [("at", "max")])
         counted = [("started_at", "min"), ([], "count_all"), *((name, "sum") for name in SUMMED)]
         counts = _by_group(window, counted)

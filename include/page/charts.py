@@ -1,30 +1,29 @@
-"""Charts through time, as what is where in them: a line for each series, or bars that add up.
+"""Charts through time, as what is where in them: a line for each series.
 
-The template chart.html draws them as inline SVG. Two kinds of chart do not outweigh a library: the
+The template chart.html draws them as inline SVG. One kind of chart does not outweigh a library: the
 smallest that ships in a package is a megabyte of script in each file. Colours are the page's own.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import cached_property
 from itertools import groupby
 from typing import NamedTuple
 
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 480, 170, 72, 12, 24
-BINS = 60
+MOST_DOTS = 60  # more would hide the line
 LIMIT_SHOWN = 3  # times the most that there was: a limit above it is only named
 
 Point = tuple[datetime, float | None]
 
 
-class Mark(NamedTuple):
-    """A point of a series, whose number is from 1 on, or a bar from `y` down; and what it says."""
+class Dot(NamedTuple):
+    """A point of a series, whose number is from 1 on; and what it says."""
 
     number: int
     x: float
     y: float
-    high: float
     said: str
 
 
@@ -37,8 +36,6 @@ class Chart:
     text: Callable[[float], str]  # of a value
     begin: datetime
     end: datetime
-    is_bars: bool = False
-    is_mean: bool = False  # bars: of a bin's points the mean, not the sum
     limit: float | None = None
     compacted: Sequence[datetime] = ()  # when the state was
 
@@ -54,8 +51,7 @@ class Chart:
     def most(self) -> float:
         """What the axis ends with: the limit, too, if it is near; else all would lie on the ground."""
         known = [value for of in self.shown.values() for _, value in of if value is not None]
-        totals = [sum(values) for values in zip(*self._binned, strict=True)]
-        most = max(totals if self.is_bars else known, default=0.0)
+        most = max(known, default=0.0)
         is_near = self.limit is not None and self.limit <= LIMIT_SHOWN * most
         return max(most, self.limit or 0) if is_near else most
 
@@ -105,45 +101,20 @@ class Chart:
     @property
     def lines(self) -> Iterator[tuple[int, str]]:
         """Each series as polylines; where a value is missing it is broken."""
-        for number, points in enumerate(() if self.is_bars else self.shown.values(), 1):
+        for number, points in enumerate(self.shown.values(), 1):
             for is_known, part in groupby(points, lambda point: point[1] is not None):
                 if is_known:
                     at = (f"{self.x(at):.1f},{self.y(value or 0):.1f}" for at, value in part)
                     yield number, " ".join(at)
 
     @property
-    def dots(self) -> Iterator[Mark]:
+    def dots(self) -> Iterator[Dot]:
         """The points of as few as do not hide the line."""
-        for number, points in enumerate(() if self.is_bars else self.shown.values(), 1):
-            for at, value in points if len(points) <= BINS else ():
+        for number, points in enumerate(self.shown.values(), 1):
+            for at, value in points if len(points) <= MOST_DOTS else ():
                 if value is not None:
                     said = f"{minute(at)} UTC: {self.text(value)}"
-                    yield Mark(number, self.x(at), self.y(value), 0, said)
-
-    @cached_property
-    def _binned(self) -> list[list[float]]:
-        return [self._bins(points) for points in self.shown.values()] if self.is_bars else []
-
-    def _bins(self, points: Sequence[Point]) -> list[float]:
-        binned: list[list[float]] = [[] for _ in range(BINS)]
-        span = (self.end - self.begin) / BINS
-        for at, value in points:
-            if value is not None:
-                binned[min(int((at - self.begin) / span), BINS - 1)].append(value)
-        return [sum(v) / (len(v) if self.is_mean and v else 1) for v in binned]
-
-    @property
-    def bars(self) -> Iterator[Mark]:
-        """The series on top of each other, the points of a while as one bar."""
-        span: timedelta = (self.end - self.begin) / BINS
-        for n, values in enumerate(zip(*self._binned, strict=True)):
-            at, top = self.begin + n * span, 0.0
-            for number, (name, value) in enumerate(zip(self.series, values, strict=True), 1):
-                if value:
-                    top += value
-                    said = f"from {minute(at)} UTC: {name} {self.text(value)}"
-                    high = self.y(top - value) - self.y(top)
-                    yield Mark(number, self.x(at), self.y(top), high, said)
+                    yield Dot(number, self.x(at), self.y(value), said)
 
     @property
     def limit_y(self) -> float | None:

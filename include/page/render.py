@@ -20,7 +20,7 @@ from include.observe.stream_line import NOT_RIGHT, WINDOW_DAYS, WORDS, Overview,
 from include.page.backfill_form import BackfillForm
 from include.page.charts import Chart, Point, minute
 from include.page.key_figures import KeyFigures
-from include.page.stream_figures import PARTS, StreamFigures, moves
+from include.page.stream_figures import PARTS, StreamFigures
 from include.text_table import bytes_text, span_text, value_text
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -48,7 +48,6 @@ def stream_html(figures: StreamFigures, dag_id: str | None = None) -> str:
         charts=list(_charts(figures)),
         runs=list(reversed(figures.runs))[:SHOWN_RUNS],
         wrong=spans_text(figures.wrong),
-        moves=dict(moves(figures.time, figures.now)) if dag_id else {},
         words=WORDS,
         shown=SHOWN,
     )
@@ -121,7 +120,7 @@ def _charts(f: StreamFigures) -> Iterator[Chart]:
     def chart(title: str, figure: str, series: dict[str, list[Point]], **more: Any) -> Chart:
         known = FIGURES[figure]
         limit = f.limits.get(known.limit)
-        return Chart(title, series, known.text, f.begin, f.end, limit=limit, **more)
+        return Chart(title, series, known.text, f.begin, f.now, limit=limit, **more)
 
     def runs(name: str) -> list[Point]:
         return [(run["ended_at"], run[name]) for run in f.runs]
@@ -130,13 +129,13 @@ def _charts(f: StreamFigures) -> Iterator[Chart]:
         return [(size["measured_at"], value(size)) for size in f.sizes]
 
     read = {"folded": runs("rows_folded"), "late": runs("rows_late")}
-    yield chart("Rows read", "rows", read, is_bars=True)
-    yield chart("Rows written", "rows", {"rows out": runs("rows_out")}, is_bars=True)
+    yield chart("Rows read", "rows", read)
+    yield chart("Rows written", "rows", {"rows out": runs("rows_out")})
     yield chart("Lag of the table after each run", "until_lag", {"lag": runs("lag_seconds")})
     yield chart("Rows not yet settled", "rows_pending", {"pending": runs("rows_pending")})
     parts = {"JVM start": runs("jvm_start_seconds")}
     parts |= {part: [(run["ended_at"], run["parts"][part]) for run in f.runs] for part in PARTS}
-    yield chart("Seconds of a run (mean)", "run_seconds", parts, is_bars=True, is_mean=True)
+    yield chart("Seconds of a run", "run_seconds", parts)
     yield chart("Most memory of a run", "rss_bytes", {"JVM and Python": runs("rss_bytes")})
     names = sorted({n for size in f.sizes for n in size["bytes_by_part"]}, key=_state_first)
     by_part = {name: sizes(lambda size, n=name: size["bytes_by_part"].get(n)) for name in names}  # type: ignore[misc]

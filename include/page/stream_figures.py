@@ -6,14 +6,13 @@ said in `troubles`, and the rest is there.
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
-from urllib.parse import urlencode
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,7 +22,6 @@ from include.care.state_report import BIGGEST_KEYS, biggest_keys, value_bytes
 from include.coverage.judge import Coverage, Span
 from include.fold.admission import instant_of, micros_of
 from include.lake.delta_log import dataset_of, first_line
-from include.lake.errors import wrong_argument
 from include.lake.findings import Finding
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
@@ -151,68 +149,16 @@ def _parts(seconds: float, batches: Sequence[Mapping[str, float]]) -> dict[str, 
 
 
 MOST_DAYS = 3_650
-FIRST_YEAR = 2000  # nothing ran before, and MOST_DAYS earlier is still a date
 DAY = timedelta(days=1)
 LEAST_TIME = timedelta(hours=1)
 
 
-class ShownTime(NamedTuple):
-    """`length` before `until`, which is no part of it; None: all up to now."""
-
-    length: timedelta
-    until: datetime | None = None
-
-    @property
-    def days(self) -> int:
-        """As many as are shown in whole or in part."""
-        return -(-self.length // DAY)
-
-    def begin(self, now: datetime) -> datetime:
-        return self.end(now) - self.length
-
-    def end(self, now: datetime) -> datetime:
-        return self.until or now
-
-
-def asked_time(now: datetime, days: int | None = None, until: str = "") -> ShownTime | None:
-    """What a person has asked for, if anything; SettingsError for what is no date. One that is to
-    come is now."""
-    if days is None and not until:
-        return None
-    end = _midnight(until) if until else now
-    return ShownTime((WINDOW_DAYS if days is None else days) * DAY, end if end < now else None)
-
-
-def time_of_runs(recorded: Recorded, stream: Stream, now: datetime) -> ShownTime:
+def time_of_runs(recorded: Recorded, stream: Stream, now: datetime) -> timedelta:
     """Since the first run of the window, and for an hour at least."""
     runs = recorded.runs.get((RUN, stream.name))
     began = None if runs is None else runs.began
     length = WINDOW_DAYS * DAY if began is None else now - began
-    return ShownTime(min(max(length, LEAST_TIME), WINDOW_DAYS * DAY))
-
-
-def _midnight(text: str) -> datetime:
-    try:
-        day = date.fromisoformat(text)
-    except ValueError:
-        day = date.min
-    if day.year < FIRST_YEAR:
-        raise wrong_argument(
-            "until", f"until is {text!r}: give a date from {FIRST_YEAR} on, such as 2026-11-20"
-        )
-    return datetime(day.year, day.month, day.day, tzinfo=UTC)
-
-
-def moves(time: ShownTime, now: datetime) -> Iterator[tuple[str, str]]:
-    """Where one may go from here, as the query of an address: to as many days before or after."""
-    days = time.days
-    begin, end = time.begin(now), time.until
-    before = begin.date() if end else min(begin.date() + DAY, now.date())
-    if before.year >= FIRST_YEAR:
-        yield "earlier", urlencode({"days": days, "until": before})
-    if end is not None:
-        after = {"until": (end + time.length).date()} if end + time.length < now else {}
-        yield "later", urlencode({"days": days, **after})
+    return min(max(length, LEAST_TIME), WINDOW_DAYS * DAY)
 
 
 SIZE_SERIES = (
@@ -259,7 +205,7 @@ class StreamFigures:
     line: StreamLine
     title: str
     now: datetime
-    time: ShownTime  # what is counted, drawn and listed; all else is as of `now`
+    time: timedelta  # before `now`: what is counted, drawn and listed; all else is as of `now`
     limits: Mapping[str, float | None]
     key_names: str  # what its keys are called
     runs: tuple[Row, ...] = ()
@@ -290,21 +236,14 @@ class StreamFigures:
 
     @property
     def begin(self) -> datetime:
-        return self.time.begin(self.now)
-
-    @property
-    def end(self) -> datetime:
-        return self.time.end(self.now)
+        return self.now - self.time
 
 
 def read_stream(
-    lake: Lake, stream: Stream, now: datetime, time: ShownTime | None = None
+    lake: Lake, stream: Stream, now: datetime, time: timedelta | None = None
 ) -> StreamFigures:
-    """The figures of `stream` in that time; of None in that of its runs and its data."""
-    begin, until = (
-        (now - WINDOW_DAYS * DAY, None) if time is None else (time.begin(now), time.until)
-    )
-    recorded = Recorded(lake, begin, stream, until=until)
+    """The figures of `stream` in that time up to now; of None in that of its runs and its data."""
+    recorded = Recorded(lake, now - (time or WINDOW_DAYS * DAY), stream)
     parts: dict[str, Callable[[], Mapping[str, Any]]] = {
         "its figures": lambda: {"line": line_of(recorded, stream, now)},
         "runs": lambda: {
@@ -330,7 +269,7 @@ def read_stream(
         limits=vars(stream.limits),
         key_names=load_definition(stream).fold.keys.text(),
         troubles=troubles,
-        **{"time": time or ShownTime(WINDOW_DAYS * DAY), **read},
+        **{"time": time or WINDOW_DAYS * DAY, **read},
     )
 
 
@@ -376,7 +315,7 @@ def _refused(lake: Lake, source: str) -> Sequence[Row]:
 
 
 def _coverage(
-    recorded: Recorded, stream: Stream, now: datetime, time: ShownTime | None
+    recorded: Recorded, stream: Stream, now: datetime, time: timedelta | None
 ) -> dict[str, Any]:
     status = recorded.status(stream)
     if status.opened.row is None:
@@ -390,14 +329,12 @@ def _coverage(
 
 
 def _days(
-    recorded: Recorded, stream: Stream, coverage: Coverage, now: datetime, time: ShownTime | None
+    recorded: Recorded, stream: Stream, coverage: Coverage, now: datetime, time: timedelta | None
 ) -> tuple[Day, ...]:
     """Those of the time; without one the newest of those that the source has data of."""
     bronze = recorded.bronze(stream.source)
     if time is not None:
-        # That midnight is of the next day.
-        end = time.until - timedelta(microseconds=1) if time.until else now
-        return days_of(coverage, end, time.days, first_us=bronze.first_us)
+        return days_of(coverage, now, -(-time // DAY), first_us=bronze.first_us)
     if bronze.first_us is None or bronze.last_us is None:
         return days_of(coverage, now, WINDOW_DAYS)
     last_us = min(bronze.last_us, micros_of(now))

@@ -60,23 +60,13 @@ def test_bronze_that_cannot_be_read_is_said_and_1(filled, tmp_path, capsys):
     assert 'until_lag_seconds{stream="device_signals"} ' in printed.out
 
 
-def test_a_report_of_days_before_a_date_has_them_and_offers_no_other(filled, tmp_path):
-    file = tmp_path / "day.html"
-    asked = ["user_counts", "--days", "1", "--until", "2020-01-02"]
-    assert main(["report", *asked, "--to", str(file), "--lake", filled.root]) == 0
-    assert "2020-01-01 00:00:00" in file.read_text()
-    assert "<form" not in file.read_text()
-
-
 @pytest.mark.parametrize(
     "args",
     [
         ["nobody"],
         ["--to", "nowhere/at/all.html"],
         ["--days", "0"],
-        ["--until", "2020-01-01"],
         ["--days", "5"],
-        ["user_counts", "--until", "2020-01-01T03:00"],
     ],
 )
 def test_mistakes_are_said_in_a_line(filled, args, capsys):

@@ -20,7 +20,7 @@ from include.page.render import (
     overview_html,
     stream_html,
 )
-from include.page.stream_figures import ShownTime, read_stream
+from include.page.stream_figures import read_stream
 from tests.e2e.axe import axe_script, violations
 from tests.e2e.chromium import chromium
 from tests.page.history import NOW, streams_like, write_history
@@ -55,7 +55,7 @@ def of_history(lake: Lake) -> Iterator[tuple[str, str]]:
     append_ops(lake, "data_checks", [told | row])
     overview = read_overview(lake, streams, NOW)
     yield "all streams", overview_html(overview, lambda name: f"dags/stream_{name}")
-    figures = read_stream(lake, streams[1], NOW, ShownTime(timedelta(days=2)))
+    figures = read_stream(lake, streams[1], NOW, timedelta(days=2))
     yield "a stream", stream_html(figures)
     yield "a stream in Airflow", stream_html(figures, f"stream_{streams[1].name}")
     yield (

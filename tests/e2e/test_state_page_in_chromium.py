@@ -119,17 +119,6 @@ def test_the_pages_are_light_or_dark_as_airflow_is(page):
     assert len(set(brightness.values())) == 2
 
 
-def test_one_goes_to_earlier_days_and_back_within_airflow_s_page(page):
-    inside = frame(page, f"/dags/stream_{STREAM}/plugin/state")
-    field = inside.locator("input[name=until]")
-    expect(field).to_have_value("")
-    inside.get_by_role("link", name="earlier").click()
-    expect(field).to_have_value(re.compile(r"\d{4}-\d\d-\d\d"))
-    inside.get_by_role("link", name="later").click()
-    expect(field).to_have_value("")
-    assert page.url.endswith(f"/dags/stream_{STREAM}/plugin/state")  # Airflow's own stays
-
-
 def test_a_key_is_looked_up_and_its_rows_are_explained(page, served):
     keys = newest_keys(served.lake, STREAM)
     assert keys is not None

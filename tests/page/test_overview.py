@@ -17,7 +17,7 @@ from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.observe.stream_line import days_of, read_overview, run_report
 from include.page.declared import declared_here
-from include.page.stream_figures import ShownTime, read_stream
+from include.page.stream_figures import read_stream
 from tests.coverage.ledgers import record
 from tests.page.history import NOW, lived, streams_like, write_history
 from tests.refused import commands_in
@@ -116,7 +116,7 @@ def test_late_rows_that_a_recompute_has_taken_in_are_no_finding_any_more(lake):
     late = {"finding": "late_rows_not_recomputed", "severity": "warning", "found_at": NOW}
     append_ops(lake, "findings", [late | {"subject": STREAMS[0].name}])
     assert read_overview(lake, STREAMS[:1], NOW).lines[0].findings["warning"] == 0
-    assert read_stream(lake, STREAMS[0], NOW, ShownTime(timedelta(1))).findings == ()
+    assert read_stream(lake, STREAMS[0], NOW, timedelta(1)).findings == ()
 
 
 def test_a_run_is_told_with_its_rows_and_what_is_open_of_it(lake):
@@ -202,7 +202,7 @@ def test_a_damaged_log_of_bronze_is_said_with_the_way_out_and_no_stack(lake):
     max(Path(lake.bronze("signals"), "_delta_log").glob("*.json")).write_text("{")
     (line,) = read_overview(lake, STREAMS[:1], NOW).lines
     assert "\n" not in (line.trouble or "")
-    troubles = read_stream(lake, STREAMS[0], NOW, ShownTime(timedelta(1))).troubles
+    troubles = read_stream(lake, STREAMS[0], NOW, timedelta(1)).troubles
     for told in (line.trouble, troubles["coverage"]):
         assert commands_in(told) == ["set-aside bronze/signals --apply"]
 

@@ -11,9 +11,9 @@ import pytest
 
 from include.lake.paths import Lake
 from include.observe.stream_line import read_overview
-from include.page.charts import BINS, Chart
+from include.page.charts import Chart
 from include.page.render import _environment, overview_html, stream_html
-from include.page.stream_figures import ShownTime, read_stream
+from include.page.stream_figures import read_stream
 from tests.page.history import NOW, streams_like, write_history
 
 STREAMS = streams_like(3)
@@ -66,7 +66,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 @pytest.fixture(scope="module")
 def pages(filled: Lake) -> dict[str, str]:
     overview = read_overview(filled, STREAMS, NOW)
-    figures = read_stream(filled, STREAMS[1], NOW, ShownTime(timedelta(days=2)))
+    figures = read_stream(filled, STREAMS[1], NOW, timedelta(days=2))
     return {"overview": overview_html(overview), "stream": stream_html(figures)}
 
 
@@ -116,7 +116,7 @@ def test_lakes_without_anything_and_that_cannot_be_read_are_said(lake):
     page = Page(overview_html(broken))
     assert "<no> such table" in page.text
     assert list(page.all("table")) == []
-    assert Page(stream_html(read_stream(lake, STREAMS[0], NOW, ShownTime(timedelta(1))))).text
+    assert Page(stream_html(read_stream(lake, STREAMS[0], NOW, timedelta(1)))).text
 
 
 def drawn(chart: Chart) -> ElementTree.Element:
@@ -132,17 +132,7 @@ def test_a_line_is_broken_where_a_value_is_missing():
     assert len(list(svg.iter("circle"))) == 7
 
 
-def test_bars_add_up_to_the_rows_whatever_their_number():
-    points = [(NOW + n * timedelta(minutes=1), 1.0) for n in range(1_000)]
-    end = NOW + timedelta(minutes=999)
-    svg = drawn(Chart("t", {"a": points, "b": points}, str, NOW, end, is_bars=True))
-    assert len(list(svg.iter("rect"))) == 2 * BINS
-    said = [element.text or "" for element in svg.iter("title")]
-    assert sum(float(text.rsplit(" ", 1)[1]) for text in said) == 2_000
-
-
 @pytest.mark.parametrize("points", [[], [(NOW, None)], [(NOW, 0.0)]])
-@pytest.mark.parametrize("is_bars", [False, True])
-def test_charts_of_nothing_are_drawn(points, is_bars):
-    drawn(Chart("t", {"a": points}, str, NOW, NOW + timedelta(1), is_bars=is_bars))
+def test_charts_of_nothing_are_drawn(points):
+    drawn(Chart("t", {"a": points}, str, NOW, NOW + timedelta(1)))
     ElementTree.fromstring(_environment().get_template("chart.html").module.spark([0, 0]))

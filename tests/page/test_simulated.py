@@ -9,7 +9,7 @@ from include.fold.failures import StateFunctionError
 from include.observe.recorded import Recorded
 from include.observe.stream_line import line_of
 from include.page.render import stream_html
-from include.page.stream_figures import ShownTime, StreamFigures, read_stream
+from include.page.stream_figures import StreamFigures, read_stream
 from include.plans.stream_status import stream_status
 from spark_jobs.run_stream import drain
 from tests.refused import commands_in
@@ -35,7 +35,7 @@ def seen(do: Operations) -> StreamFigures:
     assert judged.distrust is None
     recorded = Recorded(lake, now - timedelta(days=30))
     assert recorded.status(stream).coverage == judged.coverage
-    figures = read_stream(lake, stream, now, ShownTime(timedelta(days=30)))
+    figures = read_stream(lake, stream, now, timedelta(days=30))
     assert figures.troubles == {}
     assert figures.days in (line_of(recorded, stream, now).days, ())  # none before its first batch
     assert figures.wrong == judged.coverage.wrong

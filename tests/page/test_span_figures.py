@@ -1,4 +1,4 @@
-"""What a stream's page shows of a span, against SQL over `ops`; two spans against the one they make."""
+"""What a stream's page shows of a time, against SQL over `ops`."""
 
 import json
 import random
@@ -15,7 +15,7 @@ from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.observe.stream_line import read_overview
 from include.page.render import stream_html
-from include.page.stream_figures import ShownTime, StreamFigures, read_stream
+from include.page.stream_figures import StreamFigures, read_stream
 from tests.open_files import no_more_files
 from tests.page.history import NOW, streams_like, write_history
 from tests.refused import commands_in
@@ -88,10 +88,10 @@ def sql(lake: Lake, query: str) -> list[tuple[Any, ...]]:
     return duckdb.sql(f"SET TimeZone='UTC'; {query}").fetchall()
 
 
-def shown(lake: Lake, since: datetime, until: datetime) -> StreamFigures:
-    figures = read_stream(lake, STREAM, NOW, ShownTime(until - since, until))
+def shown(lake: Lake, since: datetime) -> StreamFigures:
+    figures = read_stream(lake, STREAM, NOW, NOW - since)
     assert figures.troubles == {}
-    assert (figures.begin, figures.end) == (since, until)
+    assert figures.begin == since
     return figures
 
 
@@ -99,7 +99,7 @@ def ended_at(lake: Lake) -> list[datetime]:
     return [at for (at,) in sql(lake, "SELECT ended_at FROM ops/runs")]
 
 
-# Edges are also just those of runs: what is on one is in one of two spans, and not in both.
+# Edges are also just those of runs.
 edges = st.one_of(
     st.integers(0, 200), st.timedeltas(timedelta(0), NOW - BEGAN + DAY).map(NOW.__sub__)
 )
@@ -110,13 +110,12 @@ def edge(lake: Lake, drawn: int | datetime) -> datetime:
     return ends[drawn % len(ends)] if isinstance(drawn, int) else drawn
 
 
-@given(first=edges, second=edges)
-def test_the_figures_of_a_span_are_those_of_sql(filled, first, second):
-    since, until = sorted([edge(filled, first), edge(filled, second)])
-    until = max(until, since + SECOND)
-    figures = shown(filled, since, until)
-    within = f">= TIMESTAMPTZ '{since}' AND {{0}} < TIMESTAMPTZ '{until}'"
-    ended = f"ended_at {within.format('ended_at')}"
+@given(first=edges)
+def test_the_figures_of_a_time_are_those_of_sql(filled, first):
+    since = min(edge(filled, first), NOW - SECOND)
+    figures = shown(filled, since)
+    within = f">= TIMESTAMPTZ '{since}'"
+    ended = f"ended_at {within}"
     ours, source = f"subject = '{STREAM.name}'", f"subject = '{STREAM.source}'"
     (sums,) = sql(
         filled,
@@ -152,7 +151,7 @@ def test_the_figures_of_a_span_are_those_of_sql(filled, first, second):
         f"""SELECT measured_at, sum(bytes), sum(files), max(replay_versions),
         max(bytes) FILTER (part = 'state')
         FROM ops/checkpoint_sizes WHERE stream = '{STREAM.name}'
-        AND measured_at {within.format("measured_at")} GROUP BY ALL ORDER BY ALL""",
+        AND measured_at {within} GROUP BY ALL ORDER BY ALL""",
     )
     assert [
         (s["measured_at"], sum(s["bytes_by_part"].values()), s["files"], s["replay_versions"])
@@ -163,9 +162,9 @@ def test_the_figures_of_a_span_are_those_of_sql(filled, first, second):
 
 
 def test_what_is_so_now_is_the_same_on_the_page_of_any_time(filled):
-    now, then = read_stream(filled, STREAM, NOW), shown(filled, BEGAN, BEGAN + HOUR)
+    now, then = read_stream(filled, STREAM, NOW), shown(filled, NOW - HOUR)
     first = f"SELECT min(started_at) FROM ops/runs WHERE subject = '{STREAM.name}' AND job = 'run_stream'"
-    assert (now.begin, now.end) == (sql(filled, first)[0][0], NOW)
+    assert now.begin == sql(filled, first)[0][0]
     for name in (
         "until",
         "until_lag",
@@ -180,29 +179,23 @@ def test_what_is_so_now_is_the_same_on_the_page_of_any_time(filled):
 
 
 def test_an_empty_lake_has_a_page_of_any_span(lake):
-    figures = read_stream(lake, STREAM, NOW, ShownTime(DAY, NOW - DAY))
+    figures = read_stream(lake, STREAM, NOW, DAY)
     assert (figures.troubles, figures.runs, figures.days) == ({}, (), ())
     page = stream_html(figures, "stream_x")
     assert page.count("no data") == page.count('<svg role="img"')
 
 
-def test_the_days_of_a_time_are_those_before_its_end(lake):
+def test_the_days_of_a_time_end_with_that_of_now(lake):
     write_history(lake, [STREAM], 40)
-
-    def days(count: int, until: datetime | None = None) -> list[tuple[str, str]]:
-        figures = read_stream(lake, STREAM, NOW, ShownTime(count * DAY, until))
-        return [(f"{day.date:%d}", day.status) for day in figures.days]
-
-    midnight = NOW.replace(hour=0, minute=0)
-    assert [day for day, _ in days(2)] == ["23", "24"]
-    assert days(2, midnight) == days(3)[:2]
+    figures = read_stream(lake, STREAM, NOW, 2 * DAY)
+    assert [f"{day.date:%d}" for day in figures.days] == ["23", "24"]
 
 
 def test_what_the_machine_refuses_is_said_with_its_cause_in_one_line(lake):
     write_history(lake, [STREAM], 3)
     with no_more_files():
         reason = read_overview(lake, [STREAM], NOW).reason
-        figures = read_stream(lake, STREAM, NOW, ShownTime(DAY, NOW - HOUR))
+        figures = read_stream(lake, STREAM, NOW, DAY)
     for said in (reason, figures.line.trouble, *figures.troubles.values()):
         assert "Too many open files" in str(said)
         assert not {"\n", "\x1b"} & set(said)

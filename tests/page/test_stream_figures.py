@@ -9,7 +9,7 @@ from include.data_checks import Check
 from include.fold.admission import micros_of
 from include.lake.ops import append_ops
 from include.page.render import stream_html
-from include.page.stream_figures import ShownTime, read_stream
+from include.page.stream_figures import read_stream
 from tests.page.history import NOW, streams_like
 from tests.written_savepoint import written_savepoint
 
@@ -32,7 +32,7 @@ def test_the_biggest_keys_are_those_of_the_newest_savepoint(lake):
     written_savepoint(lake, "stream_000", at, rows)
     older = rows.set_column(0, "key", pa.array(["older"] * len(sizes)))
     written_savepoint(lake, "stream_000", at - WINDOW, older)
-    found = read_stream(lake, STREAMS[0], NOW, ShownTime(WINDOW)).keys
+    found = read_stream(lake, STREAMS[0], NOW, WINDOW).keys
     assert found is not None
     assert found.until == at
     expected = sorted(sizes, key=lambda key: -sizes[key])[:10]
@@ -60,7 +60,7 @@ def test_of_each_check_its_newest_verdict_by_the_condition_of_now(lake):
         )
     ]
     append_ops(lake, "data_checks", asked)
-    found = read_stream(lake, stream, NOW, ShownTime(WINDOW))
+    found = read_stream(lake, stream, NOW, WINDOW)
     assert [
         (c["check_name"], c["severity"], c["rows_failing"], c["is_met"]) for c in found.checks
     ] == [
@@ -84,7 +84,7 @@ def test_skew_is_what_stands_out_of_buckets_and_of_each_stores_partitions(lake):
     parts = [state | {"partition": number, "bytes": of} for number, of in enumerate((10, 10, 30))]
     other = state | {"store": "other", "partition": 0, "bytes": 900}
     append_ops(lake, "checkpoint_sizes", [*parts, other, size | {"part": "offsets", "bytes": 5}])
-    found = read_stream(lake, stream, NOW + timedelta(seconds=1), ShownTime(WINDOW))
+    found = read_stream(lake, stream, NOW + timedelta(seconds=1), WINDOW)
     (point,) = found.runs
     assert (point["bucket_skew"], point["jvm_start_seconds"]) == (2.0, 9.5)
     assert [each["skew"] for each in found.sizes] == [3.0]
