@@ -83,7 +83,7 @@ def reseed(
         checks = DataChecks(
             lake, opened.declared, record, then=then or f"./stateful reseed {stream.name} --apply"
         )
-        table = engine.product_table(lake, stream.name, opened.definition, may_lack=True)
+        table = engine.product_table(lake, stream.name, opened.definition, is_rebuilt=True)
         checks.refuse_wrong(table)  # before anything is written
         _carry_out(engine, opened, plan, table=table, checks=checks, record=record)
         delete_expired(opened.again())

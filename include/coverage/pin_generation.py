@@ -72,17 +72,11 @@ def _changed(row: GenerationRow, setting: str, now: Any) -> SettingsError:
     way_out = "put that back, or make its state and its table anew from bronze"
     if setting == "state_schema":
         way_out += " (or with --from-state in place of --recompute, by the file's migrate_state)"
+    option = "" if setting in CHANGE_NO_STATE else " --recompute"
     return SettingsError(
         f"stream {row['stream']}: {setting} is now {now}, but its state was made with {row[setting]}: "
         f"{way_out}",
         code="settings_changed",
         subject=setting,
-        command=_reseed_for(row["stream"], setting),
+        command=f"./stateful reseed {row['stream']}{option} --apply",
     )
-
-
-def _reseed_for(stream: str, setting: str) -> str:
-    if setting == "output_mode":  # the table has a column less, or one more
-        return f"./stateful set-aside tables/{stream} --apply && ./stateful reseed {stream} --recompute --apply"
-    option = "" if setting in CHANGE_NO_STATE else " --recompute"
-    return f"./stateful reseed {stream}{option} --apply"

@@ -22,7 +22,7 @@ from include.lake.columns import (
     found_columns,
 )
 from include.lake.delta_log import delta_table
-from include.lake.how_to_mend import PUT_BACK, how_to_make_anew, how_to_rebuild
+from include.lake.how_to_mend import PUT_BACK, how_to_rebuild
 from include.lake.paths import LakeError
 
 log = logging.getLogger("job.tables")
@@ -44,8 +44,9 @@ class TableSchemaError(LakeError):
     """The table has other columns than its stream now writes, or rows that cannot be replaced."""
 
 
-def ensure_product(path: str, definition: Definition, may_lack: bool = False) -> DeltaTable:
-    """The table at `path`, created with its documented columns; TableSchemaError when it has others."""
+def ensure_product(path: str, definition: Definition, is_rebuilt: bool = False) -> DeltaTable:
+    """The table at `path`, created with its documented columns; TableSchemaError when it has others,
+    unless a rebuild is to put these in their place."""
     columns = product_columns(definition.fold, definition.comments)
     if not DeltaTable.is_deltatable(path):
         dates = [EMITTED_DATE] if definition.fold.output_mode == "append" else []
@@ -53,7 +54,8 @@ def ensure_product(path: str, definition: Definition, may_lack: bool = False) ->
         log.info("created %s", path)
         return delta_table(path)
     table = delta_table(path)
-    refuse_other_columns(path, table, definition, may_lack)
+    if not is_rebuilt:
+        _refuse_other_columns(path, table, definition)
     if table.metadata().configuration.get(APPEND_ONLY, "").lower() == "true":
         raise TableSchemaError(
             f"{path} has {APPEND_ONLY}=true, which others have set: no row of it could be replaced. In "
@@ -65,31 +67,36 @@ def ensure_product(path: str, definition: Definition, may_lack: bool = False) ->
     return table
 
 
-def refuse_other_columns(
-    path: str, table: DeltaTable, definition: Definition, may_lack: bool = False
-) -> None:
-    """TableSchemaError when the table that was opened at `path` has others than its stream writes.
-
-    `may_lack`: a rebuild adds what it lacks, at its end, and the table stays what it is.
-    """
-    columns = product_columns(definition.fold, definition.comments)
-    found, expected = dict(found_columns(table)), dict(columns_of(documented(columns)))
-    stream = path.rpartition("/")[2]
-    same_mode = (EMITTED_DATE in found) == (
-        EMITTED_DATE in expected
-    )  # else it has other partitions
-    is_short = found != expected and found.items() <= expected.items() and same_mode
-    anew = how_to_rebuild(stream) if is_short else how_to_make_anew(stream)
-    if found != expected and not (is_short and may_lack):
+def _refuse_other_columns(path: str, table: DeltaTable, definition: Definition) -> None:
+    found, expected = _columns(table, definition)
+    if found != expected:
+        stream = path.rpartition("/")[2]
+        anew = how_to_rebuild(stream)
         raise TableSchemaError(
             f"{path} has columns {_shown(found.items())}, but the stream now writes {_shown(expected.items())}: restore "
             f"the stream's key, output record and output mode; if others have changed the table, {PUT_BACK}. "
-            "To go on with these (an append stream whose state has changed, too: with --recompute, as no "
-            f"row stays for --from-state), {anew.words}",
+            f"To go on with these, {anew.words}",
             code="other_columns",
             subject=f"tables/{stream}",
             command=anew.command,
         )
+
+
+def can_keep_rows(table: DeltaTable, definition: Definition) -> bool:
+    """Whether the rows of a table can stay beside those that its stream writes now, which may have columns
+    more. Another output mode has other partitions."""
+    found, expected = _columns(table, definition)
+    return found.items() <= expected.items() and (EMITTED_DATE in found) == (
+        EMITTED_DATE in expected
+    )
+
+
+def _columns(
+    table: DeltaTable, definition: Definition
+) -> tuple[dict[str, pa.DataType], dict[str, pa.DataType]]:
+    """Those that a table has, and those that its stream writes now."""
+    columns = documented(product_columns(definition.fold, definition.comments))
+    return dict(found_columns(table)), dict(columns_of(columns))
 
 
 def _keep_properties(path: str, table: DeltaTable) -> None:

@@ -69,8 +69,8 @@ def how_to_make_anew(stream: str) -> Mend:
 
 
 def how_to_rebuild(stream: str) -> Mend:
-    """For a product table that lacks columns which its stream now writes."""
-    return Mend("have a reseed add them", f"./stateful reseed {stream} --recompute --apply")
+    """For a product table with other columns than its stream now writes."""
+    return Mend("make it anew with them", f"./stateful reseed {stream} --recompute --apply")
 
 
 def how_to_trust_again(stream: str) -> Mend:

@@ -9,7 +9,7 @@ import json
 import math
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -23,7 +23,7 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction
 from pyarrow import fs
 
-from include.lake.columns import found_columns
+from include.lake.columns import columns_of, found_columns
 from include.lake.delta_log import (
     changes_data,
     commit_info,
@@ -164,7 +164,7 @@ class Table:
 
     def columns(self) -> dict[str, str]:
         """Its columns' types, as Arrow names them."""
-        return {name: str(kind) for name, kind in found_columns(self.delta)}
+        return _kinds(found_columns(self.delta))
 
     def commit(self, staged: Sequence[Staged], record: Record) -> None:
         """Add files in one commit that carries the record.
@@ -207,9 +207,11 @@ class Table:
             app_transactions=list(batch) or None,
         )
 
-    def text(self, record: Record) -> str:
-        """The record as a commit's `userMetadata`, for writers beside this handle."""
-        return json.dumps({RECORD: {**record, COLUMNS: self.columns(), FOLLOWS: self.version}})
+    def text(self, record: Record, schema: pa.Schema | None = None) -> str:
+        """The record as a commit's `userMetadata`, for writers beside this handle; `schema`: of the commit,
+        where that replaces the table's."""
+        columns = self.columns() if schema is None else _kinds(columns_of(schema))
+        return json.dumps({RECORD: {**record, COLUMNS: columns, FOLLOWS: self.version}})
 
     def same_record(self) -> CommitProperties | None:
         """The properties of a commit of ours that leaves the record as it is; None where none was ever made."""
@@ -259,6 +261,10 @@ class Table:
         has_fractions = any(map(pa.types.is_floating, columns.types))  # of which some may be none
         staged = Staged(path, size, metadata.num_rows, _stats([metadata], has_fractions))
         return Found(staged, frozenset(columns.names))
+
+
+def _kinds(columns: Iterable[tuple[str, pa.DataType]]) -> dict[str, str]:
+    return {name: str(kind) for name, kind in columns}
 
 
 def of_other_times(path: str, told: str) -> LakeError:

@@ -12,11 +12,10 @@ from include.coverage.findings import effect_text
 from include.coverage.judge import Coverage
 from include.coverage.record import BEGINNING_US, FOR_EVER_US
 from include.fold.admission import LAST_INSTANT_US, instant_of, micros_of
-from include.fold.product_table import refuse_other_columns
+from include.fold.product_table import can_keep_rows
 from include.lake.delta_log import (
     commit_hash,
     dataset_of,
-    delta_table,
     first_line,
     is_of_machine,
     lacks_newest,
@@ -94,8 +93,7 @@ def choose_reseed_base(
     identity = opened.identity
     kept_us = at_most_us  # an update table is written anew as a whole
     if identity.output_mode == "append":
-        is_new = opened.row is None
-        kept_us = BEGINNING_US if is_new else min(at_most_us, coverage.right_until_us)
+        kept_us = min(at_most_us, coverage.right_until_us) if _can_keep(opened) else BEGINNING_US
     if options.from_state:
         return mapped_base(opened, pin, kept_us)
     if options.recompute:
@@ -111,6 +109,13 @@ def choose_reseed_base(
             command=f"./stateful reseed {identity.stream} --recompute --apply",
         )
     return base
+
+
+def _can_keep(opened: OpenStream) -> bool:
+    """Whether any row of the table can stay."""
+    path = opened.lake.table(opened.name)
+    is_there = opened.row is not None and opened.lake.is_delta_table(path)
+    return is_there and can_keep_rows(table_to_read(path), opened.definition)
 
 
 def refuse_unreadable_table(lake: Lake, stream: str) -> None:
@@ -243,8 +248,6 @@ def plan_later_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> Res
     refuse_unreadable_table(lake, stream.name)
     if options.from_state:
         refuse_migration(opened, options.recompute)
-    if lake.is_delta_table(path := lake.table(stream.name)):
-        refuse_other_columns(path, delta_table(path), opened.definition, may_lack=True)
     pin = pin_bronze(lake, stream.source)
     until_us = _until_us(stream, identity, pin, options=options)
     before = identity  # of a mapping the rows are right that were made by the code before

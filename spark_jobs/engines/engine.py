@@ -78,7 +78,7 @@ class Engine(Protocol):
     """Reads, folds and writes for a job. Each write to a table is one commit."""
 
     def product_table(
-        self, lake: Lake, stream: str, definition: Definition, may_lack: bool = False
+        self, lake: Lake, stream: str, definition: Definition, is_rebuilt: bool = False
     ) -> Product: ...
 
     def rejected_table(self, lake: Lake, stream: str) -> RejectedCalls: ...

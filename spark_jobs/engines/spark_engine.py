@@ -36,9 +36,9 @@ class SparkEngine:
         self._spark = session
 
     def product_table(
-        self, lake: Lake, stream: str, definition: Definition, may_lack: bool = False
+        self, lake: Lake, stream: str, definition: Definition, is_rebuilt: bool = False
     ) -> Product:
-        return Product(lake, stream, definition, may_lack, self._spark)
+        return Product(lake, stream, definition, is_rebuilt, self._spark)
 
     def rejected_table(self, lake: Lake, stream: str) -> RejectedCalls:
         return RejectedCalls(lake, stream, self._spark)

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from include.data_checks import Check, Verdict
 from include.fold.ddl import output_ddl
 from include.fold.definition import EMITTED_AT, EMITTED_AT_US, EMITTED_DATE, REMOVED, Definition
-from include.fold.product_table import ensure_product, product_columns, same_key
+from include.fold.product_table import can_keep_rows, ensure_product, product_columns, same_key
 from include.fold.schemas import output_schema
 from include.lake.columns import INSTANT, documented, without_comments
 from include.lake.lease import check_held
@@ -82,7 +82,7 @@ class Product:
         lake: Lake,
         stream: str,
         definition: Definition,
-        may_lack: bool = False,
+        is_rebuilt: bool = False,
         session: SparkSession | None = None,
     ) -> None:
         self.path = lake.table(stream)
@@ -90,7 +90,8 @@ class Product:
         self._session = session
         self._documented = documented(product_columns(definition.fold, definition.comments))
         self._plain = without_comments(self._documented)
-        self._table = Table(lake, self.path, ensure_product(self.path, definition, may_lack))
+        self._table = Table(lake, self.path, ensure_product(self.path, definition, is_rebuilt))
+        self._can_keep_rows = can_keep_rows(self._table.delta, definition)
 
     def _follow(self, is_made_anew: bool = False) -> None:
         """Move on to the newest version; LakeError when others have changed its rows."""
@@ -214,18 +215,20 @@ class Product:
         """Make those emitted from one instant on the only rows there before another, in one commit.
 
         None: no bound, as for an update table. No row may be of `until_us` or later: Delta refuses
-        that. `is_made_anew`: whatever others have changed.
+        that. `is_made_anew`: whatever others have changed. Where no row can stay beside them the table
+        gets their columns, too.
         """
         self._follow(is_made_anew)
         new = self._stored_frame(_emitted_from(emitted, from_us))
+        if not self._can_keep_rows:
+            return self._replace_columns(new, record)
         within = partial(range_condition, from_us=from_us, until_us=until_us)
         condition = within(EMITTED_AT, EMITTED_DATE)
         old = self._spark.read.format("delta").load(self.path).where(condition)
         added = [field for field in self._documented if field.name not in old.columns]
         for field in added:
             old = old.withColumn(field.name, F.lit(None).cast(new.schema[field.name].dataType))
-            comment = field.metadata[b"comment"].decode()
-            new = new.withMetadata(field.name, {"comment": comment})
+            new = _with_comment(new, field)
         balance = _balance(old, new)
         change = _change(balance)
         few = change.removed + change.added <= change.before * FEW
@@ -242,6 +245,17 @@ class Product:
             writer = writer.option("mergeSchema", bool(added))
             writer.option("userMetadata", self._table.text(record)).save(self.path)
         return change
+
+    def _replace_columns(self, new: DataFrame, record: Record) -> RangeChange:
+        """Make rows of other columns the whole table: the same one, with its history."""
+        before, after = self._spark.read.format("delta").load(self.path).count(), new.count()
+        check_held()
+        writer = reduce(_with_comment, self._documented, new).write.format("delta")
+        if EMITTED_DATE in self._plain.names:
+            writer = writer.partitionBy(EMITTED_DATE)
+        writer = writer.mode("overwrite").option("overwriteSchema", True)
+        writer.option("userMetadata", self._table.text(record, self._plain)).save(self.path)
+        return RangeChange(before, after, removed=before, added=after)
 
     def _merge_changed(self, balance: DataFrame, within: str) -> None:
         """Commit the difference of the table and other rows alone."""
@@ -280,6 +294,10 @@ class Product:
         elif REMOVED in emitted.columns:
             rows = rows.where(~F.col(REMOVED))
         return rows.select(*(F.col(f"`{name}`") for name in self._plain.names))
+
+
+def _with_comment(rows: DataFrame, field: pa.Field) -> DataFrame:
+    return rows.withMetadata(field.name, {"comment": field.metadata[b"comment"].decode()})
 
 
 def _emitted_from(emitted: DataFrame, from_us: int | None) -> DataFrame:

@@ -6,14 +6,14 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import write_deltalake
+from deltalake import CommitProperties, write_deltalake
 
 from include.fold.admission import instant_of
 from include.lake.columns import instant_scalar
 from include.lake.lease import check_held
 from include.lake.paths import files_of
 from include.lake.stream_result import RangeChange
-from include.lake.table import Record, Table
+from include.lake.table import USER_METADATA, Record, Table
 
 # Without a predicate delta-rs lets rows stand that another writer has appended meanwhile.
 EVERYTHING = "true"
@@ -68,6 +68,24 @@ def replace_within(table: Table, within: Range, rows: pa.Table, record: Record) 
     else:
         table.commit([], record)
     return change
+
+
+def replace_columns(
+    table: Table, rows: pa.Table, partition_by: list[str], record: Record
+) -> RangeChange:
+    """Make rows of other columns the whole table, in one commit, which carries the record."""
+    before = table.delta.to_pyarrow_dataset(filesystem=files_of(table.path)).count_rows()
+    check_held()
+    told = {USER_METADATA: table.text(record, rows.schema)}
+    write_deltalake(
+        table.delta,
+        rows,
+        partition_by=partition_by,
+        mode="overwrite",
+        schema_mode="overwrite",
+        commit_properties=CommitProperties(custom_metadata=told, max_commit_retries=0),
+    )
+    return RangeChange(before, rows.num_rows, before, added=rows.num_rows)
 
 
 def _rows_within(table: Table, within: Range, schema: pa.Schema) -> pa.Table:

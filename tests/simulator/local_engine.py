@@ -44,7 +44,7 @@ from spark_jobs.engines.state_rows import (
 )
 from spark_jobs.tables.product import Product
 from spark_jobs.tables.rejected import RejectedCalls, stored
-from tests.simulator.arrow_ranges import Range, replace_within
+from tests.simulator.arrow_ranges import Range, replace_columns, replace_within
 from tests.simulator.writes import write_point
 
 
@@ -72,9 +72,9 @@ class LocalEngine:
         self._judge = judge
 
     def product_table(
-        self, lake: Lake, stream: str, definition: Definition, may_lack: bool = False
+        self, lake: Lake, stream: str, definition: Definition, is_rebuilt: bool = False
     ) -> Product:
-        return LocalProduct(lake, stream, definition, may_lack, self._judge)
+        return LocalProduct(lake, stream, definition, is_rebuilt, self._judge)
 
     def rejected_table(self, lake: Lake, stream: str) -> RejectedCalls:
         return LocalRejectedCalls(lake, stream)
@@ -188,10 +188,10 @@ class LocalProduct(Product):
         lake: Lake,
         stream: str,
         definition: Definition,
-        may_lack: bool = False,
+        is_rebuilt: bool = False,
         judge: Judge | None = None,
     ) -> None:
-        super().__init__(lake, stream, definition, may_lack)
+        super().__init__(lake, stream, definition, is_rebuilt)
         self._judge = judge
 
     def refuse_wrong(self, checks: Sequence[Check]) -> None:
@@ -216,6 +216,9 @@ class LocalProduct(Product):
         is_made_anew: bool = False,
     ) -> RangeChange:
         self._follow(is_made_anew)
+        if not self._can_keep_rows:
+            by = [EMITTED_DATE] if EMITTED_DATE in self._plain.names else []
+            return replace_columns(self._table, self._rows(emitted, from_us), by, record)
         within = Range(EMITTED_AT, EMITTED_DATE, from_us, until_us)
         return replace_within(self._table, within, self._rows(emitted, from_us), record)
 

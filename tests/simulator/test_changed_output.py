@@ -1,9 +1,8 @@
-"""A stream's output mode, or its output record, changes: the table is made anew, once it is out of the way."""
+"""A stream's output mode, or its output record, changes: the reseed makes its table anew, in one commit."""
 
 import pytest
 from deltalake import DeltaTable
 
-from include.care.set_aside import apply_set_aside, plan_set_aside
 from include.fold.failures import StateFunctionError
 from include.lake.generations import read_generations
 from include.lake.ops import read_ops
@@ -26,37 +25,60 @@ def lived(world: World, kind: str) -> None:
         run(world, kind)
 
 
+def id_of(world: World, kind: str) -> object:
+    return DeltaTable(world.lake.table(world.streams[kind].name)).metadata().id
+
+
 def with_another_column(kind: str) -> str:
     text = stream_file(kind, "a").replace("    amount: int", "    amount: int\n    twice: int")
     return text.replace("what, amount(known),", "what, amount(known), 2 * amount(known),")
 
 
-def assert_refused_until_the_table_is_aside(world: World, kind: str) -> None:
-    lake, stream = world.lake, world.streams[kind]
-    before = read_generations(lake, stream.name)
-    for job in (
-        lambda: plan_reseed(lake, stream, ReseedOptions()),
-        lambda: reseed(world.engine, lake, stream, ReseedOptions(recompute=True)),
-        lambda: run(world, kind),
-    ):
-        with refused_until(f"set-aside tables/{stream.name} --apply"):
-            job()
-    assert read_generations(lake, stream.name) == before
-    apply_set_aside(lake, plan_set_aside(lake, f"tables/{stream.name}"))
-
-
 @pytest.mark.parametrize(("kind", "other"), OTHER_MODE)
-def test_another_output_mode_is_told_by_its_name_and_comes_with_a_new_table(world, kind, other):
+def test_the_table_gets_the_rows_of_another_output_mode_by_the_reseed(world, kind, other):
     lived(world, kind)
+    table_id = id_of(world, kind)
     world.put_file(kind, stream_file(other, "a"))
-    with refused_until(f"reseed sim_{kind}"):
+    with refused_until(f"reseed sim_{kind} --recompute --apply"):
         run(world, kind)
-    assert_refused_until_the_table_is_aside(world, kind)
-    reseed(world.engine, world.lake, world.streams[kind], ReseedOptions())
+    reseed(world.engine, world.lake, world.streams[kind], ReseedOptions(recompute=True))
     assert stream_status(world.lake, world.streams[kind]).is_right
-    run(world, kind)
+    for _ in range(2):
+        land(world, [("a", 2 * MINUTE_US, 1), ("c", 3 * MINUTE_US, 2)])
+        run(world, kind)
     world.deployed[other] = "a"
     assert world.table(kind) == table_of(world, other, all_rows(world))
+    assert id_of(world, kind) == table_id
+
+
+CHANGED = {
+    "less": (("    amount: int\n", ""), ("what, amount(known),", "what,")),
+    "retyped": (
+        ("    amount: int", "    amount: float"),
+        ("amount(known),", "float(amount(known)),"),
+    ),
+}
+
+
+@pytest.mark.parametrize("change", CHANGED.values(), ids=CHANGED)
+@pytest.mark.parametrize("kind", ["counts", "counts_per_key"])
+def test_a_column_less_or_of_another_type_comes_with_the_reseed(world, kind, change):
+    lived(world, kind)
+    table_id, stream, text = id_of(world, kind), world.streams[kind], stream_file(kind, "a")
+    for old, new in change:
+        assert old in text
+        text = text.replace(old, new)
+    world.put_file(kind, text)
+    with refused_until(f"reseed {stream.name}"):
+        run(world, kind)
+    assert plan_reseed(world.lake, stream, ReseedOptions()).from_us is None
+    reseed(world.engine, world.lake, stream, ReseedOptions())
+    assert stream_status(world.lake, stream).is_right
+    land(world, [("a", 2 * MINUTE_US, 1)])
+    run(world, kind)
+    rows = DeltaTable(world.lake.table(stream.name)).to_pyarrow_table().to_pylist()
+    assert len(rows) == sum(table_of(world, kind, all_rows(world)).values())
+    assert id_of(world, kind) == table_id
 
 
 @pytest.mark.parametrize("kind", ["counts", "counts_per_key"])

@@ -182,7 +182,7 @@ def test_a_rebuild_adds_columns_to_the_table_that_is_there(lake, mode):
     begun, longer = DeltaTable(first.path), definition(mode, Longer)
     with pytest.raises(TableSchemaError):
         ensure_product(first.path, longer)
-    table = LocalProduct(lake, "tried", longer, may_lack=True)
+    table = LocalProduct(lake, "tried", longer, is_rebuilt=True)
     columns = output_schema(longer.fold)
     rows = emitted([("a", 1, 0), ("b", 2, 1)], mode)
     rows = rows.append_column(columns.field("more"), pa.array([7, None], pa.int64()))

@@ -91,11 +91,11 @@ def frame(spark, fold, rows, removed=()):
     return unpack(packed, "outputs", output_ddl(fold))
 
 
-def product_table(spark, lake, fold, may_lack=False) -> Product:
+def product_table(spark, lake, fold, is_rebuilt=False) -> Product:
     comments = {column.name: "one" for column in columns_of(fold.output)}
     definition = Definition(fold, "A table", comments)
     for _ in range(2):  # it is opened with the columns that it was made with
-        table = Product(lake, "named", definition, may_lack, spark)
+        table = Product(lake, "named", definition, is_rebuilt, spark)
     return table
 
 
@@ -190,7 +190,7 @@ def test_a_rebuild_adds_columns_to_the_table_that_is_there(spark, lake, mode):
     old = frame(spark, short, [(Short(f"k{n}", n), n) for n in range(20)], removed)
     begun.write_once(old, "named/1/table", 0, {})
     known = DeltaTable(begun.path)
-    table = product_table(spark, lake, long, may_lack=True)
+    table = product_table(spark, lake, long, is_rebuilt=True)
     new = [(Long(f"k{n}", "x" if n else None, n), n) for n in range(20)]
     table.replace(frame(spark, long, new, removed), {})
     now = DeltaTable(begun.path)
@@ -206,6 +206,39 @@ def test_a_rebuild_adds_columns_to_the_table_that_is_there(spark, lake, mode):
     )
     feed = pa.table(DeltaTable(begun.path).load_cdf(starting_version=now.version() + 1)).to_pylist()
     assert [row["more"] for row in feed if row["_change_type"] != "update_preimage"] == ["y"]
+
+
+class Retyped(NamedTuple):
+    key: str
+    total: float
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("mode", ["append", "update"])
+def test_a_rebuild_replaces_columns_and_partitions_in_one_commit(spark, lake, mode):
+    """Of another output mode, with a column less, and one of another type."""
+    other = "update" if mode == "append" else "append"
+    begun = product_table(spark, lake, fold_of(other, Long))
+    old = frame(spark, fold_of(other, Long), [(Long("a", "x", 1), 1)], [False][: mode == "append"])
+    begun.write_once(old, "named/1/table", 0, {})
+    known, fold, removed = (
+        DeltaTable(begun.path),
+        fold_of(mode, Retyped),
+        [False][: mode == "update"],
+    )
+    table = product_table(spark, lake, fold, is_rebuilt=True)
+    rows = frame(spark, fold, [(Retyped("b", 0.5), 2)], removed)
+    assert table.replace(rows, {}) == RangeChange(before=1, after=1, removed=1, added=1)
+    now = DeltaTable(begun.path)
+    assert (now.metadata().id, now.version()) == (known.metadata().id, known.version() + 1)
+    comments = [field.metadata["comment"] for field in now.schema().fields]
+    assert comments[:2] == ["one", "one"]
+    assert all(comments)
+    again = product_table(spark, lake, fold)  # its columns and partitions are the documented ones
+    again.write_once(frame(spark, fold, [(Retyped("c", 1.5), 3)], removed), "named/2/table", 0, {})
+    found = DeltaTable(begun.path).to_pyarrow_table().to_pylist()
+    assert Counter((row["key"], row["total"]) for row in found) == Counter([("b", 0.5), ("c", 1.5)])
+    assert now.metadata().partition_columns == (["emitted_date"] if mode == "append" else [])
 
 
 class TwoCases(NamedTuple):
