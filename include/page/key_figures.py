@@ -1,7 +1,7 @@
 """A key of a stream: its state, what it waits for, and why each row was emitted, as figures and as text.
 
 Its events are replayed from bronze in this process, as a recompute would: late ones included. So
-what is shown is what bronze makes of the key; where the table says something else, that is said.
+what is shown is what bronze makes of the key, and events that came late, which the table may lack, are marked.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ from include.fold.admission import NEVER_US, instant_of, is_late, micros_of
 from include.fold.arrow_values import column_values, encode, plain_rows
 from include.fold.bucket import outputs_table
 from include.fold.calls import fold_runs
-from include.fold.definition import EMITTED_AT, EMITTED_AT_US, REMOVED, Key, KeyedFold
+from include.fold.definition import EMITTED_AT_US, REMOVED, Key, KeyedFold
 from include.fold.emitted import Emitted, KeyRun
 from include.fold.event_order import order_events
 from include.fold.failures import StateFunctionError
@@ -25,7 +25,6 @@ from include.fold.group_state import TIMERS
 from include.fold.records import Column
 from include.fold.schemas import state_schema
 from include.fold.states import States
-from include.lake.columns import INSTANT
 from include.lake.paths import Lake
 from include.lake.stream_result import complete_until
 from include.page.key_rows import (
@@ -35,7 +34,6 @@ from include.page.key_rows import (
     key_of_text,
     read_events,
     state_in,
-    table_rows,
     too_much,
 )
 from include.plans.plan_recompute import base_text, refuse_before_mapping
@@ -89,13 +87,11 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class ShownOutput:
-    """A row that was emitted. `in_table`: whether the table has it, or has none of a key that is gone;
-    None: there is nothing to compare it with."""
+    """A row that was emitted. `is_removal`: of an update table it was taken away."""
 
     emitted_at: datetime
     text: str
     is_removal: bool = False
-    in_table: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -135,7 +131,6 @@ class KeyFigures:
     steps: Sequence[ShownStep]  # in the time, the newest first
     late: int  # events of the replay that came late
     pending: Sequence[ShownEvent]
-    unexplained: Sequence[ShownOutput]  # rows of the table that the replay does not emit
     failure: str | None = None
 
 
@@ -196,25 +191,8 @@ def _instants(
             yield at_us, group
 
 
-def _in_table(
-    lake: Lake, fold: KeyedFold, key: Key, from_us: int
-) -> set[tuple[datetime, str]] | None:
-    """When each of the key's rows in the table was emitted, and its text; None: the table cannot tell.
-
-    An update table has none but the last, whenever that was emitted.
-    """
-    is_append = fold.output_mode == "append"
-    rows = table_rows(lake, fold, key, from_us=from_us if is_append else None)
-    if rows is None:
-        return None
-    instants = rows[EMITTED_AT].cast(INSTANT).cast(pa.int64()).to_pylist()
-    return set(zip(map(instant_of, instants), _row_texts(fold, rows), strict=True))
-
-
-def _outputs(
-    fold: KeyedFold, steps: Sequence[Step], there: set[tuple[datetime, str]] | None
-) -> list[list[ShownOutput]]:
-    """What each step has emitted, held against the table; of an update table only the last is."""
+def _outputs(fold: KeyedFold, steps: Sequence[Step]) -> list[list[ShownOutput]]:
+    """What each step has emitted."""
     each = [step.emitted for step in steps]
     together = Emitted(
         list(chain.from_iterable(e.rows for e in each)),
@@ -224,29 +202,11 @@ def _outputs(
     table = outputs_table(fold, together)
     if not table:
         return [[] for _ in steps]
-    count = table.num_rows
-    gone = table[REMOVED].to_pylist() if REMOVED in table.column_names else [False] * count
+    names = [column.name for column in fold.output_columns]
+    gone = table[REMOVED].to_pylist() if REMOVED in table.column_names else repeat(False)
     instants = map(instant_of, table[EMITTED_AT_US].to_pylist())
-    first = 0 if fold.output_mode == "append" else count - 1
-    found = (
-        ShownOutput(at, text, is_gone, _is_there(at, text, is_gone, there) if n >= first else None)
-        for n, (at, text, is_gone) in enumerate(
-            zip(instants, _row_texts(fold, table), gone, strict=True)
-        )
-    )
+    found = map(ShownOutput, instants, map(value_text, plain_rows(table.select(names))), gone)
     return [[next(found) for _ in e.rows] for e in each]
-
-
-def _is_there(
-    at: datetime, text: str, is_gone: bool, there: set[tuple[datetime, str]] | None
-) -> bool | None:
-    if there is None:
-        return None
-    return not there if is_gone else (at, text) in there
-
-
-def _row_texts(fold: KeyedFold, rows: pa.Table) -> Iterator[str]:
-    return map(value_text, plain_rows(rows.select([c.name for c in fold.output_columns])))
 
 
 def read_key(lake: Lake, stream: Stream, text: str, now: datetime, days: int) -> KeyFigures:
@@ -271,11 +231,6 @@ def read_key(lake: Lake, stream: Stream, text: str, now: datetime, days: int) ->
     until_us = -NEVER_US if until is None else micros_of(until)
     settled = [event for event in events if event.at_us < until_us]
     steps = [s for s in _steps(fold, key, states, settled, until_us) if s.at_us >= from_us]
-    there = _in_table(lake, fold, key, from_us=from_us)
-    shown = _shown_steps(fold, steps, _outputs(fold, steps, there))
-    emitted = {(output.emitted_at, output.text) for step in shown for output in step.outputs}
-    is_compared = fold.output_mode == "append" or bool(emitted)
-    left = sorted((there or set()) - emitted) if is_compared else []
     return KeyFigures(
         stream=stream.name,
         names=fold.keys.text(),
@@ -285,10 +240,9 @@ def read_key(lake: Lake, stream: Stream, text: str, now: datetime, days: int) ->
         base=base_text(base),
         until=until,
         state=None if until is None else _state_of(states.rows()),
-        steps=shown[::-1],
+        steps=_shown_steps(fold, steps)[::-1],
         late=sum(event.shown.was_late for event in settled),
         pending=[event.shown for event in events if event.at_us >= until_us],
-        unexplained=[ShownOutput(at, text, in_table=True) for at, text in left],
         failure=steps[-1].failure if steps else None,
     )
 
@@ -339,9 +293,7 @@ def _state_of(rows: pa.Table) -> KeyState:
     )
 
 
-def _shown_steps(
-    fold: KeyedFold, steps: Sequence[Step], outputs: Sequence[Sequence[ShownOutput]]
-) -> list[ShownStep]:
+def _shown_steps(fold: KeyedFold, steps: Sequence[Step]) -> list[ShownStep]:
     states = _texts(fold.state_columns, [step.state for step in steps])
     return [
         ShownStep(
@@ -352,7 +304,7 @@ def _shown_steps(
             outputs=of,
             rejected=[f"{each.error}: {each.message}" for each in step.emitted.rejected],
         )
-        for step, state, of in zip(steps, states, outputs, strict=True)
+        for step, state, of in zip(steps, states, _outputs(fold, steps), strict=True)
     ]
 
 
@@ -383,7 +335,6 @@ def key_text(f: KeyFigures) -> str:
             f"{f.late:,} of its events came late: the table may go without until a recompute"
         )
     lines += [f"waits     {_at(each.at)}  {_event(each)}" for each in f.pending]
-    lines += [f"not explained: {_output(each)}" for each in f.unexplained]
     return "\n".join([*lines, f"error: {f.failure}"] if f.failure else lines)
 
 
@@ -400,19 +351,13 @@ def _step_lines(step: ShownStep) -> Iterator[str]:
         yield "  a timeout, or the end of the state"
     wakes = f", times out {_at(step.wakes_at)}" if step.wakes_at else ""
     yield f"  -> state {step.state or 'none'}{wakes}"
-    yield from (f"  -> row   {_output(each)}" for each in step.outputs)
+    yield from (f"  -> row   {each.text}{' taken away' * each.is_removal}" for each in step.outputs)
     yield from (f"  -> rejected: {each}" for each in step.rejected)
 
 
 def _event(event: ShownEvent) -> str:
     late = " (came late)" if event.was_late else ""
     return f"event {event.text}, ingested {_at(event.ingested_at)}{late}"
-
-
-def _output(output: ShownOutput) -> str:
-    gone = " taken away" if output.is_removal else ""
-    there = {None: "", True: " (so in the table)", False: " (not so in the table)"}
-    return f"{output.text}{gone}{there[output.in_table]}"
 
 
 def _at(at: datetime) -> str:

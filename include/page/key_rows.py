@@ -1,4 +1,4 @@
-"""What the lake has of one key: its events in bronze, its states in savepoints, its rows in the table."""
+"""What the lake has of one key: its events in bronze, its states in savepoints."""
 
 import base64
 import json
@@ -12,15 +12,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from include.fold.admission import instant_of
 from include.fold.arrow_values import conformed_table, encode
 from include.fold.bucket import INSTANTS, as_events, event_names, no_events
-from include.fold.definition import EMITTED_AT, Key, KeyedFold
+from include.fold.definition import Key, KeyedFold
 from include.fold.event_order import keys_of
 from include.fold.records import Nested
 from include.fold.schemas import state_schema
 from include.lake.columns import instant_scalar
-from include.lake.delta_log import dataset_of, delta_table
+from include.lake.delta_log import delta_table
 from include.lake.errors import wrong_argument
 from include.lake.paths import Lake
 from include.landing.bronze_tables import late_fields, with_late_fields
@@ -133,27 +132,6 @@ def initial_state(lake: Lake, fold: KeyedFold, key: Key) -> pa.Table:
     """What the stream's initial state has of the key: `state_schema(fold)`, one row or none."""
     initial = read_initial_state(lake, fold.stream, fold, only=_is_key(fold, key, "key"))
     return state_schema(fold).empty_table() if initial is None else initial.states
-
-
-def table_rows(lake: Lake, fold: KeyedFold, key: Key, from_us: int | None) -> pa.Table | None:
-    """The key's rows of the table that were emitted from an instant on; None where the table does
-    not name the key, or is not there yet."""
-    path = lake.table(fold.stream)
-    names = {column.name for column in fold.output_columns}
-    if not set(fold.keys.names) <= names or not lake.is_delta_table(path):
-        return None
-    dataset = dataset_of(path)
-    if not set(fold.keys.names) <= set(dataset.schema.names):
-        return None
-    # What delta-rs has written by MERGE comes as string_view, which Arrow compares with nothing.
-    wanted = reduce(and_, (_is(pc.field(n).cast(v.type), v) for n, v in _values(fold, key)))
-    if from_us is not None:
-        date = pc.field("emitted_date") >= instant_of(from_us).date()
-        wanted &= date & (pc.field(EMITTED_AT) >= instant_scalar(from_us))
-    rows = dataset.to_table(filter=wanted)
-    for name in names - set(rows.column_names):  # the function has it since the newest run
-        rows = rows.append_column(name, pa.nulls(rows.num_rows))
-    return rows
 
 
 def _is_key(fold: KeyedFold, key: Key, *inside: str) -> pc.Expression:

@@ -43,22 +43,11 @@ from include.settings import Stream
 from include.stream_definition import load_definition
 
 
-@dataclass(frozen=True)
-class BigKey:
-    """A key, and what its state comes to as Arrow holds it."""
-
-    key: str
-    bytes: int
-    changed_at: datetime | None
-    timeout_at: datetime | None
-    state: str | None  # the beginning of a long one; None: only what was seen, or timers, is kept
-
-
 class BigKeys(NamedTuple):
     """The biggest keys as of an instant of the stream's clock, the biggest first."""
 
     until: datetime
-    keys: tuple[BigKey, ...]
+    keys: tuple[Row, ...]  # key, as text; bytes, changed_at, timeout_at, state
 
 
 COLUMNS = ["key", "state", "changed_at_us", "timeout_at_us"]
@@ -72,14 +61,13 @@ def newest_keys(lake: Lake, stream: str) -> BigKeys | None:
 
 # A savepoint stays what it is, and may have many millions of keys.
 @lru_cache(maxsize=100)
-def _biggest(lake: Lake, savepoint: Savepoint) -> tuple[BigKey, ...]:
-    biggest: list[BigKey] = []
+def _biggest(lake: Lake, savepoint: Savepoint) -> tuple[Row, ...]:
+    biggest: list[Row] = []
     for batch in states_in(lake, savepoint).to_batches(columns=COLUMNS):
-        rows = pa.Table.from_batches([batch])
         sizes = value_bytes(batch.select(["key", "state"]).to_struct_array())
-        shown = biggest_keys(rows, sizes)
-        biggest += [BigKey(**row | {"key": text_of_key(row["key"])}) for row in shown]
-        biggest = sorted(biggest, key=lambda key: (-key.bytes, key.key))[:BIGGEST_KEYS]
+        shown = biggest_keys(pa.Table.from_batches([batch]), sizes)
+        biggest += [row | {"key": text_of_key(row["key"])} for row in shown]
+        biggest = sorted(biggest, key=lambda key: (-key["bytes"], key["key"]))[:BIGGEST_KEYS]
     return tuple(biggest)
 
 

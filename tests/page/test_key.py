@@ -5,14 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow.dataset as pads
 import pytest
 
 from include.fold.admission import micros_of
 from include.fold.arrow_values import plain_rows
 from include.lake.delta_log import dataset_of
 from include.page import key_figures as key_replay
-from include.page import key_rows
 from include.page.key_figures import KeyFigures, ShownOutput, read_key
 from include.page.key_rows import key_of_text, text_of_key
 from include.page.render import key_html
@@ -83,15 +81,13 @@ def values(text: str) -> tuple[Any, ...]:
     return tuple(json.loads(text).values())
 
 
-def test_a_key_is_what_all_its_rows_make_of_it_and_the_table_says_the_same_once_it_is_right(do):
+def test_a_key_is_what_all_its_rows_make_of_it_late_ones_too(do):
     days_in_time(do)
     do.reseed(None)  # of the rows of the first days some came late
     figures = look(do)
     check(do, figures)
-    assert (figures.unexplained, figures.failure) == ([], None)
+    assert figures.failure is None
     late_before = figures.late
-    assert False not in {each.in_table for each in emitted(figures)}
-    assert True in {each.in_table for each in emitted(figures)}
 
     do.land_late("a", [30, 31], 1)
     do.run(None)
@@ -100,13 +96,6 @@ def test_a_key_is_what_all_its_rows_make_of_it_and_the_table_says_the_same_once_
     assert figures.late == late_before + 2
     late = [event for step in figures.steps for event in step.events if event.was_late]
     assert len(late) == figures.late
-    assert figures.unexplained or False in {each.in_table for each in emitted(figures)}
-
-    do.reseed(None)
-    figures = look(do)
-    check(do, figures)
-    assert figures.unexplained == []
-    assert False not in {each.in_table for each in emitted(figures)}
 
 
 def test_a_shorter_time_begins_with_a_savepoint_and_comes_to_the_same_state(do):
@@ -143,7 +132,7 @@ def test_events_that_wait_are_shown_and_not_folded(do):
 
 def test_a_key_that_never_was_has_nothing(do):
     figures = look(do, "nobody")
-    assert (figures.steps, figures.pending, figures.unexplained) == ([], [], [])
+    assert (figures.steps, figures.pending) == ([], [])
     assert figures.state is not None
     assert figures.state.state is None
 
@@ -158,7 +147,7 @@ def test_a_key_that_never_was_has_nothing(do):
         ("counts_per_key", [Kind("bytes", "binary").or_none(), Kind("Level", "int").or_none()]),
     ],
 )
-def test_any_key_is_found_by_its_text_and_its_rows_are_those_of_the_table(kind, fields):
+def test_any_key_of_the_table_is_found_by_its_text(kind, fields):
     shape = Shape(tuple(fields), key=tuple(range(len(fields))), kept=(("lasts", 0),), seed=1)
     do = Operations(kind, opened=open_world(shape=shape))
     try:
@@ -170,26 +159,11 @@ def test_any_key_is_found_by_its_text_and_its_rows_are_those_of_the_table(kind, 
         assert any(field.nullable for field in fields) <= any("null" in text for text in texts)
         for text in texts:
             figures = read_key(do.world.lake, do.stream, text, do.world.now(), MONTH)
-            assert True in {each.in_table for each in emitted(figures)}
-            assert False not in {each.in_table for each in emitted(figures)}
-            assert figures.unexplained == []
+            assert emitted(figures)
         big = newest_keys(do.world.lake, do.stream.name)
-        assert {key.key for key in big.keys if big} <= texts
+        assert {key["key"] for key in big.keys if big} <= texts
     finally:
         do.close()
-
-
-def test_columns_that_the_table_has_not_yet_are_no_reason_to_show_nothing(do, monkeypatch):
-    of = key_rows.dataset_of
-    table = do.world.lake.table(do.stream.name)
-
-    def older(path: str) -> Any:
-        if path != table:
-            return of(path)
-        return pads.dataset(of(path).to_table().drop_columns(["amount"]))
-
-    monkeypatch.setattr(key_rows, "dataset_of", older)
-    assert False in {each.in_table for each in emitted(look(do))}
 
 
 def test_a_replay_of_too_many_steps_is_refused_as_its_state_is_not_that_of_now(do, monkeypatch):
@@ -223,6 +197,5 @@ def test_of_mapped_states_it_begins_where_they_do():
         assert len(firsts) < len(mapped)
         assert figures.steps
         assert min(micros_of(step.at) for step in figures.steps) >= min(firsts)
-        assert figures.unexplained == []
     finally:
         operations.close()

@@ -36,9 +36,9 @@ def test_the_biggest_keys_are_those_of_the_newest_savepoint(lake):
     assert found is not None
     assert found.until == at
     expected = sorted(sizes, key=lambda key: -sizes[key])[:10]
-    assert [key.key for key in found.keys] == expected
+    assert [key["key"] for key in found.keys] == expected
     # Two texts of Arrow, each behind an offset of 4 bytes, and an int64.
-    assert [key.bytes for key in found.keys] == [4 + 4 + 4 + sizes[key] + 8 for key in expected]
+    assert [key["bytes"] for key in found.keys] == [4 + 4 + 4 + sizes[key] + 8 for key in expected]
 
 
 def test_of_each_check_its_newest_verdict_by_the_condition_of_now(lake):
