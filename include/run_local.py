@@ -13,7 +13,6 @@ from tempfile import TemporaryDirectory
 from pyarrow import fs
 
 from include.checkpoint.committed_batch import committed_batch
-from include.job import LOG_LEVEL
 from include.lake.generations import read_generations
 from include.lake.paths import Lake
 from include.lake.stream_result import format_result, read_result
@@ -22,8 +21,6 @@ from include.settings import PROJECT, Source, Stream
 from include.spark.local_jobs import run_job, say
 from include.steps import INGEST, STEPS, JobStep, LookStep, SourceRun, StreamRun
 
-REFUSED = 2  # a job's exit code: its message has the way out
-INTERRUPTS = (130, -2)
 CELL_WIDTH = 48  # of a value on a terminal; what is piped is for machines, and whole
 
 
@@ -55,8 +52,6 @@ def take_steps(run: StreamRun, taken: Collection[str] = ()) -> int:
             say(f"{step.name}: {reason}")
             continue
         if code := _take(step, run):
-            if step.name == "run_stream" and code not in INTERRUPTS:
-                say(_advice(run, code))
             return code
         done.add(step.name)
     return 0
@@ -79,24 +74,6 @@ def _start(
         if start.command:
             return subprocess.run([*start.command, *arguments], cwd=PROJECT, check=False).returncode
         return run_job(step.job, arguments, stream)
-
-
-def _advice(run: StreamRun, code: int) -> str:
-    """What the checkpoint says after a run that failed, and how to go on."""
-    name = run.stream.name
-    if errors := [found for found in run.checked.findings if found.severity == "error"]:
-        return "\n".join(f"{e.finding}: {e.detail}.\n  To do: {e.action}." for e in errors)
-    # The check reads no state: whether that is sound only the error can say.
-    again = (
-        f"`./stateful stream {name}` goes on where it stopped: the check of its checkpoint finds "
-        "nothing else"
-    )
-    if code == REFUSED:
-        return f"do what the error says, and {again}"
-    return (
-        f"mend what the error names, and {again}. "
-        f"With {LOG_LEVEL}=warn before it, all is shown that Spark says"
-    )
 
 
 def inspect_state(lake: Lake, stream: Stream, as_json: bool) -> int:

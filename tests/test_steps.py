@@ -14,8 +14,6 @@ from include.lake.ops import read_ops
 from include.registry import source_named, stream_named
 from include.steps import STEPS, JobStep, Step, StreamRun, Told
 from include.streams import sources
-from tests.coverage.ledgers import entry, record
-from tests.refused import commands_in
 
 STREAM = stream_named("user_counts")
 LIVE = [step for step in STEPS if step.path != "backfill"]
@@ -129,23 +127,6 @@ def test_an_ingestion_without_a_jvm_that_fails_ends_it(lake, monkeypatch, capfd)
     monkeypatch.setattr(run_local, "STEPS", steps)
     assert run_local.take_steps(StreamRun(lake, STREAM)) == 2
     assert "(of_other_times)" in capfd.readouterr().err
-
-
-@pytest.mark.parametrize(("code", "is_said"), [(1, True), (2, True), (130, False)])
-def test_after_a_run_that_failed_the_checkpoint_is_looked_at(
-    lake, monkeypatch, capsys, code, is_said
-):
-    steps = [planted(step, RIGHT, []) for step in STEPS if step.name == "run_stream"]
-    monkeypatch.setattr(run_local, "STEPS", steps)
-    monkeypatch.setattr(run_local, "run_job", lambda *_: code)
-    assert run_local.take_steps(StreamRun(lake, STREAM)) == code
-    assert commands_in(capsys.readouterr().out) == ["stream user_counts"] * is_said
-
-    record(lake, entry(1, "live", None, None, batch_id=3, bronze_id=None))
-    assert run_local.take_steps(StreamRun(lake, STREAM)) == code
-    told = capsys.readouterr().out
-    assert ("checkpoint_of_other_times" in told) == is_said
-    assert ("reseed user_counts --apply" in commands_in(told)) == is_said
 
 
 def test_care_is_the_steps_after_a_run(lake, monkeypatch):

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -37,37 +36,19 @@ from include.text_table import text_table
 PANEL = "Write streams"
 
 
-class Kind(StrEnum):
-    """What can be written."""
-
-    STREAM = "stream"
-    SOURCE = "source"
-
-
-@command("new", "new stream page_views --source user_events", PANEL)
+@command("new", "new page_views --source user_events", PANEL)
 def new(
-    kind: Annotated[Kind, typer.Argument(help="What to write.")],
     name: Annotated[str, typer.Argument(metavar="NAME", help="Lower case, such as page_views.")],
     source: Annotated[
         str,
-        typer.Option(
-            autocompletion=source_names, help="What a stream reads; the first source if none."
-        ),
+        typer.Option(autocompletion=source_names, help="What it reads; the first source if none."),
     ] = "",
 ) -> int:
-    """Write a new stream that counts the events of each key, or source with a key and a value; and its test."""
-    if kind is Kind.SOURCE:
-        if source:
-            raise MistakeError("--source is of a stream: a source reads none", subject="--source")
-        return _written(scaffold.new_source(PROJECT, name), f"test {name}")
+    """Write a new stream that counts the events of each key, and its test."""
     found = source_named(source) if source else all_sources()[0]
-    return _written(scaffold.new_stream(PROJECT, name, found), f"test {name}")
-
-
-def _written(files: list[Path], then: str) -> int:
-    for file in files:
+    for file in scaffold.new_stream(PROJECT, name, found):
         say(f"wrote {file.relative_to(PROJECT)}")
-    say(f"change them to what you need; `./stateful {then}` says whether they are right")
+    say(f"change them to what you need; `./stateful test {name}` says whether they are right")
     return 0
 
 
@@ -134,10 +115,9 @@ def test(
     if not there:
         missing = " and ".join(str(file.relative_to(PROJECT)) for file in files)
         raise MistakeError(
-            f"{missing} is not there; one to go by is written beside what is new by",
+            f"{missing} is not there: docs/testing.md has ones to go by",
             code="nothing_there",
             subject=name,
-            command="./stateful new",
         )
     command = [sys.executable, "-m", "pytest", "-q", *there]
     return subprocess.run(command, cwd=PROJECT, check=False).returncode

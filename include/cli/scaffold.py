@@ -1,8 +1,4 @@
-"""What `new` writes: a stream, a source, and a test of each, that run as they are.
-
-A new stream counts the events of each key; a new source has a key and a value. Both are for
-changing: what they show is where each thing stands.
-"""
+"""What `new` writes: a stream that counts the events of each key, and its test, both for changing."""
 
 from keyword import iskeyword
 from pathlib import Path
@@ -100,60 +96,10 @@ def test_no_cut_of_the_input_changes_a_count():
     check_fold(FOLD)
 '''
 
-SOURCE = """
-SOURCES += (
-    Source(
-        name="{name}",
-        time_field="timestamp",
-        comment="{title}",
-        fields=(
-            Field(name="id", type="string", comment="What it is about"),
-            Field(name="value", type="double", comment="How much", required=False),
-        ),
-    ),
-)
-"""
-
-SOURCE_TEST = '''\
-"""Which rows of {name} are admitted, without Spark: `./stateful test {name}`."""
-
-import json
-
-import pytest
-
-from include.landing.landed_file import row_of_raw
-from include.landing.landed_values import RefusedError, to_event
-from include.registry import source_named
-
-SOURCE = source_named("{name}")
-NOW_US = 1_800_000_000_000_000  # in 2027
-
-# Yours to change, with the source: a row as producers write it, and what bronze has of it.
-SENT = {{"id": "a", "value": 1.5, "timestamp": "2026-01-05T00:00:00Z"}}
-ADMITTED = {{"id": "a", "value": 1.5}}
-
-
-def admitted(sent: dict[str, object]) -> dict[str, object]:
-    row = row_of_raw("{name}.jsonl", json.dumps(sent), SOURCE)
-    names = [field.name for field in SOURCE.fields]
-    return dict(zip(names, to_event(SOURCE, row, NOW_US).values, strict=True))
-
-
-def test_a_row_as_producers_send_it_is_admitted():
-    # It fails when the source was changed, and SENT and ADMITTED above were not.
-    found = admitted(SENT)
-    assert {{name: found.get(name) for name in ADMITTED}} == ADMITTED
-
-
-def test_a_row_without_its_time_goes_to_the_quarantine():
-    with pytest.raises(RefusedError, match="missing_field"):
-        admitted({{**SENT, SOURCE.time_field: None}})
-'''
-
 
 def new_stream(project: Path, name: str, source: Source) -> list[Path]:
     """Write a stream of that name and its test; the files. SettingsError for a name that is none."""
-    _refuse_name("stream", name)
+    _refuse_name(name)
     if name in (*stream_names(), "sources", "notify"):
         raise SettingsError(
             f"include/streams/{name}.py is there already: give another name",
@@ -181,21 +127,6 @@ def new_stream(project: Path, name: str, source: Source) -> list[Path]:
     ]
 
 
-def new_source(project: Path, name: str) -> list[Path]:
-    """Add a source of that name to sources.py, and write its test; the files."""
-    _refuse_name("source", name)
-    if name in source_names():
-        raise SettingsError(
-            f"source {name} is in include/streams/sources.py already",
-            code="name_taken",
-            subject=name,
-        )
-    file = project / "include" / "streams" / "sources.py"
-    given = {"name": name, "title": _title(name)}
-    file.write_text(file.read_text() + SOURCE.format(**given))
-    return [file, _write(_test_file(project, f"source_{name}"), SOURCE_TEST.format(**given))]
-
-
 def files_of_tests(project: Path, name: str) -> list[Path]:
     """Where the tests of what has that name are: of a stream, of a source, of one of each.
 
@@ -216,11 +147,11 @@ def _test_file(project: Path, name: str) -> Path:
     return project / "tests" / "streams" / f"test_{name}.py"
 
 
-def _refuse_name(kind: str, name: str) -> None:
+def _refuse_name(name: str) -> None:
     if not IDENTIFIER.fullmatch(name) or iskeyword(name):
         raise wrong_argument(
             name,
-            f"{kind} name {name!r} must be lower case letters, digits and _, such as page_views",
+            f"stream name {name!r} must be lower case letters, digits and _, such as page_views",
         )
 
 

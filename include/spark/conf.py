@@ -119,17 +119,9 @@ def archive_options() -> list[str]:
 def driver_java_options(log4j: Path = LOG4J, *more: str) -> str:
     """What the JVM of a driver starts with, which in local jobs is the only one.
 
-    SPARK_DRIVER_JAVA_OPTIONS replaces JAVA_OPTIONS; empty, it is as Spark starts it. Raises
-    SettingsError when it has what is no option, or the size of the heap.
+    SPARK_DRIVER_JAVA_OPTIONS replaces JAVA_OPTIONS; empty, it is as Spark starts it.
     """
     tuned = os.environ.get("SPARK_DRIVER_JAVA_OPTIONS", JAVA_OPTIONS)
-    for option in tuned.split():
-        if not option.startswith("-") or option.startswith("-Xmx"):
-            raise SettingsError(
-                f"SPARK_DRIVER_JAVA_OPTIONS has {option!r}: give options of the JVM such as "
-                "-XX:+UseG1GC; the size of its heap is spark.driver.memory in spark-defaults.conf",
-                subject="SPARK_DRIVER_JAVA_OPTIONS",
-            )
     ours = [log4j_option(log4j), *archive_options(), END_WITH_FULL_HEAP, *more]
     return " ".join([*ours, tuned]).rstrip()
 

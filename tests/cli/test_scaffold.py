@@ -1,13 +1,10 @@
 """What `new` writes is right as it stands, and its own test says so."""
 
 import importlib
-import inspect
 import os
-import runpy
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +14,8 @@ import pytest
 import include.streams
 from include.cli import author
 from include.cli.__main__ import main
-from include.cli.scaffold import files_of_tests, new_source, new_stream
+from include.cli.scaffold import files_of_tests, new_stream
 from include.fold.testing.check import check_fold
-from include.landing.landed_values import RefusedError
 from include.settings import PROJECT, Field, Source
 from tests.refused import commands_in, refused
 
@@ -52,24 +48,20 @@ def run(project: Path, *words: str) -> str:
 
 
 @pytest.mark.e2e
-def test_a_new_source_and_new_streams_are_right_and_pass_their_tests(project, monkeypatch, capsys):
+def test_new_streams_are_right_and_pass_their_tests(project, monkeypatch, capsys):
     monkeypatch.setattr(author, "PROJECT", project)
-    assert main(["new", "source", "page_requests"]) == 0
+    assert main(["new", "pages", "--source", "user_events"]) == 0
     said = capsys.readouterr().out
-    assert "tests/streams/test_source_page_requests.py" in said
-    assert commands_in(said) == ["test page_requests"]
-    written = runpy.run_path(str(project / "include/streams/sources.py"))["SOURCES"]
-    monkeypatch.setattr("include.streams.sources.SOURCES", written)
-    assert main(["new", "stream", "pages", "--source", "page_requests"]) == 0
-    assert main(["new", "stream", "per_device", "--source", "signals"]) == 0
-    assert main(["new", "stream", "pages"]) == 2  # it is there
+    assert "tests/streams/test_pages.py" in said
+    assert commands_in(said) == ["test pages"]
+    assert main(["new", "per_device", "--source", "signals"]) == 0
+    assert main(["new", "pages"]) == 2  # it is there
 
     right = [line.split() for line in run(project, "include.cli", "validate").splitlines()]
     assert {name for name, _ in right} >= {"pages", "per_device", "user_counts"}
     assert {said for _, said in right} == {"right"}
     assert "3 passed" in run(project, "include.cli", "test", "pages")
-    assert "2 passed" in run(project, "include.cli", "test", "page_requests")
-    assert "8 passed" in run(project, "pytest", "-q", "tests/streams")
+    assert "6 passed" in run(project, "pytest", "-q", "tests/streams")
     run(project, "ruff", "check", ".")
     run(project, "ruff", "format", "--check", ".")
 
@@ -124,49 +116,6 @@ def test_a_source_with_no_other_name_is_refused_before_anything_is_written(tmp_p
     with refused("wrong_setting", subject="orders"):
         new_stream(tmp_path, "orders_so_far", orders(replace(COUNTRY, name=name)))
     assert not [*tmp_path.iterdir()]
-
-
-@pytest.fixture
-def page_requests(tmp_path, monkeypatch) -> dict[str, Any]:
-    """The names of the test that `new` writes beside a source, whose declaration is as it was."""
-    shutil.copytree(PROJECT / "include" / "streams", tmp_path / "include" / "streams")
-    sources, test = new_source(tmp_path, "page_requests")
-    monkeypatch.setattr("include.streams.sources.SOURCES", runpy.run_path(str(sources))["SOURCES"])
-    return runpy.run_path(str(test))
-
-
-def declared(page_requests: dict[str, Any], **changed: object) -> dict[str, Any]:
-    """These names with another declaration, as after an edit of sources.py."""
-    source = replace(page_requests["SOURCE"], **changed)
-    page_requests["test_a_row_as_producers_send_it_is_admitted"].__globals__["SOURCE"] = source
-    return page_requests
-
-
-def passes(test: Callable[[], None]) -> bool:
-    try:
-        test()
-    except (AssertionError, RefusedError, pytest.fail.Exception):
-        return False
-    return True
-
-
-NOTE = Field(name="note", type="string", comment="Remarks", required=False)
-LOCALE = Field(name="locale", type="string", comment="Language")
-
-
-def test_the_test_of_a_source_goes_on_passing_where_a_row_as_it_was_is_still_right(page_requests):
-    fields = (NOTE, *page_requests["SOURCE"].fields[::-1])
-    tests = declared(page_requests, fields=fields, comment="Other", rescue=False)
-    assert all(passes(test) for name, test in tests.items() if name.startswith("test_"))
-
-
-@pytest.mark.parametrize("changed", [{"time_field": "at"}, {"fields": (LOCALE,)}])
-def test_the_test_of_a_source_says_where_its_row_is_to_follow_an_edit(page_requests, changed):
-    tests = declared(page_requests, **changed)
-    assert passes(tests["test_a_row_without_its_time_goes_to_the_quarantine"])
-    as_sent = tests["test_a_row_as_producers_send_it_is_admitted"]
-    assert not passes(as_sent)
-    assert "ADMITTED" in inspect.getsource(as_sent)
 
 
 def test_a_stream_and_a_source_of_one_name_are_tested_together(monkeypatch):

@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 
 from include.cli.__main__ import main
-from include.landing.ingest import ingest
 from include.registry import all_sources, source_named, stream_named
 from include.spark import conf, local_jobs
 from include.spark.submit import SPARK_SUBMIT, job_environment, submit_command
-from tests.landed_files import Landing, signal
 
 
 def option(command: list[str], name: str) -> list[str]:
@@ -58,16 +56,6 @@ def test_the_driver_s_jvm_is_for_short_runs_unless_a_setting_says_otherwise(monk
     assert java_options().count("-XX") == 1
     assert java_options().endswith(" -XX:+ExitOnOutOfMemoryError")
     assert "log4j2.properties" in java_options()
-
-
-@pytest.mark.parametrize("options", ["UseZGC", "-XX:+UseZGC -Xmx4g"])
-def test_what_the_jvm_would_not_take_is_named_with_its_setting(monkeypatch, lake, capsys, options):
-    monkeypatch.setenv("SPARK_DRIVER_JAVA_OPTIONS", options)
-    Landing(lake).add("a.jsonl", [signal(0)])
-    ingest(lake, source_named("signals"))  # so that the stream has a row to read
-    assert main(["stream", "device_signals", "--lake", lake.root]) == 2
-    said = capsys.readouterr().err
-    assert all(word in said for word in ("SPARK_DRIVER_JAVA_OPTIONS", "(wrong_setting)"))
 
 
 SAYS = """
