@@ -20,7 +20,7 @@ from include.fold.definition import KeyedFold
 from include.fold.group_state import TIMERS
 from include.fold.keys import bucket_ids, murmur3
 from include.lake.columns import INSTANT
-from include.text_table import counted, cut, span_text, text_table, value_text
+from include.text_table import cut, span_text, text_table, value_text
 
 BIGGEST_KEYS = 10
 STATE_CHARACTERS = 200  # shown of a big key's state
@@ -284,6 +284,11 @@ def _largest_to_median(figures: Sequence[int]) -> float | None:
 
 KEY_WIDTH, STATE_WIDTH = 32, 60
 SECOND_US = 1_000_000
+# Of a report, what is one number, instant or word.
+FIGURES = (
+    *("keys", "keys_without_state", "bytes", "pending_events", "pending_bytes", "timeouts"),
+    *("timers", "seen_values", "partition_skew", "bucket_skew"),
+)
 
 
 def report_json(report: StateReport) -> str:
@@ -298,46 +303,31 @@ def _plain(value: object) -> str:
 def format_report(report: StateReport) -> str:
     """`report` as tables; keys and states cut to what fits a terminal."""
     settled = f"complete until {_instant(report.until)}" if report.until else "nothing settled yet"
+    told = {name: getattr(report, name) for name in FIGURES}
     lines = [
         f"{report.stream}: state after batch {report.batch_id}, {settled} ({report.clock})",
         f"  {report.checkpoint}",
-        *_summary(report),
+        *text_table(("figure", ""), list(_figures(told)), left=(0,)),
     ]
     if report.keys:
         lines += _spreads(report)
         lines += [f"the {len(report.biggest_keys)} biggest keys", *_biggest_keys(report)]
     names = ("partition", "buckets", "keys", "bytes", "pending_events")
     parts = [[f"{part[n]:,}" for n in names] for part in report.partitions]
-    lines.append(f"{counted(len(parts), 'state partition')}{_skew(report.partition_skew)}")
-    lines += text_table(names, parts)
-    lines.append(f"{counted(len(report.buckets), 'bucket')}{_skew(report.bucket_skew)}")
-    return "\n".join(lines)
+    return "\n".join([*lines, "state partitions", *text_table(names, parts)])
 
 
-def _summary(report: StateReport) -> Iterator[str]:
-    empty = report.keys_without_state
-    yield f"keys      {report.keys:,}" + (f", {empty:,} of them without a state" if empty else "")
-    yield f"bytes     {report.bytes:,} (of keys and states, uncompressed, as Arrow holds them)"
-    yield f"pending   {counted(report.pending_events, 'event')} in {counted(report.pending_bytes, 'byte')}"
-    yield f"timeouts  {_timeouts_text(report.timeouts)}"
-    if report.timeouts["ttl"] is not None:
-        yield f"ttl       {report.timeouts['ttl']} after its last call a state is taken away"
-    if report.timers is not None:
-        keys = ", ".join(f"{name} of {count:,} keys" for name, count in report.timers.items())
-        yield f"timers    {keys}"
-    if report.seen_values is not None:
-        yield f"seen      {report.seen_values:,} values by which events are known as duplicates"
-
-
-def _timeouts_text(timeouts: Row) -> str:
-    if timeouts["kind"] == "NoTimeout":
-        return "none in this stream: a key stays until its function removes it"
-    text = f"{counted(timeouts['keys_with'], 'key')} with, {timeouts['keys_without']:,} without"
-    if timeouts["due"]:
-        text += f"; {timeouts['due']:,} due, which the next run fires"
-    if timeouts["next_at"]:
-        text += f"; next {_instant(timeouts['next_at'])}, last {_instant(timeouts['last_at'])}"
-    return text
+def _figures(told: Mapping[str, Any], of: str = "") -> Iterator[tuple[str, str]]:
+    """Those that are there, by their names in JSON: `timeouts.due`."""
+    for name, value in told.items():
+        if isinstance(value, Mapping):
+            yield from _figures(value, f"{of}{name}.")
+        elif isinstance(value, int):
+            yield f"{of}{name}", f"{value:,}"
+        elif value is not None:
+            is_instant, is_share = isinstance(value, datetime), isinstance(value, float)
+            text = _instant(value) if is_instant else f"{value:.1f}" if is_share else str(value)
+            yield f"{of}{name}", text
 
 
 def _spreads(report: StateReport) -> list[str]:
@@ -364,14 +354,6 @@ def _biggest_keys(report: StateReport) -> list[str]:
         for row in report.biggest_keys
     ]
     return text_table(names, rows, left=(0, len(names) - 1))
-
-
-def _skew(skew: Row) -> str:
-    if skew["keys"] is None or skew["bytes"] is None:
-        return ", half of them or more without a key"
-    return (
-        f", the largest {skew['keys']:.1f} times the median by keys, {skew['bytes']:.1f} by bytes"
-    )
 
 
 def _instant(at: datetime | None) -> str:

@@ -257,10 +257,11 @@ def check_json_and_tables(report: StateReport) -> None:
     assert set(parsed) == set(vars(report))
     assert parsed["until"] == maybe(datetime.isoformat, report.until)
     assert text.startswith(f"{report.stream}: state after batch {report.batch_id},")
-    assert f"\nkeys      {report.keys:,}" in text
-    assert f"\npending   {report.pending_events:,} event" in text
+    rows = [line.split() for line in text.splitlines()]
+    assert ["keys", f"{report.keys:,}"] in rows
+    assert ["pending_events", f"{report.pending_events:,}"] in rows
     spread = [f"{figure:,}" for figure in parsed["bytes_per_key"].values()]
-    assert spread in [line.split()[1:] for line in text.splitlines()]
+    assert spread in [row[1:] for row in rows]
 
 
 @pytest.mark.spark
