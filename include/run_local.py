@@ -16,7 +16,6 @@ from include.checkpoint.committed_batch import committed_batch
 from include.lake.generations import read_generations
 from include.lake.paths import Lake
 from include.lake.stream_result import format_result, read_result
-from include.landing.landed_content import is_local
 from include.settings import PROJECT, Source, Stream
 from include.spark.local_jobs import run_job, say
 from include.steps import INGEST, STEPS, JobStep, LookStep, SourceRun, StreamRun
@@ -118,7 +117,7 @@ def show_result(lake: Lake, stream: str) -> None:
 def has_landing_files(lake: Lake) -> bool:
     """Whether any file at all lies in landing/."""
     folder = lake.path_in_filesystem(f"{lake.root}/landing")
-    if is_local(lake):
+    if lake.is_local:
         return any(files for _, _, files in os.walk(folder))  # whatever bytes their names have
     selector = fs.FileSelector(folder, recursive=True, allow_not_found=True)
     return any(info.type == fs.FileType.File for info in lake.filesystem.get_file_info(selector))

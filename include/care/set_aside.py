@@ -15,7 +15,7 @@ from include.lake.lease import hold_lease
 from include.lake.paths import Lake, LakeError
 from include.landing.amendments import amendments_of
 from include.landing.ingest_log import read_done
-from include.landing.landed_content import landed_files
+from include.landing.landing_folder import landed_files
 from include.registry import all_sources, all_streams, source_names, streams_of
 from include.text_table import counted
 

@@ -28,7 +28,6 @@ import obstore
 import psutil
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import from_url
-from pyarrow import fs
 
 from include.lake.errors import StatefulError, last_line
 from include.lake.paths import Lake
@@ -107,7 +106,7 @@ def hold_lease(
     `told`, as JSON, is what others read of the holder. Raises LeaseTakenError, naming the holder, when another process still holds it after
     `patience`.
     """
-    if is_local(lake):
+    if lake.is_local:
         hold: AbstractContextManager[None] = _hold_file(lake, name, patience, told=told)
     elif has_leases(lake):
         hold = _hold_object(lake, name, patience, told=told)
@@ -197,20 +196,16 @@ def _open_files(process: Path) -> set[str]:
     return found
 
 
-def is_local(lake: Lake) -> bool:
-    return isinstance(lake.filesystem, fs.LocalFileSystem)
-
-
 def has_leases(lake: Lake) -> bool:
     """Whether leases keep anybody apart: in a folder, and on stores that put on a condition."""
-    return is_local(lake) or lake.root.startswith(CONDITIONAL)
+    return lake.is_local or lake.root.startswith(CONDITIONAL)
 
 
 def lease_holder(lake: Lake, name: str) -> str | None:
     """Who holds the lease `name`, as JSON; None when nobody does, or when there are no leases."""
     if not has_leases(lake):
         return None
-    if not is_local(lake):
+    if not lake.is_local:
         return ObjectLease(lake.root, name).holder()
     try:
         with _path(lake, name).open() as file:

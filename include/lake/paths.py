@@ -78,6 +78,11 @@ class Lake:
         """The file system that `root` names, for readers without a JVM."""
         return self._opened[0]
 
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a folder of the operating system."""
+        return isinstance(self.filesystem, fs.LocalFileSystem)
+
     def path_in_filesystem(self, path: str) -> str:
         """`path` (one of the paths above) as `filesystem` spells it."""
         filesystem_root = self._opened[1]

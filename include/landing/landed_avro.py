@@ -11,8 +11,8 @@ import lzma
 import ssl
 import zlib
 from base64 import b64encode
-from collections.abc import Iterator, Mapping
-from functools import lru_cache, partial
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from http.client import HTTPException
 from typing import Any, NamedTuple
 from urllib.error import HTTPError
@@ -25,7 +25,6 @@ from fastavro import parse_schema, schemaless_reader
 from fastavro.schema import SchemaParseException, UnknownType
 
 from include.landing.connector import OriginError
-from include.landing.landed_content import what_it_is
 from include.landing.landed_values import RefusedError, UnreadableFileError, check_columns
 from include.landing.rescue import json_text
 from include.origins import SchemaRegistry, secret
@@ -170,7 +169,7 @@ class AvroRows:
 
     def __init__(self, content: bytes, source: Source) -> None:
         if not content.startswith(b"Obj\x01"):
-            raise UnreadableFileError(f"not an Avro file: it is {what_it_is(content)}")
+            raise UnreadableFileError("not an Avro file")
         try:
             self._read(io.BytesIO(content), source)
         except BROKEN as error:
@@ -208,12 +207,14 @@ def _schema_of(text: str) -> AvroSchema:
 
 
 def _blocks(file: io.BytesIO, sync: bytes, codec: str, max_bytes: int) -> Iterator[Block]:
-    unpack, left = _codec(codec), max_bytes
+    if codec not in CODECS:
+        raise UnreadableFileError(f"Avro packed with {codec!r}: known are {', '.join(CODECS)}")
+    left = max_bytes
     while file.tell() < len(file.getbuffer()):
         block: Any = schemaless_reader(file, BLOCK, None)
         if block["sync"] != sync:
             raise ValueError("a block that does not end where it should")
-        data = unpack(block["data"], left)
+        data = CODECS[codec](block["data"], left)
         left -= len(data)
         if left < 0:
             raise UnreadableFileError(f"unpacks to more than {max_bytes} bytes: split it")
@@ -222,45 +223,14 @@ def _blocks(file: io.BytesIO, sync: bytes, codec: str, max_bytes: int) -> Iterat
         yield Block(block["count"], data)
 
 
-def _codec(name: str) -> Any:
-    """Of a block's bytes and the most that is wanted: what they unpack to, or a byte more than that."""
-    if name not in CODECS:
-        known = ", ".join(CODECS)
-        raise UnreadableFileError(f"Avro packed with {name!r}: known are {known}")
-    return CODECS[name]
-
-
-def _stored(data: bytes, most: int) -> bytes:
-    return data
-
-
-def _deflate(data: bytes, most: int) -> bytes:
-    return zlib.decompressobj(-15).decompress(data, most + 1)
-
-
 def _snappy(data: bytes, most: int) -> bytes:
     packed, checksum = data[:-4], data[-4:]
-    size: int = _snappy_size(packed)
-    if size > most:
-        return b"\0" * (most + 1)
-    found: bytes = pa.decompress(packed, size, codec="snappy", asbytes=True)
+    # Its first bytes say what it unpacks to: seven bits a byte, the lowest first, and 128 but in the last.
+    ends = next((index for index, byte in enumerate(packed) if byte < 0x80), 0)
+    size = sum((byte & 0x7F) << (7 * index) for index, byte in enumerate(packed[: ends + 1]))
+    found: bytes = pa.decompress(packed, min(size, most + 1), codec="snappy", asbytes=True)
     if zlib.crc32(found).to_bytes(4) != checksum:
         raise ValueError("a block's checksum is wrong")
-    return found
-
-
-def _snappy_size(packed: bytes) -> int:
-    """What snappy says that its bytes unpack to: seven bits a byte, the lowest first."""
-    size = 0
-    for index, byte in enumerate(packed[:5]):
-        size |= (byte & 0x7F) << (7 * index)
-        if byte < 0x80:
-            return size
-    raise ValueError("a block without its size")
-
-
-def _streamed(make: Any, data: bytes, most: int) -> bytes:
-    found: bytes = make().decompress(data, most + 1)
     return found
 
 
@@ -269,13 +239,14 @@ def _zstd(data: bytes, most: int) -> bytes:
         return bytes(stream.read(most + 1))
 
 
-CODECS = {
-    "null": _stored,
-    "deflate": _deflate,
+# Of a block's bytes and the most that is wanted: what they unpack to, or a byte more than that.
+CODECS: dict[str, Callable[[bytes, int], bytes]] = {
+    "null": lambda data, most: data,
+    "deflate": lambda data, most: zlib.decompressobj(-15).decompress(data, most + 1),
     "snappy": _snappy,
     "zstandard": _zstd,
-    "bzip2": partial(_streamed, bz2.BZ2Decompressor),
-    "xz": partial(_streamed, lzma.LZMADecompressor),
+    "bzip2": lambda data, most: bz2.BZ2Decompressor().decompress(data, most + 1),
+    "xz": lambda data, most: lzma.LZMADecompressor().decompress(data, most + 1),
 }
 
 # What a registry answers with of an id that it has not, beside 404: any other server has that, too.

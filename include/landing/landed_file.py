@@ -4,27 +4,20 @@ A file is readable as a whole or not at all: opening it reads all of it first, s
 file which breaks in the middle leaves none of its rows behind.
 """
 
+import gzip
+import io
 import json
-import os
 import re
-import stat
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any, Protocol
 from urllib.parse import unquote
 
-from include.lake.paths import Lake, LakeError
 from include.landing.landed_avro import AvroRows
-from include.landing.landed_content import AVRO, PARQUET, is_local, text_of, unpacked, what_it_is
 from include.landing.landed_json import CsvRows, JsonRows, csv_row, json_rows
 from include.landing.landed_parquet import ParquetRows
-from include.landing.landed_values import (
-    RefusedError,
-    Text,
-    UnreadableFileError,
-    is_read_of_text,
-    shown,
-)
+from include.landing.landed_values import RefusedError, Text, UnreadableFileError, is_read_of_text
 from include.settings import Source
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -56,7 +49,7 @@ def folder_values(name: str, source: Source) -> dict[str, object]:
 
 
 Item = Any  # one row as its format holds it: a line, some cells, or values
-ENDINGS = ".jsonl .ndjson .json .csv .parquet .avro"
+GZIP = b"\x1f\x8b"
 OBJECT = re.compile(r'\s*\{\s*["}]')  # how JSON's begin; a CSV's header may begin with a brace, too
 
 
@@ -76,14 +69,23 @@ class LandedRows(Protocol):
 def open_rows(name: str, content: bytes, source: Source) -> LandedRows:
     """The rows of the file `name`, without its folder's fields; UnreadableFileError when it cannot be
     read as a whole."""
-    content = unpacked(name, content, source.max_file_bytes)
     opener = opener_of(name)
     if opener is None:
-        found = what_it_is(content)
-        raise UnreadableFileError(
-            f"unknown ending: known are {ENDINGS}, also with .gz; it is {found}"
-        )
+        raise UnreadableFileError(f"unknown ending: known are {', '.join(OPENERS)}, also with .gz")
+    if content.startswith(GZIP) or name.lower().endswith(".gz"):
+        content = _gunzip(content, source.max_file_bytes)
     return opener(content, source)
+
+
+def _gunzip(content: bytes, max_bytes: int) -> bytes:
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+            found = file.read(max_bytes + 1)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise UnreadableFileError(f"not a whole gzip file: {error}") from None
+    if len(found) > max_bytes:
+        raise UnreadableFileError(f"unpacks to more than {max_bytes} bytes: split it")
+    return found
 
 
 def opener_of(name: str) -> Callable[[bytes, Source], LandedRows] | None:
@@ -128,13 +130,23 @@ def _is_json(raw: str) -> bool:
 
 
 def _json(content: bytes, source: Source) -> LandedRows:
-    return json_rows(text_of(content), source)
+    return json_rows(_text_of(content, "utf-8"), source)
 
 
 def _csv(content: bytes, source: Source) -> LandedRows:
-    if (found := what_it_is(content)) in (PARQUET, AVRO):
-        raise UnreadableFileError(f"it is {found}, though it is named .csv")
-    return CsvRows(text_of(content, source.csv.encoding), source)
+    return CsvRows(_text_of(content, source.csv.encoding), source)
+
+
+def _text_of(content: bytes, encoding: str) -> str:
+    """The text, without a byte order mark; UnreadableFileError when it is not in the encoding."""
+    try:
+        text = content.decode(encoding)
+    except UnicodeDecodeError as error:
+        said = f"not {encoding.upper()}: {error.reason} at byte {error.start}"
+        raise UnreadableFileError(said) from None
+    if "\0" in text:
+        raise UnreadableFileError("binary: it has NUL bytes")
+    return text.removeprefix("\ufeff")
 
 
 OPENERS: dict[str, Callable[[bytes, Source], LandedRows]] = {
@@ -145,72 +157,3 @@ OPENERS: dict[str, Callable[[bytes, Source], LandedRows]] = {
     ".parquet": ParquetRows,
     ".avro": AvroRows,
 }
-
-MOST_OF_A_PATH = 4_000  # bytes; Linux takes 4,095
-
-
-class FileGoneError(LakeError):
-    """A file was listed, and is no longer in landing."""
-
-
-def read_landed(lake: Lake, root: str, name: str, max_bytes: int) -> bytes:
-    """The content of the file `name` below the landing folder `root`.
-
-    UnreadableFileError for what is to be refused, as of more than `max_bytes`; FileGoneError when it is
-    no longer there. Any other failure to read is the lake's and not this file's: it fails the run.
-    """
-    try:
-        if is_local(lake):
-            return _read_here(root, name, max_bytes)
-        with lake.filesystem.open_input_file(f"{root}/{name}") as file:
-            return _read(file, file.size(), max_bytes)
-    except PermissionError as error:
-        raise UnreadableFileError(f"permission denied: {error.strerror}") from None
-    except FileNotFoundError as error:
-        raise FileGoneError(
-            f"{root}/{name} was removed while it was to be taken in, and nothing was: run again",
-            code="lost_input",
-            subject=name,
-        ) from error
-
-
-def _read(file: Any, size: int, max_bytes: int) -> bytes:
-    if size > max_bytes:
-        raise UnreadableFileError(f"{size} bytes, more than the {max_bytes} allowed: split it")
-    return bytes(file.read(size))
-
-
-def _read_here(root: str, name: str, max_bytes: int) -> bytes:
-    path = f"{root}/{name}"
-    if name.endswith("/"):
-        raise UnreadableFileError(_why_not_taken(path.rstrip("/")))
-    real = os.path.realpath(path)
-    if not real.startswith(f"{os.path.realpath(root)}/"):
-        raise UnreadableFileError(
-            f"a link to {shown(real)}, which is not in landing: land the file itself"
-        )
-    if not stat.S_ISREG(os.stat(real).st_mode):  # noqa: PTH116 (a text, as all here)
-        raise UnreadableFileError("no regular file, such as a pipe: land a file")
-    # Should it be another by now, it neither leads elsewhere nor waits for somebody who writes.
-    descriptor = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        before = os.fstat(descriptor)
-        content = _read(file, before.st_size, max_bytes)
-        after = os.fstat(descriptor)
-    if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-        raise UnreadableFileError(
-            "it was written to while it was read: write under a name that begins with _, and rename "
-            "it when it is whole"
-        )
-    return content
-
-
-def _why_not_taken(path: str) -> str:
-    """Of what the listing has named with `/` at its end."""
-    if len(os.fsencode(path)) >= MOST_OF_A_PATH:
-        return "its path is too long to be opened: land it less deep"
-    if os.path.islink(path):  # noqa: PTH114
-        return f"a link to {shown(os.readlink(path))}, which is not followed: land the files"  # noqa: PTH115
-    if os.path.isdir(path):  # noqa: PTH112
-        return "a folder that may not be listed: permission denied"
-    return "its name is not UTF-8 (\\x.. is each byte that is not): rename it"

@@ -28,7 +28,6 @@ Spans: TypeAlias = (
     "array[int]"  # where each row begins and ends, in turns: a file may have millions
 )
 DEEP = "nested too deeply"
-SHOWN_LEFT = 20
 
 
 class JsonRows:
@@ -54,27 +53,13 @@ class JsonRows:
         except RecursionError:
             raise RefusedError("not_json", DEEP) from None
         except (ValueError, InvalidOperation) as error:
-            raise RefusedError("not_json", _what_is_wrong(error)) from None
+            raise RefusedError("not_json", str(error)) from None
         if not isinstance(value, dict):
-            raise RefusedError("not_an_object", f"found {shown(value)}{_hint(value)}")
+            raise RefusedError("not_an_object", f"found {shown(value)}")
         return value
 
     def raw(self, item: str) -> str:
         return item
-
-
-def _what_is_wrong(error: Exception) -> str:
-    """And where: lines and columns are of the row."""
-    if not isinstance(error, json.JSONDecodeError):
-        return "a number has more digits than can be read"
-    left = error.doc[error.pos : error.pos + SHOWN_LEFT]
-    return f"{error}: {shown(left) if left else 'its end'}"
-
-
-def _hint(value: object) -> str:
-    if isinstance(value, list) and value and isinstance(value[0], dict):
-        return ": it is a JSON array inside lines. Write one object a line, or one array a file"
-    return ""
 
 
 class JsonDocument(JsonRows):
@@ -91,36 +76,16 @@ class JsonDocument(JsonRows):
 
 def json_rows(text: str, source: Source) -> JsonRows:
     """The rows as the content has them; UnreadableFileError when an array or object never ends."""
+    start = _skip(text, 0)
     try:
-        spans = _spans(text)
+        if text.startswith("[", start):
+            return JsonDocument(text, source, _items(text, start))
+        end = _end_of(text, start) if text.startswith("{", start) else None
+        if end is None or text.find("\n", start, end) < 0:  # a broken line is refused alone
+            return JsonRows(text, source)
+        return JsonDocument(text, source, _objects(text, start))
     except RecursionError:
         raise UnreadableFileError(f"a JSON value {DEEP}") from None
-    return JsonRows(text, source) if spans is None else JsonDocument(text, source, spans)
-
-
-def _spans(text: str) -> "Spans | None":
-    """Where the rows are in one that is no JSON lines; None of one that is."""
-    start = _skip(text, 0)
-    line_end = text.find("\n", start)
-    line_end = len(text) if line_end < 0 else line_end
-    is_array = text.startswith("[", start)
-    if not is_array and not text.startswith("{", start):
-        return None
-    if _is_value(text[start:line_end].rstrip(BLANKS)):
-        # A line that is whole begins lines, but for an array that is all there is.
-        is_alone = _skip(text, line_end) == len(text)
-        return _items(text, start) if is_array and is_alone else None
-    first = _end_of(text, _skip(text, start + 1) if is_array else start)
-    if is_array:
-        return _items(text, start) if first or text.startswith("[]", start) else None
-    return None if first is None or first <= line_end else _objects(text, start)
-
-
-def _is_value(line: str) -> bool:
-    try:
-        return _end_of(line, 0) == len(line)
-    except RecursionError:
-        return True  # its row is refused, and no other
 
 
 def _items(text: str, start: int) -> Spans:
@@ -188,7 +153,6 @@ EXACT_JSON = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=Decim
 # Only to see where values end: whatever is in them is for their own row to be refused for.
 ENDS = json.JSONDecoder(parse_constant=str, parse_float=str, parse_int=str)
 
-DELIMITERS = ",;\t|"
 # A refused row is kept with its header, which may be much longer than it.
 MAX_HEADER = 256 * 1024  # characters
 MAX_HEADER_COPIES = 64 * 1024**2  # characters of a file; its other refused rows have none
@@ -224,12 +188,7 @@ class CsvRows:
         self._header = ""
         self._copies_left = MAX_HEADER_COPIES
         self._columns = self._find_columns()
-        try:
-            check_columns(
-                self._columns, source, "CSV header" if self._csv.header is None else "CSV"
-            )
-        except UnreadableFileError as error:
-            raise UnreadableFileError(f"{error}{self._likely_delimiter()}") from None
+        check_columns(self._columns, source, "CSV")
         for _ in _csv_records(text, source.csv):  # finds a quote that is never closed
             pass
 
@@ -247,14 +206,6 @@ class CsvRows:
         # Lines may end in delimiters, so that some columns have no name, and mostly no value.
         return [name or f"column {number}" for number, name in enumerate(header.cells, start=1)]
 
-    def _likely_delimiter(self) -> str:
-        counts = {
-            mark: self._header.count(mark) for mark in DELIMITERS if mark not in self._csv.delimiter
-        }
-        likely = max(counts, key=lambda mark: counts[mark])
-        is_likely = counts[likely] >= max(len(self._columns), 1)
-        return f"; is the delimiter {likely!r}?" if is_likely else ""
-
     def items(self) -> Iterator[CsvRow]:
         records = _csv_records(self._text, self._csv)
         if self._csv.header is None:
@@ -265,10 +216,8 @@ class CsvRows:
         if isinstance(item.cells, csv.Error):
             raise RefusedError("not_csv", str(item.cells))
         if len(item.cells) != len(self._columns):
-            told = "the header" if self._header else "the declared header"
-            raise RefusedError(
-                "not_csv", f"{counted(len(item.cells), 'cell')}, {told} has {len(self._columns)}"
-            )
+            said = f"{counted(len(item.cells), 'cell')}, the header has {len(self._columns)}"
+            raise RefusedError("not_csv", said)
         cells = item.cells
         if self._with_comma:
             cells = [
@@ -294,8 +243,8 @@ def csv_row(raw: str, source: Source) -> Mapping[str, object]:
     except UnreadableFileError as error:
         raise RefusedError("not_csv", str(error)) from None
     if len(items) != 1:
-        expected = "one row" if source.csv.header else "the header and one row"
-        raise RefusedError("not_csv", f"expected {expected}, found {counted(len(items), 'row')}")
+        said = f"expected one row, under the header of the file, found {counted(len(items), 'row')}"
+        raise RefusedError("not_csv", said)
     return rows.values(items[0])
 
 
@@ -316,9 +265,7 @@ def _csv_records(text: str, declared: Csv) -> Iterator[CsvRow]:
             return
         except csv.Error as error:
             if "unexpected end of data" in str(error):
-                raise UnreadableFileError(
-                    f"a quote opened in {shown(taken[0])} never ends"
-                ) from None
+                raise UnreadableFileError(f"a quote in {shown(taken[0])} never ends") from None
             cells = error
         if (
             isinstance(cells, csv.Error)

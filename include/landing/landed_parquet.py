@@ -6,7 +6,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from include.lake.delta_log import first_line, is_of_machine
-from include.landing.landed_content import what_it_is
 from include.landing.landed_values import (
     Instant,
     LocalTime,
@@ -50,8 +49,6 @@ class ParquetRows:
 
 
 def _read_parquet(content: bytes, source: Source) -> pa.Table:
-    if not content.startswith(b"PAR1"):
-        raise UnreadableFileError(f"not a whole Parquet file: it is {what_it_is(content)}")
     # Instants in 96 bits, as Spark writes them, reach further than nanoseconds do.
     file = pq.ParquetFile(pa.BufferReader(content), coerce_int96_timestamp_unit="us")
     columns = list(file.schema_arrow.names)

@@ -12,14 +12,13 @@ import re
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from functools import cache, partial
 from typing import Any, NamedTuple, NoReturn
 from zoneinfo import ZoneInfo
 
-from include.fold.admission import EPOCH, MICROSECOND, no_such_day
+from include.fold.admission import EPOCH, MICROSECOND
 from include.fold.records import MAX_PRECISION, SqlType, sql_type
 from include.settings import Field, Source, Times
 
@@ -115,8 +114,7 @@ def _text_us(name: str, value: object, times: Times) -> int:
     try:
         found = _parser(times.format)(value)
     except ValueError as error:
-        why = no_such_day(value) or error
-        raise RefusedError("unreadable_time", f"{name} is {shown(value)}: {why}") from None
+        raise RefusedError("unreadable_time", f"{name} is {shown(value)}: {error}") from None
     if found is None or (found.tzinfo is None and times.zone is None):
         raise _unreadable(name, value, _expected(times))
     try:
@@ -170,8 +168,7 @@ def _local_us(name: str, value: object) -> int:
     try:
         return (datetime.fromisoformat(value).replace(tzinfo=UTC) - EPOCH) // MICROSECOND
     except ValueError as error:
-        why = no_such_day(value) or error
-        raise RefusedError("unreadable_time", f"{name} is {shown(value)}: {why}") from None
+        raise RefusedError("unreadable_time", f"{name} is {shown(value)}: {error}") from None
 
 
 def _wall(name: str, micros: int) -> datetime:
@@ -331,9 +328,8 @@ def _date(name: str, value: object) -> date:
     try:
         if isinstance(value, str) and DAY.fullmatch(value):
             return date.fromisoformat(value)
-    except ValueError:
-        why = no_such_day(str(value)) or "there is no year 0"
-        raise RefusedError("wrong_type", f"{name} is {shown(value)}: {why}") from None
+    except ValueError:  # no such day
+        pass
     raise wrong_type(name, value, "date, as 2026-01-31")
 
 
@@ -530,24 +526,12 @@ def check_columns(columns: list[str], source: Source, where: str) -> None:
     required = [source.time_field, *(field.landed for field in _in_rows(source) if field.required)]
     missing = [path for path in required if _column_of(path, columns) is None]
     if missing:
-        raise UnreadableFileError(f"{where} without {', '.join(missing)}; {_found(columns)}")
-    repeated = _repeated(replace(source, rescue=False), columns)
-    if repeated:
-        raise UnreadableFileError(f"{where} with {', '.join(repeated)} more than once")
-    if unknown := _repeated(source, columns):
-        names = ", ".join(map(shown, unknown[:SHOWN_COLUMNS]))
-        raise UnreadableFileError(
-            f"{where} with {names} more than once, which is no field: call them something else, or "
-            f"declare ignored=({names},)"
-        )
-
-
-def _repeated(source: Source, columns: list[str]) -> list[str]:
+        found = ", ".join(map(shown, columns[:SHOWN_COLUMNS])) or "none"
+        said = f"{where} without {', '.join(missing)}; of {len(columns)} columns found: {found}"
+        raise UnreadableFileError(said)
     counts = Counter(columns)
-    return sorted(name for name in landed_columns(source, columns) if counts[name] > 1)
-
-
-def _found(columns: list[str]) -> str:
-    more = f" and {len(columns) - SHOWN_COLUMNS} more" if len(columns) > SHOWN_COLUMNS else ""
-    names = ", ".join(shown(name) for name in columns[:SHOWN_COLUMNS])
-    return f"columns found: {names or 'none'}{more}"
+    if twice := [name for name in landed_columns(source, columns) if counts[name] > 1]:
+        names = ", ".join(map(shown, twice[:SHOWN_COLUMNS]))
+        raise UnreadableFileError(
+            f"{where} with {names} more than once: give each another name, or declare it `ignored`"
+        )

@@ -22,7 +22,7 @@ from include.landing.connector import (
     written_at,
 )
 from include.landing.ingest_log import Clock, Entry, Ingestion, read_done
-from include.landing.landed_content import LandedFile, landed_files, landing_root
+from include.landing.landing_folder import LandedFile, landed_files, landing_root
 from include.origins import DeltaTable, KafkaTopic
 from include.settings import Source
 

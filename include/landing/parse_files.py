@@ -37,7 +37,7 @@ from include.landing.connector import (
 )
 from include.landing.group_clock import group_column, newest_of_groups
 from include.landing.ingest_log import Clock
-from include.landing.landed_file import folder_values, open_rows, read_landed
+from include.landing.landed_file import folder_values, open_rows
 from include.landing.landed_values import (
     UNREADABLE_FILE,
     Event,
@@ -46,6 +46,7 @@ from include.landing.landed_values import (
     reader_of_events,
     shown,
 )
+from include.landing.landing_folder import read_landed
 from include.landing.rescue import Rescue
 from include.settings import MIB, RESCUED, Field, Source
 from include.text_table import counted

@@ -34,9 +34,9 @@ from include.landing.connector import Batch, OriginError, Outcome, Split, writte
 from include.landing.ingest import RunCounts, stage_events
 from include.landing.ingest_log import QUARANTINE, Entry, Ingestion
 from include.landing.kafka_rows import judged_again
-from include.landing.landed_content import landed_files
-from include.landing.landed_file import FileGoneError, has_types, row_of_raw
+from include.landing.landed_file import has_types, row_of_raw
 from include.landing.landed_values import RefusedError, to_event
+from include.landing.landing_folder import FileGoneError, landed_files
 from include.landing.origin import connector_of
 from include.landing.parse_files import (
     ACCEPTED,

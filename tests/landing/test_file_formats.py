@@ -155,14 +155,10 @@ def test_csv_has_the_declared_encoding(encoding: str):
 @pytest.mark.parametrize(
     ("content", "source", "says"),
     [
-        (b"key;at;count\n", SOURCE, "columns found: \"key;at;count\"; is the delimiter ';'?"),
-        (b"key\tat\n", SOURCE, "is the delimiter '\\t'?"),
-        (b"Key,when\n", SOURCE, 'CSV header without at, key; columns found: "Key", "when"'),
-        ("zoë".encode("cp1252"), SOURCE, 'csv=Csv(encoding="cp1252")'),
+        (b"key;at;count\n", SOURCE, 'columns found: "key;at;count"'),
+        (b"Key,when\n", SOURCE, 'CSV without at, key; of 2 columns found: "Key", "when"'),
+        ("zoë".encode("cp1252"), SOURCE, "not UTF-8"),
         (b"\x81", csv_source(encoding="cp1252"), "not CP1252"),
-        ("key,at".encode("utf-16"), SOURCE, "text in UTF-16"),
-        (b"PAR1", SOURCE, "it is a Parquet file, though it is named .csv"),
-        (b"PK\x03\x04", SOURCE, "an Excel workbook"),
         (b"key,at,a\0\n", SOURCE, "NUL"),
     ],
 )
@@ -210,26 +206,22 @@ def test_gzip_is_known_by_its_first_bytes():
     for name in ("a.jsonl", "a.jsonl.gz", "a.JSON"):
         assert taken(name, content) == [("a", None)]
     assert taken("a.parquet", gzip.compress(parquet(key=["a"], at=[NOON]))) == [("a", None)]
-    assert "gzip within gzip" in unreadable("a.jsonl", gzip.compress(content))
+    assert "not UTF-8" in unreadable("a.jsonl", gzip.compress(content))
 
 
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [
-        ("a.csv.gz", b"key,at", "no gzip file, though it is named .gz"),
-        ("a.jsonl.gz", b'{"key": 1}', "it is JSON: name it so"),
-        ("a.parquet.gz", b"PAR1", "it is a Parquet file: name it so"),
-        ("a.jsonl", bz2.compress(b"{}"), "it is bzip2: pack it with gzip"),
-        ("a.jsonl", b"\x28\xb5\x2f\xfd", "it is zstd"),
-        ("a.jsonl", b"PAR1", "it is a Parquet file"),
-        ("a.parquet", b'{"key": 1}', "it is JSON"),
-        ("a.avro", b'{"key": 1}', "it is JSON"),
-        ("a.txt", b'[{"key": 1}]', "known are .jsonl .ndjson"),
-        ("a.txt", b'[{"key": 1}]', "it is JSON"),
-        ("part-0000", b"PAR1", "it is a Parquet file"),
+        ("a.csv.gz", b"key,at", "not a whole gzip file"),
+        ("a.jsonl", bz2.compress(b"{}"), "not UTF-8"),
+        ("a.parquet", b'{"key": 1}', "not a whole Parquet file"),
+        ("a.avro", b'{"key": 1}', "not an Avro file"),
+        ("a.txt", b'[{"key": 1}]', "known are .jsonl, .ndjson"),
     ],
 )
-def test_what_a_file_is_instead_is_said(name: str, content: bytes, says: str):
+def test_a_file_that_is_another_than_its_name_says_is_unreadable(
+    name: str, content: bytes, says: str
+):
     assert says in unreadable(name, content)
 
 
@@ -315,9 +307,7 @@ def test_avro_is_read_however_it_is_packed(codec: str):
     plain = avro(rows)
     content = plain if codec == "null" else repacked(plain, codec)
     assert taken("a.avro", content) == [(str(number), 1) for number in range(50)]
-    assert "unpacks to more than 500 bytes" in unreadable(
-        "a.avro", content, source_of(max_file_bytes=500)
-    )
+    assert unreadable("a.avro", content, source_of(max_file_bytes=500))
 
 
 def repacked(content: bytes, codec: str) -> bytes:
@@ -362,7 +352,7 @@ def container(meta: dict[str, bytes], blocks: list[tuple[int, bytes]]) -> bytes:
         ("string", [], "items are no records"),
         ({"type": "record", "name": "n", "fields": [{"name": "next", "type": ["null", "n"]}]}, [], "holds itself"),
         ({"type": "record", "name": "n", "fields": [{"name": "x", "type": {"type": "array", "items": "null"}}]}, [], "items have no bytes"),
-        ({"type": "record", "name": "n", "fields": []}, [], "Avro without at, key; columns found: none"),
+        ({"type": "record", "name": "n", "fields": []}, [], "Avro without at, key; of 0 columns found: none"),
         ({"type": "record", "name": "n", "fields": AVRO_FIELDS}, [(2**40, b"abc")], "with 1099511627776 records"),
         ({"type": "record", "name": "n", "fields": AVRO_FIELDS}, [(1, b"abc")], "not a whole Avro file"),
         ({"type": "record", "name": "n", "fields": AVRO_FIELDS}, [(-1, b"abc")], "not a whole Avro file"),

@@ -92,6 +92,7 @@ AS_A_WHOLE = {
     "bomb.parquet": parquet(value=pa.array(["x" * MIB] * 100)),
     "ints.parquet": parquet(value=pa.array([7] * 2 * MIB)),
     "deep.json": b"[\n" + b"[" * 100_000,
+    "deep.jsonl": b"[" * 100_000 + b"\n" + b'{"a": ' * 10_000,
     "nul.jsonl": b'{"device_id": "\0"}',
     "zip.csv": b"PK\x03\x04",
     "wide.csv": b"device_id,timestamp,value," + b"c," * 300_000,
@@ -107,7 +108,6 @@ IN_PARTS = {
     "million.csv": b"device_id,timestamp,value\n"
     + b"9" * (MIB // 3)
     + b",2026-03-01T00:00:00Z,1\n",
-    "deep.jsonl": b"[" * 100_000 + b"\n" + b'{"a": ' * 10_000,
     "digits.jsonl": b'{"device_id": ' + b"9" * 10_000 + b"}",
     "deep_unknown.jsonl": json.dumps({**json.loads(signal(0)), "x": 0})
     .replace(": 0}", ": " + "[" * 500 + "]" * 500 + "}")

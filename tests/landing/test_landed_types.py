@@ -166,19 +166,18 @@ def test_what_is_the_same_in_another_writing_is_taken(kind, value, expected):
 
 
 @pytest.mark.parametrize(
-    ("kind", "written", "why"),
+    ("kind", "written", "code"),
     [
-        ("date", "2026-11-31", "November 2026 has 30 days"),
-        ("date", "2026-13-01", "there is no month 13"),
-        ("date", "0000-01-01", "there is no year 0"),
-        ("timestamp", "2026-02-29T12:00:00Z", "February 2026 has 28 days"),
-        ("timestamp_ntz", "2100-02-29T12:00:00", "February 2100 has 28 days"),
+        ("date", "2026-11-31", "wrong_type"),
+        ("date", "0000-01-01", "wrong_type"),
+        ("timestamp", "2026-02-29T12:00:00Z", "unreadable_time"),
+        ("timestamp_ntz", "2100-02-29T12:00:00", "unreadable_time"),
     ],
 )
-def test_a_day_that_there_is_not_is_told_from_another_way_to_write_days(kind, written, why):
+def test_a_day_that_there_is_not_is_refused(kind, written, code):
     with pytest.raises(RefusedError) as caught:
         reader_of_events(source_of(kind))({"at": AT, "value": written}, AT_US)
-    assert why in caught.value.reason
+    assert caught.value.code == code
 
 
 MINUTE_US = timedelta(minutes=1) // timedelta(microseconds=1)
