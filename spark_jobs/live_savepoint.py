@@ -118,7 +118,7 @@ def write_live_savepoint(engine: Engine, opened: OpenStream, run_id: str, origin
     """
     lake, fold = opened.lake, opened.fold
     batch = committed_batch(lake, opened.generations)
-    until, known = _settled_until(lake, batch), opened.seen.record
+    until, known = _settled_until(lake, batch), opened.record
     if until is None or known.batch_of(batch.generation) not in (batch.batch_id, None):
         raise LakeError(
             f"the last run of {opened.name} was cut off before all of its state was settled: run "

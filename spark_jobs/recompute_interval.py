@@ -75,7 +75,7 @@ def _recompute_and_record(
     record: RunRecord,
 ) -> None:
     opened = open_stream(lake, stream)
-    known = opened.seen.trusted()
+    known = opened.trusted()
     put_back_rejected(lake, stream.name, known.rejected)
     identity = opened.identity
     plan = plan_with_sound_base(

@@ -78,8 +78,8 @@ def reseed(
         )
         log.info("%s", plan.text())
         opened = open_stream(lake, stream)
-        if opened.seen.distrust is None:
-            put_back_rejected(lake, stream.name, opened.seen.record.rejected)
+        if opened.distrust is None:
+            put_back_rejected(lake, stream.name, opened.record.rejected)
         checks = DataChecks(
             lake, opened.declared, record, then=then or f"./stateful reseed {stream.name} --apply"
         )
@@ -128,12 +128,12 @@ def _carry_out(
             "switched_at": datetime.now(UTC),
         }
         made = replace(
-            opened.seen.record,
+            opened.record,
             row=GenerationRow({**row, **seeded}),
             rejected=rejected_number(lake, opened.name),
         ).with_entry(covered)
         # Without an end: what live has emitted beyond `until` it will emit again.
-        is_made_anew = opened.seen.distrust is not None
+        is_made_anew = opened.distrust is not None
         change = table.replace(rows, made.as_json(), plan.from_us, is_made_anew=is_made_anew)
         log.info("%s runs on generation %s from here on", opened.name, row["generation"])
         until = instant_of(plan.until_us)

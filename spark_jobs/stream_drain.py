@@ -160,7 +160,7 @@ def drain_stream(
     """
     lake, stream, fold = opened.lake, opened.stream, opened.fold
     rocksdb = run_settings(lake, stream)
-    known = opened.seen.trusted()
+    known = opened.trusted()
     put_back_rejected(lake, stream.name, known.rejected)
     begin_checkpoint_anew(opened)
     refuse_other_checkpoint(lake, opened.generations, known)
@@ -209,7 +209,7 @@ def drain_stream(
     )
     _run(engine, query, writer, checks=checks, generation=opened.generation, record=record)
     opened = opened.again()
-    known = opened.seen.trusted()
+    known = opened.trusted()
     record_position(opened, known, record)
     check_rows(opened, known, record["run_id"])
 

@@ -27,7 +27,7 @@ def savepoint(engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None
         refuse_run(lake, stream)
         with recorded_run(lake, JOB, stream.name, dag_run_id=dag_run_id) as record:
             opened = open_stream(lake, stream)
-            refuse_other_checkpoint(lake, opened.generations, opened.seen.trusted())
+            refuse_other_checkpoint(lake, opened.generations, opened.trusted())
             write_live_savepoint(engine, opened, record["run_id"], origin="on_demand")
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from include.lake.generations import ROW, GenerationRow, row_as_json, row_of_json
+from include.lake.generations import ROW, GenerationRow, Generations, row_as_json, row_of_json
 from include.lake.paths import Lake
 from include.lake.table import Record, Table
 
@@ -90,6 +90,12 @@ def record_in(told: Mapping[str, Any]) -> StreamRecord:
     row = None if told[ROW] is None else row_of_json(told[ROW])
     known = {n: told[n] for n in names if n in told}
     return StreamRecord(**known | {"entries": entries, "row": row})
+
+
+def recorded(generations: Generations) -> StreamRecord:
+    """The record that was read with a stream's generation; that of a new stream where there is none."""
+    told = generations.told
+    return StreamRecord(stream=generations.stream) if told is None else record_in(told)
 
 
 def read_record(lake: Lake, stream: str) -> StreamRecord:

@@ -4,46 +4,14 @@ Somebody may put back any part of a lake: none must be an older copy. The newest
 is compared with each of the others before a job builds on it. Reads only.
 """
 
-from dataclasses import dataclass
-
 from include.checkpoint.checkpoint_files import newest_committed, newest_planned, plan_hash
 from include.checkpoint.committed_batch import is_settled, read_position
-from include.coverage.record import Entry, StreamRecord, read_record
+from include.coverage.record import Entry, StreamRecord, recorded
 from include.lake.delta_log import commit_hash, open_table
 from include.lake.generations import GenerationRow, Generations, is_reseeded
 from include.lake.how_to_mend import how_to_trust_again
 from include.lake.paths import Lake, LakeError
 from include.lake.stream_result import rejected_number
-
-
-@dataclass(frozen=True)
-class Look:
-    """A stream's newest record, compared with what it counts on."""
-
-    record: StreamRecord  # without entries where the table cannot be counted on
-    distrust: str | None = None  # why it cannot
-
-    @property
-    def entries(self) -> tuple[Entry, ...]:
-        return self.record.entries
-
-    def trusted(self) -> StreamRecord:
-        """The record; LakeError when it does not hold."""
-        if self.distrust is not None:
-            raise of_other_times(self.record.stream, self.distrust)
-        return self.record
-
-
-def look(lake: Lake, generations: Generations) -> Look:
-    """The record of a stream, or why it does not hold."""
-    unknown = StreamRecord(stream=generations.stream)
-    try:
-        record = read_record(lake, generations.stream)
-        rejected = rejected_number(lake, generations.stream)
-    except LakeError as error:
-        return Look(unknown, error.message)
-    reason = _why_not_trusted(lake, generations, record, rejected)
-    return Look(record) if reason is None else Look(unknown, reason)
 
 
 def refuse_other_checkpoint(lake: Lake, generations: Generations, record: StreamRecord) -> None:
@@ -87,9 +55,15 @@ def of_other_times(stream: str, reason: str) -> LakeError:
     )
 
 
-def _why_not_trusted(
-    lake: Lake, generations: Generations, record: StreamRecord, rejected: int
-) -> str | None:
+def why_not_trusted(lake: Lake, generations: Generations) -> str | None:
+    """Why the newest record of a stream's table does not hold; None: it does."""
+    if generations.mismatch is not None:
+        return generations.mismatch
+    try:
+        rejected = rejected_number(lake, generations.stream)
+    except LakeError as error:
+        return error.message
+    record = recorded(generations)
     own, row = record.own, generations.current
     checkpoint = lake.checkpoint(generations.stream, generations.number)
     committed = newest_committed(lake, checkpoint)

@@ -5,7 +5,9 @@ stream's table, so the commit that replaces the table's rows is the switch to th
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from deltalake.exceptions import DeltaError
@@ -13,7 +15,7 @@ from deltalake.exceptions import DeltaError
 from include.fold.admission import instant_of, micros_of
 from include.lake.delta_log import is_of_machine, table_to_read
 from include.lake.paths import Lake, LakeError
-from include.lake.table import Table
+from include.lake.table import Record, Table
 
 FIRST = 1
 ROW = "row"  # in the record of a stream's table
@@ -52,11 +54,18 @@ def written_batch(lake: Lake, stream: str, generation: int) -> int | None:
 
 @dataclass(frozen=True)
 class Generations:
-    """The generation that a stream runs on, as its table's newest record had it when it was read."""
+    """The generation that a stream runs on, by one reading of the newest record in its table's log."""
 
     stream: str
-    current: GenerationRow | None  # None before the stream's first batch or rebuild
     newest_folder: int | None = None  # among its checkpoints
+    told: Record | None = None  # the record; None before the stream's first batch or rebuild
+    mismatch: str | None = None  # why it does not hold, by the table alone
+
+    @cached_property
+    def current(self) -> GenerationRow | None:
+        """What it was made with, whether the record holds or not."""
+        row = None if self.told is None else self.told.get(ROW)
+        return None if row is None else row_of_json(row)
 
     @property
     def number(self) -> int:
@@ -78,18 +87,26 @@ class Generations:
 
 
 def read_generations(lake: Lake, stream: str) -> Generations:
-    """The generation of a stream, whether its record holds or not; that is for `verify.py` to say."""
+    """The generation of a stream, and whether others have changed its table since the newest record."""
     folders = lake.folders(f"{lake.root}/checkpoints/{stream}")
     newest = max((int(name) for name in folders if name.isdecimal()), default=None)
     path = lake.table(stream)
+    if not lake.is_delta_table(path):
+        return Generations(stream, newest)
     try:
-        told = Table.read(lake, path).newest_record() if lake.is_delta_table(path) else None
+        return Generations(stream, newest, Table.read(lake, path).record())
     except (LakeError, DeltaError, ValueError) as error:
         if is_of_machine(error):
             raise
-        told = None  # a log that cannot be read: who builds on it finds that out
-    row = None if told is None else told.get(ROW)
-    return Generations(stream, None if row is None else row_of_json(row), newest)
+        why = error.message if isinstance(error, LakeError) else str(error)
+        return Generations(stream, newest, _record_left(lake, path), mismatch=why)
+
+
+def _record_left(lake: Lake, path: str) -> Record | None:
+    """The newest record, though it does not hold; None where the log cannot be read."""
+    with suppress(LakeError, DeltaError, ValueError):
+        return Table.read(lake, path).newest_record()
+    return None
 
 
 def row_of_json(row: Mapping[str, Any]) -> GenerationRow:

@@ -6,7 +6,13 @@ from functools import cached_property
 from include.checkpoint.bronze_readers import needed_commit
 from include.checkpoint.checkpoint_files import newest_committed, newest_planned
 from include.checkpoint.committed_batch import read_position
-from include.coverage.verify import Look, look, refuse_other_checkpoint, was_cut_off
+from include.coverage.record import StreamRecord, recorded
+from include.coverage.verify import (
+    of_other_times,
+    refuse_other_checkpoint,
+    was_cut_off,
+    why_not_trusted,
+)
 from include.fold.definition import Definition, KeyedFold
 from include.lake.delta_log import adds_data, find_actions, table_to_read
 from include.lake.generations import GenerationRow, Generations, is_reseeded, read_generations
@@ -46,7 +52,7 @@ class OpenStream:
     @property
     def begun_row(self) -> GenerationRow | None:
         """The same, of a generation that a batch or a seed stands on: that is pinned to it."""
-        has_batch = self.seen.record.batch_of(self.generation) is not None
+        has_batch = self.record.batch_of(self.generation) is not None
         return self.row if has_batch or self.is_reseeded else None
 
     @property
@@ -90,9 +96,21 @@ class OpenStream:
         return identity_of(self.lake, self.stream, self.generations)
 
     @cached_property
-    def seen(self) -> Look:
-        """The record in its table's log, compared with what that counts on."""
-        return look(self.lake, self.generations)
+    def distrust(self) -> str | None:
+        """Why the record in its table's log does not hold; None: it does."""
+        return why_not_trusted(self.lake, self.generations)
+
+    @cached_property
+    def record(self) -> StreamRecord:
+        """The record; without entries where the table cannot be counted on."""
+        is_unknown = self.distrust is not None
+        return StreamRecord(stream=self.name) if is_unknown else recorded(self.generations)
+
+    def trusted(self) -> StreamRecord:
+        """The record; LakeError when it does not hold."""
+        if self.distrust is not None:
+            raise of_other_times(self.name, self.distrust)
+        return self.record
 
     def again(self) -> "OpenStream":
         """As it is after a write."""
@@ -119,7 +137,7 @@ def has_waiting_rows(lake: Lake, stream: Stream) -> bool:
     try:
         if why_not_run(lake, stream) is not None:
             return True  # the run fails, and says why
-        refuse_other_checkpoint(lake, opened.generations, opened.seen.trusted())
+        refuse_other_checkpoint(lake, opened.generations, opened.trusted())
     except LakeError:
         return True  # as above
     planned = newest_planned(lake, opened.checkpoint)
@@ -133,13 +151,13 @@ def _is_cut_off(opened: OpenStream, planned: int | None) -> bool:
         return True  # its first run makes a checkpoint of the seed
     if planned != newest_committed(lake, opened.checkpoint):
         return True
-    if rejected_number(lake, opened.name) > opened.seen.record.rejected:
+    if rejected_number(lake, opened.name) > opened.record.rejected:
         return True  # rejected rows that a killed job has replaced
     if has_unreported_batch(lake, opened.name):
         return True
     # An update table shows keys as of different instants.
     is_update = row is not None and row["output_mode"] == "update"
-    return row is not None and is_update and was_cut_off(lake, row, opened.seen.record)
+    return row is not None and is_update and was_cut_off(lake, row, opened.record)
 
 
 def _is_behind(opened: OpenStream, planned: int | None) -> bool:

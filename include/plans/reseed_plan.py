@@ -278,7 +278,7 @@ def plan_later_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> Res
         pending=everything[1] - everything[0],
         estimated_seconds=seconds_for(events - base.events, recorded_recomputes(lake, stream.name)),
         coverage=coverage,
-        distrust=opened.seen.distrust,
+        distrust=opened.distrust,
         rows_replaced=_rows_from(lake, stream, identity, base=base),
         not_kept=what_is_not_kept(current, opened.fold) if base.mapped and current else None,
     )

@@ -37,7 +37,7 @@ def is_small(opened: OpenStream) -> bool:
     By the rows that wait in bronze; and by an update table's size: a MERGE of delta-rs reads all of it.
     """
     size = _table_bytes(opened)  # in any case: a table whose log is none is not taken for small
-    waiting = rows_unread(opened.lake, opened.seen.record, opened.row, opened.source)
+    waiting = rows_unread(opened.lake, opened.record, opened.row, opened.source)
     is_light = opened.fold.output_mode == "append" or size <= MERGED_BYTES
     return waiting <= FETCHED_ROWS and is_light
 

@@ -126,7 +126,7 @@ def _rejected_wrong(status: StreamStatus) -> list[dict[str, datetime | str | Non
     """Where its rejected rows are not right. None where there are none, or the next run is to put
     back others."""
     opened = status.opened
-    is_ahead = rejected_number(opened.lake, opened.name) != opened.seen.record.rejected
+    is_ahead = rejected_number(opened.lake, opened.name) != opened.record.rejected
     if not rejects(opened.identity.code) or is_ahead:
         return None
     return _spans(rejected_coverage(opened, opened.identity).wrong)

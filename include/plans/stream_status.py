@@ -34,7 +34,7 @@ class StreamStatus:
     @property
     def distrust(self) -> str | None:
         """Why the table is not what was recorded of it; None: it is."""
-        return self.opened.seen.distrust
+        return self.opened.distrust
 
     @property
     def doubt(self) -> str | None:
@@ -83,7 +83,7 @@ def stream_status(lake: Lake, stream: Stream, read_late: ReadLate | None = None)
 def status_of_run(lake: Lake, stream: Stream) -> StreamStatus:
     """The verdict by the code of the newest run, for the check after it, which is not to load that anew."""
     opened = open_stream(lake, stream)
-    row, own = opened.row or GenerationRow(), opened.seen.record.own
+    row, own = opened.row or GenerationRow(), opened.record.own
     as_of = row["initial_as_of"]
     in_processing_time = row["timeout"] == GroupStateTimeout.ProcessingTimeTimeout
     ran = StreamIdentity(
@@ -116,10 +116,10 @@ def judged(
     bronze cannot be read."""
     if opened.lake.is_delta_table(bronze := opened.lake.bronze(identity.source)):
         open_table(bronze)
-    coverage = judge(opened.lake, opened.seen.entries, identity, _reset_us(opened), read_late)
+    coverage = judge(opened.lake, opened.record.entries, identity, _reset_us(opened), read_late)
     row = opened.row
     is_update = row is not None and row["output_mode"] == "update"
-    if row is not None and is_update and was_cut_off(opened.lake, row, opened.seen.record):
+    if row is not None and is_update and was_cut_off(opened.lake, row, opened.record):
         return _ahead(coverage)
     return coverage
 
@@ -128,13 +128,13 @@ def rejected_coverage(opened: OpenStream, identity: StreamIdentity) -> Coverage:
     """The same of its rejected rows: they are of the fold that the record names, each at its own
     instant, also where the table shows one state."""
     as_append = replace(identity, output_mode="append")
-    return judge(opened.lake, opened.seen.entries, as_append, _reset_us(opened))
+    return judge(opened.lake, opened.record.entries, as_append, _reset_us(opened))
 
 
 def trusted_coverage(lake: Lake, stream: Stream, identity: StreamIdentity) -> Coverage:
     """The same of its table, for a plan that builds on it; LakeError when it is another."""
     opened = open_stream(lake, stream)
-    opened.seen.trusted()
+    opened.trusted()
     return judged(opened, identity)
 
 

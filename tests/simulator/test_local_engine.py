@@ -110,4 +110,4 @@ def test_a_run_killed_before_any_of_its_writes_is_finished_by_the_next(kind):
         stream = world.streams[kind]
         assert not has_waiting_rows(world.lake, stream)
         opened = open_stream(world.lake, stream)
-        check_rows_add_up(world.lake, opened.seen.record, opened.generations.pinned())
+        check_rows_add_up(world.lake, opened.record, opened.generations.pinned())
