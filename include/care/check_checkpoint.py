@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 
 from include.catalogue import FIGURES, FINDINGS
 from include.checkpoint.measure_checkpoint import CheckpointSize, measure_checkpoint
-from include.coverage.record import StreamRecord, read_record
+from include.coverage.record import recorded
 from include.lake.delta_log import first_line, is_of_machine
 from include.lake.findings import SEVERITIES, Finding, finding_lines, record_findings
-from include.lake.generations import read_generations
+from include.lake.generations import Generations, read_generations
 from include.lake.lease import lease_holder
 from include.lake.ops import append_ops, newest_row, not_ahead, read_ops
 from include.lake.ops_schemas import SCHEMAS
@@ -52,14 +52,12 @@ class Recorded:
         return None if self.run is None else self.run["run_id"]
 
 
-def read_recorded(lake: Lake, stream: str, generation: int) -> Recorded:
-    """The newest rows about `stream`."""
+def read_recorded(lake: Lake, generations: Generations) -> Recorded:
+    """The newest rows about a stream, and its record, where that holds."""
+    stream, generation = generations.stream, generations.number
     runs = read_ops(lake, "runs", {"subject": stream}, before=("ended_at", not_ahead()))
     ours = runs.filter(pc.is_in(runs["job"], pa.array(DRAINING_JOBS)))
-    try:
-        record = read_record(lake, stream)
-    except LakeError:  # a finding of its own
-        record = StreamRecord(stream=stream)
+    record = recorded(generations)
     return Recorded(
         newest_row(ours, "ended_at"),
         record.batch_of(generation),
@@ -158,25 +156,25 @@ class CheckResult:
 
 def check_checkpoint(lake: Lake, stream: Stream) -> CheckResult:
     """Measure the checkpoint of `stream`, and judge it by what is recorded and by the stream's limits."""
-    generation = read_generations(lake, stream.name).number
+    generations = read_generations(lake, stream.name)
     lease = f"stream-{stream.name}"
     holder = lease_holder(lake, lease)
-    recorded = read_recorded(lake, stream.name, generation)
-    size = measure_checkpoint(lake, stream.name, generation)
+    known = read_recorded(lake, generations)
+    size = measure_checkpoint(lake, stream.name, generations.number)
     holder = holder or lease_holder(lake, lease)  # it may have begun in between
     if holder:
         why = "a job is writing to it: the check after that job decides"
         said = f"measured while a job was writing ({holder}): what looks broken may be half written"
         written = FINDINGS["written_while_measured"].found(stream.name, said)
-        return CheckResult(size, (written,), Decision(False, why), recorded.run_id)
+        return CheckResult(size, (written,), Decision(False, why), known.run_id)
     findings = [
-        *verdict(size, recorded),
-        *limit_findings(stream, size, recorded),
+        *verdict(size, known),
+        *limit_findings(stream, size, known),
         *_coverage(lake, stream),
     ]
     findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
     decision = _decide(size, findings)
-    return CheckResult(size, tuple(findings), decision, recorded.run_id)
+    return CheckResult(size, tuple(findings), decision, known.run_id)
 
 
 def verdict(size: CheckpointSize, recorded: Recorded) -> list[Finding]:

@@ -11,8 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from include.lake.generations import ROW, GenerationRow, Generations, row_as_json, row_of_json
-from include.lake.paths import Lake
-from include.lake.table import Record, Table
+from include.lake.table import Record
 
 Kind = Literal["live", "recompute", "reseed"]
 
@@ -93,19 +92,12 @@ def record_in(told: Mapping[str, Any]) -> StreamRecord:
 
 
 def recorded(generations: Generations) -> StreamRecord:
-    """The record that was read with a stream's generation; that of a new stream where there is none."""
+    """The record that was read with a stream's generation; that of a new stream where there is none, or
+    others have changed the table since."""
     told = generations.told
-    return StreamRecord(stream=generations.stream) if told is None else record_in(told)
-
-
-def read_record(lake: Lake, stream: str) -> StreamRecord:
-    """The newest record in the log of a stream's table; that of a new stream where it has none.
-
-    LakeError when others have changed the table since, or its log cannot be read.
-    """
-    path = lake.table(stream)
-    told = Table.read(lake, path).record() if lake.is_delta_table(path) else None
-    return StreamRecord(stream=stream) if told is None else record_in(told)
+    if told is None or generations.mismatch is not None:
+        return StreamRecord(stream=generations.stream)
+    return record_in(told)
 
 
 def newest_own(entries: Sequence[Entry]) -> Entry | None:

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 from include.care.check_checkpoint import read_recorded
+from include.lake.generations import Generations
 from include.lake.ops import append_ops
 from include.lake.stream_result import measured_bytes
 
@@ -13,8 +14,8 @@ AHEAD = NOW + timedelta(days=400)
 def test_a_state_that_was_measured_then_is_not_the_newest(lake):
     state = {"stream": "user_counts", "generation": 1, "part": "state"}
     append_ops(lake, "checkpoint_sizes", [state | {"measured_at": AHEAD, "bytes": 9}])
-    assert read_recorded(lake, "user_counts", 1).bytes is None
+    assert read_recorded(lake, Generations("user_counts", 1)).bytes is None
     assert measured_bytes(lake, stream="user_counts", part="state") is None
     append_ops(lake, "checkpoint_sizes", [state | {"measured_at": NOW, "bytes": 5}])
-    assert read_recorded(lake, "user_counts", 1).bytes == 5
+    assert read_recorded(lake, Generations("user_counts", 1)).bytes == 5
     assert measured_bytes(lake, stream="user_counts", part="state") == 5

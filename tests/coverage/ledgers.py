@@ -8,7 +8,7 @@ from deltalake import DeltaTable
 from hypothesis import strategies as st
 
 from include.coverage.live import commit_alone
-from include.coverage.record import Entry, read_record
+from include.coverage.record import Entry, recorded
 from include.lake.generations import GenerationRow, read_generations
 from include.lake.paths import Lake
 from include.plans.stream_identity import code_fingerprint
@@ -78,4 +78,6 @@ def record(lake: Lake, made: Entry, stream: str = "user_counts", **known: Any) -
     pinned = {"buckets": 32, "state_partitions": 4}
     named = {"stream": stream, "generation": made.generation}
     row = GenerationRow({**pinned, **before, **known.pop("row", {}), **named})
-    commit_alone(lake, replace(read_record(lake, stream).with_entry(made), row=row, **known))
+    commit_alone(
+        lake, replace(recorded(read_generations(lake, stream)).with_entry(made), row=row, **known)
+    )

@@ -8,7 +8,8 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from include.coverage.record import read_record
+from include.coverage.record import recorded
+from include.lake.generations import read_generations
 from include.lake.paths import Lake
 from include.settings import Stream
 from include.streams import user_counts
@@ -65,7 +66,7 @@ def killed_and_repeated(
 def check_folded(lake, stream, fold, stamped) -> None:
     oracle = local_run(fold, stamped)
     assert table_rows(lake, stream, fold) == expected_rows(oracle, fold)
-    assert read_record(lake, stream.name).totals["rows_pending"] == oracle.pending()
+    assert recorded(read_generations(lake, stream.name)).totals["rows_pending"] == oracle.pending()
 
 
 @pytest.mark.parametrize(
@@ -119,4 +120,4 @@ def test_a_batch_of_which_a_bucket_is_too_large_is_run_again_for_spark(
     drain(SparkEngine(spark), lake, COUNTS)
     oracle = local_run(user_counts.FOLD, COUNTED[:2])
     assert table_rows(lake, COUNTS, user_counts.FOLD) == expected_rows(oracle, user_counts.FOLD)
-    assert read_record(lake, COUNTS.name).totals["rows_pending"] == oracle.pending()
+    assert recorded(read_generations(lake, COUNTS.name)).totals["rows_pending"] == oracle.pending()

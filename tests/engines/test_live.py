@@ -7,8 +7,9 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 
-from include.coverage.record import read_record
+from include.coverage.record import recorded
 from include.fold.admission import micros_of, until_us
+from include.lake.generations import read_generations
 from include.lake.ops import read_ops
 from include.lake.stream_result import complete_until
 from include.streams import device_signals, user_counts
@@ -74,14 +75,14 @@ def test_any_number_of_runs_gives_the_local_engines_table_and_state(
     assert stored_states(spark, lake, stream, fold) == {
         key: (known.state[0], known.changed_at_us) for key, known in oracle.states().items()
     }
-    totals = read_record(lake, stream.name).totals
+    totals = recorded(read_generations(lake, stream.name)).totals
     measured = read_ops(lake, "batches").to_pylist()
     assert all(json.loads(row["durations_ms"])["addBatch"] > 0 for row in measured)
     assert all(row["state_bytes"] > 0 for row in measured)
-    recorded = read_ops(lake, "runs").to_pylist()
-    assert len(recorded) == runs
-    assert sum(run["rows_in"] for run in recorded) == sum(len(rows) for rows in stamped)
-    assert sum(run["rows_late"] for run in recorded) == oracle.late
+    ran = read_ops(lake, "runs").to_pylist()
+    assert len(ran) == runs
+    assert sum(run["rows_in"] for run in ran) == sum(len(rows) for rows in stamped)
+    assert sum(run["rows_late"] for run in ran) == oracle.late
     assert totals["rows_pending"] == oracle.pending()
     assert micros_of(complete_until(lake, stream.name)) == until_us(
         stamped[-1][-1].commit_us - DELAY_US
@@ -148,9 +149,9 @@ def test_a_batch_killed_after_its_writes_is_finished_once(
 
     oracle = local_run(fold, stamped)
     assert table_rows(lake, stream, fold) == expected_rows(oracle, fold)
-    assert read_record(lake, stream.name).totals["rows_pending"] == oracle.pending()
-    recorded = [row["batch_id"] for row in read_ops(lake, "batches").to_pylist()]
-    assert len(recorded) == len(set(recorded))
+    assert recorded(read_generations(lake, stream.name)).totals["rows_pending"] == oracle.pending()
+    numbers = [row["batch_id"] for row in read_ops(lake, "batches").to_pylist()]
+    assert len(numbers) == len(set(numbers))
     outcomes = Counter(run["outcome"] for run in read_ops(lake, "runs").to_pylist())
     assert outcomes == {"succeeded": 3, "failed": 1}
 

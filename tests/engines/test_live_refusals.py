@@ -14,7 +14,8 @@ from pyspark import cloudpickle
 from pyspark.errors import StreamingQueryException
 
 from include.coverage.live import commit_alone
-from include.coverage.record import read_record
+from include.coverage.record import recorded
+from include.lake.generations import read_generations
 from include.lake.ops import read_ops
 from include.streams import device_signals, user_counts
 from include.streams.device_signals import Signal
@@ -102,7 +103,7 @@ def test_an_error_of_the_first_batch_is_on_record_and_what_it_pinned_can_be_mend
 
 def test_rows_that_do_not_add_up_fail_the_run_with_a_finding(spark, counted_lake):
     lake = counted_lake
-    record = read_record(lake, COUNTS.name)
+    record = recorded(read_generations(lake, COUNTS.name))
     totals = record.totals | {"total_folded": record.totals["total_folded"] + 1}
     commit_alone(lake, replace(record, totals=totals))
     append_commit(lake, COUNTS.source, user_counts.FOLD, COUNTED[1])

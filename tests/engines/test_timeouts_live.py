@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 import pytest
 from pyspark import cloudpickle
 
-from include.coverage.record import read_record
+from include.coverage.record import recorded
 from include.fold.admission import micros_of
 from include.fold.definition import KeyedFold
+from include.lake.generations import read_generations
 from include.lake.ops import read_ops
 from include.lake.stream_result import complete_until
 from include.registry import stream_named
@@ -154,7 +155,7 @@ def compare_with_local(spark, lake, given: Arrived) -> None:
     assert stored(spark, lake, stream, fold) == local.states
     runs = [row for row in read_ops(lake, "runs").to_pylist() if row["subject"] == stream.name]
     assert sum(row["rows_late"] for row in runs) == local.late
-    assert read_record(lake, stream.name).totals["rows_pending"] == local.pending
+    assert recorded(read_generations(lake, stream.name)).totals["rows_pending"] == local.pending
     assert micros_of(complete_until(lake, stream.name)) == given.until_us
 
 

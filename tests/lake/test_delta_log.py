@@ -11,7 +11,6 @@ from deltalake.exceptions import DeltaError
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from include.coverage.record import read_record
 from include.lake.delta_log import (
     first_line,
     is_of_machine,
@@ -20,6 +19,7 @@ from include.lake.delta_log import (
     read_actions,
     unbroken,
 )
+from include.lake.generations import read_generations
 from include.lake.how_to_mend import subject_of
 from include.lake.ops import append_ops, read_ops
 from include.lake.paths import Lake, LakeError
@@ -129,7 +129,7 @@ def test_a_version_that_a_table_put_back_does_not_have_yet_names_the_way_out(lak
         lambda lake, stream: open_table(lake.table(stream)),
         lambda lake, stream: open_rows_of(lake, lake.table(stream), 0),
         refuse_unreadable_table,
-        read_record,
+        read_generations,
     ],
 )
 def test_a_machine_without_files_to_open_is_no_damage(lake, read):
