@@ -10,7 +10,7 @@ version, which needs nothing of the past.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
@@ -22,7 +22,7 @@ from include.checkpoint.checkpoint_files import newest_committed, newest_planned
 from include.checkpoint.committed_batch import BronzePosition, read_position
 from include.lake.delta_log import adds_data, find_actions, is_of_machine, made_at, table_to_read
 from include.lake.findings import Finding
-from include.lake.generations import GenerationRow, Generations, is_reseeded, read_generations
+from include.lake.generations import Generations, is_reseeded, read_generations
 from include.lake.paths import Lake, LakeError
 from include.registry import stream_names
 
@@ -37,7 +37,6 @@ class Reader:
     # None of its batches is committed. Of a first run: it reads a whole version, not only
     # commits. After a reseed: Delta begins with just that commit, whatever is in it.
     is_starting: bool
-    is_leftover: bool  # no declared stream has this name any more
 
 
 @dataclass(frozen=True)
@@ -50,39 +49,31 @@ class Lag:
 
 
 def readers_of(lake: Lake, table_id: str) -> list[Reader]:
-    """All checkpoints in the lake that read the table of that id, or that a run after a reseed will make.
+    """The streams that read the table of that id, or that will by a run after a reseed.
 
-    A stream without either is none: it will start from what is the newest version then. Raises
-    LakeError for a checkpoint whose position cannot be read.
+    One without a checkpoint and a reseed is none: it will start from what is the newest version then.
+    Nor is one whose file is gone: it would hold VACUUM back for ever. Raises LakeError for a checkpoint
+    whose position cannot be read.
     """
-    known = set(stream_names())
-    in_lake = set(lake.folders(f"{lake.root}/checkpoints"))
-    return [
-        Reader(stream, checkpoint, position.version, is_starting, stream not in known)
-        for stream in sorted(known | in_lake)
-        for checkpoint, position, is_starting in _positions(lake, stream)
-        # Of another table: one that was under this name before, or another source's.
-        if position.table_id == table_id
-    ]
+    known = (_reader(lake, stream, table_id) for stream in stream_names())
+    return [reader for reader in known if reader is not None]
 
 
-def _positions(lake: Lake, stream: str) -> Iterator[tuple[str, BronzePosition, bool]]:
-    """Where the stream's checkpoint would go on."""
+def _reader(lake: Lake, stream: str, table_id: str) -> Reader | None:
     generations = read_generations(lake, stream)
     row, checkpoint = generations.current, lake.checkpoint(stream, generations.number)
     committed = newest_committed(lake, checkpoint)
+    batch = newest_planned(lake, checkpoint) if committed is None else committed
     if row is not None and is_reseeded(row) and committed is None:
         # Also when its first batch has been planned: that begins there.
-        yield checkpoint, _after(row), True
+        position = BronzePosition(row["bronze_id"], row["bronze_version"] + 1)
+    elif batch is not None:
+        position = read_position(lake, f"{checkpoint}/offsets/{batch}")
     else:
-        batch = newest_planned(lake, checkpoint) if committed is None else committed
-        if batch is not None:
-            position = read_position(lake, f"{checkpoint}/offsets/{batch}")
-            yield checkpoint, position, committed is None
-
-
-def _after(row: GenerationRow) -> BronzePosition:
-    return BronzePosition(row["bronze_id"], row["bronze_version"] + 1)
+        return None
+    if position.table_id != table_id:  # one that was under this name before, or another source's
+        return None
+    return Reader(stream, checkpoint, position.version, is_starting=committed is None)
 
 
 def read_lags(lake: Lake, path: str, table: DeltaTable) -> list[Lag]:
@@ -138,7 +129,7 @@ def why_not_vacuum(lags: Sequence[Lag], kept: timedelta, now: datetime) -> str |
         return None
     since, lag = min(needed, key=lambda pair: pair[0])
     return (
-        f"{_reader(lag)} has not read version {lag.version}, of {since:%Y-%m-%d %H:%M} UTC, and "
+        f"stream {lag.reader.stream} has not read version {lag.version}, of {since:%Y-%m-%d %H:%M} UTC, and "
         f"VACUUM would delete what is older than {_days(kept)}"
     )
 
@@ -158,13 +149,10 @@ def _cut_off(table: str, lag: Lag) -> Finding:
     return Finding(
         finding="reader_cut_off",
         severity="warning",
-        detail=f"{_reader(lag)} would go on with version {lag.version} of {table}, but the "
+        detail=f"stream {lag.reader.stream} would go on with version {lag.version} of {table}, but the "
         "clean-up of the table's log has taken that away: its next run fails",
-        action=_way_out(
-            lag,
-            "put an older copy of the log's files back, or make the state anew from bronze: "
-            f"`./stateful reseed {lag.reader.stream} --apply`",
-        ),
+        action="put an older copy of the log's files back, or make the state anew from bronze: "
+        f"`./stateful reseed {lag.reader.stream} --apply`",
     )
 
 
@@ -172,27 +160,14 @@ def _behind(table: str, lag: Lag, since: datetime, kept: timedelta, now: datetim
     return Finding(
         finding="reader_behind",
         severity="warning",
-        detail=f"{_reader(lag)} has not read version {lag.version} of {table}, of "
+        detail=f"stream {lag.reader.stream} has not read version {lag.version} of {table}, of "
         f"{since:%Y-%m-%d %H:%M} UTC: from {since + kept:%Y-%m-%d} on the table's log no longer "
         "has it, and the stream cannot go on",
         figure=(now - since) / timedelta(days=1),
         limit=kept * LOG_SHARE / timedelta(days=1),
         unit="days",
-        action=_way_out(lag, "run the stream before that"),
+        action="run the stream before that",
     )
-
-
-def _reader(lag: Lag) -> str:
-    kind = "the left-over checkpoint of stream" if lag.reader.is_leftover else "stream"
-    return f"{kind} {lag.reader.stream}"
-
-
-def _way_out(lag: Lag, action: str) -> str:
-    if not lag.reader.is_leftover:
-        return action
-    # With all of its generations: one that has yet to begin has no folder of its own.
-    folder = lag.reader.checkpoint.rpartition("/")[0]
-    return f"if the stream is gone for good, delete {folder}; else {action}"
 
 
 def _days(span: timedelta) -> str:

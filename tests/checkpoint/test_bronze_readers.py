@@ -39,7 +39,6 @@ def test_a_stream_needs_the_first_commit_that_it_has_not_read_and_says_since_whe
     lag = only_lag(three_commits)
     assert (lag.reader.stream, lag.version, lag.since) == ("user_counts", 1, MADE)
     assert not lag.reader.is_starting
-    assert not lag.reader.is_leftover
 
 
 def test_commits_of_maintenance_have_nothing_to_read(three_commits):
@@ -70,9 +69,9 @@ def test_a_position_in_another_table_of_this_name_needs_nothing_of_this_one(thre
     assert lags(three_commits) == []
 
 
-def test_a_checkpoint_of_no_known_stream_counts_as_a_left_over(three_commits):
+def test_a_checkpoint_of_no_known_stream_holds_nothing_back(three_commits):
     write_position(three_commits, "gone", next_version=2)
-    assert only_lag(three_commits).reader.is_leftover
+    assert lags(three_commits) == []
 
 
 def needed(lake) -> list[tuple[str, int]]:

@@ -21,8 +21,8 @@ KEPT = timedelta(days=7)
 MICROSECOND = timedelta(microseconds=1)
 
 
-def lag(since: datetime | None, stream: str = "user_counts", leftover: bool = False) -> Lag:
-    reader = Reader(stream, f"/lake/checkpoints/{stream}/1", 4, False, leftover)
+def lag(since: datetime | None, stream: str = "user_counts") -> Lag:
+    reader = Reader(stream, f"/lake/checkpoints/{stream}/1", 4, False)
     return Lag(reader, 5, since)
 
 
@@ -47,14 +47,6 @@ def test_a_reader_behind_by_more_than_half_of_what_the_log_keeps_is_a_finding():
     assert (found.finding, found.severity) == ("reader_behind", "warning")
     assert (found.limit, found.unit) == (15, "days")
     assert found.figure == pytest.approx(15)
-
-
-def test_a_checkpoint_that_no_stream_owns_counts_and_says_how_to_be_rid_of_it():
-    old = lag(NOW - timedelta(days=20), "gone", leftover=True)
-    assert why_not_vacuum([old], KEPT, NOW) is not None
-    (found,) = lag_findings("bronze/user_events", [old], timedelta(days=30), NOW)
-    assert found.action is not None
-    assert "/lake/checkpoints/gone" in found.action
 
 
 @pytest.mark.parametrize(
