@@ -3,11 +3,11 @@ found, what is open."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, lru_cache
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,7 +36,6 @@ SIZE_COLUMNS = ("stream", "measured_at", "part", "bytes")
 LOST, ACCEPTED = ("rows_skipped", "versions_ignored"), "loss_accepted"
 # Said by each batch, or each command, of what it did itself. All else is said anew as a whole.
 EACH_ITS_OWN = {"rows_rejected", "rows_quarantined", *LOST}
-SPARK_RUNS = 30
 # A check comes after each run. Some of these may have failed.
 UNCHECKED = timedelta(days=2)
 
@@ -47,17 +46,9 @@ class RunsOf:
 
     newest: Row
     succeeded: Row  # the newest of these; {} without any
-    rows_in: tuple[int, ...]  # of the newest SPARK_RUNS, the newest last
     count: int  # in the window
     began: datetime | None  # the first in the window
     sums: Mapping[str, int]  # of SUMMED, in the window
-
-
-class Bronze(NamedTuple):
-    """What is asked of a source's bronze; None where there is none."""
-
-    first_us: int | None = None  # between these two its rows lie
-    last_us: int | None = None
 
 
 @dataclass(frozen=True)
@@ -67,6 +58,7 @@ class Recorded:
     lake: Lake
     since: datetime  # of what is counted over a time: the window's beginning
     only: Stream | None = None  # of it and of its source is asked; None: of all
+    _data_us: dict[str, tuple[int | None, int | None]] = field(default_factory=dict)
 
     def in_window(
         self,
@@ -97,12 +89,11 @@ class Recorded:
             of: RunsOf(
                 newest=_row(rows, group),
                 succeeded=_row(rows, succeeded[of]) if of in succeeded else {},
-                rows_in=tuple(n or 0 for n in group["rows_in_list"][-SPARK_RUNS:]),
                 count=counts.get(of, {}).get("count_all", 0),
                 began=counts.get(of, {}).get("started_at_min"),
                 sums={name: counts.get(of, {}).get(f"{name}_sum") or 0 for name in SUMMED},
             )
-            for of, group in _by_group(rows, [("at", "max"), ("rows_in", "list")]).items()
+            for of, group in _by_group(rows, [("at", "max")]).items()
         }
 
     def _read_runs(self) -> pa.Table:
@@ -145,21 +136,15 @@ class Recorded:
         """The verdict on the table of `stream`, as of now."""
         return stream_status(self.lake, stream, self._read_late)
 
-    @cached_property
-    def bronze(self) -> Callable[[str], Bronze]:
-        """Of a source by its name."""
-
-        @lru_cache(None)
-        def read(source: str) -> Bronze:
-            path = self.lake.bronze(source)
-            if not self.lake.is_delta_table(path):
-                return Bronze()
-            table = open_table(path)
-            first, last = BronzeFiles(table).span("event_time")
-            ends = pc.min(first).as_py(), pc.max(last).as_py()
-            return Bronze(*ends)
-
-        return read
+    def data_us(self, source: str) -> tuple[int | None, int | None]:
+        """Between these two the rows of a source's bronze lie; None where there are none."""
+        if source not in self._data_us:
+            path, ends = self.lake.bronze(source), (None, None)
+            if self.lake.is_delta_table(path):
+                first, last = BronzeFiles(open_table(path)).span("event_time")
+                ends = (pc.min(first).as_py(), pc.max(last).as_py())
+            self._data_us[source] = ends
+        return self._data_us[source]
 
     @cached_property
     def _read_late(self) -> Callable[..., list[LateGroup]]:
@@ -168,8 +153,7 @@ class Recorded:
 
 
 def _by_group(rows: pa.Table, figures: Sequence[tuple[Any, str]]) -> dict[tuple[str, str], Row]:
-    # Without threads: lists are to be in the order of the rows.
-    groups = rows.group_by(["job", "subject"], use_threads=False).aggregate(figures)
+    groups = rows.group_by(["job", "subject"]).aggregate(figures)
     return {(row["job"], row["subject"]): row for row in groups.to_pylist()}
 
 

@@ -139,7 +139,6 @@ class StreamLine:
     last_error: str | None = None
     run_seconds: float | None = None
     runs: int = 0
-    rows_per_run: tuple[int, ...] = ()  # the newest SPARK_RUNS, the newest last
     rows: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
     rows_pending: int | None = None
     state_keys: int | None = None  # of the newest savepoint
@@ -229,7 +228,7 @@ def line_without_state(recorded: Recorded, stream: Stream, now: datetime) -> Str
     known["found"] = open_findings(recorded, stream)
     try:
         status = recorded.status(stream)
-        first_us = recorded.bronze(stream.source).first_us
+        first_us, _ = recorded.data_us(stream.source)
     except READ_ERRORS as error:
         known["trouble"] = f"whether its table is right cannot be told: {first_line(error)}"
     else:
@@ -277,7 +276,6 @@ def _runs(recorded: Recorded, stream: Stream) -> dict[str, Any]:
         known = {
             "until": runs.succeeded.get("until"),
             "runs": runs.count,
-            "rows_per_run": runs.rows_in,
             "rows_pending": runs.succeeded.get("rows_pending"),
         }
         is_mended = reseeds is not None and mended_run(recorded, stream.name)

@@ -320,11 +320,11 @@ def _days(
     recorded: Recorded, stream: Stream, coverage: Coverage, now: datetime, time: timedelta | None
 ) -> tuple[Day, ...]:
     """Those of the time; without one the newest of those that the source has data of."""
-    bronze = recorded.bronze(stream.source)
+    first_us, last_us = recorded.data_us(stream.source)
     if time is not None:
-        return days_of(coverage, now, -(-time // DAY), first_us=bronze.first_us)
-    if bronze.first_us is None or bronze.last_us is None:
+        return days_of(coverage, now, -(-time // DAY), first_us=first_us)
+    if first_us is None or last_us is None:
         return days_of(coverage, now, WINDOW_DAYS)
-    last_us = min(bronze.last_us, micros_of(now))
-    count = last_us // DAY_US - bronze.first_us // DAY_US + 1
-    return days_of(coverage, instant_of(last_us), min(count, WINDOW_DAYS), first_us=bronze.first_us)
+    last_us = min(last_us, micros_of(now))
+    count = last_us // DAY_US - first_us // DAY_US + 1
+    return days_of(coverage, instant_of(last_us), min(count, WINDOW_DAYS), first_us=first_us)
