@@ -31,8 +31,6 @@ from include.origins import SchemaRegistry, secret
 from include.settings import Source
 
 MAX_DEPTH = 64
-# With all named types written out: ten named types of ten fields each of the next name billions.
-MAX_PARTS = 100_000
 # What broken bytes are raised as, by fastavro and by who unpacks them.
 BROKEN = (
     ArithmeticError,
@@ -96,29 +94,20 @@ def broken(error: BaseException) -> str:
 
 
 def _check(schema: Any, types: dict[str, Any]) -> None:
-    """AvroSchemaError for a schema that holds itself, or has items without a byte: no table has such
-    columns, and of a few bytes they make more than any memory or stack holds."""
-    parts = 0
+    """AvroSchemaError for a schema that holds itself, or is nested too deeply for a stack."""
+    checked: set[str] = set()
 
-    def has_bytes(part: Any, depth: int) -> bool:
-        """Whether each value of a part has at least one; named types are as if written out."""
-        nonlocal parts
-        parts += 1
+    def check(part: Any, depth: int) -> None:
         if depth > MAX_DEPTH:
             raise AvroSchemaError("an Avro schema that holds itself, or is nested too deeply")
-        if parts > MAX_PARTS:
-            raise AvroSchemaError(f"an Avro schema of more than {MAX_PARTS} parts")
-        if isinstance(part, str):
-            return has_bytes(types[part], depth) if part in types else part != "null"
-        within = [has_bytes(each, depth + 1) for each in _within(part)]
-        if isinstance(part, dict) and part["type"] == "array" and not all(within):
-            raise AvroSchemaError("an Avro array whose items have no bytes")
-        if isinstance(part, dict) and part["type"] == "fixed":
-            return bool(part["size"] > 0)
-        is_record = isinstance(part, dict) and part["type"] in ("record", "error")
-        return any(within) if is_record else True
+        if not isinstance(part, str):
+            for each in _within(part):
+                check(each, depth + 1)
+        elif part in types and part not in checked:
+            check(types[part], depth + 1)
+            checked.add(part)
 
-    has_bytes(schema["name"], 0)
+    check(schema["name"], 0)
 
 
 def _within(part: Any) -> list[Any]:

@@ -12,7 +12,7 @@ import re
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
 from functools import cache, partial
 from typing import Any, NamedTuple, NoReturn
@@ -86,7 +86,8 @@ def _instant_us(name: str, value: object, times: Times) -> int:
     if isinstance(value, Instant):
         return value.micros
     if isinstance(value, LocalTime):
-        return _zoned_us(name, _wall(name, value.micros), times)
+        wall = EPOCH + _in_range(name, value.micros) * MICROSECOND
+        return _zoned_us(name, wall.replace(tzinfo=None), times)
     if isinstance(value, datetime):
         return _of_datetime(name, value, times)
     if times.format in EPOCHS:
@@ -169,13 +170,6 @@ def _local_us(name: str, value: object) -> int:
         return (datetime.fromisoformat(value).replace(tzinfo=UTC) - EPOCH) // MICROSECOND
     except ValueError as error:
         raise RefusedError("unreadable_time", f"{name} is {shown(value)}: {error}") from None
-
-
-def _wall(name: str, micros: int) -> datetime:
-    try:
-        return (EPOCH + timedelta(microseconds=micros)).replace(tzinfo=None)
-    except OverflowError:
-        raise RefusedError("unreadable_time", f"{name} is outside the years 1 to 9999") from None
 
 
 def _zoned_us(name: str, wall: datetime, times: Times) -> int:

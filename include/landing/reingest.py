@@ -271,15 +271,11 @@ def read_corrections(path: Path) -> dict[str, str]:
             key, raw = correction["quarantine_id"], correction["raw"]
         except (ValueError, LookupError, TypeError):
             key = raw = None
-        if not isinstance(key, str) or not isinstance(raw, str):
+        if not isinstance(key, str) or not isinstance(raw, str) or key in corrections:
             raise wrong_argument(
                 f"line {number}",
-                f"{path} line {number}: expected "
+                f"{path} line {number}: expected, once for each row, "
                 '{"quarantine_id": "...", "raw": "the row as text"}',
-            )
-        if key in corrections:
-            raise wrong_argument(
-                f"line {number}", f"{path} line {number}: {key} is corrected twice"
             )
         corrections[key] = raw
     return corrections
@@ -288,21 +284,13 @@ def read_corrections(path: Path) -> dict[str, str]:
 def refuse_corrections(corrections: Mapping[str, str], rows: Mapping[str, Any]) -> None:
     """SettingsError when a correction has no open row that it could correct."""
     for key in corrections:
-        if (why := _why_not_open(key, rows.get(key))) is not None:
-            raise wrong_argument(key, why)
-
-
-def _why_not_open(key: str, row: Any) -> str | None:
-    if row is None:
-        return f"quarantine has no row {key}: nothing was taken in"
-    if row["resolved_at"] is not None:
-        return f"row {key} was taken in at {row['resolved_at']} already: nothing was taken in"
-    if row["row_number"] == WHOLE_FILE:
-        return (
-            f"row {key} is the whole file {row['source_file']}: mend it in landing, under its name, and "
-            "leave it out of the corrections"
-        )
-    return None
+        row = rows.get(key)
+        if row is None or row["resolved_at"] is not None or row["row_number"] == WHOLE_FILE:
+            raise wrong_argument(
+                key,
+                f"quarantine has no open row {key}, and nothing was taken in. (A file that was refused as a "
+                "whole is mended in landing, under its name.)",
+            )
 
 
 def main() -> None:

@@ -82,7 +82,6 @@ class Rescue:
         # Whether there is nothing to rescue. Quick, as nearly all rows have nothing; a source that
         # rescues nothing knows everything.
         self.is_known = self._checker() if source.rescue else lambda row: True
-        self._left = source.max_file_bytes
         self.counts: Counter[str] = Counter()  # of each that is no field, its rows
 
     def _checker(self) -> Callable[[Row], bool]:
@@ -102,7 +101,7 @@ class Rescue:
         """These values as a JSON object, name to value as landed; None of nothing, or of nulls alone.
         Of many rows, better asked only where `is_known` is False.
 
-        RefusedError when it is nested too deeply, or all of the file's come to more than a file may.
+        RefusedError when it is nested too deeply.
         """
         if self.is_known(row):
             return None
@@ -117,14 +116,6 @@ class Rescue:
             text = json_text(unknown)
         except RecursionError:
             raise RefusedError("not_json", "nested too deeply") from None
-        self._left -= len(text)
-        if self._left < 0:
-            names = ", ".join(name for name, _ in self.counts.most_common(3))
-            raise RefusedError(
-                "unknown_fields",
-                f"the file's other fields ({names}, ...) come to more than max_file_bytes: declare "
-                "them, ignore them, or split it",
-            )
         self.counts.update(chain(*paths.values()))
         return text
 
