@@ -197,7 +197,8 @@ def why_not_promote(
     not count: two at the end would leave it to each other, and who comes too late finds nothing
     to promote. Raises LakeError when there is no bronze.
     """
-    if stream_status(lake, stream).coverage.live_is_right:
+    status = stream_status(lake, stream)
+    if status.doubt is None and status.coverage.live_is_right:
         return f"the live state of {stream.name} is right: there is nothing to promote"
     dates = near_dates(stream.schedule, start, complete_until(lake, stream.name))
     # Not asked about no dates: Airflow would count the runs of all.
