@@ -119,12 +119,12 @@ def stream_run(context: Any, lake: str, stream: Stream) -> StreamRun:
 
 
 def alerts(
-    lake: str, stream: Stream, ti: Any, dag_run: Any, states: Mapping[str, str | None]
+    lake: str, stream: Stream, dag_run: Any, states: Mapping[str, str | None]
 ) -> list[dict[str, Any]]:
     """Return the findings that this Dag run has opened and closed, for the Asset's event, and log them."""
     from include.lake.paths import open_lake
 
-    alert = look(open_lake(lake), stream, dag_run.run_id, failed_tasks(ti, dag_run, states))
+    alert = look(open_lake(lake), stream, dag_run.run_id, failed_tasks(dag_run, states))
     if alert is None:
         return []
     log.warning("%s", alert.text)
@@ -253,7 +253,7 @@ def stream_dag(stream: Stream) -> DAG:
         def publish(outlet_events: Any, dag_run: Any, ti: Any) -> None:
             """An event of the stream's Asset, if this Dag run has changed anything."""
             states = task_states(ti, dag_run.run_id)
-            told = alerts(lake, stream, ti, dag_run, states)
+            told = alerts(lake, stream, dag_run, states)
             extra = news(lake, stream, dag_run, states=states)
             if is_backfill(dag_run) and states.get("recompute_interval") == "success":
                 ti.xcom_push(key=KEY, value=note_of(lake, stream, dag_run, extra))

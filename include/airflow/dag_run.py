@@ -10,10 +10,6 @@ from include.stream_definition import load_definition
 if TYPE_CHECKING:
     from include.lake.paths import Lake
 
-# These end after the look of `publish`. It cannot wait for tune_rocksdb, the last task, by which a Dag
-# run is red when any other has failed: behind it would come one that is run whatever has failed.
-AFTER_THE_LOOK = ("tune_rocksdb", "publish", "alert")
-
 
 def is_backfill(dag_run: Any) -> bool:
     """By its type: *All Runs* makes a backfill of a scheduled run, which keeps its run id."""
@@ -40,21 +36,12 @@ def task_states(ti: Any, run_id: str) -> dict[str, str | None]:
     return dict(states.get(run_id, {}))
 
 
-def failed_tasks(ti: Any, dag_run: Any, states: Mapping[str, str | None]) -> list[str] | None:
-    """Those of this Dag run, whose tasks are in these `states`, and of the one before it those that
-    its own look came too early for.
-
-    None of a backfill, of which only its own runs tell more.
-    """
+def failed_tasks(dag_run: Any, states: Mapping[str, str | None]) -> list[str] | None:
+    """Those of this Dag run, whose tasks are in these `states`; None of a backfill, of which only its
+    own runs tell more."""
     if is_backfill(dag_run):
         return None
-    failed = [task for task, state in states.items() if state == "failed"]
-    before = ti.get_previous_dagrun()
-    if before is None or is_backfill(before):
-        return failed
-    earlier = task_states(ti, before.run_id)
-    late = [task for task in AFTER_THE_LOOK if earlier.get(task) == "failed"]
-    return failed + [f"{task} of {before.run_id}" for task in late]
+    return [task for task, state in states.items() if state == "failed"]
 
 
 def news(
