@@ -41,15 +41,10 @@ class StoreSize:
     files: int
     versions: int
     newest_version: int | None
-    snapshots: int
-    newest_snapshot: int | None
     replay_versions: int
     replay_bytes: int
-    garbage_files: int
     garbage_bytes: int
     orphan_files: int
-    orphan_bytes: int
-    oldest_needed_at: datetime | None
 
 
 class StoreFiles:
@@ -63,9 +58,8 @@ class StoreFiles:
         start: int,
     ) -> None:
         self.store, self._files, self._start = store, files, start
-        self._all_snapshots = self._by_version("zip")
         self._shared = {base_name(f.path): f for f in files if f.name.kind == "shared"}
-        needs = {v: contents[file.path] for v, file in self._all_snapshots.items()}
+        needs = {v: contents[file.path] for v, file in self._by_version("zip").items()}
         # One that cannot be loaded is none: a start begins with the one before.
         self._needs = {v: n for v, n in needs.items() if n is not None and self._has(n)}
         self._is_damaged = len(self._needs) < len(needs)
@@ -149,31 +143,17 @@ class StoreFiles:
     def size(self) -> StoreSize:
         """The store's figures."""
         replayed = [f for v, f in self._logs.items() if self._newest < v <= self._start]
-        garbage = self._garbage()
         return StoreSize(
             **self.store._asdict(),
             bytes=total_bytes(self._files),
             files=len(self._files),
             versions=len(self.readable),
             newest_version=max(self.readable, default=None),
-            snapshots=len(self._snapshots),
-            newest_snapshot=self._newest or None,
             replay_versions=len(replayed),
             replay_bytes=total_bytes(replayed),
-            garbage_files=len(garbage),
-            garbage_bytes=total_bytes(garbage),
+            garbage_bytes=total_bytes(self._garbage()),
             orphan_files=len(self.orphans),
-            orphan_bytes=total_bytes(self.orphans),
-            oldest_needed_at=self._oldest_needed_at(replayed),
         )
-
-    def _oldest_needed_at(self, replayed: Sequence[CheckpointFile]) -> datetime | None:
-        needed = list(replayed)
-        if self._newest:
-            needed.append(self._all_snapshots[self._newest])
-            needed += [self._shared[name] for name in self._needs[self._newest]]
-        times = [file.written_ns for file in needed if file.written_ns is not None]
-        return datetime.fromtimestamp(min(times) / 1e9, UTC) if times else None
 
 
 def total_bytes(files: Iterable[CheckpointFile]) -> int:
@@ -223,7 +203,6 @@ class PartSize:
     bytes: int
     files: int
     orphan_files: int
-    orphan_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -329,14 +308,12 @@ def _parts(files: Sequence[CheckpointFile], stores: Sequence[StoreFiles]) -> Ite
     orphans |= {file.path for store in stores for file in store.orphans}
     for part in PARTS:
         own = [file for file in files if file.name.part == part]
-        own_orphans = [file for file in own if file.path in orphans]
         if own:
             yield PartSize(
                 part=part,
                 bytes=total_bytes(own),
                 files=len(own),
-                orphan_files=len(own_orphans),
-                orphan_bytes=total_bytes(own_orphans),
+                orphan_files=sum(file.path in orphans for file in own),
             )
 
 

@@ -27,7 +27,7 @@ NOTHING_RECORDED = Recorded(None, None, 0, None)
 
 def store(partition: int, bytes: int, **figures: int) -> StoreSize:
     known = dict.fromkeys(StoreSize.__dataclass_fields__, 0)
-    place = {"partition": partition, "store": "default", "bytes": bytes, "oldest_needed_at": NOW}
+    place = {"partition": partition, "store": "default", "bytes": bytes}
     return StoreSize(**known | place | figures)
 
 
@@ -37,7 +37,6 @@ def checkpoint(*stores: StoreSize, planned: int = 9, committed: int | None = 9) 
         bytes=sum(store.bytes for store in stores),
         files=10 * len(stores),
         orphan_files=0,
-        orphan_bytes=0,
     )
     return CheckpointSize(
         stream=STREAM.name,

@@ -104,21 +104,15 @@ def expected(store: SparkStore, start: int) -> dict[str, object]:
     garbage = with_checksums([p for p, v in versions.items() if v < base] + list(named - kept))
     everything = set(files_below(store.folder))
     orphans = everything - with_checksums([*versions, *named])
-    snapshots = [v for v in store.snapshots() if v <= start]
     return {
         "bytes": bytes_of(everything),
         "files": len(everything),
         "versions": sum(can_load(store, version) for version in range(1, start + 1)),
         "newest_version": start or None,
-        "snapshots": len(snapshots),
-        "newest_snapshot": max(snapshots, default=None),
         "replay_versions": len(loaded.changelogs),
         "replay_bytes": bytes_of(store.changelog(v) for v in loaded.changelogs),
-        "garbage_files": len(garbage),
         "garbage_bytes": bytes_of(garbage),
         "orphan_files": len(orphans),
-        "orphan_bytes": bytes_of(orphans),
-        "oldest_needed_at": min((p.stat().st_mtime for p in loaded.files), default=None),
     }
 
 
@@ -132,9 +126,7 @@ def can_load(store: SparkStore, version: int) -> bool:
 
 def figures(size: StoreSize) -> dict[str, object]:
     place = ("operator", "partition", "store")
-    found = {name: value for name, value in vars(size).items() if name not in place}
-    oldest = size.oldest_needed_at
-    return found | {"oldest_needed_at": None if oldest is None else oldest.timestamp()}
+    return {name: value for name, value in vars(size).items() if name not in place}
 
 
 @given(steps=STEPS, store=st.sampled_from(["default", "left-keyToNumValues"]))
