@@ -15,8 +15,8 @@ import pyarrow as pa
 from croniter import croniter
 from deltalake.exceptions import DeltaError
 
-from include.coverage.findings import OF_COVERAGE, WHY
-from include.coverage.judge import Coverage, Reason, Span
+from include.coverage.findings import OF_COVERAGE
+from include.coverage.judge import Coverage, Reason
 from include.fold.admission import instant_of, micros_of
 from include.lake.delta_log import first_line
 from include.lake.findings import SEVERITIES, finding_lines
@@ -59,11 +59,10 @@ EPOCH = date(1970, 1, 1)
 
 @dataclass(frozen=True)
 class Day:
-    """A day (UTC) of a table, and why it is not right."""
+    """A day (UTC) of a table, and how right it is."""
 
     date: date
     status: Status
-    why: str
 
 
 def days_of(
@@ -97,16 +96,7 @@ def _day(coverage: Coverage, number: int, first_us: int | None) -> Day:
     if first_us is not None and until_us <= first_us:
         statuses = {"none"}
     status = next(status for status in WORST if status in statuses)
-    return Day(EPOCH + timedelta(days=number), status, _why(status, spans))
-
-
-def _why(status: Status, spans: Sequence[Span]) -> str:
-    span = next((s for s in spans if s.reason and STATUS_OF[s.reason] == status), None)
-    if span is None or span.reason is None:
-        return WORDS[status]
-    missing = sum(group.rows for group in span.missing)
-    rows = f" ({missing:,} rows)" if missing else ""
-    return f"{WORDS[status]}: {WHY[span.reason]}{rows}"
+    return Day(EPOCH + timedelta(days=number), status)
 
 
 WINDOW_DAYS = 30

@@ -1,9 +1,7 @@
 """What the lake has of one key: its events in bronze, its states in savepoints."""
 
-import base64
 import json
 from collections.abc import Sequence
-from datetime import date
 from decimal import Decimal
 from functools import reduce
 from operator import and_
@@ -17,6 +15,7 @@ from include.fold.bucket import INSTANTS, as_events, event_names, no_events
 from include.fold.definition import Key, KeyedFold
 from include.fold.event_order import keys_of
 from include.fold.records import Nested
+from include.fold.rejecting import as_json
 from include.fold.schemas import state_schema
 from include.lake.columns import instant_scalar
 from include.lake.delta_log import delta_table
@@ -30,7 +29,6 @@ from include.savepoints.manifest import Savepoint, SavepointError, states_in
 from include.settings import SettingsError
 
 MOST_EVENTS = 20_000  # of a key: they are folded while somebody waits for the page
-LANDED_AS_TEXT = (bytes, date, Decimal)
 # Beside an event's own columns.
 ARRIVAL_US, INGESTED_US, OWN_KEY = "_arrival_us", "_ingested_us", "_key"
 
@@ -57,17 +55,8 @@ def _from_json(text: str) -> Any:
 
 def text_of_key(key: Any) -> str:
     """What `key_of_text` makes `key` of, which is as Arrow has it: exact, where people see less."""
-    if isinstance(key, str):
-        return key
-    if isinstance(key, LANDED_AS_TEXT):
-        return _in_json(key)
-    return json.dumps(key, default=_in_json, ensure_ascii=False, separators=(",", ":"))
-
-
-def _in_json(value: Any) -> str:
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    return f"{value:f}" if isinstance(value, Decimal) else str(value.isoformat())
+    text = as_json(key)
+    return str(json.loads(text)) if text.startswith('"') else text
 
 
 def too_much(what: str) -> SettingsError:
