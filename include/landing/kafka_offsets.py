@@ -46,12 +46,15 @@ class TopicState(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """Why what comes next in a partition cannot be taken, and where it would go on."""
+    """A partition whose next offset cannot be taken."""
 
     partition: int
-    offsets: int | None  # the number of those that nobody can take any more; None: nobody knows
-    why: str
+    next: int
     goes_on_at: int
+    offsets: int  # the number of those that are known to be lost
+
+    def __str__(self) -> str:
+        return f"partition {self.partition}: {self.next} is next, and it would go on at {self.goes_on_at}"
 
 
 def next_offsets(done: Done) -> dict[int, int]:
@@ -66,43 +69,29 @@ def losses(state: TopicState, done: Done) -> list[Loss]:
     """What has been lost since the last batch."""
     if not done.splits:
         return []  # whatever expired before was never ours
-    of = _of_same_topic if done.origin_id == state.id else _of_another_topic
-    return list(of(state, next_offsets(done)))
-
-
-def _of_another_topic(state: TopicState, nexts: Mapping[int, int]) -> Iterator[Loss]:
-    for partition in sorted(nexts.keys() | state.partitions.keys()):
-        offsets = state.partitions.get(partition)
-        why = f"it was taken until {nexts.get(partition, 0)} of a topic that was made anew since"
-        yield Loss(partition, None, why, 0 if offsets is None else offsets.earliest)
-
-
-def _of_same_topic(state: TopicState, nexts: Mapping[int, int]) -> Iterator[Loss]:
+    nexts, lost = next_offsets(done), []
     for partition in sorted(nexts.keys() | state.partitions.keys()):
         taken = nexts.get(partition, 0)  # one that was added is taken from its beginning
-        offsets = state.partitions.get(partition)
-        if offsets is None:
-            if not taken:
-                continue
-            yield Loss(partition, None, f"it was taken until {taken}, and is gone", 0)
-        elif offsets.earliest > taken:
-            count = offsets.earliest - taken
-            why = f"{taken} is next, but it begins at {offsets.earliest}: {count} have expired"
-            yield Loss(partition, count, why, offsets.earliest)
-        elif offsets.end < taken:
-            why = f"it was taken until {taken}, but ends at {offsets.end}: the brokers lost what "
-            yield Loss(partition, None, f"{why}came since", offsets.end)
+        offsets = state.partitions.get(partition, Offsets(0, 0, 0))
+        if done.origin_id != state.id:  # another topic's offsets say nothing of these
+            lost.append(Loss(partition, taken, offsets.earliest, 0))
+        elif not offsets.earliest <= taken <= offsets.end:
+            at = min(max(taken, offsets.earliest), offsets.end)
+            lost.append(Loss(partition, taken, at, max(at - taken, 0)))
+    return lost
 
 
 def count_of(lost: Sequence[Loss]) -> int:
     """How many offsets are known to be lost."""
-    return sum(loss.offsets or 0 for loss in lost)
+    return sum(loss.offsets for loss in lost)
 
 
 def told(origin: KafkaTopic, lost: Sequence[Loss]) -> str:
     """Losses, for people."""
-    parts = "; ".join(f"partition {loss.partition}: {loss.why}" for loss in lost)
-    return f"topic {origin.topic} has lost {counted(count_of(lost), 'offset')} that nobody had taken ({parts})"
+    said = (
+        f"topic {origin.topic} has lost {counted(count_of(lost), 'offset')} that nobody had taken"
+    )
+    return f"{said}, or was made anew ({'; '.join(map(str, lost))})"
 
 
 @dataclass(frozen=True)
@@ -181,8 +170,7 @@ class TopicConnector:
     def goes_on(self, done: Done) -> GoesOn | None:
         if not (lost := losses(self.state, done)):
             return None
-        nexts = next_offsets(done)
-        splits = [self._split(p, nexts.get(p, 0), at) for p, _, _, at in sorted(lost)]
+        splits = [self._split(loss.partition, loss.next, loss.goes_on_at) for loss in lost]
         return GoesOn(told(self.origin, lost), count_of(lost), splits)
 
     def reader(self, batch: Batch) -> ReadSplit:
