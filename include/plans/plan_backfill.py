@@ -197,8 +197,7 @@ def why_not_promote(
     not count: two at the end would leave it to each other, and who comes too late finds nothing
     to promote. Raises LakeError when there is no bronze.
     """
-    status = stream_status(lake, stream)
-    if status.doubt is None and status.coverage.live_is_right:
+    if stream_status(lake, stream).live_is_right:
         return f"the live state of {stream.name} is right: there is nothing to promote"
     dates = near_dates(stream.schedule, start, complete_until(lake, stream.name))
     # Not asked about no dates: Airflow would count the runs of all.

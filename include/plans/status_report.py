@@ -69,7 +69,7 @@ def mend_of(status: StreamStatus, is_changed: bool) -> Mend | None:
     opened, name = status.opened, status.opened.name
     if opened.row is None and status.doubt is None:
         return Mend(f"./stateful stream {name}")
-    if status.is_right and status.coverage.live_is_right and not is_changed:
+    if status.is_right and status.live_is_right and not is_changed:
         return None
     if status.bronze_changed is not None:
         return Mend(how_to_mend(f"bronze/{opened.source}").command, why=status.bronze_changed)
@@ -112,10 +112,10 @@ def status_record(status: StreamStatus) -> dict[str, Any]:
         "stream": opened.name,
         "generation": opened.row["generation"] if opened.row else None,
         "complete_until": known_instant(coverage.until_us),
-        "is_right": status.is_right and coverage.live_is_right,
+        "is_right": status.is_right and status.live_is_right,
         "distrust": status.doubt,
         "wrong": _spans(coverage.wrong),
-        "live_is_right": coverage.live_is_right,
+        "live_is_right": status.live_is_right,
         "rejected_wrong": _rejected_wrong(status),
         "states_mapped_as_of": None if base is None else until_of(base),
         "findings": [asdict(each) for each in status.findings],

@@ -51,6 +51,11 @@ class StreamStatus:
         return self.doubt is None and is_complete and not self.coverage.wrong
 
     @property
+    def live_is_right(self) -> bool:
+        """Whether its state is right, from which the next rows come."""
+        return self.doubt is None and self.coverage.live_is_right
+
+    @property
     def findings(self) -> list[Finding]:
         """What people should know of the table, and of the bronze that it is made of."""
         opened, row = self.opened, self.opened.row
