@@ -8,7 +8,6 @@ a small run. Where there is no such archive they import the package that is inst
 import hashlib
 import os
 import sys
-from collections.abc import Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
 
@@ -22,21 +21,19 @@ LINKED = ("bin", "conf", "jars", "sbin")
 
 
 def spark_package() -> Path:
-    """The folder of the package pyspark; SettingsError where it is not installed."""
-    if (found := _package_on(sys.path)) is None:
+    """The folder of the package pyspark that a job imports, which has no PYTHONPATH of the caller's;
+    SettingsError where it is not installed."""
+    of_caller = set(os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    found = PathFinder.find_spec("pyspark", [path for path in sys.path if path not in of_caller])
+    if found is None or not found.submodule_search_locations:
         told = "pyspark is not installed here"
         raise SettingsError(told, code="not_installed", command="./stateful validate")
-    return found
+    return Path(next(iter(found.submodule_search_locations)))
 
 
 def spark_home(package: Path) -> Path:
-    """A folder of links into `package`, made when it is first asked for.
-
-    The package itself where no link can be made (slower, and right), and where jobs would import
-    another one, whose Python is not that of its jars.
-    """
-    if package != _package_of_jobs():
-        return package
+    """A folder of links into `package`, made when it is first asked for; the package itself where no link
+    can be made: slower, and right."""
     # A name for each package: the JVM of another job may be reading jars through these links.
     name = hashlib.sha256(os.fsencode(package)).hexdigest()[:8]
     home = JARS / f"spark-{name}"
@@ -47,19 +44,6 @@ def spark_home(package: Path) -> Path:
     except OSError:
         return package
     return home
-
-
-def _package_of_jobs() -> Path | None:
-    """What a job's Python imports without an archive: it has no PYTHONPATH of the caller's."""
-    of_caller = set(os.environ.get("PYTHONPATH", "").split(os.pathsep))
-    return _package_on([path for path in sys.path if path not in of_caller])
-
-
-def _package_on(path: Sequence[str]) -> Path | None:
-    found = PathFinder.find_spec("pyspark", path)
-    if found is None or not found.submodule_search_locations:
-        return None
-    return Path(next(iter(found.submodule_search_locations)))
 
 
 def _link(link: Path, to: Path) -> None:

@@ -72,13 +72,12 @@ def test_where_no_link_can_be_made_it_is_the_package(package, monkeypatch, tmp_p
     assert spark_home(package) == package
 
 
-def test_what_only_the_caller_s_path_has_keeps_its_archive(package, tmp_path, monkeypatch):
-    """A job has another path, and would import another release than that of the jars."""
+def test_a_package_that_only_the_caller_s_path_has_is_none_of_a_job(package, tmp_path, monkeypatch):
     other = installed_in(tmp_path / "other")
     monkeypatch.syspath_prepend(other.parent)
+    assert spark_package() == other
     monkeypatch.setenv("PYTHONPATH", f"/elsewhere:{other.parent}")
-    assert spark_home(other) == other
-    assert spark_home(package) != package
+    assert spark_package() == package
 
 
 def test_a_job_on_yarn_has_the_archive_that_is_uploaded_there():
