@@ -7,7 +7,6 @@ file which breaks in the middle leaves none of its rows behind.
 import gzip
 import io
 import json
-import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import PurePosixPath
@@ -50,7 +49,6 @@ def folder_values(name: str, source: Source) -> dict[str, object]:
 
 Item = Any  # one row as its format holds it: a line, some cells, or values
 GZIP = b"\x1f\x8b"
-OBJECT = re.compile(r'\s*\{\s*["}]')  # how JSON's begin; a CSV's header may begin with a brace, too
 
 
 class LandedRows(Protocol):
@@ -104,7 +102,7 @@ def row_of_raw(name: str, raw: str, source: Source) -> Mapping[str, object]:
     except UnreadableFileError as error:
         raise RefusedError("missing_field", str(error)) from None
     is_csv = name.lower().removesuffix(".gz").endswith(".csv")
-    reads_csv = is_csv and _is_csv(raw, source)
+    reads_csv = is_csv and not _is_object(raw)
     values = csv_row(raw, source) if reads_csv else JsonRows("", source).values(raw)
     return {**values, **folder}
 
@@ -114,19 +112,11 @@ def has_types(name: str) -> bool:
     return opener_of(name) in (ParquetRows, AvroRows)
 
 
-def _is_csv(raw: str, source: Source) -> bool:
-    """Without a header line before it, a row whose first cell is JSON begins as a correction does."""
-    return not OBJECT.match(raw) or bool(source.csv.header and not _is_json(raw))
-
-
-def _is_json(raw: str) -> bool:
+def _is_object(raw: str) -> bool:
     try:
-        json.loads(raw)
-    except ValueError:
+        return isinstance(json.loads(raw), dict)
+    except (ValueError, RecursionError):
         return False
-    except RecursionError:
-        return True  # as far as that
-    return True
 
 
 def _json(content: bytes, source: Source) -> LandedRows:
