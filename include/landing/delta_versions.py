@@ -38,7 +38,6 @@ from include.landing.delta_commits import (
     bodies,
     has_values,
     is_whole,
-    log_file,
     open_table,
     outcomes_of_added,
     table_at,
@@ -74,6 +73,11 @@ class Taken:
     def begun(self) -> int | None:
         """The version whose files, all that the table had, are taken first; None before the first is."""
         return next((split.first for _, split in self.splits if split.name is not None), None)
+
+    @property
+    def next(self) -> int | None:
+        """The version that comes next, or the one that was begun with; None before the first batch."""
+        return self.complete + 1 or self.begun
 
     def behind(self) -> set[tuple[int, str | None]]:
         """Version and path of each file that is taken of versions behind the complete ones."""
@@ -187,23 +191,12 @@ class TableConnector:
         if done.splits and done.origin_id != self.id:
             return f"the Delta table {self.origin.uri} was made anew since"
         taken = Taken(done, self.id)
-        first, begun = taken.complete + 1, taken.begun
-        if not first and begun is not None and not self._opens(begun):
-            return (
-                f"version {begun} of {self.origin.uri}, with whose files it was begun, was cleaned up "
-                "before all of them were taken, or its commit damaged"
-            )
-        if first > self.newest + 1:
-            return (
-                f"{self.origin.uri} was taken until version {first - 1}, but ends at {self.newest}: it is "
-                "an older copy, or was one"
-            )
-        if first and first <= self.newest and not self._opens(first):
-            return (
-                f"versions {first} to {self._earliest(first) - 1} of {self.origin.uri} were cleaned up, or "
-                f"their commits damaged ({log_file(first)}), before they were taken"
-            )
-        return None
+        if taken.next is None or taken.complete == self.newest or self._opens(taken.next):
+            return None
+        return (
+            f"version {taken.next} of {self.origin.uri}, which comes next, was cleaned up, or its commit is "
+            f"damaged, or this is an older copy: it ends at {self.newest}"
+        )
 
     def goes_on(self, done: Done) -> GoesOn | None:
         lost = self.lost(done)
@@ -211,8 +204,7 @@ class TableConnector:
             return self._behind_files(list(self._gone(self.cut(done))))
         if done.origin_id != self.id:  # all that it has
             return GoesOn(lost, 0, [Split(None, None, 0, 0, self.id)])
-        taken = Taken(done, self.id)
-        first = taken.complete + 1 or taken.begun or 0
+        first = Taken(done, self.id).next or 0
         if first > self.newest:
             return GoesOn(lost, 0, [self._end(self.newest, self.newest)])
         until = self._earliest(first)
