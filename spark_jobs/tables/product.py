@@ -220,7 +220,7 @@ class Product:
         """
         self._follow(is_made_anew)
         new = self._stored_frame(_emitted_from(emitted, from_us))
-        if not self._can_keep_rows:
+        if not self._can_keep_rows and from_us is None:
             return self._replace_columns(new, record)
         within = partial(range_condition, from_us=from_us, until_us=until_us)
         condition = within(EMITTED_AT, EMITTED_DATE)

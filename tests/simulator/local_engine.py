@@ -216,7 +216,7 @@ class LocalProduct(Product):
         is_made_anew: bool = False,
     ) -> RangeChange:
         self._follow(is_made_anew)
-        if not self._can_keep_rows:
+        if not self._can_keep_rows and from_us is None:
             by = [EMITTED_DATE] if EMITTED_DATE in self._plain.names else []
             return replace_columns(self._table, self._rows(emitted, from_us), by, record)
         within = Range(EMITTED_AT, EMITTED_DATE, from_us, until_us)
