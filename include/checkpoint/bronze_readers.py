@@ -29,10 +29,9 @@ from include.registry import stream_names
 
 @dataclass(frozen=True)
 class Reader:
-    """A checkpoint, or where one will be, and the first version that it has not read."""
+    """A stream that reads bronze, or will, and the first version that it has not read."""
 
     stream: str
-    checkpoint: str
     next_version: int
     # None of its batches is committed. Of a first run: it reads a whole version, not only
     # commits. After a reseed: Delta begins with just that commit, whatever is in it.
@@ -73,7 +72,7 @@ def _reader(lake: Lake, stream: str, table_id: str) -> Reader | None:
         return None
     if position.table_id != table_id:  # one that was under this name before, or another source's
         return None
-    return Reader(stream, checkpoint, position.version, is_starting=committed is None)
+    return Reader(stream, position.version, is_starting=committed is None)
 
 
 def read_lags(lake: Lake, path: str, table: DeltaTable) -> list[Lag]:

@@ -26,7 +26,6 @@ class Trace:
 
     base: int  # the snapshot that it began with; 0 for the empty state
     changelogs: list[int]
-    files: set[Path]
 
 
 def write(path: Path, content: bytes) -> None:
@@ -108,29 +107,26 @@ class SparkStore:
         eligible = [v for v in self.snapshots() if v <= version and v not in hidden]
         tried = [*reversed(eligible), 0]
         for base in tried if repair else tried[:1]:
-            files = self._load_snapshot(base)
-            if files is not None:
-                return self._replay(base, version, files)
+            if self._is_whole(base):
+                return self._replay(base, version)
         raise CannotLoadError(f"no snapshot of {version} can be loaded")
 
-    def _load_snapshot(self, version: int) -> set[Path] | None:
+    def _is_whole(self, version: int) -> bool:
         if version == 0:
-            return set()
+            return True
         try:
             ssts = self.ssts_of(version)
         except (zipfile.BadZipFile, KeyError):
-            return None
+            return False
         files = {self.folder / "SSTs" / name: size for name, size in ssts.items()}
-        if any(not path.exists() or path.stat().st_size != size for path, size in files.items()):
-            return None
-        return {self.snapshot(version), *files}
+        return all(path.exists() and path.stat().st_size == size for path, size in files.items())
 
-    def _replay(self, base: int, version: int, files: set[Path]) -> Trace:
+    def _replay(self, base: int, version: int) -> Trace:
         logs = list(range(base + 1, version + 1))
         for log in logs:
             if not self.changelog(log).exists():
                 raise CannotLoadError(f"{log}.changelog does not exist")
-        return Trace(base, logs, files | {self.changelog(log) for log in logs})
+        return Trace(base, logs)
 
     def delete_old_versions(self, retain: int) -> None:
         """Spark's maintenance: all before the newest snapshot that `retain` versions need."""

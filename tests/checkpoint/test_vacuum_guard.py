@@ -22,7 +22,7 @@ MICROSECOND = timedelta(microseconds=1)
 
 
 def lag(since: datetime | None, stream: str = "user_counts") -> Lag:
-    reader = Reader(stream, f"/lake/checkpoints/{stream}/1", 4, False)
+    reader = Reader(stream, 4, False)
     return Lag(reader, 5, since)
 
 
