@@ -3,7 +3,6 @@
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
@@ -45,15 +44,16 @@ def _listed_here(root: str) -> Iterator[LandedFile]:
     """Regular files alone: a link may lead anywhere, and a pipe waits for who writes."""
     for folder, folders, names in os.walk(root, onerror=_refuse_unlisted):
         folders[:] = [name for name in folders if not _is_hidden(name)]
+        prefix = f"{folder}/".removeprefix(f"{root}/")
         for name in names:
-            path = f"{folder}/{name}"
             if _is_hidden(name):
                 continue
-            with suppress(FileNotFoundError):  # removed meanwhile
-                found = os.lstat(path)
-                if stat.S_ISREG(found.st_mode):
-                    below = _storable(path.removeprefix(f"{root}/"))
-                    yield LandedFile(found.st_mtime_ns, below, found.st_size)
+            try:
+                found = os.lstat(f"{folder}/{name}")
+            except FileNotFoundError:
+                continue  # removed meanwhile
+            if stat.S_ISREG(found.st_mode):
+                yield LandedFile(found.st_mtime_ns, _storable(prefix + name), found.st_size)
 
 
 def _refuse_unlisted(error: OSError) -> None:
