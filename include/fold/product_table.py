@@ -22,7 +22,7 @@ from include.lake.columns import (
     found_columns,
 )
 from include.lake.delta_log import delta_table
-from include.lake.how_to_mend import PUT_BACK, how_to_rebuild
+from include.lake.how_to_mend import PUT_BACK
 from include.lake.paths import LakeError
 
 log = logging.getLogger("job.tables")
@@ -71,14 +71,13 @@ def _refuse_other_columns(path: str, table: DeltaTable, definition: Definition) 
     found, expected = _columns(table, definition)
     if found != expected:
         stream = path.rpartition("/")[2]
-        anew = how_to_rebuild(stream)
         raise TableSchemaError(
             f"{path} has columns {_shown(found.items())}, but the stream now writes {_shown(expected.items())}: restore "
             f"the stream's key, output record and output mode; if others have changed the table, {PUT_BACK}. "
-            f"To go on with these, {anew.words}",
+            f"To go on with these, make it anew",
             code="other_columns",
             subject=f"tables/{stream}",
-            command=anew.command,
+            command=f"./stateful reseed {stream} --recompute --apply",
         )
 
 

@@ -48,11 +48,16 @@ def how_to_mend(path: str) -> Mend:
         return Mend(PUT_BACK)
     kind, subject = found[-1]
     if kind in OF_SOURCE:
-        anew = how_to_ingest_anew(subject)
-        return Mend(f"{PUT_BACK}; or, {anew.words}", anew.command)
+        return Mend(
+            f"{PUT_BACK}; or, to ingest {subject} anew from where it came",
+            f"./stateful set-aside bronze/{subject} --apply",
+        )
     if kind == "tables":
-        anew = how_to_make_anew(subject)
-        return Mend(f"{PUT_BACK}; or {anew.words}", anew.command)
+        aside = f"./stateful set-aside tables/{subject} --apply"
+        return Mend(
+            f"{PUT_BACK}; or make it anew from bronze",
+            f"{aside} && ./stateful reseed {subject} --apply",
+        )
     if kind in ("checkpoints", "rejected"):
         return Mend(
             f"{PUT_BACK}; or make state and table anew", f"./stateful reseed {subject} --apply"
@@ -60,30 +65,9 @@ def how_to_mend(path: str) -> Mend:
     return Mend("it is moved aside, and begun anew, by whoever reads it next")
 
 
-def how_to_make_anew(stream: str) -> Mend:
-    """For a product table, whatever it is now."""
-    return Mend(
-        "make it anew from bronze",
-        f"./stateful set-aside tables/{stream} --apply && ./stateful reseed {stream} --apply",
-    )
-
-
-def how_to_rebuild(stream: str) -> Mend:
-    """For a product table with other columns than its stream now writes."""
-    return Mend("make it anew with them", f"./stateful reseed {stream} --recompute --apply")
-
-
 def how_to_trust_again(stream: str) -> Mend:
     """For a product table that is not what was recorded of it."""
     return Mend(
         "put it back from a copy that is not older, or make it anew from bronze",
         f"./stateful reseed {stream} --apply",
-    )
-
-
-def how_to_ingest_anew(source: str) -> Mend:
-    """For a source's tables, where there is no copy of them."""
-    return Mend(
-        f"to ingest {source} anew from where it came",
-        f"./stateful set-aside bronze/{source} --apply",
     )
