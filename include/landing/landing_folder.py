@@ -41,19 +41,18 @@ def _listed(lake: Lake, root: str) -> Iterator[LandedFile]:
 
 
 def _listed_here(root: str) -> Iterator[LandedFile]:
-    """Regular files alone: a link may lead anywhere, and a pipe waits for who writes."""
     for folder, folders, names in os.walk(root, onerror=_refuse_unlisted):
         folders[:] = [name for name in folders if not _is_hidden(name)]
         prefix = f"{folder}/".removeprefix(f"{root}/")
-        for name in names:
+        links = (name for name in folders if os.path.islink(f"{folder}/{name}"))  # noqa: PTH114 (as all here)
+        for name in (*names, *links):
             if _is_hidden(name):
                 continue
             try:
                 found = os.lstat(f"{folder}/{name}")
             except FileNotFoundError:
                 continue  # removed meanwhile
-            if stat.S_ISREG(found.st_mode):
-                yield LandedFile(found.st_mtime_ns, _storable(prefix + name), found.st_size)
+            yield LandedFile(found.st_mtime_ns, _storable(prefix + name), found.st_size)
 
 
 def _refuse_unlisted(error: OSError) -> None:
@@ -94,6 +93,8 @@ def read_landed(lake: Lake, root: str, name: str, max_bytes: int) -> bytes:
         )
     path = f"{root}/{name}"
     try:
+        if lake.is_local and not stat.S_ISREG(os.lstat(path).st_mode):
+            raise UnreadableFileError("it is a link, a pipe or the like: land the file itself")
         with lake.filesystem.open_input_file(path) as file:
             size = file.size()
             if size > max_bytes:
