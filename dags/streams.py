@@ -16,7 +16,7 @@ Of a scheduled run the group *backfill* is skipped, of a backfill *care*, and al
 | `check_checkpoint` | measures the checkpoint, holds it and the run against the stream's limits, and the table against what is recorded of it: `ops/checkpoint_sizes`, `ops/findings` | `run_stream` was |
 | `compact_state` | uploads snapshots of the state and deletes what no start needs, as a run of its own | the check saw nothing to gain |
 | `tune_rocksdb` | judges the change of a RocksDB setting that is on trial, or proposes one | `run_stream` was |
-| `publish` | what is wrong now and what is over, into its log and `ops/alerts`; an event of the stream's Asset: rows written, `until`, state, findings, alerts; or the interval, and what changed in it | neither has done anything that is not told yet, or it has failed: alerts are in its log all the same |
+| `publish` | what is wrong now and what is over, into its log and `ops/alerts`; an event of the stream's Asset: rows written, `complete_until`, state, findings, alerts; or the interval, and what changed in it | neither has done anything that is not told yet, or it has failed: alerts are in its log all the same |
 | `alert` | tells the notifiers of `include/streams/notify.py` what has opened and closed (docs/alerts.md) | nothing has |
 
 Streams that share a source take turns to ingest it, by pools of one slot, and share a JVM for small runs of one instant.

@@ -26,6 +26,7 @@ from include.cli.app import (
     planned,
     show_json,
 )
+from include.lake.errors import wrong_argument
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, made_lake
 from include.landing.origin import accept_loss, plan_loss
@@ -92,6 +93,10 @@ def ingest(
 ) -> int:
     """Take what has come for a source into bronze; with --accept-loss show what is lost, and go on."""
     if not is_accepting:
+        if is_applied:
+            raise wrong_argument(
+                "--apply", "--apply goes with --accept-loss: without, rows are taken in"
+            )
         return run_local.ingest(lake, source)
     with hold_lease(lake, f"ingest-{source.name}"):
         loss = plan_loss(lake, source)

@@ -205,9 +205,6 @@ class RangeChange(NamedTuple):
     added: int
 
 
-NO_CHANGE = RangeChange(0, 0, 0, added=0)
-
-
 class Summary(NamedTuple):
     """What some rejected calls come to."""
 

@@ -315,7 +315,7 @@ def write_still_row(lake: Lake, source: Source) -> None:
         clock = read_clock(ingestion)
         if clock.watermark_us is None:
             raise LakeError(
-                f"{lake.bronze(source.name)} has no row yet: there is no state to compact",
+                f"{lake.bronze(source.name)} has no row yet: ingest first",
                 code="nothing_there",
                 subject=source.name,
             )

@@ -76,7 +76,7 @@ def test_what_spark_wrote_is_measured_as_spark_reads_it(spark, lake):
         compact(SparkEngine(spark), lake, STREAM)
     compacted = measured(lake)
     assert replay_of(compacted) == 0
-    assert [store.snapshots for store in compacted.stores] == [2, 2]
+    assert len(list(root.rglob("*.zip"))) == 2 * len(compacted.stores)  # snapshots
     orphans = sum(part.orphan_files for part in compacted.parts)
     assert (compacted.garbage_bytes, orphans) == (0, 0)
     named = {name for path in root.rglob("*.zip") for name in ssts_in(path)}

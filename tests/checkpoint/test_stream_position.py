@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from include.checkpoint.checkpoint_files import newest_committed
+from include.checkpoint.checkpoint_files import newest_committed, plan_hash
 from include.checkpoint.committed_batch import (
     batch_watermark_ms,
     is_settled,
@@ -125,8 +125,11 @@ def test_the_offset_log_that_spark_writes_is_understood(spark, lake):
         rows = spark.readStream.format("delta").load(source)
         writer = rows.writeStream.format("delta").option("checkpointLocation", checkpoint)
         writer.trigger(availableNow=True).start(lake.table("copy")).awaitTermination()
-        live = entry(1, "live", None, None, batch_id=newest_committed(lake, checkpoint))
-        record(lake, live, STREAM.name, row={"source": STREAM.source, "output_mode": "append"})
+        batch_id = newest_committed(lake, checkpoint)
+        live = entry(1, "live", None, None, batch_id=batch_id)
+        row = {"source": STREAM.source, "output_mode": "append"}
+        plan = plan_hash(lake, checkpoint, batch_id)
+        record(lake, live, STREAM.name, row=row, plan=plan)
 
     ours, seen = '{"stateful": {}}', []
     for _ in range(2):

@@ -54,6 +54,7 @@ def test_a_mistake_in_the_file_of_sources_is_one_line(tmp_path, command, code):
         (["reingest", "signal"], "unknown_source"),
         (["reseed", "user_counts", "--aply"], "wrong_argument"),
         (["reseed"], "wrong_argument"),
+        (["ingest", "signals", "--apply"], "wrong_argument"),
         (["reseed", "user_counts", "--buckets", "many"], "wrong_argument"),
         (["reseed", "user_counts", "--buckets", "99999999999"], "wrong_argument"),
         (["reseed", "user_counts", "--until", "soon"], "wrong_argument"),

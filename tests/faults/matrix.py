@@ -100,7 +100,10 @@ class Row:
 
 
 def rows() -> list[Row]:
-    return list(chain(_harmed(), _disturbed()))
+    """But for recomputes of an update table, which are refused: it shows the live state."""
+    refused = ("user_counts", "recompute")
+    all_rows = chain(_harmed(), _disturbed())
+    return [row for row in all_rows if (row.stream, row.operation) != refused]
 
 
 FOLDERS = (*TABLES, CHECKPOINT)
