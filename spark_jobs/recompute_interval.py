@@ -15,24 +15,22 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
-from include.care.why_failed import told_why
 from include.coverage.record import StreamRecord
 from include.fold.admission import US_PER_MS, micros_of
 from include.job import PATIENCE, RunRecord, job_parser, recorded_run
 from include.lake.lease import hold_lease
-from include.lake.paths import Lake, open_lake
+from include.lake.paths import Lake
 from include.lake.stream_result import put_back_rejected, rejected_number
 from include.landing.amendments import refuse_run
 from include.plans.open_stream import OpenStream, open_stream
 from include.plans.plan_recompute import RecomputePlan, parse_instant, plan_recompute
 from include.plans.status_report import told_of
-from include.registry import stream_named
 from include.settings import Stream
 from include.text_table import counted
 from spark_jobs.engines.data_checks import DataChecks
 from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.job import exit_with_main, spark_session
+from spark_jobs.job import exit_with_main, stream_job
 from spark_jobs.live_savepoint import delete_expired
 from spark_jobs.replay_bronze import (
     Replay,
@@ -158,10 +156,9 @@ def parse_args(argv: Sequence[str] | None = None) -> Namespace:
 
 def main() -> None:
     args = parse_args()
-    stream, lake = stream_named(args.stream), open_lake(args.lake)
     start, until = parse_instant("--from", args.start), parse_instant("--until", args.until)
-    engine = SparkEngine(spark_session(f"{JOB}-{stream.name}", lake))
-    with told_why(lake, stream):
+    with stream_job(JOB, args) as (spark, lake, stream):
+        engine = SparkEngine(spark)
         recompute(engine, lake, stream, start=start, until=until, dag_run_id=args.dag_run_id)
 
 

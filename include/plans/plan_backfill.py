@@ -237,9 +237,9 @@ def last_waiting_end(
     and live has settled it.
     """
     settled = complete_until(lake, stream.name)
-    ticks, end = croniter(stream.schedule, until.astimezone(UTC)), until
+    end = until.astimezone(UTC)
     for _ in range(_most(lake, stream) - 1):
-        following = ticks.get_next(datetime)
+        following = next_tick(stream.schedule, end)
         if settled is None or following > settled or not queued([end]):
             break
         end = following
