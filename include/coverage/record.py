@@ -5,7 +5,6 @@ rewound, lost, put back from an older copy, or computed by other code. So each c
 instants of the table are of which fold, and how far live has come: whoever decides reads it there.
 """
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
@@ -127,38 +126,22 @@ class Segment:
 
 def segments_of(entries: Iterable[Entry]) -> list[Segment]:
     """The parts of the table's time that an entry covers, in order; what none covers is left out."""
-    hidden, seen = _Union(), []
-    for entry in sorted(entries, key=lambda entry: entry.number, reverse=True):
+    seen: list[Segment] = []
+    for entry in sorted(entries, key=lambda entry: entry.number):
         from_us = BEGINNING_US if entry.from_us is None else entry.from_us
         until_us = from_us if entry.until_us is None else entry.until_us
-        seen += [Segment(*part, entry) for part in hidden.gaps(from_us, until_us)]
-        hidden.add(from_us, FOR_EVER_US if entry.kind == "reseed" else until_us)
+        hidden_until_us = FOR_EVER_US if entry.kind == "reseed" else until_us
+        if from_us < hidden_until_us:
+            seen = [part for known in seen for part in _around(known, from_us, hidden_until_us)]
+        if from_us < until_us:
+            seen.append(Segment(from_us, until_us, entry))
     return sorted(seen, key=lambda segment: segment.from_us)
 
 
-class _Union:
-    """Intervals joined, as its parts: in order, and none touches the next."""
-
-    def __init__(self) -> None:
-        self._starts: list[int] = []
-        self._ends: list[int] = []
-
-    def add(self, from_us: int, until_us: int) -> None:
-        if from_us >= until_us:
-            return
-        first, after = bisect_left(self._ends, from_us), bisect_right(self._starts, until_us)
-        if first < after:  # parts that it touches become one with it
-            from_us = min(from_us, self._starts[first])
-            until_us = max(until_us, self._ends[after - 1])
-        self._starts[first:after] = [from_us]
-        self._ends[first:after] = [until_us]
-
-    def gaps(self, from_us: int, until_us: int) -> Iterator[tuple[int, int]]:
-        """What of an interval no part holds."""
-        at = bisect_right(self._ends, from_us)
-        while from_us < until_us:
-            start = self._starts[at] if at < len(self._starts) else until_us
-            if from_us < min(start, until_us):
-                yield from_us, min(start, until_us)
-            from_us = self._ends[at] if at < len(self._ends) else until_us
-            at += 1
+def _around(segment: Segment, from_us: int, until_us: int) -> list[Segment]:
+    """What is left of a part under a later entry."""
+    if segment.until_us <= from_us or until_us <= segment.from_us:
+        return [segment]
+    before = Segment(segment.from_us, min(segment.until_us, from_us), segment.entry)
+    behind = Segment(max(segment.from_us, until_us), segment.until_us, segment.entry)
+    return [part for part in (before, behind) if part.from_us < part.until_us]
