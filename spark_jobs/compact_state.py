@@ -51,8 +51,7 @@ def compact(engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None =
         opened = open_stream(lake, stream)
         if newest_planned(lake, opened.checkpoint) is None:
             # A reseeded generation's first batch needs a row in bronze, under the source's lease.
-            _run_stream(engine, opened, dag_run_id)
-            opened = opened.again()
+            opened = _run_stream(engine, opened, dag_run_id)
         _compact(engine, opened, dag_run_id)
 
 
@@ -63,30 +62,30 @@ def _compact(engine: Engine, opened: OpenStream, dag_run_id: str | None) -> None
     refuse_unreadable_events(opened)
     # What ingest commits meanwhile must not be in our batches.
     with hold_lease(lake, f"ingest-{stream.source}", INGEST_PATIENCE):
-        fold_what_waits(engine, opened, dag_run_id)
+        opened = fold_what_waits(engine, opened, dag_run_id)
         with recorded_run(lake, JOB, stream.name, dag_run_id=dag_run_id) as record:
             before = measure_checkpoint(lake, opened.name, opened.generation)
             for _ in range(BATCHES):
                 write_still_row(lake, source_named(stream.source))
-            drain_stream(engine, opened.again(), record, compacting=True)
+            drain_stream(engine, opened, record, compacting=True)
             after = measure_checkpoint(lake, opened.name, opened.generation)
             record_sizes(lake, after, record["run_id"])
             log.info("%s", format_compaction(before, after))
 
 
-def fold_what_waits(engine: Engine, opened: OpenStream, dag_run_id: str | None) -> None:
+def fold_what_waits(engine: Engine, opened: OpenStream, dag_run_id: str | None) -> OpenStream:
     """An ordinary run, when there is something to do: the forced batches must find nothing."""
     settled = is_settled(opened.lake, opened.checkpoint)
     if settled and not has_waiting_rows(opened.lake, opened.declared):
-        return
+        return opened
     if not settled:
         write_still_row(opened.lake, source_named(opened.source))
-    _run_stream(engine, opened, dag_run_id)
+    return _run_stream(engine, opened, dag_run_id)
 
 
-def _run_stream(engine: Engine, opened: OpenStream, dag_run_id: str | None) -> None:
+def _run_stream(engine: Engine, opened: OpenStream, dag_run_id: str | None) -> OpenStream:
     with recorded_run(opened.lake, RUN_STREAM, opened.name, dag_run_id=dag_run_id) as record:
-        drain_stream(engine, opened, record)
+        return drain_stream(engine, opened, record)
 
 
 def main() -> None:

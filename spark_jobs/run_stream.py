@@ -49,8 +49,7 @@ def drain(engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None = N
         with recorded_run(lake, JOB, stream.name, dag_run_id=dag_run_id) as record:
             opened = open_stream(lake, stream)
             stay_in_log(opened)
-            drain_stream(engine, opened, record)
-            write_if_due(engine, opened.again(), record["run_id"])
+            write_if_due(engine, drain_stream(engine, opened, record), record["run_id"])
 
 
 def drain_others(

@@ -10,7 +10,7 @@ import pyarrow as pa
 from include.care.rocksdb.tune_rocksdb import memory_of, run_settings, session_conf
 from include.checkpoint.bronze_readers import needed_commit, refuse_cut_off
 from include.checkpoint.checkpoint_files import newest_committed, newest_planned
-from include.checkpoint.committed_batch import is_settled, record_progress
+from include.checkpoint.committed_batch import is_settled
 from include.coverage.live import (
     LiveRecord,
     RowCountError,
@@ -32,6 +32,7 @@ from include.lake.columns import arrow_type
 from include.lake.findings import findings_of_run, record_error, record_findings
 from include.lake.generations import GenerationRow, is_reseeded
 from include.lake.lease import hold_lease
+from include.lake.ops import append_ops
 from include.lake.paths import Lake, LakeError
 from include.lake.stream_result import put_back_rejected
 from include.landing.bronze_tables import add_fields
@@ -47,7 +48,7 @@ from include.stream_definition import pinned_settings
 from spark_jobs.engines.bronze_fields import check_bronze
 from spark_jobs.engines.data_checks import DataChecks
 from spark_jobs.engines.engine import Engine, LiveQuery, Rows, Seed
-from spark_jobs.engines.live_batch import BatchWriter
+from spark_jobs.engines.live_batch import BatchWriter, totals_of_run
 from spark_jobs.engines.packing import Bounds
 from spark_jobs.engines.state_rows import refuse_other_events
 from spark_jobs.tables.product import Product
@@ -151,8 +152,8 @@ INGEST_PATIENCE = timedelta(minutes=10)
 
 def drain_stream(
     engine: Engine, opened: OpenStream, record: RunRecord, compacting: bool = False
-) -> None:
-    """Fold what is new in bronze, and add to the run's `record` what was done.
+) -> OpenStream:
+    """Fold what is new in bronze, and add to the run's `record` what was done; the stream as it is then.
 
     `compacting`: under the settings of a compaction, and each file a batch of its own, so that
     only clock rows may be new. To be called under the stream's lease. Raises the engine's own
@@ -207,11 +208,12 @@ def drain_stream(
         settings={**session_conf(rocksdb), **(COMPACTING if compacting else {})},
         is_small=is_small(opened),
     )
-    _run(engine, query, writer, checks=checks, generation=opened.generation, record=record)
-    opened = opened.again()
+    _run(engine, query, writer, checks=checks, record=record)
+    opened = opened.after(live.record)
     known = opened.trusted()
     record_position(opened, known, record)
     check_rows(opened, known, record["run_id"])
+    return opened
 
 
 def row_of_run(opened: OpenStream, start: Start, code: str) -> GenerationRow:
@@ -258,11 +260,10 @@ def _run(
     query: LiveQuery,
     writer: BatchWriter,
     checks: DataChecks,
-    generation: int,
     record: RunRecord,
 ) -> None:
     """Run the query, and record what came of it, also when it fails."""
-    lake, stream = query.lake, query.stream.name
+    lake, stream, measured = query.lake, query.stream.name, list[dict[str, Any]]()
     try:
         measured = engine.drain(query, writer)
     except Exception:
@@ -270,11 +271,11 @@ def _run(
             raise checks.stopped from None
         raise
     finally:
-        newest = newest_committed(lake, query.checkpoint)
-        record |= writer.totals(newest)
-        findings = findings_of_run(writer.committed(newest))
-        record_findings(lake, record["run_id"], stream, findings=findings)
-    record_progress(lake, stream, generation, measured=measured)
+        batches = writer.committed(newest_committed(lake, query.checkpoint), measured)
+        record |= totals_of_run(batches)
+        if batches:
+            append_ops(lake, "batches", batches)
+        record_findings(lake, record["run_id"], stream, findings=findings_of_run(batches))
 
 
 def stay_in_log(opened: OpenStream) -> None:

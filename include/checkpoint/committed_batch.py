@@ -1,10 +1,9 @@
-"""A stream's newest committed batch: its position in bronze, its watermark, its row in `ops/batches`.
+"""A stream's newest committed batch: its position in bronze, its watermark.
 
 From the checkpoint's logs alone, without a JVM.
 """
 
 import json
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +12,6 @@ from pyarrow import fs
 from include.checkpoint.checkpoint_files import newest_committed, newest_planned
 from include.lake.generations import Generations
 from include.lake.how_to_mend import damaged, subject_of
-from include.lake.ops import update_ops
 from include.lake.paths import Lake, LakeError
 from include.spark.conf import STATE, STATE_STORE
 
@@ -151,17 +149,3 @@ def _settings(lake: Lake, path: str) -> dict[str, Any]:
         raise damaged(path, f"{path} is missing, though its batch is committed") from error
     except (IndexError, TypeError, ValueError) as error:  # of bytes that are no text, too
         raise damaged(path, f"{path} is damaged ({error!r})") from error
-
-
-BATCH_KEY = ("stream", "generation", "batch_id")
-
-
-def record_progress(
-    lake: Lake, stream: str, generation: int, measured: Sequence[Mapping[str, Any]]
-) -> None:
-    """Add what the engine measured of each batch to the run's rows of `ops/batches`.
-
-    Separate from the counts, which must be there even if the run is killed before this.
-    """
-    rows = [{"stream": stream, "generation": generation, **batch} for batch in measured]
-    update_ops(lake, "batches", BATCH_KEY, rows)

@@ -73,17 +73,12 @@ rows_excluded bigint Rows before the initial state's as_of
 late_from timestamp Event time of the earliest late row; null without any
 late_to timestamp Event time of the last late row; null without any
 kept_without_timeout bigint States after this batch that nothing but a new event will wake; 0 without timeouts
-total_in bigint rows_in of this generation up to this batch
-total_folded bigint rows_folded up to this batch
-total_late bigint rows_late up to this batch
-total_excluded bigint rows_excluded up to this batch
 memory_mb bigint What RocksDB might use of memory, in MiB
 rows_rejected bigint Of rows_folded, those that the function failed for, in rejected/<stream>
 timeouts_rejected bigint Timeouts that the function failed for
 rejected_from timestamp The first of both, on the fold's clock; null: none
 rejected_to timestamp The last of both; null without any
 rows_duplicate bigint Rows that their key had folded before (deduplicate=), not folded again
-total_duplicate bigint rows_duplicate up to this batch; those that a reseed read are in total_folded
 rows_in_most bigint Of rows_in, those of the bucket that had the most
 """,
     "findings": """

@@ -13,10 +13,11 @@ from include.coverage.verify import (
     was_cut_off,
     why_not_trusted,
 )
+from include.fold.admission import instant_of
 from include.fold.definition import Definition, KeyedFold
 from include.lake.delta_log import adds_data, find_actions, table_to_read
 from include.lake.generations import GenerationRow, Generations, is_reseeded, read_generations
-from include.lake.ops import not_ahead, read_ops
+from include.lake.ops import read_ops
 from include.lake.paths import Lake, LakeError
 from include.lake.stream_result import rejected_number
 from include.lake.table import record_of
@@ -112,8 +113,12 @@ class OpenStream:
             raise of_other_times(self.name, self.distrust)
         return self.record
 
+    def after(self, record: StreamRecord) -> "OpenStream":
+        """As it is after a commit of ours with that record."""
+        return replace(self, generations=replace(self.generations, told=record.as_json()))
+
     def again(self) -> "OpenStream":
-        """As it is after a write."""
+        """As it is now, read again."""
         return open_stream(self.lake, self.declared)
 
 
@@ -153,7 +158,7 @@ def _is_cut_off(opened: OpenStream, planned: int | None) -> bool:
         return True
     if rejected_number(lake, opened.name) > opened.record.rejected:
         return True  # rejected rows that a killed job has replaced
-    if has_unreported_batch(lake, opened.name):
+    if is_unreported(opened):
         return True
     # An update table shows keys as of different instants.
     is_update = row is not None and row["output_mode"] == "update"
@@ -173,23 +178,18 @@ def _is_behind(opened: OpenStream, planned: int | None) -> bool:
     return needed is not None and (needed.is_gone or needed.is_growing_old)
 
 
-def has_unreported_batch(lake: Lake, stream: str) -> bool:
-    """Whether the newest batch belongs to a run that died before it was recorded.
+def is_unreported(opened: OpenStream) -> bool:
+    """Whether no run has recorded how far the table is complete: the one that brought it there died.
 
-    Its rows are in the table; a further run records how far that is complete, so that it
-    can be published.
+    A further run records it, so that it can be published.
     """
-    columns = ("generation", "batch_id", "run_id", "committed_at")
-    batches = read_ops(lake, "batches", {"stream": stream}, columns).to_pylist()
-    if not batches:
+    own = opened.record.own
+    if own is None or own.until_us is None:
         return False
-    newest = max(batches, key=lambda row: (row["generation"], row["batch_id"]))
-    where = {"subject": stream, "outcome": "succeeded"}
-    ended = read_ops(lake, "runs", where, ("run_id", "job", "ended_at")).to_pylist()
+    where = {"subject": opened.name, "outcome": "succeeded", "until": instant_of(own.until_us)}
     return not any(
-        run["run_id"] == newest["run_id"] or newest["committed_at"] <= run["ended_at"] < not_ahead()
-        for run in ended
-        if run["job"] in DRAINING_JOBS
+        job in DRAINING_JOBS
+        for job in read_ops(opened.lake, "runs", where, ["job"])["job"].to_pylist()
     )
 
 

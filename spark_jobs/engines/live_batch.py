@@ -1,6 +1,7 @@
 """How a batch of the live engine is committed: its rows and its record, each exactly once."""
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -9,7 +10,6 @@ from include.coverage.live import LEVELS, WATERMARK, LiveRecord
 from include.fold.admission import instant_of
 from include.lake.findings import Finding, record_findings, rejected_findings
 from include.lake.generations import app_id
-from include.lake.ops import append_ops
 from include.lake.stream_result import rejected_number
 from spark_jobs.engines.data_checks import DataChecks
 from spark_jobs.engines.engine import FoldedBatch
@@ -75,7 +75,7 @@ class BatchWriter:
             rows = folded.emitted if counts["rows_out"] else None
             self._table.write_once(rows, self._app_id("table"), batch_id, record.as_json())
             self._live.record = record
-        self._record(counts, batch_id)
+        self._note(counts, batch_id)
 
     def _admit(self, folded: FoldedBatch, batch_id: int) -> None:
         """Ask the stream's checks of what is about to be written."""
@@ -114,10 +114,10 @@ class BatchWriter:
                 f"{accounted} folded, late, excluded, duplicate or pending: {counts}"
             )
 
-    def _record(self, counts: dict[str, Any], batch_id: int) -> None:
+    def _note(self, counts: dict[str, Any], batch_id: int) -> None:
         late_from_us, late_to_us = counts.pop("late_first_us"), counts.pop("late_last_us")
-        totals = dict(self._live.totals())
-        watermark_us = totals.pop(WATERMARK)
+        totals = self._live.totals()
+        watermark_us = totals[WATERMARK]
         row = {
             "stream": self._stream,
             "generation": self._generation,
@@ -129,28 +129,31 @@ class BatchWriter:
             "late_from": instant_of(late_from_us) if counts["rows_late"] else None,
             "late_to": instant_of(late_to_us) if counts["rows_late"] else None,
             **{name: value for name, value in counts.items() if name not in NOT_TOLD},
-            **totals,
+            **{level: totals[level] for level in LEVELS},
         }
-        append_ops(self._lake, "batches", [row], (self._app_id("batches"), batch_id))
         self._written.append(row)
 
     def _app_id(self, table: str) -> str:
         return app_id(self._stream, self._generation, table)
 
-    def committed(self, newest: int | None) -> list[dict[str, Any]]:
-        """The run's rows of `ops/batches` up to the batch `newest`.
+    def committed(
+        self, newest: int | None, measured: Sequence[Mapping[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """The run's rows of `ops/batches` up to the batch `newest`, with what the engine measured of each.
 
         A batch that was written and not committed belongs to the run that repeats it.
         """
-        return [
+        done = [
             row for row in self._written if row["batch_id"] <= (-1 if newest is None else newest)
         ]
+        of_batch = {batch["batch_id"]: batch for batch in measured}
+        return [{**row, **of_batch.get(row["batch_id"], {})} for row in done]
 
-    def totals(self, newest: int | None) -> dict[str, int]:
-        """The counts of the run's `committed` batches, as `ops/runs` names them."""
-        done = self.committed(newest)
-        totals = {name: sum(row[name] for row in done) for name in (*COUNTED, *REJECTIONS)}
-        return totals | {"batches": len(done)}
+
+def totals_of_run(batches: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """The counts of a run's committed batches, as `ops/runs` names them."""
+    totals = {name: sum(row[name] for row in batches) for name in (*COUNTED, *REJECTIONS)}
+    return totals | {"batches": len(batches)}
 
 
 def code_changed(stream: str) -> Finding:

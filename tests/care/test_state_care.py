@@ -17,7 +17,6 @@ from include.care.rocksdb.tune_rocksdb import (
     WRITTEN,
     run_settings,
 )
-from include.checkpoint.committed_batch import BATCH_KEY
 from include.lake.ops import read_ops, update_ops
 from include.lake.paths import Lake
 from include.settings import MIB, Limits, Stream
@@ -51,8 +50,9 @@ def measure(lake: Lake, memory_mb: int, rewritten: int) -> None:
     """As if batches with that memory had written 4 MiB, and rewritten so much of it."""
     batches = read_ops(lake, "batches", {"memory_mb": memory_mb}).to_pylist()
     metrics = json.dumps([{WRITTEN: 4 * MIB, FLUSHED: rewritten, COMPACTED: 0}])
-    keys = [{name: batch[name] for name in BATCH_KEY} for batch in batches]
-    update_ops(lake, "batches", BATCH_KEY, [key | {"state_metrics": metrics} for key in keys])
+    key_names = ("stream", "generation", "batch_id")
+    keys = [{name: batch[name] for name in key_names} for batch in batches]
+    update_ops(lake, "batches", key_names, [key | {"state_metrics": metrics} for key in keys])
 
 
 def tune(lake: Lake, stream: Stream) -> Sequence[str]:

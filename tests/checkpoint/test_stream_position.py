@@ -1,6 +1,5 @@
 """The decision to start no JVM: wrong in one direction it loses hours, in the other money."""
 
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +12,6 @@ from include.checkpoint.committed_batch import (
     is_settled,
     read_position,
 )
-from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.landing.ingest_log import STILL
 from include.plans.open_stream import has_waiting_rows
@@ -139,21 +137,6 @@ def test_the_offset_log_that_spark_writes_is_understood(spark, lake):
         drain()
         seen.append(has_waiting_rows(lake, STREAM))
     assert seen == [True, False, True, False]
-
-
-def test_a_run_that_died_before_it_was_recorded_is_run_again(lake):
-    append(lake)
-    batch(lake)
-    now = datetime(2026, 3, 1, tzinfo=UTC)
-    row = {"stream": STREAM.name, "generation": 1, "batch_id": 0, "committed_at": now}
-    append_ops(lake, "batches", [row])
-    assert has_waiting_rows(lake, STREAM)
-
-    run = {"job": "run_stream", "subject": STREAM.name, "ended_at": now + timedelta(seconds=1)}
-    append_ops(lake, "runs", [run | {"outcome": "failed"}])
-    assert has_waiting_rows(lake, STREAM)
-    append_ops(lake, "runs", [run | {"outcome": "succeeded"}])
-    assert not has_waiting_rows(lake, STREAM)
 
 
 def test_a_damaged_checkpoint_names_the_whole_command_that_makes_another(lake):
