@@ -4,7 +4,7 @@
 |---|---|---|
 | `plan_tables` | looks at all tables; the plan with its reasons into the log, findings into `ops/findings` | |
 | `maintain_source_<source>` | `bronze/<source>` and `quarantine/<source>` | both need nothing |
-| `maintain_stream_<stream>` | `tables/<stream>` and `rejected/<stream>` | both need nothing |
+| `maintain_stream_<stream>` | `tables/<stream>` and `dead_letters/<stream>` | both need nothing |
 | `delete_generations_<stream>` | deletes checkpoints that a reseed has replaced, without a JVM | there is none whose time is over |
 | `maintain_ops` | the `ops` tables, without a JVM | none needs anything |
 | `alert` | tells the notifiers of `include/streams/notify.py` which findings of tables have opened and closed | none has |
@@ -43,7 +43,7 @@ SPARK_TASKS = {
     for source in all_sources()
 } | {
     f"maintain_stream_{stream.name}": (
-        [f"tables/{stream.name}", f"rejected/{stream.name}"],
+        [f"tables/{stream.name}", f"dead_letters/{stream.name}"],
         stream_pool(stream),
     )
     for stream in STREAMS

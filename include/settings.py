@@ -209,8 +209,8 @@ class Stream:
     fresh_within: timedelta | None = None
     # The arguments of a `fold` that is a function: pinned as the state is made with them.
     settings: Mapping[str, Any] = field(default_factory=dict)
-    # An event that the state function fails for fails the run; or it goes to rejected/<stream>.
-    on_error: Literal["stop", "quarantine"] = "stop"
+    # An event that the state function fails for fails the run; or it goes to dead_letters/<stream>.
+    on_error: Literal["stop", "dead_letter"] = "stop"
     # A run whose code is new goes on with the state; or it stops for a person to decide.
     on_code_change: Literal["run", "stop"] = "run"
     # Events that producers deliver again are passed over; None: no event is. As the source says,
@@ -231,7 +231,7 @@ class Stream:
             if not 1 <= getattr(self, count) <= most:
                 raise self._wrong(count, f"must be from 1 to {most:,}")
         for name, known in (
-            ("on_error", ("stop", "quarantine")),
+            ("on_error", ("stop", "dead_letter")),
             ("on_code_change", ("run", "stop")),
         ):
             if getattr(self, name) not in known:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from include.fold.product_table import product_columns
 from include.lake.columns import ARROW_TYPES, Column
 from include.lake.ops_schemas import DESCRIPTIONS, SCHEMAS
-from include.lake.stream_result import COLUMNS as REJECTED_COLUMNS
+from include.lake.stream_result import COLUMNS as DEAD_LETTER_COLUMNS
 from include.landing import ingest_log as log_rows
 from include.landing.bronze_tables import QUARANTINE_COLUMNS, bronze_columns
 from include.registry import all_sources, all_streams
@@ -49,7 +49,7 @@ def _sources() -> Iterator[str]:
 
 def _of_all_streams() -> Iterator[str]:
     yield "## Beside the products"
-    yield _section("rejected/<stream>", "What a state function failed for", REJECTED_COLUMNS)
+    yield _section("dead_letters/<stream>", "What a state function failed for", DEAD_LETTER_COLUMNS)
 
 
 def _ops() -> Iterator[str]:

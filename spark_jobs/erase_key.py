@@ -110,7 +110,7 @@ def _erase_all_of(lake: Lake, plan: ErasePlan, erasure: Erasure) -> None:
 
 
 def _make_anew(engine: Engine, lake: Lake, stream: Stream, erasure: Erasure) -> None:
-    """State, table, rejected rows and savepoints of a stream that has ever run."""
+    """State, table, dead letters and savepoints of a stream that has ever run."""
     row = read_generations(lake, stream.name).current
     if row is None:
         return
@@ -140,7 +140,7 @@ def _erase_in_ops(lake: Lake, source: str) -> None:
 
 
 def _tables_of(lake: Lake, stream: str) -> list[CaredTable]:
-    """Its product and rejected rows, as far as they are there."""
+    """Its product and dead letters, as far as they are there."""
     of_stream = (table for table in cared_tables(lake) if table.lease == f"stream-{stream}")
     return [table for table in of_stream if lake.is_delta_table(table.path)]
 

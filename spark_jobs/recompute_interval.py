@@ -20,7 +20,7 @@ from include.fold.admission import US_PER_MS, micros_of
 from include.job import PATIENCE, RunRecord, job_parser, recorded_run
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake
-from include.lake.stream_result import put_back_rejected, rejected_number
+from include.lake.stream_result import dead_letters_number, put_back_dead_letters
 from include.landing.amendments import refuse_run
 from include.plans.open_stream import OpenStream, open_stream
 from include.plans.plan_recompute import RecomputePlan, parse_instant, plan_recompute
@@ -36,7 +36,7 @@ from spark_jobs.replay_bronze import (
     Replay,
     coverage_of,
     plan_with_sound_base,
-    replace_rejected,
+    replace_dead_letters,
     replaced_row,
     replayed,
 )
@@ -74,7 +74,7 @@ def _recompute_and_record(
 ) -> None:
     opened = open_stream(lake, stream)
     known = opened.trusted()
-    put_back_rejected(lake, stream.name, known.rejected)
+    put_back_dead_letters(lake, stream.name, known.dead_letters)
     identity = opened.identity
     plan = plan_with_sound_base(
         lake,
@@ -119,8 +119,10 @@ def _recompute(
             generation,
         )
         covered = coverage_of(replay, generation, start_us, until_us, delay_us)
-        record |= replace_rejected(engine, replay, outcome.rejected, start_us, until_us)
-        made = replace(known, rejected=rejected_number(lake, stream.name)).with_entry(covered)
+        record |= replace_dead_letters(engine, replay, outcome.dead_letters, start_us, until_us)
+        made = replace(known, dead_letters=dead_letters_number(lake, stream.name)).with_entry(
+            covered
+        )
         change = table.replace(rows, made.as_json(), start_us, until_us=until_us)
         record |= replaced_row(
             replay, outcome, change, generation=generation, start=plan.start, until=plan.until

@@ -12,7 +12,7 @@ from include.fold.admission import MICROSECOND, instant_of
 from include.fold.bucket import INSTANTS
 from include.fold.definition import KeyedFold
 from include.lake.delta_log import commit_hash, table_to_read
-from include.lake.findings import Finding, record_findings, rejected_findings
+from include.lake.findings import Finding, dead_letters_findings, record_findings
 from include.lake.paths import Lake
 from include.lake.stream_result import RangeChange
 from include.landing.bronze_tables import add_fields
@@ -89,7 +89,7 @@ class Outcome:
     """What a replay came to."""
 
     outputs: list[Rows]  # of each stage
-    rejected: list[Rows]  # of each stage; of none when the fold rejects nothing
+    dead_letters: list[Rows]  # of each stage; of none when the fold keeps none
     states: Rows  # at `until`
     events: int  # bronze rows that those stand for
     rows_read: int
@@ -137,12 +137,12 @@ def replayed(engine: Engine, replay: Replay, until_us: int) -> Iterator[Outcome]
             savepoint = _ensure_savepoint(engine, replay, stage.states, stop_us, events)
             from_us = stop_us
         outputs = [stage.outputs for stage in kept]
-        rejected = [stage.rejected for stage in kept if stage.rejected is not None]
+        dead_letters = [stage.dead_letters for stage in kept if stage.dead_letters is not None]
         duplicate = sum(stage.rows_duplicate for stage in kept)
         assert savepoint is not None  # the last stop is `until_us`
         yield Outcome(
             outputs,
-            rejected,
+            dead_letters,
             kept[-1].states,
             events=events,
             rows_read=rows_read,
@@ -264,27 +264,27 @@ def replaced_row(
     }
 
 
-def replace_rejected(
+def replace_dead_letters(
     engine: Engine,
     replay: Replay,
-    rejected: Sequence[Rows],
+    dead_letters: Sequence[Rows],
     from_us: int | None,
     until_us: int | None,
 ) -> dict[str, int]:
-    """Make these the rejected rows of the interval, and note what they are in `ops/findings`.
+    """Make these the dead letters of the interval, and note what they are in `ops/findings`.
 
-    Before the table is committed, whose record then counts on them; `put_back_rejected` undoes what a kill
+    Before the table is committed, whose record then counts on them; `put_back_dead_letters` undoes what a kill
     in between leaves.
     Returns the counts for the run's record.
     """
     stream = replay.stream.name
-    table = engine.rejected_table(replay.lake, stream)
-    found = table.summary(rejected, from_us)
+    table = engine.dead_letters_table(replay.lake, stream)
+    found = table.summary(dead_letters, from_us)
     if found or replay.lake.is_delta_table(table.path):
-        table.replace_range(rejected, from_us, until_us)
+        table.replace_range(dead_letters, from_us, until_us)
     if found is None:
-        return {"rows_rejected": 0, "timeouts_rejected": 0}
+        return {"rows_dead_lettered": 0, "timeouts_dead_lettered": 0}
     between = instant_of(found.first_us), instant_of(found.last_us)
-    findings = rejected_findings(stream, found.events, found.timeouts, between, found.by_key)
+    findings = dead_letters_findings(stream, found.events, found.timeouts, between, found.by_key)
     record_findings(replay.lake, replay.run_id, stream, findings=findings)
-    return {"rows_rejected": found.events, "timeouts_rejected": found.timeouts}
+    return {"rows_dead_lettered": found.events, "timeouts_dead_lettered": found.timeouts}

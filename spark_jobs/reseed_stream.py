@@ -22,7 +22,7 @@ from include.job import PATIENCE, RunRecord, job_parser, recorded_run
 from include.lake.generations import GenerationRow
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake
-from include.lake.stream_result import put_back_rejected, rejected_number
+from include.lake.stream_result import dead_letters_number, put_back_dead_letters
 from include.plans.open_stream import OpenStream, open_stream
 from include.plans.reseed_plan import (
     ReseedOptions,
@@ -42,7 +42,7 @@ from spark_jobs.replay_bronze import (
     Replay,
     coverage_of,
     plan_with_sound_base,
-    replace_rejected,
+    replace_dead_letters,
     replaced_row,
     replayed,
 )
@@ -79,7 +79,7 @@ def reseed(
         log.info("%s", plan.text())
         opened = open_stream(lake, stream)
         if opened.distrust is None:
-            put_back_rejected(lake, stream.name, opened.record.rejected)
+            put_back_dead_letters(lake, stream.name, opened.record.dead_letters)
         checks = DataChecks(
             lake, opened.declared, record, then=then or f"./stateful reseed {stream.name} --apply"
         )
@@ -97,7 +97,7 @@ def _carry_out(
     checks: DataChecks,
     record: RunRecord,
 ) -> None:
-    """Replay, and replace rejected rows, then the table's: that commit is the switch."""
+    """Replay, and replace dead letters, then the table's: that commit is the switch."""
     lake, row = opened.lake, new_row(opened, plan)
     replay = Replay(
         lake,
@@ -121,7 +121,7 @@ def _carry_out(
         judge = partial(table.judge, rows, from_us=plan.from_us)
         checks.admit(judge, "the reseed", row["generation"])
         since_us = replay.base.until_us if replay.base.savepoint else None
-        record |= replace_rejected(engine, replay, outcome.rejected, since_us, None)
+        record |= replace_dead_letters(engine, replay, outcome.dead_letters, since_us, None)
         seeded = {
             "seed_savepoint": outcome.savepoint.savepoint_id,
             "seed_events": outcome.events,
@@ -130,7 +130,7 @@ def _carry_out(
         made = replace(
             opened.record,
             row=GenerationRow({**row, **seeded}),
-            rejected=rejected_number(lake, opened.name),
+            dead_letters=dead_letters_number(lake, opened.name),
         ).with_entry(covered)
         # Without an end: what live has emitted beyond `until` it will emit again.
         is_made_anew = opened.distrust is not None

@@ -111,7 +111,7 @@ def show_batch(spark: SparkSession, rows: DataFrame, batch_id: int) -> None:
     level = log4j.Level.toLevel("INFO" if batch_id == BATCH else "ERROR")
     for name in LOGGERS:
         log4j.core.config.Configurator.setLevel(f"org.apache.spark.sql.execution.{name}", level)
-    rows.drop("outputs", "rejected").show(truncate=False)
+    rows.drop("outputs", "dead_letters").show(truncate=False)
     if batch_id == BATCH:
         spark.streams.active[0].explain()
 

@@ -34,7 +34,7 @@ from include.lake.generations import GenerationRow, is_reseeded
 from include.lake.lease import hold_lease
 from include.lake.ops import append_ops
 from include.lake.paths import Lake, LakeError
-from include.lake.stream_result import put_back_rejected
+from include.lake.stream_result import put_back_dead_letters
 from include.landing.bronze_tables import add_fields
 from include.landing.clock import write_still_row
 from include.landing.initial_state import read_fingerprint
@@ -162,7 +162,7 @@ def drain_stream(
     lake, stream, fold = opened.lake, opened.stream, opened.fold
     rocksdb = run_settings(lake, stream)
     known = opened.trusted()
-    put_back_rejected(lake, stream.name, known.rejected)
+    put_back_dead_letters(lake, stream.name, known.dead_letters)
     begin_checkpoint_anew(opened)
     refuse_other_checkpoint(lake, opened.generations, known)
     if opened.row is not None:
@@ -190,7 +190,7 @@ def drain_stream(
         live,
         opened.generation,
         table=table,
-        rejected=engine.rejected_table(lake, stream.name),
+        dead_letters=engine.dead_letters_table(lake, stream.name),
         checks=checks,
         memory_mb=memory_of(rocksdb),
     )

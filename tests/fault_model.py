@@ -35,13 +35,13 @@ class Fault(Enum):
     )
     NO_ROOM = "disk full or read-only, no more open files, a worker killed", LOUD, ""
     STREAM_OF_ONE_TIME = (
-        "a stream's table, rejected rows and checkpoint put back from one time, and the log of "
+        "a stream's table, dead letters and checkpoint put back from one time, and the log of "
         "bronze cleaned up since",
         LOUD,
         "reseed NAME --apply",
     )
     OTHER_TIMES = (
-        "table, rejected rows, checkpoint and bronze of different times, or one of them lost",
+        "table, dead letters, checkpoint and bronze of different times, or one of them lost",
         LOUD,
         "reseed NAME --recompute --apply",
     )

@@ -134,7 +134,9 @@ def cared_tables(lake: Lake) -> list[CaredTable]:
         tables.append(CaredTable(f"ingest_log/{source}", path, lease=None))
     for stream in stream_names():
         tables.append(CaredTable(f"tables/{stream}", lake.table(stream), f"stream-{stream}"))
-        tables.append(CaredTable(f"rejected/{stream}", lake.rejected(stream), f"stream-{stream}"))
+        tables.append(
+            CaredTable(f"dead_letters/{stream}", lake.dead_letters(stream), f"stream-{stream}")
+        )
     tables += [CaredTable(f"ops/{name}", lake.ops(name), lease=None) for name in SCHEMAS]
     return tables
 

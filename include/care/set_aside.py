@@ -19,7 +19,7 @@ from include.landing.landing_folder import landed_files
 from include.registry import all_sources, all_streams, source_names, streams_of
 from include.text_table import counted
 
-TABLE = re.compile(r"(bronze|quarantine|ingest_log|tables|rejected)/([^/]+)")
+TABLE = re.compile(r"(bronze|quarantine|ingest_log|tables|dead_letters)/([^/]+)")
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def plan_set_aside(lake: Lake, table: str) -> SetAside:
         )
     if is_of_source:
         return SetAside(names, tuple(_follows_of_source(lake, subject)))
-    option = " --recompute" if kind == "rejected" else ""
+    option = " --recompute" if kind == "dead_letters" else ""
     anew = f"then all its rows are made anew by `./stateful reseed {subject}{option} --apply`"
     return SetAside(names, (anew,))
 

@@ -63,7 +63,7 @@ def with_code(row: GenerationRow, code: str, event_schema: str) -> GenerationRow
     if row["code_changed_at"] is None and not same_code(row["code"], code):
         if is_other_code(row, code):
             new["code_changed_at"] = datetime.now(UTC)
-        elif row["code"] is not None:  # it rejects from now on
+        elif row["code"] is not None:  # it keeps dead letters from now on
             new["code"] = code
     return GenerationRow({**row, **new})
 

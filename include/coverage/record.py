@@ -52,7 +52,7 @@ class StreamRecord:
     totals: Mapping[str, Any] = field(
         default_factory=dict
     )  # of live's generation, after that batch
-    rejected: int = 0  # number of the commit to the table of rejected calls that it counts on
+    dead_letters: int = 0  # number of the commit to the dead letters that it counts on
 
     @property
     def own(self) -> Entry | None:

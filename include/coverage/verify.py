@@ -1,4 +1,4 @@
-"""Whether a stream's table, its checkpoint, its bronze and its rejected calls are of one time.
+"""Whether a stream's table, its checkpoint, its bronze and its dead letters are of one time.
 
 Somebody may put back any part of a lake: none must be an older copy. The newest record in the table's log
 is compared with each of the others before a job builds on it. Reads only.
@@ -11,7 +11,7 @@ from include.lake.delta_log import commit_hash, open_table
 from include.lake.generations import GenerationRow, Generations, is_reseeded
 from include.lake.how_to_mend import how_to_trust_again
 from include.lake.paths import Lake, LakeError
-from include.lake.stream_result import rejected_number
+from include.lake.stream_result import dead_letters_number
 
 
 def refuse_other_checkpoint(lake: Lake, generations: Generations, record: StreamRecord) -> None:
@@ -60,7 +60,7 @@ def why_not_trusted(lake: Lake, generations: Generations) -> str | None:
     if generations.mismatch is not None:
         return generations.mismatch
     try:
-        rejected = rejected_number(lake, generations.stream)
+        dead_letters = dead_letters_number(lake, generations.stream)
     except LakeError as error:
         return error.message
     record = recorded(generations)
@@ -75,8 +75,8 @@ def why_not_trusted(lake: Lake, generations: Generations) -> str | None:
         return f"the table does not have batch {committed}, which its checkpoint has committed"
     if row is not None and _has_other_bronze(lake, row, record, own):
         return f"{lake.bronze(row['source'])} does not have the version that was read"
-    if rejected < record.rejected:  # they are written before the rows
-        return f"{lake.rejected(record.stream)} lacks commits that the table's rows go with"
+    if dead_letters < record.dead_letters:  # they are written before the rows
+        return f"{lake.dead_letters(record.stream)} lacks commits that the table's rows go with"
     return None
 
 

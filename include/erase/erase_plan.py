@@ -99,7 +99,7 @@ def _refuse_stream(lake: Lake, stream: Stream, key: ErasedKey, begun: Erasure | 
 def _left_of(lake: Lake, generations: Generations) -> str | None:
     """What a stream that has run has written; None when there is nothing of it."""
     stream = generations.stream
-    for path in (lake.table(stream), lake.rejected(stream)):
+    for path in (lake.table(stream), lake.dead_letters(stream)):
         if lake.is_delta_table(path) and delta_table(path).file_uris():
             return path
     if savepoints_of(lake, stream):
@@ -281,7 +281,7 @@ def _begun(lake: Lake, key: ErasedKey) -> Erasure | None:
 def _undeclared(lake: Lake) -> Iterator[str]:
     """Tables and states of a source or stream that has been taken out, or renamed."""
     declared = {*source_names(), *stream_names(), "ingest"}
-    for kind in ("bronze", "quarantine", "tables", "rejected", "savepoints", "checkpoints"):
+    for kind in ("bronze", "quarantine", "tables", "dead_letters", "savepoints", "checkpoints"):
         folder = fs.FileSelector(
             lake.path_in_filesystem(f"{lake.root}/{kind}"), allow_not_found=True
         )

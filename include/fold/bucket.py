@@ -23,7 +23,7 @@ from include.fold.arrow_values import (
 )
 from include.fold.calls import fold_runs
 from include.fold.definition import EVENT_TIME_US, INGESTED_AT_US, KEY, REMOVED, KeyedFold
-from include.fold.emitted import Emitted, Rejected
+from include.fold.emitted import DeadLetter, Emitted
 from include.fold.event_order import Ordered, order_events
 from include.fold.failures import (
     BrokenInvariantError,
@@ -33,7 +33,7 @@ from include.fold.failures import (
     no_row,
 )
 from include.fold.records import NO_RECORDS, Column
-from include.fold.schemas import REJECTED, event_schema, output_schema
+from include.fold.schemas import DEAD_LETTERS, event_schema, output_schema
 from include.fold.states import States
 
 
@@ -45,7 +45,7 @@ class Settled(NamedTuple):
     pending: pa.Table
     rows_folded: int
     kept_change: int  # of the states without a timeout
-    rejected: pa.Table | None = None  # REJECTED; None for none
+    dead_letters: pa.Table | None = None  # DEAD_LETTERS; None for none
     rows_duplicate: int = 0  # beside rows_folded
 
 
@@ -81,7 +81,7 @@ def settle(
         waiting.filter(pc.invert(is_settled)),
         rows_folded=settled.num_rows - emitted.duplicates,
         kept_change=states.kept_without_timeout() - kept_before,
-        rejected=rejected_table(emitted.rejected),
+        dead_letters=dead_letters_table(emitted.dead_letters),
         rows_duplicate=emitted.duplicates,
     )
 
@@ -184,13 +184,13 @@ def _record_arrays(fold: KeyedFold, rows: Sequence[Any], schema: pa.Schema) -> l
         raise
 
 
-def rejected_table(rejected: Sequence[Rejected]) -> pa.Table | None:
-    """Rejected calls as Arrow; None for none."""
-    if not rejected:
+def dead_letters_table(dead_letters: Sequence[DeadLetter]) -> pa.Table | None:
+    """Dead letters as Arrow; None for none."""
+    if not dead_letters:
         return None
-    columns = zip(*rejected, strict=True)
-    arrays = [pa.array(c, field.type) for c, field in zip(columns, REJECTED, strict=True)]
-    return pa.table(arrays, schema=REJECTED)
+    columns = zip(*dead_letters, strict=True)
+    arrays = [pa.array(c, field.type) for c, field in zip(columns, DEAD_LETTERS, strict=True)]
+    return pa.table(arrays, schema=DEAD_LETTERS)
 
 
 def no_events(fold: KeyedFold) -> pa.Table:

@@ -4,7 +4,7 @@ The hot path of the project: it runs once for every event. Measure (`make bench`
 and after each change.
 
 There are two loops: one call for all events of a key, where only the last row counts; and one
-call per event, with a look at what is due before it. A fold that rejects has the second one, with
+call per event, with a look at what is due before it. A fold that keeps dead letters has the second one, with
 calls that are checked and undone when they fail.
 """
 
@@ -16,11 +16,12 @@ from typing import Any
 
 from include.fold.admission import NEVER_US
 from include.fold.call_checks import CallChecks
+from include.fold.dead_letter import describe
 from include.fold.definition import ExactlyOne, Key, KeyedFold
-from include.fold.emitted import Emitted, KeyRun, Rejected
+from include.fold.emitted import DeadLetter, Emitted, KeyRun
 from include.fold.event_order import distinct
 from include.fold.failures import (
-    NEVER_REJECTED,
+    NEVER_DEAD_LETTERS,
     TIMEOUTS_IN_A_ROW,
     arithmetic,
     check_arithmetic,
@@ -32,7 +33,6 @@ from include.fold.failures import (
 from include.fold.group_state import TIMERS, GroupState, TickingGroupState
 from include.fold.product_table import checked_projection, project
 from include.fold.records import record_of
-from include.fold.rejecting import describe
 from include.fold.states import States, end_us
 
 
@@ -239,22 +239,22 @@ def _due_us_of(fold: KeyedFold) -> Callable[[GroupState[Any]], int]:
 
 
 class CheckedCalls(Calls):
-    """Those of a stream that rejects: a call that fails is recorded, and as if never made.
+    """Those of a stream that keeps dead letters: a call that fails is recorded, and as if never made.
 
-    What is rejected must not depend on how input was cut. So after each call all is checked that
-    would be checked at the end of a pass: the state, the outputs, the projection. A rejected event
-    leaves its key's timeout and timers as they were; a rejected timeout or timer has fired.
+    What is a dead letter must not depend on how input was cut. So after each call all is checked that
+    would be checked at the end of a pass: the state, the outputs, the projection. A dead-lettered event
+    leaves its key's timeout and timers as they were; a dead-lettered timeout or timer has fired.
     """
 
     def __init__(self, fold: KeyedFold, *given: Any) -> None:
         super().__init__(fold, *given)
-        self._rejected: list[Rejected] = []
-        self.emitted = self.emitted._replace(rejected=self._rejected)
+        self._dead_letters: list[DeadLetter] = []
+        self.emitted = self.emitted._replace(dead_letters=self._dead_letters)
         self._checks = CallChecks(fold)
         self._begin_call, self._function = self._begin_undoable, self._checked
         self._before: tuple[Any, int, int] = (None, 0, NEVER_US)
         self._timers: Any = None
-        self._number, self._rejected_last = 0, (None, 0)
+        self._number, self._dead_letters_last = 0, (None, 0)
 
     def _begin_undoable(
         self, at_us: int, timed_out: bool = False, timer: str | None = None
@@ -269,12 +269,12 @@ class CheckedCalls(Calls):
         given = tuple(events)
         try:
             state, outputs = self._made_of(key, given, group)
-        except NEVER_REJECTED:
+        except NEVER_DEAD_LETTERS:
             raise
         except Exception as error:  # noqa: BLE001 (whatever it is, it is recorded)
             # Another call may set back what this one has changed, before it is looked at.
             check_arithmetic(function_name(self._fold))
-            self._reject(group.clock_us, given, error)
+            self._keep_dead_letter(group.clock_us, given, error)
             group.begin_key(*self._before)
             group.begin_timers(self._timers)
             return ()
@@ -295,11 +295,11 @@ class CheckedCalls(Calls):
         self._returned = row if state is None else self._checks.output(row)
         return state, ()
 
-    def _reject(self, at_us: int, events: tuple[Any, ...], error: Exception) -> None:
-        self._number = self._number + 1 if self._rejected_last == (self.key, at_us) else 0
-        self._rejected_last = self.key, at_us
+    def _keep_dead_letter(self, at_us: int, events: tuple[Any, ...], error: Exception) -> None:
+        self._number = self._number + 1 if self._dead_letters_last == (self.key, at_us) else 0
+        self._dead_letters_last = self.key, at_us
         event = events[0] if events else None
-        self._rejected.append(describe(self.key, at_us, self._number, event, error))
+        self._dead_letters.append(describe(self.key, at_us, self._number, event, error))
 
 
 def fold_runs(
@@ -318,7 +318,9 @@ def fold_runs(
     duplicates = 0
     if fold.seen is not None:
         runs, events, times_us, duplicates = distinct(fold.seen, states, runs, events, times_us)
-    calls = (CheckedCalls if fold.quarantines else Calls)(fold, states, events, times_us, until_us)
+    calls = (CheckedCalls if fold.keeps_dead_letters else Calls)(
+        fold, states, events, times_us, until_us
+    )
     with arithmetic(function_text(fold)):
         try:
             calls.fold_all(runs)

@@ -6,7 +6,7 @@ from include.fold.records import Column
 # The live engine's state variables, each with a value for each bucket. Keys are apart because
 # most batches bring no new one: so they are not written again. Streams are Arrow's.
 KEYS, BUCKET_STATE = "bucket_keys", "bucket_state"
-REJECTED_DDL = (
+DEAD_LETTERS_DDL = (
     "key string, at_us bigint, number int, cause string, event string, error string, "
     "message string, traceback string"
 )

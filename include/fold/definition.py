@@ -43,7 +43,7 @@ TIMEOUTS = (
 
 Key = Any  # a value of the fold's `keys.shape`
 OutputMode = Literal["append", "update"]
-OnError = Literal["stop", "quarantine"]
+OnError = Literal["stop", "dead_letter"]
 StateFunction = Callable[[Any, Iterator[Any], GroupState[Any]], Iterator[Any]]
 Projection = Callable[[Any, Any], Any]
 MigrateState = Callable[[dict[str, Any]], Any]
@@ -86,7 +86,7 @@ class KeyedFold:
     def __post_init__(self) -> None:
         _refuse_other("timeout", self.timeout, TIMEOUTS)
         _refuse_other("output_mode", self.output_mode, ("append", "update"))
-        _refuse_other("on_error", self.on_error, ("stop", "quarantine"))
+        _refuse_other("on_error", self.on_error, ("stop", "dead_letter"))
         _ = self.keys  # or it says why there is none
         _refuse_names(self.output, RESERVED_IN_OUTPUTS)
         self._refuse_names_in_other_case()
@@ -202,17 +202,19 @@ class KeyedFold:
 
         How often it is called must not depend on how input was cut. In an update stream
         without timeouts only the last row counts, so one call with all events is the same.
-        Unless calls may be rejected: a call for two events would reject both, or none. Nor where
+        Unless calls may be dead letters: a call for two events would make letters of both, or none. Nor where
         the stored form of a state is another: between calls a decimal gets its declared digits,
         and a dict its order, and within one they do not.
         """
         has_other_form = self.stored_state is not None
-        return self.output_mode == "append" or self.wakes or self.quarantines or has_other_form
+        return (
+            self.output_mode == "append" or self.wakes or self.keeps_dead_letters or has_other_form
+        )
 
     @property
-    def quarantines(self) -> bool:
-        """Whether a call that fails is rejected: recorded, and as if it had never been made."""
-        return self.on_error == "quarantine"
+    def keeps_dead_letters(self) -> bool:
+        """Whether a call that fails is a dead letter: recorded, and as if it had never been made."""
+        return self.on_error == "dead_letter"
 
     @property
     def times_out(self) -> bool:

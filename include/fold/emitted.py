@@ -14,8 +14,8 @@ class KeyRun(NamedTuple):
     end: int
 
 
-class Rejected(NamedTuple):
-    """One call of the state function that failed, in a stream with `on_error="quarantine"`.
+class DeadLetter(NamedTuple):
+    """One call of the state function that failed, in a stream with `on_error="dead_letter"`.
 
     All texts are bounded, and can be written as UTF-8.
     """
@@ -35,12 +35,12 @@ class Emitted(NamedTuple):
 
     That is the time of the event, or the instant of the timeout. In an update stream there is
     one row per touched key, and `removed` says whether the key's state is gone; in an append
-    stream `removed` stays empty. So does `rejected` where the first failed call stops the fold.
+    stream `removed` stays empty. So does `dead_letters` where the first failed call stops the fold.
     `duplicates` were not given to the function.
     """
 
     rows: list[Any]
     emitted_at_us: list[int]
     removed: list[bool]
-    rejected: Sequence[Rejected] = ()
+    dead_letters: Sequence[DeadLetter] = ()
     duplicates: int = 0

@@ -31,7 +31,7 @@ class BrokenInvariantError(StatefulError, RuntimeError):
 class TimeoutLoopError(RuntimeError):
     """The function sets timeouts in a loop: the stream's clock hardly moves between them.
 
-    It stops the stream, never rejects: where a run of timeouts is cut into batches must not
+    It stops the stream, and is never a dead letter: where a run of timeouts is cut into batches must not
     show in results, and in whether there are any it may.
     """
 
@@ -39,7 +39,7 @@ class TimeoutLoopError(RuntimeError):
 # Not the function's fault, or not known to be: these stop the stream. (As do KeyboardInterrupt
 # and SystemExit, which are no `Exception`.) How deep calls can go is a matter of who called the
 # fold: a worker, a driver, a page.
-NEVER_REJECTED = (MemoryError, RecursionError, BrokenInvariantError)
+NEVER_DEAD_LETTERS = (MemoryError, RecursionError, BrokenInvariantError)
 
 
 def refuse_timeout_loop(first_us: int, next_us: int) -> None:
@@ -108,7 +108,7 @@ KEPT = ("prec", "rounding", "Emin", "Emax", "capitals", "clamp", "traps")
 class ArithmeticChangedError(StateFunctionError):
     """A function has changed decimal.getcontext() for the calls after it.
 
-    It stops the stream, never rejects: which calls those are is a matter of how input was cut.
+    It stops the stream, and is never a dead letter: which calls those are is a matter of how input was cut.
     """
 
 

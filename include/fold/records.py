@@ -36,7 +36,7 @@ FIRST_INSTANT_US = (datetime.min.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
 class FrozenDict(dict[Any, Any]):
     """A dict in a record: its keys in order, and nobody changes it in place.
 
-    What is changed in place would be stored without `update`, and stay when a call is rejected.
+    What is changed in place would be stored without `update`, and stay when a call is a dead letter.
     """
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:

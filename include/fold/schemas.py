@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from include.fold.ddl import REJECTED_DDL
+from include.fold.ddl import DEAD_LETTERS_DDL
 from include.fold.definition import EMITTED_AT_US, KEY, REMOVED, KeyedFold
 from include.lake.columns import arrow_type
 
@@ -60,5 +60,5 @@ def schema_of(ddl: str) -> pa.Schema:
     return pa.schema([(name, arrow_type(kind)) for name, kind in columns])
 
 
-# A call that was rejected, as `fold.emitted.Rejected` has it: the same for all streams.
-REJECTED = schema_of(REJECTED_DDL)
+# A dead letter, as `fold.emitted.DeadLetter` has it: the same for all streams.
+DEAD_LETTERS = schema_of(DEAD_LETTERS_DDL)

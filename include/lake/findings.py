@@ -60,7 +60,7 @@ def record_error(lake: Lake, run_id: str, subject: str, name: str, error: Except
     record_findings(lake, run_id, subject, findings=[found])
 
 
-KEY_REJECTED_AGAIN = 10  # times in one run; above that the key is named
+KEY_DEAD_LETTERED_AGAIN = 10  # times in one run; above that the key is named
 NAMED_KEYS = 5
 KEY_CHARACTERS = 60
 
@@ -95,30 +95,30 @@ def findings_of_run(batches: Sequence[Mapping[str, Any]]) -> list[Finding]:
     return found
 
 
-def rejected_findings(
+def dead_letters_findings(
     stream: str,
     events: int,
     timeouts: int,
     first_and_last: tuple[datetime, datetime],
     by_key: Mapping[str, int],
 ) -> list[Finding]:
-    """That calls were rejected, at least one; and which keys' again and again.
+    """That there are dead letters, at least one; and which keys' again and again.
 
     `by_key`: how often in the run so far, of the keys with the most.
     """
     first, last = first_and_last
     rows = Finding(
-        finding="rows_rejected",
+        finding="rows_dead_lettered",
         severity="warning",
         count=events + timeouts,
         detail=f"The state function failed for {counted(events, 'event')} and "
-        f"{counted(timeouts, 'timeout')}: they are in rejected/{stream} with the error, and not in the table",
+        f"{counted(timeouts, 'timeout')}: they are in dead_letters/{stream} with the error, and not in the table",
         event_time_from=first,
         event_time_to=last,
-        action=f"look at rejected/{stream} and mend the function; then `./stateful reseed {stream} "
+        action=f"look at dead_letters/{stream} and mend the function; then `./stateful reseed {stream} "
         "--recompute --apply` takes them in",
     )
-    again = {key: count for key, count in by_key.items() if count > KEY_REJECTED_AGAIN}
+    again = {key: count for key, count in by_key.items() if count > KEY_DEAD_LETTERED_AGAIN}
     return [rows, _again(stream, again)] if again else [rows]
 
 
@@ -126,12 +126,12 @@ def _again(stream: str, by_key: Mapping[str, int]) -> Finding:
     most = sorted(by_key.items(), key=lambda item: (-item[1], item[0]))[:NAMED_KEYS]
     named = ", ".join(f"{_shown(key)} ({count:,})" for key, count in most)
     return Finding(
-        finding="key_rejected_again",
+        finding="key_dead_lettered_again",
         severity="warning",
         count=len(by_key),
-        detail=f"Keys for which the function failed more than {KEY_REJECTED_AGAIN} times in this "
+        detail=f"Keys for which the function failed more than {KEY_DEAD_LETTERED_AGAIN} times in this "
         f"run, those with the most first: {named}",
-        action=f"SELECT * FROM rejected/{stream} WHERE key = ...: their state, or what they send, "  # noqa: S608 (for people to read)
+        action=f"SELECT * FROM dead_letters/{stream} WHERE key = ...: their state, or what they send, "  # noqa: S608 (for people to read)
         "is what the function does not expect",
     )
 

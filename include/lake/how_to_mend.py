@@ -7,7 +7,7 @@ from include.lake.paths import LakeError
 
 PUT_BACK = "put it back from a copy of the lake that is not older"
 PART = re.compile(
-    r"(bronze|quarantine|ingest_log|tables|rejected|ops|checkpoints)"
+    r"(bronze|quarantine|ingest_log|tables|dead_letters|ops|checkpoints)"
     r"/([^/]+)"
 )
 OF_SOURCE = ("bronze", "quarantine", "ingest_log")
@@ -58,7 +58,7 @@ def how_to_mend(path: str) -> Mend:
             f"{PUT_BACK}; or make it anew from bronze",
             f"{aside} && ./stateful reseed {subject} --apply",
         )
-    if kind in ("checkpoints", "rejected"):
+    if kind in ("checkpoints", "dead_letters"):
         return Mend(
             f"{PUT_BACK}; or make state and table anew", f"./stateful reseed {subject} --apply"
         )

@@ -38,8 +38,8 @@ until timestamp Stream: the table is complete before this instant of event time;
 rows_excluded bigint Stream: rows before the initial state's as_of, which stands for them
 jvm_rss_bytes bigint Most memory the job's JVM held, RocksDB's in it
 python_rss_bytes bigint Most memory its Python processes held together: the driver and the workers
-rows_rejected bigint Stream: of rows_folded, those that the function failed for, in rejected/<stream>; of a recompute or reseed, those in the interval that it replaced
-timeouts_rejected bigint Stream: timeouts that it failed for
+rows_dead_lettered bigint Stream: of rows_folded, those that the function failed for, in dead_letters/<stream>; of a recompute or reseed, those in the interval that it replaced
+timeouts_dead_lettered bigint Stream: timeouts that it failed for
 rows_duplicate bigint Stream: rows that their key had folded before (deduplicate=), not folded again
 jvm_start_seconds double From its JVM's start to its own; null without one, and of another run's JVM
 told_at timestamp Stream: when the Asset's event had told of it; null: never
@@ -74,10 +74,10 @@ late_from timestamp Event time of the earliest late row; null without any
 late_to timestamp Event time of the last late row; null without any
 kept_without_timeout bigint States after this batch that nothing but a new event will wake; 0 without timeouts
 memory_mb bigint What RocksDB might use of memory, in MiB
-rows_rejected bigint Of rows_folded, those that the function failed for, in rejected/<stream>
-timeouts_rejected bigint Timeouts that the function failed for
-rejected_from timestamp The first of both, on the fold's clock; null: none
-rejected_to timestamp The last of both; null without any
+rows_dead_lettered bigint Of rows_folded, those that the function failed for, in dead_letters/<stream>
+timeouts_dead_lettered bigint Timeouts that the function failed for
+dead_letters_from timestamp The first of both, on the fold's clock; null: none
+dead_letters_to timestamp The last of both; null without any
 rows_duplicate bigint Rows that their key had folded before (deduplicate=), not folded again
 rows_in_most bigint Of rows_in, those of the bucket that had the most
 """,

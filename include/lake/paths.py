@@ -51,8 +51,8 @@ class Lake:
     def table(self, stream: str) -> str:
         return f"{self.root}/tables/{stream}"
 
-    def rejected(self, stream: str) -> str:
-        return f"{self.root}/rejected/{stream}"
+    def dead_letters(self, stream: str) -> str:
+        return f"{self.root}/dead_letters/{stream}"
 
     def savepoints(self, stream: str) -> str:
         return f"{self.root}/savepoints/{stream}"

@@ -1,4 +1,4 @@
-"""A stream's results for people and for the Asset; its table of rejected calls, and how a killed job's rows in it
+"""A stream's results for people and for the Asset; its table of dead letters, and how a killed job's rows in it
 are put back."""
 
 from collections import Counter
@@ -206,7 +206,7 @@ class RangeChange(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """What some rejected calls come to."""
+    """What some dead letters come to."""
 
     events: int
     timeouts: int
@@ -215,39 +215,39 @@ class Summary(NamedTuple):
     by_key: Counter[str]  # of the MOST_KEYS keys with the most of them
 
 
-def rejected_number(lake: Lake, stream: str) -> int:
+def dead_letters_number(lake: Lake, stream: str) -> int:
     """What the newest of our commits to the table of a stream is numbered by; 0 where there is none.
 
     LakeError when others have changed it since, or its log cannot be read.
     """
-    return int(rejected_record(lake, stream).get(NUMBER, 0))
+    return int(dead_letters_record(lake, stream).get(NUMBER, 0))
 
 
-def rejected_record(lake: Lake, stream: str) -> Record:
+def dead_letters_record(lake: Lake, stream: str) -> Record:
     """The newest record of the table of a stream; empty where there is none. LakeError as above."""
-    path = lake.rejected(stream)
+    path = lake.dead_letters(stream)
     told = Table.read(lake, path).record() if lake.is_delta_table(path) else None
     return told or {}
 
 
 def has_batch(lake: Lake, stream: str, app_id: str, batch_id: int) -> bool:
     """Whether the newest commit of ours to the table is of this batch, or a later one, of `app_id`."""
-    told = rejected_record(lake, stream)
+    told = dead_letters_record(lake, stream)
     return told.get(APP) == app_id and told[BATCH] >= batch_id
 
 
-def put_back_rejected(lake: Lake, stream: str, number: int) -> None:
-    """Undo what a rebuild or restatement has put in the place of rejected rows, and was killed before it
+def put_back_dead_letters(lake: Lake, stream: str, number: int) -> None:
+    """Undo what a rebuild or restatement has put in the place of dead letters, and was killed before it
     committed the table: `number` is of the commit that the table's record counts on."""
-    told = rejected_record(lake, stream)
+    told = dead_letters_record(lake, stream)
     if told.get(NUMBER, 0) <= number or APP in told:
         return
-    with unbroken(lake.rejected(stream)):
-        table = Table.open(lake, lake.rejected(stream))
+    with unbroken(lake.dead_letters(stream)):
+        table = Table.open(lake, lake.dead_letters(stream))
         table.restore(lambda record: int(record[NUMBER]) <= number, {NUMBER: number})
 
 
 def ensure_table(lake: Lake, stream: str) -> None:
     """Make the table of a stream, where it is not there yet: it is made with its first row."""
     comment = f"Events and timeouts that the state function of {stream} failed for"
-    create_if_absent(lake.rejected(stream), COLUMNS, comment, PROPERTIES, [AT_DATE])
+    create_if_absent(lake.dead_letters(stream), COLUMNS, comment, PROPERTIES, [AT_DATE])

@@ -35,7 +35,7 @@ SIZE_COLUMNS = ("stream", "measured_at", "part", "bytes")
 # Lost for good: open until a person has said, by `./stateful ingest SOURCE --accept-loss`, that it may be.
 LOST, ACCEPTED = ("rows_skipped", "versions_ignored"), "loss_accepted"
 # Said by each batch, or each command, of what it did itself. All else is said anew as a whole.
-EACH_ITS_OWN = {"rows_rejected", "rows_quarantined", *LOST}
+EACH_ITS_OWN = {"rows_dead_lettered", "rows_quarantined", *LOST}
 # A check comes after each run. Some of these may have failed.
 UNCHECKED = timedelta(days=2)
 

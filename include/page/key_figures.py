@@ -113,7 +113,7 @@ class ShownStep:
     state: str | None  # afterwards
     wakes_at: datetime | None  # the next timeout, timer or end of the state
     outputs: Sequence[ShownOutput]
-    rejected: Sequence[str]
+    dead_letters: Sequence[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -302,7 +302,7 @@ def _shown_steps(fold: KeyedFold, steps: Sequence[Step]) -> list[ShownStep]:
             state=state,
             wakes_at=_wake(step.wakes_at_us),
             outputs=of,
-            rejected=[f"{each.error}: {each.message}" for each in step.emitted.rejected],
+            dead_letters=[f"{each.error}: {each.message}" for each in step.emitted.dead_letters],
         )
         for step, state, of in zip(steps, states, _outputs(fold, steps), strict=True)
     ]
@@ -352,7 +352,7 @@ def _step_lines(step: ShownStep) -> Iterator[str]:
     wakes = f", times out {_at(step.wakes_at)}" if step.wakes_at else ""
     yield f"  -> state {step.state or 'none'}{wakes}"
     yield from (f"  -> row   {each.text}{' taken away' * each.is_removal}" for each in step.outputs)
-    yield from (f"  -> rejected: {each}" for each in step.rejected)
+    yield from (f"  -> dead letter: {each}" for each in step.dead_letters)
 
 
 def _event(event: ShownEvent) -> str:

@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 
 from include.fold.arrow_values import conformed_table, encode
 from include.fold.bucket import INSTANTS, as_events, event_names, no_events
+from include.fold.dead_letter import as_json
 from include.fold.definition import Key, KeyedFold
 from include.fold.event_order import keys_of
 from include.fold.records import Nested
-from include.fold.rejecting import as_json
 from include.fold.schemas import state_schema
 from include.lake.columns import instant_scalar
 from include.lake.delta_log import delta_table

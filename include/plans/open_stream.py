@@ -19,7 +19,7 @@ from include.lake.delta_log import adds_data, find_actions, table_to_read
 from include.lake.generations import GenerationRow, Generations, is_reseeded, read_generations
 from include.lake.ops import read_ops
 from include.lake.paths import Lake, LakeError
-from include.lake.stream_result import rejected_number
+from include.lake.stream_result import dead_letters_number
 from include.lake.table import record_of
 from include.landing.amendments import why_not_run
 from include.landing.ingest_log import STILL
@@ -156,8 +156,8 @@ def _is_cut_off(opened: OpenStream, planned: int | None) -> bool:
         return True  # its first run makes a checkpoint of the seed
     if planned != newest_committed(lake, opened.checkpoint):
         return True
-    if rejected_number(lake, opened.name) > opened.record.rejected:
-        return True  # rejected rows that a killed job has replaced
+    if dead_letters_number(lake, opened.name) > opened.record.dead_letters:
+        return True  # dead letters that a killed job has replaced
     if is_unreported(opened):
         return True
     # An update table shows keys as of different instants.

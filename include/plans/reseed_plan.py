@@ -38,10 +38,10 @@ from include.plans.plan_recompute import (
     seconds_for,
 )
 from include.plans.stream_identity import code_parts, initial_fingerprint, key_fingerprint
-from include.plans.stream_status import judged, rejected_coverage
+from include.plans.stream_status import dead_letters_coverage, judged
 from include.savepoints.bronze_pin import BronzePin, count_before, pin_bronze
 from include.savepoints.choose_base import Base, choose_base
-from include.savepoints.manifest import StreamIdentity, is_mapped, rejects, savepoints_of
+from include.savepoints.manifest import StreamIdentity, is_mapped, keeps_dead_letters, savepoints_of
 from include.settings import MOST_BUCKETS, MOST_PARTITIONS, SettingsError, Stream
 from include.stream_definition import pinned_settings
 from include.text_table import counted, markdown_cell
@@ -141,14 +141,16 @@ def _why_unreadable(lake: Lake, path: str) -> str | None:
     return None
 
 
-def rejected_kept_us(opened: OpenStream, identity: StreamIdentity) -> int:
-    """Before which instant all rejected rows can stay; FOR_EVER_US where the table says it of them."""
+def dead_letters_kept_us(opened: OpenStream, identity: StreamIdentity) -> int:
+    """Before which instant all dead letters can stay; FOR_EVER_US where the table says it of them."""
     lake = opened.lake
-    if not rejects(identity.code) and not lake.is_delta_table(lake.rejected(opened.name)):
+    if not keeps_dead_letters(identity.code) and not lake.is_delta_table(
+        lake.dead_letters(opened.name)
+    ):
         return FOR_EVER_US
     if identity.output_mode == "append":
         return FOR_EVER_US
-    return rejected_coverage(opened, identity).right_until_us
+    return dead_letters_coverage(opened, identity).right_until_us
 
 
 @dataclass(frozen=True)
@@ -254,7 +256,7 @@ def plan_later_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> Res
     if options.from_state and current is not None:
         before = replace(identity, code=current["code"])
     coverage = judged(opened, before)
-    at_most_us = min(until_us, rejected_kept_us(opened, before))
+    at_most_us = min(until_us, dead_letters_kept_us(opened, before))
     base = choose_reseed_base(opened, pin, options, at_most_us=at_most_us, coverage=coverage)
     since_us, column = identity.since_us, identity.time_column
     (events,) = count_before(pin, column, since_us, cutoffs_us=[until_us])

@@ -10,12 +10,12 @@ from include.coverage.judge import Span
 from include.lake.errors import StatefulError, last_line
 from include.lake.how_to_mend import how_to_mend
 from include.lake.paths import Lake
-from include.lake.stream_result import rejected_number
+from include.lake.stream_result import dead_letters_number
 from include.plans.reseed_plan import ReseedOptions, plan_reseed
 from include.plans.stream_identity import what_changed
-from include.plans.stream_status import StreamStatus, rejected_coverage, stream_status
+from include.plans.stream_status import StreamStatus, dead_letters_coverage, stream_status
 from include.registry import stream_named, stream_names
-from include.savepoints.manifest import has_mapped, mapped_savepoint, rejects, until_of
+from include.savepoints.manifest import has_mapped, keeps_dead_letters, mapped_savepoint, until_of
 from include.settings import Stream
 from include.text_table import counted
 
@@ -116,20 +116,20 @@ def status_record(status: StreamStatus) -> dict[str, Any]:
         "distrust": status.doubt,
         "wrong": _spans(coverage.wrong),
         "live_is_right": status.live_is_right,
-        "rejected_wrong": _rejected_wrong(status),
+        "dead_letters_wrong": _dead_letters_wrong(status),
         "states_mapped_as_of": None if base is None else until_of(base),
         "findings": [asdict(each) for each in status.findings],
     }
 
 
-def _rejected_wrong(status: StreamStatus) -> list[dict[str, datetime | str | None]] | None:
-    """Where its rejected rows are not right. None where there are none, or the next run is to put
+def _dead_letters_wrong(status: StreamStatus) -> list[dict[str, datetime | str | None]] | None:
+    """Where its dead letters are not right. None where there are none, or the next run is to put
     back others."""
     opened = status.opened
-    is_ahead = rejected_number(opened.lake, opened.name) != opened.record.rejected
-    if not rejects(opened.identity.code) or is_ahead:
+    is_ahead = dead_letters_number(opened.lake, opened.name) != opened.record.dead_letters
+    if not keeps_dead_letters(opened.identity.code) or is_ahead:
         return None
-    return _spans(rejected_coverage(opened, opened.identity).wrong)
+    return _spans(dead_letters_coverage(opened, opened.identity).wrong)
 
 
 def _spans(spans: Iterable[Span]) -> list[dict[str, datetime | str | None]]:

@@ -12,7 +12,7 @@ from include.fold.definition import KeyedFold
 from include.lake.generations import GenerationRow, Generations, read_generations
 from include.lake.paths import Lake
 from include.landing.initial_state import read_as_of, read_fingerprint
-from include.savepoints.manifest import REJECTS, StreamIdentity, current_lineage
+from include.savepoints.manifest import KEEPS_DEAD_LETTERS, StreamIdentity, current_lineage
 from include.settings import Stream
 from include.stream_definition import load_definition, pinned_settings
 
@@ -34,8 +34,8 @@ def code_fingerprint(
     stream: Stream,
     initial_state: str | None,
 ) -> str:
-    """16 hex characters that name the stream's code, settings and initial state; and REJECTS
-    when it rejects what its function fails for.
+    """16 hex characters that name the stream's code, settings and initial state; and KEEPS_DEAD_LETTERS
+    when it keeps what its function fails for as dead letters.
 
     `initial_state` is that one's fingerprint, or None. Modules of
     `include.streams` that the stream's file imports count as part of it; those that it loads by a
@@ -51,7 +51,7 @@ def code_fingerprint(
     }
     name = _name_of(stands_on)
     # Behind the name, not in it: states that were made until the first failed call stay good.
-    return name + REJECTS if stream.on_error == "quarantine" else name
+    return name + KEEPS_DEAD_LETTERS if stream.on_error == "dead_letter" else name
 
 
 def key_fingerprint(fold: KeyedFold) -> str | None:

@@ -129,8 +129,8 @@ def judged(
     return coverage
 
 
-def rejected_coverage(opened: OpenStream, identity: StreamIdentity) -> Coverage:
-    """The same of its rejected rows: they are of the fold that the record names, each at its own
+def dead_letters_coverage(opened: OpenStream, identity: StreamIdentity) -> Coverage:
+    """The same of its dead letters: they are of the fold that the record names, each at its own
     instant, also where the table shows one state."""
     as_append = replace(identity, output_mode="append")
     return judge(opened.lake, opened.record.entries, as_append, _reset_us(opened))

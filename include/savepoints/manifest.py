@@ -192,7 +192,7 @@ class StreamIdentity:
 
 UNTIL_IN_ID = "%Y%m%dT%H%M%S%f"
 MAPPED_FROM = "+"
-REJECTS = "!"
+KEEPS_DEAD_LETTERS = "!"
 
 
 def code_of(lineage: str) -> str:
@@ -225,9 +225,9 @@ def has_mapped(row: Mapping[str, Any] | None) -> bool:
     return is_mapped((row or {}).get("code") or "")
 
 
-def rejects(lineage: str) -> bool:
+def keeps_dead_letters(lineage: str) -> bool:
     """Whether a fold by that name goes on after a failed call."""
-    return code_of(lineage).endswith(REJECTS)
+    return code_of(lineage).endswith(KEEPS_DEAD_LETTERS)
 
 
 def same_code(lineage: str | None, other: str | None) -> bool:
@@ -244,7 +244,7 @@ def serves(lineage: str | None, wanted: str) -> bool:
 
 def serving(wanted: str) -> set[str]:
     """The lineages whose states serve whoever goes by the name `wanted`."""
-    return {wanted, wanted.replace(REJECTS, "")}
+    return {wanted, wanted.replace(KEEPS_DEAD_LETTERS, "")}
 
 
 def current_lineage(row: Mapping[str, Any] | None, code: str) -> str:
@@ -255,6 +255,6 @@ def current_lineage(row: Mapping[str, Any] | None, code: str) -> str:
     known = str(row["code"])
     if same_code(known, code):
         return known
-    if is_mapped(known) and serves(code_of(known), code):  # it rejects from now on
+    if is_mapped(known) and serves(code_of(known), code):  # it keeps dead letters from now on
         return f"{code}{MAPPED_FROM}{known.partition(MAPPED_FROM)[2]}"
     return code

@@ -36,7 +36,7 @@ from spark_jobs.engines.worker_garbage import leave_imports_alone
 FOLDED_DDL = (
     "bucket int, outputs binary, rows_in bigint, rows_late bigint, rows_excluded bigint, "
     "rows_folded bigint, pending_change bigint, kept_change bigint, rows_out bigint, "
-    "late_first_us bigint, late_last_us bigint, watermark_us bigint, rejected binary, "
+    "late_first_us bigint, late_last_us bigint, watermark_us bigint, dead_letters binary, "
     "rows_duplicate bigint"
 )
 NEVER_FOLDED_US = -(2**63)
@@ -210,6 +210,6 @@ def _report(
         late_first_us=min((row.late_first_us for row in packed), default=NEVER_US),
         late_last_us=max((row.late_last_us for row in packed), default=-NEVER_US),
         watermark_us=watermark,
-        rejected=None if settled.rejected is None else to_stream(settled.rejected),
+        dead_letters=None if settled.dead_letters is None else to_stream(settled.dead_letters),
         rows_duplicate=settled.rows_duplicate,
     )

@@ -16,8 +16,8 @@ from include.landing.initial_state import InitialStates
 from include.savepoints.manifest import Savepoint
 from include.settings import Stream
 from spark_jobs.engines.packing import Bounds
+from spark_jobs.tables.dead_letters import DeadLetters
 from spark_jobs.tables.product import Product
-from spark_jobs.tables.rejected import RejectedCalls
 
 Rows = Any
 
@@ -27,7 +27,7 @@ class Stage(NamedTuple):
 
     outputs: Rows
     states: Rows  # at the stage's end
-    rejected: Rows | None  # calls that failed (REJECTED); None: the fold rejects none
+    dead_letters: Rows | None  # calls that failed (DEAD_LETTERS); None: the fold keeps none
     rows_folded: int
     held: Any  # the engine's own
     rows_duplicate: int = 0  # beside rows_folded
@@ -50,10 +50,10 @@ class FoldedBatch(NamedTuple):
     """What one batch of a live query folded."""
 
     # Added up over its buckets: `SUMMED` of live_batch, first and last late row, buckets touched and
-    # buckets that rejected something, most rows of one, watermark.
+    # buckets with dead letters, most rows of one, watermark.
     counts: Mapping[str, Any]
     emitted: Rows  # to write: the output's columns, `emitted_at_us`, (update) `removed`
-    rejected: Rows  # the calls that failed (REJECTED of include.fold.schemas)
+    dead_letters: Rows  # the calls that failed (DEAD_LETTERS of include.fold.schemas)
 
 
 WriteBatch = Callable[[FoldedBatch, int], None]
@@ -81,7 +81,7 @@ class Engine(Protocol):
         self, lake: Lake, stream: str, definition: Definition, is_rebuilt: bool = False
     ) -> Product: ...
 
-    def rejected_table(self, lake: Lake, stream: str) -> RejectedCalls: ...
+    def dead_letters_table(self, lake: Lake, stream: str) -> DeadLetters: ...
 
     # Bronze
 

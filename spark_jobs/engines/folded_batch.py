@@ -11,17 +11,17 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from include.fold.ddl import REJECTED_DDL, output_ddl
+from include.fold.ddl import DEAD_LETTERS_DDL, output_ddl
 from include.fold.definition import KeyedFold
-from include.fold.schemas import REJECTED, output_schema
+from include.fold.schemas import DEAD_LETTERS, output_schema
 from include.settings import MIB
 from spark_jobs.engines.engine import FoldedBatch
 from spark_jobs.engines.live_batch import SUMMED
 from spark_jobs.engines.packing import from_stream, unpack
 
-# Of what a batch may send to the driver, outputs and rejected calls each.
+# Of what a batch may send to the driver, outputs and dead letters each.
 FETCHED_BYTES = 64 * MIB
-STREAMS = ("outputs", "rejected")  # columns with an Arrow stream in each row
+STREAMS = ("outputs", "dead_letters")  # columns with an Arrow stream in each row
 
 
 def counts_of(folded: pa.Table) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def counts_of(folded: pa.Table) -> dict[str, Any]:
         "late_last_us": pc.max(folded["late_last_us"]).as_py(),
         "buckets_touched": folded.num_rows,
         "watermark_us": pc.max(folded["watermark_us"]).as_py(),
-        "buckets_rejecting": pc.count(folded["rejected"]).as_py(),
+        "buckets_with_dead_letters": pc.count(folded["dead_letters"]).as_py(),
         "rows_in_most": pc.max(folded["rows_in"]).as_py(),
     }
 
@@ -41,7 +41,9 @@ def left_on_spark(folded: DataFrame, fold: KeyedFold) -> FoldedBatch:
     is_there = {name: F.when(F.col(name).isNotNull(), F.lit(True)) for name in STREAMS}
     counts = counts_of(folded.withColumns(is_there).toArrow())
     emitted = unpack(folded, "outputs", output_ddl(fold))
-    return FoldedBatch(counts, emitted, rejected=unpack(folded, "rejected", REJECTED_DDL))
+    return FoldedBatch(
+        counts, emitted, dead_letters=unpack(folded, "dead_letters", DEAD_LETTERS_DDL)
+    )
 
 
 def fetch(folded: DataFrame, fold: KeyedFold, buckets: int) -> FoldedBatch | None:
@@ -60,7 +62,9 @@ def fetch(folded: DataFrame, fold: KeyedFold, buckets: int) -> FoldedBatch | Non
     if any((pc.max(table[name]).as_py() or 0) > most for name in sizes):
         return None
     emitted = _rows_in(table["outputs"], output_schema(fold))
-    return FoldedBatch(counts_of(table), emitted, rejected=_rows_in(table["rejected"], REJECTED))
+    return FoldedBatch(
+        counts_of(table), emitted, dead_letters=_rows_in(table["dead_letters"], DEAD_LETTERS)
+    )
 
 
 def _rows_in(streams: pa.ChunkedArray, schema: pa.Schema) -> pa.Table:

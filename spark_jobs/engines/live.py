@@ -35,8 +35,8 @@ def live_fold(
     """What each batch of the streaming frame `bronze` folds: FOLDED_DDL, one row per bucket call.
 
     `partitions` is the number of state partitions of the checkpoint. `outputs` holds the
-    emitted rows as an Arrow stream of `output_schema(fold)`, `rejected` the calls that were
-    rejected as one of REJECTED; each is null without any. A `seed` is needed in every run.
+    emitted rows as an Arrow stream of `output_schema(fold)`, `dead_letters` the calls that were
+    dead letters as one of DEAD_LETTERS; each is null without any. A `seed` is needed in every run.
     `late`: columns that older files have elsewhere.
     """
     delay_us = watermark_delay // MICROSECOND

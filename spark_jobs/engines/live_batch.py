@@ -8,13 +8,13 @@ from typing import Any
 
 from include.coverage.live import LEVELS, WATERMARK, LiveRecord
 from include.fold.admission import instant_of
-from include.lake.findings import Finding, record_findings, rejected_findings
+from include.lake.findings import Finding, dead_letters_findings, record_findings
 from include.lake.generations import app_id
-from include.lake.stream_result import rejected_number
+from include.lake.stream_result import dead_letters_number
 from spark_jobs.engines.data_checks import DataChecks
 from spark_jobs.engines.engine import FoldedBatch
+from spark_jobs.tables.dead_letters import DeadLetters
 from spark_jobs.tables.product import Product
-from spark_jobs.tables.rejected import RejectedCalls
 
 SUMMED = (
     "rows_in",
@@ -28,7 +28,7 @@ SUMMED = (
 )
 COUNTED = tuple(name for name in SUMMED if name.startswith("rows_"))
 NOT_TOLD = {*LEVELS.values(), WATERMARK}  # but what they come to
-REJECTIONS = ("rows_rejected", "timeouts_rejected")
+DEAD_LETTERED = ("rows_dead_lettered", "timeouts_dead_lettered")
 
 
 class CountsError(RuntimeError):
@@ -43,7 +43,7 @@ class BatchWriter:
         live: LiveRecord,
         generation: int,
         table: Product,
-        rejected: RejectedCalls,
+        dead_letters: DeadLetters,
         checks: DataChecks,
         memory_mb: int | None = None,
     ) -> None:
@@ -51,11 +51,11 @@ class BatchWriter:
         self._lake, self._stream = live.lake, live.record.stream
         self._generation = generation
         self._table = table
-        self._rejected = rejected
+        self._dead_letters = dead_letters
         self._checks = checks
         self._memory_mb = memory_mb  # that RocksDB may use
         self._written: list[dict[str, Any]] = []
-        self._rejected_keys: Counter[str] = Counter()  # in the run so far
+        self._dead_letters_keys: Counter[str] = Counter()  # in the run so far
 
     def __call__(self, folded: FoldedBatch, batch_id: int) -> None:
         counts = dict(folded.counts)
@@ -68,10 +68,12 @@ class BatchWriter:
             told = [code_changed(self._stream)]
             record_findings(self._lake, self._live.run_id, self._stream, findings=told)
         self._live.begin()
-        counts |= self._write_rejected(folded, batch_id, counts.pop("buckets_rejecting"))
+        counts |= self._write_dead_letters(
+            folded, batch_id, counts.pop("buckets_with_dead_letters")
+        )
         if not is_written:
-            rejected = rejected_number(self._lake, self._stream)
-            record = self._live.after(batch_id, counts, rejected)
+            dead_letters = dead_letters_number(self._lake, self._stream)
+            record = self._live.after(batch_id, counts, dead_letters)
             rows = folded.emitted if counts["rows_out"] else None
             self._table.write_once(rows, self._app_id("table"), batch_id, record.as_json())
             self._live.record = record
@@ -86,23 +88,25 @@ class BatchWriter:
             batch_id=batch_id,
         )
 
-    def _write_rejected(self, folded: FoldedBatch, batch_id: int, buckets: int) -> dict[str, Any]:
-        """Write what `buckets` rejected to a table of its own; what that is for `ops/batches`."""
-        summary = self._rejected.summary([folded.rejected]) if buckets else None
+    def _write_dead_letters(
+        self, folded: FoldedBatch, batch_id: int, buckets: int
+    ) -> dict[str, Any]:
+        """Write the dead letters of `buckets` to a table of its own; what that is for `ops/batches`."""
+        summary = self._dead_letters.summary([folded.dead_letters]) if buckets else None
         if summary is None:
-            return {"rows_rejected": 0, "timeouts_rejected": 0}
-        self._rejected.append_once(folded.rejected, self._app_id("rejected"), batch_id)
-        self._rejected_keys += summary.by_key
+            return {"rows_dead_lettered": 0, "timeouts_dead_lettered": 0}
+        self._dead_letters.append_once(folded.dead_letters, self._app_id("dead_letters"), batch_id)
+        self._dead_letters_keys += summary.by_key
         first, last = instant_of(summary.first_us), instant_of(summary.last_us)
         counts = (summary.events, summary.timeouts)
-        found = rejected_findings(self._stream, *counts, (first, last), self._rejected_keys)
+        found = dead_letters_findings(self._stream, *counts, (first, last), self._dead_letters_keys)
         # Before the batch is recorded: of one that a kill has cut off behind that nobody tells again.
         record_findings(self._lake, self._live.run_id, self._stream, findings=found)
         return {
-            "rows_rejected": summary.events,
-            "timeouts_rejected": summary.timeouts,
-            "rejected_from": first,
-            "rejected_to": last,
+            "rows_dead_lettered": summary.events,
+            "timeouts_dead_lettered": summary.timeouts,
+            "dead_letters_from": first,
+            "dead_letters_to": last,
         }
 
     def _check(self, counts: dict[str, Any], batch_id: int) -> None:
@@ -152,7 +156,7 @@ class BatchWriter:
 
 def totals_of_run(batches: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """The counts of a run's committed batches, as `ops/runs` names them."""
-    totals = {name: sum(row[name] for row in batches) for name in (*COUNTED, *REJECTIONS)}
+    totals = {name: sum(row[name] for row in batches) for name in (*COUNTED, *DEAD_LETTERED)}
     return totals | {"batches": len(batches)}
 
 

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from include.fold.bucket import no_events, settle
-from include.fold.ddl import REJECTED_DDL, output_ddl, state_rows_ddl
+from include.fold.ddl import DEAD_LETTERS_DDL, output_ddl, state_rows_ddl
 from include.fold.definition import KeyedFold
 from include.fold.keys import bucket_ids
 from include.fold.schemas import state_schema
@@ -24,7 +24,7 @@ from spark_jobs.engines.packing import (
 from spark_jobs.engines.state_rows import states_from_rows, states_to_rows
 
 REPLAYED_DDL = (
-    "bucket int, outputs binary, states binary, rows_folded bigint, rejected binary, "
+    "bucket int, outputs binary, states binary, rows_folded bigint, dead_letters binary, "
     "rows_duplicate bigint"
 )
 
@@ -68,7 +68,7 @@ def replay_fold(
     return Stage(
         unpack(folded, "outputs", output_ddl(fold)),
         unpack(folded, "states", state_rows_ddl(fold)),
-        unpack(folded, "rejected", REJECTED_DDL) if fold.quarantines else None,
+        unpack(folded, "dead_letters", DEAD_LETTERS_DDL) if fold.keeps_dead_letters else None,
         rows_folded=rows_folded,
         held=folded,
         rows_duplicate=rows_duplicate,
@@ -84,14 +84,14 @@ def _replay_bucket(
     settled = settle(fold, lambda: states, events, until_us, timeouts_due=fold.changes_by_clock)
     outputs = None if settled.outputs is None else to_stream(settled.outputs)
     rows = to_stream(states_to_rows(states, bucket))
-    rejected = None if settled.rejected is None else to_stream(settled.rejected)
+    dead_letters = None if settled.dead_letters is None else to_stream(settled.dead_letters)
     return pa.table(
         {
             "bucket": pa.array([bucket], pa.int32()),
             "outputs": pa.array([outputs], pa.binary()),
             "states": pa.array([rows], pa.binary()),
             "rows_folded": pa.array([settled.rows_folded], pa.int64()),
-            "rejected": pa.array([rejected], pa.binary()),
+            "dead_letters": pa.array([dead_letters], pa.binary()),
             "rows_duplicate": pa.array([settled.rows_duplicate], pa.int64()),
         }
     )

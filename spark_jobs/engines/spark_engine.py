@@ -24,9 +24,9 @@ from spark_jobs.engines.packed_files import BronzeEvents, events_between
 from spark_jobs.engines.packing import Bounds
 from spark_jobs.engines.replay import replay_fold
 from spark_jobs.engines.state_rows import project_states
+from spark_jobs.tables.dead_letters import DeadLetters
 from spark_jobs.tables.landing import staged
 from spark_jobs.tables.product import Product
-from spark_jobs.tables.rejected import RejectedCalls
 
 
 class SparkEngine:
@@ -40,8 +40,8 @@ class SparkEngine:
     ) -> Product:
         return Product(lake, stream, definition, is_rebuilt, self._spark)
 
-    def rejected_table(self, lake: Lake, stream: str) -> RejectedCalls:
-        return RejectedCalls(lake, stream, self._spark)
+    def dead_letters_table(self, lake: Lake, stream: str) -> DeadLetters:
+        return DeadLetters(lake, stream, self._spark)
 
     def events(self, lake: Lake, source: str, fold: KeyedFold, bounds: Bounds) -> BronzeEvents:
         return events_between(self._spark, lake.bronze(source), fold, bounds)

@@ -20,7 +20,9 @@ def told(lake):
     return told
 
 
-@pytest.mark.parametrize("name", ["rows_rejected", "data_check_warning", "key_rejected_again"])
+@pytest.mark.parametrize(
+    "name", ["rows_dead_lettered", "data_check_warning", "key_dead_lettered_again"]
+)
 @pytest.mark.parametrize("outcome", ["succeeded", "failed"])
 def test_what_the_first_of_two_runs_of_one_dag_run_found_is_told(told, outcome, name):
     """A leader's JVM took the stream along and then more had come; or Airflow tried again."""
@@ -33,10 +35,10 @@ def test_what_the_first_of_two_runs_of_one_dag_run_found_is_told(told, outcome, 
 
 
 def test_what_a_run_by_hand_found_is_told_by_the_next_dag_run(told):
-    told.run(("rows_rejected", "warning"))
+    told.run(("rows_dead_lettered", "warning"))
     told.hour += 1
     told.run()
-    assert told.look([]) == [(OPENED, "device_signals", "rows_rejected")]
+    assert told.look([]) == [(OPENED, "device_signals", "rows_dead_lettered")]
 
 
 def test_what_was_given_up_by_hand_before_a_paused_weekend_is_told(told):
@@ -56,7 +58,7 @@ def test_what_a_check_found_and_the_next_one_did_not_is_nobodys_alert(told):
 
 def test_runs_that_found_the_same_are_told_with_the_count_of_both(told):
     for run_id, minutes, count in (("first", 30, 9), ("second", 20, 2)):
-        row = {"subject": "device_signals", "run_id": run_id, "finding": "rows_rejected"}
+        row = {"subject": "device_signals", "run_id": run_id, "finding": "rows_dead_lettered"}
         row |= {"found_at": told.now - minutes * MINUTE, "severity": "warning", "count": count}
         append_ops(told.lake, "findings", [row | {"detail": f"failed for {count} events"}])
     told.run()

@@ -107,9 +107,9 @@ def test_no_table_of_a_source_goes_while_a_key_of_it_is_being_erased(lake: Lake,
         plan_set_aside(lake, "bronze/signals")
 
 
-def test_rejected_rows_come_back_from_the_beginning_alone(lake: Lake):
-    write(lake, "rejected/user_counts/a")
-    told = plan_set_aside(lake, "rejected/user_counts").text()
+def test_dead_letters_come_back_from_the_beginning_alone(lake: Lake):
+    write(lake, "dead_letters/user_counts/a")
+    told = plan_set_aside(lake, "dead_letters/user_counts").text()
     assert commands_in(told) == ["reseed user_counts --recompute --apply"]
 
 

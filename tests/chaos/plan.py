@@ -41,7 +41,7 @@ class Plan:
 
     @property
     def on_error(self) -> str:
-        return "quarantine" if "rejections" in self.features else "stop"
+        return "dead_letter" if "dead_letters" in self.features else "stop"
 
 
 @dataclass(frozen=True)

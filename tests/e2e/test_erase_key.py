@@ -163,7 +163,7 @@ def test_no_byte_of_a_visitor_is_left_anywhere_and_all_else_is_as_it_was(spark, 
         "quarantine/visits",
         "ops/findings",
         *(f"{part}/{name}" for part in ("tables", "savepoints", "checkpoints") for name in STREAMS),
-        "rejected/visits_of_visitor",
+        "dead_letters/visits_of_visitor",
     }, kinds
     for kind in ("_delta_log", ".sst", ".changelog", "_change_data", ".checkpoint.parquet"):
         assert any(kind in name for name in there), kind

@@ -12,9 +12,9 @@ from tests.fold.arrivals import (
     Arrivals,
     as_key_state,
     came_to,
+    dead_letters_in,
     delay_us,
     engine_for,
-    rejected_in,
     run,
     timers_in,
 )
@@ -83,9 +83,9 @@ def hold_parts_to_oracle(fold: KeyedFold, call: Call, arrived: Arrivals, split_u
     assert states == oracle.states
     assert beside(fold, second.stored) == (told.seen, oracle.timers)
     assert first.duplicates + second.duplicates == told.duplicates
-    assert rejected_in(fold, [*first.rejected, *second.rejected]) == oracle.rejected
-    assert all(call.at_us < split_us for call in first.rejected)
-    assert all(call.at_us >= split_us for call in second.rejected)
+    assert dead_letters_in(fold, [*first.dead_letters, *second.dead_letters]) == oracle.dead_letters
+    assert all(call.at_us < split_us for call in first.dead_letters)
+    assert all(call.at_us >= split_us for call in second.dead_letters)
     if fold.output_mode == "append":
         assert first.emitted + second.emitted == oracle.table
         assert all(at_us < split_us for _, at_us in first.emitted)

@@ -24,7 +24,7 @@ from include.fold.definition import (
     REMOVED,
     KeyedFold,
 )
-from include.fold.emitted import Emitted, Rejected
+from include.fold.emitted import DeadLetter, Emitted
 from include.fold.key_codes import buckets_of
 from include.fold.schemas import event_schema
 from include.fold.states import KeyState, States
@@ -65,7 +65,7 @@ class PlainOperator:
         self.timers: set[tuple[int, int]] = set()  # (bucket, ms)
         self.watermark_ms = 0  # Spark's, before any
         self.emitted = Emitted([], [], [])
-        self.rejected: list[Rejected] = []
+        self.dead_letters: list[DeadLetter] = []
         self.late = self.excluded = self.duplicates = 0
 
     def seed(self, initial: Iterable[KeyState]) -> None:
@@ -138,8 +138,8 @@ class PlainOperator:
                     self.emitted[:3], emitted_in(self._fold, report["outputs"])[:3], strict=True
                 ):
                     mine.extend(new)
-            if report["rejected"] is not None:
-                self.rejected.extend(calls_in(report["rejected"]))
+            if report["dead_letters"] is not None:
+                self.dead_letters.extend(calls_in(report["dead_letters"]))
 
     def pending(self) -> int:
         return sum(value.waiting for value in self._stored().values())
@@ -243,9 +243,9 @@ def emitted_in(fold: KeyedFold, outputs: bytes) -> Emitted:
     return Emitted(list(zip(*values, strict=True)), rows[EMITTED_AT_US].to_pylist(), removed)
 
 
-def calls_in(rejected: bytes) -> list[Rejected]:
-    """The rejected calls of an Arrow stream."""
-    return [Rejected(**row) for row in from_stream(rejected).to_pylist()]
+def calls_in(dead_letters: bytes) -> list[DeadLetter]:
+    """The dead letters of an Arrow stream."""
+    return [DeadLetter(**row) for row in from_stream(dead_letters).to_pylist()]
 
 
 class Replayed(NamedTuple):
@@ -253,7 +253,7 @@ class Replayed(NamedTuple):
 
     emitted: Counter[Any]
     states: dict[Any, Known]
-    rejected: list[Rejected]
+    dead_letters: list[DeadLetter]
     stored: dict[Any, KeyState]
     duplicates: int
 
@@ -277,8 +277,8 @@ def replay(
         rows_out, emitted_at_us, *_ = emitted_in(fold, outputs)
         emitted = Counter(zip(rows_out, emitted_at_us, strict=True))
     after = states_from_rows(fold, from_stream(stored))
-    (rejected,) = made["rejected"].to_pylist()
-    calls = [] if rejected is None else calls_in(rejected)
+    (dead_letters,) = made["dead_letters"].to_pylist()
+    calls = [] if dead_letters is None else calls_in(dead_letters)
     known = {each.key: each for each in after}
     (duplicates,) = made["rows_duplicate"].to_pylist()
     return Replayed(

@@ -57,20 +57,20 @@ def plain(draw: st.DrawFn, timeout: str, mode: str) -> Drawn:
 
 
 @st.composite
-def rejecting(draw: st.DrawFn, timeout: str, mode: str) -> Drawn:
+def keeping(draw: st.DrawFn, timeout: str, mode: str) -> Drawn:
     machine = draw(failing_machines(timeout, mode))
     return Drawn(quarantining(machine, mode), machine.call, PROJECTED_STATES)
 
 
 @st.composite
 def ending(draw: st.DrawFn, timeout: str, mode: str) -> Drawn:
-    drawn = draw(plain(timeout, mode) | rejecting(timeout, mode))
+    drawn = draw(plain(timeout, mode) | keeping(timeout, mode))
     return drawn._replace(fold=replace(drawn.fold, ttl=micros(draw(SPANS_US))))
 
 
 @st.composite
 def deduplicating(draw: st.DrawFn, timeout: str, mode: str) -> Drawn:
-    drawn = draw(plain(timeout, mode) | rejecting(timeout, mode))
+    drawn = draw(plain(timeout, mode) | keeping(timeout, mode))
     again = Deduplicate(by=draw(SEEN_BY), within=micros(draw(SPANS_US)))
     ttl = draw(st.none() | SPANS_US.map(micros))
     return drawn._replace(fold=replace(drawn.fold, ttl=ttl, deduplicate=again))
@@ -98,7 +98,7 @@ def each_kind(*what: Callable[[str, str], st.SearchStrategy[Drawn]]) -> pytest.M
     return pytest.mark.parametrize("folds", kinds)
 
 
-EVERY = (plain, rejecting, ending, deduplicating, timed)
+EVERY = (plain, keeping, ending, deduplicating, timed)
 
 
 @each_kind(*EVERY)
@@ -122,7 +122,7 @@ def test_a_replay_in_any_two_parts_comes_to_what_the_oracle_says(data, folds):
     hold_parts_to_oracle(fold, call, arrived, data.draw(TIMES))
 
 
-@each_kind(plain, rejecting)
+@each_kind(plain, keeping)
 @given(data=st.data())
 def test_a_run_in_two_parts_from_the_states_between_them_is_one_run(data, folds):
     """A savepoint: `state(S)` and the rows from S on come to what all rows come to."""
@@ -139,17 +139,17 @@ def test_a_run_in_two_parts_from_the_states_between_them_is_one_run(data, folds)
     table = first.table + second.table if fold.output_mode == "append" else second.table
     assert (table, second.states) == (whole.table, whole.states)
     assert (second.late, second.pending) == (whole.late, whole.pending)
-    assert first.rejected + second.rejected == whole.rejected
+    assert first.dead_letters + second.dead_letters == whole.dead_letters
 
 
-@each_kind(rejecting)
+@each_kind(keeping)
 @given(data=st.data())
-def test_what_stops_at_nothing_comes_to_the_same_as_what_rejects(data, folds):
-    """So a stream may begin to reject and keep its savepoints."""
+def test_what_stops_at_nothing_comes_to_the_same_as_what_keeps_dead_letters(data, folds):
+    """So a stream may begin to keep dead letters and keep its savepoints."""
     fold, _, _ = data.draw(folds)
     arrived = data.draw(MARKED).seen_by(fold)
     engine = run(engine_for(fold, arrived.buckets), arrived.batches())
-    if engine.rejected:
+    if engine.dead_letters:
         return
     stops = replace(fold, on_error="stop")
     stopping = run(engine_for(stops, arrived.buckets), arrived.batches())

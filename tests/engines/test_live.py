@@ -71,7 +71,7 @@ def test_any_number_of_runs_gives_the_local_engines_table_and_state(
 
     assert table_rows(lake, stream, fold) == expected_rows(oracle, fold)
     check_what_its_columns_mean(lake, stream, fold)
-    assert not lake.is_delta_table(lake.rejected(stream.name))
+    assert not lake.is_delta_table(lake.dead_letters(stream.name))
     assert stored_states(spark, lake, stream, fold) == {
         key: (known.state[0], known.changed_at_us) for key, known in oracle.states().items()
     }

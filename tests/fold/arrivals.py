@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from include.fold.admission import NEVER_US
 from include.fold.definition import KeyedFold
-from include.fold.emitted import Rejected
+from include.fold.emitted import DeadLetter
 from include.fold.states import NO_STATE_US, KeyState
 from include.fold.testing.run import key_of_row
 from tests.bronze import ClockAt, Happened, StampedRow, rows_for, stamp
@@ -161,9 +161,11 @@ def came_to(
     if fold.output_mode == "update":
         table = merged(fold, projected(fold, initial or {}), emitted, engine.emitted.removed)
     states = {key: as_known(known) for key, known in engine.states().items()}
-    rejected = rejected_in(fold, engine.rejected)
+    dead_letters = dead_letters_in(fold, engine.dead_letters)
     timers = timers_in(engine.states().values()) if fold.timers else {}
-    return Result(table, states, engine.pending(), engine.late, engine.excluded, rejected, timers)
+    return Result(
+        table, states, engine.pending(), engine.late, engine.excluded, dead_letters, timers
+    )
 
 
 def timers_in(states: Iterable[KeyState]) -> dict[Any, oracle.Timers]:
@@ -176,16 +178,18 @@ def timers_in(states: Iterable[KeyState]) -> dict[Any, oracle.Timers]:
     return found
 
 
-def rejected_in(fold: KeyedFold, rejected: Iterable[Rejected]) -> Counter[oracle.Rejected]:
-    """Rejected calls as the oracle has them; their numbers must count those of each instant."""
-    found: Counter[oracle.Rejected] = Counter()
+def dead_letters_in(
+    fold: KeyedFold, dead_letters: Iterable[DeadLetter]
+) -> Counter[oracle.DeadLetter]:
+    """Dead letters as the oracle has them; their numbers must count those of each instant."""
+    found: Counter[oracle.DeadLetter] = Counter()
     numbers: dict[Any, list[int]] = {}
-    for call in rejected:
+    for call in dead_letters:
         assert (call.event is None) == (call.cause == "timeout")
         numbers.setdefault((call.key, call.at_us), []).append(call.number)
         event = None if call.event is None else fold.event(**json.loads(call.event))
         key = int(call.key) if fold.keys.kind == "bigint" else call.key
-        found[oracle.Rejected(key, call.at_us, event)] += 1
+        found[oracle.DeadLetter(key, call.at_us, event)] += 1
     assert all(given == list(range(len(given))) for given in numbers.values())
     return found
 

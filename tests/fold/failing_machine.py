@@ -133,7 +133,7 @@ def project_some(key: str, at: At) -> Seen:
 
 def quarantining(machine: FailingMachine, output_mode: str) -> KeyedFold:
     fold = fold_of(machine, output_mode)
-    return replace(fold, project=project_some, on_error="quarantine")
+    return replace(fold, project=project_some, on_error="dead_letter")
 
 
 assert PROJECTS_NOT in NODES

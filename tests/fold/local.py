@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from include.fold.admission import is_late, until_us, watermark_us
 from include.fold.calls import fold_runs
 from include.fold.definition import Key, KeyedFold
-from include.fold.emitted import Emitted, KeyRun, Rejected
+from include.fold.emitted import DeadLetter, Emitted, KeyRun
 from include.fold.failures import BrokenInvariantError, arithmetic
 from include.fold.records import MIN_INT
 from include.fold.states import KeyState, States
@@ -57,7 +57,7 @@ class LocalFold:
         self.late = 0
         self.excluded = self.duplicates = 0
         self.emitted = Emitted([], [], [])
-        self.rejected: list[Rejected] = []
+        self.dead_letters: list[DeadLetter] = []
 
     def run_batch(self, rows: Iterable[BronzeRow]) -> None:
         """Fold a batch of whole commits, and then what its watermark lets other buckets settle."""
@@ -94,7 +94,7 @@ class LocalFold:
         self.emitted.rows.extend(emitted.rows)
         self.emitted.emitted_at_us.extend(emitted.emitted_at_us)
         self.emitted.removed.extend(emitted.removed)
-        self.rejected.extend(emitted.rejected)
+        self.dead_letters.extend(emitted.dead_letters)
         self.duplicates += emitted.duplicates
 
     def _late(self, row: BronzeRow) -> bool:

@@ -53,7 +53,7 @@ class Failed(NamedTuple):
     """A call that failed, in a stream that goes on all the same."""
 
 
-class Rejected(NamedTuple):
+class DeadLetter(NamedTuple):
     """What it was called for: an event, or None for a timeout."""
 
     key: Any
@@ -69,7 +69,7 @@ class Result(NamedTuple):
     pending: int
     late: int
     excluded: int
-    rejected: Mapping[Rejected, int]  # how often; equal events are rejected each for itself
+    dead_letters: Mapping[DeadLetter, int]  # how often; equal events are letters each for itself
     timers: Mapping[Any, Timers]  # by key
 
 
@@ -181,12 +181,12 @@ def expected(
     by_key = defaultdict(list)
     for row in admitted:
         by_key[fold.keys.of(row.event)].append(row)
-    states, timers, emitted, rejected = dict(initial or {}), {}, Counter(), Counter()
+    states, timers, emitted, dead_letters = dict(initial or {}), {}, Counter(), Counter()
     for key in {**by_key, **states}:
         one = OneKey(fold, call, key, states.get(key, NOTHING))
         for at_us, event, called in one.calls(by_key[key], until_us):
             if isinstance(called, Failed):
-                rejected[Rejected(key, at_us, event)] += 1
+                dead_letters[DeadLetter(key, at_us, event)] += 1
             else:
                 emitted.update((stored(fold, output), at_us) for output in called.outputs)
         states[key], timers[key] = one.known, one.timers
@@ -194,7 +194,7 @@ def expected(
     table = emitted if fold.output_mode == "append" else projected(fold, states)
     pending = sum(row.time_us >= until_us for row in admitted)
     set_timers = {key: of for key, of in timers.items() if of}
-    return Result(table, states, pending, late, excluded, rejected, set_timers)
+    return Result(table, states, pending, late, excluded, dead_letters, set_timers)
 
 
 def projected(fold: KeyedFold, states: Mapping[Any, Known]) -> dict[Any, tuple[Any, int]]:

@@ -68,7 +68,7 @@ def another(_: int) -> None:
     setcontext(Context(prec=28))
 
 
-@pytest.mark.parametrize("on_error", ["stop", "quarantine"])
+@pytest.mark.parametrize("on_error", ["stop", "dead_letter"])
 @pytest.mark.parametrize(
     ("change", "named"),
     [(few_digits, "prec"), (rounding_down, "rounding"), (trapping, "traps"), (another, "prec")],
@@ -79,7 +79,7 @@ def test_a_function_that_changes_it_for_other_calls_stops_the_stream(change, nam
         run(fold, Share("a", 1, 1))
 
 
-@pytest.mark.parametrize("on_error", ["stop", "quarantine"])
+@pytest.mark.parametrize("on_error", ["stop", "dead_letter"])
 def test_a_function_may_change_it_for_itself(on_error):
     def change(of: int) -> None:
         with localcontext() as context:
@@ -89,13 +89,13 @@ def test_a_function_may_change_it_for_itself(on_error):
     assert run(fold, Share("a", 1, 2**25)).emitted.rows == [("a", SMALL)]
 
 
-def test_a_rejected_call_that_left_it_changed_stops_the_stream_though_another_sets_it_back():
+def test_a_dead_letter_that_left_it_changed_stops_the_stream_though_another_sets_it_back():
     def change(of: int) -> None:
         getcontext().prec = 6
         Decimal(1) / of
         getcontext().prec = 76
 
-    fold = replace(dividing(change), on_error="quarantine")
+    fold = replace(dividing(change), on_error="dead_letter")
     with failed_call("'a'", "divide", "prec"):
         run(fold, Share("a", 1, 0), Share("b", 2, 7))
 

@@ -165,5 +165,5 @@ def test_a_migration_needs_the_record_of_the_old_states():
         check_fold(user_counts.FOLD, migrate_state=migrate_state)
 
 
-def test_calls_that_are_rejected_must_not_depend_on_the_cut_either():
-    check_fold(replace(WRONG["division_by_a_value"], on_error="quarantine"), examples=50)
+def test_dead_letters_must_not_depend_on_the_cut_either():
+    check_fold(replace(WRONG["division_by_a_value"], on_error="dead_letter"), examples=50)

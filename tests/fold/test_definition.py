@@ -388,7 +388,7 @@ def update_fold(function, **settings) -> KeyedFold:
 
 
 @pytest.mark.parametrize("state", [{"word": "a"}, "a", {"a"}])
-@pytest.mark.parametrize("on_error", ["stop", "quarantine"])
+@pytest.mark.parametrize("on_error", ["stop", "dead_letter"])
 def test_a_state_that_is_no_record_is_never_taken_by_its_keys_or_letters(state, on_error):
     def note(key, events, group):
         group.update(state)
@@ -400,9 +400,9 @@ def test_a_state_that_is_no_record_is_never_taken_by_its_keys_or_letters(state, 
         with failed_call("'b'", repr(state), cause=TypeError):
             run(fold, events)
         return
-    rejected, _ = run(replace(fold, on_error="quarantine"), events).rejected
-    assert rejected.key == "b"
-    assert (rejected.error, repr(state) in rejected.message) == ("TypeError", True)
+    dead_letters, _ = run(replace(fold, on_error="dead_letter"), events).dead_letters
+    assert dead_letters.key == "b"
+    assert (dead_letters.error, repr(state) in dead_letters.message) == ("TypeError", True)
 
 
 def test_half_a_letter_in_a_state_is_refused_with_its_key():

@@ -74,12 +74,12 @@ def run(fold: KeyedFold, *values: float) -> LocalFold:
     return engine
 
 
-@pytest.mark.parametrize("on_error", ["stop", "quarantine"])
+@pytest.mark.parametrize("on_error", ["stop", "dead_letter"])
 @pytest.mark.parametrize("values", [[math.nan], [1.0, math.inf, -math.inf], [1.0, math.nan, 2.0]])
 def test_a_nan_is_the_nan_that_the_projection_makes(values, on_error):
     engine = run(replace(MAPPED, on_error=on_error), *values)
     (row,) = engine.emitted.rows
-    assert not engine.rejected
+    assert not engine.dead_letters
     assert math.isnan(row[1])
     assert math.isnan(row[3][1])
 

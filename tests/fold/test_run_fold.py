@@ -95,10 +95,10 @@ def refusing(device_id, signals, state):
     return iter(())
 
 
-def test_rejected_calls_are_told():
-    fold = replace(FOLD, function=refusing, on_error="quarantine")
+def test_dead_letters_are_told():
+    fold = replace(FOLD, function=refusing, on_error="dead_letter")
     ran = run(fold, [Signal(1, 1, 0), Signal(1, 2, 1)])
-    assert [call.error for call in ran.rejected] == ["ZeroDivisionError"]
+    assert [call.error for call in ran.dead_letters] == ["ZeroDivisionError"]
     assert ran.states == {1: Counted(1)}
 
 

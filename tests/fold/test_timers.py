@@ -95,7 +95,7 @@ def test_a_fold_without_timers_has_none():
         state.deleteTimer("expiry")
 
 
-@pytest.mark.parametrize("on_error", ["stop", "quarantine"])
+@pytest.mark.parametrize("on_error", ["stop", "dead_letter"])
 def test_timers_set_in_a_loop_stop_the_stream(on_error):
     def loop(user_id, orders, state):
         state.setTimer("expiry", timestampUs=state.clock_us + 1)

@@ -115,6 +115,6 @@ def timer_machines(timeout: str) -> st.SearchStrategy[TimerMachine]:
 
 
 def fold_with_timers(machine: TimerMachine, mode: str) -> KeyedFold:
-    """It rejects if the machine fails."""
-    on_error = "quarantine" if machine.failures else "stop"
+    """It keeps dead letters if the machine fails."""
+    on_error = "dead_letter" if machine.failures else "stop"
     return replace(fold_of(machine, mode), timers=NAMES, on_error=on_error)

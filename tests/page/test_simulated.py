@@ -15,7 +15,7 @@ from spark_jobs.run_stream import drain
 from tests.refused import commands_in
 from tests.simulator.operations import Operations
 from tests.simulator.sequences import days_in_time
-from tests.simulator.test_rejected_rows import FAILS
+from tests.simulator.test_replaced_dead_letters import FAILS
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ from include.landing.initial_state import read_fingerprint
 from include.plans import stream_identity as module
 from include.plans.stream_identity import code_fingerprint, stream_identity
 from include.registry import stream_named
-from include.savepoints.manifest import REJECTS
+from include.savepoints.manifest import KEEPS_DEAD_LETTERS
 from include.settings import SettingsError
 from tests.coverage.ledgers import entry, record
 from tests.initial_state import AS_OF, AS_OF_US, Row, document, rows_table, write_file, write_table
@@ -131,9 +131,9 @@ def test_a_wrong_entry_is_refused(files):
         files.fingerprint(stream=replace(STREAM, settings={}))
 
 
-def test_a_stream_that_rejects_has_the_same_name_with_a_mark_behind_it(files):
-    rejecting = replace(STREAM, on_error="quarantine")
-    assert files.fingerprint(stream=rejecting) == files.fingerprint() + REJECTS
+def test_a_stream_that_keeps_dead_letters_has_the_same_name_with_a_mark_behind_it(files):
+    keeping = replace(STREAM, on_error="dead_letter")
+    assert files.fingerprint(stream=keeping) == files.fingerprint() + KEEPS_DEAD_LETTERS
     assert replace(STREAM, on_error="stop") == STREAM
 
 

@@ -1,4 +1,4 @@
-"""Whose states serve whom: code, mapped states, and streams that begin or cease to reject."""
+"""Whose states serve whom: code, mapped states, and streams that begin or cease to keep dead letters."""
 
 import pytest
 
@@ -25,7 +25,7 @@ SAVEPOINT = "20260101T000000000000-abc"
         (f"x+{SAVEPOINT}", "x!", False),
     ],
 )
-def test_states_that_rejected_nothing_serve_who_rejects_and_never_the_other_way(
+def test_states_without_dead_letters_serve_who_keeps_them_and_never_the_other_way(
     lineage, wanted, good
 ):
     assert serves(lineage, wanted) is good
@@ -43,7 +43,9 @@ def test_states_that_rejected_nothing_serve_who_rejects_and_never_the_other_way(
         (None, "x!", "x!"),
     ],
 )
-def test_mapped_states_stay_mapped_when_the_stream_begins_to_reject(known, code, lineage):
+def test_mapped_states_stay_mapped_when_the_stream_begins_to_keep_dead_letters(
+    known, code, lineage
+):
     assert current_lineage({"code": known}, code) == lineage
 
 
@@ -56,8 +58,10 @@ def test_mapped_states_stay_mapped_when_the_stream_begins_to_reject(known, code,
         ("x", "x", False, "x"),
     ],
 )
-def test_a_generation_is_told_that_its_stream_rejects_from_now_on(first, then, changed, known):
-    """Its later savepoints carry the mark; what has rejected does not become what stops."""
+def test_a_generation_is_told_that_its_stream_keeps_dead_letters_from_now_on(
+    first, then, changed, known
+):
+    """Its later savepoints carry the mark; what has dead letters does not become what stops."""
     row = with_code(GenerationRow(code=first), then, "key string")
     assert row["code"] == known
     assert (row["code_changed_at"] is not None) is changed

@@ -105,7 +105,7 @@ ARGUMENTS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         ),
         "runs": st.lists(st.booleans(), min_size=2, max_size=2),
     },
-    "write_to": {"part": st.sampled_from(["table", "rejected"])},
+    "write_to": {"part": st.sampled_from(["table", "dead_letters"])},
     "write_to_bronze": {
         "job": st.sampled_from(
             ["run", "reseed", "rewind", "backfill", "compact", "savepoint", "repair_clock"]
@@ -188,7 +188,7 @@ FEATURES = {
     "harm": {"back_up", "put_back", "lose", "power_cut", "two_lives"},
     "restores": {"back_up", "put_back_stream"},
     "changes": {"deploy", "migrate"},
-    "rejections": {"deploy_failing"},
+    "dead_letters": {"deploy_failing"},
     "clocks": {"land_far_ahead", "repair_clock"},
     "delays": {"change_delay", "usual_delay"},
     "care": {"optimize", "clean_log"},

@@ -51,8 +51,8 @@ class Truth:
         later = [row for row in rows if row.time_us >= (self.since_us or 0)]
         mapped = oracle.mapped(before)
         after = oracle.folded(self.kind, self.variant, later, until_us, mapped, self.shape)
-        rejected = before.rejected + after.rejected
-        return Folded(after.keys, before.outputs + after.outputs, rejected)
+        dead_letters = before.dead_letters + after.dead_letters
+        return Folded(after.keys, before.outputs + after.outputs, dead_letters)
 
 
 class Verdict(NamedTuple):
@@ -103,7 +103,7 @@ class Auditor:
         for truth in list(truths):
             try:
                 self._compare(told, until, truth)
-                self._compare_rejected(told, until, truth)
+                self._compare_dead_letters(told, until, truth)
             except WrongError as error:
                 truths.remove(truth)
                 wrong.append(error)
@@ -153,22 +153,24 @@ class Auditor:
         for from_us, until_us in right_spans(told["wrong"], until):
             self._equal(table, expected, from_us, until_us)
 
-    def _compare_rejected(self, told: dict[str, Any], until: datetime | None, truth: Truth) -> None:
-        if until is None or told["rejected_wrong"] is None:
+    def _compare_dead_letters(
+        self, told: dict[str, Any], until: datetime | None, truth: Truth
+    ) -> None:
+        if until is None or told["dead_letters_wrong"] is None:
             return
         rows = [row for commit in self.world.commits for row in commit.rows]
-        for from_us, until_us in right_spans(told["rejected_wrong"], until):
+        for from_us, until_us in right_spans(told["dead_letters_wrong"], until):
             folded = truth.folded(rows, until_us)
-            expected = Counter(call for call in folded.rejected if from_us <= call[1])
+            expected = Counter(call for call in folded.dead_letters if from_us <= call[1])
             found = Counter(
                 {
                     call: n
-                    for call, n in self.world.rejected(self.kind).items()
+                    for call, n in self.world.dead_letters(self.kind).items()
                     if from_us <= call[1] < until_us
                 }
             )
             if found != expected:
-                raise WrongError(f"rejected from {from_us} on: {found}, and not {expected}")
+                raise WrongError(f"dead letters from {from_us} on: {found}, and not {expected}")
 
     def _equal(
         self, table: Counter[Emitted], expected: Counter[Emitted], from_us: int, until_us: int

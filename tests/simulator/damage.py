@@ -18,7 +18,7 @@ def parts_of(world: World, kind: str) -> dict[str, Path]:
     root, name = Path(world.lake.root), world.streams[kind].name
     return {
         "table": root / "tables" / name,
-        "rejected": root / "rejected" / name,
+        "dead_letters": root / "dead_letters" / name,
         "checkpoint": root / "checkpoints" / name,
         "savepoints": root / "savepoints" / name,
         "bronze": root / "bronze" / world.streams[kind].source,

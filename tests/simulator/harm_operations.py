@@ -49,7 +49,7 @@ class HarmOperations:
 
     def put_back_stream(self) -> None:
         """All of the stream, as of one time; bronze is newer."""
-        self.put_back_parts("rejected", *OF_STREAM)
+        self.put_back_parts("dead_letters", *OF_STREAM)
 
     def put_back_parts(self, *parts: str) -> None:
         if self.copies.made:
@@ -100,7 +100,7 @@ class HarmOperations:
             self._live("b", runs[1])
             shutil.copytree(root, second)
             self.harmed = True
-            names = ["bronze"] if part == "bronze" else ["table", "rejected", "checkpoint"]
+            names = ["bronze"] if part == "bronze" else ["table", "dead_letters", "checkpoint"]
             places = [parts_of(self.world, self.kind)[n].relative_to(root) for n in names]
             self._replace(places, first)
             self._start(job, 5)

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from include.fold.admission import MICROSECOND, US_PER_MS
 from include.fold.ddl import BUCKET_STATE, KEYS
 from include.fold.definition import KeyedFold
-from include.fold.schemas import REJECTED, output_schema
+from include.fold.schemas import DEAD_LETTERS, output_schema
 from include.fold.states import States
 from spark_jobs.engines.engine import FoldedBatch, LiveQuery, WriteBatch
 from spark_jobs.engines.live_batch import SUMMED
@@ -152,13 +152,13 @@ def _as_folded(reports: list[dict[str, Any]], fold: KeyedFold) -> FoldedBatch:
         "late_last_us": max((r["late_last_us"] for r in reports), default=None),
         "buckets_touched": len(reports),
         "watermark_us": max((r["watermark_us"] for r in reports), default=None),
-        "buckets_rejecting": sum(r["rejected"] is not None for r in reports),
+        "buckets_with_dead_letters": sum(r["dead_letters"] is not None for r in reports),
         "rows_in_most": max((r["rows_in"] for r in reports), default=None),
     }
-    emitted, rejected = (
+    emitted, dead_letters = (
         pa.concat_tables(
             [schema.empty_table(), *(from_stream(r[name]) for r in reports if r[name])]
         )
-        for name, schema in (("outputs", output_schema(fold)), ("rejected", REJECTED))
+        for name, schema in (("outputs", output_schema(fold)), ("dead_letters", DEAD_LETTERS))
     )
-    return FoldedBatch(counts, emitted, rejected)
+    return FoldedBatch(counts, emitted, dead_letters)

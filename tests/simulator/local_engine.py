@@ -24,7 +24,7 @@ from include.fold.definition import (
     KeyedFold,
     MigrateState,
 )
-from include.fold.schemas import REJECTED, event_schema, output_schema, state_schema
+from include.fold.schemas import DEAD_LETTERS, event_schema, output_schema, state_schema
 from include.fold.states import States
 from include.lake.columns import instant_scalar
 from include.lake.delta_log import table_to_read, unbroken
@@ -42,8 +42,8 @@ from spark_jobs.engines.state_rows import (
     states_from_rows,
     states_to_rows,
 )
+from spark_jobs.tables.dead_letters import DeadLetters, stored
 from spark_jobs.tables.product import Product
-from spark_jobs.tables.rejected import RejectedCalls, stored
 from tests.simulator.arrow_ranges import Range, replace_columns, replace_within
 from tests.simulator.writes import write_point
 
@@ -76,8 +76,8 @@ class LocalEngine:
     ) -> Product:
         return LocalProduct(lake, stream, definition, is_rebuilt, self._judge)
 
-    def rejected_table(self, lake: Lake, stream: str) -> RejectedCalls:
-        return LocalRejectedCalls(lake, stream)
+    def dead_letters_table(self, lake: Lake, stream: str) -> DeadLetters:
+        return LocalDeadLetters(lake, stream)
 
     # Bronze
 
@@ -154,12 +154,12 @@ class LocalEngine:
         outputs = settled.outputs
         if outputs is None:
             outputs = output_schema(fold).empty_table()
-        rejected = settled.rejected
-        if rejected is None and fold.quarantines:
-            rejected = REJECTED.empty_table()
+        dead_letters = settled.dead_letters
+        if dead_letters is None and fold.keeps_dead_letters:
+            dead_letters = DEAD_LETTERS.empty_table()
         rows = states_to_rows(states, 0)
         folded, duplicate = settled.rows_folded, settled.rows_duplicate
-        return Stage(outputs, rows, rejected, folded, held=None, rows_duplicate=duplicate)
+        return Stage(outputs, rows, dead_letters, folded, held=None, rows_duplicate=duplicate)
 
     def published(self, fold: KeyedFold, outputs: Sequence[pa.Table], states: pa.Table) -> pa.Table:
         return (
@@ -230,8 +230,8 @@ class LocalProduct(Product):
         return self._stored(emitted)
 
 
-class LocalRejectedCalls(RejectedCalls):
-    """`RejectedCalls` whose rows are all in memory."""
+class LocalDeadLetters(DeadLetters):
+    """`DeadLetters` whose rows are all in memory."""
 
     def replace_range(
         self, parts: Sequence[pa.Table], from_us: int | None, until_us: int | None

@@ -19,7 +19,7 @@ class Simulation(RuleBasedStateMachine):
 
     @initialize(kind=KIND_OF_STREAM, features=SOME_FEATURES, shape=ANY_SHAPE)
     def open(self, kind: str, features: frozenset[str], shape: Shape) -> None:
-        on_error = "quarantine" if "rejections" in features else "stop"
+        on_error = "dead_letter" if "dead_letters" in features else "stop"
         source = GROUPED if "groups" in features else SOURCE
         self._operations = Operations(kind, on_error, open_world(source=source, shape=shape))
         self._actions = actions(features)

@@ -54,7 +54,7 @@ class Folded:
 
     keys: dict[tuple[Any, ...], Key] = field(default_factory=dict)
     outputs: list[Emitted] = field(default_factory=list)
-    rejected: list[tuple[str, int]] = field(default_factory=list)
+    dead_letters: list[tuple[str, int]] = field(default_factory=list)
     seen: dict[tuple[Any, ...], int] = field(default_factory=dict)  # of a key and what it has seen
     timers: dict[tuple[Any, ...], dict[int, int]] = field(default_factory=dict)  # by their numbers
 
@@ -150,7 +150,7 @@ class _Fold:
             return
         self.pass_time(name, row.time_us)
         if fails(self.variant, row):  # as if it had never come
-            self.result.rejected.append((self.shape.key_text(name), row.time_us))
+            self.result.dead_letters.append((self.shape.key_text(name), row.time_us))
             return
         woke = name not in self.result.keys
         key = self.result.keys.setdefault(name, Key(kept=self.shape.begin()))

@@ -110,7 +110,7 @@ class Shape:
         return tuple(shown(kind, derived(kind, of) if self.derived else of) for kind, of in parts)
 
     def key_text(self, key: tuple[Any, ...]) -> str:
-        """As the table of rejected calls has it."""
+        """As the table of dead letters has it."""
         values = [_said(kind, of) for kind, of in zip(self.key_kinds, key, strict=True)]
         if len(values) == 1:
             return str(values[0])

@@ -4,7 +4,7 @@
     b   the same state, other numbers in the table
     c   looks at one more field of its events
     d   another state, with a `migrate_state` from a's (and b's, and c's)
-    e   as a, but fails for rows of the value 3: for streams with on_error="quarantine"
+    e   as a, but fails for rows of the value 3: for streams with on_error="dead_letter"
 
 `oracle.py` says what each must come to. A shape adds fields to the records, which the states keep
 something of.

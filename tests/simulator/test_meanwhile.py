@@ -28,7 +28,7 @@ from tests.simulator.damage import append_again
 from tests.simulator.sequences import one_more_run
 from tests.simulator.steps import land, run
 from tests.simulator.test_changed_bronze import appended, deleted, updated
-from tests.simulator.test_rejected_rows import FAILS, two_days
+from tests.simulator.test_replaced_dead_letters import FAILS, two_days
 from tests.simulator.world import MINUTE_US, START_US, World, open_world
 
 KIND = "counts"
@@ -90,15 +90,15 @@ def test_what_others_write_while_ingestion_works_is_not_taken_for_ours(table, ha
 
 
 @pytest.mark.parametrize("at", range(1, 13))
-def test_what_others_write_to_rejected_rows_while_a_run_works_is_not_taken_for_ours(at: int):
+def test_what_others_write_to_dead_letters_while_a_run_works_is_not_taken_for_ours(at: int):
     with two_days(KIND) as do:
         one_more_run(do, "a", FAILS)
         do.land_in_time("b", [1], 1)
         do.pass_time(30)
-        world, rejected = do.world, Path(do.world.lake.rejected(do.stream.name))
+        world, dead_letters = do.world, Path(do.world.lake.dead_letters(do.stream.name))
         try:
             run_meanwhile = partial(drain, world.engine, world.lake, do.stream)
-            assert meanwhile(run_meanwhile, at, partial(append_again, rejected))
+            assert meanwhile(run_meanwhile, at, partial(append_again, dead_letters))
         except LakeError:
             return
         told = [finding.finding for finding in stream_status(world.lake, do.stream).findings]

@@ -1,4 +1,4 @@
-"""A table, its rejected calls, its checkpoint and its bronze, each of any instant of two lives: equal, or loud
+"""A table, its dead letters, its checkpoint and its bronze, each of any instant of two lives: equal, or loud
 and mended by one rebuild."""
 
 import random
@@ -27,7 +27,7 @@ from tests.simulator.world import World, open_world
 
 PARTS = {
     "table": ("tables/sim_{0}",),
-    "rejected": ("rejected/sim_{0}",),
+    "dead_letters": ("dead_letters/sim_{0}",),
     "checkpoint": ("checkpoints/sim_{0}",),
     "bronze": ("bronze/sent", "quarantine/sent", "ingest_log/sent"),
 }
@@ -119,7 +119,7 @@ def lived(lake: Instants) -> None:
 @pytest.fixture(params=["counts", "counts_per_key"])
 def life(request: pytest.FixtureRequest) -> Iterator[Instants]:
     with open_world(quick=False) as world:
-        world.configure(request.param, on_error="quarantine")
+        world.configure(request.param, on_error="dead_letter")
         world.deploy(request.param, "e")
         lake = Instants(world, request.param)
         with writes.killing():

@@ -252,9 +252,9 @@ class World:
 
     # Tables
 
-    def rejected(self, kind: str) -> Counter[tuple[str, int]]:
+    def dead_letters(self, kind: str) -> Counter[tuple[str, int]]:
         """The failed calls that a stream's table of them has: key, and when."""
-        path = self.lake.rejected(self.streams[kind].name)
+        path = self.lake.dead_letters(self.streams[kind].name)
         if not DeltaTable.is_deltatable(path):
             return Counter()
         rows = dataset_of(path).to_table().to_pylist()

@@ -201,7 +201,7 @@ def _part(told: Told, name: str) -> str:
 def tell(fold: KeyedFold, parts: Iterable[Part], states: Mapping[Key, Any]) -> Told:
     """What runs over `parts` come to, one after the other, beginning with `states`."""
     rows: dict[Any, str] = {}
-    rejected: list[str] = []
+    dead_letters: list[str] = []
     before: Ran | Mapping[Key, Any] = states
     try:
         for events, clock_us in parts:
@@ -209,7 +209,9 @@ def tell(fold: KeyedFold, parts: Iterable[Part], states: Mapping[Key, Any]) -> T
             arriving = [Happened(fold.event._make(e), us) for e, us in events]  # type: ignore[attr-defined]
             before = ran = run(fold, arriving, clock=clock_us, state=before)
             _add_outputs(fold, ran, rows)
-            rejected += (f"{c.cause} of {c.key} at {c.at_us} ({c.error})" for c in ran.rejected)
+            dead_letters += (
+                f"{c.cause} of {c.key} at {c.at_us} ({c.error})" for c in ran.dead_letters
+            )
     except StateFunctionError as error:
         return {"error": [str(error)]}
     except WRONG_VALUE as error:
@@ -219,7 +221,7 @@ def tell(fold: KeyedFold, parts: Iterable[Part], states: Mapping[Key, Any]) -> T
         "outputs": sorted(rows.values()),
         "states": sorted(f"{key!r}: {state!r}" for key, state in ran.states.items()),
         "timeouts": sorted(f"{key!r}: {at}" for key, at in wakes),
-        "rejected": sorted(rejected),
+        "dead_letters": sorted(dead_letters),
     }
 
 

@@ -28,9 +28,9 @@ from include.fold.admission import NEVER_US, is_late, micros_of, until_us
 from include.fold.arrow_values import column_values, encode
 from include.fold.bucket import derived_keys, settle
 from include.fold.definition import EMITTED_AT_US, KEY, REMOVED, Key, KeyedFold
-from include.fold.emitted import Rejected
+from include.fold.emitted import DeadLetter
 from include.fold.records import Nested
-from include.fold.schemas import REJECTED, event_schema
+from include.fold.schemas import DEAD_LETTERS, event_schema
 from include.fold.states import NO_STATE_US, KeyState, States
 
 
@@ -48,7 +48,7 @@ class Ran:
     clock_us: int
     outputs: list[Any]  # append: all, in the order of the clock; update: the row of each key
     emitted_at_us: list[int]  # beside each output
-    rejected: list[Rejected]  # calls that failed, of a fold with on_error="quarantine"
+    dead_letters: list[DeadLetter]  # calls that failed, of a fold with on_error="dead_letter"
     late: list[Any]  # events that came too late: they are not folded
     removed: list[Key] = field(repr=False)  # of an update fold: whose row has been taken away
     known: dict[Key, KeyState] = field(repr=False)
@@ -118,8 +118,9 @@ def run(
         clock_us,
         [row for _, row, is_gone in at if not is_gone],
         [at_us for at_us, _, is_gone in at if not is_gone],
-        rejected=[
-            Rejected(**each) for each in (settled.rejected or REJECTED.empty_table()).to_pylist()
+        dead_letters=[
+            DeadLetter(**each)
+            for each in (settled.dead_letters or DEAD_LETTERS.empty_table()).to_pylist()
         ],
         late=[each.event for each in too_late],
         removed=[key_of_row(fold, row) for _, row, is_gone in at if is_gone],

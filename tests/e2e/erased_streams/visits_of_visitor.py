@@ -48,7 +48,7 @@ STREAM = Stream(
     watermark_delay=timedelta(minutes=10),
     buckets=1,
     state_partitions=1,
-    on_error="quarantine",
+    on_error="dead_letter",
     deduplicate=Deduplicate(by="note", within=timedelta(hours=1)),
     fold=flat_map_groups_with_state(
         follow,

@@ -34,14 +34,14 @@ DAY_US = 24 * 3_600_000_000
 
 
 def begin(world: World, kind: str) -> None:
-    """A stream that rejects what its function fails for, as variant e does."""
-    world.configure(kind, on_error="quarantine")
+    """A stream that keeps dead letters, as variant e does."""
+    world.configure(kind, on_error="dead_letter")
     world.deploy(kind, "e")
 
 
 def failing(world: World, kind: str, rows: list[oracle.Landed]) -> Counter[tuple[str, int]]:
     until_us = oracle.until_us(world.commits, DELAY_US)
-    return Counter(oracle.folded(kind, "e", rows, until_us).rejected)
+    return Counter(oracle.folded(kind, "e", rows, until_us).dead_letters)
 
 
 def within(calls: Counter[tuple[str, int]], from_us: int, until_us: int) -> dict[object, int]:
@@ -51,11 +51,11 @@ def within(calls: Counter[tuple[str, int]], from_us: int, until_us: int) -> dict
 def check_live(world: World, kind: str) -> None:
     in_time = oracle.in_time(oracle.stamped(world.commits), DELAY_US)
     assert world.table(kind) == live_table(world, kind)
-    assert world.rejected(kind) == failing(world, kind, in_time)
+    assert world.dead_letters(kind) == failing(world, kind, in_time)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_live_a_recompute_and_a_reseed_reject_what_the_oracle_says(kind):
+def test_live_a_recompute_and_a_reseed_keep_what_the_oracle_says(kind):
     rng = random.Random(5)
     with open_world() as world:
         begin(world, kind)
@@ -65,35 +65,35 @@ def test_live_a_recompute_and_a_reseed_reject_what_the_oracle_says(kind):
             land(world, some_rows(rng), minutes=10)  # some of them late
             run(world, kind)
             check_live(world, kind)
-        live = world.rejected(kind)
+        live = world.dead_letters(kind)
         every = failing(world, kind, all_rows(world))
         assert 0 < live.total() < every.total()
-        counted = sum(row["rows_rejected"] for row in read_ops(lake, "batches").to_pylist())
+        counted = sum(row["rows_dead_lettered"] for row in read_ops(lake, "batches").to_pylist())
         assert counted == live.total()
 
         if kind in APPEND:
             from_us, until_us = START_US + DAY_US // 2, START_US + DAY_US
             interval = instant_of(from_us), instant_of(until_us)
             recompute(world.engine, lake, stream, *interval)
-            now = world.rejected(kind)
+            now = world.dead_letters(kind)
             assert within(now, from_us, until_us) == within(every, from_us, until_us)
             assert within(now, 0, from_us) == within(live, 0, from_us)
             assert within(now, until_us, FOR_EVER_US) == within(live, until_us, FOR_EVER_US)
             assert now != live
 
         reseed(world.engine, lake, stream, ReseedOptions())
-        assert world.rejected(kind) == every
+        assert world.dead_letters(kind) == every
         run(world, kind)
-        assert world.rejected(kind) == every
+        assert world.dead_letters(kind) == every
         assert world.table(kind) == table_of(world, kind, all_rows(world))
 
         world.deploy(kind, "a")  # mended
         reseed(world.engine, lake, stream, ReseedOptions(recompute=True))
-        assert world.rejected(kind) == Counter()
+        assert world.dead_letters(kind) == Counter()
 
 
 @pytest.mark.slow
-def test_what_a_run_rejected_is_found_whatever_write_it_was_killed_before():
+def test_what_a_run_failed_for_is_found_whatever_write_it_was_killed_before():
     """The run that follows passes over a batch that the dead one has written."""
 
     @contextmanager
@@ -108,12 +108,12 @@ def test_what_a_run_rejected_is_found_whatever_write_it_was_killed_before():
 
     for world in killed_before_each(made, lambda world: run(world, "counts")):
         run(world, "counts")
-        found = read_ops(world.lake, "findings", {"finding": "rows_rejected"})
+        found = read_ops(world.lake, "findings", {"finding": "rows_dead_lettered"})
         assert {row["count"] for row in found.to_pylist()} == {1}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_stream_that_begins_to_reject_keeps_its_rows_and_its_savepoints(kind):
+def test_a_stream_that_begins_to_keep_dead_letters_keeps_its_rows_and_its_savepoints(kind):
     with open_world() as world:
         world.deploy(kind, "e")
         for _ in range(2):
@@ -123,7 +123,7 @@ def test_a_stream_that_begins_to_reject_keeps_its_rows_and_its_savepoints(kind):
         land(world, [("b", 0, 1)])
         with pytest.raises(Exception, match="ValueError"):
             run(world, kind)
-        stream = world.configure(kind, on_error="quarantine")
+        stream = world.configure(kind, on_error="dead_letter")
         run(world, kind)
         check_live(world, kind)
         identity = stream_identity(world.lake, stream)

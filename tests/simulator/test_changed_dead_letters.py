@@ -1,4 +1,4 @@
-"""`rejected/<stream>` that somebody else has written to: a finding says so, and a reseed mends it."""
+"""`dead_letters/<stream>` that somebody else has written to: a finding says so, and a reseed mends it."""
 
 import random
 import shutil
@@ -52,15 +52,17 @@ def older_of(table: str) -> Path:
 
 @contextmanager
 def made(kind: str) -> Iterator[World]:
-    """Rows that the function fails for; the newest of them were rejected by a reseed."""
+    """Rows that the function fails for; the newest of them were made by a reseed."""
     with open_world() as world:
-        world.configure(kind, on_error="quarantine")
+        world.configure(kind, on_error="dead_letter")
         world.deploy(kind, "e")
         rng = random.Random(5)
         for _ in range(2):
             land(world, [*some_rows(rng, 6), ("a", 0, 3)], minutes=60)
             run(world, kind)
-        shutil.copytree(rejected := world.lake.rejected(f"sim_{kind}"), older_of(rejected))
+        shutil.copytree(
+            dead_letters := world.lake.dead_letters(f"sim_{kind}"), older_of(dead_letters)
+        )
         land(world, [("b", 90 * 60_000_000, 3)], minutes=60)
         anew(world, kind)
         yield world
@@ -77,32 +79,32 @@ def found(world: World, kind: str) -> list[str]:
 
 @pytest.mark.parametrize("harm", [appended, deleted, updated, restored, lost, older])
 @pytest.mark.parametrize("kind", KINDS[1:])
-def test_rejected_rows_that_others_have_changed_are_named_and_made_anew(kind, harm):
+def test_dead_letters_that_others_have_changed_are_named_and_made_anew(kind, harm):
     with made(kind) as world:
-        table, before = world.lake.rejected(f"sim_{kind}"), world.rejected(kind)
+        table, before = world.lake.dead_letters(f"sim_{kind}"), world.dead_letters(kind)
         assert found(world, kind) == []
         harm(table)
-        assert world.rejected(kind) != before
+        assert world.dead_letters(kind) != before
         assert found(world, kind) == ["table_changed"]
         with refused_until(f"reseed sim_{kind} --apply"):
             run(world, kind)
         anew(world, kind)
-        assert world.rejected(kind) == before
+        assert world.dead_letters(kind) == before
         assert found(world, kind) == []
 
 
-def test_rejected_rows_that_are_lost_are_not_missed_by_a_function_that_rejects_none():
+def test_dead_letters_that_are_lost_are_not_missed_by_a_function_that_fails_for_none():
     with made("counts") as world:
-        lost(world.lake.rejected("sim_counts"))
+        lost(world.lake.dead_letters("sim_counts"))
         world.deploy("counts", "a")
         for _ in range(2):
             reseed(world.engine, world.lake, world.streams["counts"], ReseedOptions())
             assert found(world, "counts") == []
-        assert not Path(world.lake.rejected("sim_counts")).exists()
+        assert not Path(world.lake.dead_letters("sim_counts")).exists()
         world.deploy("counts", "e")
         anew(world, "counts")
         assert found(world, "counts") == []
-        assert world.rejected("counts")
+        assert world.dead_letters("counts")
 
 
 @pytest.mark.full

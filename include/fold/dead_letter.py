@@ -1,4 +1,4 @@
-"""The record of a call that failed, in a stream that rejects such calls."""
+"""The record of a call that failed, in a stream that goes on."""
 
 import base64
 import json
@@ -13,9 +13,9 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from include.fold.definition import Key
-from include.fold.emitted import Rejected
+from include.fold.emitted import DeadLetter
 
-# Bytes of UTF-8. A row stays small when every event of a batch is rejected.
+# Bytes of UTF-8. A row stays small when every event of a batch is a dead letter.
 KEY_BYTES = 1024
 EVENT_BYTES = 16 * 1024
 MESSAGE_BYTES = 1024
@@ -26,9 +26,9 @@ CUT = "…"
 OURS = "include.fold."
 
 
-def describe(key: Key, at_us: int, number: int, event: Any, error: Exception) -> Rejected:
+def describe(key: Key, at_us: int, number: int, event: Any, error: Exception) -> DeadLetter:
     """The record of a call that failed; `event` is None for a timeout."""
-    return Rejected(
+    return DeadLetter(
         key=cut(key_text(key), KEY_BYTES),
         at_us=at_us,
         number=number,

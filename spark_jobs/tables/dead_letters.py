@@ -1,4 +1,4 @@
-"""Calls of a state function that were rejected: a Delta table per stream, `rejected/<stream>`.
+"""Dead letters, calls that a state function failed for: a Delta table per stream, `dead_letters/<stream>`.
 
 It is made with its first row. Like the product it is a function of bronze and the stream's
 code: live appends to it, a recompute or reseed replaces its interval.
@@ -34,28 +34,28 @@ from spark_jobs.tables.product import Rows, range_condition
 PLAIN = without_comments(documented(COLUMNS))
 
 
-class RejectedCalls:
-    """The table of one stream. Rows are those of REJECTED (include/fold/schemas.py).
+class DeadLetters:
+    """The table of one stream. Rows are those of DEAD_LETTERS (include/fold/schemas.py).
 
     Without a session it writes rows in memory alone.
     """
 
     def __init__(self, lake: Lake, stream: str, session: SparkSession | None = None) -> None:
-        self.path = lake.rejected(stream)
+        self.path = lake.dead_letters(stream)
         self._lake = lake
         self._stream = stream
         self._session = session
 
-    def append_once(self, rejected: Rows, app_id: str, batch_id: int) -> None:
-        """Append what a batch rejected, unless `app_id` has written this batch before."""
+    def append_once(self, dead_letters: Rows, app_id: str, batch_id: int) -> None:
+        """Append those of a batch, unless `app_id` has written this batch before."""
 
         def append() -> None:
             table, record = self._next({APP: app_id, BATCH: batch_id})
-            if isinstance(rejected, DataFrame):
-                writer = _stored_frame(rejected).write.format("delta").mode("append")
+            if isinstance(dead_letters, DataFrame):
+                writer = _stored_frame(dead_letters).write.format("delta").mode("append")
                 writer.option("userMetadata", table.text(record)).save(self.path)
             else:
-                table.commit(stage(self.path, stored([rejected]), PLAIN, AT_DATE), record)
+                table.commit(stage(self.path, stored([dead_letters]), PLAIN, AT_DATE), record)
 
         if not has_batch(self._lake, self._stream, app_id, batch_id):
             despite_others(append)
@@ -111,29 +111,31 @@ def stored(parts: Sequence[pa.Table]) -> pa.Table:
     return pa.concat_tables([PLAIN.empty_table(), *map(_as_stored, parts)])
 
 
-def _as_stored(rejected: pa.Table) -> pa.Table:
-    at = rejected["at_us"].cast(INSTANT)
-    rows = rejected.append_column(AT, at).append_column(AT_DATE, at.cast(pa.date32()))
+def _as_stored(dead_letters: pa.Table) -> pa.Table:
+    at = dead_letters["at_us"].cast(INSTANT)
+    rows = dead_letters.append_column(AT, at).append_column(AT_DATE, at.cast(pa.date32()))
     return rows.select(PLAIN.names).cast(PLAIN)
 
 
 def _from(parts: Sequence[DataFrame], from_us: int | None) -> DataFrame:
-    rejected = reduce(DataFrame.union, parts)
-    return rejected if from_us is None else rejected.where(F.col("at_us") >= from_us)
+    dead_letters = reduce(DataFrame.union, parts)
+    return dead_letters if from_us is None else dead_letters.where(F.col("at_us") >= from_us)
 
 
-def _stored_frame(rejected: DataFrame) -> DataFrame:
-    rows = rejected.withColumn(AT, F.timestamp_micros("at_us")).withColumn(AT_DATE, F.to_date(AT))
+def _stored_frame(dead_letters: DataFrame) -> DataFrame:
+    rows = dead_letters.withColumn(AT, F.timestamp_micros("at_us")).withColumn(
+        AT_DATE, F.to_date(AT)
+    )
     return rows.select(PLAIN.names)
 
 
-def _summary_frame(rejected: DataFrame) -> Summary | None:
+def _summary_frame(dead_letters: DataFrame) -> Summary | None:
     is_event = F.col("cause") == "event"
-    events, timeouts, first_us, last_us = rejected.agg(
+    events, timeouts, first_us, last_us = dead_letters.agg(
         F.count_if(is_event), F.count_if(~is_event), F.min("at_us"), F.max("at_us")
     ).collect()[0]
     if first_us is None:
         return None
-    most = rejected.groupBy("key").count().orderBy(F.desc("count"), "key").limit(MOST_KEYS)
+    most = dead_letters.groupBy("key").count().orderBy(F.desc("count"), "key").limit(MOST_KEYS)
     by_key = Counter(dict(map(tuple, most.collect())))
     return Summary(events, timeouts, first_us, last_us=last_us, by_key=by_key)

@@ -1,4 +1,4 @@
-"""Calls that fail in a stream that rejects, one example for each rule; and what still stops it."""
+"""Calls that fail in a stream that keeps dead letters, one example for each rule; and what still stops it."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -9,16 +9,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from include.fold import rejecting as rejected_call
+from include.fold import dead_letter
 from include.fold.admission import LAST_INSTANT_US
 from include.fold.bucket import outputs_table
 from include.fold.call_checks import CallChecks
+from include.fold.dead_letter import CUT, cut
 from include.fold.definition import KeyedFold, flat_map_groups_with_state
 from include.fold.emitted import Emitted
 from include.fold.failures import TIMEOUTS_IN_A_ROW, StateFunctionError, TimeoutLoopError
 from include.fold.group_state import GroupState
 from include.fold.records import DefinitionError, Instant
-from include.fold.rejecting import CUT, cut
 from tests.bronze import ClockAt, stamp
 from tests.fold.local import LocalFold
 from tests.refused import failed_call
@@ -58,7 +58,7 @@ def fold_of(act: Acts, **settings: Any) -> KeyedFold:
 
     known = {"key": "key", "event": Word, "state": Count, "output": Said, "output_mode": "append"}
     fold = flat_map_groups_with_state(counting, **(known | settings))
-    return replace(fold, on_error="quarantine")
+    return replace(fold, on_error="dead_letter")
 
 
 def run(fold: KeyedFold, *words: Word) -> LocalFold:
@@ -80,18 +80,18 @@ def fail_at(text: str) -> Acts:
 WORDS = Word("a", SECOND_US, "x"), Word("a", 2 * SECOND_US, "bad"), Word("a", 3 * SECOND_US, "y")
 
 
-def test_a_rejected_event_leaves_no_trace_but_its_record():
+def test_a_dead_letter_leaves_no_trace_but_its_record():
     engine = run(fold_of(fail_at("bad")), *WORDS)
     assert engine.emitted.rows == [Said("a", 1), Said("a", 2)]
     assert engine.states()["a"].state == Count(2)
-    (call,) = engine.rejected
+    (call,) = engine.dead_letters
     assert call[:4] == ("a", 2 * SECOND_US, 0, "event")
     assert json.loads(call.event) == {"key": "a", "event_time_us": 2 * SECOND_US, "text": "bad"}
     assert (call.error, call.message) == ("ValueError", "no 'bad' here")
 
 
 def test_the_traceback_begins_with_the_function_and_names_no_file():
-    (call,) = run(fold_of(fail_at("bad")), *WORDS).rejected
+    (call,) = run(fold_of(fail_at("bad")), *WORDS).dead_letters
     first, last = call.traceback.split("\n")
     assert f"{__name__}:" in first
     assert "in fold_of.<locals>.counting: act(word, state)" in first
@@ -104,14 +104,18 @@ def test_without_the_word_quarantine_the_first_failed_call_stops_the_fold():
         run(replace(fold_of(fail_at("bad")), on_error="stop"), *WORDS)
 
 
-def test_equal_events_are_numbered_as_rejections_of_one_instant():
+def test_equal_events_are_numbered_as_dead_letters_of_one_instant():
     bad = Word("a", SECOND_US, "bad")
     engine = run(fold_of(fail_at("bad")), bad)
-    assert [call.number for call in engine.rejected] == [0]
+    assert [call.number for call in engine.dead_letters] == [0]
     engine = LocalFold(fold_of(fail_at("bad")), delay_us=0)
     for rows in stamp([[bad, Word("a", SECOND_US, "good"), bad, bad._replace(key="b")], END]):
         engine.run_batch(rows)
-    assert [(call.key, call.number) for call in engine.rejected] == [("a", 0), ("a", 1), ("b", 0)]
+    assert [(call.key, call.number) for call in engine.dead_letters] == [
+        ("a", 0),
+        ("a", 1),
+        ("b", 0),
+    ]
 
 
 def test_a_state_of_another_class_is_the_same_for_the_next_call_as_from_a_store():
@@ -123,21 +127,21 @@ def test_a_state_of_another_class_is_the_same_for_the_next_call_as_from_a_store(
     together = LocalFold(fold_of(act), delay_us=0)
     for rows in stamp([list(WORDS), END]):
         together.run_batch(rows)
-    assert not together.rejected
+    assert not together.dead_letters
     assert together.states() == run(fold_of(act), *WORDS).states()
 
 
-def test_half_a_surrogate_pair_is_rejected_and_can_be_written():
+def test_half_a_surrogate_pair_is_a_dead_letter_and_can_be_written():
     def act(word: Word | None, state: GroupState[Count]) -> None:
         state.update(Count(1, json.loads(r'"\ud800"')))
 
-    (call,) = run(fold_of(act), WORDS[0]).rejected
+    (call,) = run(fold_of(act), WORDS[0]).dead_letters
     assert call.error == "UnicodeEncodeError"
     "".join(filter(None, (call.message, call.event, call.traceback))).encode()
 
 
 @pytest.mark.parametrize("error", [MemoryError, RecursionError, KeyboardInterrupt, SystemExit])
-def test_what_is_not_the_functions_fault_is_never_rejected(error):
+def test_what_is_not_the_functions_fault_is_never_a_dead_letter(error):
     def act(word: Word | None, state: GroupState[Count]) -> None:
         raise error("enough")
 
@@ -146,7 +150,7 @@ def test_what_is_not_the_functions_fault_is_never_rejected(error):
 
 
 def test_an_update_function_is_called_once_for_each_event():
-    """One call for two events would reject both, or none."""
+    """One call for two events would make dead letters of both, or none."""
     project = {"output_mode": "update", "project": lambda key, count: Said(key, count.words)}
     engine = LocalFold(fold_of(fail_at("bad"), **project), delay_us=0)
     for rows in stamp([list(WORDS), END]):
@@ -155,7 +159,7 @@ def test_an_update_function_is_called_once_for_each_event():
     assert engine.emitted.emitted_at_us == [3 * SECOND_US]
 
 
-@pytest.mark.parametrize("on_error", ["stop", "quarantine"])
+@pytest.mark.parametrize("on_error", ["stop", "dead_letter"])
 @pytest.mark.parametrize("step_us", [1, 1_000])
 def test_timeouts_set_in_a_loop_stop_the_fold(on_error, step_us):
     def act(word: Word | None, state: GroupState[Count]) -> None:
@@ -166,7 +170,7 @@ def test_timeouts_set_in_a_loop_stop_the_fold(on_error, step_us):
         run(fold, WORDS[0])
 
 
-@pytest.mark.parametrize("on_error", ["stop", "quarantine"])
+@pytest.mark.parametrize("on_error", ["stop", "dead_letter"])
 def test_many_timeouts_in_a_row_are_no_loop_when_the_clock_moves(on_error):
     def act(word: Word | None, state: GroupState[Count]) -> None:
         state.setTimeoutTimestamp(timestampUs=state.clock_us + 1_001)
@@ -189,7 +193,7 @@ def test_an_exception_without_a_text_and_its_cause_are_recorded():
         except ValueError as error:
             raise Error from error
 
-    (call,) = run(fold_of(act), WORDS[0]).rejected
+    (call,) = run(fold_of(act), WORDS[0]).dead_letters
     assert call.error == f"{__name__}.Error"
     assert "RuntimeError" in call.message
     assert "caused by ValueError: invalid literal" in call.traceback
@@ -201,10 +205,10 @@ def test_a_deep_traceback_is_cut_in_the_middle():
             raise ValueError("too deep")
         act(word, state, depth - 1)
 
-    (call,) = run(fold_of(act), WORDS[0]).rejected
+    (call,) = run(fold_of(act), WORDS[0]).dead_letters
     assert call.error == "ValueError"
     assert CUT in call.traceback.split("\n")
-    assert len(call.traceback) <= rejected_call.TRACEBACK_BYTES
+    assert len(call.traceback) <= dead_letter.TRACEBACK_BYTES
 
 
 @pytest.mark.parametrize("text", ["", "abc", "é" * 100, "\ud800" * 9, "😀" * 50])
@@ -252,8 +256,8 @@ CASES = [(name, value) for name, values in VALUES.items() for value in values]
 @pytest.mark.parametrize(
     ("name", "value"), CASES, ids=[f"{n}-{i}" for i, (n, _) in enumerate(CASES)]
 )
-def test_an_output_is_rejected_exactly_when_arrow_would_refuse_it(name, value):
-    """Then a stream that begins to reject rejects nothing that it has let through before."""
+def test_an_output_is_a_dead_letter_exactly_when_arrow_would_refuse_it(name, value):
+    """Then a stream that begins to keep dead letters makes none of what it has let through before."""
     fold = replace(fold_of(fail_at("bad")), output=All)
     row = All("a", **{name: value})
     try:
