@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from include.fold.admission import NEVER_US
-from include.fold.arrow_values import conformed, decode, plain_values
+from include.fold.arrow_values import conformed, decode, states_to_migrate
 from include.fold.ddl import state_rows_ddl
 from include.fold.definition import Key, KeyedFold, MigrateState
 from include.fold.failures import ARITHMETIC
@@ -47,7 +47,7 @@ def migrated(batch: pa.RecordBatch, fold: KeyedFold, migrate: MigrateState) -> S
     """The new states of a savepoint's rows. MigrationError names the key and what is wrong."""
     states = States(fold)
     keys = decode(fold.keys.shape, conformed(batch["key"], arrow_type(fold.keys.kind)), "key")
-    columns = [keys, plain_values(batch["state"]), batch["changed_at_us"].to_pylist()]
+    columns = [keys, states_to_migrate(batch["state"], fold), batch["changed_at_us"].to_pylist()]
     timeouts_us = batch["timeout_at_us"].to_pylist()
     columns += [timeouts_us, _beside(batch, fold)]
     for key, old, changed_at_us, timeout_us, beside in zip(*columns, strict=True):

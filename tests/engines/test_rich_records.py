@@ -17,7 +17,6 @@ from include.care.state_report import measure_bucket
 from include.fold.bucket import derived_keys
 from include.fold.definition import flat_map_groups_with_state
 from include.fold.failures import StateFunctionError
-from include.fold.records import Instant
 from include.fold.states import States
 from include.fold.testing.run import run
 from include.landing.initial_state import read_initial_state
@@ -178,7 +177,7 @@ def test_states_go_through_a_migration_and_an_initial_state(lake):
     def same(old):
         newest = Item(**old["newest"])
         status = Status(old["status"])
-        return Basket(**(old | {"newest": newest, "status": status, "last": Instant(1)}))
+        return Basket(**(old | {"newest": newest, "status": status}))
 
     (batch,) = states_to_rows(states, 0).to_batches()
     assert {k.key: k.state for k in migrated(batch, fold, same)} == ran.states

@@ -18,11 +18,12 @@ from random import Random
 from types import FrameType
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 from hypothesis import HealthCheck, Phase, find, settings
 from hypothesis.errors import Flaky, NoSuchExample
 
 from include.fold.admission import NEVER_US
-from include.fold.arrow_values import encode, plain_values
+from include.fold.arrow_values import encode, states_to_migrate
 from include.fold.definition import Key, KeyedFold, MigrateState, StateFunction
 from include.fold.failures import ARITHMETIC, StateFunctionError, function_name
 from include.fold.group_state import GroupState
@@ -242,7 +243,7 @@ def _migrated(
     for key, old in old_states.items():
         try:
             with localcontext(ARITHMETIC):
-                states[key], again = migrate(_read_back(old)), migrate(_read_back(old))
+                states[key], again = (migrate(_read_back(fold, old)) for _ in range(2))
         except Exception as error:  # noqa: BLE001 (whatever it is, it is told)
             return {}, f"fails: {type(error).__name__}: {error}"
         if not isinstance(states[key], fold.state):
@@ -256,13 +257,13 @@ def _migrated(
     return states, None
 
 
-def _read_back(state: Any) -> dict[str, Any]:
+def _read_back(fold: KeyedFold, state: Any) -> Any:
     """As a reseed reads it, without the record that it was made by."""
-    values = zip(columns_of(type(state)), state, strict=True)
-    return {
-        c.name: plain_values(encode(c.shape, [c.shape.stored(value, c.name)]))[0]
-        for c, value in values
-    }
+    columns = columns_of(type(state))
+    values = zip(columns, state, strict=True)
+    stored = [encode(c.shape, [c.shape.stored(value, c.name)]) for c, value in values]
+    (old,) = states_to_migrate(pa.StructArray.from_arrays(stored, [c.name for c in columns]), fold)
+    return old
 
 
 class Watched:
