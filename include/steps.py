@@ -215,7 +215,7 @@ def _why_not_recompute(run: StreamRun) -> str | None:
 
 def _is_recomputed(run: StreamRun) -> bool:
     """Whether the table is right there, as when an earlier interval's run has recomputed this one, too."""
-    from include.plans.plan_backfill import has_nothing_to_change
+    from include.plans.plan_recompute import has_nothing_to_change
 
     assert run.start is not None  # a backfill's runs have an interval
     assert run.until is not None
@@ -225,7 +225,7 @@ def _is_recomputed(run: StreamRun) -> bool:
 @contextmanager
 def _intervals_along(run: StreamRun) -> Iterator[list[str]]:
     """A later end, of the next intervals whose runs wait for the stream's pool."""
-    from include.plans.plan_backfill import last_waiting_end
+    from include.plans.plan_recompute import last_waiting_end
 
     assert run.until is not None
     end = last_waiting_end(run.lake, run.stream, run.until, queued=run.queued)
@@ -234,7 +234,7 @@ def _intervals_along(run: StreamRun) -> Iterator[list[str]]:
 
 def _why_not_promote(run: StreamRun) -> str | None:
     """When the backfill does not promote, or another of its runs is to."""
-    from include.plans.plan_backfill import why_not_promote
+    from include.plans.plan_recompute import why_not_promote
 
     if not run.is_promoting:
         return "this run is no backfill with the parameter promote"

@@ -5,7 +5,6 @@ it is read through Spark's state reader, in one pass, and written as Parquet fil
 """
 
 import logging
-from collections.abc import Mapping
 from typing import Any
 
 from include.checkpoint.checkpoint_files import newest_committed
@@ -46,24 +45,19 @@ from spark_jobs.engines.engine import Engine, Rows
 
 
 def write_savepoint(
-    engine: Engine,
-    lake: Lake,
-    states: Rows,
-    fold: KeyedFold,
-    until_us: int,
-    manifest: Mapping[str, Any],
+    engine: Engine, lake: Lake, states: Rows, fold: KeyedFold, until_us: int, **known: Any
 ) -> Savepoint:
-    """Write `states` as a savepoint. `manifest` has the columns that whoever writes one knows.
+    """Write `states` as a savepoint; `known` are the columns of its manifest that whoever writes one knows.
 
     Under the stream's lease, by which what was cut off before is known for that.
     """
     stream = fold.stream
     keep_savepoints(lake, stream, savepoints_of(lake, stream))
-    savepoint_id = f"{instant_of(until_us):%Y%m%dT%H%M%S%f}-{manifest['run_id'][:8]}"
+    savepoint_id = f"{instant_of(until_us):%Y%m%dT%H%M%S%f}-{known['run_id'][:8]}"
     folder = lake.savepoint(stream, savepoint_id)
     staged = engine.stage_states(states, fold, folder)
     return write_manifest(
-        lake, staged, savepoint_id=savepoint_id, stream=stream, until_us=until_us, **manifest
+        lake, staged, savepoint_id=savepoint_id, stream=stream, until_us=until_us, **known
     )
 
 
@@ -133,19 +127,22 @@ def write_live_savepoint(engine: Engine, opened: OpenStream, run_id: str, origin
     totals = totals_of(known, batch.generation, seed_totals(pinned))
     position = read_position(lake, f"{batch.checkpoint}/offsets/{batch.batch_id}")
     read = pin_bronze(lake, opened.source, position.version - 1)
-    states = engine.live_states(batch.checkpoint, fold, batch.batch_id)
-    manifest = {
-        "origin": origin,
-        "generation": batch.generation,
-        "run_id": run_id,
-        "events": totals["total_folded"] + totals["total_duplicate"],
-        "bronze_id": position.table_id,
-        "bronze_version": read.version,
-        "bronze_ingested_at_us": read.ingested_at_us,
-        "code": _code_of_all(known, pinned),
-        "state_schema": pinned["state_schema"],
-    }
-    savepoint = write_savepoint(engine, lake, states, fold, until, manifest)
+    savepoint = write_savepoint(
+        engine,
+        lake,
+        engine.live_states(batch.checkpoint, fold, batch.batch_id),
+        fold,
+        until,
+        origin=origin,
+        generation=batch.generation,
+        run_id=run_id,
+        events=totals["total_folded"] + totals["total_duplicate"],
+        bronze_id=read.table_id,
+        bronze_version=read.version,
+        bronze_ingested_at_us=read.ingested_at_us,
+        code=_code_of_all(known, pinned),
+        state_schema=pinned["state_schema"],
+    )
     log.info("savepoint %s of %s", savepoint.savepoint_id, opened.name)
     return savepoint
 

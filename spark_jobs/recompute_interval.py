@@ -11,19 +11,16 @@ and run in any order. An update table, which shows the live state, has none: a r
 import logging
 from argparse import Namespace
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime
-from functools import partial
 
-from include.coverage.record import StreamRecord
-from include.fold.admission import US_PER_MS, micros_of
+from include.fold.admission import micros_of
 from include.job import PATIENCE, RunRecord, job_parser, recorded_run
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake
-from include.lake.stream_result import dead_letters_number, put_back_dead_letters
+from include.lake.stream_result import put_back_dead_letters
 from include.landing.amendments import refuse_run
-from include.plans.open_stream import OpenStream, open_stream
-from include.plans.plan_recompute import RecomputePlan, parse_instant, plan_recompute
+from include.plans.open_stream import open_stream
+from include.plans.plan_recompute import parse_instant, plan_recompute
 from include.plans.status_report import told_of
 from include.settings import Stream
 from include.text_table import counted
@@ -32,14 +29,7 @@ from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, stream_job
 from spark_jobs.live_savepoint import delete_expired
-from spark_jobs.replay_bronze import (
-    Replay,
-    coverage_of,
-    plan_with_sound_base,
-    replace_dead_letters,
-    replaced_row,
-    replayed,
-)
+from spark_jobs.replay_bronze import Replay, plan_with_sound_base, restate
 
 JOB = "recompute_interval"
 
@@ -73,77 +63,46 @@ def _recompute_and_record(
     record: RunRecord,
 ) -> None:
     opened = open_stream(lake, stream)
-    known = opened.trusted()
-    put_back_dead_letters(lake, stream.name, known.dead_letters)
-    identity = opened.identity
+    put_back_dead_letters(lake, stream.name, opened.trusted().dead_letters)
     plan = plan_with_sound_base(
-        lake,
-        record["run_id"],
-        plan=lambda: plan_recompute(lake, stream, identity, start=start, until=until),
+        lake, record["run_id"], plan=lambda: plan_recompute(opened, start, until)
     )
     log.info("%s", plan.text())
-    _recompute(engine, opened, plan, known=known, record=record)
-    delete_expired(opened)
-    log.info("%s\n%s", report(stream, plan, record), told_of(lake, stream)[0])
-
-
-def _recompute(
-    engine: Engine,
-    opened: OpenStream,
-    plan: RecomputePlan,
-    known: StreamRecord,
-    record: RunRecord,
-) -> None:
-    lake, stream, fold, current = opened.lake, opened.declared, opened.fold, opened.row
+    assert opened.row is not None  # or nothing was settled
     replay = Replay(
-        lake,
-        stream,
-        fold,
-        identity=plan.identity,
+        opened=opened,
+        stream=stream,
+        row=opened.row,
+        identity=opened.identity,
         pin=plan.pin,
         base=plan.base,
         run_id=record["run_id"],
         origin="recompute",
+        from_us=micros_of(start),
+        until_us=micros_of(until),
     )
-    start_us, until_us = micros_of(plan.start), micros_of(plan.until)
-    assert current is not None  # or nothing was settled
-    generation, delay_us = current["generation"], current["watermark_delay_ms"] * US_PER_MS
-    table = engine.product_table(lake, stream.name, opened.definition)
-    checks = _checks(lake, plan, stream, record=record)
-    checks.refuse_wrong(table)
-    with replayed(engine, replay, until_us) as outcome:
-        rows = engine.published(fold, outcome.outputs, outcome.states)
-        checks.admit(
-            partial(table.judge, rows, from_us=start_us),
-            f"the interval from {plan.start:%Y-%m-%d %H:%M} until {plan.until:%Y-%m-%d %H:%M} UTC",
-            generation,
-        )
-        covered = coverage_of(replay, generation, start_us, until_us, delay_us)
-        record |= replace_dead_letters(engine, replay, outcome.dead_letters, start_us, until_us)
-        made = replace(known, dead_letters=dead_letters_number(lake, stream.name)).with_entry(
-            covered
-        )
-        change = table.replace(rows, made.as_json(), start_us, until_us=until_us)
-        record |= replaced_row(
-            replay, outcome, change, generation=generation, start=plan.start, until=plan.until
-        )
-        record |= {
-            "rows_folded": outcome.rows_read - outcome.rows_duplicate,
-            "rows_duplicate": outcome.rows_duplicate,
-            "estimated_seconds": plan.estimated_seconds,
-        }
+    again = f"./stateful recompute {stream.name} {start.isoformat()} {until.isoformat()}"
+    checks = DataChecks(lake, stream, record, then=again)
+    outcome = restate(
+        engine,
+        replay,
+        checks,
+        record,
+        what=f"the interval from {start:%F %R} until {until:%F %R} UTC",
+    )
+    record |= {
+        "rows_folded": outcome.rows_read - outcome.rows_duplicate,
+        "rows_duplicate": outcome.rows_duplicate,
+        "estimated_seconds": plan.runs[0].estimated_seconds,
+    }
+    delete_expired(opened)
+    log.info("%s\n%s", report(stream, start, until, record), told_of(lake, stream)[0])
 
 
-def _checks(lake: Lake, plan: RecomputePlan, stream: Stream, record: RunRecord) -> DataChecks:
-    start, until = plan.start.isoformat(), plan.until.isoformat()
-    again = f"./stateful recompute {stream.name} {start} {until}"
-    return DataChecks(lake, stream, record, then=again)
-
-
-def report(stream: Stream, plan: RecomputePlan, row: RunRecord) -> str:
+def report(stream: Stream, start: datetime, until: datetime, row: RunRecord) -> str:
     """What was done, in words, for the task's log."""
     return (
-        f"{stream.name} from {plan.start:%Y-%m-%d %H:%M} until {plan.until:%Y-%m-%d %H:%M} UTC: "
+        f"{stream.name} from {start:%F %R} until {until:%F %R} UTC: "
         f"{counted(row['rows_in'], 'row')} replayed; {counted(row['rows_before'], 'row')} of the table "
         f"became {row['rows_out']:,} ({row['rows_removed']:,} removed, {row['rows_added']:,} added)"
     )

@@ -1,22 +1,27 @@
-"""Replay pinned bronze from a base, with savepoints on the way: what recompute and reseed share."""
+"""Replay pinned bronze from a base, with savepoints on the way, and replace a table's rows by what it comes
+to: what recompute and reseed share."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
 from typing import Literal, TypeVar
 
 from include.coverage.record import Entry
-from include.fold.admission import MICROSECOND, instant_of
+from include.fold.admission import MICROSECOND, US_PER_MS, instant_of
 from include.fold.bucket import INSTANTS
 from include.fold.definition import KeyedFold
+from include.job import RunRecord
 from include.lake.delta_log import commit_hash, table_to_read
 from include.lake.findings import Finding, dead_letters_findings, record_findings
+from include.lake.generations import GenerationRow
 from include.lake.paths import Lake
-from include.lake.stream_result import RangeChange
+from include.lake.stream_result import RangeChange, dead_letters_number
 from include.landing.bronze_tables import add_fields
 from include.landing.ingest_log import refuse_changed_bronze
+from include.plans.open_stream import OpenStream
 from include.plans.plan_recompute import RecomputePlan
 from include.plans.reseed_plan import ReseedPlan
 from include.savepoints.bronze_pin import BronzeFiles, BronzePin
@@ -31,6 +36,7 @@ from include.savepoints.manifest import (
 )
 from include.settings import Stream
 from include.stream_definition import load_definition
+from spark_jobs.engines.data_checks import DataChecks
 from spark_jobs.engines.engine import Engine, Rows, Stage
 from spark_jobs.engines.packing import Bounds
 from spark_jobs.live_savepoint import write_savepoint
@@ -65,23 +71,76 @@ def _is_sound(lake: Lake, run_id: str, savepoint: Savepoint) -> bool:
     return True
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Replay:
-    """What is replayed: of which stream, over which bronze, from which base."""
+    """Pinned bronze folded anew from a base until an instant, for the table's rows from another on."""
 
-    lake: Lake
-    stream: Stream
-    fold: KeyedFold
+    opened: OpenStream
+    stream: Stream  # with the buckets that it is folded by
+    row: GenerationRow  # of the generation that its rows are of
     identity: StreamIdentity
     pin: BronzePin
     base: Base
     run_id: str
     origin: Literal["recompute", "reseed"]
+    from_us: int | None  # None: all rows of the table are replaced
+    until_us: int
+
+    @property
+    def lake(self) -> Lake:
+        return self.opened.lake
+
+    @property
+    def fold(self) -> KeyedFold:
+        return self.opened.fold
 
     @property
     def lineage(self) -> str:
         """What the states come of; see `include/savepoints/manifest.py`."""
         return self.base.lineage(self.identity.code)
+
+    @property
+    def end_us(self) -> int | None:
+        """Before which instant rows are replaced. A reseed's have no end: what live has emitted beyond
+        `until_us` it will emit again."""
+        return self.until_us if self.origin == "recompute" else None
+
+    @property
+    def dead_letters_from_us(self) -> int | None:
+        """From which instant on dead letters are replaced: an update table shows one state, they do not."""
+        if self.origin == "recompute":
+            return self.from_us
+        return self.base.until_us if self.base.savepoint else None
+
+    def row_after(self, outcome: "Outcome") -> GenerationRow:
+        """The row that the record has then: of a reseed with its seed, from which live goes on."""
+        if self.origin == "recompute":
+            return self.row
+        seed = {
+            "seed_savepoint": outcome.savepoint.savepoint_id,
+            "seed_events": outcome.events,
+            "switched_at": datetime.now(UTC),
+        }
+        return GenerationRow({**self.row, **seed})
+
+    def entry(self) -> Entry:
+        """The record's entry for its rows."""
+        base, pin = self.base, self.pin
+        return Entry(
+            kind=self.origin,
+            from_us=self.from_us,
+            until_us=self.until_us,
+            generation=self.row["generation"],
+            run_id=self.run_id,
+            delay_us=self.row["watermark_delay_ms"] * US_PER_MS,
+            codes=(self.lineage,),
+            bronze_id=pin.table_id,
+            bronze_version=pin.version,
+            bronze_ingested_at_us=pin.ingested_at_us,
+            read_version=pin.version,
+            read_commit=commit_hash(self.lake, pin.path, pin.version),
+            mapped_from=base.savepoint.code if base.mapped and base.savepoint else None,
+        )
 
 
 @dataclass
@@ -115,15 +174,15 @@ def stops_on_the_way(
 
 
 @contextmanager
-def replayed(engine: Engine, replay: Replay, until_us: int) -> Iterator[Outcome]:
-    """The replay of all pinned rows from the base to `until_us`, kept while the body runs."""
+def replayed(engine: Engine, replay: Replay) -> Iterator[Outcome]:
+    """What all pinned rows from the base on come to, kept while the body runs."""
     add_fields(replay.lake, replay.stream.source)
     states = _base_states(engine, replay)
     from_us, events, rows_read = replay.base.until_us, replay.base.events, 0
     kept: list[Stage] = []
     savepoint: Savepoint | None = None
     try:
-        for stop_us in [*_stops(replay, until_us), until_us]:
+        for stop_us in [*_stops(replay), replay.until_us]:
             if savepoint is not None:
                 # Not from the plan that made them: over thirty stages it outgrows the driver.
                 states = engine.savepoint_states(replay.lake, savepoint)  # checked a moment ago
@@ -139,7 +198,7 @@ def replayed(engine: Engine, replay: Replay, until_us: int) -> Iterator[Outcome]
         outputs = [stage.outputs for stage in kept]
         dead_letters = [stage.dead_letters for stage in kept if stage.dead_letters is not None]
         duplicate = sum(stage.rows_duplicate for stage in kept)
-        assert savepoint is not None  # the last stop is `until_us`
+        assert savepoint is not None  # the last stop is the end
         yield Outcome(
             outputs,
             dead_letters,
@@ -154,8 +213,8 @@ def replayed(engine: Engine, replay: Replay, until_us: int) -> Iterator[Outcome]
             engine.release(stage)
 
 
-def _stops(replay: Replay, until_us: int) -> list[int]:
-    rules, from_us = replay.stream.savepoints, replay.base.until_us
+def _stops(replay: Replay) -> list[int]:
+    rules, from_us, until_us = replay.stream.savepoints, replay.base.until_us, replay.until_us
     if rules.cadence is None:
         return []
     step_us = rules.cadence // MICROSECOND
@@ -203,57 +262,65 @@ def _ensure_savepoint(
             continue
         if _is_sound(replay.lake, replay.run_id, known):
             return known
-    manifest = {
-        "origin": replay.origin,
-        "generation": None,
-        "run_id": replay.run_id,
-        "events": events,
-        "bronze_id": replay.pin.table_id,
-        "bronze_version": replay.pin.version,
-        "bronze_ingested_at_us": replay.pin.ingested_at_us,
-        "code": replay.lineage,
-        "state_schema": replay.identity.state_schema,
-    }
-    return write_savepoint(engine, replay.lake, states, replay.fold, until_us, manifest)
-
-
-def coverage_of(
-    replay: Replay, generation: int, from_us: int | None, until_us: int, delay_us: int
-) -> Entry:
-    """The record's entry for the rows of a replay; `from_us` None is the beginning."""
-    base, pin = replay.base, replay.pin
-    return Entry(
-        kind=replay.origin,
-        from_us=from_us,
-        until_us=until_us,
-        generation=generation,
+    return write_savepoint(
+        engine,
+        replay.lake,
+        states,
+        replay.fold,
+        until_us,
+        origin=replay.origin,
+        generation=None,
         run_id=replay.run_id,
-        delay_us=delay_us,
-        codes=(replay.lineage,),
-        bronze_id=pin.table_id,
-        bronze_version=pin.version,
-        bronze_ingested_at_us=pin.ingested_at_us,
-        read_version=pin.version,
-        read_commit=commit_hash(replay.lake, pin.path, pin.version),
-        mapped_from=base.savepoint.code if base.mapped and base.savepoint else None,
+        events=events,
+        bronze_id=replay.pin.table_id,
+        bronze_version=replay.pin.version,
+        bronze_ingested_at_us=replay.pin.ingested_at_us,
+        code=replay.lineage,
+        state_schema=replay.identity.state_schema,
     )
 
 
-def replaced_row(
-    replay: Replay,
-    outcome: Outcome,
-    change: RangeChange,
-    generation: int,
-    start: datetime | None,
-    until: datetime,
-) -> dict[str, object]:
+def restate(
+    engine: Engine, replay: Replay, checks: DataChecks, record: RunRecord, what: str
+) -> Outcome:
+    """Replay, and replace dead letters, then the table's, whose commit makes it so; into the run's
+    `record`, what was done. `what` would not be published where a check does not hold."""
+    opened, lake = replay.opened, replay.lake
+    table = engine.product_table(
+        lake, opened.name, opened.definition, is_rebuilt=replay.origin == "reseed"
+    )
+    checks.refuse_wrong(table)  # before anything is written
+    with replayed(engine, replay) as outcome:
+        rows = engine.published(replay.fold, outcome.outputs, outcome.states)
+        judge = partial(table.judge, rows, from_us=replay.from_us)
+        checks.admit(judge, what, replay.row["generation"])
+        record |= replace_dead_letters(engine, replay, outcome.dead_letters)
+        made = replace(
+            opened.record,
+            row=replay.row_after(outcome),
+            dead_letters=dead_letters_number(lake, opened.name),
+        )
+        change = table.replace(
+            rows,
+            made.with_entry(replay.entry()).as_json(),
+            replay.from_us,
+            until_us=replay.end_us,
+            is_made_anew=opened.distrust is not None,
+        )
+        record |= _replaced_row(replay, outcome, change)
+    return outcome
+
+
+def _replaced_row(replay: Replay, outcome: Outcome, change: RangeChange) -> dict[str, object]:
     """What `ops/runs` has of what a replay has replaced; None is the beginning."""
-    base_us = replay.base.until_us
+    start, base = (
+        None if us is None else instant_of(us) for us in (replay.from_us, replay.base.until_us)
+    )
     return {
         "start": start,
-        "until": until,
-        "generation": generation,
-        "base_until": None if base_us is None else instant_of(base_us),
+        "until": instant_of(replay.until_us),
+        "generation": replay.row["generation"],
+        "base_until": base,
         "bronze_version": replay.pin.version,
         "rows_in": outcome.rows_read,
         "rows_out": change.after,
@@ -265,11 +332,7 @@ def replaced_row(
 
 
 def replace_dead_letters(
-    engine: Engine,
-    replay: Replay,
-    dead_letters: Sequence[Rows],
-    from_us: int | None,
-    until_us: int | None,
+    engine: Engine, replay: Replay, dead_letters: Sequence[Rows]
 ) -> dict[str, int]:
     """Make these the dead letters of the interval, and note what they are in `ops/findings`.
 
@@ -277,11 +340,11 @@ def replace_dead_letters(
     in between leaves.
     Returns the counts for the run's record.
     """
-    stream = replay.stream.name
+    stream, from_us = replay.stream.name, replay.dead_letters_from_us
     table = engine.dead_letters_table(replay.lake, stream)
     found = table.summary(dead_letters, from_us)
     if found or replay.lake.is_delta_table(table.path):
-        table.replace_range(dead_letters, from_us, until_us)
+        table.replace_range(dead_letters, from_us, replay.end_us)
     if found is None:
         return {"rows_dead_lettered": 0, "timeouts_dead_lettered": 0}
     between = instant_of(found.first_us), instant_of(found.last_us)

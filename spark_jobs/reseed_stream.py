@@ -14,19 +14,13 @@ import logging
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
-from functools import partial
 
-from include.fold.admission import US_PER_MS, instant_of
-from include.job import PATIENCE, RunRecord, job_parser, recorded_run
-from include.lake.generations import GenerationRow
+from include.job import PATIENCE, job_parser, recorded_run
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake
-from include.lake.stream_result import dead_letters_number, put_back_dead_letters
-from include.plans.open_stream import OpenStream, open_stream
+from include.lake.stream_result import put_back_dead_letters
 from include.plans.reseed_plan import (
     ReseedOptions,
-    ReseedPlan,
     add_arguments,
     new_row,
     options_of,
@@ -38,15 +32,7 @@ from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, stream_job
 from spark_jobs.live_savepoint import delete_expired
-from spark_jobs.replay_bronze import (
-    Replay,
-    coverage_of,
-    plan_with_sound_base,
-    replace_dead_letters,
-    replaced_row,
-    replayed,
-)
-from spark_jobs.tables.product import Product
+from spark_jobs.replay_bronze import Replay, plan_with_sound_base, restate
 
 JOB = "reseed_stream"
 
@@ -72,75 +58,30 @@ def reseed(
         recorded_run(lake, JOB, stream.name, dag_run_id) as record,
     ):
         plan = plan_with_sound_base(
-            lake,
-            record["run_id"],
-            plan=lambda: plan_reseed(lake, stream, options),
+            lake, record["run_id"], plan=lambda: plan_reseed(lake, stream, options)
         )
         log.info("%s", plan.text())
-        opened = open_stream(lake, stream)
+        opened = plan.opened
         if opened.distrust is None:
             put_back_dead_letters(lake, stream.name, opened.record.dead_letters)
-        checks = DataChecks(
-            lake, opened.declared, record, then=then or f"./stateful reseed {stream.name} --apply"
+        row = new_row(plan)
+        replay = Replay(
+            opened=opened,
+            stream=replace(stream, buckets=plan.buckets, state_partitions=plan.partitions),
+            row=row,
+            identity=replace(opened.identity, code=row["code"]),
+            pin=plan.pin,
+            base=plan.base,
+            run_id=record["run_id"],
+            origin="reseed",
+            from_us=plan.from_us,
+            until_us=plan.until_us,
         )
-        table = engine.product_table(lake, stream.name, opened.definition, is_rebuilt=True)
-        checks.refuse_wrong(table)  # before anything is written
-        _carry_out(engine, opened, plan, table=table, checks=checks, record=record)
+        again = then or f"./stateful reseed {stream.name} --apply"
+        checks = DataChecks(lake, stream, record, then=again)
+        restate(engine, replay, checks, record, what="the reseed")
+        log.info("%s runs on generation %s from here on", stream.name, row["generation"])
         delete_expired(opened.again())
-
-
-def _carry_out(
-    engine: Engine,
-    opened: OpenStream,
-    plan: ReseedPlan,
-    table: Product,
-    checks: DataChecks,
-    record: RunRecord,
-) -> None:
-    """Replay, and replace dead letters, then the table's: that commit is the switch."""
-    lake, row = opened.lake, new_row(opened, plan)
-    replay = Replay(
-        lake,
-        replace(opened.declared, buckets=plan.buckets, state_partitions=plan.partitions),
-        opened.fold,
-        identity=replace(plan.identity, code=row["code"]),
-        pin=plan.pin,
-        base=plan.base,
-        run_id=record["run_id"],
-        origin="reseed",
-    )
-    covered = coverage_of(
-        replay,
-        row["generation"],
-        plan.from_us,
-        plan.until_us,
-        row["watermark_delay_ms"] * US_PER_MS,
-    )
-    with replayed(engine, replay, plan.until_us) as outcome:
-        rows = engine.published(replay.fold, outcome.outputs, outcome.states)
-        judge = partial(table.judge, rows, from_us=plan.from_us)
-        checks.admit(judge, "the reseed", row["generation"])
-        since_us = replay.base.until_us if replay.base.savepoint else None
-        record |= replace_dead_letters(engine, replay, outcome.dead_letters, since_us, None)
-        seeded = {
-            "seed_savepoint": outcome.savepoint.savepoint_id,
-            "seed_events": outcome.events,
-            "switched_at": datetime.now(UTC),
-        }
-        made = replace(
-            opened.record,
-            row=GenerationRow({**row, **seeded}),
-            dead_letters=dead_letters_number(lake, opened.name),
-        ).with_entry(covered)
-        # Without an end: what live has emitted beyond `until` it will emit again.
-        is_made_anew = opened.distrust is not None
-        change = table.replace(rows, made.as_json(), plan.from_us, is_made_anew=is_made_anew)
-        log.info("%s runs on generation %s from here on", opened.name, row["generation"])
-        until = instant_of(plan.until_us)
-        start = None if plan.from_us is None else instant_of(plan.from_us)
-        record |= replaced_row(
-            replay, outcome, change, generation=row["generation"], start=start, until=until
-        )
 
 
 def parse_args(argv: Sequence[str] | None = None) -> Namespace:

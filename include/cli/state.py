@@ -33,11 +33,10 @@ from include.erase.erased_key import ERASED_KEY, erased_key
 from include.lake.paths import Lake
 from include.landing.clock import as_text
 from include.plans.clock_repair_plan import plan_clock_repair, wanted_repair
-from include.plans.plan_backfill import plan_backfill
-from include.plans.plan_recompute import plan_recompute
+from include.plans.open_stream import open_stream
+from include.plans.plan_recompute import plan_backfill, plan_recompute
 from include.plans.reseed_plan import ReseedOptions, plan_reseed
 from include.plans.status_report import told_of, told_of_each
-from include.plans.stream_identity import stream_identity
 from include.registry import stream_named
 from include.settings import MOST_BUCKETS, MOST_PARTITIONS, Source, Stream
 from include.spark.local_jobs import run_job, say
@@ -73,7 +72,7 @@ def show_backfill(
     is_json: JsonOption = False,
 ) -> int:
     """Show what each run of a backfill would do; changes nothing."""
-    plan = plan_backfill(lake, stream, stream_identity(lake, stream), start=start, until=until)
+    plan = plan_backfill(open_stream(lake, stream), start, until)
     if is_json:
         show_json(asdict(plan))
     else:
@@ -86,8 +85,7 @@ def recompute(
     stream: StreamArgument, start: FromArgument, until: UntilArgument, lake: LakeOption
 ) -> int:
     """Recompute an interval of a stream in one piece, late rows included."""
-    identity = stream_identity(lake, stream)
-    say(plan_recompute(lake, stream, identity, start=start, until=until).text())
+    say(plan_recompute(open_stream(lake, stream), start, until).text())
     interval = ["--from", start.isoformat(), "--until", until.isoformat()]
     return _run("recompute_interval", lake, stream, args=interval)
 

@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from include.lake.paths import Lake, LakeError
-from include.plans.plan_backfill import BackfillPlan, plan_backfill
-from include.plans.plan_recompute import parse_instant
-from include.plans.stream_identity import stream_identity
+from include.plans.open_stream import open_stream
+from include.plans.plan_recompute import BackfillPlan, parse_instant, plan_backfill
 from include.settings import SettingsError, Stream
 
 RIGHT = "right"  # as `state_between` says
@@ -45,7 +44,7 @@ def read_form(lake: Lake, stream: Stream, dag_id: str, start: str, until: str) -
         return form
     try:
         edges = [parse_instant("From", start), parse_instant("Until", until)]
-        plan = plan_backfill(lake, stream, stream_identity(lake, stream), *edges)
+        plan = plan_backfill(open_stream(lake, stream), *edges)
     except (SettingsError, LakeError) as error:
         return replace(form, refusal=str(error))
     return replace(form, plan=plan)

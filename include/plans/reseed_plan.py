@@ -157,7 +157,7 @@ def dead_letters_kept_us(opened: OpenStream, identity: StreamIdentity) -> int:
 class ReseedPlan:
     """A reseed, decided."""
 
-    identity: StreamIdentity
+    opened: OpenStream
     options: ReseedOptions
     buckets: int
     partitions: int
@@ -169,7 +169,6 @@ class ReseedPlan:
     pending: int  # from until on
     estimated_seconds: float | None
     coverage: Coverage  # of the table as it is now
-    distrust: str | None  # why the table is not what was recorded of it; None: it is
     rows_replaced: int
     not_kept: str | None = None  # of a migration: what keys had beside their states
 
@@ -177,7 +176,7 @@ class ReseedPlan:
     def from_us(self) -> int | None:
         """The first instant whose rows are replaced; None: all are. What an initial state stood
         for under an earlier `as_of` is among them."""
-        kept = self.base.savepoint is not None and self.identity.output_mode == "append"
+        kept = self.base.savepoint is not None and self.opened.identity.output_mode == "append"
         return self.base.until_us if kept else None
 
     def text(self) -> str:
@@ -192,7 +191,7 @@ class ReseedPlan:
         return f"{self._named()}\n\n| | |\n|---|---|\n{cells}"
 
     def _named(self) -> str:
-        return f"reseed {self.identity.stream} as of {_at(self.until_us)}"
+        return f"reseed {self.opened.name} as of {_at(self.until_us)}"
 
     def _parts(self) -> list[tuple[str, str]]:
         """What would be done, each with its verb."""
@@ -218,8 +217,8 @@ class ReseedPlan:
         return parts
 
     def _effect(self) -> str:
-        if self.distrust is not None:
-            return f"Its table is not what was recorded of it ({self.distrust}): all is made anew"
+        if (distrust := self.opened.distrust) is not None:
+            return f"Its table is not what was recorded of it ({distrust}): all is made anew"
         now_us, until_us = self.coverage.until_us, self.until_us
         if now_us is None:
             return "The table has nothing complete yet"
@@ -263,7 +262,7 @@ def plan_later_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> Res
     everything = count_before(pin, column, None, cutoffs_us=[until_us, LAST_INSTANT_US])
     now = current or GenerationRow()
     return ReseedPlan(
-        identity,
+        opened,
         options,
         _count("buckets", options.buckets, now.get("buckets") or stream.buckets, MOST_BUCKETS),
         partitions=_count(
@@ -280,7 +279,6 @@ def plan_later_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> Res
         pending=everything[1] - everything[0],
         estimated_seconds=seconds_for(events - base.events, recorded_recomputes(lake, stream.name)),
         coverage=coverage,
-        distrust=opened.distrust,
         rows_replaced=_rows_from(lake, stream, identity, base=base),
         not_kept=what_is_not_kept(current, opened.fold) if base.mapped and current else None,
     )
@@ -325,9 +323,9 @@ def _until_us(
     return wanted_us
 
 
-def new_row(opened: OpenStream, plan: ReseedPlan) -> GenerationRow:
+def new_row(plan: ReseedPlan) -> GenerationRow:
     """The row of the generation that a reseed makes, but for its seed."""
-    base, pin, identity = plan.base, plan.pin, plan.identity
+    opened, base, pin, identity = plan.opened, plan.base, plan.pin, plan.opened.identity
     known = {
         **pinned_settings(opened.stream, opened.fold),
         "stream": opened.name,

@@ -136,13 +136,6 @@ def dead_letters_coverage(opened: OpenStream, identity: StreamIdentity) -> Cover
     return judge(opened.lake, opened.record.entries, as_append, _reset_us(opened))
 
 
-def trusted_coverage(lake: Lake, stream: Stream, identity: StreamIdentity) -> Coverage:
-    """The same of its table, for a plan that builds on it; LakeError when it is another."""
-    opened = open_stream(lake, stream)
-    opened.trusted()
-    return judged(opened, identity)
-
-
 def _ahead(coverage: Coverage) -> Coverage:
     """Of an update table that shows some keys as of a later instant than the others."""
     if coverage.until_us is None:

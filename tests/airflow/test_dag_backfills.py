@@ -18,7 +18,7 @@ from include.lake.findings import Finding
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.lake.stream_result import recompute_extra
-from include.plans import plan_backfill
+from include.plans import plan_recompute
 from include.plans.stream_status import StreamStatus
 from include.registry import stream_named
 from include.savepoints.bronze_pin import pin_bronze
@@ -217,7 +217,7 @@ def test_a_backfills_job_takes_the_next_intervals_along_that_wait_for_it(
 ):
     """Of user_sessions, whose table is appended to: an hour each, by its schedule."""
     settled = LATER + 3 * HOUR
-    monkeypatch.setattr(plan_backfill, "complete_until", lambda *_: settled)
+    monkeypatch.setattr(plan_recompute, "complete_until", lambda *_: settled)
     task, ti = lake_dags["stream_user_sessions"].get_task("recompute_interval"), Mock()
     begun: set[datetime] = set()
     ti.get_dr_count = lambda dag_id, logical_dates, states: int(not begun & set(logical_dates))

@@ -90,7 +90,7 @@ def killed(*_: object, **__: object) -> None:
     raise KilledError
 
 
-@pytest.mark.parametrize("step", ["spark_jobs.reseed_stream.replayed", SWITCH, RECORDED])
+@pytest.mark.parametrize("step", ["spark_jobs.replay_bronze.replayed", SWITCH, RECORDED])
 def test_a_reseed_that_is_killed_has_changed_nothing_or_is_done(world, monkeypatch, step):
     some_hours(world)
     stream = world.streams[KIND]

@@ -19,8 +19,8 @@ from include.lake.stream_result import last_run, replaced_by
 from include.observe.stream_line import read_overview
 from include.page.backfill_form import RIGHT
 from include.page.stream_figures import newest_keys
-from include.plans.plan_backfill import PlannedRun, plan_backfill
-from include.plans.stream_identity import stream_identity
+from include.plans.open_stream import open_stream
+from include.plans.plan_recompute import PlannedRun, plan_backfill
 from include.plans.stream_status import stream_status
 from include.registry import all_streams, stream_named
 from include.settings import Stream
@@ -203,7 +203,7 @@ def test_airflow_s_own_dialog_makes_the_backfill_that_the_finding_says_to_enter(
 
 
 def _plan(lake: Lake, stream: Stream, start: datetime) -> Sequence[PlannedRun]:
-    return plan_backfill(lake, stream, stream_identity(lake, stream), start, start + HOUR).runs
+    return plan_backfill(open_stream(lake, stream), start, start + HOUR).runs
 
 
 @pytest.mark.turn(2)

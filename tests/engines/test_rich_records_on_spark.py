@@ -112,7 +112,7 @@ def test_a_replay_goes_on_from_a_savepoint(spark, lake, name):
     with with_conf(spark, "spark.sql.shuffle.partitions", "2"):
         first = replay_fold(admitted_live(spark, lake, stream, fold), fold, 3, middle_us)
         made = MANIFEST | {"state_schema": state_rows_ddl(fold)}
-        savepoint = write_savepoint(engine, lake, first.states, fold, middle_us, made)
+        savepoint = write_savepoint(engine, lake, first.states, fold, middle_us, **made)
         assert savepoint.keys > 0
         base = engine.savepoint_states(lake, savepoint)
         rest = admitted_live(spark, lake, stream, fold, middle_us)

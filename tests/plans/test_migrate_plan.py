@@ -15,7 +15,6 @@ from include.fold.definition import flat_map_groups_with_state
 from include.fold.product_table import ensure_product
 from include.lake.generations import GenerationRow, read_generations
 from include.plans.migrate_plan import MIGRATE, _refuse_other_keys, what_is_not_kept
-from include.plans.open_stream import open_stream
 from include.plans.reseed_plan import ReseedOptions, new_row, plan_reseed
 from include.plans.stream_identity import key_fingerprint, stream_identity
 from include.savepoints.bronze_pin import pin_bronze
@@ -82,7 +81,7 @@ class Lived:
     def reseeded(self, source: str, options: ReseedOptions) -> GenerationRow:
         """A reseed under the code of `source`."""
         self.files.deploy(source)
-        row = new_row(open_stream(self.lake, STREAM), plan_reseed(self.lake, STREAM, options))
+        row = new_row(plan_reseed(self.lake, STREAM, options))
         row["seed_savepoint"] = "s"
         mapped = {"mapped_from": self.code} if options.from_state else {}
         made = {
@@ -120,7 +119,7 @@ def test_the_base_is_the_newest_clean_savepoint_of_the_state_that_the_stream_ran
     lived.savepoint(5, code=now.code, state_schema=now.state_schema)
     assert lived.base_id() == clean
     plan = plan_reseed(lived.lake, STREAM, MAPPED)
-    row = new_row(open_stream(lived.lake, STREAM), plan)
+    row = new_row(plan)
     assert (row["reseed"], row["base_savepoint"]) == (MIGRATE, clean)
     assert row["code"] == mapped_lineage(now.code, clean)
     assert row["base_until"] == at(2)
@@ -178,12 +177,10 @@ def test_a_migrated_stream_goes_on_from_mapped_states_alone(lived):
         plan_reseed(lived.lake, STREAM, ReseedOptions())
     later = lived.savepoint(3, code=row["code"], state_schema=schema)
     assert lived.base_id(ReseedOptions(buckets=3)) == later
-    later_row = new_row(
-        open_stream(lived.lake, STREAM), plan_reseed(lived.lake, STREAM, ReseedOptions())
-    )
+    later_row = new_row(plan_reseed(lived.lake, STREAM, ReseedOptions()))
     assert later_row["code"] == row["code"]
     anew = plan_reseed(lived.lake, STREAM, ReseedOptions(recompute=True))
-    assert new_row(open_stream(lived.lake, STREAM), anew)["code"] == code.partition("+")[0]
+    assert new_row(anew)["code"] == code.partition("+")[0]
     with refused("nothing_there", subject=NAME):
         plan_reseed(lived.lake, STREAM, MAPPED)
     # Its next runs are by the code that it was made with.

@@ -14,7 +14,8 @@ from include.coverage.record import StreamRecord
 from include.fold.admission import EPOCH, MICROSECOND, micros_of
 from include.lake.generations import GenerationRow
 from include.lake.paths import Lake
-from include.plans.plan_backfill import plan_backfill, schedule_intervals
+from include.plans.open_stream import OpenStream, open_stream
+from include.plans.plan_recompute import plan_backfill, schedule_intervals
 from include.registry import stream_named
 from include.savepoints.bronze_pin import pin_bronze
 from include.savepoints.manifest import StreamIdentity, mapped_lineage
@@ -111,16 +112,16 @@ def test_what_is_not_settled_is_said_to_be_refused(planned_lake):
     with refused("not_settled", subject=STREAM.name, command=f"./stateful stream {STREAM.name}"):
         planned(planned_lake, 5, 6)
     with refused("wrong_argument", subject="FROM"):
-        plan_backfill(planned_lake, STREAM, IDENTITY, START + MICROSECOND, START + HOUR)
+        plan_backfill(opened(planned_lake, IDENTITY), START + MICROSECOND, START + HOUR)
 
 
 def test_what_an_initial_state_stands_for_is_said_to_be_refused(planned_lake):
     begun = replace(IDENTITY, since_us=(START + 2 * HOUR - EPOCH) // MICROSECOND)
-    plan = plan_backfill(planned_lake, STREAM, begun, START, START + 4 * HOUR)
+    plan = plan_backfill(opened(planned_lake, begun), START, START + 4 * HOUR)
     assert [run.start for run in plan.runs] == [START + 2 * HOUR, START + 3 * HOUR]
     assert len(plan.early) == 2
     with refused("before_initial_state", subject=STREAM.name):
-        plan_backfill(planned_lake, STREAM, begun, START, START + 2 * HOUR)
+        plan_backfill(opened(planned_lake, begun), START, START + 2 * HOUR)
 
 
 def test_an_update_table_has_no_interval_to_recompute(planned_lake):
@@ -128,7 +129,7 @@ def test_an_update_table_has_no_interval_to_recompute(planned_lake):
     with refused(
         "no_interval", subject=STREAM.name, command="./stateful reseed user_counts --apply"
     ):
-        plan_backfill(planned_lake, STREAM, identity, START, START + 2 * HOUR)
+        plan_backfill(opened(planned_lake, identity), START, START + 2 * HOUR)
 
 
 def test_states_that_were_mapped_have_no_beginning_to_go_back_to(planned_lake):
@@ -141,9 +142,9 @@ def test_states_that_were_mapped_have_no_beginning_to_go_back_to(planned_lake):
         subject=IDENTITY.stream,
         command=f"./stateful reseed {IDENTITY.stream} --recompute --apply",
     ):
-        plan_backfill(planned_lake, STREAM, mapped, *interval)
+        plan_backfill(opened(planned_lake, mapped), *interval)
     record(planned_lake, "mapped", START + 2 * HOUR, before, mapped.code)
-    assert plan_backfill(planned_lake, STREAM, mapped, *interval).runs[0].base == "savepoint mapped"
+    assert plan_backfill(opened(planned_lake, mapped), *interval).runs[0].base == "savepoint mapped"
 
 
 def within(instants, hour):
@@ -152,7 +153,13 @@ def within(instants, hour):
 
 def planned(lake, first_hour, until_hour):
     interval = START + first_hour * HOUR, START + until_hour * HOUR
-    return plan_backfill(lake, STREAM, IDENTITY, *interval)
+    return plan_backfill(opened(lake, IDENTITY), *interval)
+
+
+def opened(lake: Lake, identity: StreamIdentity) -> OpenStream:
+    known = open_stream(lake, STREAM)
+    vars(known)["identity"] = identity  # a cached property
+    return known
 
 
 @pytest.fixture

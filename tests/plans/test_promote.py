@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.plans.plan_backfill import NEAR, near_dates
+from include.plans.plan_recompute import NEAR, near_dates
 
 START = datetime(2026, 3, 1, 2, 30, tzinfo=UTC)
 EVERY = {

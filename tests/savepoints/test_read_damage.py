@@ -37,7 +37,7 @@ def write(lake: Lake, keys: int, until_us: int = START_US) -> Savepoint:
         for n in range(keys)
     ]
     states = pa.Table.from_pylist(rows, state_schema(FOLD))
-    return write_savepoint(LocalEngine(), lake, states, FOLD, until_us, MANIFEST)
+    return write_savepoint(LocalEngine(), lake, states, FOLD, until_us, **MANIFEST)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from include.lake.lease import LeaseTakenError, hold_lease
 from include.lake.paths import LakeError
 from include.landing.amendments import amendments_of
 from include.plans.open_stream import has_waiting_rows
-from include.plans.plan_backfill import why_not_promote
+from include.plans.plan_recompute import why_not_promote
 from include.plans.reseed_plan import ReseedOptions
 from include.settings import SettingsError
 from spark_jobs.compact_state import compact

@@ -178,7 +178,7 @@ def test_each_engine_reads_the_savepoint_of_the_other(spark, world, keys):
     assert len(rows_of(remote.savepoint_states(world.lake, made))) == 2
     states = remote.savepoint_states(world.lake, made).limit(keys)
     known = {name: value for name, value in vars(made).items() if name in MANIFEST}
-    other = write_savepoint(remote, world.lake, states, fold, made.until_us + 1, known)
+    other = write_savepoint(remote, world.lake, states, fold, made.until_us + 1, **known)
     (read_here, read_there) = (
         sorted(
             ((row["key"], row["state"], row["changed_at_us"]) for row in rows_of(states)), key=repr

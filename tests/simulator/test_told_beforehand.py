@@ -11,10 +11,9 @@ from include.lake.paths import LakeError
 from include.lake.stream_result import complete_until
 from include.landing.amendments import begin_repair
 from include.plans.clock_repair_plan import plan_clock_repair
-from include.plans.plan_backfill import plan_backfill
-from include.plans.plan_recompute import plan_recompute
+from include.plans.open_stream import open_stream
+from include.plans.plan_recompute import plan_backfill, plan_recompute
 from include.plans.reseed_plan import ReseedOptions, plan_reseed
-from include.plans.stream_identity import stream_identity
 from include.savepoints.bronze_pin import pin_bronze
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
@@ -101,10 +100,7 @@ def test_rows_that_an_initial_state_stands_for_are_not_told_of_as_late(world: Wo
 def test_while_a_clock_is_repaired_plans_are_refused_in_the_words_of_their_jobs(world: World):
     lived(world, "counts")
     lake, stream, options = world.lake, world.streams["counts"], ReseedOptions()
-    identity, until = (
-        stream_identity(lake, stream),
-        complete_until(lake, stream.name),
-    )
+    until = complete_until(lake, stream.name)
     interval = (until - timedelta(hours=1), until)
     pin = pin_bronze(lake, stream.source)
     to_us = pin.watermark_us - MINUTE_US
@@ -116,8 +112,8 @@ def test_while_a_clock_is_repaired_plans_are_refused_in_the_words_of_their_jobs(
         ),
         (
             lambda: recompute(world.engine, lake, stream, *interval),
-            lambda: plan_recompute(lake, stream, identity, *interval),
-            lambda: plan_backfill(lake, stream, identity, *interval),
+            lambda: plan_recompute(open_stream(lake, stream), *interval),
+            lambda: plan_backfill(open_stream(lake, stream), *interval),
         ),
     ):
         with refused_until("repair-clock sent") as refused:
