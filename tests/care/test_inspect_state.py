@@ -5,14 +5,12 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 from zlib import crc32
 
 import pyarrow as pa
 import pytest
-from pyspark import cloudpickle
 
 from include.care.state_report import (
     SPREAD,
@@ -29,7 +27,6 @@ from include.fold.admission import micros_of
 from include.fold.definition import KeyedFold
 from include.fold.keys import bucket_ids
 from include.fold.states import States
-from include.registry import stream_named
 from include.settings import Stream
 from include.stream_definition import load_definition
 from include.streams import user_counts
@@ -38,116 +35,55 @@ from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.engines.state_rows import states_to_rows
 from spark_jobs.inspect_state import inspect_state
 from spark_jobs.run_stream import drain
-from tests.bronze import ClockAt, StampedRow, append_commit, rows_for, stamp
-from tests.declared import with_fold
+from tests.bronze import append_commit, stamp
 from tests.engines.lake_runs import (
-    MICROSECOND,
     MS_US,
     START_US,
-    arriving,
     drained,
     with_conf,
 )
-from tests.fold import machine, oracle
-from tests.fold.arrivals import came_to, run
-from tests.fold.local import LocalFold
-from tests.fold.machine import MARKS, Mark, a_machine, fold_of
-from tests.fold.oracle import Result, until
+from tests.engines.test_timeouts_live import (
+    MACHINE,
+    SESSIONS,
+    UPDATING,
+    Arrived,
+    Case,
+    arrived,
+    entry,
+)
+from tests.fold import oracle
+from tests.fold.oracle import Result
 from tests.skewed_state import buckets_of, partitions_of
-
-# Workers cannot import tests, so what they need of these travels with the query.
-for module in (machine, oracle):
-    cloudpickle.register_pickle_by_value(module)
-
-DELAY = timedelta(milliseconds=5)
-USERS = "aaabbcdefg"
-USER_COUNTS = stream_named("user_counts")
-
-
-MACHINES = {
-    "machine": fold_of(a_machine(random.Random(19), "EventTimeTimeout"), "append"),
-    "updating_machine": fold_of(a_machine(random.Random(5), "ProcessingTimeTimeout"), "update"),
-}
-
-
-def entry(name: str, shape: tuple[int, int], delay: timedelta = DELAY, **settings: Any) -> Stream:
-    """`shape` is the number of buckets and of state partitions."""
-    made = with_fold(USER_COUNTS, MACHINES[name]) if name in MACHINES else stream_named(name)
-    return replace(
-        made,
-        name=name,
-        source="user_events",
-        watermark_delay=delay,
-        buckets=shape[0],
-        state_partitions=shape[1],
-        settings=settings,
-    )
-
-
-class Case(NamedTuple):
-    """A stream, and how to make an event of it."""
-
-    stream: Stream
-    make: Callable[[random.Random, int], Any]
-
-
-def user_event(rng: random.Random, time_us: int) -> UserEvent:
-    return UserEvent(rng.choice(USERS), time_us)
 
 
 def counted_event(rng: random.Random, time_us: int) -> user_counts.UserEvent:
-    return user_counts.UserEvent(rng.choice(USERS), time_us)
-
-
-def mark(rng: random.Random, time_us: int) -> Mark:
-    return Mark(rng.choice(USERS), time_us, rng.choice(MARKS))
+    return user_counts.UserEvent(rng.choice("aaabbcdefg"), time_us)
 
 
 CASES = {
-    "sessions": Case(entry("user_sessions", (5, 2), gap=DELAY), user_event),
-    "no timeouts": Case(entry("user_counts", (3, 2)), counted_event),
-    "keys with a timeout only": Case(entry("machine", (4, 3)), mark),
-    "by ingestion": Case(entry("updating_machine", (2, 2), timedelta(0)), mark),
+    "sessions": SESSIONS,
+    "no timeouts": Case(entry("user_counts", "user_events", (3, 2)), counted_event),
+    "keys with a timeout only": MACHINE,
+    "by ingestion": UPDATING,
 }
 
 
-class Arrived(NamedTuple):
-    """Four commits of a case, a clock row among them, and what the local engine comes to."""
-
-    stream: Stream
-    fold: KeyedFold
-    stamped: list[list[StampedRow]]
-    local: LocalFold
-    until_us: int
-
-    @property
-    def result(self) -> Result:
-        return came_to(self.fold, self.local)
-
-    @property
-    def ids(self) -> tuple[int, ...]:
-        return bucket_ids(self.stream.buckets, self.stream.state_partitions)
-
-
-def arrived(case: str) -> Arrived:
-    stream, make = CASES[case]
-    fold, delay_us = load_definition(stream).fold, stream.watermark_delay // MICROSECOND
-    commits: list[Any] = arriving(1, make, commits=4, size=25)
-    commits[2] = ClockAt(START_US + 33 * MS_US)
-    stamped = stamp(commits)
-    seen = [rows_for(fold, rows) for rows in stamped]
-    until_us = until([row for rows in seen for row in rows], delay_us)
-    return Arrived(stream, fold, stamped, run(LocalFold(fold, delay_us), seen), until_us)
+def ids_of(stream: Stream) -> tuple[int, ...]:
+    return bucket_ids(stream.buckets, stream.state_partitions)
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_figures_are_those_of_the_local_engine(case):
-    came = arrived(case)
-    stream, ids, shape = came.stream, came.ids, (came.stream.buckets, came.stream.state_partitions)
-    homes = {key: ids[crc32(key.encode()) % len(ids)] for key in came.result.states}
+    came = arrived(CASES[case], seed=1)
+    stream, ids, shape = (
+        came.stream,
+        ids_of(came.stream),
+        (came.stream.buckets, came.stream.state_partitions),
+    )
+    homes = {key: ids[crc32(key.encode()) % len(ids)] for key in came.local.states}
     watermark_ms = (came.until_us - 1) // 1_000
     batch = CommittedBatch(1, "checkpoint", 3, watermark_ms, watermark_ms)
-    waiting = {ids[0]: (came.result.pending, 1_000)}
+    waiting = {ids[0]: (came.local.pending, 1_000)}
     measured = [
         measure_bucket(states_in(came, number, homes), came.until_us)
         for number in sorted(set(homes.values()))
@@ -160,7 +96,7 @@ def test_the_figures_are_those_of_the_local_engine(case):
 
 def states_in(came: Arrived, bucket: int, homes: Mapping[Any, int]) -> pa.Table:
     states = States(came.fold)
-    for key, known in came.local.states().items():
+    for key, known in came.engine.states().items():
         if homes[key] == bucket:
             states.put(*known)
     return states_to_rows(states, bucket)
@@ -170,22 +106,22 @@ def states_in(came: Arrived, bucket: int, homes: Mapping[Any, int]) -> pa.Table:
 @pytest.mark.full
 @pytest.mark.parametrize("case", CASES)
 def test_so_they_are_of_a_checkpoint(spark, lake, case):
-    came = arrived(case)
-    stream, known = came.stream, came.result.states
+    came = arrived(CASES[case], seed=1)
+    stream, known = came.stream, came.local.states
     drained(spark, lake, stream, came.fold, came.stamped, runs=1)
 
     report = inspect_state(spark, lake, stream)
 
-    places = buckets_of(spark, known, came.ids)
+    places = buckets_of(spark, known, ids_of(came.stream))
     check_report(report, came, dict(zip(known, places, strict=True)))
-    partitions = partitions_of(spark, came.ids, stream.state_partitions)
+    partitions = partitions_of(spark, ids_of(came.stream), stream.state_partitions)
     assert {row["bucket"]: row["partition"] for row in report.buckets} == partitions
 
 
 def check_report(report: StateReport, came: Arrived, homes: Mapping[Any, int]) -> None:
     assert micros_of(report.until) == came.until_us
-    check_keys(report, came.fold, came.result, came.until_us)
-    check_timeouts(report.timeouts, came.fold, came.result)
+    check_keys(report, came.fold, came.local, came.until_us)
+    check_timeouts(report.timeouts, came.fold, came.local)
     check_buckets(report, came, homes)
     check_json_and_tables(report)
 
@@ -238,7 +174,7 @@ def check_timeouts(shown: Row, fold: KeyedFold, local: Result) -> None:
 def check_buckets(report: StateReport, came: Arrived, homes: Mapping[Any, int]) -> None:
     counts = Counter(homes.values())
     assert {row["bucket"]: row["keys"] for row in report.buckets} == {
-        number: counts[number] for number in came.ids
+        number: counts[number] for number in ids_of(came.stream)
     }
     for partition in report.partitions:
         own = [row for row in report.buckets if row["partition"] == partition["partition"]]
@@ -268,7 +204,7 @@ def check_json_and_tables(report: StateReport) -> None:
 @pytest.mark.e2e
 def test_timeouts_that_a_killed_run_left_are_due(spark, lake):
     """As when a run is killed between its batch with data and the one without."""
-    stream = entry("user_sessions", (5, 2), gap=timedelta(milliseconds=10))
+    stream = entry("user_sessions", "user_events", (5, 2), gap=timedelta(milliseconds=10))
     fold, ids = load_definition(stream).fold, bucket_ids(5, 2)
     ann, *others = "abcdefg"
     home, *places = buckets_of(spark, [ann, *others], ids)

@@ -1,17 +1,12 @@
 """Small batches are fetched and written by the driver, large ones by Spark: nobody can tell which."""
 
-import random
-from collections import Counter
 from itertools import product
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
 
 from include.coverage.record import recorded
 from include.lake.generations import read_generations
-from include.lake.paths import Lake
-from include.settings import Stream
 from include.streams import user_counts
 from spark_jobs import stream_drain
 from spark_jobs.engines import folded_batch, live_batch
@@ -88,26 +83,6 @@ def test_a_batch_that_one_writer_has_written_is_not_written_again_by_the_other(
     for rows in stamped:
         killed_and_repeated(spark, lake, monkeypatch, writer, stream, fold, rows, first, second)
     check_folded(lake, stream, fold, stamped)
-
-
-def changes(spark: SparkSession, lake: Lake, stream: Stream) -> Counter:
-    """The change feed of an update table: how often each change, by version."""
-    feed = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 1)
-    rows = feed.load(lake.table(stream.name)).drop("_commit_timestamp").collect()
-    return Counter(tuple(row) for row in rows)
-
-
-@pytest.mark.full
-def test_mixed_at_random_they_make_the_same_change_feed(spark, lake, tmp_path, writer):
-    other, rng = Lake(str(tmp_path / "other")), random.Random(7)
-    for rows in COUNTED:
-        for each, is_small in ((lake, rng.choice([HERE, ON_SPARK])), (other, ON_SPARK)):
-            append_commit(each, COUNTS.source, user_counts.FOLD, rows)
-            writer(is_small)
-            drain(SparkEngine(spark), each, COUNTS)
-    oracle = local_run(user_counts.FOLD, COUNTED)
-    assert table_rows(lake, COUNTS, user_counts.FOLD) == expected_rows(oracle, user_counts.FOLD)
-    assert changes(spark, lake, COUNTS) == changes(spark, other, COUNTS)
 
 
 @pytest.mark.e2e

@@ -1,6 +1,5 @@
 """What a live run refuses or fails at, and that nothing is lost by it."""
 
-import shutil
 import sys
 from collections import Counter
 from dataclasses import replace
@@ -63,42 +62,8 @@ def test_what_the_first_run_pinned_cannot_change_unnoticed(spark, counted_lake, 
     assert version_and_state(spark, lake) == before
 
 
-@pytest.mark.full
-def test_what_a_failed_first_run_had_is_not_pinned(spark, lake):
-    append_commit(lake, COUNTS.source, user_counts.FOLD, stamp(make_commits(user_event, 7, 1))[0])
-    other = Path(lake.table(COUNTS.name))
-    spark.range(1).write.format("delta").save(str(other))
-    with refused("of_other_times", subject=COUNTS.name):
-        drain(SparkEngine(spark), lake, COUNTS)
-    shutil.rmtree(other)
-    drain(SparkEngine(spark), lake, replace(COUNTS, buckets=6))
-    assert table_rows(lake, COUNTS, user_counts.FOLD).total() > 0
-
-
-def broken(key, events, state):
-    return 1 / 0
-
-
 # Workers cannot import tests, so what they need of this one travels with the query.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
-
-
-@pytest.mark.full
-def test_an_error_of_the_first_batch_is_on_record_and_what_it_pinned_can_be_mended(spark, lake):
-    append_commit(lake, COUNTS.source, user_counts.FOLD, stamp(make_commits(user_event, 7, 1))[0])
-    wrong = replace(COUNTS, fold=replace(user_counts.FOLD, function=broken))
-    with pytest.raises(StreamingQueryException):
-        drain(SparkEngine(spark), lake, wrong)
-    (run,) = read_ops(lake, "runs").to_pylist()
-    assert "ZeroDivisionError" in run["error"]
-    checkpoint = lake.checkpoint(COUNTS.name, 1)
-    with refused("settings_changed", subject="buckets") as raised:
-        drain(SparkEngine(spark), lake, replace(COUNTS, buckets=6))
-    assert raised.value.command is None
-    shutil.rmtree(checkpoint)
-    drain(SparkEngine(spark), lake, replace(COUNTS, buckets=6))
-    with refused("settings_changed", subject="buckets", command=RESEED):
-        drain(SparkEngine(spark), lake, COUNTS)
 
 
 def test_rows_that_do_not_add_up_fail_the_run_with_a_finding(spark, counted_lake):

@@ -14,7 +14,7 @@ from include.fold.bucket import outputs_table
 from include.fold.call_checks import CallChecks
 from include.fold.definition import EMITTED_AT_US, REMOVED, KeyedFold, flat_map_groups_with_state
 from include.fold.emitted import Emitted
-from include.fold.records import FIRST_INSTANT_US, Instant, columns_of
+from include.fold.records import FIRST_INSTANT_US, DefinitionError, Instant, columns_of
 from include.fold.schemas import output_schema
 from tests.refused import refused
 
@@ -95,8 +95,18 @@ def fold_for(output: type) -> KeyedFold:
 
 
 def table_of(output: type, values: list) -> pa.Table:
-    rows = [output("a", value) for value in values]
-    return outputs_table(fold_for(output), Emitted(rows, [1] * len(rows), []))
+    """A stream that rejects checks each row by itself: it rejects what the table would refuse."""
+    fold, rows = fold_for(output), [output("a", value) for value in values]
+    try:
+        found = outputs_table(fold, Emitted(rows, [1] * len(rows), []))
+    except DefinitionError:
+        with pytest.raises((TypeError, ValueError, OverflowError)):
+            [CallChecks(fold).output(row) for row in rows]
+        raise
+    checked = [CallChecks(fold).output(row) for row in rows]
+    again = outputs_table(fold, Emitted(checked, [1] * len(rows), []))
+    assert repr(again.to_pylist()) == repr(found.to_pylist())
+    return found
 
 
 def given_is(output: type) -> tuple[str, bool]:
@@ -166,7 +176,12 @@ def test_a_plain_value_is_held_exactly_or_refused(output, data):
 
 
 @pytest.mark.parametrize(
-    ("output", "values"), [(Ints, [(1,), 2]), (Ints, [3]), (Float, [np.longdouble(1)])]
+    ("output", "values"),
+    [
+        *[(Ints, [(1,), 2]), (Ints, [3]), (Ints, [{1}, 2.5]), (Float, [np.longdouble(1)])],
+        *[(Floats, [np.array([1.5]), {"a": 1.0}]), (Texts, ["ab"]), (Flags, [np.array([1])])],
+        *[(Int, [np.float64(2.5)]), (Text, [np.int64(3)]), (Text, ["\ud800"]), (Int, [True])],
+    ],
 )
 def test_values_of_no_type_of_ours_are_refused(output, values):
     with refused("wrong_definition"):

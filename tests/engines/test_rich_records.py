@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pandas import Timestamp
 
 from include.care.state_report import measure_bucket
@@ -23,31 +21,10 @@ from include.landing.initial_state import read_initial_state
 from spark_jobs.engines.migrated_state import migrated
 from spark_jobs.engines.state_rows import projected, states_to_rows
 from tests.bronze import stamp
-from tests.engines.fold_law import KILLED, hold_engines_to_oracle, hold_parts_to_oracle
 from tests.engines.plain_operator import events_table
-from tests.fold.arrivals import TIMES, arrivals
-from tests.fold.oracle import calls_of
-from tests.fold.rich_orders import FOLDS, ORDERS, Basket, Item, Order, Status, remember
+from tests.fold.rich_orders import FOLDS, Basket, Item, Order, Status, remember
 
 pytestmark = pytest.mark.slow
-
-ARRIVALS = arrivals(ORDERS)
-
-
-@pytest.mark.parametrize("name", FOLDS)
-@given(data=st.data())
-def test_the_live_and_the_local_engine_come_to_what_the_oracle_says(data, name):
-    fold = FOLDS[name]
-    arrived = data.draw(ARRIVALS)
-    hold_engines_to_oracle(fold, calls_of(fold), arrived, data.draw(KILLED))
-
-
-@pytest.mark.parametrize("name", FOLDS)
-@given(data=st.data())
-def test_a_replay_in_any_two_parts_comes_to_the_same(data, name):
-    fold = FOLDS[name]
-    arrived = data.draw(ARRIVALS)
-    hold_parts_to_oracle(fold, calls_of(fold), arrived, data.draw(TIMES))
 
 
 def test_the_one_form_of_a_state_is_what_the_next_call_sees():

@@ -13,16 +13,14 @@ from deltalake import DeltaTable
 from include.lake.generations import read_generations
 from include.lake.ops import read_ops
 from include.registry import stream_named
-from include.settings import SavepointRules, SettingsError
+from include.settings import SavepointRules
 from include.stream_definition import load_definition
 from include.streams.service_health import LogLine
 from include.streams.user_counts import UserEvent
-from spark_jobs import stream_drain
 from spark_jobs.engines.checkpointed_states import read_states
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.run_stream import drain
 from tests.bronze import EPOCH, ClockAt, Happened, append_commit, stamp
-from tests.deaths import KilledError
 from tests.refused import refused
 
 pytestmark = pytest.mark.spark
@@ -143,52 +141,3 @@ def test_an_initial_state_is_pinned_by_the_first_run(spark, lake):
             drain(SparkEngine(spark), lake, HEALTH)
     file.write_text(content.replace(": ", ":   "))  # the same in other words
     drain(SparkEngine(spark), lake, HEALTH)
-
-
-def test_a_wrong_initial_state_is_refused_before_anything_is_written(spark, lake):
-    fold = load_definition(HEALTH).fold
-    append_commit(lake, HEALTH.source, fold, stamp([[line("a", 1)]])[0])
-    give(lake, HEALTH, [{"key": "a", "state": {"stale": 1}}])
-    with pytest.raises(SettingsError):
-        drain(SparkEngine(spark), lake, HEALTH)
-    assert not Path(lake.checkpoint(HEALTH.name, 1)).exists()
-    assert not Path(lake.table(HEALTH.name)).exists()
-
-
-@pytest.mark.full
-def test_an_initial_state_may_be_mended_until_the_first_batch_is_planned(spark, lake, monkeypatch):
-    fold = load_definition(COUNTS).fold
-    give(
-        lake, COUNTS, [{"key": k, "state": {"total_count": n}} for k, n in [("ann", 1), ("bob", 3)]]
-    )
-    append_commit(lake, COUNTS.source, fold, stamp([[UserEvent("ann", AS_OF_US + 1)]])[0])
-    with monkeypatch.context() as patched:
-        patched.setattr(
-            stream_drain, "write_initial_rows", then_die(stream_drain.write_initial_rows)
-        )
-        with pytest.raises(KilledError):
-            drain(SparkEngine(spark), lake, COUNTS)
-    give(
-        lake, COUNTS, [{"key": k, "state": {"total_count": n}} for k, n in [("ann", 7), ("cid", 5)]]
-    )
-    drain(SparkEngine(spark), lake, COUNTS)
-    rows = DeltaTable(lake.table(COUNTS.name)).to_pyarrow_table().to_pylist()
-    states = read_states(spark, lake.checkpoint(COUNTS.name, 1), fold).collect()
-    assert {row["user_id"]: row["total_count"] for row in rows} == {"ann": 7, "cid": 5}
-    assert {row["key"]: row["state"][0] for row in states} == {"ann": 7, "cid": 5}
-
-
-def then_die(step):
-    def die(*args):
-        step(*args)
-        raise KilledError
-
-    return die
-
-
-def test_an_as_of_in_the_future_is_refused(spark, lake):
-    fold = load_definition(HEALTH).fold
-    append_commit(lake, HEALTH.source, fold, stamp([[line("a", 1)]])[0])
-    give(lake, HEALTH, [], as_of="2962-03-01T00:00:00Z")
-    with pytest.raises(SettingsError):
-        drain(SparkEngine(spark), lake, HEALTH)

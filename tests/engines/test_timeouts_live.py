@@ -133,6 +133,7 @@ class Arrived(NamedTuple):
     stream: Stream
     fold: KeyedFold
     stamped: list[list[StampedRow]]
+    engine: LocalFold
     local: Result
     until_us: int
 
@@ -146,7 +147,7 @@ def arrived(case: Case, seed: int) -> Arrived:
     seen = [rows_for(fold, rows) for rows in stamped]
     engine = run(LocalFold(fold, delay_us), seen)
     until_us = until([row for rows in seen for row in rows], delay_us)
-    return Arrived(case.stream, fold, stamped, came_to(fold, engine), until_us)
+    return Arrived(case.stream, fold, stamped, engine, came_to(fold, engine), until_us)
 
 
 def compare_with_local(spark, lake, given: Arrived) -> None:

@@ -1,10 +1,8 @@
 """Copies of the shipped functions, each with one bug. Those in right_folds.py only look like it."""
 
-import itertools
 import random
 import time
 import uuid
-from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
 from typing import Any, NamedTuple
@@ -104,23 +102,8 @@ def spent_by(user_id: str, state: GroupState[Spent], total: float, count: int) -
     return project(user_id, Spent(total, count))
 
 
-TOTALS: dict[str, int] = {}
-SEQUENCE = itertools.count()
 CACHE: dict[str, Spent] = {}
 LAST: list[GroupState[Spent]] = []
-
-
-@is_wrong(APPEND)
-def state_in_a_global(user_id, purchases, state):
-    for purchase in purchases:
-        TOTALS[user_id] = TOTALS.get(user_id, 0) + 1
-        yield spent_by(user_id, state, purchase.value, TOTALS[user_id])
-
-
-@is_wrong(APPEND)
-def number_from_a_global_sequence(user_id, purchases, state):
-    for purchase in purchases:
-        yield spent_by(user_id, state, purchase.value, next(SEQUENCE))
 
 
 @is_wrong(SPENDING, map_groups_with_state)
@@ -183,15 +166,6 @@ def random_identifier(user_id, purchases, state):
 
 
 @is_wrong(KINDS, map_groups_with_state)
-def order_of_a_dict_of_the_call(user_id, purchases, state):
-    kinds = Counter(purchase.event_type for purchase in purchases)
-    known = state.get.kinds if state.exists else ()
-    new = tuple(kind for kind, _ in kinds.most_common() if kind not in known)
-    state.update(Kinds((*known, *new)))
-    return project_kinds(user_id, state.get)
-
-
-@is_wrong(KINDS, map_groups_with_state)
 def arrival_order_among_ties(user_id, purchases, state):
     known = state.get.kinds if state.exists else ()
     ordered = sorted(purchases, key=lambda purchase: (purchase.event_time_us, id(purchase)))
@@ -215,30 +189,9 @@ def float_sum_per_call(user_id, purchases, state):
 
 
 @is_wrong(SPENDING, map_groups_with_state)
-def most_per_call(user_id, purchases, state):
-    total, count = state.getOption or NOTHING
-    return spent_by(user_id, state, total, max(count, len(list(purchases))))
-
-
-@is_wrong(SPENDING, map_groups_with_state)
-def mean_of_means(user_id, purchases, state):
-    total, count = state.getOption or NOTHING
-    values = [purchase.value for purchase in purchases]
-    mean = sum(values) / len(values)
-    return spent_by(user_id, state, (total + mean) / 2 if count else mean, 1)
-
-
-@is_wrong(SPENDING, map_groups_with_state)
 def only_the_first_event(user_id, purchases, state):
     total, count = state.getOption or NOTHING
     return spent_by(user_id, state, total + next(purchases).value, count + 1)
-
-
-@is_wrong(SPENDING, map_groups_with_state)
-def clock_of_the_first_event(user_id, purchases, state):
-    now_us = state.clock_us
-    count = sum(purchase.event_time_us == now_us for purchase in purchases)
-    return spent_by(user_id, state, 0.0, count)
 
 
 @is_wrong(SPENDING, map_groups_with_state)

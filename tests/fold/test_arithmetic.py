@@ -100,10 +100,6 @@ def test_a_dead_letter_that_left_it_changed_stops_the_stream_though_another_sets
         run(fold, Share("a", 1, 0), Share("b", 2, 7))
 
 
-def by_share(share: Share) -> Decimal:
-    return round(Decimal(1) / share.of, 17) + Decimal(10) ** 19
-
-
 def by_few_digits(share: Share) -> Decimal:
     getcontext().prec = 6
     return Decimal(share.of)
@@ -125,11 +121,3 @@ def test_a_key_function_that_changes_it_stops_the_stream():
     for call in (lambda: derived_keys(fold, events), lambda: run(fold, share)):
         with failed_call("by_few_digits", "prec"):
             call()
-
-
-def test_a_key_has_the_same_digits_in_the_local_engine():
-    fold, share = keyed(by_share), Share("a", 1, 7)
-    events = pa.Table.from_pylist([share._asdict()], event_schema(dividing(few_digits)))
-    (key,) = derived_keys(fold, events).to_pylist()
-    assert key == Decimal("10000000000000000000.14285714285714286")
-    assert list(run(fold, share).states()) == [key]

@@ -3,22 +3,15 @@
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from enum import IntEnum, StrEnum
 from typing import Any, NamedTuple
 
-import numpy as np
 import pytest
 
 from include.fold import dead_letter
-from include.fold.admission import LAST_INSTANT_US
-from include.fold.bucket import outputs_table
-from include.fold.call_checks import CallChecks
 from include.fold.dead_letter import CUT, cut
 from include.fold.definition import KeyedFold, flat_map_groups_with_state
-from include.fold.emitted import Emitted
 from include.fold.failures import TIMEOUTS_IN_A_ROW, StateFunctionError, TimeoutLoopError
 from include.fold.group_state import GroupState
-from include.fold.records import DefinitionError, Instant
 from tests.bronze import ClockAt, stamp
 from tests.fold.local import LocalFold
 from tests.refused import failed_call
@@ -104,20 +97,6 @@ def test_without_the_word_quarantine_the_first_failed_call_stops_the_fold():
         run(replace(fold_of(fail_at("bad")), on_error="stop"), *WORDS)
 
 
-def test_equal_events_are_numbered_as_dead_letters_of_one_instant():
-    bad = Word("a", SECOND_US, "bad")
-    engine = run(fold_of(fail_at("bad")), bad)
-    assert [call.number for call in engine.dead_letters] == [0]
-    engine = LocalFold(fold_of(fail_at("bad")), delay_us=0)
-    for rows in stamp([[bad, Word("a", SECOND_US, "good"), bad, bad._replace(key="b")], END]):
-        engine.run_batch(rows)
-    assert [(call.key, call.number) for call in engine.dead_letters] == [
-        ("a", 0),
-        ("a", 1),
-        ("b", 0),
-    ]
-
-
 def test_a_state_of_another_class_is_the_same_for_the_next_call_as_from_a_store():
     """Else what fails would depend on whether a batch ended between the two."""
 
@@ -147,16 +126,6 @@ def test_what_is_not_the_functions_fault_is_never_a_dead_letter(error):
 
     with pytest.raises((error, StateFunctionError)):
         run(fold_of(act), WORDS[0])
-
-
-def test_an_update_function_is_called_once_for_each_event():
-    """One call for two events would make dead letters of both, or none."""
-    project = {"output_mode": "update", "project": lambda key, count: Said(key, count.words)}
-    engine = LocalFold(fold_of(fail_at("bad"), **project), delay_us=0)
-    for rows in stamp([list(WORDS), END]):
-        engine.run_batch(rows)
-    assert engine.emitted.rows == [Said("a", 2)]
-    assert engine.emitted.emitted_at_us == [3 * SECOND_US]
 
 
 @pytest.mark.parametrize("on_error", ["stop", "dead_letter"])
@@ -217,56 +186,3 @@ def test_texts_are_cut_to_bytes_that_are_text(text, size):
     shortened = cut(text, size)
     assert len(shortened.encode()) <= size
     assert shortened.endswith(CUT) or shortened.encode() == text.encode("utf-8", "backslashreplace")
-
-
-class Color(IntEnum):
-    RED = 1
-
-
-class Name(StrEnum):
-    ANN = "ann"
-
-
-class All(NamedTuple):
-    key: str
-    whole: int | None = None
-    real: float | None = None
-    text: str | None = None
-    yes: bool | None = None
-    at: Instant | None = None
-    many: tuple[int, ...] | None = None
-    words: tuple[str, ...] | None = None
-    reals: tuple[float, ...] | None = None
-
-
-VALUES = {
-    "whole": [1, -1, 2**63 - 1, 2**63, 1.0, True, "1", Color.RED, np.int64(3), 2.5, b"1"],
-    "real": [1, 1.5, 2**53, 2**53 + 1, True, "1", np.float64(2), float("nan"), Color.RED],
-    "text": ["", "é", "\ud800", b"x", 1, Name.ANN, np.str_("x")],
-    "yes": [True, False, 1, "x", np.True_],
-    "at": [1, 2**63, 1.5, True, "x", 2**62, -(2**62), LAST_INSTANT_US, LAST_INSTANT_US + 1],
-    "many": [(), [1], {1}, (1, None), [2.0], [2.5], [True], ["x"], 1, np.array([1, 2]), (2**63,)],
-    "words": [("a",), ["é", None], "ab", ["\ud800"], [1], iter("a")],
-    "reals": [(1, 2.5), [2**53 + 1], [True, 2.5], [None], (1,), np.array([1.5]), {}, {"a": 1.0}],
-}
-CASES = [(name, value) for name, values in VALUES.items() for value in values]
-
-
-# By number: an iterator is named by its address, and two processes would differ.
-@pytest.mark.parametrize(
-    ("name", "value"), CASES, ids=[f"{n}-{i}" for i, (n, _) in enumerate(CASES)]
-)
-def test_an_output_is_a_dead_letter_exactly_when_arrow_would_refuse_it(name, value):
-    """Then a stream that begins to keep dead letters makes none of what it has let through before."""
-    fold = replace(fold_of(fail_at("bad")), output=All)
-    row = All("a", **{name: value})
-    try:
-        taken = outputs_table(fold, Emitted([row], [1], []))
-    except (DefinitionError, TypeError, ValueError, OverflowError):
-        with pytest.raises((TypeError, ValueError, OverflowError)):
-            CallChecks(fold).output(row)
-        return
-    checked = CallChecks(fold).output(row)
-    assert repr(outputs_table(fold, Emitted([checked], [1], [])).to_pylist()) == repr(
-        taken.to_pylist()
-    )

@@ -1,24 +1,18 @@
 """Events that are delivered again: what a fold makes of them, and what cannot be declared."""
 
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
-from enum import Enum
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 import pytest
 
 from include.fold.deduplicate import Deduplicate
 from include.fold.definition import flat_map_groups_with_state
-from include.fold.testing.check import BrokenLawError, check_fold
 from include.registry import stream_named
 from include.settings import Field, Source
 from include.stream_definition import load_definition, pinned_settings
 from include.streams import user_counts
-from tests.bronze import ClockAt, stamp
 from tests.declared import with_fold
-from tests.engines.plain_operator import PlainOperator
-from tests.fold.planted import WRONG
 from tests.refused import refused
 
 WITHIN = timedelta(microseconds=100)
@@ -63,83 +57,6 @@ def fold_by(by: Any, **settings: Any) -> Any:
 
 
 FOLD = fold_by("order_id")
-
-
-def order(
-    at_us: int, order_id: str | None = "x", line: int | None = 1, price: float = 1.0
-) -> Order:
-    return Order("ann", at_us, order_id, line, price)
-
-
-def test_check_fold_folds_as_declared():
-    with pytest.raises(BrokenLawError):
-        check_fold(
-            replace(
-                WRONG["count_of_calls"], deduplicate=Deduplicate(by="event_type", within=WITHIN)
-            )
-        )
-
-
-class Colour(Enum):
-    RED = "red"
-    BLUE = "blue"
-
-
-class Anything(NamedTuple):
-    user_id: str
-    event_time_us: int
-    text: str
-    number: int
-    truth: bool
-    raw: bytes
-    day: date
-    at: datetime
-    price: Decimal
-    colour: Colour
-
-
-ONE = Anything(
-    "ann",
-    100_000,
-    "é",
-    1,
-    True,
-    b"\0",
-    date(2026, 1, 1),
-    datetime(2026, 1, 1, tzinfo=UTC),
-    Decimal("1.10"),
-    Colour.RED,
-)
-OTHER = ONE._replace(
-    text="e",
-    number=2,
-    truth=False,
-    raw=b"",
-    day=date(2026, 1, 2),
-    at=datetime(2026, 1, 2, tzinfo=UTC),
-    price=Decimal("1.11"),
-    colour=Colour.BLUE,
-)
-
-
-@pytest.mark.parametrize("by", [*Anything._fields[2:], ("colour", "at", "price")])
-def test_values_of_each_type_are_known_again_when_they_have_been_stored(by):
-    fold = replace(
-        flat_map_groups_with_state(
-            lambda user_id, events, state: iter([Counted(user_id, len(list(events)))]),
-            key="user_id",
-            event=Anything,
-            state=Count,
-            output=Counted,
-            output_mode="append",
-        ),
-        deduplicate=Deduplicate(by=by, within=timedelta(seconds=1)),
-    )
-    operator = PlainOperator(fold, 0, 1)
-    later = [each._replace(event_time_us=101_000) for each in (ONE, OTHER)]
-    for rows in stamp([[ONE, OTHER], later, ClockAt(102_000)]):
-        operator.run_batch(rows)
-    assert (len(operator.emitted.rows), operator.duplicates) == (2, 2)
 
 
 @pytest.mark.parametrize(

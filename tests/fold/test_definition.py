@@ -224,38 +224,6 @@ def count_to_two(key, events: Iterator[Event], state: GroupState[State]) -> Iter
     yield Output(key, seen)
 
 
-def test_an_append_function_is_called_once_for_each_event():
-    events = [Event("a", time_us) for time_us in (1_000, 2_000, 3_000)]
-    engine = run(a_fold(count_to_two), events)
-    assert [tuple(r) for r in engine.emitted.rows] == [("a", 1), ("a", 2), ("a", 1)]
-    assert engine.emitted.emitted_at_us == [1_000, 2_000, 3_000]
-
-
-def test_a_removed_state_is_gone_and_its_row_is_marked():
-    engine = run(a_fold(count_to_two, "update"), [Event("a", 1_000), Event("a", 2_000)])
-    assert engine.states() == {}
-    assert engine.emitted.rows == [("a", None)]
-    assert engine.emitted.removed == [True]
-
-
-def test_removing_one_key_leaves_the_others_states():
-    keys = "abcabdd"
-    events = [Event(key, (n + 1) * 1_000) for n, key in enumerate(keys)]
-    engine = run(a_fold(count_to_two), *[[event] for event in events])
-    assert {key: known.state.seen for key, known in engine.states().items()} == {"c": 1}
-
-
-def test_the_clock_is_the_event_being_folded():
-    clocks = []
-
-    def note(key, events, state):
-        clocks.append((state.getCurrentWatermarkMs(), state.getCurrentProcessingTimeMs()))
-        return iter(())
-
-    run(a_fold(note), [Event("a", 1_999), Event("a", 5_000)])
-    assert clocks == [(1, 1), (5, 5)]
-
-
 def failing(body):
     def function(key, events, state):
         body(state)
@@ -304,41 +272,10 @@ def test_an_update_row_must_be_the_projection_of_its_state():
         run(a_fold(lies, "update"), [Event("a", 1_000)])
 
 
-class Seen(NamedTuple):
-    first_ms: int
-    last_ms: int
-
-
-def test_an_update_functions_clock_is_that_of_the_event_it_has_taken():
-    """Not that of the last event that happened to settle in the same batch."""
-
-    def note_clock(key, events, state):
-        for _ in events:
-            now_ms = state.getCurrentWatermarkMs()
-            first_ms = state.get.first_ms if state.exists else now_ms
-            state.update(Seen(first_ms, now_ms))
-        yield Output(key, 0)
-
-    fold = replace(a_fold(note_clock, "update"), state=Seen, project=lambda key, _: Output(key, 0))
-    events = [Event("a", 1_000), Event("a", 2_000), Event("a", 5_000)]
-    for commits in ([events], [events[:1], events[1:]]):
-        assert run(fold, *commits).states()["a"].state == Seen(1, 5)
-
-
 @pytest.mark.parametrize(("name", "value"), [("timeout", "EventTime"), ("output_mode", "Append")])
 def test_a_word_that_is_none_of_the_known_is_refused(name, value):
     with refused("wrong_definition", subject=name):
         replace(a_fold(count_to_two), **{name: value})
-
-
-@pytest.mark.parametrize("state", [State(2**63), State(-(2**63) - 1), State(0, (1, 2**63))])
-def test_an_int_beyond_64_bits_is_refused_with_its_key(state):
-    def grow(key, events, group):
-        group.update(state)
-        return iter(())
-
-    with failed_call("'a'", cause=TypeError):
-        run(a_fold(grow), [Event("a", 1_000)])
 
 
 class Unequal:

@@ -22,23 +22,6 @@ def a_state(timeout: str = NONE, value=None, clock_us: int = CLOCK_US) -> GroupS
     return state
 
 
-def test_a_key_without_state():
-    state = a_state()
-    assert (state.exists, state.getOption, state.hasTimedOut) == (False, None, False)
-    assert str(state) == "GroupState(<undefined>)"
-
-
-def test_a_state_is_what_was_last_set():
-    state = a_state(value=(1,))
-    assert (state.exists, state.get, state.getOption) == (True, (1,), (1,))
-    state.update((2,))
-    assert (state.exists, state.get, str(state)) == (True, (2,), "GroupState((2,))")
-    state.remove()
-    assert (state.exists, state.getOption) == (False, None)
-    state.update((3,))
-    assert state.get == (3,)
-
-
 def test_all_of_sparks_names_are_there():
     python_only = {"oldTimeoutTimestamp", "json", "NO_TIMESTAMP"}
     sparks = {name for name in vars(SparksGroupState) if not name.startswith("_")} - python_only
@@ -101,14 +84,6 @@ def test_a_timestamp_is_milliseconds_a_datetime_or_microseconds(arguments, named
     state = a_state(EVENT)
     state.setTimeoutTimestamp(*arguments, **named)
     assert state.timeout_at_us == at_us
-
-
-def test_milliseconds_and_microseconds_of_a_duration_add_up():
-    state = a_state(PROCESSING)
-    state.setTimeoutDuration(2, durationUs=1)
-    assert state.timeout_at_us == CLOCK_US + 2_001
-    state.setTimeoutDuration(durationUs=1)
-    assert state.timeout_at_us == CLOCK_US + 1  # the last one counts
 
 
 REFUSED = [

@@ -69,12 +69,6 @@ def run(fold: KeyedFold, *times_us: int, end: ClockAt = END) -> LocalFold:
     return engine
 
 
-def calls(engine: LocalFold) -> list[tuple[int, bool, bool, int]]:
-    """(calls so far, exists, hasTimedOut, at) of each call."""
-    emitted = zip(engine.emitted.rows, engine.emitted.emitted_at_us, strict=True)
-    return [(*row[1:], at_us) for row, at_us in emitted]
-
-
 def after(micros: int) -> Acts:
     return lambda state: state.setTimeoutTimestamp(timestampUs=state.clock_us + micros)
 
@@ -89,18 +83,6 @@ def one_output(key: str, ticks: Iterator[Tick], state: GroupState[Ticks]) -> Cal
     if seen.calls:
         after(SECOND_US)(state)
     return seen
-
-
-def test_a_map_function_returns_exactly_one_output_for_events_and_for_timeouts():
-    fold = map_groups_with_state(one_output, **SETTINGS, output_mode="append")
-    engine = run(fold, SECOND_US, SECOND_US + 1, 9 * SECOND_US)
-    assert calls(engine) == [
-        (1, False, False, SECOND_US),
-        (1, True, False, SECOND_US + 1),
-        (0, True, True, 2 * SECOND_US + 1),
-        (1, True, False, 9 * SECOND_US),
-        (0, True, True, 10 * SECOND_US),
-    ]
 
 
 def nothing_on_timeout(key: str, ticks: Iterator[Tick], state: GroupState[Ticks]) -> Call | None:

@@ -13,7 +13,6 @@ from include.fold.group_state import (
     GroupStateRuntimeError,
     GroupStateValueError,
 )
-from include.fold.testing.check import check_fold
 from include.fold.testing.run import run
 from include.registry import stream_named
 from include.stream_definition import load_definition, pinned_settings
@@ -113,10 +112,6 @@ def test_a_failure_names_the_timer():
 
     with failed_call("timer expiry at 1970", cause=KeyError):
         run(fold_of(fail), [Order("ann", 1_000)], clock=1_001)
-
-
-def test_check_fold_knows_them():
-    check_fold(FOLD, may_keep=True, examples=50)
 
 
 @pytest.mark.parametrize(
