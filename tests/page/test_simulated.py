@@ -14,8 +14,8 @@ from include.plans.stream_status import stream_status
 from spark_jobs.run_stream import drain
 from tests.refused import commands_in
 from tests.simulator.operations import Operations
+from tests.simulator.oracle import FAILS
 from tests.simulator.sequences import days_in_time
-from tests.simulator.test_replaced_dead_letters import FAILS
 
 pytestmark = pytest.mark.slow
 

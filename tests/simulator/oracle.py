@@ -18,6 +18,7 @@ from tests.simulator.shapes import Landed as Landed
 
 SILENCE_US = 40 * 60_000_000  # of `silences`: a key that long without a row is silent
 SILENT, ENDED = -1, 99  # before the timers of an instant, and after them
+FAILS = 3  # the value that the function of variant e fails for
 MAPPED_VALUE = 50  # what `migrate_state` takes the value of each old row for
 
 
@@ -230,7 +231,7 @@ def _row(
 
 def fails(variant: str, row: Landed) -> bool:
     """Whether the function raises for a row."""
-    return variant == "e" and row.value == 3
+    return variant == "e" and row.value == FAILS
 
 
 def weight(variant: str, row: Landed) -> int:

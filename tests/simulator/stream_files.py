@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from tests.simulator.kept import HELPERS, text_of
 from tests.simulator.kinds import Kind, annotation, classes, named_records, revived
+from tests.simulator.oracle import FAILS
 from tests.simulator.shapes import FLAT, Shape
 
 KINDS = ("counts", "silences", "counts_per_key")
@@ -94,7 +95,8 @@ ADDS = {
     "c": ADD.format("(2 if (event.value or 0) % 2 == 0 else 1)"),
     "d": "n, total = known[:2] if known else (0, 0)\n"
     "    return Known(n + 1, total + (event.value or 0), *keep(known, n, event))",
-    "e": "if event.value == 3:\n        raise ValueError(event.value)\n    " + ADD.format("1"),
+    "e": f"if event.value == {FAILS}:\n        raise ValueError(event.value)\n    "
+    + ADD.format("1"),
 }
 MIGRATE = """
 def migrate_state(old: dict[str, Any]) -> Known:

@@ -17,7 +17,6 @@ from tests.simulator.damage import append_again
 from tests.simulator.steps import land, run, some_rows
 from tests.simulator.stream_files import KINDS
 from tests.simulator.world import World, open_world
-from tests.simulator.writes import killed_before_each
 
 
 def appended(table: str) -> None:
@@ -105,15 +104,3 @@ def test_dead_letters_that_are_lost_are_not_missed_by_a_function_that_fails_for_
         anew(world, "counts")
         assert found(world, "counts") == []
         assert world.dead_letters("counts")
-
-
-@pytest.mark.full
-def test_all_commits_of_ours_are_known_wherever_a_job_dies():
-    @contextmanager
-    def more():
-        with made("counts") as world:
-            land(world, [("a", 0, 3), ("b", 120 * 60_000_000, 3)], minutes=60)
-            yield world
-
-    for world in killed_before_each(more, lambda world: anew(world, "counts")):
-        assert found(world, "counts") != ["table_changed"]

@@ -29,11 +29,6 @@ def id_of(world: World, kind: str) -> object:
     return DeltaTable(world.lake.table(world.streams[kind].name)).metadata().id
 
 
-def with_another_column(kind: str) -> str:
-    text = stream_file(kind, "a").replace("    amount: int", "    amount: int\n    twice: int")
-    return text.replace("what, amount(known),", "what, amount(known), 2 * amount(known),")
-
-
 @pytest.mark.parametrize(("kind", "other"), OTHER_MODE)
 def test_the_table_gets_the_rows_of_another_output_mode_by_the_reseed(world, kind, other):
     lived(world, kind)
@@ -79,24 +74,6 @@ def test_a_column_less_or_of_another_type_comes_with_the_reseed(world, kind, cha
     rows = DeltaTable(world.lake.table(stream.name)).to_pyarrow_table().to_pylist()
     assert len(rows) == sum(table_of(world, kind, all_rows(world)).values())
     assert id_of(world, kind) == table_id
-
-
-@pytest.mark.parametrize("kind", ["counts", "counts_per_key"])
-def test_another_column_is_added_to_the_table_by_the_reseed(world, kind):
-    lived(world, kind)
-    lake, stream = world.lake, world.streams[kind]
-    table_id = DeltaTable(lake.table(stream.name)).metadata().id
-    world.put_file(kind, with_another_column(kind))
-    with refused_until(f"reseed {stream.name}"):
-        run(world, kind)
-    reseed(world.engine, lake, stream, ReseedOptions(recompute=True))
-    assert stream_status(lake, stream).is_right
-    run(world, kind)
-    table = DeltaTable(lake.table(stream.name))
-    assert table.metadata().id == table_id
-    rows = table.to_pyarrow_table().to_pylist()
-    assert [row["twice"] for row in rows] == [2 * row["amount"] for row in rows]
-    assert len(rows) == sum(table_of(world, kind, all_rows(world)).values())
 
 
 def test_code_is_marked_as_changed_when_it_writes_and_not_when_it_fails(world, monkeypatch):

@@ -12,7 +12,6 @@ from include.fold.admission import instant_of
 from include.lake.delta_log import delta_table
 from include.lake.ops import read_ops
 from include.plans.reseed_plan import ReseedOptions
-from include.plans.stream_status import stream_status
 from include.settings import SettingsError
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
@@ -87,19 +86,6 @@ def test_a_batch_that_does_not_meet_one_is_not_published_and_goes_on_once_it_is_
         assert {row["is_met"] for row in judged} == {True, False}
 
 
-def test_a_mended_function_goes_on_with_the_batch():
-    with open_world() as world:
-        declare(world, "counts", Check(name="thousands", each_row="amount >= 1000"))
-        land(world, [("a", 0, 1)])
-        land(world, [("a", 0, 1)])
-        with pytest.raises(DataCheckError):
-            run(world, "counts")
-        world.deploy("counts", "b")  # which says thousands
-        run(world, "counts")
-        assert world.table("counts") == live_table(world, "counts") != Counter()
-        assert stream_status(world.lake, world.streams["counts"]).coverage.live_is_right
-
-
 def test_rows_are_judged_together_by_what_is_published_at_once():
     with open_world() as world:
         declare(world, "counts", Check(name="enough", together="count(*) >= 2"))
@@ -146,7 +132,8 @@ def test_a_reseed_that_does_not_meet_one_is_taken_back_and_live_goes_on(kind):
         assert world.table(kind) == table_of(world, kind, all_rows(world))
 
 
-@pytest.mark.parametrize("kind", ["counts", pytest.param("counts_per_key", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("kind", ["counts", "counts_per_key"])
 def test_a_warning_is_told_of_also_when_the_run_was_killed_behind_the_rows(kind):
     @contextmanager
     def made():

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from include.data_checks import Check
 from include.erase import erase_rows as rows_module
 from include.erase import history
 from include.erase.erase_plan import plan_erasure
@@ -113,16 +112,3 @@ def test_killed_before_any_of_its_writes_and_repeated_it_comes_to_the_same(writt
             if not any(erasure.is_done for erasure in amendments_of(world.lake, "sent").erasures):
                 forget(world)
             check_erased(world)
-
-
-@pytest.mark.full
-def test_an_erasure_that_a_check_stops_says_that_it_is_the_erasure_that_goes_on(world):
-    lived(world)
-    world.configure("counts", checks=(Check(name="none", each_row="amount < 0"),))
-    with refused_until("erase sent KEY --apply"):
-        forget(world)
-    with refused_until("erase sent KEY --apply"):
-        run(world, "counts")
-    world.configure("counts", checks=())
-    forget(world)
-    check_erased(world)

@@ -3,10 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from deltalake import DeltaTable
-
 from include.plans.reseed_plan import ReseedOptions
-from include.plans.stream_status import stream_status
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
 from tests.refused import refused_until
@@ -42,12 +39,3 @@ def test_a_reseeded_state_does_not_begin_with_another_bronze():
         reseed(do.world.engine, do.world.lake, do.stream, ReseedOptions())
         drain(do.world.engine, do.world.lake, do.stream)
         do.auditor.check()
-
-
-def test_a_table_that_was_cared_for_and_then_idle_is_still_recorded_when_its_log_is_cleaned():
-    with after_some_days("counts_per_key") as do:
-        table = DeltaTable(do.world.lake.table(do.stream.name))
-        do.optimize("table")
-        table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
-        do.clean_log("table")
-        assert stream_status(do.world.lake, do.stream).is_right

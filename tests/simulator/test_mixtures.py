@@ -21,6 +21,7 @@ from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
 from tests.simulator import writes
 from tests.simulator.auditor import Auditor
+from tests.simulator.oracle import FAILS
 from tests.simulator.oracle_clock import Commit
 from tests.simulator.steps import land, run
 from tests.simulator.world import World, open_world
@@ -32,7 +33,6 @@ PARTS = {
     "bronze": ("bronze/sent", "quarantine/sent", "ingest_log/sent"),
 }
 TRIED, TRIED_IN_FULL = 15, 2_000  # mixtures of each kind, drawn from all
-FAILS = 3  # the value that the function fails for
 HOUR = timedelta(hours=1)
 
 

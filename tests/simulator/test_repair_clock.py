@@ -1,9 +1,7 @@
 """A wrong clock, repaired: what the streams of a source come to is what the oracle says."""
 
-import shutil
 from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
@@ -12,8 +10,7 @@ from hypothesis import strategies as st
 
 from include.fold.admission import instant_of, micros_of
 from include.lake.generations import read_generations
-from include.landing.amendments import amendments_of, refuse_before_amended
-from include.landing.clock import why_not_ingest
+from include.landing.amendments import amendments_of
 from include.plans.clock_repair_plan import plan_clock_repair
 from include.plans.open_stream import has_waiting_rows
 from include.plans.reseed_plan import ReseedOptions
@@ -32,7 +29,7 @@ from tests.simulator import oracle
 from tests.simulator.oracle import Emitted, Landed
 from tests.simulator.stream_files import KINDS
 from tests.simulator.world import DELAY, MINUTE_US, SOURCE, World, open_world
-from tests.simulator.writes import killed_at, writes_of
+from tests.simulator.writes import killed_at
 
 DELAY_US = DELAY // timedelta(microseconds=1)
 HOUR_US = 60 * MINUTE_US
@@ -106,105 +103,36 @@ def check_tables(world: World) -> None:
         assert sorted(world.table(kind).elements()) == expected(world, kind), kind
 
 
-def test_the_clock_and_the_pin_of_bronze_see_the_repair_whatever_files_hold(world):
+def test_an_instant_that_cannot_be_is_refused_and_all_see_a_repair_as_it_was_planned(world):
     before_us = poisoned(world)
-    repair(world, before_us)
-    DeltaTable(world.lake.bronze(SOURCE.name)).optimize.compact()
-    assert world.clock_us == before_us
-    assert pin_bronze(world.lake, SOURCE.name).watermark_us == before_us
-
-
-def test_a_plan_counts_what_waits_and_what_was_late(world):
-    before_us = poisoned(world)
-    plan = plan_clock_repair(world.lake, SOURCE, instant_of(before_us))
-    assert plan.late == {stream.name: 6 for stream in world.streams.values()}
-    # "far", and what happened after that instant.
-    assert plan.ahead == 1 + 6
-    assert plan.text()
-    assert amendments_of(world.lake, SOURCE.name).repair is None
-
-
-def test_an_instant_that_cannot_be_is_refused(world):
-    poisoned(world)
     clock_us = world.clock_us
     first_us = oracle.clock_us(world.commits[:1])
     # None is for a repair that is open.
     for instant_us in (clock_us, world.now_us + MINUTE_US, first_us - 1000, None):
         with pytest.raises(SettingsError):
             repair(world, instant_us)
+    plan = plan_clock_repair(world.lake, SOURCE, instant_of(before_us))
+    assert plan.late == {stream.name: 6 for stream in world.streams.values()}
+    # "far", and what happened after that instant.
+    assert plan.ahead == 1 + 6
     assert amendments_of(world.lake, SOURCE.name).repair is None
 
-
-def test_another_instant_than_that_of_the_open_repair_is_refused(world):
-    before_us = poisoned(world)
     assert killed_at(6, lambda: repair(world, before_us))
     assert amendments_of(world.lake, SOURCE.name).open_repair is not None
     with pytest.raises(SettingsError):
         repair(world, before_us + MINUTE_US)
-
-
-@pytest.mark.full
-def test_killed_before_any_of_its_writes_and_repeated_it_comes_to_the_same(world, tmp_path):
-    before_us = poisoned(world)
-    copy = Copy(world, tmp_path / "copy")
-    writes = writes_of(lambda: repair(world, before_us)).count
-    assert writes > 20
-    for number in range(1, writes + 1):
-        copy.put_back()
-        assert killed_at(number, lambda: repair(world, before_us))
-        check_refusals(world)
-        last = amendments_of(world.lake, SOURCE.name).repair
-        if last is None or not last.is_done:
-            repair(world, before_us if last is None else None)
-        world.note_repairs()
-        assert sum(commit.reset_us is not None for commit in world.commits) == 1
-        check_tables(world)
-        land(world, [("a", 0), ("b", 9), ("c", 90)])
-        run_all(world)
-        check_tables(world)
-
-
-class Copy:
-    """A whole lake as it is now, to begin with again and again."""
-
-    def __init__(self, world: World, folder: Path) -> None:
-        self._world, self._folder = world, folder
-        self._commits, self._now_us = list(world.commits), world.now_us
-        shutil.copytree(world.lake.root, folder)
-
-    def put_back(self) -> None:
-        shutil.rmtree(self._world.lake.root)
-        shutil.copytree(self._folder, self._world.lake.root)
-        self._world.commits[:], self._world.now_us = self._commits, self._now_us
-        self._world._repairs.clear()  # their numbers are given again
-
-
-def check_refusals(world: World) -> None:
-    """Whoever would go by the old clock is told to wait, and to say so a Dag starts the job."""
-    known = amendments_of(world.lake, SOURCE.name).repair
-    if known is None or known.is_done:
-        return
-    if not known.is_reset:
+    for job in JOBS.values():
         with refused_until("repair-clock sent"):
-            refuse_before_amended(world.lake, SOURCE.name, "ingestion")
-        assert why_not_ingest(world.lake, SOURCE, None, world.now()) is None
-    for stream in world.streams.values():
-        row = read_generations(world.lake, stream.name).current
-        if known.is_known_to(row):
-            continue
-        assert has_waiting_rows(world.lake, stream)
-        for job in JOBS.values():
-            with refused_until("repair-clock sent"):
-                job(world, stream)
-        if not known.is_reset:
-            with refused_until("repair-clock sent"):
-                reseed(world.engine, world.lake, stream, ReseedOptions())
+            job(world, world.streams["counts"])
+    repair(world, before_us)
+    DeltaTable(world.lake.bronze(SOURCE.name)).optimize.compact()
+    assert world.clock_us == before_us
+    assert pin_bronze(world.lake, SOURCE.name).watermark_us == before_us
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_stream_that_did_not_take_part_runs_once_it_is_reseeded(world, kind):
+def test_a_stream_that_did_not_take_part_runs_once_it_is_reseeded(world):
     """It was added later."""
-    others = {name: stream for name, stream in world.streams.items() if name != kind}
+    others = {name: stream for name, stream in world.streams.items() if name != "silences"}
     for _ in range(3):
         land(world, [("a", 1), ("b", 3)], minutes=20)
         for stream in others.values():
@@ -216,7 +144,7 @@ def test_a_stream_that_did_not_take_part_runs_once_it_is_reseeded(world, kind):
     repair(world, before_us)
     world.note_repairs()
     land(world, [("a", 0)])
-    stream = world.streams[kind]
+    stream = world.streams["silences"]
     assert read_generations(world.lake, stream.name).current is None
     assert has_waiting_rows(world.lake, stream)
     for job in JOBS.values():

@@ -20,7 +20,6 @@ from spark_jobs.reseed_stream import reseed
 from tests.refused import refused_until
 from tests.simulator.oracle import Landed
 from tests.simulator.steps import land, run
-from tests.simulator.stream_files import stream_file
 from tests.simulator.world import MINUTE_US, World
 
 
@@ -52,15 +51,6 @@ def test_of_an_update_table_it_is_told_whether_a_row_changes(world, asked, uncha
     assert ("no row of it changes" in told) == (world.table(kind) == before) == unchanged
 
 
-def in_processing_time() -> str:
-    """The file of the silences, by the clock of ingestion."""
-    text = stream_file("silences", "a").replace("EventTimeTimeout", "ProcessingTimeTimeout")
-    return text.replace(
-        "setTimeoutTimestamp(timestampUs=state.clock_us + SILENCE_US)",
-        "setTimeoutDuration(durationUs=SILENCE_US)",
-    )
-
-
 def poisoned(world: World) -> int:
     """The machine's clock is a day ahead, for once; when that was."""
     land(world, [("a", 0, 1)])
@@ -76,16 +66,6 @@ def poisoned(world: World) -> int:
 def told_late(world: World, kind: str, right_us: int) -> int:
     plan = plan_clock_repair(world.lake, world.source, instant_of(right_us))
     return plan.late[world.streams[kind].name]
-
-
-def test_a_repaired_clock_has_made_no_row_late_in_processing_time(world: World):
-    world.configure("silences", watermark_delay=timedelta(0))
-    world.put_file("silences", in_processing_time())
-    right_us = poisoned(world)
-    for kind in ("counts", "silences"):
-        run(world, kind)
-    assert told_late(world, "silences", right_us) == 0
-    assert told_late(world, "counts", right_us) == 6
 
 
 def test_rows_that_an_initial_state_stands_for_are_not_told_of_as_late(world: World):

@@ -29,7 +29,7 @@ from tests.fold import oracle
 from tests.fold.arrivals import dead_letters_in
 from tests.late_lakes import DAYS_US, at, between, commits, live_result, rows_of
 
-# tests/simulator/test_replaced_dead_letters.py has it without a JVM.
+# The simulator has it without a JVM.
 pytestmark = [pytest.mark.spark, pytest.mark.full]
 
 # It fails for one event in five, and for the silence of one device.
