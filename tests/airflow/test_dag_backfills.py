@@ -1,29 +1,21 @@
 """Backfill runs of the streams' Dags: what they do in place of an ordinary run, and that they promote."""
 
 import json
-import shutil
-from dataclasses import replace
 from datetime import datetime, timedelta
 from types import SimpleNamespace
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from airflow.models.dagrun import DagRunNote
 from airflow.sdk.api.datamodels._generated import DagRun, DagRunType
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from include.airflow.dag_run import run_note
-from include.lake.findings import Finding
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.lake.stream_result import recompute_extra
 from include.plans import plan_recompute
-from include.plans.stream_status import StreamStatus
 from include.registry import stream_named
-from include.savepoints.bronze_pin import pin_bronze
 from spark_jobs import recompute_interval
-from tests.coverage.ledgers import record
 from tests.dags import (
     LATER,
     before,
@@ -119,25 +111,6 @@ def test_the_last_run_of_a_backfill_promotes(lake, lake_dags):
     before_promote(lake_dags, LATER - HOUR, LATER + HOUR)
 
 
-def test_what_lacks_nothing_is_not_promoted(lake, lake_dags):
-    with pytest.raises(AirflowSkipException):
-        before_promote(lake_dags)
-    live = lived(lake)
-    pin = pin_bronze(lake, "user_events")
-    taken_in = replace(live, bronze_ingested_at_us=pin.ingested_at_us)
-    record(lake, replace(taken_in, kind="recompute", from_us=0))
-    before_promote(lake_dags)  # no recompute changes the live state
-    record(lake, replace(taken_in, kind="reseed"))
-    with pytest.raises(AirflowSkipException):
-        before_promote(lake_dags)
-
-
-def test_without_its_bronze_nothing_is_right_so_the_job_is_started_and_says_so(lake, lake_dags):
-    lived(lake)
-    shutil.rmtree(lake.bronze("user_events"))
-    before_promote(lake_dags)
-
-
 def record_recompute(lake: Lake, at: datetime, **columns: object) -> None:
     interval = {"start": LATER - timedelta(hours=1), "until": LATER, "ended_at": at}
     names = {"rows_read": "rows_in", "rows_after": "rows_out"}
@@ -196,20 +169,6 @@ def test_a_run_that_changed_nothing_has_a_note_of_its_interval(lake):
     lived(lake)
     note = run_note(lake, SESSIONS, INTERVAL, extra=None)
     assert [time for time in ("03-01 04:00", "03-01 05:00") if time not in note] == []
-
-
-def test_a_note_is_no_longer_than_airflows_database_takes(lake, monkeypatch):
-    """PostgreSQL refuses one of more in the transaction that ends the run, and the scheduler ends."""
-    lived(lake)
-    found = Finding(
-        finding="table_not_right", severity="warning", detail="\0" + "x" * 900, action="y"
-    )
-    monkeypatch.setattr(StreamStatus, "findings", [found, found])
-    note = run_note(lake, SESSIONS, INTERVAL, extra=None)
-    column: Any = DagRunNote.__table__.columns["content"]
-    assert (len(note), note[-3:]) == (column.type.length, "...")
-    assert "2026-03-01 04:00" in note
-    assert "\0" not in note  # no text of PostgreSQL's has that
 
 
 def test_a_backfills_job_takes_the_next_intervals_along_that_wait_for_it(

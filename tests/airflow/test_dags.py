@@ -22,16 +22,14 @@ from include.job import job_parser
 from include.lake.ops import append_ops, read_ops
 from include.lake.stream_result import asset_extra, succeeded_runs
 from include.landing import ingest
-from include.landing.clock import LAGGING
 from include.plans.plan_recompute import parse_instant
 from include.registry import all_sources, all_streams, source_named
 from include.steps import Start
 from include.streams import sources, user_counts
 from include.streams.user_counts import FOLD, UserEvent
-from tests.airflow.conftest import GRACE
 from tests.bronze import append_commit, stamp
 from tests.coverage.ledgers import entry, record
-from tests.dags import LATER, RUN_ID, before, dag_run, land, load_dags, raise_watermark
+from tests.dags import LATER, RUN_ID, before, dag_run, land, load_dags
 
 # As a task sees them: a scheduled, a manual, a manual without logical date, a backfill run.
 RUNS = {
@@ -107,22 +105,6 @@ def test_spark_dies_with_its_task(dags):
     for task in spark_tasks(dags):
         assert Path(task._spark_binary).name == "spark-submit-with-parent"
         assert os.access(task._spark_binary, os.X_OK)
-
-
-def test_readers_find_out_how_it_works_in_the_ui(dags):
-    for dag in dags.values():
-        assert dag.doc_md
-    sessions = dags["stream_user_sessions"].doc_md
-    for fact in (
-        "Sessions of users",
-        "`bronze/user_events`",
-        "gap 0:30:00",
-        "`close_after_gap`: The session that ends here, if one does.",
-        "| `user_id` | string | The user who acted |",
-        "What users do",
-        "**When it is red**",
-    ):
-        assert fact in sessions
 
 
 @pytest.mark.parametrize("kind", RUNS)
@@ -234,39 +216,6 @@ def test_ingest_is_skipped_while_nothing_has_landed(lake, lake_dags):
         before(lake_dags, "ingest")
     land(lake, '{"user_id": "a"}')
     before(lake_dags, "ingest")
-
-
-@pytest.mark.usefixtures("user_events_have_a_clock")
-def test_ingest_runs_though_nothing_has_landed_when_a_clock_row_is_due(lake, lake_dags):
-    raise_watermark(lake, LATER - GRACE - timedelta(milliseconds=1))
-    before(lake_dags, "ingest", interval_end=LATER)
-    before(lake_dags, "ingest", interval_end=None)
-    before(lake_dags, "ingest", interval_end=datetime(2999, 1, 1, tzinfo=UTC))
-    marker = Path(lake.landing("user_events"), LAGGING)
-    marker.parent.mkdir(parents=True)
-    marker.touch()
-    with pytest.raises(AirflowSkipException):
-        before(lake_dags, "ingest", interval_end=LATER)
-    marker.unlink()
-    raise_watermark(lake, LATER - GRACE)
-    with pytest.raises(AirflowSkipException):
-        before(lake_dags, "ingest", interval_end=LATER)
-    before(lake_dags, "ingest", interval_end=LATER + timedelta(milliseconds=1))
-
-
-@pytest.mark.usefixtures("user_events_have_a_clock")
-def test_a_clock_starts_with_the_first_data(lake_dags):
-    with pytest.raises(AirflowSkipException):
-        before(lake_dags, "ingest")
-
-
-def test_what_is_left_in_bronze_is_drained_though_nothing_has_landed(lake, lake_dags):
-    append_commit(lake, "user_events", FOLD, stamp([[UserEvent("ann", 1)]])[0])
-    with pytest.raises(AirflowSkipException):
-        before(lake_dags, "ingest")
-    before(lake_dags, "run_stream")
-    # And the skipped ingest does not skip it.
-    assert lake_dags["stream_user_counts"].get_task("run_stream").trigger_rule == "none_failed"
 
 
 def test_a_stream_that_has_read_everything_is_skipped_and_its_asset_with_it(lake_dags):

@@ -77,12 +77,6 @@ def test_a_run_that_is_due_is_awaited_and_no_second_one_made():
     assert due.calls == []
 
 
-def test_a_run_that_the_scheduler_was_quick_to_make_is_the_one():
-    api = FakeApi([dag_run("scheduled", queued=2, state="success")])
-    assert runs_of(api).start(DAG) == Run(DAG, "scheduled")
-    assert api.calls == []
-
-
 def test_a_due_run_that_never_comes_is_not_awaited_for_ever(monkeypatch):
     monkeypatch.setattr(first_runs, "DUE_DEADLINE", 0)
     assert runs_of(FakeApi(due=-60)).start(DAG) == Run(DAG, "triggered")
@@ -94,13 +88,6 @@ def test_a_run_that_an_earlier_stop_cut_off_is_closed_first():
     assert api.calls == [("fail", "cut off"), ("trigger", DAG)]
 
 
-def test_a_dag_that_a_person_paused_stays_so():
-    api, said = FakeApi(paused=True), []
-    assert runs_of(api, said).start(DAG) is None
-    assert api.calls == []
-    assert "paused" in said[0]
-
-
 def test_a_dag_that_cannot_be_read_is_said_with_its_traceback(monkeypatch):
     api = FakeApi(parsed=-60)  # the database still has it from an earlier start
     old = {"timestamp": instant(-60), "filename": "dags/old.py", "stack_trace": "old"}
@@ -108,19 +95,3 @@ def test_a_dag_that_cannot_be_read_is_said_with_its_traceback(monkeypatch):
     api.import_errors = [old, new]
     with refused("airflow_failed", subject="dags/streams.py"):
         runs_of(api).start(DAG)
-
-
-def test_who_waits_is_told_what_begins_and_ends():
-    said: list[str] = []
-    api = FakeApi()
-    api.run_states = ["queued", "running", "success"]
-    runs = runs_of(api, said)
-    assert runs.wait([runs.start(DAG)]) == []
-    assert [line.split(":")[0] for line in said] == ["user_counts"] * 2
-
-
-def test_a_failure_names_the_task():
-    api = FakeApi()
-    api.run_states = ["failed"]
-    (failure,) = runs_of(api).wait([Run(DAG, "one")])
-    assert (failure.startswith(DAG), "ingest" in failure) == (True, True)

@@ -9,8 +9,7 @@ import pytest
 
 from include.airflow.environment import PLUGINS
 from include.lake.paths import Lake
-from include.observe.stream_line import read_overview
-from include.registry import all_streams, stream_named
+from include.registry import stream_named
 from tests.airflow_runs import environment_of, run_script
 from tests.page.history import write_history
 
@@ -129,16 +128,6 @@ def test_a_viewer_reads_pages_that_no_cache_and_no_other_site_keeps(answers, pag
     assert headers["cache-control"] == "no-store"
 
 
-def test_the_pages_have_what_the_lake_has(answers, lake):
-    overview, metrics, page = (answers[f"viewer GET {page}"][2] for page in PAGES)
-    for stream in all_streams():
-        assert f'href="dags/stream_{stream.name}"' in overview
-    (line,) = read_overview(lake, [stream_named("user_counts")]).lines
-    assert line.rows["in"]
-    assert f'{{stream="user_counts",kind="in"}} {float(line.rows["in"])}' in metrics
-    assert 'href="../"' in page
-
-
 def test_a_person_sees_the_streams_whose_dags_they_may_read(answers):
     for page in PAGES:
         status, _, text = answers[f"viewer GET {page} {SOME}"]
@@ -193,11 +182,3 @@ def test_airflow_knows_the_entry_of_its_menu_and_the_tab_of_its_dags(answers):
         "nav": "state/",
         "dag": "state/dags/{DAG_ID}",
     }
-
-
-def test_a_lake_that_is_not_there_is_said(ask, tmp_path):
-    answers = ask(Lake(str(tmp_path / "none")), [("viewer", f"GET {page}", []) for page in PAGES])
-    overview, metrics, page = answers.values()
-    assert (overview[0], page[0], metrics[0]) == (200, 503, 200)
-    assert all(f"{tmp_path}/none" in answer[2] for answer in (overview, page))
-    assert metrics[2].endswith("stateful_lake_up 0.0\n")

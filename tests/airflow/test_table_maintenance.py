@@ -89,26 +89,12 @@ def test_every_table_that_spark_writes_is_cared_for_once(dag, lake):
     assert sorted(tables) == sorted(table.name for table in cared_tables(lake) if table.lease)
 
 
-def test_the_job_accepts_its_arguments(dag, lake):
-    module, tasks = job_module(dag), spark_tasks(dag)
-    run = DagRun.model_construct(run_id="scheduled__1")
-    for task in tasks:
-        task.render_template_fields({"dag_run": run, "run_id": run.run_id})
-        args = module.parse_args(task.application_args)
-        assert (args.lake, args.dag_run_id) == (lake.root, "scheduled__1")
-
-
 def job_module(dag):
     (path,) = {task.application for task in spark_tasks(dag)}
     spec = importlib.util.spec_from_file_location(Path(path).stem, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def test_a_day_on_which_no_table_needs_anything_starts_nothing(dag, lake):
-    write_deltalake(lake.bronze("signals"), pa.table({"n": [1]}))
-    assert planned(dag) == set()
 
 
 def test_only_the_tasks_of_tables_that_need_something_run(dag, lake):

@@ -192,23 +192,6 @@ def test_a_kill_between_two_notifiers_repeats_none(lake, monkeypatch):
     assert (len(first), len(second)) == (1, 1)
 
 
-def test_names_of_notifiers_say_what_they_are_and_no_password(monkeypatch):
-    one, other = Mailbox([], "secret"), Mailbox([], "another")
-    monkeypatch.setattr(notify, "NOTIFY", (one, other, one, stand))
-    named = alerts.notifiers()
-    assert list(named.values()) == [one, other, one, stand]
-    assert "secret" not in str(list(named))
-
-
-def test_without_notifiers_nothing_is_kept_for_those_that_come_later(lake, monkeypatch):
-    note(lake, SKEW)
-    assert alerts.send(lake, BY, {}) is not None
-    late: list[str] = []
-    monkeypatch.setattr(notify, "NOTIFY", (Mailbox(late),))
-    assert alerts.send(lake, BY, {}) is None
-    assert late == []
-
-
 def test_a_missed_deadline_tells_of_a_table_that_is_behind_once_and_of_no_backfill(
     lake, sent, monkeypatch
 ):

@@ -7,42 +7,17 @@ from datetime import timedelta
 import pytest
 
 from include.alerts.record import untold
-from include.catalogue import FINDINGS
-from include.coverage.findings import OF_COVERAGE
 from include.observe.recorded import LOST, record_accepted
 from tests.alerts.lakes import HOUR, STREAM, Told
 
 pytestmark = pytest.mark.slow
 
-TOLD = {name: known for name, known in FINDINGS.items() if known.severity != "info"}
-OTHERS = ("ingest", "table_maintenance", "alerts")
-OF_STREAM = [name for name, known in TOLD.items() if known.by not in OTHERS]
-OF_SOURCE = [name for name, known in TOLD.items() if known.by == "ingest" and name not in LOST]
 OPENED, CLOSED = "opened", "closed"
 
 
 @pytest.fixture
 def told(lake):
     return Told(lake)
-
-
-def test_troubles_are_told_once_and_their_ends_once(told):
-    """All at once: of each it is one row of ops/findings that opens it."""
-    ours = sorted({*OF_STREAM} - OF_COVERAGE)
-    told.run()
-    assert told.look() == []
-    told.run(*((name, FINDINGS[name].severity) for name in ours))
-    told.find([(name, "warning") for name in OF_SOURCE], "signals/1", subject="signals")
-    all_of_them = sorted(
-        [("device_signals", name) for name in ours] + [("signals", name) for name in OF_SOURCE]
-    )
-    assert len(all_of_them) > 20
-    assert told.look() == [(OPENED, *each) for each in all_of_them]
-    assert told.look() == []  # an hour with nothing new: no run
-    told.run()
-    assert told.look() == [(CLOSED, *each) for each in all_of_them]
-    told.run()
-    assert told.look() == []
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -126,22 +101,6 @@ def test_late_rows_are_over_when_a_recompute_has_taken_them_in(told):
     """Nothing of bronze is wrong here, so the record has nothing against the table."""
     told.run(("late_rows", "warning"), ("late_rows_not_recomputed", "warning"))
     assert told.look() == [(OPENED, "device_signals", "late_rows")]
-
-
-def test_info_is_nobodys_alert(told):
-    told.run(*((name, "info") for name, known in FINDINGS.items() if known.severity == "info"))
-    assert told.look() == []
-
-
-def test_a_source_is_told_of_by_one_of_its_streams(lake):
-    both = [Told(lake, replace(STREAM, name=name)) for name in ("one", "two")]
-    for told in both:
-        told.run()
-        told.look()
-    both[0].ingest()
-    both[0].find([("watermark_jumped", "warning")], "signals/1", subject="signals")
-    assert both[0].look() == [(OPENED, "signals", "watermark_jumped")]
-    assert both[1].look() == []
 
 
 def test_what_was_found_before_another_stream_took_in_more_is_told_once(lake):

@@ -1,6 +1,5 @@
 """The bytes of a key as Arrow has them, and quantiles over keys of which a bucket tells some."""
 
-import json
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -78,15 +77,6 @@ def test_the_bytes_of_values_are_those_of_arrows_buffers():
     assert value_bytes(beside_nothing)[-1] == 8 + 8 + 4 * 4
 
 
-def test_a_boolean_has_a_byte():
-    class Flags(NamedTuple):
-        seen: bool
-        flags: tuple[bool, ...]
-
-    states = array_of([Flags(True, (True, False)), Flags(False, ())], Flags)
-    assert value_bytes(states).tolist() == [1 + 4 + 2, 1 + 4]
-
-
 def bucket_of(number: int, times_us: list[int]) -> pa.Table:
     """A bucket of counts, changed and timing out at these instants."""
     keys = [f"user {number} {at}" for at in range(len(times_us))]
@@ -118,15 +108,6 @@ def test_many_keys_in_uneven_buckets_have_quantiles_near_the_true_ones():
     assert all(len(part.sizes.points) <= POINTS for part in measured)
     longest = max(len(f"user {number} {size - 1}") for number, size in sizes.items())
     assert len(report.biggest_keys[0]["key"]) == longest
-
-
-def test_of_a_large_state_the_beginning_is_shown():
-    rows = bucket_of(0, [1])
-    note = pa.array([{"note": "é" * 10_000}])
-    [shown] = measure_bucket(rows.set_column(2, "state", note), None).biggest
-    assert shown["state"] == '{"note":"' + "é" * 191
-    [shown] = measure_bucket(rows, None).biggest
-    assert json.loads(shown["state"]) == {"total_count": 0}
 
 
 def test_what_lies_beside_states_is_counted_and_shown():

@@ -4,7 +4,6 @@ Held against a twin: a lake with the same data that is never compacted.
 """
 
 import random
-import shutil
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -13,7 +12,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from include.checkpoint.committed_batch import is_settled
-from include.lake.lease import LeaseTakenError, hold_lease
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.registry import stream_named
@@ -150,19 +148,3 @@ def drained_once(spark, tmp_path_factory):
     commits = stamp(arriving(5, lines, commits=1, size=20))
     drained(spark, lake, BY_EVENT_TIME, fold_of(BY_EVENT_TIME), commits, runs=1)
     return lake
-
-
-@pytest.fixture
-def drained_lake(drained_once, tmp_path):
-    return Lake(shutil.copytree(drained_once.root, str(tmp_path / "lake")))
-
-
-@pytest.mark.full
-def test_a_run_that_goes_on_is_left_alone(spark, drained_lake):
-    before = state_files(drained_lake)
-    with (
-        hold_lease(drained_lake, f"stream-{HEALTH.name}"),
-        pytest.raises(LeaseTakenError),
-    ):
-        compact(SparkEngine(spark), drained_lake, BY_EVENT_TIME)
-    assert state_files(drained_lake) == before

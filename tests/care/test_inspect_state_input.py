@@ -1,10 +1,6 @@
 """`./stateful inspect` on all kinds of checkpoints: skewed, half written, damaged, not ours, moving."""
 
-import json
-import os
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,10 +8,10 @@ from typing import Any, NamedTuple
 import pytest
 from pyspark.sql import SparkSession
 
-from include.care.state_report import StateReport, report_json
+from include.care.state_report import StateReport
 from include.lake.paths import Lake, LakeError
 from include.registry import stream_named
-from include.settings import PROJECT, SettingsError
+from include.settings import SettingsError
 from include.stream_definition import load_definition
 from spark_jobs import inspect_state as job
 from spark_jobs.inspect_state import inspect_state
@@ -136,26 +132,6 @@ def test_a_state_type_that_has_changed_since_is_refused(spark, copied, monkeypat
     monkeypatch.setattr(job, "load_definition", lambda _: changed)
     with pytest.raises(SettingsError):
         inspect_state(spark, copied, SKEWED)
-
-
-def files_in(lake: Lake) -> dict[str, bytes]:
-    return {str(file): file.read_bytes() for file in Path(lake.root).rglob("*") if file.is_file()}
-
-
-def test_stdout_has_the_json_alone_and_the_lake_is_as_it_was(skewed, report):
-    before = files_in(skewed)
-    arguments = ["user_counts", "--lake", skewed.root, "--json"]
-    result = subprocess.run(
-        [sys.executable, "-m", "include.cli", "inspect", *arguments],
-        cwd=PROJECT,
-        env=os.environ | {"SPARK_MASTER": "local[2]"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    assert json.loads(result.stdout) == json.loads(report_json(report))
-    assert files_in(skewed) == before
 
 
 def test_a_shell_has_the_tables_as_views_and_the_states(spark, skewed):

@@ -15,8 +15,8 @@ from include.care.check_checkpoint import (
     plan_compaction,
 )
 from include.checkpoint.measure_checkpoint import CheckpointSize, PartSize, Position, StoreSize
-from include.registry import all_streams, stream_named
-from include.settings import GIB, MIB, Limits
+from include.registry import stream_named
+from include.settings import GIB, Limits
 from tests.refused import refused
 
 NO_LIMITS = Limits(**dict.fromkeys(vars(Limits())))
@@ -78,27 +78,6 @@ def test_a_figure_at_its_limit_is_fine_and_above_it_is_found(name, size, figure)
     assert above[name].severity == ("info" if mended else "warning")
 
 
-def test_a_small_state_may_be_skewed():
-    small = checkpoint(store(0, BIG - 1), store(1, 1), store(2, 1))
-    assert found(small, replace(NO_LIMITS, skew=1.0)) == {}
-
-
-def test_stores_of_their_own_kind_are_compared():
-    left = [store(partition, 2 * BIG, store="left") for partition in range(3)]
-    right = [store(partition, 20 * BIG, store="right") for partition in range(3)]
-    assert found(checkpoint(*left, *right), replace(NO_LIMITS, skew=1.0)) == {}
-
-
-def test_empty_partitions_do_not_make_a_skew_infinite():
-    lonely = checkpoint(store(0, 9 * BIG), store(1, 0), store(2, 0))
-    assert found(lonely, replace(NO_LIMITS, skew=4.0)) == {}
-
-
-def test_a_little_garbage_is_not_worth_a_run():
-    size = checkpoint(store(0, GARBAGE_FLOOR_BYTES, garbage_bytes=GARBAGE_FLOOR_BYTES - 1))
-    assert found(size, replace(NO_LIMITS, garbage_share=0.0)) == {}
-
-
 SIZES = st.builds(
     checkpoint,
     st.builds(
@@ -116,12 +95,6 @@ def test_a_compaction_is_decided_exactly_when_its_finding_is_made(size, replay, 
     limits = replace(NO_LIMITS, replay_versions=replay, garbage_share=share)
     findings = found(size, limits)
     assert plan_compaction(list(findings.values())).needed == bool(findings)
-
-
-def test_the_shipped_streams_have_limits_that_a_small_lake_does_not_reach():
-    small = checkpoint(*(store(n, MIB * n, replay_versions=20) for n in range(4)))
-    for stream in all_streams():
-        assert limit_findings(stream, small, NOTHING_RECORDED) == []
 
 
 def test_a_limit_below_zero_is_refused():

@@ -1,7 +1,6 @@
 """Tables are optimized and vacuumed between the runs of real streams, which notice nothing."""
 
 import json
-import logging
 import shutil
 from collections import Counter
 from dataclasses import replace
@@ -13,8 +12,6 @@ from pyspark.errors import StreamingQueryException
 
 from include.care.plan_care import spark_tables_named
 from include.checkpoint.checkpoint_files import newest_committed
-from include.lake.lease import hold_lease
-from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.lake.stream_result import complete_until
 from include.landing.ingest import ingest
@@ -183,26 +180,3 @@ def test_bronze_is_not_vacuumed_while_a_stream_has_yet_to_read_what_was_replaced
     # One that starts now reads files of many commits each.
     drain(SparkEngine(spark), lake, SESSIONS)
     assert table_is_right(lake, SESSIONS, user_commits)
-
-
-@pytest.mark.e2e
-def test_what_is_done_is_recorded_and_a_table_in_use_is_left_alone(
-    spark, lake, user_commits, caplog
-):
-    caplog.set_level(logging.INFO, logger="job")
-    bronze = lake.bronze("user_events")
-    append(lake, user_commits)
-    tables = spark_tables_named(lake, ["bronze/user_events"])
-    with hold_lease(lake, "ingest-user_events"):
-        maintain(spark, lake, tables, EAGER)
-    assert "bronze/user_events" in caplog.text
-    assert not lake.is_delta_table(lake.ops("runs"))
-
-    before = files_of(bronze)
-    maintain(spark, lake, tables, EAGER, dag_run_id="scheduled__1")
-    maintain(spark, lake, tables, EAGER)  # there is nothing left to do
-    (run,) = read_ops(lake, "runs").to_pylist()
-    assert (run["job"], run["subject"]) == ("maintain_table", "bronze/user_events")
-    assert (run["dag_run_id"], run["outcome"]) == ("scheduled__1", "succeeded")
-    assert len(files_of(bronze)) == 1
-    assert files_on_disk(bronze) == before | files_of(bronze)

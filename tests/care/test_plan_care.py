@@ -28,7 +28,6 @@ from tests.checkpoint.bronze_lake import (
     append,
     backdate,
     bronze,
-    log_file,
     reseed,
     set_properties,
     write_position,
@@ -61,15 +60,6 @@ def test_a_table_with_enough_small_files_beside_others_is_optimized(lake):
     assert (plan.figures.files, plan.figures.small_files) == (4, 3)
     assert plan.figures.small_bytes == sum(first_day)
     assert plan.figures.bytes == sum(sizes(lake).values())
-
-
-def test_a_file_is_small_below_the_size_and_not_at_it(lake):
-    for _ in range(3):
-        append(lake)
-    (size,) = set(sizes(lake).values())
-    at = replace(CARE, small_file_bytes=size)
-    assert not plan_of(lake, care=at).needs_care
-    assert plan_of(lake, care=replace(CARE, small_file_bytes=size + 1)).needs_care
 
 
 def with_garbage(lake: Lake) -> datetime:
@@ -136,23 +126,6 @@ def test_bronze_is_not_vacuumed_under_a_reseed_that_has_not_begun_to_read(lake):
     assert plan_of(lake, now=now).vacuum
 
 
-def test_the_log_is_watched_for_a_reseed_that_has_not_begun_to_read(lake):
-    """Delta deletes commits by itself: all that can be done is to say so in time."""
-    for _ in range(3):
-        append(lake)
-    reseed(lake, "user_counts", 0)
-    kept = timedelta(days=30)
-    backdate(lake, 1, NOW - kept / 2 - timedelta(days=1))
-    (found,) = plan_of(lake).findings
-    assert (found.finding, found.figure, found.limit) == ("reader_behind", 16, 15)
-    assert "user_counts" in found.detail
-    bronze(lake).create_checkpoint()
-    log_file(lake, 1).unlink()
-    (found,) = plan_of(lake).findings
-    assert found.finding == "reader_cut_off"
-    assert commands_in(found.action) == ["reseed user_counts --apply"]
-
-
 @pytest.mark.parametrize("broken", ["position", "retention"])
 def test_without_knowing_what_readers_need_nothing_is_deleted(lake, broken):
     now = with_garbage(lake)
@@ -211,12 +184,6 @@ def test_a_file_that_is_lost_or_damaged_is_an_error_though_all_streams_have_read
     assert (found.finding, found.severity, found.count) == ("files_lost", "error", 1)
     assert name in found.detail
     assert commands_in(found.action) == [f"set-aside bronze/{SOURCE} --apply"]
-
-
-def test_an_empty_table_needs_nothing(lake):
-    DeltaTable.create(lake.bronze(SOURCE), pa.schema([("event_date", pa.date32())]))
-    plan = plan_of(lake)
-    assert (plan.needs_care, plan.reasons) == (False, ())
 
 
 def test_a_table_that_nobody_knows_is_refused_with_those_that_are(lake):

@@ -1,8 +1,5 @@
 """`./stateful maintain-tables`: what it says, and that it starts a JVM only for what needs one."""
 
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
-
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
@@ -12,7 +9,6 @@ from include.cli.__main__ import main
 from include.lake.ops import append_ops, read_ops
 from include.lake.paths import Lake
 from include.limits import TABLE_CARE
-from tests.coverage.ledgers import entry, record
 
 MANY = TABLE_CARE.min_small_files
 
@@ -40,12 +36,6 @@ def fill_quarantine(lake: Lake) -> None:
         write_deltalake(lake.quarantine("signals"), pa.table({"n": [1]}), mode="append")
 
 
-def test_no_lake_is_said_in_one_line(tmp_path, capsys, jobs):
-    assert main(["maintain-tables", "--lake", str(tmp_path / "none")]) == 2
-    assert capsys.readouterr().err.endswith("(no_lake)\n")
-    assert jobs == []
-
-
 def test_a_lake_that_needs_nothing_starts_no_jvm_and_is_not_written(lake, jobs):
     assert main(["maintain-tables", "--lake", lake.root]) == 0
     assert jobs == []
@@ -61,24 +51,6 @@ def test_one_job_gets_all_tables_that_need_it_and_its_failure_is_in_the_exit_cod
     assert jobs == [("maintain_table", args)]
     assert len(DeltaTable(lake.ops("runs")).file_uris()) == 1
     assert read_ops(lake, "runs").num_rows == MANY
-
-
-def replace_generation(lake: Lake) -> Path:
-    """The checkpoint of a generation that was replaced a year ago."""
-    checkpoint = Path(lake.checkpoint("user_counts", 1))
-    (checkpoint / "offsets").mkdir(parents=True)
-    row = {"switched_at": datetime.now(UTC) - timedelta(days=365)}
-    record(lake, entry(1, "live", None, None, generation=2), row=row)
-    return checkpoint
-
-
-def test_old_generations_are_deleted_without_a_jvm(lake, jobs):
-    checkpoint = replace_generation(lake)
-    assert main(["maintain-tables", "--lake", lake.root, "--dry-run"]) == 0
-    assert checkpoint.exists()
-    assert main(["maintain-tables", "--lake", lake.root]) == 0
-    assert not checkpoint.exists()
-    assert jobs == []
 
 
 def test_a_dry_run_shows_the_plan_and_changes_nothing(lake, capsys, jobs):

@@ -1,21 +1,17 @@
 """What `new` writes is right as it stands, and its own test says so."""
 
-import importlib
 import os
 import shutil
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-import include.streams
 from include.cli import author
 from include.cli.__main__ import main
 from include.cli.scaffold import files_of_tests, new_stream
-from include.fold.testing.check import check_fold
 from include.settings import PROJECT, Field, Source
 from tests.refused import commands_in, refused
 
@@ -85,30 +81,7 @@ def test_a_source_without_a_key_is_refused(tmp_path):
         new_stream(tmp_path, "orders_so_far", orders(AMOUNT))
 
 
-def written(folder: Path, monkeypatch: pytest.MonkeyPatch, *fields: Field) -> Any:
-    """The module of a new stream of a source with these fields."""
-    new_stream(folder, "orders_so_far", orders(*fields))
-    monkeypatch.setattr(include.streams, "__path__", [str(folder / "include" / "streams")])
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    monkeypatch.delitem(sys.modules, "include.streams.orders_so_far", raising=False)
-    importlib.invalidate_caches()
-    return importlib.import_module("include.streams.orders_so_far")
-
-
-def test_a_key_that_need_not_be_there_may_be_none(tmp_path, monkeypatch):
-    fold = written(tmp_path, monkeypatch, replace(COUNTRY, required=False)).FOLD
-    check_fold(fold, examples=40)
-
-
 NOT_FOR_KEYS = ("Events", "emitted_at", "emitted_date", "removed", "class", "_id")
-
-
-def test_names_that_python_or_the_table_has_are_passed_over(tmp_path, monkeypatch):
-    fields = [replace(COUNTRY, name=name) for name in NOT_FOR_KEYS]
-    module = written(tmp_path, monkeypatch, *fields, COUNTRY)
-    assert module.FOLD.keys.names == ("country",)
-    assert module.Event._fields == (*NOT_FOR_KEYS[:-2], "country", "event_time_us")
-    check_fold(module.FOLD, examples=40)
 
 
 @pytest.mark.parametrize("name", NOT_FOR_KEYS)

@@ -103,15 +103,6 @@ def test_what_the_scheduler_needs_to_end_its_jobs_is_stopped_after_it():
     assert SERVICES["airflow-scheduler"]["depends_on"].keys() >= needed
 
 
-@pytest.mark.parametrize("name", SERVICES)
-def test_what_is_waited_for_can_come_true(name):
-    for other, rule in SERVICES[name].get("depends_on", {}).items():
-        assert other in SERVICES
-        wanted = rule["condition"]
-        assert (wanted == "service_completed_successfully") == (other in ONE_SHOT)
-        assert wanted != "service_healthy" or "healthcheck" in SERVICES[other]
-
-
 def test_what_ends_by_itself_is_waited_for_by_what_runs_on():
     """Else `docker compose up --wait` takes its end for a failure (docker/compose issue 10596)."""
     for name in ONE_SHOT:
@@ -145,11 +136,6 @@ def test_no_secret_stands_in_the_file(name):
     for text in strings(SERVICES[name]):
         for password in re.findall(r"://\w+:(.*?)@", text):
             assert re.fullmatch(r"\$\{\w+:\?[^}]*\}", password)
-
-
-def test_a_setting_has_one_default():
-    defaults = [(name, text) for name, mark, text in variables(COMPOSE) if mark == ":-"]
-    assert len(dict(defaults)) == len(set(defaults))
 
 
 def test_all_of_airflow_has_the_same_secrets_and_spark_has_its_own():

@@ -6,7 +6,6 @@ in ONLY_IN_AN_IMAGE).
 
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -53,10 +52,6 @@ def ignore_lines() -> list[str]:
     return (ROOT / ".dockerignore").read_text().splitlines()
 
 
-def test_only_instructions_that_these_tests_know():
-    assert {name for name, _ in instructions()} == {"FROM", "RUN", "ENV", "WORKDIR", "COPY", "USER"}
-
-
 def test_the_base_is_pinned_to_a_version_of_the_python_that_the_project_has():
     (base,) = texts("FROM")
     version = re.fullmatch(r"python:(\d+\.\d+)\.\d+-slim-bookworm", base)
@@ -97,29 +92,6 @@ def test_nothing_runs_as_root():
     assert user
     assert instructions()[-1] == ("USER", user[1])
     assert not [name for name, service in SERVICES.items() if "user" in service]
-
-
-def test_code_comes_after_packages_and_jars():
-    """So that a change of code fetches nothing again."""
-    order = [text for name, text in instructions() if name in {"RUN", "COPY"}]
-    code = min(order.index(f"{folder} {folder}/") for folder in ("include", "dags", "spark_jobs"))
-    assert max(i for i, text in enumerate(order) if "pip " in text or "fetch_jars" in text) < code
-
-
-def test_fetching_the_jars_needs_no_file_that_is_copied_later(tmp_path):
-    copy_until_jars(tmp_path)
-    fetching = next(text for text in texts("RUN") if "fetch_jars" in text)
-    for command in fetching.split("&&"):
-        imports = shlex.split(command)[2].rpartition(";")[0]
-        subprocess.run([sys.executable, "-c", imports], cwd=tmp_path, env={}, check=True)
-
-
-def copy_until_jars(project: Path) -> None:
-    for name, text in instructions():
-        if name == "COPY":
-            copy(text, project)
-        if name == "RUN" and "fetch_jars" in text:
-            return
 
 
 def copy(text: str, project: Path) -> None:

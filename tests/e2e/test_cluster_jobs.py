@@ -107,27 +107,3 @@ def submit(master: str, folder: Path, lake: str) -> subprocess.CompletedProcess[
         text=True,
         check=False,
     )
-
-
-@pytest.mark.full
-@pytest.mark.skipif(not Path("/proc/self/cwd").exists(), reason="needs Linux's /proc")
-def test_a_lake_that_a_worker_cannot_see_is_named_before_anything_is_written(
-    cluster, lake, tmp_path
-):
-    # A path that leads each process to another folder, as one of a disk does each machine.
-    path = "/proc/self/cwd/lake"
-    done = submit(cluster.master, tmp_path, path)
-    assert done.returncode == 2
-    (said,) = [line for line in done.stdout.splitlines() if line.startswith("error: ")]
-    assert f"LAKE={path}" in said
-    assert f"({os.uname().nodename}: No such file or directory)" in said
-    assert list(Path(lake.root).iterdir()) == []
-
-
-@pytest.mark.full
-def test_a_python_that_the_workers_do_not_have_is_named(cluster, lake, tmp_path, monkeypatch):
-    monkeypatch.setenv("SPARK_EXECUTOR_PYTHON", "/no/such/python")
-    done = submit(cluster.master, tmp_path, lake.root)
-    assert done.returncode == 2
-    (said,) = [line for line in done.stdout.splitlines() if line.startswith("error: ")]
-    assert "SPARK_EXECUTOR_PYTHON=/no/such/python" in said

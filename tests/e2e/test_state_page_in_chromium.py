@@ -15,7 +15,7 @@ from include.fold.admission import instant_of
 from include.lake.generations import read_generations
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
-from include.lake.stream_result import last_run, replaced_by
+from include.lake.stream_result import replaced_by
 from include.observe.stream_line import read_overview
 from include.page.backfill_form import RIGHT
 from include.page.stream_figures import newest_keys
@@ -97,12 +97,6 @@ def test_the_menu_leads_to_all_streams_with_the_figures_of_the_lake(page, served
         expect(row).to_contain_text(f"{line.rows['in']:,}")
         (bar,) = row.locator(".bar").all()
         assert bar.locator("i.late").count() == sum(day.status == "late" for day in line.days)
-
-
-def test_a_filter_leaves_the_streams_that_have_its_words(page):
-    inside = frame(page, "/plugin/streams")
-    inside.get_by_label("Filter").fill("device")
-    expect(inside.locator("#streams tbody tr:visible")).to_have_count(1)
 
 
 def test_the_pages_are_light_or_dark_as_airflow_is(page):
@@ -237,42 +231,3 @@ def _read_until(page: Page, path: str, text: str) -> None:
         if page.get_by_text(text).count():
             return
     expect(page.get_by_text(text).first).to_be_visible()
-
-
-@pytest.mark.parametrize(
-    ("status", "body", "said"),
-    [
-        (401, '{"detail": "Invalid JWT"}', "you are not logged in any more. Load this page"),
-        (403, '{"detail": "Forbidden"}', "you may not make backfills of this Dag"),
-        (502, "<h1>Bad Gateway</h1>", "HTTP 502, is not Airflow's: <h1>Bad Gateway</h1>"),
-        (409, '{"detail": "There is another one"}', "has not made it: There is another one"),
-    ],
-)
-def test_a_backfill_that_airflow_does_not_make_is_said_in_words(page, served, status, body, said):
-    run = last_run(served.lake, STREAM)
-    assert run is not None
-    until = run["until"].replace(minute=0, second=0, microsecond=0)
-    page.goto(f"/state/dags/stream_{STREAM}/backfill")
-    page.get_by_label("From").fill((until - HOUR).isoformat())
-    page.get_by_label("until").fill(until.isoformat())
-    page.get_by_role("button", name="Plan").click()
-    page.route(MADE, lambda route: route.fulfill(status=status, body=body))
-    try:
-        page.get_by_role("button", name="Make this backfill").click()
-        expect(page.locator("#made")).to_contain_text(said)
-    finally:
-        page.unroute(MADE)
-
-
-def test_a_dag_of_no_stream_is_not_found(page):
-    assert page.goto("/state/dags/state_admin").status == 404  # type: ignore[union-attr]
-    expect(page.get_by_role("alert")).to_contain_text("state_admin is the Dag of no stream")
-
-
-@pytest.mark.parametrize("path", ["/state/", f"/state/dags/stream_{STREAM}"])
-def test_without_a_session_there_is_nothing(served, browser, path):
-    stranger = browser.new_context(base_url=served.url).new_page()
-    answer = stranger.goto(path)
-    assert answer is not None
-    assert answer.status == 401
-    assert STREAM not in stranger.content()

@@ -11,8 +11,8 @@ import pytest
 
 from include.cli.__main__ import main
 from include.erase.erase_plan import plan_erasure
-from include.erase.erase_rows import find, landed_file_of, mentions
-from include.erase.erased_key import ErasedKey, erased_key, streams_by_key
+from include.erase.erase_rows import find, landed_file_of
+from include.erase.erased_key import erased_key, streams_by_key
 from include.erase.traces import erase_in_ops
 from include.lake.delta_log import dataset_of
 from include.lake.ops import append_ops, read_ops
@@ -28,7 +28,6 @@ from tests.ingested import SIGNALS
 from tests.landed_files import Landing, signal
 from tests.refused import commands_in, refused
 
-WHO_ID = 1_234_567_890
 WHO = "someone-of-32-bytes-0123456789ab"
 
 
@@ -101,22 +100,6 @@ def test_rows_are_found_by_their_values_and_refused_ones_by_theirs_or_as_words(l
 def torn(device_id: int, value: object) -> str:
     """Refused for its time alone."""
     return json.dumps({"device_id": device_id, "value": value, "timestamp": "never"})
-
-
-def test_a_refused_row_with_a_value_is_not_of_the_key_that_has_none_there(lake: Lake):
-    Landing(lake).add("a.jsonl", [torn(7, None), torn(7, 3), torn(7, "no number")])
-    ingest(lake, source_named("signals"))
-    values = {"device_id": pa.scalar(7, pa.int64()), "value": pa.scalar(None, pa.int64())}
-    found = find(lake, ErasedKey(source_named("signals"), values))
-    refused = dataset_of(lake.quarantine("signals")).to_table().to_pylist()
-    (raw,) = [row["raw"] for row in refused if row["quarantine_id"] in found.refused]
-    assert json.loads(raw)["value"] is None
-
-
-def test_a_word_is_no_part_of_another():
-    assert mentions("key 7 failed", "7")
-    assert mentions('{"user": "a\\u00e4"}', "aä")
-    assert not mentions("77 rows, 0.75, x7", "7")
 
 
 def test_what_is_told_of_the_source_and_its_streams_goes_and_what_records_are_read_by_stays(

@@ -12,7 +12,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from include.lake.delta_log import (
-    first_line,
     is_of_machine,
     open_rows_of,
     open_table,
@@ -195,28 +194,3 @@ def test_a_lost_file_is_damage_whatever_the_lake_is_called(tmp_path, folder):
     for file in Path(lake.ops("runs")).glob("*.parquet"):
         file.unlink()
     assert read_ops(lake, "runs").num_rows == 0  # begun anew
-
-
-def test_a_merge_that_lacks_a_file_of_the_table_is_no_matter_of_the_machine(tmp_path):
-    path, rows = str(tmp_path), pa.table({"a": [1, 2]})
-    write_deltalake(path, rows)
-    for file in tmp_path.glob("*.parquet"):
-        file.unlink()
-    merge = DeltaTable(path).merge(rows, "s.a = t.a", "s", "t").when_matched_update_all()
-    with (
-        refused("unreadable_table"),
-        unbroken(path),
-    ):
-        merge.execute()
-
-
-def test_an_error_of_delta_is_told_in_one_line_with_its_cause_and_no_stack(lake):
-    append_ops(lake, "runs", [{"run_id": "a"}])
-    with no_more_files(), pytest.raises(OSError) as short:
-        DeltaTable(lake.ops("runs"))
-    told = first_line(short.value)
-    assert (told.endswith("(os error 24)"), "\x1b" in told) == (True, False)
-    max(Path(lake.ops("runs"), "_delta_log").glob("*.json")).write_text("{")
-    with pytest.raises(DeltaError) as damaged:
-        DeltaTable(lake.ops("runs"))
-    assert first_line(damaged.value) == str(damaged.value).splitlines()[0]

@@ -1,13 +1,10 @@
 """The ops tables: rows once, and many streams at the same time."""
 
-import os
-import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.table import TableAlterer
 
@@ -94,36 +91,9 @@ def test_a_failed_run_is_recorded_with_its_cause(lake, message, recorded):
     assert run["started_at"] <= run["ended_at"] <= datetime.now(UTC)
 
 
-def test_the_log_does_not_grow_with_all_that_was_ever_written(lake):
-    """Who opens a table lists its log, and reads which files were replaced."""
-    path = Path(lake.ops("batches"))
-    for number in range(25):
-        append_ops(lake, "batches", [batch("a", number)])
-        update_ops(lake, "batches", ("stream", "batch_id"), [batch("a", number)])
-    three_days_ago = time.time() - 3 * 86_400
-    for file in (path / "_delta_log").glob("*.*"):
-        os.utime(file, (three_days_ago, three_days_ago))
-    for number in range(25, 45):
-        append_ops(lake, "batches", [batch("a", number)])
-    versions = sorted(int(file.stem) for file in (path / "_delta_log").glob("*.json"))
-    assert versions == list(range(versions[0], DeltaTable(path).version() + 1))
-    assert len(versions) <= 30
-    assert read_ops(lake, "batches").num_rows == 45
-
-
 @pytest.fixture
 def soon_compacted(monkeypatch):
     monkeypatch.setattr(ops, "COMMITS_BETWEEN_COMPACTIONS", 10)
-
-
-@pytest.mark.usefixtures("soon_compacted")
-def test_small_files_are_joined_in_time(lake):
-    for batch_id in range(14):
-        append_ops(lake, "batches", [batch("a", batch_id)], ("a/1", batch_id))
-    assert len(DeltaTable(lake.ops("batches")).file_uris()) < 7
-    rows = read_ops(lake, "batches").to_pylist()
-    assert sorted(row["batch_id"] for row in rows) == list(range(14))
-    assert not append_ops(lake, "batches", [batch("a", 13)], ("a/1", 13))
 
 
 @pytest.mark.usefixtures("soon_compacted")

@@ -1,6 +1,5 @@
 """Files as people have them: found by content, read as the source declares, refused with the cause."""
 
-import bz2
 import codecs
 import gzip
 import io
@@ -19,7 +18,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.landing import landed_json as landed_csv
 from include.landing.landed_file import open_rows, row_of_raw
 from include.landing.landed_values import RefusedError, UnreadableFileError, reader_of_events
 from include.landing.parse_files import outcomes_of_content, value_column
@@ -101,21 +99,6 @@ def test_a_value_that_is_no_json_is_refused_alone_in_an_array_too():
     assert taken("a.json", content) == ["not_json", ("a", None), "not_json"]
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ('[{"key": 1},\n{"key": 2},\n', "a value that is broken, or never ends, at line 3"),
-        ('[{"key": 1}\n{"key": 2}]', "expected , or ], at line 2"),
-        ('[{"key": 1},\n]', "at line 2"),
-        ('[\n{"key": 1}\n]\n[]', "text behind its end, at line 4"),
-        ('{\n"key": 1\n}\n{\n"key":', "never ends, at line 4"),
-        ("[\n" + "[" * 5000 + "]" * 5000 + "\n]", "nested too deeply"),
-    ],
-)
-def test_a_document_that_breaks_is_unreadable_as_a_whole(text: str, says: str):
-    assert says in unreadable("a.json", text.encode())
-
-
 # CSV
 
 
@@ -184,20 +167,6 @@ def test_a_wrong_declaration_of_csv_is_said_where_it_is_declared(declared: dict[
         Csv(**declared)
 
 
-def test_a_long_header_is_not_repeated_for_each_refused_row_without_bound(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    monkeypatch.setattr(landed_csv, "MAX_HEADER_COPIES", 1_000)
-    monkeypatch.setattr(landed_csv, "MAX_HEADER", 500)
-    header = ",".join(["key", "at", *(f"c{number}" for number in range(50))])
-    rows = open_rows("a.csv", f"{header}\n{'x' * 9}\n".encode() + b"y\n" * 1_000, SOURCE)
-    raws = [rows.raw(item) for item in rows.items()]
-    assert raws[0] == f"{header}\n{'x' * 9}"
-    assert raws[-1] == "y"
-    assert sum(map(len, raws)) < 1_000 + 3 * 1_000
-    assert "the header has" in unreadable("a.csv", ("key,at," + "c," * 500).encode())
-
-
 # Packed
 
 
@@ -207,22 +176,6 @@ def test_gzip_is_known_by_its_first_bytes():
         assert taken(name, content) == [("a", None)]
     assert taken("a.parquet", gzip.compress(parquet(key=["a"], at=[NOON]))) == [("a", None)]
     assert "not UTF-8" in unreadable("a.jsonl", gzip.compress(content))
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "says"),
-    [
-        ("a.csv.gz", b"key,at", "not a whole gzip file"),
-        ("a.jsonl", bz2.compress(b"{}"), "not UTF-8"),
-        ("a.parquet", b'{"key": 1}', "not a whole Parquet file"),
-        ("a.avro", b'{"key": 1}', "not an Avro file"),
-        ("a.txt", b'[{"key": 1}]', "known are .jsonl, .ndjson"),
-    ],
-)
-def test_a_file_that_is_another_than_its_name_says_is_unreadable(
-    name: str, content: bytes, says: str
-):
-    assert says in unreadable(name, content)
 
 
 # Parquet

@@ -145,22 +145,6 @@ def test_a_folder_of_bad_rows_adds_up_to_the_row(lake: Lake, landed: Landing, pa
     assert all(row["ingested_at"] and row["resolved_at"] is None for row in refused)
 
 
-def test_a_run_with_nothing_new_changes_nothing(lake: Lake, landed: Landing):
-    assert ingest(lake, SIGNALS) == RunCounts()  # no landing folder yet
-    landed.add("a.jsonl", [signal(0)])
-    assert waiting(lake, SIGNALS) == 1
-    ingest(lake, SIGNALS)
-    before = DeltaTable(lake.bronze("signals")).version()
-    assert ingest(lake, SIGNALS) == RunCounts()
-    assert DeltaTable(lake.bronze("signals")).version() == before
-
-
-def test_a_batch_without_events_makes_no_bronze_commit(lake: Lake, landed: Landing):
-    landed.add("a.jsonl", ["{", "{"])
-    assert ingest(lake, SIGNALS) == RunCounts(1, 1, 2, 0, 2)
-    assert DeltaTable(lake.bronze("signals")).version() == 0
-
-
 @both_parsers_at_length
 def test_an_allowed_event_of_the_future_raises_the_watermark_to_its_ingestion_only(
     lake: Lake, landed: Landing, parse: Parse

@@ -3,7 +3,6 @@
 import gzip
 import io
 import json
-import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
@@ -17,7 +16,6 @@ from include.lake.paths import Lake
 from include.landing import parse_files
 from include.landing.connector import Batch, Split
 from include.landing.landed_file import open_rows, row_of_raw
-from include.landing.landed_json import JsonRows
 from include.landing.landed_values import RefusedError, UnreadableFileError, to_event
 from include.landing.landing_folder import landed_files, landing_root
 from include.landing.parse_files import outcomes_of_file, parse_here
@@ -98,23 +96,6 @@ def test_json_lines_are_rows_and_empty_lines_are_none(name: str):
 def test_a_line_that_is_no_object_is_refused_with_its_text(line: str, code: str):
     content = f'{{"key": 1}}\n{line}\n{{"key": 2}}'.encode()
     assert list(rows_of("a.jsonl", content)) == [{"key": 1}, (code, line), {"key": 2}]
-
-
-@pytest.mark.parametrize(
-    ("line", "where"),
-    [
-        ('{"a": nul}', "line 1 column 7"),
-        ('{\n"a": 1\n"b": 2}', "line 3 column 1"),
-        ('{"a": "x', "line 1 column 7"),
-        ('{"a": 1} x', "line 1 column 10"),
-        ("", "line 1 column 1"),
-    ],
-)
-def test_what_is_no_json_says_where(line: str, where: str):
-    with pytest.raises(RefusedError) as caught:
-        JsonRows("", SOURCE).values(line)
-    assert caught.value.code == "not_json"
-    assert re.search(where, caught.value.reason)
 
 
 def test_a_line_separator_within_a_string_does_not_end_the_line():

@@ -37,7 +37,7 @@ from tests.declared import with_fold
 from tests.engines.lake_runs import table_of
 from tests.ingested import SIGNALS
 from tests.landed_files import START, Landing
-from tests.parsers import both_parsers, both_parsers_at_length
+from tests.parsers import both_parsers
 from tests.refused import refused
 from tests.simulator.local_engine import LocalEngine
 
@@ -354,30 +354,6 @@ def drained(spark: SparkSession, lake: Lake) -> list[tuple[int, int]]:
     """Number of rows and total, as the stream went on."""
     drain(SparkEngine(spark), lake, STREAM)
     return sorted((rows, total) for (_, total, rows), _ in table_of(lake, STREAM, FOLD))
-
-
-@pytest.mark.e2e
-@pytest.mark.spark
-@both_parsers_at_length
-@pytest.mark.turn(1)
-def test_streams_go_on_over_changes_of_bronze(
-    spark: SparkSession, lake: Lake, landed: Landing, parse: Parse
-):
-    hour = 3_600.0
-    changes: list[tuple[tuple[Field, ...], dict[str, Any]]] = [
-        ((VALUE,), {}),
-        ((VALUE,), {"note": "n"}),
-        ((VALUE, Field(name="note", type="string", comment="N", required=False)), {"note": "n"}),
-        ((VALUE,), {"note": "n"}),
-    ]
-    for number, (fields, more) in enumerate(changes):
-        land(landed, f"{number}a.jsonl", row(number * hour, value=1, **more))
-        ingest(lake, source(*fields), parse=parse)
-        if number != 1:  # so that one run meets two changes
-            drained(spark, lake)
-    land(landed, "end.jsonl", row(9 * hour, value=1))
-    ingest(lake, source(VALUE), parse=parse)
-    assert drained(spark, lake) == [(1, 1), (2, 2), (3, 3), (4, 4), (5, 5)]
 
 
 @pytest.mark.e2e

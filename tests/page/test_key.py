@@ -120,23 +120,6 @@ def test_in_the_place_of_a_damaged_savepoint_the_replay_begins_with_one_before(d
     assert (figures.state, figures.steps) == (whole.state, whole.steps)
 
 
-def test_events_that_wait_are_shown_and_not_folded(do):
-    before = look(do).pending
-    do.land_in_time("a", [1], 4)
-    figures = look(do)
-    assert len(figures.pending) == len(before) + 1
-    assert figures.until is not None
-    assert all(event.at >= figures.until for event in figures.pending)
-    check(do, figures)
-
-
-def test_a_key_that_never_was_has_nothing(do):
-    figures = look(do, "nobody")
-    assert (figures.steps, figures.pending) == ([], [])
-    assert figures.state is not None
-    assert figures.state.state is None
-
-
 @pytest.mark.parametrize(
     ("kind", "fields"),
     [

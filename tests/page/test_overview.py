@@ -16,7 +16,6 @@ from include.fold.admission import micros_of
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.observe.stream_line import days_of, read_overview, run_report
-from include.page.declared import declared_here
 from include.page.stream_figures import read_stream
 from tests.coverage.ledgers import record
 from tests.page.history import NOW, lived, streams_like, write_history
@@ -91,25 +90,6 @@ def test_findings_are_open_until_a_run_begins(filled):
         assert line.findings["error"] == 0  # two days ago, and runs since
 
 
-def test_a_finding_that_is_found_twice_is_one(lake):
-    write_history(lake, STREAMS[:2], 3)
-    again = {"subject": "stream_001", "finding": "skew", "severity": "error", "found_at": NOW}
-    append_ops(lake, "findings", [again])
-    assert read_overview(lake, STREAMS[:2], NOW).lines[1].findings == {
-        "error": 1,
-        "warning": 1,
-        "info": 0,
-    }
-
-
-def test_all_that_was_found_at_once_is_open(lake):
-    write_history(lake, STREAMS[:2], 3)
-    fields = {"subject": "signals", "finding": "unknown_field", "severity": "info", "found_at": NOW}
-    append_ops(lake, "findings", [fields | {"detail": name} for name in ("a", "b")])
-    lines = read_overview(lake, STREAMS[:2], NOW).lines
-    assert [line.findings["info"] for line in lines] == [2, 2]
-
-
 def test_late_rows_that_a_recompute_has_taken_in_are_no_finding_any_more(lake):
     write_history(lake, STREAMS[:1], 3)
     late = {"finding": "late_rows_not_recomputed", "severity": "warning", "found_at": NOW}
@@ -139,13 +119,6 @@ def test_a_run_that_failed_and_was_mended_by_a_reseed_is_not_the_state_of_now(la
             assert read_overview(lake, STREAMS[:1], NOW).lines[0].findings["error"] == 1
     (line,) = read_overview(lake, STREAMS[:1], NOW).lines
     assert (line.run_failed, line.run_end, line.findings["error"]) == (False, at, 0)
-
-
-def test_what_was_found_of_a_stream_that_has_not_run_since_stays_open(lake):
-    write_history(lake, STREAMS[:2], 3)
-    later = NOW + timedelta(days=50)
-    lines = read_overview(lake, STREAMS[:2], later).lines
-    assert [line.findings["warning"] for line in lines] == [0, 2]
 
 
 def test_lag_is_held_against_the_schedule(filled):
@@ -178,23 +151,6 @@ def test_a_rewound_table_is_complete_until_where_its_record_ends(lake):
     assert Counter(day.status for day in line.days) == {"right": 26, "unsettled": 4}
 
 
-def test_nothing_recorded_of_a_table_is_not_right(lake):
-    write_history(lake, STREAMS[:1], 3)
-    foreign = pa.table({"emitted_at": [NOW], "emitted_date": [NOW.date()]})
-    write_deltalake(lake.table(STREAMS[0].name), foreign, mode="append")
-    (line,) = read_overview(lake, STREAMS[:1], NOW).lines
-    assert {day.status for day in line.days} <= {"unproved", "none", "unsettled"}
-
-
-def test_an_empty_lake_says_so(lake):
-    streams, wrong = declared_here().streams, declared_here().wrong
-    overview = read_overview(lake, streams, NOW, wrong)
-    assert (overview.state, overview.reason, wrong) == ("empty", None, ())
-    assert [line.stream for line in overview.lines] == [stream.name for stream in streams]
-    assert {(line.until, line.state_keys, line.run_end) for line in overview.lines} == {(None,) * 3}
-    assert {day.status for line in overview.lines for day in line.days} == {"none"}
-
-
 def test_a_damaged_log_of_bronze_is_said_with_the_way_out_and_no_stack(lake):
     write_history(lake, STREAMS[:1], 3)
     write_deltalake(lake.bronze("signals"), pa.table({"n": [1]}))
@@ -207,14 +163,6 @@ def test_a_damaged_log_of_bronze_is_said_with_the_way_out_and_no_stack(lake):
 
 
 MIDNIGHT = datetime(2026, 11, 20, tzinfo=UTC)
-
-
-def test_days_before_the_first_data_are_not_right():
-    us = micros_of(MIDNIGHT)
-    coverage = Coverage(us, (Span(BEGINNING_US, us, None),), None)
-    first_us = us - 30 * 3_600_000_000
-    found = [day.status for day in days_of(coverage, MIDNIGHT, 4, first_us=first_us)]
-    assert found == ["none", "right", "right", "unsettled"]
 
 
 def test_a_day_is_what_the_worst_of_its_spans_is():

@@ -5,14 +5,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from html.parser import HTMLParser
-from xml.etree import ElementTree
 
 import pytest
 
 from include.lake.paths import Lake
 from include.observe.stream_line import read_overview
-from include.page.charts import Chart
-from include.page.render import _environment, overview_html, stream_html
+from include.page.render import overview_html, stream_html
 from include.page.stream_figures import read_stream
 from tests.page.history import NOW, streams_like, write_history
 
@@ -117,21 +115,3 @@ def test_lakes_without_anything_and_that_cannot_be_read_are_said(lake):
     assert "<no> such table" in page.text
     assert list(page.all("table")) == []
     assert Page(stream_html(read_stream(lake, STREAMS[0], NOW, timedelta(1)))).text
-
-
-def drawn(chart: Chart) -> ElementTree.Element:
-    macro = _environment().get_template("chart.html").module.svg
-    return ElementTree.fromstring(macro(chart))
-
-
-def test_a_line_is_broken_where_a_value_is_missing():
-    points = [(NOW + n * timedelta(hours=1), None if n == 3 else float(n)) for n in range(8)]
-    svg = drawn(Chart("t", {"a": points}, str, NOW, NOW + timedelta(hours=7)))
-    parts = [line.attrib["points"].split() for line in svg.iter("polyline")]
-    assert [len(part) for part in parts] == [3, 4]
-    assert len(list(svg.iter("circle"))) == 7
-
-
-@pytest.mark.parametrize("points", [[], [(NOW, None)], [(NOW, 0.0)]])
-def test_charts_of_nothing_are_drawn(points):
-    drawn(Chart("t", {"a": points}, str, NOW, NOW + timedelta(1)))

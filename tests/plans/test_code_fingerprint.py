@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import pytest
 
@@ -98,14 +97,6 @@ def test_modules_that_import_each_other_are_read_once(files):
     assert files.fingerprint(helper=helper) != files.fingerprint()
 
 
-def test_it_is_a_short_name_and_the_same_in_each_process(files):
-    fingerprint = files.fingerprint()
-    assert len(fingerprint) == 16
-    assert int(fingerprint, 16) >= 0
-    files.forget()
-    assert code_fingerprint(STREAM, None) == fingerprint
-
-
 def test_settings_the_source_and_the_initial_state_count(files):
     longer = replace(STREAM, settings={"step": timedelta(minutes=2)})
     # Its events may have the same fields, but they are others.
@@ -190,17 +181,3 @@ def test_an_initial_state_that_was_replaced_has_its_own_instant(lake):
     pin(lake, "sha256:another", EPOCH)
     write_file(lake, document(KEY))
     assert stream_identity(lake, HEALTH).since_us == AS_OF_US
-
-
-def test_an_initial_state_that_is_wrong_is_refused(lake):
-    write_file(lake, document(KEY, as_of="yesterday"))
-    with pytest.raises(SettingsError):
-        stream_identity(lake, HEALTH)
-    Path(lake.initial_state_file(HEALTH.name)).unlink()
-    for rows in ([], [Row(as_of=None)], [Row("a"), Row("b", as_of=EPOCH)]):
-        write_initial_table(lake, *rows)
-        with pytest.raises(SettingsError):
-            stream_identity(lake, HEALTH)
-    write_table(lake, rows_table(Row()).drop(["as_of"]), mode="overwrite", schema_mode="overwrite")
-    with pytest.raises(SettingsError):
-        stream_identity(lake, HEALTH)

@@ -1,10 +1,9 @@
 """The generator: same bytes for the same options, and shares that the parser agrees with."""
 
 import itertools
-from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -20,10 +19,8 @@ from include.sample.sample_data import (
     HOUR_US,
     MICROSECOND,
     Options,
-    Summary,
     draw_arrivals,
     generate,
-    last_full_day,
 )
 from include.settings import Source
 
@@ -72,13 +69,6 @@ def test_the_same_options_give_the_same_bytes(tmp_path: Path):
     assert found[0] == found[1]
 
 
-def test_another_seed_or_source_gives_other_rows(lake: Lake):
-    first = draw_arrivals(SIGNALS, SMALL)
-    assert draw_arrivals(SIGNALS, SMALL) == first
-    assert draw_arrivals(SIGNALS, replace(SMALL, seed=2)) != first
-    assert draw_arrivals(source_named("user_events"), SMALL) != first
-
-
 def test_rows_are_out_of_order_within_the_bound_and_late_ones_far_beyond():
     options = replace(SMALL, events=2000, late_share=0.1, duplicate_share=0)
     arrivals, _, late = draw_arrivals(SIGNALS, options)
@@ -91,19 +81,6 @@ def test_rows_are_out_of_order_within_the_bound_and_late_ones_far_beyond():
     times = [row.event_time_us for row in arrivals]
     assert times != sorted(times)
     assert START_US <= min(times) <= max(times) < START_US + 6 * HOUR_US
-
-
-def test_a_file_holds_what_arrived_in_its_hour(lake: Lake):
-    options = replace(SMALL, late_share=0, malformed_share=0)
-    generate(lake, SIGNALS, options)
-    names = list(files_of(lake))
-    assert names[0] == "signals-2026-01-01T00-1.jsonl"
-    for name, content in files_of(lake).items():
-        hour_us = START_US + int(name[19:21]) * HOUR_US
-        rows = open_rows(name, content, SIGNALS)
-        for item in rows.items():
-            time_us = to_event(SIGNALS, rows.values(item), hour_us + HOUR_US).event_time_us
-            assert hour_us - DISORDER_US <= time_us < hour_us + HOUR_US
 
 
 def commits(lake: Lake, source: Source) -> list[list[int]]:
@@ -136,22 +113,6 @@ def test_by_default_each_stream_has_late_rows_to_backfill_and_can_settle_the_day
         assert newest[-1] - delay_us > START_US + 24 * HOUR_US
 
 
-def test_some_keys_are_far_more_frequent():
-    arrivals, _, _ = draw_arrivals(SIGNALS, replace(SMALL, events=5000, keys=100))
-    counts = Counter(row.key for row in arrivals)
-    assert min(counts) >= 1
-    assert max(counts) <= 100
-    assert counts[1] > 5 * counts.get(50, 0)
-
-
-def test_shares_of_none_and_all(lake: Lake):
-    options = replace(SMALL, events=20, late_share=1, malformed_share=1, duplicate_share=1)
-    assert generate(lake, SIGNALS, options)[1:] == (40, 40, 20, 40)
-    none = replace(options, seed=2, late_share=0, malformed_share=0, duplicate_share=0)
-    assert generate(lake, SIGNALS, none)[1:] == (20, 0, 0, 0)
-    assert generate(lake, SIGNALS, replace(SMALL, seed=3, events=0)) == Summary(0, 0, 0, 0, 0)
-
-
 def test_landing_the_same_again_changes_nothing_and_other_content_is_refused(lake: Lake):
     generate(lake, SIGNALS, SMALL)
     before = files_of(lake)
@@ -160,10 +121,6 @@ def test_landing_the_same_again_changes_nothing_and_other_content_is_refused(lak
     with pytest.raises(LakeError):
         generate(lake, SIGNALS, replace(SMALL, keys=21))
     assert files_of(lake) == before
-
-
-def test_a_sample_may_end_with_the_last_year_that_an_instant_has(lake: Lake):
-    generate(lake, SIGNALS, replace(SMALL, start=datetime(9999, 12, 31, 10, tzinfo=UTC)))
 
 
 @pytest.mark.parametrize("option", [["--start", "soon"], ["--keys", "x"]])
@@ -176,8 +133,3 @@ def test_the_command_makes_the_lake_and_all_sources(tmp_path: Path):
     assert main(["sample-data", "--lake", str(root), "--events", "10"]) == 0
     found = {path.name for path in (root / "landing").iterdir()}
     assert found == {source.name for source in all_sources()}
-
-
-def test_by_default_the_sample_is_of_the_last_full_day():
-    now = datetime(2026, 3, 1, 0, 30, tzinfo=UTC)
-    assert last_full_day(now) == now - timedelta(days=1, minutes=30)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from include.fold.admission import EPOCH
 from include.lake.paths import Lake, LakeError
 from include.registry import streams_of
-from include.savepoints.bronze_pin import BronzePin, count_before, has_commit, pin_bronze
+from include.savepoints.bronze_pin import count_before, has_commit, pin_bronze
 from include.streams.user_counts import FOLD, UserEvent
 from tests.bronze import FIRST_INGESTED_US, ClockAt, Commit, StampedRow, append_commit, stamp
 from tests.examples import examples
@@ -146,24 +146,3 @@ def test_bronze_without_rows_cannot_be_pinned(lake, schema):
     create(lake, schema)
     with refused("nothing_there", subject=f"bronze/{SOURCE}"):
         pin_bronze(lake, SOURCE)
-
-
-@pytest.mark.full
-@pytest.mark.spark
-def test_what_spark_writes_is_counted_as_exactly(spark, lake, schema):
-    times = [midnight_us + us for midnight_us in MIDNIGHTS_US for us in AROUND_US]
-    append(lake, commits := stamp([[UserEvent("ann", us)] for us in times]))
-    made = spark.read.format("delta").load(lake.bronze(SOURCE))
-    again = Lake(f"{lake.root}/again")
-    for first in range(0, len(times), 5):
-        rows = commits[first : first + 5]
-        ingested = [EPOCH + timedelta(microseconds=row.ingested_us) for (row,) in rows]
-        part = made.where(made["ingested_at"].isin(ingested)).coalesce(1)
-        part.write.format("delta").mode("append").partitionBy("event_date").save(
-            again.bronze(SOURCE)
-        )
-    pin: BronzePin = pin_bronze(again, SOURCE)
-    assert pin.ingested_at_us == commits[-1][0].ingested_us
-    cutoffs = [us + side for us in times for side in (0, 1)]
-    expected = [counted(commits, "event_time", None, cutoff) for cutoff in cutoffs]
-    assert count_before(pin, "event_time", None, cutoffs) == expected

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from include.settings import SettingsError
 from include.setup import class_archive
 from include.spark import conf
 from include.spark import versions as java_classes
@@ -68,31 +67,6 @@ def test_where_it_cannot_be_made_jobs_do_without_and_it_is_not_tried_each_time(
     assert not (jars / "classes.jsa").exists()
     assert class_archive.is_archived(JAVA)
     assert conf.archive_options() == []
-
-
-def test_a_job_that_does_not_end_is_given_up(jars, monkeypatch):
-    def hang(command: list[str], timeout: int, **_: object) -> None:
-        raise subprocess.TimeoutExpired(command, timeout)
-
-    monkeypatch.setattr(subprocess, "run", hang)
-    monkeypatch.setattr("sys.argv", ["class_archive", JAVA])
-    class_archive.main()
-    assert class_archive.is_archived(JAVA)
-
-
-def test_for_a_spark_that_jobs_do_not_run_on_set_up_goes_on_without(jars, monkeypatch):
-    def refuse(master: str) -> None:
-        raise SettingsError("Spark 4.99.0 was never tried")
-
-    monkeypatch.setattr(class_archive, "job_environment", refuse)
-    monkeypatch.setattr("sys.argv", ["class_archive", JAVA])
-    class_archive.main()
-    assert (jars / "classes.log").read_text() == "Spark 4.99.0 was never tried\n"
-
-
-def test_nothing_is_made_in_a_folder_of_somebody_else(jars, monkeypatch):
-    monkeypatch.setattr(os, "access", lambda *_: False)
-    assert class_archive.is_archived(JAVA)
 
 
 def test_the_job_archives_into_a_new_file_what_all_jobs_load_from_the_archive(jars, monkeypatch):

@@ -40,14 +40,6 @@ def test_it_has_all_that_scripts_look_for_and_no_archive(package):
     assert spark_home(package) == made
 
 
-def test_settings_that_are_laid_into_the_package_later_count(package):
-    made = spark_home(package)
-    (package / "conf").mkdir()
-    (package / "conf/spark-defaults.conf").write_text("spark.driver.memory 4g\n")
-    assert (spark_home(package) / "conf/spark-defaults.conf").is_file()
-    assert spark_home(package) == made
-
-
 def test_another_package_leaves_the_links_of_the_first_to_jobs_that_run(
     package, tmp_path, monkeypatch
 ):
@@ -56,20 +48,6 @@ def test_another_package_leaves_the_links_of_the_first_to_jobs_that_run(
     monkeypatch.syspath_prepend(other.parent)
     assert spark_home(other) not in (made, other)
     assert (made / "jars").resolve() == package / "jars"
-
-
-def test_what_a_killed_process_left_behind_is_no_hindrance(package, tmp_path):
-    made = spark_home(package)
-    (made / "jars").unlink()
-    (made / f".jars-{os.getpid()}").symlink_to(tmp_path)
-    assert (spark_home(package) / "jars").resolve() == package / "jars"
-    assert sorted(path.name for path in made.iterdir()) == ["bin", "jars"]
-
-
-def test_where_no_link_can_be_made_it_is_the_package(package, monkeypatch, tmp_path):
-    (tmp_path / "file").touch()
-    monkeypatch.setattr(home, "JARS", tmp_path / "file")
-    assert spark_home(package) == package
 
 
 def test_a_package_that_only_the_caller_s_path_has_is_none_of_a_job(package, tmp_path, monkeypatch):

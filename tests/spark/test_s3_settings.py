@@ -8,7 +8,6 @@ import pytest
 from include.setup import install
 from include.setup import jars as s3_setup
 from include.spark import conf as s3
-from include.spark import versions as java_classes
 from include.spark.submit import conf_of, jars_to_ship, submit_command
 from tests.refused import refused
 
@@ -33,12 +32,6 @@ def test_a_job_on_s3_gets_the_connector_and_writes_once(s3_jars, root):
     assert f"{LOG_STORE}=stateful.lake.ConditionalLogStore" in command
 
 
-def test_a_job_elsewhere_gets_nothing_of_it():
-    assert "--jars" not in submit_command("run_stream", ELSEWHERE, master="local[2]")
-    assert LOG_STORE not in conf_of(ELSEWHERE)
-    assert not any("s3a" in name or "checkpointFile" in name for name in conf_of(ELSEWHERE))
-
-
 def test_on_a_cluster_executors_get_all_jars(s3_jars):
     of_s3 = {f"{s3_jars}/hadoop-aws.jar"}
     shipped = set(jars_to_ship("spark://host:7077", ON_S3).split(","))
@@ -50,15 +43,6 @@ def test_without_set_up_the_job_is_refused_and_set_up_named(tmp_path, monkeypatc
     monkeypatch.setattr(s3, "S3_JARS", tmp_path)
     with refused("missing_jars", command="LAKE=s3a://... ./stateful validate"):
         submit_command("run_stream", ON_S3, master="local[2]")
-
-
-def test_classes_of_other_sources_are_not_taken_for_those_of_today(s3_jars, monkeypatch):
-    changed = s3_jars / "java"
-    changed.mkdir()
-    (changed / "Other.java").write_text("class Other {}")
-    monkeypatch.setattr(java_classes, "SOURCES", changed)
-    with refused("missing_jars"):
-        s3.s3_jars()
 
 
 def test_a_store_of_one_s_own_is_asked_by_path(monkeypatch):

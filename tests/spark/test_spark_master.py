@@ -2,7 +2,6 @@
 
 import json
 import socket
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,18 +12,16 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from airflow.sdk.execution_time.task_runner import _execute_task
 
 from dags.spark_task import SparkJobOperator, skip, spark_task
-from include.airflow.environment import airflow_environment
 from include.cli.__main__ import main
 from include.landing.ingest import ingest
 from include.registry import source_named, stream_named
-from include.settings import PROJECT, SettingsError
+from include.settings import PROJECT
 from include.spark import local_jobs
 from include.spark.master import (
     check_reachable,
     checked_master,
     is_local,
 )
-from include.spark.submit import job_environment
 from tests.refused import refused
 
 CLUSTERS = [
@@ -150,15 +147,6 @@ def test_only_a_driver_whose_workers_are_in_it_is_bound_to_this_machine(open_por
     assert "SPARK_LOCAL_IP" not in environment
 
 
-def test_workers_elsewhere_may_have_a_python_elsewhere(monkeypatch):
-    assert job_environment("yarn")["PYSPARK_PYTHON"] == sys.executable
-    monkeypatch.setenv("SPARK_EXECUTOR_PYTHON", "/opt/venv/bin/python")
-    elsewhere, here = job_environment("yarn"), job_environment("local[*]")
-    assert elsewhere["PYSPARK_PYTHON"] == "/opt/venv/bin/python"
-    assert elsewhere["PYSPARK_DRIVER_PYTHON"] == sys.executable
-    assert here["PYSPARK_PYTHON"] == here["PYSPARK_DRIVER_PYTHON"] == sys.executable
-
-
 # A task of a Dag: the connection says where, and what went before it may skip the task.
 
 
@@ -188,21 +176,6 @@ def test_a_task_runs_where_the_connection_says_whatever_spark_master_is(open_por
     assert master == f"spark://127.0.0.1:{open_port}"
     assert environment["PYTHONPATH"] == str(PROJECT)
     assert "SPARK_LOCAL_IP" not in environment
-
-
-def test_a_task_on_this_machine_needs_no_host_name(monkeypatch):
-    monkeypatch.setenv("SPARK_MASTER", "spark://elsewhere:7077")
-    connect(monkeypatch, host="local[2]")
-    master, environment = submitted(a_task())
-    assert (master, environment["SPARK_LOCAL_IP"]) == ("local[2]", "127.0.0.1")
-
-
-@pytest.mark.parametrize(
-    "uri", ["spark://127.0.0.1:{port}", "spark://spark%3A%2F%2F127.0.0.1%3A{port}"]
-)
-def test_a_connection_may_be_a_uri(uri, open_port, monkeypatch):
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", uri.format(port=open_port))
-    assert submitted(a_task())[0] == f"spark://127.0.0.1:{open_port}"
 
 
 def test_a_master_that_does_not_answer_is_tried_again(closed_port, monkeypatch):
@@ -246,18 +219,3 @@ def test_a_task_that_is_skipped_asks_no_master(own, outcome, closed_port, monkey
 
 
 # Airflow on this machine.
-
-
-def test_make_run_hands_the_setting_to_airflow_as_its_connection(lake, monkeypatch):
-    monkeypatch.setenv("SPARK_MASTER", "spark://host:7077")
-    environment = airflow_environment({"PARALLELISM": "4"}, lake, 8123, 8124)
-    connection = json.loads(environment["AIRFLOW_CONN_SPARK_DEFAULT"])
-    assert connection == {"conn_type": "spark", "host": "spark://host:7077"}
-    assert environment["AIRFLOW__CORE__PARALLELISM"] == "4"
-
-
-@pytest.mark.parametrize("text", ["0", "-1", "two", "1.5", "²"])
-def test_a_parallelism_that_is_no_number_of_tasks_is_named(text, lake, monkeypatch):
-    monkeypatch.delenv("SPARK_MASTER", raising=False)
-    with pytest.raises(SettingsError):
-        airflow_environment({"PARALLELISM": text}, lake, 8123, 8124)

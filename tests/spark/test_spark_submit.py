@@ -1,15 +1,12 @@
 import os
 import subprocess
 import sys
-from dataclasses import replace
-from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from include.cli.__main__ import main
-from include.registry import all_sources, source_named, stream_named
+from include.registry import stream_named
 from include.spark import conf, local_jobs
 from include.spark.submit import SPARK_SUBMIT, job_environment, submit_command
 
@@ -129,74 +126,3 @@ def test_spark_submit_dies_with_the_process_that_started_it(tmp_path):
         assert parent.stdout.readline() == "started\n"
         parent.kill()
         assert parent.stdout.read() == ""  # returns at the end of the last holder
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code"),
-    [
-        (["stream", "nope", "--lake", "{lake}"], "unknown_stream"),
-        (["stream", "", "--lake", "{lake}"], "unknown_stream"),
-        (["stream", "user_counts", "--lake", "{lake}/no"], "no_lake"),
-        (["stream", "user_counts", "--lake", "{lake}/file"], "wrong_lake"),
-        (["reingest", "nope", "--lake", "{lake}"], "unknown_source"),
-    ],
-)
-def test_what_the_caller_got_wrong_is_one_line_and_no_jvm(
-    arguments, code, lake, monkeypatch, capsys
-):
-    Path(lake.root, "file").touch()
-    monkeypatch.setattr("subprocess.run", lambda *args, **options: pytest.fail("started a job"))
-    assert main([argument.format(lake=lake.root) for argument in arguments]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.endswith(f"({code})")
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root can read every folder")
-def test_a_lake_that_cannot_be_read_is_one_line(lake, capsys):
-    Path(lake.root).chmod(0)
-    try:
-        assert main(["stream", "user_counts", "--lake", lake.root]) == 2
-    finally:
-        Path(lake.root).chmod(0o700)
-    assert "(unreadable_lake)" in capsys.readouterr().err
-
-
-def test_a_step_that_fails_ends_it(lake, monkeypatch):
-    started = []
-
-    def fail(command, **options):
-        started.append(command)
-        return subprocess.CompletedProcess(command, 3)
-
-    Path(lake.landing("user_events")).mkdir(parents=True)
-    Path(lake.landing("user_events"), "events.jsonl").write_text("{}\n")
-    monkeypatch.setattr("subprocess.run", fail)
-    assert main(["stream", "user_counts", "--lake", lake.root]) == 1
-    assert len(started) == 1  # not drained after an ingest that failed
-
-
-def test_with_nothing_new_no_jvm_is_started(lake, monkeypatch):
-    monkeypatch.setattr("subprocess.run", lambda *args, **options: pytest.fail("started a job"))
-    assert main(["stream", "user_counts", "--lake", lake.root]) == 0
-
-
-def test_a_clock_row_is_reason_enough_to_ingest(lake, monkeypatch):
-    """Without a Dag run it goes by the time of day."""
-    started = []
-
-    def run(command, **options):
-        started.append(command)
-        return subprocess.CompletedProcess(command, 0)
-
-    monkeypatch.setattr("subprocess.run", run)
-    Path(lake.root, "initial_state").mkdir()
-    Path(lake.initial_state("user_counts") + ".json").touch()
-    source = source_named("user_events")
-    assert main(["stream", "user_counts", "--lake", lake.root]) == 0
-    assert started == []
-    others = [each for each in all_sources() if each.name != source.name]
-    with_clock = replace(source, clock_grace=timedelta(0))
-    monkeypatch.setattr("include.streams.sources.SOURCES", (with_clock, *others))
-    assert main(["stream", "user_counts", "--lake", lake.root]) == 0
-    (command,) = started
-    assert command[-4:] == ["--source", "user_events", "--lake", lake.root]

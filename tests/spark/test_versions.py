@@ -77,10 +77,3 @@ def test_a_task_of_airflow_is_refused_once_as_no_retry_mends_it(other_spark, mon
     task = spark_task("ingest_source", [], None, task_id="job", name="job")
     with pytest.raises(AirflowFailException):
         task.pre_execute({})
-
-
-@pytest.mark.parametrize(("spark", "code"), [("4.2.99", 0), ("4.99.0", 1)])
-def test_validate_says_it(other_spark, capsys, spark, code):
-    other_spark(spark, spark)
-    assert main(["validate"]) == code
-    assert (spark in capsys.readouterr().err) == bool(code)

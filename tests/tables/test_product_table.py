@@ -6,7 +6,6 @@ from typing import NamedTuple
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from pyspark.sql import functions as F
 
 from include.fold.admission import micros_of
 from include.fold.bucket import outputs_table
@@ -18,8 +17,6 @@ from include.lake.stream_result import RangeChange
 from spark_jobs.engines.packing import to_stream, unpack
 from spark_jobs.tables.product import Product
 from tests.refused import refused
-
-DAY_US = 86_400_000_000
 
 
 class Event(NamedTuple):
@@ -106,48 +103,6 @@ def rows_in(table: Product) -> Counter:
         values = (tuple(v) if isinstance(v, list) else v for v in map(row.get, Named._fields))
         made.append((Named(*values), micros_of(row["emitted_at"])))
     return Counter(made)
-
-
-@pytest.mark.spark
-@pytest.mark.full
-def test_an_append_table_takes_any_names_from_batches_and_from_recomputes(spark, lake):
-    fold = fold_of("append")
-    table = product_table(spark, lake, fold)
-    early = [(named("a", 1), 5), (named("b", 2), 7)]
-    late = [(named("a", 3), DAY_US + 1), (named("a", 3), DAY_US + 1)]
-    for _ in range(2):
-        table.write_once(frame(spark, fold, early + late), "named/1/table", 0, {})
-    assert rows_in(table) == Counter(early + late)
-
-    corrected = [(named("a", 3), DAY_US + 1), (named("c", 4), DAY_US + 2)]
-    change = table.replace(frame(spark, fold, corrected), {}, DAY_US)
-    assert change == RangeChange(before=2, after=2, removed=1, added=1)
-    assert rows_in(table) == Counter(early + corrected)
-
-    version = DeltaTable(table.path).version()
-    change = table.replace(frame(spark, fold, early), {}, None, until_us=DAY_US)
-    assert change == RangeChange(before=2, after=2, removed=0, added=0)
-    assert DeltaTable(table.path).version() == version + 1  # the record alone
-
-
-@pytest.mark.full
-@pytest.mark.spark
-def test_an_update_table_takes_any_names_from_batches_and_from_reseeds(spark, lake):
-    fold = fold_of("update")
-    table = product_table(spark, lake, fold)
-    first = [(named("a", 1), 5), (named("b", 2), 7)]
-    for _ in range(2):
-        table.write_once(frame(spark, fold, first, [False] * 2), "named/1/table", 0, {})
-    assert rows_in(table) == Counter(first)
-
-    gone = Named(*["a"] + [None] * (len(Named._fields) - 1))
-    second = [(gone, 8), (named("b", 3), 9), (named("c", 4), 9)]
-    table.write_once(frame(spark, fold, second, [True, False, False]), "named/1/table", 1, {})
-    assert rows_in(table) == Counter(second[1:])
-
-    anew = frame(spark, fold, first, [False] * 2).where(F.col("key") == "b")
-    table.replace(anew, {})
-    assert rows_in(table) == Counter(first[1:])
 
 
 @pytest.mark.spark

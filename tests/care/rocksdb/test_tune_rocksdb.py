@@ -17,9 +17,7 @@ from include.care.rocksdb.tune_rocksdb import (
     FLOOR_MB,
     FLUSHED,
     KEPT,
-    MACHINE_SHARE,
     PATIENCE_RUNS,
-    PER_PARTITION_MB,
     ROLLED_BACK,
     TRIED,
     WRITTEN,
@@ -55,11 +53,6 @@ Store = Callable[[int], tuple[float, float]]
 def needs(memory_mb: int) -> Store:
     """Rewrites as much as is missing."""
     return lambda has: (4.0, max(0.0, 4.0 * (memory_mb - has) / has))
-
-
-def indifferent(has: int) -> tuple[float, float]:
-    """Rewrites much, whatever it has."""
-    return 4.0, 12.0
 
 
 @dataclass
@@ -144,11 +137,6 @@ def test_too_little_memory_becomes_enough_and_stays():
     assert series.memory == 300
 
 
-def test_the_defaults_are_left_alone_where_they_do():
-    series = Series(needs(30))
-    assert {series.run() for _ in range(10)} == {None}
-
-
 def test_a_worse_run_takes_the_change_back_and_no_other_is_tried_for_a_while():
     series = Series(needs(300), memory_mb=64)
     assert series.run() == TRIED
@@ -156,25 +144,6 @@ def test_a_worse_run_takes_the_change_back_and_no_other_is_tried_for_a_while():
     assert (series.run(), series.memory) == (ROLLED_BACK, 64)
     assert {series.run() for _ in range(PATIENCE_RUNS - 1)} == {None}
     assert series.run() == TRIED
-
-
-def test_a_run_that_fails_ends_the_trial_for_the_next_run():
-    series = Series(needs(300), memory_mb=64).fail()
-    assert (series.run(), series.memory) == (TRIED, 300)
-    assert (series.fail().memory, series.tune().change) == (64, ROLLED_BACK)
-
-
-def test_memory_that_gains_nothing_is_given_back():
-    series = Series(indifferent, memory_mb=64)
-    assert [series.run() for _ in range(2)] == [TRIED, ROLLED_BACK]
-    assert series.memory == 64
-
-
-def test_a_trial_of_which_nothing_is_known_before_is_rolled_back():
-    series = Series(needs(300), memory_mb=64)
-    series.run()
-    series.batches.clear()  # a new generation
-    assert series.run() == ROLLED_BACK
 
 
 def test_a_run_above_the_streams_limit_gets_less():
@@ -249,20 +218,6 @@ def test_whatever_happens_one_setting_changes_within_its_bounds(answers, memory,
         assert not after.keys() & PINNED.keys()
         assert held.items() <= after.items()
         assert (change == TRIED) <= (len(changed) == 1)
-
-
-@given(machines, st.integers(1, 10_000))
-def test_the_first_limit_grows_between_the_floor_and_the_machines_ceiling(machine, partitions):
-    limit = memory_limit_mb(machine, partitions)
-    assert limit in (FLOOR_MB, PER_PARTITION_MB * partitions, memory_ceiling_mb(machine))
-    assert memory_limit_mb(machine, partitions + 1) >= limit
-    assert memory_limit_mb(machine + GIB, partitions) >= limit
-
-
-def test_each_of_the_three_bounds_can_be_the_one_that_counts():
-    assert memory_limit_mb(16 * GIB, 4) == 4 * PER_PARTITION_MB
-    assert memory_limit_mb(2 * GIB, 64) == 2 * 1024 // MACHINE_SHARE
-    assert memory_limit_mb(256 * MIB, 64) == FLOOR_MB
 
 
 @pytest.mark.parametrize(
