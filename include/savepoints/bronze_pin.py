@@ -85,7 +85,9 @@ def read_files(
         return
     uri = str(table.table_uri)
     filesystem = files_of(uri)
-    parquet = ds.ParquetFileFormat()
+    parquet = ds.ParquetFileFormat(
+        default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+    )
     fragments = [parquet.make_fragment(path, filesystem) for path in paths]
     schema = pa.schema(table.schema().to_arrow())
     dataset = ds.FileSystemDataset(fragments, schema, parquet, filesystem)

@@ -37,6 +37,8 @@ BASE: Mapping[str, str] = {
     "spark.databricks.delta.snapshotPartitions": "2",
     # Instants stay microseconds in Parquet, as in the fold.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # Of a file whose bits have turned the reader says so, instead of other values.
+    "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
     # A progress bar in a task log is one line per refresh.
     "spark.ui.showConsoleProgress": "false",
     # Plans have more columns than the default shows, which it says in a warning.

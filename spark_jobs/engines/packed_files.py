@@ -22,7 +22,7 @@ from include.fold.bucket import INSTANTS, dates_within, event_names
 from include.fold.definition import KeyedFold
 from include.fold.failures import BrokenInvariantError
 from include.fold.schemas import event_schema
-from include.lake.delta_log import table_to_read
+from include.lake.delta_log import table_to_read, unbroken
 from include.lake.paths import files_of
 from include.landing.bronze_tables import LateField, late_fields_of, with_late_fields
 from include.settings import MIB
@@ -105,10 +105,14 @@ def read_part(
     wanted = (event_names(fold) | clocks).union(*(field.columns() for field in late))
     folder, _, name = part.path.rpartition("/")
     with (
+        unbroken(part.path),
         files_of(folder).open_input_file(name) as opened,
         # Spark's writers of old have stamped with nanoseconds in 96 bits, and years beyond them.
         pq.ParquetFile(
-            opened, coerce_int96_timestamp_unit="us", pre_buffer="://" in folder
+            opened,
+            coerce_int96_timestamp_unit="us",
+            pre_buffer="://" in folder,
+            page_checksum_verification=True,
         ) as file,
     ):
         rows = file.read_row_groups(_row_groups(file.metadata, part), wanted, use_threads=False)

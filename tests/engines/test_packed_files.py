@@ -2,10 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import partial
 from itertools import cycle, islice, pairwise
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -22,9 +24,11 @@ from include.fold.key_codes import buckets_of
 from include.fold.keys import bucket_ids
 from include.fold.schemas import event_schema
 from include.lake.columns import arrow_type
+from include.lake.paths import LakeError
+from include.lake.table import Stager
 from include.streams import device_signals, service_health, user_counts
 from spark_jobs.engines import packed_files
-from spark_jobs.engines.packed_files import FilePart, pack_files
+from spark_jobs.engines.packed_files import FilePart, pack_files, read_part
 from spark_jobs.engines.packing import (
     Admission,
     admitted_rows,
@@ -75,6 +79,24 @@ def rows_of(fold, rng: np.random.Generator, size: int) -> pa.Table:
     marks = {"arrival_watermark": instants(null=0.2), "commit_watermark": instants()}
     is_clock = pa.array(rng.random(size) < 0.1)
     return pa.table({**columns, **instant_columns, **marks, "is_clock": is_clock})
+
+
+def test_no_bit_of_a_page_of_bronze_flips_unseen(tmp_path):
+    fold = FOLDS["user_counts"]
+    rows, random = rows_of(fold, np.random.default_rng(1), 200), Random(1)
+    stager = Stager(str(tmp_path), rows.schema)
+    stager.write(rows)
+    (staged,) = stager.staged()
+    file = tmp_path / staged.path
+    whole = file.read_bytes()
+    part = FilePart(file.as_uri(), 0, len(whole))
+    read = read_part(part, fold, (), "ingested_at")
+    pages = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")  # before the footer
+    for _ in range(300):
+        at, bit = random.randrange(pages), random.randrange(8)
+        file.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :])
+        with suppress(LakeError):
+            assert read_part(part, fold, (), "ingested_at").equals(read)
 
 
 def by_bucket(packed: DataFrame) -> dict[int, Any]:
