@@ -23,7 +23,6 @@ from include.coverage.pin_generation import (
     with_code,
 )
 from include.coverage.record import StreamRecord
-from include.coverage.verify import refuse_other_checkpoint
 from include.fold.admission import instant_of, micros_of
 from include.fold.ddl import event_ddl
 from include.fold.definition import KeyedFold
@@ -164,7 +163,7 @@ def drain_stream(
     known = opened.trusted()
     put_back_dead_letters(lake, stream.name, known.dead_letters)
     begin_checkpoint_anew(opened)
-    refuse_other_checkpoint(lake, opened.generations, known)
+    opened.refuse_other_checkpoint()
     if opened.row is not None:
         refuse_cut_off(lake, opened.generations, stream.source)
     code = opened.identity.code

@@ -6,7 +6,6 @@ It is the state after the stream's last run. A compaction makes older states unr
 keeps one.
 """
 
-from include.coverage.verify import refuse_other_checkpoint
 from include.job import PATIENCE, job_parser, recorded_run
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake
@@ -27,7 +26,7 @@ def savepoint(engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None
         refuse_run(lake, stream)
         with recorded_run(lake, JOB, stream.name, dag_run_id=dag_run_id) as record:
             opened = open_stream(lake, stream)
-            refuse_other_checkpoint(lake, opened.generations, opened.trusted())
+            opened.refuse_other_checkpoint()
             write_live_savepoint(engine, opened, record["run_id"], origin="on_demand")
 
 

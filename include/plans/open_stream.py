@@ -1,22 +1,28 @@
-"""A stream and what is recorded of it, read once and handed on; whether it has rows waiting."""
+"""A stream and what is recorded of it, read once and handed on: whether its parts are of one time, and whether
+it has rows waiting.
+
+Somebody may put back any part of a lake: none must be an older copy. The newest record in the table's log
+is compared with checkpoint, bronze and dead letters before a job builds on it. Reads only.
+"""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from include.checkpoint.bronze_readers import needed_commit
-from include.checkpoint.checkpoint_files import newest_committed, newest_planned
-from include.checkpoint.committed_batch import read_position
-from include.coverage.record import StreamRecord, recorded
-from include.coverage.verify import (
-    of_other_times,
-    refuse_other_checkpoint,
-    was_cut_off,
-    why_not_trusted,
-)
+from include.checkpoint.checkpoint_files import newest_committed, newest_planned, plan_hash
+from include.checkpoint.committed_batch import is_settled, read_position
+from include.coverage.record import Entry, StreamRecord, recorded
 from include.fold.admission import instant_of
 from include.fold.definition import Definition, KeyedFold
-from include.lake.delta_log import adds_data, find_actions, table_to_read
+from include.lake.delta_log import (
+    adds_data,
+    commit_hash,
+    find_actions,
+    open_table,
+    table_to_read,
+)
 from include.lake.generations import GenerationRow, Generations, is_reseeded, read_generations
+from include.lake.how_to_mend import how_to_trust_again
 from include.lake.ops import read_ops
 from include.lake.paths import Lake, LakeError
 from include.lake.stream_result import dead_letters_number
@@ -99,7 +105,7 @@ class OpenStream:
     @cached_property
     def distrust(self) -> str | None:
         """Why the record in its table's log does not hold; None: it does."""
-        return why_not_trusted(self.lake, self.generations)
+        return _why_not_trusted(self)
 
     @cached_property
     def record(self) -> StreamRecord:
@@ -110,8 +116,61 @@ class OpenStream:
     def trusted(self) -> StreamRecord:
         """The record; LakeError when it does not hold."""
         if self.distrust is not None:
-            raise of_other_times(self.name, self.distrust)
+            raise self._of_other_times(self.distrust)
         return self.record
+
+    def refuse_other_checkpoint(self) -> None:
+        """LakeError when no batch may follow on its checkpoint, or its record does not hold.
+
+        Under a missing or older one batches get numbers that the table takes for written; one of another life
+        has other states; and a stream that has read more than bronze has would pass over what comes in its place.
+        """
+        lake, record = self.lake, self.trusted()
+        batch_id = record.batch_of(self.generation)
+        if batch_id is not None and plan_hash(lake, self.checkpoint, batch_id) != record.plan:
+            raise self._of_other_times(
+                f"{self.checkpoint} does not have batch {batch_id} that the table has"
+            )
+        if self.row is None:
+            return
+        is_settled(lake, self.checkpoint)  # LakeError where the newest batch does not say
+        planned = newest_planned(lake, self.checkpoint)
+        if planned is None:
+            return
+        position = read_position(lake, f"{self.checkpoint}/offsets/{planned}")
+        bronze, read = lake.bronze(self.row["source"]), position.version - 1
+        newest = _newest_version(lake, bronze, position.table_id)
+        if newest is None or newest < read:
+            raise self._of_other_times(f"{bronze} lacks version {read}, which was read")
+
+    def _of_other_times(self, reason: str) -> LakeError:
+        mend = how_to_trust_again(self.name)
+        return LakeError(
+            f"what {self.name} is made of is of different times, or others have changed it: {reason}. "
+            f"Nothing was done. To mend it: {mend.words}",
+            code="of_other_times",
+            subject=self.name,
+            command=mend.command,
+        )
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether an update table shows keys as of different instants: the newest run ended before it had
+        settled all that it had written.
+
+        So it may have when its checkpoint is damaged: a run says how, and a reseed does without it.
+        """
+        if self.row is None or self.row["output_mode"] != "update":
+            return False
+        committed = newest_committed(self.lake, self.checkpoint)
+        if committed != newest_planned(self.lake, self.checkpoint):
+            return True
+        if self.record.batch_of(self.generation) not in (committed, None):
+            return True
+        try:
+            return not is_settled(self.lake, self.checkpoint)
+        except LakeError:
+            return True
 
     def after(self, record: StreamRecord) -> "OpenStream":
         """As it is after a commit of ours with that record."""
@@ -125,6 +184,58 @@ class OpenStream:
 def open_stream(lake: Lake, stream: Stream) -> OpenStream:
     """`stream` as it is recorded now: under its lease, who writes; without it, who only looks."""
     return OpenStream(lake, stream, read_generations(lake, stream.name))
+
+
+def _why_not_trusted(opened: OpenStream) -> str | None:
+    """Why the newest record of a stream's table does not hold; None: it does."""
+    lake, generations = opened.lake, opened.generations
+    if generations.mismatch is not None:
+        return generations.mismatch
+    try:
+        dead_letters = dead_letters_number(lake, opened.name)
+    except LakeError as error:
+        return error.message
+    record = recorded(generations)
+    own, written = record.own, record.batch_of(generations.number)
+    committed = newest_committed(lake, opened.checkpoint)
+    if own is None:
+        return None if committed is None else "the table has no record, and its stream has run"
+    if (generations.newest_folder or 0) > generations.number:
+        return f"the table has no generation {generations.newest_folder}, which has a checkpoint"
+    if committed is not None and (written is None or written < committed):
+        # Each batch is in the table's log before its checkpoint commits it.
+        return f"the table does not have batch {committed}, which its checkpoint has committed"
+    if opened.row is not None and _is_other_bronze(opened, record, own):
+        return f"{lake.bronze(opened.row['source'])} does not have the version that was read"
+    if dead_letters < record.dead_letters:  # they are written before the rows
+        return f"{lake.dead_letters(opened.name)} lacks commits that the table's rows go with"
+    return None
+
+
+def _is_other_bronze(opened: OpenStream, record: StreamRecord, own: Entry) -> bool:
+    """Whether what was read is no more in bronze: that is another table, shorter, or has another commit
+    in its place."""
+    if own.bronze_id is None or opened.row is None:
+        return False
+    bronze = opened.lake.bronze(opened.row["source"])
+    newest = _newest_version(opened.lake, bronze, own.bronze_id)
+    if newest is None:
+        return True
+    read = [
+        (entry.read_version, entry.read_commit)
+        for entry in record.entries
+        if entry.bronze_id == own.bronze_id and entry.read_version is not None
+    ]
+    version, commit = max(read, default=(0, None))
+    found = commit_hash(opened.lake, bronze, version)
+    # The clean-up of its log may have taken it.
+    return newest < version or (None not in (found, commit) and found != commit)
+
+
+def _newest_version(lake: Lake, path: str, table_id: str | None) -> int | None:
+    """Of a table, where it is the one of this id; LakeError when it cannot be read."""
+    table = open_table(path) if lake.is_delta_table(path) else None
+    return None if table is None or str(table.metadata().id) != table_id else int(table.version())
 
 
 # The jobs that commit batches of a stream.
@@ -142,7 +253,7 @@ def has_waiting_rows(lake: Lake, stream: Stream) -> bool:
     try:
         if why_not_run(lake, stream) is not None:
             return True  # the run fails, and says why
-        refuse_other_checkpoint(lake, opened.generations, opened.trusted())
+        opened.refuse_other_checkpoint()
     except LakeError:
         return True  # as above
     planned = newest_planned(lake, opened.checkpoint)
@@ -151,18 +262,14 @@ def has_waiting_rows(lake: Lake, stream: Stream) -> bool:
 
 def _is_cut_off(opened: OpenStream, planned: int | None) -> bool:
     """Whether something was begun, and is for the next run to finish."""
-    lake, row = opened.lake, opened.row
+    lake = opened.lake
     if planned is None and opened.is_reseeded:
         return True  # its first run makes a checkpoint of the seed
     if planned != newest_committed(lake, opened.checkpoint):
         return True
     if dead_letters_number(lake, opened.name) > opened.record.dead_letters:
         return True  # dead letters that a killed job has replaced
-    if is_unreported(opened):
-        return True
-    # An update table shows keys as of different instants.
-    is_update = row is not None and row["output_mode"] == "update"
-    return row is not None and is_update and was_cut_off(lake, row, opened.record)
+    return is_unreported(opened) or opened.is_ahead
 
 
 def _is_behind(opened: OpenStream, planned: int | None) -> bool:

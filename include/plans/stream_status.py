@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from include.coverage.findings import coverage_findings, distrusted, unfinished_erasure
 from include.coverage.judge import Coverage, ReadLate, Span, judge
 from include.coverage.record import BEGINNING_US
-from include.coverage.verify import was_cut_off
 from include.fold.admission import micros_of
 from include.fold.group_state import GroupStateTimeout
 from include.lake.delta_log import open_table
@@ -122,11 +121,7 @@ def judged(
     if opened.lake.is_delta_table(bronze := opened.lake.bronze(identity.source)):
         open_table(bronze)
     coverage = judge(opened.lake, opened.record.entries, identity, _reset_us(opened), read_late)
-    row = opened.row
-    is_update = row is not None and row["output_mode"] == "update"
-    if row is not None and is_update and was_cut_off(opened.lake, row, opened.record):
-        return _ahead(coverage)
-    return coverage
+    return _ahead(coverage) if opened.is_ahead else coverage
 
 
 def dead_letters_coverage(opened: OpenStream, identity: StreamIdentity) -> Coverage:
