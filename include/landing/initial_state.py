@@ -17,12 +17,11 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
-from include.fold.admission import LAST_INSTANT_US, MICROSECOND, NEVER_US, instant_of
-from include.fold.arrow_values import conformed_table, decode, encode
+from include.fold.admission import LAST_INSTANT_US, MICROSECOND, instant_of
+from include.fold.arrow_values import conformed_table, decode
 from include.fold.definition import KeyedFold
-from include.fold.records import DefinitionError, Items, Nested, Pairs, Scalar, Shape
+from include.fold.records import DefinitionError, Items, Nested, Pairs, Shape
 from include.fold.schemas import state_schema
-from include.fold.states import States
 from include.lake.columns import INSTANT, arrow_type, columns_of, sql_name
 from include.lake.delta_log import (
     changes_data,
@@ -41,7 +40,8 @@ from include.landing.landed_values import (
     shown,
     wrong_type,
 )
-from include.settings import SettingsError, Times
+from include.origins import ISO
+from include.settings import SettingsError
 
 REPEATED_KEYS_SHOWN = 5
 ROWS_AT_ONCE = 10_000
@@ -69,7 +69,7 @@ def read_initial_state(
         if instant_of(as_of_us) > datetime.now(UTC):
             # Every row until then would be left out, and each run would look well.
             raise RefusedError("future_time", f"as_of {instant_of(as_of_us)} is in the future")
-        states = given.states(as_of_us, fold)
+        states = _states(given.rows(fold), as_of_us, fold)
         states = states if only is None else states.filter(only)
         return InitialStates(
             as_of_us, given.fingerprint(None), _with_timeouts(states, as_of_us, fold)
@@ -128,6 +128,25 @@ def wrong_initial_state(subject: str, message: str) -> SettingsError:
     return SettingsError(message, code="wrong_initial_state", subject=subject)
 
 
+def _states(rows: pa.Table, as_of_us: int, fold: KeyedFold) -> pa.Table:
+    """What was given, with `key`, `state` and, perhaps, `timeout_at`, as rows of `state_schema(fold)`."""
+    nothing = pa.nulls(rows.num_rows)
+    timeouts = rows["timeout_at"] if "timeout_at" in rows.column_names else nothing
+    columns = {
+        "key": rows["key"],
+        "state": rows["state"],
+        "changed_at_us": pa.array([as_of_us] * rows.num_rows, pa.int64()),
+        "timeout_at_us": timeouts.cast(INSTANT).cast(pa.int64()),
+        **{column.name: nothing for column in fold.beside},
+    }
+    states = conformed_table(pa.table(columns), state_schema(fold))
+    _check_timeouts(states, as_of_us, fold)
+    _refuse_repeated(states["key"])
+    for batch in states.to_batches(ROWS_AT_ONCE):
+        _check_states(batch, fold)
+    return states
+
+
 def _with_timeouts(states: pa.Table, as_of_us: int, fold: KeyedFold) -> pa.Table:
     """Rows that name no timeout get the fold's, counted from `as_of`."""
     if fold.initial_timeout is None:
@@ -137,7 +156,7 @@ def _with_timeouts(states: pa.Table, as_of_us: int, fold: KeyedFold) -> pa.Table
     return states.set_column(at, states.schema.field(at), timeouts_us)
 
 
-def _refuse_repeated(keys: pa.Array | pa.ChunkedArray) -> None:
+def _refuse_repeated(keys: pa.ChunkedArray) -> None:
     """RefusedError when keys have several rows; it names some."""
     parts = pa.table({"key": keys})
     while any(map(pa.types.is_struct, parts.schema.types)):
@@ -152,13 +171,15 @@ def _refuse_repeated(keys: pa.Array | pa.ChunkedArray) -> None:
         )
 
 
-def _check_timeout(timeout_us: int, as_of_us: int, fold: KeyedFold) -> None:
-    if not fold.times_out:
-        raise RefusedError(
-            "unknown_member", "the stream has no timeouts (NoTimeout): take timeout_at out"
-        )
-    if not as_of_us < timeout_us <= LAST_INSTANT_US:
-        raise RefusedError("past_time", "timeout_at must be after as_of, and before the year 10000")
+def _check_timeouts(states: pa.Table, as_of_us: int, fold: KeyedFold) -> None:
+    """RefusedError names the first key with a timeout that it cannot have."""
+    at = pc.field("timeout_at_us")
+    is_wrong = (at <= as_of_us) | (at > LAST_INSTANT_US) if fold.times_out else at.is_valid()
+    for key in states.filter(is_wrong)["key"].to_pylist()[:1]:
+        said = "must be after as_of, and before the year 10000"
+        if not fold.times_out:
+            said = "is for streams with timeouts, and this has none (NoTimeout): take it out"
+        raise RefusedError("past_time", f"key {shown(key)}: timeout_at {said}")
 
 
 def _check_members(
@@ -212,26 +233,9 @@ class _Table:
             version -= 1
         return f"{table_id}@{version}"
 
-    def states(self, as_of_us: int, fold: KeyedFold) -> pa.Table:
+    def rows(self, fold: KeyedFold) -> pa.Table:
         self._check_columns(fold)
-        rows = self._rows.to_table()
-        nothing, schema = pa.nulls(rows.num_rows), state_schema(fold)
-        timeouts = rows["timeout_at"] if "timeout_at" in rows.column_names else nothing
-        columns = {
-            "key": rows["key"],
-            "state": rows["state"],
-            "changed_at_us": pa.array([as_of_us] * rows.num_rows, pa.int64()),
-            "timeout_at_us": timeouts.cast(INSTANT).cast(pa.int64()),
-            **{column.name: nothing for column in fold.beside},
-        }
-        states = conformed_table(pa.table(columns), schema)
-        for micros in pc.min_max(states["timeout_at_us"]).as_py().values():
-            if micros is not None:
-                _check_timeout(micros, as_of_us, fold)
-        _refuse_repeated(states["key"])
-        for batch in states.to_batches(ROWS_AT_ONCE):
-            _check_states(batch, fold)
-        return states
+        return self._rows.to_table()
 
     def _check_columns(self, fold: KeyedFold) -> None:
         columns = dict(columns_of(self._rows.schema))
@@ -296,26 +300,24 @@ class _File:
             raise wrong_type("keys", self._keys, "a list")
 
     def as_of_us(self) -> int:
-        return instant_us("as_of", self._document["as_of"], Times())
+        return instant_us("as_of", self._document["as_of"], ISO)
 
     def fingerprint(self, pinned: str | None) -> str:
         """Of the content: white space and the order of keys and members do not matter."""
         content = _canonical([self._document["as_of"], sorted(map(_canonical, self._keys))])
         return f"sha256:{hashlib.sha256(content.encode()).hexdigest()}"
 
-    def states(self, as_of_us: int, fold: KeyedFold) -> pa.Table:
-        states, keys = States(fold), []
+    def rows(self, fold: KeyedFold) -> pa.Table:
+        rows = []
         for number, item in enumerate(self._keys, start=1):
             try:
-                key, *known = _known(item, as_of_us, fold)
+                rows.append(_row(item, fold))
             except RefusedError as refusal:
                 has_key = isinstance(item, dict) and "key" in item
                 where = f"row {number}" + (f" (key {shown(item['key'])})" if has_key else "")
                 raise RefusedError(refusal.code, f"{where}: {refusal.reason}") from None
-            states.put(key, *known)
-            keys.append(key)
-        _refuse_repeated(encode(fold.keys.shape, keys))
-        return states.rows()
+        own = [state_schema(fold).field(name) for name in ("key", "state")]
+        return pa.Table.from_pylist(rows, pa.schema([*own, ("timeout_at", INSTANT)]))
 
 
 JSON = json.JSONDecoder(parse_constant=refuse_constant)
@@ -325,36 +327,25 @@ def _canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-def _known(item: Any, as_of_us: int, fold: KeyedFold) -> tuple[Any, Any, int, int]:
-    """What `States.put` takes."""
+def _row(item: Any, fold: KeyedFold) -> dict[str, Any]:
     _check_members("", item, required=("key", "state"), optional=("timeout_at",))
-    columns, state = fold.state_columns, item["state"]
+    columns, state, at = fold.state_columns, item["state"], item.get("timeout_at")
     _check_members("state", state, required=[column.name for column in columns])
-    key = landed_value("key", fold.keys.shape, item["key"])
-    values = (landed_value(f"state.{c.name}", c.shape, state[c.name]) for c in columns)
-    timeout_us = NEVER_US
-    if item.get("timeout_at") is not None:
-        timeout_us = instant_us("timeout_at", item["timeout_at"], Times())
-        _check_timeout(timeout_us, as_of_us, fold)
-    return key, fold.state(*values), as_of_us, timeout_us
+    return {
+        "key": landed_value("key", fold.keys.shape, item["key"]),
+        "state": {c.name: landed_value(f"state.{c.name}", c.shape, state[c.name]) for c in columns},
+        "timeout_at": None if at is None else instant_us("timeout_at", at, ISO),
+    }
 
 
 def landed_value(name: str, shape: Shape, value: Any) -> Any:
-    """What a field of JSON stands for in a record of the stream; RefusedError for what it is not."""
+    """What a field of JSON stands for, as Arrow takes it; RefusedError for what is none of the shape."""
     if value is None:
         if not shape.nullable:
             raise wrong_type(name, value, shape.kind)
         return None
     _check_parts(name, shape, value)
-    if isinstance(shape, Items) and isinstance(value, list):
-        return tuple(landed_value(f"{name}[{n}]", shape.item, item) for n, item in enumerate(value))
-    landed = converter(shape.kind, Times())(name, value)
-    if isinstance(shape, Scalar):
-        return landed
-    try:
-        return decode(shape, pa.array([landed], arrow_type(shape.kind)), name)[0]
-    except DefinitionError as error:
-        raise RefusedError("wrong_type", str(error)) from None
+    return converter(shape.kind, ISO)(name, value)
 
 
 def _check_parts(name: str, shape: Shape, value: Any) -> None:

@@ -10,14 +10,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from include.fold.arrow_values import conformed_table, encode
+from include.fold.arrow_values import conformed_table, decode, encode
 from include.fold.bucket import INSTANTS, as_events, event_names, no_events
 from include.fold.dead_letter import as_json
 from include.fold.definition import Key, KeyedFold
 from include.fold.event_order import keys_of
-from include.fold.records import Nested
+from include.fold.records import DefinitionError, Nested
 from include.fold.schemas import state_schema
-from include.lake.columns import instant_scalar
+from include.lake.columns import arrow_type, instant_scalar
 from include.lake.delta_log import delta_table
 from include.lake.errors import wrong_argument
 from include.lake.paths import Lake
@@ -41,9 +41,12 @@ def key_of_text(fold: KeyedFold, text: str) -> Key:
     shape = fold.keys.shape
     is_text = shape.kind == "string" and not (shape.nullable and text == "null")
     try:
-        return landed_value("key", shape, text if is_text else _from_json(text))
-    except RefusedError as refusal:
-        raise wrong_argument("key", f"no key of {fold.stream}: {refusal.reason}") from None
+        value = landed_value("key", shape, text if is_text else _from_json(text))
+        (key,) = decode(shape, pa.array([value], arrow_type(shape.kind)), "key")
+    except (RefusedError, DefinitionError) as error:
+        said = error.reason if isinstance(error, RefusedError) else error.message
+        raise wrong_argument("key", f"no key of {fold.stream}: {said}") from None
+    return key
 
 
 def _from_json(text: str) -> Any:

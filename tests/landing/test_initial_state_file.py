@@ -66,7 +66,6 @@ def test_a_file_that_is_wrong_as_a_whole_is_refused_with_what_is_wrong(lake, con
         (a_key("b", note=1), "state.note"),
         (a_key("b", last=1), "state.last"),
         (a_key("b", last=[1, 2.0]), "state.last[1]"),
-        (a_key("b", AS_OF_TEXT), "timeout_at"),
         (a_key("b", "9999-12-31T23:59:59-05:00"), "timeout_at"),
     ],
 )
@@ -95,9 +94,10 @@ def test_keys_given_twice_are_listed_up_to_five(lake):
     assert '7 of its keys have several rows ("a"; "b"; "c"; "d"; "e")' in message
 
 
-def test_a_stream_without_timeouts_takes_none(lake):
-    write_file(lake, document(a_key("a", "2026-03-02T00:00:00Z")))
-    assert 'row 1 (key "a")' in refusal(lake, NO_TIMEOUT)
+@pytest.mark.parametrize(("fold", "at"), [(FOLD, AS_OF_TEXT), (NO_TIMEOUT, "2026-03-02T00:00:00Z")])
+def test_a_timeout_that_the_stream_cannot_have_is_named_with_its_key(lake, fold, at):
+    write_file(lake, document(a_key("a"), a_key("b", at)))
+    assert 'key "b": timeout_at' in refusal(lake, fold)
 
 
 def test_the_rows_of_a_file_are_exact(lake):
