@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from include.fold.admission import micros_of
-from include.job import PATIENCE, RunRecord, job_parser, recorded_run
+from include.job import PATIENCE, RunRecord, job_parser, parse_instant, recorded_run
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake
 from include.lake.stream_result import put_back_dead_letters
 from include.landing.amendments import refuse_run
 from include.plans.open_stream import open_stream
-from include.plans.plan_recompute import parse_instant, plan_recompute
+from include.plans.plan_recompute import plan_recompute
 from include.plans.status_report import told_of
 from include.settings import Stream
 from include.text_table import counted

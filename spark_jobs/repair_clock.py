@@ -13,7 +13,7 @@ import logging
 from datetime import UTC, datetime
 
 from include.fold.admission import micros_of
-from include.job import PATIENCE, job_parser, nothing_running, recorded_run
+from include.job import PATIENCE, job_parser, nothing_running, parse_instant, recorded_run
 from include.lake.generations import read_generations
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, open_lake
@@ -21,7 +21,6 @@ from include.landing.amendments import ClockRepair, amended_streams, begin_repai
 from include.landing.clock import write_reset_row
 from include.landing.ingest_log import refuse_changed_bronze
 from include.plans.clock_repair_plan import plan_clock_repair, wanted_repair
-from include.plans.plan_recompute import parse_instant
 from include.plans.reseed_plan import ReseedOptions
 from include.registry import source_named, streams_of
 from include.savepoints.choose_base import needed_ids

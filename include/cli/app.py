@@ -14,10 +14,10 @@ from typing import Annotated, Any, TypeVar
 import typer
 from deltalake.exceptions import DeltaError
 
+from include.job import parse_instant
 from include.lake.delta_log import panics_as_errors, told_of
 from include.lake.errors import StatefulError, last_line
 from include.lake.paths import Lake, open_lake
-from include.plans.plan_recompute import parse_instant
 from include.registry import source_named, source_names, stream_named, stream_names
 from include.settings import PROJECT, SettingsError, Source, Stream, absolute_lake
 from include.spark.local_jobs import say

@@ -303,39 +303,24 @@ def run(parse_on: Callable[[Lake], Parse]) -> None:
     """One run of ingestion, as the command line says; `parse_on` gives who parses."""
     arguments = parse_args()
     source = source_named(arguments.source)
+    end = arguments.interval_end
+    interval_end = job.parse_instant("--interval-end", end) if end else None
     lake = open_lake(arguments.lake)
     with (
         hold_lease(lake, f"ingest-{source.name}", COMPACTION_PATIENCE),
         job.recorded_run(lake, "ingest_source", source.name, arguments.dag_run_id) as record,
     ):
-        ingest(lake, source, record, arguments.interval_end, parse_on(lake))
+        ingest(lake, source, record, interval_end, parse_on(lake))
 
 
 def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = job.job_parser(__doc__, "source")
     parser.add_argument(
         "--interval-end",
-        type=instant_or_none,
         metavar="INSTANT",
-        help="where the Dag run's data interval ends, with a zone; empty or left out: now",
+        help="where the Dag run's data interval ends; empty or left out: now",
     )
     return parser.parse_args(arguments)
-
-
-def instant_or_none(text: str) -> datetime | None:
-    """An ISO instant of the command line; an empty text is none, as Airflow's template gives."""
-    if not text:
-        return None
-    try:
-        instant = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    if instant.tzinfo is None:
-        raise argparse.ArgumentTypeError(f"{text!r} has no zone: end it with Z, for UTC")
-    try:
-        return instant.astimezone(UTC)
-    except OverflowError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not in the years 1 to 9999 of UTC") from None
 
 
 def main() -> None:

@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from include.job import parse_instant
 from include.lake.paths import Lake, LakeError
 from include.plans.open_stream import open_stream
-from include.plans.plan_recompute import BackfillPlan, parse_instant, plan_backfill
+from include.plans.plan_recompute import BackfillPlan, plan_backfill
 from include.settings import SettingsError, Stream
 
 RIGHT = "right"  # as `state_between` says

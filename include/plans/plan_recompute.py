@@ -19,7 +19,7 @@ from deltalake.exceptions import DeltaError
 
 from include.coverage.findings import effect_text, state_between
 from include.coverage.judge import Coverage
-from include.fold.admission import US_PER_MS, instant_of, micros_of, no_such_day
+from include.fold.admission import US_PER_MS, instant_of, micros_of
 from include.lake.delta_log import dataset_of, unbroken
 from include.lake.errors import wrong_argument
 from include.lake.paths import Lake, LakeError
@@ -226,27 +226,6 @@ def base_text(base: Base) -> str:
     if base.savepoint is not None:
         return f"savepoint {base.savepoint.savepoint_id}"
     return "the beginning" if base.until_us is None else "the initial state"
-
-
-def parse_instant(name: str, text: str) -> datetime:
-    """A date or an instant in ISO 8601, UTC where it says no zone; SettingsError otherwise."""
-    try:
-        instant = datetime.fromisoformat(text)
-        return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
-    except ValueError as error:
-        raise wrong_argument(name, f"{name} is {text!r}: {_why_none(text, error)}") from error
-    except OverflowError as error:
-        raise wrong_argument(
-            name, f"{name} is {text!r}: in UTC it is not in the years 1 to 9999"
-        ) from error
-
-
-def _why_none(text: str, error: ValueError) -> str:
-    if no_day := no_such_day(text):
-        return no_day
-    if not str(error).startswith("Invalid isoformat"):
-        return str(error)  # such as: hour must be in 0..23
-    return "give a date such as 2026-01-05, or an instant such as 2026-01-05T13:00:00Z"
 
 
 def before_initial_state(identity: StreamIdentity, until: datetime) -> SettingsError | None:

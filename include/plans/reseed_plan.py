@@ -13,6 +13,7 @@ from include.coverage.judge import Coverage
 from include.coverage.record import BEGINNING_US, FOR_EVER_US
 from include.fold.admission import LAST_INSTANT_US, instant_of, micros_of
 from include.fold.product_table import can_keep_rows
+from include.job import parse_instant
 from include.lake.delta_log import (
     commit_hash,
     dataset_of,
@@ -32,7 +33,6 @@ from include.landing.ingest_log import refuse_changed_bronze
 from include.plans.migrate_plan import MIGRATE, mapped_base, refuse_migration, what_is_not_kept
 from include.plans.open_stream import OpenStream, open_stream
 from include.plans.plan_recompute import (
-    parse_instant,
     recorded_recomputes,
     rows_emitted,
     seconds_for,

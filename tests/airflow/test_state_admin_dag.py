@@ -10,8 +10,8 @@ from airflow.sdk.exceptions import AirflowFailException, ParamValidationError
 from deltalake import DeltaTable
 
 from include.airflow.assets import is_ours, stream_pool
+from include.job import parse_instant
 from include.lake.generations import read_generations
-from include.plans.plan_recompute import parse_instant
 from include.registry import all_streams
 from include.spark.submit import reseed_arguments
 from spark_jobs import reseed_stream
