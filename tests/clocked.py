@@ -19,7 +19,6 @@ GRACE = timedelta(minutes=1)
 SIGNALS = replace(source_named("signals"), clock_grace=GRACE, max_clock_step=None)
 WITHOUT_CLOCK = replace(SIGNALS, clock_grace=None)
 HOUR = timedelta(hours=1)
-MS = timedelta(milliseconds=1)
 
 
 def in_order(lake: Lake) -> list[SimpleNamespace]:

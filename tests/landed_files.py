@@ -6,11 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from deltalake import DeltaTable
-
-from include.lake.delta_log import read_actions
 from include.lake.paths import Lake
-from include.lake.table import record_of
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -36,11 +32,3 @@ class Landing:
         self._clock += 1
         os.utime(path, (self._clock, self._clock))
         return path
-
-
-def forget_commit(lake: Lake, table: str = "bronze") -> None:
-    """As if the ingestion of signals had died before it added its newest batch to bronze or quarantine."""
-    path = f"{lake.root}/{table}/signals"
-    version = DeltaTable(path).version()
-    assert record_of(read_actions(lake, path, version))
-    Path(path, "_delta_log", f"{version:020}.json").unlink()

@@ -4,7 +4,7 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from include.care.check_checkpoint import check_checkpoint
@@ -17,7 +17,7 @@ from include.streams.device_signals import Signal
 from include.streams.service_health import LogLine
 from include.streams.threshold_alerts import UserEvent
 from tests.bronze import Happened, StampedRow, rows_for, stamp
-from tests.engines.lake_runs import drained, table_of
+from tests.engines.lake_runs import drained
 from tests.fold import oracle
 
 HOUR_US = 3_600_000_000
@@ -73,10 +73,6 @@ def until_of(stream: Stream, stamped: Iterable[Sequence[StampedRow]]) -> int:
     return oracle.until(rows_of(stamped), delay_us(stream))
 
 
-def late_among(stream: Stream, rows: Iterable[StampedRow]) -> list[StampedRow]:
-    return [row for row in rows if oracle.is_late(row, delay_us(stream))]
-
-
 def live_result(
     stream: Stream, fold: KeyedFold, stamped: Iterable[Sequence[StampedRow]]
 ) -> oracle.Result:
@@ -91,15 +87,6 @@ def truth(fold: KeyedFold, rows: Sequence[StampedRow], until_us: int) -> Any:
         row._replace(arrival_us=None, commit_us=until_us - 1) for row in rows_for(fold, rows)
     ]
     return oracle.expected(fold, oracle.calls_of(fold), all_in_time, delay_us=0).table
-
-
-def admitted(
-    stream: Stream, before: Sequence[Sequence[StampedRow]], after: Sequence[Sequence[StampedRow]]
-) -> list[StampedRow]:
-    """All rows that a reseed saw, and those of later commits that are not late."""
-    late = late_among(stream, rows_of(after))
-    assert late
-    return rows_of(before) + [row for row in rows_of(after) if row not in late]
 
 
 def between(table: Counter[Any], from_us: int, until_us: int) -> Counter[Any]:
@@ -135,10 +122,6 @@ def in_runs(spark, lake, stream, stamped, runs) -> None:
 DAYS_US = [START_US + day * DAY_US for day in range(6)]
 
 
-def days_of(rows) -> set[date]:
-    return {at(row.time_us).date() for row in rows}
-
-
 # What the check says of a table that is not right, or of a live state that is not.
 OF_COVERAGE = {
     "late_rows_not_recomputed",
@@ -153,20 +136,5 @@ def days(number: int, seed: int, **more: int):
     return commits(seed, days=number, size=8, **more)
 
 
-def with_late_row(stamped):
-    """With one more commit: of a row from the middle of the first day."""
-    events = [[Happened(row.event, row.time_us) for row in commit] for commit in stamped]
-    time_us = DAYS_US[0] + 12 * HOUR_US
-    return stamp([*events, [Happened(Signal(1, time_us, 1), time_us)]])
-
-
 def found(lake, stream) -> set[str]:
     return {each.finding for each in check_checkpoint(lake, stream).findings} & OF_COVERAGE
-
-
-def is_right(lake, stream, stamped, until_us=None) -> bool:
-    """Whether all rows are in the table, late ones too, and nothing is said against it."""
-    fold = load_definition(stream).fold
-    until_us = until_of(stream, stamped) if until_us is None else until_us
-    table = table_of(lake, stream, fold)
-    return table == truth(fold, rows_of(stamped), until_us) and not found(lake, stream)

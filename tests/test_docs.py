@@ -89,7 +89,7 @@ def test_the_fold_over_nested_records_adds_up_as_the_page_says():
     order = names["Order"]("DE", 7, names["Status"].PAID, items, 1_000)
     ran = run(names["FOLD"], [order, order._replace(event_time_us=2_000)])
     assert ran.outputs == [("DE", 7, {"tea": Decimal("2.20")})]
-    check_fold(names["FOLD"])
+    check_fold(names["FOLD"], examples=30)
 
 
 def test_a_payment_that_is_delivered_again_is_spent_once_as_the_page_says():
@@ -102,7 +102,7 @@ def test_a_payment_that_is_delivered_again_is_spent_once_as_the_page_says():
     ]
     ran = run(fold, [first, *later])
     assert (ran.outputs, ran.duplicates) == ([("ann", 300)], 1)
-    check_fold(fold)
+    check_fold(fold, examples=30)
 
 
 def test_a_cart_is_reminded_and_expires_as_the_page_says():
@@ -116,7 +116,7 @@ def test_a_cart_is_reminded_and_expires_as_the_page_says():
     assert (ran.states, ran.timers) == ({}, {})
     ordered = run(names["FOLD"], [first, event("c", hour_us + 1, True)], clock=8 * 24 * hour_us)
     assert (ordered.outputs, ordered.timers) == ([], {})
-    check_fold(names["FOLD"], may_keep=True)
+    check_fold(names["FOLD"], may_keep=True, examples=30)
 
 
 def test_each_module_that_is_shown_as_a_command_is_one():

@@ -36,23 +36,6 @@ def test_on_a_terminal_a_failure_of_the_function_is_its_own_lines(monkeypatch, c
     assert lines[4:] == [f"error: {WORKER.splitlines()[-1]}"]
 
 
-def test_on_a_terminal_a_busy_machine_is_one_line(monkeypatch, capsys):
-    monkeypatch.setenv("SPARK_LOG_LEVEL", "error")
-    (line,) = said_of(RuntimeError(OF_MACHINE), capsys)[1]
-    assert line.startswith(f"error: {TOO_BUSY}")
-
-
-OF_CALL = (
-    "An error occurred while calling o405.collectToPython.\n: org.apache.spark.SparkException: "
-)
-
-
-def test_an_error_of_the_jvm_is_told_and_not_the_call_that_it_came_of(capsys):
-    said = f"{OF_CALL}Job aborted due to stage failure: 1/0{JAVA}"
-    told = "org.apache.spark.SparkException: Job aborted due to stage failure: 1/0"
-    assert said_of(RuntimeError(said), capsys)[1][-1] == f"error: {told}"
-
-
 def test_what_cannot_be_had_just_now_is_one_line_with_its_cause_and_what_to_do(tmp_path, capsys):
     write_deltalake(tmp_path, pa.table({"n": [1]}))
     with no_more_files(), pytest.raises(OSError) as raised:

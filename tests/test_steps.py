@@ -11,9 +11,8 @@ import pytest
 from dags.streams import trigger_rule
 from include import run_local
 from include.lake.ops import read_ops
-from include.registry import source_named, stream_named
+from include.registry import stream_named
 from include.steps import STEPS, JobStep, Step, StreamRun, Told
-from include.streams import sources
 
 STREAM = stream_named("user_counts")
 LIVE = [step for step in STEPS if step.path != "backfill"]
@@ -104,17 +103,6 @@ def test_little_is_ingested_by_hand_without_a_jvm(lake, monkeypatch):
         1,
     )
     assert jobs == []
-
-
-def test_much_is_ingested_by_hand_on_spark(lake, monkeypatch):
-    jobs: list[str] = []
-    monkeypatch.setattr(run_local, "run_job", lambda job, *_: jobs.append(job) or 1)
-    others = [source for source in sources.SOURCES if source.name != STREAM.source]
-    much = replace(source_named(STREAM.source), spark_bytes=1)
-    monkeypatch.setattr(sources, "SOURCES", (much, *others))
-    land(lake, "{")
-    assert run_local.take_steps(StreamRun(lake, STREAM)) == 1
-    assert jobs == ["ingest_source"]
 
 
 def test_an_ingestion_without_a_jvm_that_fails_ends_it(lake, monkeypatch, capfd):

@@ -10,28 +10,9 @@ from deltalake import write_deltalake
 
 from include.lake.stream_result import format_result, read_result
 from include.spark.local_jobs import say
-from include.text_table import counted, did_you_mean, value_text
+from include.text_table import value_text
 
 AT = datetime(2026, 3, 1, 12, 0, 0, 500_000, tzinfo=UTC)
-
-
-@pytest.mark.parametrize(
-    ("count", "thing", "text"),
-    [
-        (1, "late row", "1 late row"),
-        (0, "row", "0 rows"),
-        (2_000, "row", "2,000 rows"),
-        (1, "batch", "1 batch"),
-        (2, "batch", "2 batches"),
-    ],
-)
-def test_one_is_one(count, thing, text):
-    assert counted(count, thing) == text
-
-
-def test_a_name_that_is_like_none_has_no_hint():
-    assert "amount" in did_you_mean("amuont", ["amount", "at"])
-    assert did_you_mean("xyz", ["amount", "at"]) == ""
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,8 @@ import pytest
 
 from include.docker import check_health, prepare_airflow
 from include.docker.compose_env import generated_environment
-from include.docker.prepare_airflow import DATABASE, prepare, prepare_lake
+from include.docker.prepare_airflow import DATABASE, prepare
 from include.lake.paths import LakeError
-from include.registry import all_sources
 from include.settings import SettingsError
 from tests.refused import refused
 
@@ -84,20 +83,6 @@ def test_a_missing_or_wrong_setting_is_named(environment, name):
             prepare(others if value is None else others | {name: value})
         assert name.endswith(caught.value.subject)
         assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("scheme", ["", "file://"])
-def test_a_lake_is_made_with_its_landing_folders(tmp_path, scheme):
-    prepare_lake(f"{scheme}{tmp_path}/deep/lake/")
-    assert [path.name for path in (tmp_path / "deep" / "lake").iterdir()] == ["landing"]
-    landing = {path.name for path in (tmp_path / "deep" / "lake" / "landing").iterdir()}
-    assert landing == {source.name for source in all_sources()}
-
-
-def test_a_file_in_the_lakes_place_is_named(tmp_path):
-    (tmp_path / "file").touch()
-    with refused("wrong_setting", subject="LAKE"):
-        prepare_lake(str(tmp_path / "file"))
 
 
 def test_passwords_of_other_users_are_kept(environment):

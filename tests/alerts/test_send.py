@@ -1,7 +1,6 @@
 """Who is told: each notifier once of each change, whatever dies, fails or comes at once."""
 
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -167,13 +166,6 @@ def test_what_is_no_tuple_of_notifiers_is_said_by_the_file_and_told_later(lake, 
     with refused("wrong_setting", subject="include/streams/notify.py"):
         alerts.send(lake, BY, {})
     assert untold(lake, BY)
-
-
-def test_a_notify_file_that_cannot_be_imported_is_named(lake, monkeypatch):
-    monkeypatch.setitem(sys.modules, "include.streams.notify", None)
-    note(lake, SKEW)
-    with refused("wrong_setting", subject="include/streams/notify.py"):
-        alerts.send(lake, BY, {})
 
 
 def test_a_kill_between_two_notifiers_repeats_none(lake, monkeypatch):

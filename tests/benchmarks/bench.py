@@ -1,9 +1,9 @@
 """The speed tables of docs/speed.md: every contender on the same files, in turns, in one run.
 
-    make bench ARGS="--only dense --rounds 3"    # also: sparse, replay, stock, price,
+    make bench ARGS="--only dense --rounds 3"    # also: sparse, replay, stock,
                                                  # shapes (sessions, alerts, ...)
     make bench ARGS="--only sparse --match '32 buckets'"    # Scala, and lines that say this
-    make bench                                   # all but price; an hour and a half
+    make bench                                   # all; an hour and a half
 
 Each contender runs in a process of its own, round after round. A process's first two batches
 (start-up, empty state, a cold JVM) are left out, and the median of the others is its figure; the
@@ -28,7 +28,6 @@ from typing import Any, NamedTuple
 from include.settings import PROJECT
 from include.spark.conf import FORKLESS
 from include.spark.submit import job_environment
-from tests.benchmarks import price
 from tests.benchmarks.contender import settings
 from tests.benchmarks.data import write_batches
 from tests.benchmarks.entries import FILES, REFERENCES, TABLES, WARM_UP, Entry
@@ -177,14 +176,11 @@ def _say(line: str) -> None:
 def main() -> None:
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", choices=[*TABLES, "shapes", "price"])
+    parser.add_argument("--only", choices=[*TABLES, "shapes"])
     parser.add_argument("--match", default="", help="lines of a table that have this (a regex)")
     args = parser.parse_args()
-    if args.only == "price":
-        _say(price.table(price.measure(BENCH, args.rounds)))
-    else:
-        for name in [each for each in TABLES if f"{each}/".startswith(f"{args.only or each}/")]:
-            compare(name, args.rounds, args.match)
+    for name in [each for each in TABLES if f"{each}/".startswith(f"{args.only or each}/")]:
+        compare(name, args.rounds, args.match)
 
 
 def compare(name: str, rounds: int, match: str) -> None:

@@ -133,11 +133,6 @@ def test_what_the_machine_refuses_is_no_finding_of_the_table(lake, made, monkeyp
         check_checkpoint(lake, STREAM)
 
 
-def test_asking_for_a_lease_leaves_nothing_behind(lake):
-    assert lease_holder(lake, "stream-user_counts") is None
-    assert list(Path(lake.root).iterdir()) == []
-
-
 def test_garbage_that_spark_fails_to_delete_under_a_damaged_snapshot_is_none(lake, made):
     made.batch(snapshot=True)
     assert all(store.garbage_bytes for store in check_checkpoint(lake, STREAM).size.stores)
@@ -145,10 +140,3 @@ def test_garbage_that_spark_fails_to_delete_under_a_damaged_snapshot_is_none(lak
     made.batch(snapshot=True)
     first, second = check_checkpoint(lake, STREAM).size.stores
     assert second.garbage_bytes > first.garbage_bytes == 0
-
-
-def test_the_worst_comes_first(lake, made):
-    without("metadata")(made)
-    made.plan()
-    severities = list(found(check_checkpoint(lake, STREAM)).values())
-    assert severities == ["error", "warning"]

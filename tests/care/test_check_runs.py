@@ -3,13 +3,10 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-import pytest
-
 from include.care.check_checkpoint import check_checkpoint, record_check
 from include.lake.ops import append_ops, read_ops
 from include.settings import Limits
 from tests.care.checked import STREAM, found, recorded_batch
-from tests.deaths import KilledError, die
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -36,15 +33,6 @@ def test_sizes_and_findings_are_recorded_with_the_newest_run(lake, made):
     (finding,) = read_ops(lake, "findings").to_pylist()
     assert (finding["run_id"], finding["subject"]) == ("new", STREAM.name)
     assert (finding["finding"], finding["limit"]) == ("checkpoint_files", 3)
-
-
-def test_sizes_are_recorded_when_all_findings_are(lake, made, monkeypatch):
-    """By them a stream counts as checked, and what was not found as over."""
-    result = check_checkpoint(lake, replace(STREAM, limits=Limits(checkpoint_files=3)))
-    monkeypatch.setattr("include.care.check_checkpoint.record_findings", die)
-    with pytest.raises(KilledError):
-        record_check(lake, result)
-    assert read_ops(lake, "checkpoint_sizes").num_rows == 0
 
 
 def test_growth_is_since_the_newest_record_of_the_same_generation(lake, made):
@@ -80,11 +68,3 @@ def test_a_run_is_held_against_its_limits(lake, made):
     figures = {finding.finding: finding.figure for finding in result.findings}
     assert figures == {"pending_rows": 8, "many_late_rows": 10, "rss_bytes": 101}
     assert set(found(result).values()) == {"warning"}
-
-
-def test_runs_without_figures_are_not_judged(lake, made):
-    run = {"run_id": "r", "job": "run_stream", "subject": STREAM.name, "ended_at": NOW}
-    append_ops(lake, "runs", [run])
-    recorded_batch(lake, 5)
-    limits = Limits(late_rows=0, rss_bytes=0, pending_rows=0)
-    assert found(check_checkpoint(lake, replace(STREAM, limits=limits))) == {}

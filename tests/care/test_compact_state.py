@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from include.checkpoint.committed_batch import is_settled
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.registry import stream_named
@@ -20,7 +19,7 @@ from include.stream_definition import load_definition
 from spark_jobs.compact_state import compact
 from spark_jobs.engines.spark_engine import SparkEngine
 from tests.bronze import append_commit, stamp
-from tests.engines.lake_runs import arriving, drained, stored, table_of, with_conf
+from tests.engines.lake_runs import arriving, drained, stored, table_of
 
 HEALTH = replace(
     stream_named("service_health"),
@@ -87,27 +86,6 @@ def test_a_compacted_stream_goes_on_as_its_twin_does(spark, lake, twin, stream):
     assert everything(spark, lake, stream) == everything(spark, twin, stream)
 
 
-@pytest.mark.full
-def test_a_snapshot_that_is_damaged_after_a_compaction_is_repaired_from_the_other(
-    spark, lake, twin
-):
-    stream, commits = BY_EVENT_TIME, stamp(arriving(2, lines, commits=3, size=30))
-    for each in (lake, twin):
-        drained(spark, each, stream, fold_of(stream), commits[:2], runs=2)
-    compact(SparkEngine(spark), lake, stream)
-    for snapshot in newest_snapshots(lake):
-        snapshot.write_bytes(b"damaged")
-        snapshot.with_name(f".{snapshot.name}.crc").unlink()
-    for each in (lake, twin):
-        drained(spark, each, stream, fold_of(stream), commits[2:], runs=1)
-    assert everything(spark, lake, stream) == everything(spark, twin, stream)
-
-
-def newest_snapshots(lake: Lake) -> list[Path]:
-    partitions = Path(lake.checkpoint(HEALTH.name, 1), "state", "0").glob("[0-9]*")
-    return [max(part.glob("*.zip"), key=lambda file: int(file.stem)) for part in partitions]
-
-
 @pytest.mark.e2e
 def test_what_waits_is_folded_by_an_ordinary_run_first(spark, lake, twin):
     stream, commits = BY_EVENT_TIME, stamp(arriving(3, lines, commits=3, size=30))
@@ -125,26 +103,3 @@ def test_what_waits_is_folded_by_an_ordinary_run_first(spark, lake, twin):
     ]
     # A JVM's heap alone is more; the workers' interpreters, too.
     assert all(run["jvm_rss_bytes"] > 100e6 and run["python_rss_bytes"] > 50e6 for run in runs)
-
-
-@pytest.mark.full
-def test_a_run_killed_before_its_batch_without_data_is_settled_before_it_is_compacted(
-    spark, lake, twin
-):
-    stream, commits = BY_EVENT_TIME, stamp(arriving(4, lines, commits=2, size=30))
-    with with_conf(spark, "spark.sql.streaming.noDataMicroBatches.enabled", "false"):
-        drained(spark, lake, stream, fold_of(stream), commits, runs=2)
-    drained(spark, twin, stream, fold_of(stream), commits, runs=2)
-    assert not is_settled(lake, lake.checkpoint(stream.name, 1))
-    assert everything(spark, lake, stream) != everything(spark, twin, stream)
-    compact(SparkEngine(spark), lake, stream)
-    assert is_settled(lake, lake.checkpoint(stream.name, 1))
-    assert everything(spark, lake, stream) == everything(spark, twin, stream)
-
-
-@pytest.fixture(scope="module")
-def drained_once(spark, tmp_path_factory):
-    lake = Lake(str(tmp_path_factory.mktemp("drained")))
-    commits = stamp(arriving(5, lines, commits=1, size=20))
-    drained(spark, lake, BY_EVENT_TIME, fold_of(BY_EVENT_TIME), commits, runs=1)
-    return lake

@@ -15,7 +15,6 @@ from include.settings import SettingsError
 from include.stream_definition import load_definition
 from spark_jobs import inspect_state as job
 from spark_jobs.inspect_state import inspect_state
-from spark_jobs.shell import make_views, state_of
 from tests.skewed_state import COLD, HOT, SKEWED, drain_skewed, hot_and_cold_users
 
 pytestmark = [pytest.mark.spark, pytest.mark.full, pytest.mark.xdist_group("skewed state")]
@@ -132,13 +131,3 @@ def test_a_state_type_that_has_changed_since_is_refused(spark, copied, monkeypat
     monkeypatch.setattr(job, "load_definition", lambda _: changed)
     with pytest.raises(SettingsError):
         inspect_state(spark, copied, SKEWED)
-
-
-def test_a_shell_has_the_tables_as_views_and_the_states(spark, skewed):
-    session = spark.newSession()
-    views = make_views(session, skewed)
-    assert {"user_counts", "bronze_user_events", "ops_generations"} <= set(views)
-    counted = session.sql("SELECT count(*) AS n FROM user_counts").collect()[0]["n"]
-    states = state_of(session, skewed, "user_counts").collect()
-    assert counted == len(states) > HOT
-    assert {row["state"]["total_count"] for row in states} <= {1, 2}

@@ -17,7 +17,6 @@ from include.care.check_checkpoint import (
 from include.checkpoint.measure_checkpoint import CheckpointSize, PartSize, Position, StoreSize
 from include.registry import stream_named
 from include.settings import GIB, Limits
-from tests.refused import refused
 
 NO_LIMITS = Limits(**dict.fromkeys(vars(Limits())))
 STREAM = replace(stream_named("user_counts"), limits=NO_LIMITS)
@@ -95,8 +94,3 @@ def test_a_compaction_is_decided_exactly_when_its_finding_is_made(size, replay, 
     limits = replace(NO_LIMITS, replay_versions=replay, garbage_share=share)
     findings = found(size, limits)
     assert plan_compaction(list(findings.values())).needed == bool(findings)
-
-
-def test_a_limit_below_zero_is_refused():
-    with refused("wrong_setting", subject="skew"):
-        Limits(skew=-1.0)

@@ -18,7 +18,6 @@ from include.lake.paths import Lake
 from include.limits import TABLE_CARE
 
 EAGER = replace(TABLE_CARE, min_small_files=2, min_garbage_files=1)
-KEY = ("stream", "generation", "batch_id")
 
 
 def append_batch(lake: Lake, batch_id: int) -> None:

@@ -4,8 +4,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from fsspec.implementations.local import LocalFileSystem
-from pyarrow.fs import FSSpecHandler, PyFileSystem
 
 from include.care.old_generations import (
     delete_old_generations,
@@ -114,32 +112,3 @@ def test_folders_that_nobody_knows_are_named_and_left_alone(lake: Lake):
     assert all(f"checkpoints/user_counts/{name}" in text for name in ("7", "01", "1.bak"))
     assert delete_old_generations(lake, COUNTS) == [1]
     assert folders(lake) == {"2", "7", "01", "1.bak", "note.txt"}
-
-
-def test_a_stream_without_a_record_runs_on_its_first_checkpoint(lake: Lake):
-    make_checkpoint(lake, "1")
-    assert delete_old_generations(lake, COUNTS) == []
-
-
-class Storage(FSSpecHandler):
-    """Not this machine's own: pyarrow knows it through an interface of our making."""
-
-    def __init__(self, refuses: bool):
-        super().__init__(LocalFileSystem())
-        self.refuses = refuses
-
-    def delete_dir(self, path: str) -> None:
-        if self.refuses:
-            raise PermissionError(f"no permission for {path}")
-        super().delete_dir(path)
-
-
-def test_on_any_storage_what_cannot_be_deleted_is_named_and_tried_again(lake: Lake):
-    switch(lake, 1, None)
-    switch(lake, 2, LONG_AGO)
-    lake.__dict__["_opened"] = PyFileSystem(Storage(refuses=True)), lake.root
-    with refused("unreadable_lake", subject="checkpoints/user_counts/1"):
-        delete_old_generations(lake, COUNTS)
-    lake.__dict__["_opened"] = PyFileSystem(Storage(refuses=False)), lake.root
-    assert delete_old_generations(lake, COUNTS) == [1]
-    assert folders(lake) == {"2"}

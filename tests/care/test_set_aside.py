@@ -49,13 +49,6 @@ def test_a_source_is_ingested_anew_from_landing(lake: Lake, landed: Landing):
     assert values_of(lake) == before
 
 
-def test_a_stream_that_never_ran_goes_on_without_a_reseed(lake: Lake, landed: Landing):
-    landed.add("a.jsonl", [signal(0)])
-    ingest(lake, SIGNALS)
-    told = plan_set_aside(lake, "bronze/signals").text()
-    assert commands_in(told) == ["stream device_signals"]
-
-
 def test_rows_that_will_not_come_again_are_counted(lake: Lake, landed: Landing):
     for name in ("a.jsonl", "b.jsonl"):
         landed.add(name, [signal(0), "{"])
@@ -82,11 +75,6 @@ def test_nothing_but_tables_of_sources_and_streams_is_set_aside(lake: Lake, name
     write(lake, "landing/signals/a.jsonl", "checkpoints/user_counts/1/metadata")
     with refused("wrong_argument"):
         plan_set_aside(lake, name)
-
-
-def test_what_is_not_there_is_not_set_aside(lake: Lake):
-    with refused("nothing_there", subject="tables/user_counts"):
-        plan_set_aside(lake, "tables/user_counts")
 
 
 @pytest.mark.parametrize("lease", ["stream-user_counts", "ingest-signals"])

@@ -115,20 +115,5 @@ def test_a_checkpoint_that_is_not_ours_is_one_line_and_no_jvm(logs, monkeypatch,
     assert files_in(logs) == before
 
 
-@pytest.mark.parametrize(("code", "said"), [(0, 0), (2, 2), (3, 1), (-9, 1)])
-def test_the_exit_code_says_how_it_went_and_stdout_has_the_report(
-    logs, monkeypatch, capsys, code, said
-):
-    def run_job(job: str, args: list[str], stream: Any, stdout: Any) -> int:
-        stdout.write("what a library says\n")
-        if code == 0:
-            Path(args[args.index("--output") + 1]).write_text("the report")
-        return code
-
-    monkeypatch.setattr("include.run_local.run_job", run_job)
-    assert main(["inspect", STREAM, "--lake", logs.root]) == said
-    assert capsys.readouterr() == ("the report\n" if code == 0 else "", "what a library says\n")
-
-
 def files_in(lake: Lake) -> dict[str, bytes]:
     return {str(file): file.read_bytes() for file in Path(lake.root).rglob("*") if file.is_file()}

@@ -1,9 +1,6 @@
 """What a stream needs of bronze's log, and that it does not wait until the log is cut there."""
 
-import json
-import os
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
@@ -11,14 +8,7 @@ from include.checkpoint.bronze_readers import needed_commit, refuse_cut_off
 from include.lake.generations import read_generations
 from include.lake.paths import Lake
 from include.plans.open_stream import has_waiting_rows
-from include.plans.reseed_plan import ReseedOptions
 from include.registry import stream_named
-from include.streams import device_signals
-from include.streams.device_signals import Signal
-from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.reseed_stream import reseed
-from spark_jobs.run_stream import drain
-from tests.bronze import Happened, append_commit, stamp
 from tests.checkpoint.bronze_lake import (
     SOURCE,
     append,
@@ -31,8 +21,6 @@ from tests.checkpoint.bronze_lake import (
 from tests.checkpoint.bronze_lake import (
     reseed as reseeded,
 )
-from tests.engines.lake_runs import table_of
-from tests.late_lakes import DAYS_US, days, in_runs, is_right, live_result, small, with_late_row
 from tests.refused import refused
 
 STREAM = stream_named("user_counts")
@@ -159,95 +147,3 @@ def test_a_generation_that_has_not_run_needs_nothing_that_its_reseed_has_read(tw
     newest = bronze(two_commits).version()
     reseeded(two_commits, STREAM.name, replayed_version=newest)
     assert needed_version(two_commits) is None
-
-
-# On Spark: with Delta's own clean-up of the log.
-
-SIGNALS, FOLD = small("device_signals"), device_signals.FOLD
-KEPT = "'delta.logRetentionDuration' = 'interval 30 days', 'delta.checkpointInterval' = '1'"
-
-
-def set_on_bronze(spark, lake: Lake, properties: str) -> None:
-    """A commit of bronze without rows. Each makes a checkpoint, and cleans the log up."""
-    spark.sql(f"ALTER TABLE delta.`{lake.bronze(SIGNALS.source)}` SET TBLPROPERTIES ({properties})")
-
-
-def log_of(lake: Lake) -> Path:
-    return Path(lake.bronze(SIGNALS.source), "_delta_log")
-
-
-def time_passes(lake: Lake, span: timedelta) -> None:
-    """As if all of bronze's log had been written so much earlier."""
-    for file in [file for file in log_of(lake).iterdir() if file.is_file()]:
-        then = file.stat().st_mtime - span.total_seconds()
-        if file.suffix == ".json" and file.stem.isdecimal():
-            write_earlier(file, span)
-        os.utime(file, (then, then))
-    for file in log_of(lake).glob(".*.json.crc"):
-        file.unlink()  # Hadoop's, of what was in the files before
-
-
-def write_earlier(commit: Path, span: timedelta) -> None:
-    actions = [json.loads(line) for line in commit.read_text().splitlines()]
-    for action in actions:
-        if "commitInfo" in action:
-            action["commitInfo"]["timestamp"] -= span // timedelta(milliseconds=1)
-    commit.write_text("\n".join(map(json.dumps, actions)))
-
-
-def commits_in_log(lake: Lake) -> set[int]:
-    return {int(file.stem) for file in log_of(lake).glob("*.json") if file.stem.isdecimal()}
-
-
-def with_late_rows_last(spark, lake: Lake):
-    """The stream's last run had late rows only: no batch without data came after it."""
-    stamped = with_late_row(days(1, seed=61))
-    in_runs(spark, lake, SIGNALS, stamped[:3], runs=1)
-    set_on_bronze(spark, lake, KEPT)
-    in_runs(spark, lake, SIGNALS, stamped[3:], runs=1)
-    return stamped
-
-
-def with_new_rows(stamped):
-    """A day later the source wakes up."""
-    events = [[Happened(row.event, row.time_us) for row in commit] for commit in stamped]
-    time_us = DAYS_US[2]
-    return stamp([*events, [Happened(Signal(2, time_us, 1), time_us)]])
-
-
-@pytest.mark.spark
-@pytest.mark.full
-def test_a_stream_of_a_silent_source_outlives_the_log(spark, lake):
-    stamped = with_late_rows_last(spark, lake)
-    before = commits_in_log(lake)
-    for month in range(2):
-        time_passes(lake, 25 * DAY)
-        runs = 0
-        while has_waiting_rows(lake, SIGNALS):
-            drain(SparkEngine(spark), lake, SIGNALS)
-            runs += 1
-        assert 1 <= runs <= 2
-        set_on_bronze(spark, lake, f"'month' = '{month}'")
-    assert not before & commits_in_log(lake)
-    stamped = with_new_rows(stamped)
-    append_commit(lake, SIGNALS.source, FOLD, stamped[-1])
-    drain(SparkEngine(spark), lake, SIGNALS)
-    assert table_of(lake, SIGNALS, FOLD) == live_result(SIGNALS, FOLD, stamped).table
-
-
-@pytest.mark.spark
-@pytest.mark.full
-def test_a_stream_that_was_cut_off_says_so_and_is_made_anew(spark, lake):
-    stamped = with_late_rows_last(spark, lake)
-    time_passes(lake, 90 * DAY)
-    set_on_bronze(spark, lake, "'after' = 'three months'")
-    assert len(commits_in_log(lake)) == 1
-    assert has_waiting_rows(lake, SIGNALS)
-    stamped = with_new_rows(stamped)
-    append_commit(lake, SIGNALS.source, FOLD, stamped[-1])
-    with refused("cleaned_up_version", command=f"./stateful reseed {SIGNALS.name} --apply"):
-        drain(SparkEngine(spark), lake, SIGNALS)
-    reseed(SparkEngine(spark), lake, SIGNALS, ReseedOptions())
-    assert is_right(lake, SIGNALS, stamped)
-    drain(SparkEngine(spark), lake, SIGNALS)
-    assert is_right(lake, SIGNALS, stamped)

@@ -174,12 +174,6 @@ def damage(path: Path, how: str) -> None:
         path.write_bytes(path.read_bytes()[: -1 if how == "cut off" else 0])
 
 
-def test_a_checkpoint_that_does_not_exist_has_no_parts(lake):
-    size = measured(Path(lake.root))
-    assert (size.parts, size.stores, size.bytes, size.unreadable) == ((), (), 0, None)
-    assert list(Path(lake.root).iterdir()) == []
-
-
 def test_each_part_has_its_files(lake):
     made = checkpoint_in(Path(lake.root))
     for _ in range(3):
@@ -214,13 +208,3 @@ def test_any_file_system_is_measured_alike(lake):
     stored = measure_checkpoint(elsewhere, "counts", 1)
     assert by_uri.stores == stored.stores == here.stores
     assert by_uri.parts == stored.parts == here.parts
-
-
-def test_an_operator_without_metadata_is_measured_by_its_folders(lake):
-    made = checkpoint_in(Path(lake.root), partitions=3)
-    made.batch()
-    for path in files_below(made.root / "state/0/_metadata"):
-        path.unlink()
-    size = measured(Path(lake.root))
-    assert [(store.partition, store.files) for store in size.stores] == [(0, 2), (1, 2), (2, 2)]
-    assert size.unreadable is None

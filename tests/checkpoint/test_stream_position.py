@@ -36,38 +36,27 @@ def batch(lake: Lake, next_version: int = 1, number: int = 0, *, committed: bool
     return Path(lake.checkpoint(STREAM.name, 1))
 
 
-def test_nothing_waits_before_the_first_ingest(lake):
-    assert not has_waiting_rows(lake, STREAM)
+@pytest.mark.parametrize(
+    ("commits", "batches", "waits"),
+    [
+        (0, {}, False),  # before the first ingest
+        (1, {}, True),
+        (1, {0: 1}, False),
+        (1, {9: 0, 10: 1}, False),  # numbers are not sorted as text
+        (2, {0: 1}, True),
+    ],
+)
+def test_what_the_newest_batch_has_not_taken_waits(lake, commits, batches, waits):
+    for _ in range(commits):
+        append(lake)
+    for number, version in batches.items():
+        batch(lake, version, number)
+    assert has_waiting_rows(lake, STREAM) == waits
 
 
 def test_an_empty_bronze_table_holds_nothing(lake):
     DeltaTable.create(lake.bronze(STREAM.source), pa.schema([("n", pa.int64())]))
     assert not has_waiting_rows(lake, STREAM)
-
-
-def test_bronze_waits_for_a_stream_that_never_ran(lake):
-    append(lake)
-    assert has_waiting_rows(lake, STREAM)
-
-
-def test_nothing_waits_after_a_committed_batch_took_the_newest_version(lake):
-    append(lake)
-    batch(lake)
-    assert not has_waiting_rows(lake, STREAM)
-
-
-def test_the_newest_batch_counts_and_numbers_are_not_sorted_as_text(lake):
-    append(lake)
-    for number, version in ((9, 0), (10, 1)):
-        batch(lake, version, number)
-    assert not has_waiting_rows(lake, STREAM)
-
-
-def test_a_later_commit_waits(lake):
-    append(lake)
-    batch(lake)
-    append(lake)
-    assert has_waiting_rows(lake, STREAM)
 
 
 def test_a_batch_that_was_never_committed_waits(lake):

@@ -18,8 +18,6 @@ from include.lake.paths import Lake
 from include.landing.bronze_tables import create_tables
 from include.registry import source_named
 from include.settings import PROJECT
-from tests.ingested import bronze_of, quarantine_of
-from tests.landed_files import Landing, signal
 
 CLI = [sys.executable, "-P", "-m", "include.cli"]
 
@@ -93,15 +91,6 @@ def test_what_was_done_is_0_and_what_failed_is_1(lake, monkeypatch, capsys):
         assert main(["stream", "user_counts"]) == said
 
 
-def test_a_source_is_ingested_by_itself(lake):
-
-    Landing(lake).add("a.jsonl", [signal(0), "{"])
-    for _ in range(2):  # and the second time nothing is new
-        assert main(["ingest", "signals", "--lake", lake.root]) == 0
-        assert (len(bronze_of(lake)), len(quarantine_of(lake))) == (1, 1)
-    assert main(["ingest", "signals", "--accept-loss", "--lake", lake.root]) == 2  # of landing
-
-
 def test_a_lake_may_be_named_from_home_and_by_the_environment(monkeypatch, tmp_path):
     asked: list[Lake] = []
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -159,13 +148,6 @@ def test_validate_says_what_bronze_cannot_become(lake, monkeypatch, capsys):
     assert "added" in capsys.readouterr().out
 
 
-def test_care_and_status_have_json_for_scripts(lake, capsys):
-    assert main(["care", "user_counts", "--lake", lake.root, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["findings"] == []
-    assert main(["status", "user_counts", "--lake", lake.root, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["complete_until"] is None
-
-
 def run_cli(*words: str, **options: object) -> subprocess.Popen[bytes]:
     environment = os.environ | {"PYTHONPATH": str(PROJECT), "TERM": "xterm-256color"}
     environment.pop("NO_COLOR", None)
@@ -180,14 +162,6 @@ def test_whoever_stops_reading_gets_no_traceback():
     assert process.stderr is not None
     assert process.stderr.read() == b""
     assert process.wait() == 1
-
-
-def test_help_is_for_each_command(capsys):
-    assert main(["--help"]) == 0
-    assert "plan-backfill" in capsys.readouterr().out
-    assert main([]) == 0
-    assert main(["reseed", "--help"]) == 0
-    assert "./stateful reseed user_counts" in capsys.readouterr().out
 
 
 def test_the_shell_script_finds_its_project_from_anywhere(tmp_path):

@@ -89,16 +89,6 @@ def test_an_update_table_is_right_or_wrong_as_a_whole():
     assert judged(ledger, after, identity).wrong == ()
 
 
-def test_a_recompute_makes_the_table_right_and_not_the_live_state():
-    late = [LateGroup(date(2026, 1, 1), 3, 1, 2, 2)]
-    ledger = [entry(1, "live", None, 9), entry(2, "recompute", 0, 9, bronze_ingested_at_us=3)]
-    coverage = judged(ledger, late)
-    assert coverage.wrong == ()
-    assert not coverage.live_is_right
-    reseeded = [*ledger, entry(3, "reseed", 0, 9, bronze_ingested_at_us=3, generation=2)]
-    assert judged(reseeded, late).live_is_right
-
-
 def test_a_mapping_stands_for_the_code_before_it_and_that_one_for_its_own():
     ledger = [
         entry(1, "live", None, 3, codes=("old",)),

@@ -103,12 +103,6 @@ def test_what_the_scheduler_needs_to_end_its_jobs_is_stopped_after_it():
     assert SERVICES["airflow-scheduler"]["depends_on"].keys() >= needed
 
 
-def test_what_ends_by_itself_is_waited_for_by_what_runs_on():
-    """Else `docker compose up --wait` takes its end for a failure (docker/compose issue 10596)."""
-    for name in ONE_SHOT:
-        assert [each for each in LONG_RUNNING if name in SERVICES[each].get("depends_on", {})]
-
-
 def test_what_has_no_default_is_what_make_compose_env_writes():
     required = {(name, message) for name, mark, message in variables(COMPOSE) if mark != ":-"}
     assert required == {(name, "run make compose-env") for name in generated_environment()}
@@ -154,14 +148,6 @@ def test_all_of_airflow_has_the_same_secrets_and_spark_has_its_own():
         assert secrets == {"SPARK_AUTH_SECRET"}
         # Jobs ship their Python: a worker that had the project would hide it when they did not.
         assert "PYTHONPATH" not in SERVICES[name]["environment"]
-
-
-def test_every_volume_is_declared_and_used():
-    mounted = [volume.split(":")[0] for s in SERVICES.values() for volume in s.get("volumes", ())]
-    assert set(mounted) == set(COMPOSE["volumes"])
-    # Two workers in one folder would take each other's applications for their own.
-    work = [volume for volume in mounted if volume.startswith("spark-work")]
-    assert sorted(work) == ["spark-work-1", "spark-work-2"]
 
 
 def test_as_many_applications_as_tasks_fit_into_the_workers():

@@ -42,7 +42,6 @@ BY_DIALOG = "user_sessions"
 ENTER = re.compile(r"From (\S+ \S+), To (\S+ \S+) \(UTC\), Reprocess Behavior: (All Runs)")
 RECOMPUTED = 300_000.0  # milliseconds
 HOUR = timedelta(hours=1)
-MADE = "**/api/v2/backfills"
 
 
 class Served(NamedTuple):

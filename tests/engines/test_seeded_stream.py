@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from include.lake.generations import read_generations
 from include.lake.ops import read_ops
 from include.registry import stream_named
 from include.settings import SavepointRules
@@ -21,7 +20,6 @@ from spark_jobs.engines.checkpointed_states import read_states
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.run_stream import drain
 from tests.bronze import EPOCH, ClockAt, Happened, append_commit, stamp
-from tests.refused import refused
 
 pytestmark = pytest.mark.spark
 
@@ -120,24 +118,3 @@ def test_an_update_table_shows_initial_states_from_the_first_run_on(spark, lake)
         drain(SparkEngine(spark), lake, COUNTS)
         rows = DeltaTable(lake.table(COUNTS.name)).to_pyarrow_table().to_pylist()
         assert {row["user_id"]: row["total_count"] for row in rows} == {"ann": 11, "bob": 3}
-
-
-@pytest.mark.full
-def test_an_initial_state_is_pinned_by_the_first_run(spark, lake):
-    fold = load_definition(HEALTH).fold
-    stamped = stamp([[line("a", 1)], [line("a", 2)]])
-    file = give(lake, HEALTH, [{"key": "a", "state": {"stale": True}}])
-    append_commit(lake, HEALTH.source, fold, stamped[0])
-    drain(SparkEngine(spark), lake, HEALTH)
-    pinned = read_generations(lake, HEALTH.name).pinned()
-    assert pinned["initial_as_of"] == EPOCH + timedelta(microseconds=AS_OF_US)
-    append_commit(lake, HEALTH.source, fold, stamped[1])
-    content = file.read_text()
-    for other in (None, content.replace("true", "false")):
-        file.unlink(missing_ok=True)
-        if other is not None:
-            file.write_text(other)
-        with refused("settings_changed", subject="initial_state"):
-            drain(SparkEngine(spark), lake, HEALTH)
-    file.write_text(content.replace(": ", ":   "))  # the same in other words
-    drain(SparkEngine(spark), lake, HEALTH)

@@ -2,8 +2,7 @@
 
 import random
 import sys
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -23,19 +22,14 @@ from include.stream_definition import load_definition
 from include.streams import threshold_alerts
 from include.streams.service_health import LogLine
 from include.streams.user_sessions import UserEvent
-from spark_jobs.engines.engine import Stage
-from spark_jobs.engines.replay import replay_fold
-from tests.bronze import ClockAt, StampedRow, append_commit, rows_for, stamp
+from tests.bronze import ClockAt, StampedRow, rows_for, stamp
 from tests.declared import with_fold
 from tests.engines.lake_runs import (
     MICROSECOND,
     MS_US,
     START_US,
-    admitted_live,
     arriving,
     drained,
-    known_in,
-    outputs_of,
     stored,
     table_of,
 )
@@ -43,7 +37,7 @@ from tests.fold import machine, oracle
 from tests.fold.arrivals import came_to, run
 from tests.fold.local import LocalFold
 from tests.fold.machine import MARKS, Mark, a_machine, fold_of
-from tests.fold.oracle import Result, projected, until
+from tests.fold.oracle import Result, until
 
 pytestmark = pytest.mark.spark
 # Workers cannot import tests, so what they need of these travels with the query.
@@ -189,42 +183,3 @@ def test_the_cases_have_what_makes_them_hard(case, seed):
         assert any(each.state is None for each in known)  # only a timeout
     if not given.fold.in_processing_time:
         assert given.local.late > 0 < given.local.pending
-
-
-@pytest.mark.full  # the law's tests have the replay's code without a JVM
-@pytest.mark.parametrize("case", CASES)
-def test_replay_in_one_pass_or_in_two_gives_the_local_engines_rows_and_states(spark, lake, case):
-    given = arrived(CASES[case], seed=2)
-    fold, local = given.fold, given.local
-    for rows in given.stamped:
-        append_commit(lake, given.stream.source, fold, rows)
-    admitted = admitted_live(spark, lake, given.stream, fold)
-    whole = replay_fold(admitted, fold, 5, given.until_us)
-    check_replayed(fold, local, [whole])
-    # Where something is emitted: at S it belongs to the second part, before S to the first.
-    emitted_us = sorted({at_us for _, at_us in emitted_in(local)})
-    middle_us = emitted_us[len(emitted_us) // 2]
-    for split_us in (middle_us, middle_us + 1):
-        first = replay_fold(admitted, fold, 3, split_us)
-        rest = admitted_live(spark, lake, given.stream, fold, split_us)
-        second = replay_fold(rest, fold, 4, given.until_us, base=first.states.persist())
-        check_replayed(fold, local, [first, second], split_us)
-
-
-def emitted_in(result: Result) -> Any:
-    return result.table if isinstance(result.table, Counter) else result.table.values()
-
-
-def check_replayed(
-    fold: KeyedFold, local: Result, parts: Sequence[Stage], split_us: int | None = None
-) -> None:
-    states = known_in(parts[-1].states, fold)
-    assert states == local.states
-    if fold.output_mode == "update":
-        assert projected(fold, states) == local.table
-        return
-    outputs = [outputs_of(part.outputs, fold) for part in parts]
-    assert sum(outputs, Counter()) == local.table
-    if split_us is not None:
-        assert all(at_us < split_us for _, at_us in outputs[0])
-        assert all(at_us >= split_us for _, at_us in outputs[1])

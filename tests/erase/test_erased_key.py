@@ -157,23 +157,6 @@ def test_a_key_of_several_lines_is_not_that_of_its_first(
         assert re.findall(r"(\d+) rows? of bronze", capsys.readouterr().out) == ["1"]
 
 
-@pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
-def test_bytes_that_are_no_text_are_refused_in_a_line(
-    errors: str, lake: Lake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    def refused(key: str) -> str:
-        assert main(["erase", "user_counts", key, "--lake", lake.root]) == 2
-        return capsys.readouterr().err
-
-    stdin = io.TextIOWrapper(io.BytesIO(b"alice\xff\n"), encoding="utf-8", errors=errors)
-    monkeypatch.setattr("sys.stdin", stdin)
-    for key in ("alice\udcff", "-"):
-        told = refused(key)
-        assert told.endswith("(wrong_argument)\n")
-        assert told.count("\n") == 1
-        assert "alice" not in told
-
-
 def test_tables_of_streams_that_were_taken_out_are_named_as_not_looked_into(lake: Lake):
     Landing(lake).add("a.jsonl", [signal(1, device_id=7)])
     ingest(lake, source_named("signals"))

@@ -2,20 +2,16 @@
 keys that a function makes."""
 
 from collections.abc import Iterator
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime
 from decimal import Decimal
 from enum import Enum
 from typing import Annotated, Any, NamedTuple
 
-from hypothesis import strategies as st
-
 from include.fold.definition import KeyedFold, flat_map_groups_with_state
 from include.fold.group_state import GroupState, GroupStateTimeout
 from include.fold.records import Instant
-from tests.fold.arrivals import happenings
 
 Money = Annotated[Decimal, "decimal(12,2)"]
-NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
 QUIET_US = 5_000
 
 
@@ -162,39 +158,8 @@ def fold_with(key: Any, output_mode: str) -> KeyedFold:
 
 FOLDS = {
     "append by a column": fold_with("country", "append"),
-    "append by an enum": fold_with("status", "append"),
-    "append by a date": fold_with("day", "append"),
-    "append by a decimal": fold_with("amount", "append"),
-    "append by a moment": fold_with("created", "append"),
-    "append by bytes": fold_with("raw", "append"),
-    "append by what may be None": fold_with("customer", "append"),
     "append by two columns": fold_with(("country", "customer"), "append"),
     "update by two columns": fold_with(("country", "customer"), "update"),
     "append by a function": fold_with(buyer, "append"),
     "update by a function": fold_with(buyer, "update"),
 }
-
-cents = st.integers(-300, 300).map(lambda n: Decimal(n).scaleb(-2))
-some_items = st.builds(
-    Item,
-    st.none() | st.sampled_from("xy"),
-    st.none() | cents,
-    st.none() | st.lists(st.none() | st.sampled_from("pq"), max_size=2).map(tuple),
-)
-ORDERS = happenings(
-    lambda us, *fields: Order(*fields, us),
-    st.sampled_from(["DE", "DE", "de", "FR"]),
-    st.sampled_from([None, 1, 1, 2, 3]),
-    cents,
-    st.booleans(),
-    st.sampled_from(Status),
-    st.none() | st.lists(st.none() | some_items, max_size=2).map(tuple),
-    st.none()
-    | st.dictionaries(
-        st.sampled_from("ab"), st.sampled_from([None, 0.0, -0.0, 0.1, float("nan")]), max_size=2
-    ),
-    st.binary(max_size=2),
-    st.sampled_from([date(2026, 1, 1), date(1969, 12, 31)]),
-    st.integers(0, 2).map(lambda n: NEW_YEAR + timedelta(microseconds=n)),
-    st.none() | st.integers(-1, 1).map(Instant),
-)

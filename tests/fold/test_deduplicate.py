@@ -9,7 +9,6 @@ import pytest
 from include.fold.deduplicate import Deduplicate
 from include.fold.definition import flat_map_groups_with_state
 from include.registry import stream_named
-from include.settings import Field, Source
 from include.stream_definition import load_definition, pinned_settings
 from include.streams import user_counts
 from tests.declared import with_fold
@@ -91,22 +90,6 @@ def test_a_source_says_it_for_its_streams_and_a_stream_may_say_otherwise(monkeyp
     other = replace(user_counts.STREAM, deduplicate=None)
     monkeypatch.setattr(user_counts, "STREAM", other)
     assert load_definition(stream_named("user_counts")).fold.deduplicate is None
-
-
-@pytest.mark.parametrize("by", ["c", "b"])
-def test_a_source_says_at_once_what_it_cannot_know_again(by):
-    fields = (
-        Field(name="a", type="string", comment=""),
-        Field(name="b", type="double", comment=""),
-    )
-    with refused("wrong_setting", subject="deduplicate"):
-        Source(
-            name="s",
-            time_field="t",
-            fields=fields,
-            comment="",
-            deduplicate=Deduplicate(by=by, within=WITHIN),
-        )
 
 
 def test_it_is_pinned_and_without_it_nothing_is():

@@ -86,35 +86,42 @@ def test_a_timestamp_is_milliseconds_a_datetime_or_microseconds(arguments, named
     assert state.timeout_at_us == at_us
 
 
+def span(wrong):
+    return (
+        (PROCESSING, lambda s: s.setTimeoutDuration(wrong)),
+        (EVENT, lambda s: s.setTimeoutTimestamp(CLOCK_MS + 5, wrong)),
+    )
+
+
+def micros(wrong):
+    """`5 * 60 * 1e6` is soon written: as a float it must not get into the state."""
+    return (
+        (PROCESSING, lambda s: s.setTimeoutDuration(durationUs=wrong)),
+        (EVENT, lambda s: s.setTimeoutTimestamp(timestampUs=s.clock_us + wrong)),
+    )
+
+
+WORDS = ("", " ", "5 minutes 3", "soon", "5", "minutes", "5 fortnights", "1.5 seconds")
 REFUSED = [
-    (NONE, lambda s: s.get, ValueError, "STATE_NOT_EXISTS"),
-    (NONE, lambda s: s.update(None), TypeError, "CANNOT_BE_NONE"),
+    *[(*use, ValueError) for words in (*WORDS, "5 minutes ago") for use in span(words)],
     *[
-        (kind, lambda s: s.setTimeoutDuration(5), RuntimeError, "CANNOT_WITHOUT")
-        for kind in (NONE, EVENT)
+        (*use, ValueError)
+        for negative in (-1, timedelta(microseconds=-1))
+        for use in span(negative)
     ],
+    *[(*use, TypeError) for wrong in (1.5, True, b"5 minutes", [5]) for use in span(wrong)],
+    *[(*use, TypeError) for wrong in (1.5, 300 * 1e6) for use in micros(wrong)],
     *[
-        (
-            kind,
-            lambda s: s.setTimeoutTimestamp(CLOCK_MS + 5),
-            RuntimeError,
-            "CANNOT_WITHOUT",
-        )
-        for kind in (NONE, PROCESSING)
-    ],
-    *[
-        (PROCESSING, use, ValueError, "VALUE_NOT_POSITIVE")
+        (PROCESSING, use, ValueError)
         for use in (
-            lambda s: s.setTimeoutDuration(0),
-            lambda s: s.setTimeoutDuration(-5),
             lambda s: s.setTimeoutDuration("-5 seconds"),
             lambda s: s.setTimeoutDuration(timedelta(0)),
             lambda s: s.setTimeoutDuration(durationUs=-1),
+            lambda s: s.setTimeoutDuration(10**15),
         )
     ],
-    (PROCESSING, lambda s: s.setTimeoutDuration(10**15), ValueError, "INVALID_TIMEOUT_TIMESTAMP"),
     *[
-        (EVENT, use, ValueError, "INVALID_TIMEOUT_TIMESTAMP")
+        (EVENT, use, ValueError)
         for use in (
             lambda s: s.setTimeoutTimestamp(0),
             lambda s: s.setTimeoutTimestamp(CLOCK_MS),
@@ -123,15 +130,15 @@ REFUSED = [
             lambda s: s.setTimeoutTimestamp(NOW.replace(tzinfo=None)),
         )
     ],
+    (EVENT, lambda s: s.setTimeoutTimestamp(1.5, timestampUs=CLOCK_US + 5), TypeError),
 ]
 
 
-@pytest.mark.parametrize(("timeout", "use", "error", "condition"), REFUSED)
-def test_what_the_rules_do_not_allow_is_refused_and_changes_nothing(timeout, use, error, condition):
+@pytest.mark.parametrize(("timeout", "use", "error"), REFUSED)
+def test_what_the_rules_do_not_allow_is_refused_and_changes_nothing(timeout, use, error):
     state = a_state(timeout)
     with pytest.raises(GroupStateError) as raised:
         use(state)
-    assert raised.value.condition == condition
     assert isinstance(raised.value, error)
     assert (state.timeout_at_us, state.getOption) == (NEVER_US, None)
 
@@ -158,64 +165,10 @@ def test_an_error_is_the_one_that_pyspark_raises(rule):
     unused = {"optionalValue": None, "keyAsUnsafe": b"", "valueSchema": None}
     with pytest.raises((ValueError, TypeError, RuntimeError)) as sparks:
         use(SparksGroupState(**clocks, **nothing, **others, **unused))
+    state = a_state(timeout)
     with pytest.raises(GroupStateError) as ours:
-        use(a_state(timeout))
+        use(state)
+    assert (state.timeout_at_us, state.getOption) == (NEVER_US, None)
     (builtin,) = {ValueError, TypeError, RuntimeError} & set(type(sparks.value).__mro__)
     assert isinstance(ours.value, builtin)
     assert str(ours.value).startswith(f"[{sparks.value.getCondition()}]")
-
-
-@pytest.mark.parametrize("wrong", [1.5, True, b"5 minutes", [5]])
-def test_a_span_or_an_instant_of_another_type_is_refused(wrong):
-    for timeout, use in (
-        (PROCESSING, lambda s: s.setTimeoutDuration(wrong)),
-        (EVENT, lambda s: s.setTimeoutTimestamp(CLOCK_MS + 5, wrong)),
-        (EVENT, lambda s: s.setTimeoutTimestamp(wrong, timestampUs=CLOCK_US + 5)),
-    ):
-        with pytest.raises(GroupStateError) as raised:
-            use(a_state(timeout))
-        assert isinstance(raised.value, TypeError)
-
-
-@pytest.mark.parametrize("wrong", [1.5, 300 * 1e6])
-def test_microseconds_of_another_type_are_refused(wrong):
-    """`5 * 60 * 1e6` is soon written: as a float it must not get into the state."""
-    for timeout, use in (
-        (PROCESSING, lambda s: s.setTimeoutDuration(durationUs=wrong)),
-        (EVENT, lambda s: s.setTimeoutTimestamp(timestampUs=s.clock_us + wrong)),
-    ):
-        with pytest.raises(GroupStateError) as raised:
-            use(a_state(timeout))
-        assert isinstance(raised.value, TypeError)
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        "",
-        " ",
-        "5 minutes 3",
-        "soon",
-        "5",
-        "minutes",
-        "5 fortnights",
-        "1.5 seconds",
-        "5 minutes ago",
-    ],
-)
-def test_words_that_are_no_span_are_refused(words):
-    for timeout, use in (
-        (PROCESSING, lambda s: s.setTimeoutDuration(words)),
-        (EVENT, lambda s: s.setTimeoutTimestamp(CLOCK_MS + 5, words)),
-    ):
-        with pytest.raises(GroupStateError) as raised:
-            use(a_state(timeout))
-        assert isinstance(raised.value, ValueError)
-
-
-@pytest.mark.parametrize("span", [-1, "-1 milliseconds", timedelta(microseconds=-1)])
-def test_a_negative_span_is_not_added_to_a_timestamp(span):
-    """Nor in Spark: `Provided duration (-1 milliseconds) is negative`."""
-    with pytest.raises(GroupStateError) as raised:
-        a_state(EVENT).setTimeoutTimestamp(CLOCK_MS + 5, span)
-    assert isinstance(raised.value, ValueError)

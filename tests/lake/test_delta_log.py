@@ -20,7 +20,6 @@ from include.lake.delta_log import (
 )
 from include.lake.generations import read_generations
 from include.lake.how_to_mend import subject_of
-from include.lake.ops import append_ops, read_ops
 from include.lake.paths import Lake, LakeError
 from include.plans.open_stream import _has_data
 from include.plans.reseed_plan import refuse_unreadable_table
@@ -185,12 +184,3 @@ def test_what_the_machine_or_a_store_refuses_is_told_apart(error):
     assert is_of_machine(error) == is_so
     with pytest.raises(type(error) if is_so else LakeError), unbroken("/lake/bronze/signals"):
         raise error
-
-
-@pytest.mark.parametrize("folder", ["Permission denied", "Read-only file system"])
-def test_a_lost_file_is_damage_whatever_the_lake_is_called(tmp_path, folder):
-    lake = Lake(str(tmp_path / folder))
-    append_ops(lake, "runs", [{"run_id": "a", "error": "No space left on device (os error 28)"}])
-    for file in Path(lake.ops("runs")).glob("*.parquet"):
-        file.unlink()
-    assert read_ops(lake, "runs").num_rows == 0  # begun anew

@@ -3,7 +3,7 @@
 import pytest
 
 from include.lake.paths import files_of, made_lake, open_lake
-from include.lake.s3 import arrow_uri, is_plain
+from include.lake.s3 import arrow_uri
 from tests.refused import refused
 
 
@@ -21,13 +21,6 @@ from tests.refused import refused
 def test_only_s3_has_another_name_for_arrow(uri, arrows, monkeypatch):
     monkeypatch.setenv("AWS_REGION", "eu-central-1")
     assert arrow_uri(uri) == arrows
-
-
-def test_without_a_region_arrow_finds_it(monkeypatch):
-    monkeypatch.delenv("AWS_REGION", raising=False)
-    monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
-    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
-    assert arrow_uri("s3a://bucket/lake") == "s3://bucket/lake"
 
 
 def test_a_lake_on_s3_is_opened_without_asking_anyone(monkeypatch):
@@ -72,9 +65,3 @@ def test_a_place_on_s3_that_not_all_who_open_it_find_is_refused(monkeypatch, mak
     with refused("wrong_lake", subject=f"s3a://{path}") as error:
         make(f"s3a://{path}")
     assert str(error.value).isprintable()
-
-
-@pytest.mark.parametrize("path", ["b", "b/", "my.bucket-1/lake/of_2026/team=a"])
-def test_a_usual_place_on_s3_is_none_of_these(path):
-    assert is_plain(f"s3a://{path}")
-    assert is_plain(f"s3://{path}")

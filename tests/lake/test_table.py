@@ -59,7 +59,10 @@ def test_each_row_is_found_by_each_of_its_values(files):
             for value in stored[name].unique():
                 if value.is_valid and not (isinstance(value.as_py(), float) and value != value):
                     wanted = pc.field(name) == value
-                    assert dataset.count_rows(wanted) == stored.filter(wanted).num_rows
+                    found = dataset.to_table(
+                        [name], filter=wanted
+                    )  # a count goes by statistics, which pass NaN over
+                    assert found.num_rows == stored.filter(wanted).num_rows
 
 
 @examples(100)

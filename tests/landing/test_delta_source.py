@@ -149,15 +149,6 @@ def test_an_older_copy_stops_until_it_is_gone_on_with(lake: Lake, theirs: Theirs
     assert values_of(lake) == [0, 1, 2, 3]
 
 
-def test_several_sources_may_read_one_table(lake: Lake, theirs: Theirs):
-    theirs.append(2)
-    other = replace(theirs.source(), name="others")
-    ingest(lake, theirs.source())
-    theirs.append(1)
-    assert ingest(lake, other).rows_bronze == 3
-    assert ingest(lake, theirs.source()).rows_bronze == 1
-
-
 @pytest.mark.parametrize("gone", [2, 3, 4])
 def test_a_backlog_whose_version_is_cleaned_up_meanwhile_stops_until_it_is_skipped(
     lake: Lake, theirs: Theirs, monkeypatch: pytest.MonkeyPatch, gone: int
@@ -201,18 +192,6 @@ def test_a_shallow_clone_is_refused_by_the_file_that_is_not_its_own(
     with refused("unreadable_input"):
         ingest(lake, source)
     assert not bronze_of(lake)
-
-
-def test_a_table_that_is_not_there_is_said(lake: Lake, theirs: Theirs):
-    with refused("unreadable_input"):
-        ingest(lake, theirs.source())
-
-
-def test_a_wrong_setting_is_refused_by_name():
-    with refused("wrong_setting", subject="on_change"):
-        origins.DeltaTable(uri="a", on_change="drop")  # type: ignore[arg-type]
-    with refused("wrong_setting", subject="uri"):
-        origins.DeltaTable(uri=" ")
 
 
 steps = st.lists(

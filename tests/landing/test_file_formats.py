@@ -22,7 +22,6 @@ from include.landing.landed_file import open_rows, row_of_raw
 from include.landing.landed_values import RefusedError, UnreadableFileError, reader_of_events
 from include.landing.parse_files import outcomes_of_content, value_column
 from include.settings import Csv, Field, Source
-from tests.refused import refused
 
 NOON = "2026-03-01T12:00:00Z"
 NOON_US = 1_772_366_400_000_000
@@ -133,38 +132,6 @@ def test_numbers_of_csv_have_the_declared_decimal_point():
 def test_csv_has_the_declared_encoding(encoding: str):
     content = f"key,at\nzoë,{NOON}\n".encode(encoding)
     assert taken("a.csv", content, csv_source(encoding=encoding)) == [("zoë", None)]
-
-
-@pytest.mark.parametrize(
-    ("content", "source", "says"),
-    [
-        (b"key;at;count\n", SOURCE, 'columns found: "key;at;count"'),
-        (b"Key,when\n", SOURCE, 'CSV without at, key; of 2 columns found: "Key", "when"'),
-        ("zoë".encode("cp1252"), SOURCE, "not UTF-8"),
-        (b"\x81", csv_source(encoding="cp1252"), "not CP1252"),
-        (b"key,at,a\0\n", SOURCE, "NUL"),
-    ],
-)
-def test_a_csv_file_that_is_refused_says_what_was_found(content: bytes, source: Source, says: str):
-    assert says in unreadable("a.csv", content, source)
-
-
-@pytest.mark.parametrize(
-    "declared",
-    [
-        {"delimiter": ""},
-        {"delimiter": "::"},
-        {"delimiter": "\n"},
-        {"delimiter": '"'},
-        {"quote": ""},
-        {"encoding": "cp99999"},
-        {"encoding": "base64"},
-        {"header": ()},
-    ],
-)
-def test_a_wrong_declaration_of_csv_is_said_where_it_is_declared(declared: dict[str, Any]):
-    with refused("wrong_setting"):
-        Csv(**declared)
 
 
 # Packed

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 import pytest
@@ -23,8 +23,7 @@ from include.landing.clock import (
 )
 from include.landing.group_clock import no_groups
 from include.landing.ingest_log import Clock, Ingestion
-from include.origins import DeltaTable as OtherTable
-from include.settings import FOLDER, Field, Source
+from include.settings import Field, Source
 from tests.clocked import clock_of
 from tests.examples import examples
 from tests.refused import refused
@@ -188,17 +187,3 @@ def test_idle_groups_that_the_clock_has_passed_are_forgotten_and_others_are_coun
     clock = landed(clock, 9 * 1440 + 16, other=9 * 1440)
     with refused("too_many_groups", subject="sent"):
         landed(clock, 9 * 1440 + 17, third=9 * 1440)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"watermark_per": FOLDER, "origin": OtherTable(uri="t")},
-        {"watermark_per": "nobody"},
-        {"idle_after": timedelta(0)},
-        {"watermark_groups": 0},
-    ],
-)
-def test_settings_that_cannot_be_are_refused(change: dict[str, Any]):
-    with refused("wrong_setting"):
-        replace(SOURCE, **change)

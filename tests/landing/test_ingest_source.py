@@ -179,17 +179,6 @@ def test_a_moved_lake_goes_on_where_it_was(lake: Lake, landed: Landing):
 
 
 @both_parsers_at_length
-def test_a_lake_may_have_any_name(tmp_path: Path, parse: Parse):
-    lake = Lake(str(tmp_path / "a {b,c} é"))
-    Landing(lake).add("x.jsonl", [signal(0), "{"])
-    assert waiting(lake, SIGNALS) == 1
-    assert ingest(lake, SIGNALS, parse=parse) == RunCounts(1, 1, 2, 1, 1)
-    assert ingest(lake, SIGNALS, parse=parse) == RunCounts()
-    assert len(bronze_of(lake)) == 1
-    assert waiting(lake, SIGNALS) == 0
-
-
-@both_parsers_at_length
 @pytest.mark.parametrize("lines", [[signal(0), signal(1)], ["{", "["]])
 def test_rows_that_are_lost_on_their_way_into_a_file_stop_the_run_before_any_is_taken(
     lake: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch, parse: Parse, lines: list[str]

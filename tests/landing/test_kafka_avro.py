@@ -19,7 +19,7 @@ from include.landing.kafka_client import Message
 from include.landing.kafka_rows import judge_of, judged_again, values_of
 from include.landing.landed_avro import schema_of
 from include.landing.rescue import Rescue
-from include.origins import KafkaTopic, SchemaRegistry
+from include.origins import SchemaRegistry
 from include.settings import Field, Source
 from tests.ingested import bronze_of, quarantine_of
 from tests.landed_files import START, signal
@@ -346,40 +346,6 @@ def test_a_registry_is_trusted_by_its_certificate(lake: Lake, topic: FakeTopic, 
 
 
 # What is declared
-
-REGISTRY = SchemaRegistry(url="http://registry:8081")
-
-
-@pytest.mark.parametrize(
-    ("changes", "subject"),
-    [
-        ({"format": "avro"}, "format"),
-        ({"format": "avro", "schema": "{}", "schema_registry": REGISTRY}, "format"),
-        ({"schema_registry": REGISTRY}, "format"),
-        ({"format": "avro", "schema": "{"}, "schema"),
-        ({"format": "avro", "schema": "not/there.avsc"}, "schema"),
-    ],
-)
-def test_a_wrong_declaration_of_avro_is_refused_where_it_is_declared(changes: Any, subject: str):
-    with refused("wrong_setting", subject=subject):
-        KafkaTopic(servers="a:1", topic="t", **changes)
-
-
-@pytest.mark.parametrize(
-    ("changes", "subject"),
-    [
-        ({"url": "registry:8081"}, "url"),
-        ({"url": "https://me:secret@registry"}, "url"),
-        ({"username": "me"}, "username"),
-        ({"ca_file": "/ca"}, "ca_file"),
-        ({"url": "https://registry", "key_file": "/k"}, "certificate_file"),
-        ({"timeout": timedelta(0)}, "timeout"),
-    ],
-)
-def test_a_wrong_setting_of_a_registry_is_refused(changes: Any, subject: str):
-    with refused("wrong_setting", subject=subject) as told:
-        SchemaRegistry(**{"url": "http://registry", **changes})
-    assert "secret" not in str(told.value)
 
 
 def test_a_declared_schema_that_is_none_stops_before_anything_is_refused(

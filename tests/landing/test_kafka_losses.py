@@ -136,17 +136,6 @@ def test_a_partition_that_lost_its_end_or_is_gone_stops_until_it_is_gone_on_with
     assert ingest(lake, SOURCE).rows_bronze == 2
 
 
-def test_an_added_partition_is_taken_from_its_beginning(lake: Lake, topic: FakeTopic):
-    produce(topic, 2)
-    ingest(lake, SOURCE)
-    produce(topic, 3, partition=1)
-    assert ingest(lake, SOURCE).rows_bronze == 3
-    produce(topic, 2, partition=2)
-    topic.expire(2, 1)
-    with refused("lost_input", subject="signals", command=ACCEPT):
-        ingest(lake, SOURCE)
-
-
 def test_a_topic_made_anew_while_it_is_read_gives_nothing(
     lake: Lake, topic: FakeTopic, monkeypatch: pytest.MonkeyPatch
 ):

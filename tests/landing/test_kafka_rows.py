@@ -11,7 +11,7 @@ from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.landing.bronze_tables import late_fields, with_late_fields
 from include.landing.ingest import RunCounts, ingest
-from include.landing.kafka_client import client_settings, messages_until
+from include.landing.kafka_client import client_settings
 from include.landing.kafka_rows import as_json, judge_of, judged_again, message_of
 from include.landing.rescue import Rescue
 from include.origins import KafkaTopic
@@ -117,31 +117,6 @@ def test_tombstones_are_passed_over_and_counted_where_that_is_declared(
 # What is declared
 
 
-@pytest.mark.parametrize(
-    ("changes", "subject"),
-    [
-        ({"format": "csv"}, "format"),
-        ({"topic": ""}, "topic"),
-        ({"tombstones": "drop"}, "tombstones"),
-        ({"sasl": "PLAIN"}, "sasl"),
-        ({"sasl": "GSSAPI"}, "sasl"),
-        ({"password_env": "X"}, "sasl"),
-        ({"ca_file": "/ca"}, "ca_file"),
-        ({"tls": True, "key_file": "/k"}, "certificate_file"),
-        ({"commit_messages": 0}, "commit_messages"),
-    ],
-)
-def test_a_wrong_setting_is_refused_by_name(changes, subject):
-    with refused("wrong_setting", subject=subject):
-        KafkaTopic(**{"servers": "a:1", "topic": "t", **changes})
-
-
-def test_a_path_that_no_message_has_is_refused():
-    field = Field(name="a", type="string", path="_kafka.keys", comment="")
-    with refused("wrong_setting", subject="_kafka.keys"):
-        Source(name="s", time_field="t", comment="", fields=(field,), origin=TOPIC)
-
-
 def test_secrets_come_from_the_environment_and_are_shown_nowhere(monkeypatch):
     secure = KafkaTopic(
         servers="a:1",
@@ -168,39 +143,3 @@ def test_secrets_come_from_the_environment_and_are_shown_nowhere(monkeypatch):
 
 
 # Where a bounded read ends
-
-
-class Received:
-    """A message of the client, or its word that the partition ends here."""
-
-    def __init__(self, offset: int, code: int | None = None) -> None:
-        self._offset, self._code = offset, code
-
-    def error(self):
-        from confluent_kafka import KafkaError
-
-        return None if self._code is None else KafkaError(self._code)
-
-    def __getattr__(self, name: str):
-        known = {"offset": self._offset, "timestamp": (1, 5), "partition": 0, "headers": None}
-        return lambda: known.get(name)
-
-
-EOF = -191
-
-
-@pytest.mark.parametrize(
-    ("received", "until", "offsets"),
-    [
-        ([[Received(3), Received(4), Received(5)]], 5, [3, 4]),
-        ([[Received(3)], [Received(9)]], 5, [3]),  # compacted away, up to the next message
-        ([[Received(3)], [Received(5, EOF)]], 5, [3]),  # a mark of a transaction is the last
-        ([[Received(3, EOF), Received(3)], [Received(4)], [Received(5, EOF)]], 5, [3, 4]),
-        ([[Received(5, EOF)]], 5, []),
-    ],
-)
-def test_a_read_ends_where_it_was_planned_to(received, until, offsets):
-    chunks = iter(received)
-    found = [message.offset for message in messages_until(lambda: next(chunks), until)]
-    assert found == offsets
-    assert next(chunks, None) is None

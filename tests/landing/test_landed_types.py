@@ -14,12 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.fold.records import SqlType, sql_type
+from include.fold.records import SqlType
 from include.lake.columns import arrow_type
 from include.landing.landed_file import open_rows, row_of_raw
 from include.landing.landed_values import RefusedError, reader_of_events
 from include.settings import Field, Source, Times
-from tests.refused import refused
 from tests.sql_types import types, values_of
 
 AT = "2026-03-01T12:00:00Z"
@@ -165,21 +164,6 @@ def test_what_is_the_same_in_another_writing_is_taken(kind, value, expected):
     assert taken(source_of(kind), "a.jsonl", line.encode()) == [expected]
 
 
-@pytest.mark.parametrize(
-    ("kind", "written", "code"),
-    [
-        ("date", "2026-11-31", "wrong_type"),
-        ("date", "0000-01-01", "wrong_type"),
-        ("timestamp", "2026-02-29T12:00:00Z", "unreadable_time"),
-        ("timestamp_ntz", "2100-02-29T12:00:00", "unreadable_time"),
-    ],
-)
-def test_a_day_that_there_is_not_is_refused(kind, written, code):
-    with pytest.raises(RefusedError) as caught:
-        reader_of_events(source_of(kind))({"at": AT, "value": written}, AT_US)
-    assert caught.value.code == code
-
-
 MINUTE_US = timedelta(minutes=1) // timedelta(microseconds=1)
 
 
@@ -290,24 +274,3 @@ def test_a_nested_field_is_reached_by_its_path():
     rows = open_rows("a.parquet", sink.getvalue(), source)
     values = [reader_of_events(source)(rows.values(item), AT_US).values for item in rows.items()]
     assert values == [("ann", Decimal("1.50"))] * 2
-
-
-@pytest.mark.parametrize("kind", ["bolean", "decimal(40,2)"])
-def test_a_wrong_type_is_refused_where_it_is_declared(kind):
-    with refused("wrong_setting"):
-        Field(name="value", comment="It", type=kind)
-
-
-# Python knows UTC and the machine's own names (%Z), and passes over them: 12:00 UTC would be 10:00.
-NAMED_ZONE = {"format": "%Y-%m-%d %H:%M %Z", "zone": "Europe/Berlin"}
-
-
-@pytest.mark.parametrize("options", [{"format": "epoch"}, {"zone": "Berlin"}, NAMED_ZONE])
-def test_wrong_times_are_refused_where_they_are_declared(options):
-    with refused("wrong_setting", subject=next(iter(options))):
-        Times(**options)
-
-
-def test_a_type_has_one_spelling():
-    assert source_of("ARRAY<struct<a integer>>").fields[0].type == "array<struct<a: int>>"
-    assert str(sql_type("numeric(3,1)")) == "decimal(3,1)"

@@ -14,7 +14,6 @@ from tests.deaths import KilledError, die
 from tests.ingested import SIGNALS, quarantine_of
 from tests.landed_files import Landing, signal
 from tests.parsers import both_parsers
-from tests.refused import refused
 
 WELL = [signal(number) for number in range(8)]
 
@@ -60,9 +59,3 @@ def test_who_dies_before_the_rows_are_taken_has_told_of_them(
             ingest(lake, SIGNALS)
     assert quarantine_of(lake) == []
     assert [told["count"] for told in found_in(lake)] == [1]
-
-
-@pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
-def test_it_is_a_share(share: float):
-    with refused("wrong_setting"):
-        replace(SIGNALS, max_quarantined=share)

@@ -186,15 +186,6 @@ def test_what_a_nested_type_has_no_member_for_is_not_kept(kind: str):
     assert text == '{"x": 1}'
 
 
-def test_what_is_nested_too_deeply_is_not_kept():
-    nested: Any = []
-    for _ in range(5_000):
-        nested = [nested]
-    with pytest.raises(RefusedError) as caught:
-        Rescue(source()).text(row(0, x=nested))
-    assert caught.value.code == "not_json"
-
-
 def test_columns_of_csv_and_parquet_are_kept(lake: Lake, landed: Landing):
     at = START.isoformat()
     landed.add("0.csv", f"device_id,timestamp,value,note\n1,{at},7,\n")

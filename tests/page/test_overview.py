@@ -3,23 +3,19 @@
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import duckdb
-import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
 
 from include.coverage.judge import Coverage, Span
 from include.coverage.record import BEGINNING_US
 from include.fold.admission import micros_of
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
-from include.observe.stream_line import days_of, read_overview, run_report
+from include.observe.stream_line import days_of, read_overview
 from include.page.stream_figures import read_stream
 from tests.coverage.ledgers import record
 from tests.page.history import NOW, lived, streams_like, write_history
-from tests.refused import commands_in
 
 pytestmark = pytest.mark.slow
 
@@ -98,14 +94,6 @@ def test_late_rows_that_a_recompute_has_taken_in_are_no_finding_any_more(lake):
     assert read_stream(lake, STREAMS[0], NOW, timedelta(1)).findings == ()
 
 
-def test_a_run_is_told_with_its_rows_and_what_is_open_of_it(lake):
-    write_history(lake, STREAMS[:2], 3)
-    said = run_report(lake, STREAMS[1], since=NOW - timedelta(1), now=NOW)
-    parts = ("1,101 taken", "1 refused", "2 late", "skew", "To do")
-    assert [part for part in parts if part not in said] == []
-    assert run_report(lake, STREAMS[1], since=NOW, now=NOW) == ""
-
-
 def test_a_run_that_failed_and_was_mended_by_a_reseed_is_not_the_state_of_now(lake):
     write_history(lake, STREAMS[:1], 3)
     name = STREAMS[0].name
@@ -149,17 +137,6 @@ def test_a_rewound_table_is_complete_until_where_its_record_ends(lake):
     (line,) = read_overview(lake, STREAMS[:1], NOW).lines
     assert line.until == earlier
     assert Counter(day.status for day in line.days) == {"right": 26, "unsettled": 4}
-
-
-def test_a_damaged_log_of_bronze_is_said_with_the_way_out_and_no_stack(lake):
-    write_history(lake, STREAMS[:1], 3)
-    write_deltalake(lake.bronze("signals"), pa.table({"n": [1]}))
-    max(Path(lake.bronze("signals"), "_delta_log").glob("*.json")).write_text("{")
-    (line,) = read_overview(lake, STREAMS[:1], NOW).lines
-    assert "\n" not in (line.trouble or "")
-    troubles = read_stream(lake, STREAMS[0], NOW, timedelta(1)).troubles
-    for told in (line.trouble, troubles["coverage"]):
-        assert commands_in(told) == ["set-aside bronze/signals --apply"]
 
 
 MIDNIGHT = datetime(2026, 11, 20, tzinfo=UTC)

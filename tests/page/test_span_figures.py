@@ -13,12 +13,8 @@ from hypothesis import strategies as st
 
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
-from include.observe.stream_line import read_overview
-from include.page.render import stream_html
 from include.page.stream_figures import StreamFigures, read_stream
-from tests.open_files import no_more_files
 from tests.page.history import NOW, streams_like, write_history
-from tests.refused import commands_in
 
 STREAM, OTHER = streams_like(2)
 BEGAN = NOW - timedelta(days=9)
@@ -178,25 +174,7 @@ def test_what_is_so_now_is_the_same_on_the_page_of_any_time(filled):
     assert (now.savepoints, now.findings, now.wrong) == (then.savepoints, then.findings, then.wrong)
 
 
-def test_an_empty_lake_has_a_page_of_any_span(lake):
-    figures = read_stream(lake, STREAM, NOW, DAY)
-    assert (figures.troubles, figures.runs, figures.days) == ({}, (), ())
-    page = stream_html(figures, "stream_x")
-    assert page.count("no data") == page.count('<svg role="img"')
-
-
 def test_the_days_of_a_time_end_with_that_of_now(lake):
     write_history(lake, [STREAM], 40)
     figures = read_stream(lake, STREAM, NOW, 2 * DAY)
     assert [f"{day.date:%d}" for day in figures.days] == ["23", "24"]
-
-
-def test_what_the_machine_refuses_is_said_with_its_cause_in_one_line(lake):
-    write_history(lake, [STREAM], 3)
-    with no_more_files():
-        reason = read_overview(lake, [STREAM], NOW).reason
-        figures = read_stream(lake, STREAM, NOW, DAY)
-    for said in (reason, figures.line.trouble, *figures.troubles.values()):
-        assert "Too many open files" in str(said)
-        assert not {"\n", "\x1b"} & set(said)
-        assert commands_in(said) == []

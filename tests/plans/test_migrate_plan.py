@@ -42,7 +42,6 @@ START_US = 1_750_032_000_000_000
 SECOND_US = 1_000_000
 MAPPED = ReseedOptions(from_state=True)
 ANEW = f"./stateful reseed {NAME} --recompute --apply"
-GENERATION_KEY = ("stream", "generation")
 
 
 class Lived:

@@ -66,25 +66,6 @@ def test_the_intervals_are_those_that_begin_in_the_range_and_leave_nothing_out(
         assert until - start < timedelta(minutes=step)
 
 
-@pytest.mark.parametrize("schedule", ["0 * * * *", "0 0 1 1 *"])
-@pytest.mark.parametrize(
-    ("start", "until"),
-    [
-        ("0001-01-01T00:00Z", "0001-01-02T00:00Z"),
-        ("0001-01-01T00:00Z", "9999-12-31T00:00Z"),
-        ("9999-01-01T00:00Z", "9999-12-31T23:59:59Z"),
-    ],
-)
-def test_years_that_python_has_no_day_before_or_after_are_refused_in_words(schedule, start, until):
-    with refused("wrong_argument", subject="FROM"):
-        schedule_intervals(schedule, *map(datetime.fromisoformat, (start, until)))
-
-
-def test_a_year_that_was_mistyped_is_not_counted():
-    with refused("too_much", subject="UNTIL"):
-        schedule_intervals("0 * * * *", START.replace(year=1026), START)
-
-
 def test_each_run_reads_and_replaces_what_lies_in_its_interval(planned_lake):
     plan = planned(planned_lake, 1, 4)
     assert [run.start for run in plan.runs] == [START + n * HOUR for n in (1, 2, 3)]

@@ -1,7 +1,6 @@
 """Who runs for whom: one leads and the others wait; nobody waits for a large run."""
 
 from collections import Counter
-from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event, Thread
 
@@ -10,7 +9,6 @@ import pytest
 from deltalake import write_deltalake
 
 from include.care.rocksdb.tune_rocksdb import TRIED, Outcome, record_change
-from include.lake.lease import hold_lease
 from include.plans import shared_jvm
 from include.plans.open_stream import open_stream
 from include.plans.shared_jvm import wait_while_led
@@ -21,7 +19,6 @@ from include.streams.user_counts import FOLD, UserEvent
 from tests.bronze import append_commit, stamp
 from tests.coverage.ledgers import entry, record
 
-NOW = datetime(2026, 3, 1, tzinfo=UTC)
 COUNTS, SESSIONS, ALERTS = map(stream_named, ["user_counts", "user_sessions", "threshold_alerts"])
 
 
@@ -157,9 +154,3 @@ def test_a_leader_that_has_not_said_whom_it_takes_along_is_asked_again(lake, mon
     monkeypatch.setattr(shared_jvm, "LOOK_SECONDS", 0)
     wait_while_led(lake, SESSIONS)
     assert next(said, None) is None
-
-
-def test_where_nothing_keeps_runs_apart_none_takes_others_along(lake, monkeypatch):
-    monkeypatch.setattr(shared_jvm, "has_leases", lambda _: False)
-    with lead(lake, COUNTS, always) as others, hold_lease(lake, "jvm-user_events"):
-        assert others == ()

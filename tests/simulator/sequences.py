@@ -9,8 +9,6 @@ from tests.simulator.operations import Operations
 
 Sequence = Callable[[Operations], None]
 MADE = "spark_jobs.replay_bronze.replayed"  # the table is there, and has no rows
-REPLACED = "spark_jobs.replay_bronze.replace_dead_letters"  # its savepoints are written
-SWITCH = "tests.simulator.local_engine.LocalProduct.replace"  # ... and the dead letters replaced
 BATCH_RECORDED = "spark_jobs.engines.live_batch.append_ops"  # a batch's rows are in the table
 
 

@@ -19,7 +19,6 @@ from tests.simulator.oracle import FAILS
 from tests.simulator.shapes import FLAT, Shape
 
 KINDS = ("counts", "silences", "counts_per_key")
-VARIANTS = ("a", "b", "c", "d")
 
 RECORDS = '''
 """{title}"""

@@ -35,18 +35,3 @@ def test_the_reseed_that_a_refused_setting_names_is_enough(world, setting):
     rows = Counter(oracle.outputs("counts", "a", all_rows(world), until_us))
     assert rows <= world.table("counts")  # what was settled under the shorter delay stays
     assert rows
-
-
-@pytest.mark.parametrize("changed", ["watermark_delay", "state_schema"])
-def test_a_reseeded_stream_that_has_not_run_since_is_told_the_reseed_too(world, changed):
-    land(world, [("a", 0, 1), ("b", MINUTE_US, 2)])
-    run(world, "counts")
-    stream = world.streams["counts"]
-    reseed(world.engine, world.lake, stream, ReseedOptions())
-    if changed == "watermark_delay":
-        world.configure("counts", watermark_delay=timedelta(hours=2))
-    else:
-        world.deploy("counts", "d")
-    land(world, [("a", 0, 1)])
-    with refused_until(f"reseed {stream.name}"):
-        run(world, "counts")

@@ -125,42 +125,10 @@ def test_where_few_rows_change_the_change_feed_has_those_alone(spark, lake, mode
     assert change == RangeChange(before=60, after=60, removed=2, added=2)
 
 
-class Short(NamedTuple):
-    key: str
-    total: int
-
-
 class Long(NamedTuple):
     key: str
     more: str | None
     total: int
-
-
-@pytest.mark.spark
-@pytest.mark.parametrize("mode", ["append", "update"])
-def test_a_rebuild_adds_columns_to_the_table_that_is_there(spark, lake, mode):
-    short, long, none_go = fold_of(mode, Short), fold_of(mode, Long), [False] * 20
-    begun = product_table(spark, lake, short)
-    removed = none_go if mode == "update" else ()
-    old = frame(spark, short, [(Short(f"k{n}", n), n) for n in range(20)], removed)
-    begun.write_once(old, "named/1/table", 0, {})
-    known = DeltaTable(begun.path)
-    table = product_table(spark, lake, long, is_rebuilt=True)
-    new = [(Long(f"k{n}", "x" if n else None, n), n) for n in range(20)]
-    table.replace(frame(spark, long, new, removed), {})
-    now = DeltaTable(begun.path)
-    assert now.metadata().id == known.metadata().id
-    assert now.version() == known.version() + 1
-    rows = now.to_pyarrow_table().to_pylist()
-    assert Counter(Long(*map(row.get, Long._fields)) for row in rows) == Counter(n for n, _ in new)
-    comments = {field.name: field.metadata.get("comment") for field in now.schema().fields}
-    assert comments["more"] == "one"
-    again = product_table(spark, lake, long)
-    again.write_once(
-        frame(spark, long, [(Long("k0", "y", 9), 30)], removed[:1]), "named/1/table", 1, {}
-    )
-    feed = pa.table(DeltaTable(begun.path).load_cdf(starting_version=now.version() + 1)).to_pylist()
-    assert [row["more"] for row in feed if row["_change_type"] != "update_preimage"] == ["y"]
 
 
 class Retyped(NamedTuple):
