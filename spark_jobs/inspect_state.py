@@ -6,28 +6,37 @@ It reads the state after the newest committed batch and writes nothing, so it ma
 a run of the stream.
 """
 
-import pickle
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 
 from include.care.state_report import (
-    BucketState,
+    BIGGEST_KEYS,
+    RANKS,
+    SPREAD,
+    Row,
     StateReport,
+    biggest_keys,
     format_report,
-    measure_bucket,
     report_json,
     report_of,
+    timer_column,
+    value_bytes,
 )
 from include.checkpoint.committed_batch import CommittedBatch, check_partitions, committed_batch
 from include.coverage.pin_generation import refuse_other_state
 from include.fold.admission import US_PER_MS, until_us
+from include.fold.deduplicate import SEEN
 from include.fold.definition import KeyedFold
+from include.fold.group_state import TIMERS
 from include.job import cause_of, job_parser
 from include.lake.generations import read_generations
 from include.lake.paths import Lake, LakeError, open_lake
@@ -55,7 +64,8 @@ def inspect_state(spark: SparkSession, lake: Lake, stream: Stream) -> StateRepor
     shape = (pinned["buckets"], pinned["state_partitions"])
     check_partitions(lake, batch, shape[1])
     try:
-        measured = measure_states(spark, fold, batch)
+        states = read_states(spark, batch.checkpoint, fold, batch_id=batch.batch_id)
+        measured = measure_states(states, fold, batch)
         waiting = _waiting_events(spark, batch)
     except (PySparkException, Py4JJavaError) as error:
         raise LakeError(
@@ -70,18 +80,53 @@ def inspect_state(spark: SparkSession, lake: Lake, stream: Stream) -> StateRepor
 
 
 def measure_states(
-    spark: SparkSession, fold: KeyedFold, batch: CommittedBatch
-) -> list[BucketState]:
-    """What the states after `batch` come to, of each bucket that has any."""
-    states = read_states(spark, batch.checkpoint, fold, batch_id=batch.batch_id)
+    states: DataFrame, fold: KeyedFold, batch: CommittedBatch
+) -> dict[int | None, Row]:
+    """What rows of `state_rows_ddl` come to, by bucket; under None all of them, if there are any."""
+    size = arrow_udf(_bytes, "bigint", ArrowUDFType.SCALAR)
+    sized = states.withColumn("bytes", size(F.struct(*states.columns[1:])))
+    figures = sized.rollup("bucket").agg(*_figures(fold, batch)).toArrow()
+    measured = {row["bucket"]: row for row in figures.drop_columns(["biggest"]).to_pylist()}
+    of_all = figures.filter(pc.is_null(figures["bucket"]))
+    if of_all.num_rows:
+        measured[None]["biggest"] = _biggest(of_all["biggest"].combine_chunks().flatten())
+    return measured
+
+
+def _bytes(rows: pa.Array) -> pa.Array:
+    return pa.array(value_bytes(rows))
+
+
+def _biggest(keys: pa.StructArray) -> list[Row]:
+    rows = pa.Table.from_struct_array(keys)
+    shown = biggest_keys(rows, rows["bytes"].to_numpy())
+    buckets = rows["bucket"].to_pylist()
+    return [row | {"bucket": bucket} for row, bucket in zip(shown, buckets, strict=True)]
+
+
+def _figures(fold: KeyedFold, batch: CommittedBatch) -> Iterator[Column]:
+    changed_us, timeout_us = F.col("changed_at_us"), F.col("timeout_at_us")
+    shares = list(SPREAD.values())
+    settled_us = None if batch.watermark_ms is None else batch.watermark_ms * US_PER_MS
     next_ms = batch.next_watermark_ms
-    due_until_us = None if next_ms is None else until_us(next_ms * US_PER_MS)
-
-    def measure(rows: pa.Table) -> pa.Table:
-        return pa.table({"measured": [pickle.dumps(measure_bucket(rows, due_until_us))]})
-
-    measured = states.groupBy("bucket").applyInArrow(measure, "measured binary")
-    return [pickle.loads(row["measured"]) for row in measured.collect()]  # noqa: S301 (of our workers)
+    due_us = None if next_ms is None else until_us(next_ms * US_PER_MS)
+    yield F.count("*").alias("keys")
+    yield F.sum("bytes").alias("bytes")
+    yield F.percentile_approx("bytes", shares, RANKS).alias("sizes")
+    yield F.count(changed_us).alias("states")
+    age_us = F.lit(settled_us).cast("bigint") - changed_us
+    yield F.percentile_approx(age_us, shares, RANKS).alias("ages_us")
+    yield F.count(timeout_us).alias("timeouts")
+    yield F.count_if(timeout_us < F.lit(due_us).cast("bigint")).alias("due")
+    yield F.min(timeout_us).alias("first_timeout_us")
+    yield F.max(timeout_us).alias("last_timeout_us")
+    shown = F.struct("bucket", "key", "bytes", "changed_at_us", "timeout_at_us", "state")
+    by_size = F.struct(-F.col("bytes"), "key")  # so that the same state gives the same answer
+    yield F.min_by(shown, by_size, BIGGEST_KEYS).alias("biggest")
+    if fold.deduplicate:
+        yield F.coalesce(F.sum(F.array_size(SEEN)), F.lit(0)).alias("seen")
+    for name in fold.timers:
+        yield F.count(F.col(TIMERS)[name]).alias(timer_column(name))
 
 
 def _waiting_events(spark: SparkSession, batch: CommittedBatch) -> dict[int, tuple[int, int]]:

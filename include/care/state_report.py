@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,71 +15,30 @@ from numpy.typing import NDArray
 from include.checkpoint.committed_batch import CommittedBatch
 from include.fold.admission import US_PER_MS, instant_of, until_us
 from include.fold.arrow_values import conformed, plain_rows
-from include.fold.deduplicate import SEEN
 from include.fold.definition import KeyedFold
-from include.fold.group_state import TIMERS
 from include.fold.keys import bucket_ids, murmur3
 from include.lake.columns import INSTANT
 from include.text_table import cut, span_text, text_table, value_text
 
 BIGGEST_KEYS = 10
 STATE_CHARACTERS = 200  # shown of a big key's state
-POINTS = 1_000
+RANKS = 10_000
 OFFSET = 4  # the bytes by which Arrow says where a text or a list ends
 Figures = NDArray[np.int64]
 Row = dict[str, Any]
 SUMMED = ("keys", "bytes", "pending_events", "pending_bytes")
 SPREAD = {"least": 0.0, "median": 0.5, "p90": 0.9, "p99": 0.99, "most": 1.0}
+# Of states: how many keys have one, a timeout, one that is due; sizes and ages by SPREAD; the biggest.
+NO_KEYS: Row = {
+    **dict.fromkeys(("keys", "bytes", "states", "timeouts", "due", "seen"), 0),
+    **dict.fromkeys(("sizes", "ages_us", "first_timeout_us", "last_timeout_us")),
+    "biggest": (),
+}
 
 
-class Sample(NamedTuple):
-    """How many figures there are, and all of them in order; of more than POINTS so many, evenly
-    by rank, the least and the most among them."""
-
-    of: int
-    points: Figures
-
-
-@dataclass(frozen=True, kw_only=True)
-class BucketState:
-    """The keys of a bucket. Times are microseconds, of the keys that have one."""
-
-    bucket: int
-    bytes: int
-    due: int
-    sizes: Sample
-    changed_us: Sample
-    timeouts_us: Sample
-    biggest: list[Row]
-    seen: int = 0  # values by which events are known as duplicates
-    timers: dict[str, int] = field(default_factory=dict)  # how many keys have set each
-
-
-def measure_bucket(rows: pa.Table, due_until_us: int | None) -> BucketState:
-    """What a bucket's states, rows of `state_rows_ddl`, come to: of one key or more.
-
-    Timeouts before `due_until_us` are due; None for no timeout.
-    """
-    sizes = value_bytes(rows.drop_columns(["bucket"]).to_struct_array().combine_chunks())
-    bucket, names = rows["bucket"][0].as_py(), rows.column_names
-    due = pc.less(rows["timeout_at_us"], pa.scalar(due_until_us, pa.int64()))
-    seen = pc.sum(pc.list_value_length(rows[SEEN]), min_count=0).as_py() if SEEN in names else 0
-    return BucketState(
-        bucket=bucket,
-        bytes=int(sizes.sum()),
-        due=pc.sum(due, min_count=0).as_py(),
-        sizes=_sample(sizes),
-        changed_us=_sample(rows["changed_at_us"].drop_null().to_numpy()),
-        timeouts_us=_sample(rows["timeout_at_us"].drop_null().to_numpy()),
-        biggest=[row | {"bucket": bucket} for row in biggest_keys(rows, sizes)],
-        seen=seen,
-        timers=_count_timers(rows) if TIMERS in names else {},
-    )
-
-
-def _count_timers(rows: pa.Table) -> dict[str, int]:
-    names = [each.name for each in rows.schema.field(TIMERS).type]
-    return {name: pc.count(pc.struct_field(rows[TIMERS], name)).as_py() for name in names}
+def timer_column(name: str) -> str:
+    """What figures of states call the number of keys that have set a timer."""
+    return f"timer_{name}"
 
 
 def biggest_keys(rows: pa.Table, sizes: Figures) -> list[Row]:
@@ -128,12 +87,6 @@ def _filled(lengths: pa.Array) -> Figures:
     return np.asarray(pc.fill_null(lengths, 0), np.int64)
 
 
-def _sample(figures: Figures) -> Sample:
-    ordered = np.sort(figures)
-    ranks = np.linspace(0, len(ordered) - 1, min(len(ordered), POINTS))
-    return Sample(len(ordered), ordered[ranks.astype(int)])
-
-
 @dataclass(frozen=True, kw_only=True)
 class StateReport:
     """A stream's state after its newest committed batch.
@@ -154,8 +107,8 @@ class StateReport:
     bytes: int
     pending_events: int
     pending_bytes: int
-    # By SPREAD. What is between is exact while no bucket has more than POINTS keys; beyond, its rank
-    # is off by a share of 1 / POINTS of the keys at most.
+    # By SPREAD. What is between is exact of few keys; of many, its rank is off by a share of 1 / RANKS
+    # of them at most.
     bytes_per_key: Row | None
     age_us: Row | None
     # kind, ttl, keys_with, keys_without (only an event wakes these), next_at, last_at; due: the next
@@ -176,10 +129,10 @@ def report_of(
     fold: KeyedFold,
     batch: CommittedBatch,
     shape: tuple[int, int],
-    measured: Sequence[BucketState],
+    measured: Mapping[int | None, Row],
     waiting: Mapping[int, tuple[int, int]],
 ) -> StateReport:
-    """The report of the state after `batch`, of its buckets that have keys.
+    """The report of the state after `batch`, of its buckets that have keys; under None are all together.
 
     `shape` is the number of buckets and of state partitions. `waiting` has the events that wait
     in a bucket, and their bytes.
@@ -187,6 +140,7 @@ def report_of(
     settled_us = None if batch.watermark_ms is None else batch.watermark_ms * US_PER_MS
     buckets = _buckets(shape, measured, waiting)
     partitions = [_partition(number, buckets) for number in range(shape[1])]
+    of_all = measured.get(None, NO_KEYS)
     return StateReport(
         stream=stream,
         generation=batch.generation,
@@ -196,65 +150,46 @@ def report_of(
         until=None if settled_us is None else instant_of(until_us(settled_us)),
         key=fold.keys.text(),
         **_sums(buckets),
-        keys_without_state=sum(each.sizes.of - each.changed_us.of for each in measured),
-        bytes_per_key=_spread([each.sizes for each in measured]),
-        age_us=_ages([each.changed_us for each in measured], settled_us),
-        timeouts=_timeouts(fold, measured),
-        biggest_keys=_biggest(measured),
+        keys_without_state=of_all["keys"] - of_all["states"],
+        bytes_per_key=_spread(of_all["sizes"]),
+        age_us=_spread(of_all["ages_us"]),
+        timeouts=_timeouts(fold, of_all),
+        biggest_keys=of_all["biggest"],
         partitions=partitions,
         partition_skew=_skew_of(partitions),
         buckets=buckets,
         bucket_skew=_skew_of(buckets),
-        seen_values=sum(each.seen for each in measured) if fold.deduplicate else None,
-        timers={name: sum(each.timers[name] for each in measured) for name in fold.timers} or None,
+        seen_values=of_all["seen"] if fold.deduplicate else None,
+        timers={name: of_all.get(timer_column(name), 0) for name in fold.timers} or None,
     )
 
 
-def _spread(samples: Sequence[Sample]) -> Row | None:
-    filled = [sample for sample in samples if sample.of]
-    if not filled:
+def _spread(figures: Sequence[int] | None) -> Row | None:
+    if figures is None:
         return None
-    points = np.concatenate([sample.points for sample in filled])
-    weights = [np.full(len(each.points), each.of / len(each.points)) for each in filled]
-    order = points.argsort()
-    ordered, ranks = points[order], np.concatenate(weights)[order].cumsum()
-    at = ranks.searchsorted(np.array(list(SPREAD.values())) * ranks[-1])
-    return dict(zip(SPREAD, ordered[at].tolist(), strict=True))
-
-
-def _ages(changed_us: Sequence[Sample], settled_us: int | None) -> Row | None:
     # Never below 0: buckets that a batch touched may have settled a little more.
-    if settled_us is None:
-        return None
-    return _spread([Sample(n, np.maximum(settled_us - points, 0)) for n, points in changed_us])
+    return dict(zip(SPREAD, (max(each, 0) for each in figures), strict=True))
 
 
-def _timeouts(fold: KeyedFold, measured: Sequence[BucketState]) -> Row:
-    keys_with = sum(each.timeouts_us.of for each in measured)
-    between = _spread([each.timeouts_us for each in measured])
+def _timeouts(fold: KeyedFold, of_all: Row) -> Row:
+    first_us, last_us = of_all["first_timeout_us"], of_all["last_timeout_us"]
     return {
         "kind": fold.timeout,
         "ttl": None if fold.ttl is None else str(fold.ttl),
-        "keys_with": keys_with,
-        "keys_without": sum(each.sizes.of for each in measured) - keys_with,
-        "due": sum(each.due for each in measured),
-        "next_at": instant_of(between["least"]) if between else None,
-        "last_at": instant_of(between["most"]) if between else None,
+        "keys_with": of_all["timeouts"],
+        "keys_without": of_all["keys"] - of_all["timeouts"],
+        "due": of_all["due"],
+        "next_at": None if first_us is None else instant_of(first_us),
+        "last_at": None if last_us is None else instant_of(last_us),
     }
-
-
-def _biggest(measured: Sequence[BucketState]) -> list[Row]:
-    """By key, too, so that the same state gives the same answer."""
-    rows = [row for each in measured for row in each.biggest]
-    return sorted(rows, key=lambda row: (-row["bytes"], repr(row["key"])))[:BIGGEST_KEYS]
 
 
 def _buckets(
     shape: tuple[int, int],
-    measured: Sequence[BucketState],
+    measured: Mapping[int | None, Row],
     waiting: Mapping[int, tuple[int, int]],
 ) -> list[Row]:
-    kept = {each.bucket: (each.sizes.of, each.bytes) for each in measured}
+    kept = {bucket: (row["keys"], row["bytes"]) for bucket, row in measured.items()}
     rows = []
     for bucket in bucket_ids(*shape):
         figures = kept.get(bucket, (0, 0)) + waiting.get(bucket, (0, 0))

@@ -1,4 +1,4 @@
-"""The bytes of a key as Arrow has them, and quantiles over keys of which a bucket tells some."""
+"""The bytes of a key as Arrow has them, and what rows of states come to."""
 
 import random
 from collections.abc import Callable
@@ -8,26 +8,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from include.care.state_report import (
-    POINTS,
+    RANKS,
     format_report,
-    measure_bucket,
     report_of,
+    timer_column,
     value_bytes,
 )
 from include.checkpoint.committed_batch import CommittedBatch
 from include.fold.deduplicate import Deduplicate
-from include.fold.keys import bucket_ids
 from include.fold.records import columns_of
 from include.fold.states import States
 from include.lake.columns import arrow_type
-from include.streams.user_counts import FOLD
 from include.streams.user_sessions import OpenSession, define
 from spark_jobs.engines.state_rows import states_to_rows
+from spark_jobs.inspect_state import measure_states
 
 DEFINED = define(gap=timedelta(minutes=30))
-BATCH = CommittedBatch(1, "checkpoint", 3, watermark_ms=1_000, next_watermark_ms=1_000)
+BATCH = CommittedBatch(1, "checkpoint", 3, watermark_ms=1_000, next_watermark_ms=5)
 
 
 class Wide(NamedTuple):
@@ -77,54 +77,31 @@ def test_the_bytes_of_values_are_those_of_arrows_buffers():
     assert value_bytes(beside_nothing)[-1] == 8 + 8 + 4 * 4
 
 
-def bucket_of(number: int, times_us: list[int]) -> pa.Table:
-    """A bucket of counts, changed and timing out at these instants."""
-    keys = [f"user {number} {at}" for at in range(len(times_us))]
-    return pa.table(
-        {
-            "bucket": pa.array([number] * len(keys), pa.int32()),
-            "key": keys,
-            "state": [{"total_count": at} for at in range(len(keys))],
-            "changed_at_us": pa.array(times_us, pa.int64()),
-            "timeout_at_us": pa.array(times_us, pa.int64()),
-        }
-    )
-
-
-def test_many_keys_in_uneven_buckets_have_quantiles_near_the_true_ones():
-    rng = np.random.default_rng(3)
-    sizes = dict(zip(bucket_ids(4, 2), (40_000, 3_000, POINTS, 7), strict=True))
-    # Buckets of other ages, so that one bucket's points say nothing of another's keys.
-    times = {n: rng.integers(0, 1_000 * (9 + n), size) for n, size in sizes.items()}
-    measured = [measure_bucket(bucket_of(n, at_us.tolist()), 5_000) for n, at_us in times.items()]
-    report = report_of("user_counts", FOLD, BATCH, (4, 2), measured, {})
-    ages = np.sort(1_000_000 - np.concatenate(list(times.values())))
-    spread = report.age_us
-    assert (spread["least"], spread["most"]) == (ages[0], ages[-1])
-    for share, age in ((0.5, spread["median"]), (0.9, spread["p90"]), (0.99, spread["p99"])):
-        first, last = (np.searchsorted(ages, age, side=side) for side in ("left", "right"))
-        assert first / len(ages) - 1 / POINTS <= share <= last / len(ages) + 1 / POINTS
-    assert report.timeouts["due"] == sum((at_us < 5_000).sum() for at_us in times.values()) > 0
-    assert all(len(part.sizes.points) <= POINTS for part in measured)
-    longest = max(len(f"user {number} {size - 1}") for number, size in sizes.items())
-    assert len(report.biggest_keys[0]["key"]) == longest
-
-
-def test_what_lies_beside_states_is_counted_and_shown():
-    """A key with a state and timers; one of which only a value is known."""
+@pytest.mark.spark
+def test_what_lies_beside_states_and_quantiles_of_many_are_those_of_their_rows(spark):
+    """Keys with a state and timers; some of which only a value is known."""
     fold = replace(
         DEFINED,
         timers=("reminder", "expiry"),
         deduplicate=Deduplicate(by="event_time_us", within=timedelta(hours=1)),
     )
+    times = np.random.default_rng(3).integers(0, 9_000, 20_000).tolist()
     states = States(fold)
-    states.put("ann", OpenSession(1, 1, 1), 1_000, 2_000, (((1, 1_000), (2, 1_001)), (3_000, None)))
+    for number, at_us in enumerate(times):
+        beside = (((1, 1_000), (2, 1_001)), (3_000, None))
+        states.put(f"{number:05}", OpenSession(1, 1, 1), at_us, at_us, beside)
     states.put("bob", None, 0, beside=(((1, 1_000),), None))
-    measured = measure_bucket(states_to_rows(states, 0), None)
-    assert (measured.seen, measured.timers) == (3, {"reminder": 1, "expiry": 0})
-    assert all({"seen", "timers"}.isdisjoint(row) for row in measured.biggest)
-    text = format_report(report_of("s", fold, BATCH, (1, 1), [measured], {}))
-    rows = [line.split() for line in text.splitlines()]
-    told = (("keys", "2"), ("timers.reminder", "1"), ("timers.expiry", "0"), ("seen_values", "3"))
-    for row in told:
-        assert list(row) in rows
+    rows = spark.createDataFrame(states_to_rows(states, 0))
+    measured = measure_states(rows, fold, BATCH)
+    told = [measured[None][name] for name in ("seen", timer_column("reminder"), "due")]
+    assert told == [2 * len(times) + 1, len(times), sum(at_us <= 5_000 for at_us in times)]
+    report = report_of("s", fold, BATCH, (1, 1), measured, {})
+    ages = np.sort(1_000_000 - np.array(times))
+    assert (report.age_us["least"], report.age_us["most"]) == (ages[0], ages[-1])
+    for share, age in ((0.5, report.age_us["median"]), (0.99, report.age_us["p99"])):
+        first, last = (np.searchsorted(ages, age, side=side) for side in ("left", "right"))
+        assert first / len(ages) - 1 / RANKS <= share <= last / len(ages) + 1 / RANKS
+    assert [key["key"] for key in report.biggest_keys] == [f"{number:05}" for number in range(10)]
+    shown = [line.split() for line in format_report(report).splitlines()]
+    assert ["timers.expiry", "0"] in shown
+    assert ["seen_values", f"{2 * len(times) + 1:,}"] in shown

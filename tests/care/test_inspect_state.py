@@ -1,4 +1,4 @@
-"""The figures of `./stateful inspect`, held against the local engine: of its states, and of Spark's."""
+"""The figures of `./stateful inspect`, of checkpoints of Spark's, held against the local engine."""
 
 import json
 import math
@@ -7,9 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
-from zlib import crc32
 
-import pyarrow as pa
 import pytest
 
 from include.care.state_report import (
@@ -18,21 +16,16 @@ from include.care.state_report import (
     Row,
     StateReport,
     format_report,
-    measure_bucket,
     report_json,
-    report_of,
 )
-from include.checkpoint.committed_batch import CommittedBatch
 from include.fold.admission import micros_of
 from include.fold.definition import KeyedFold
 from include.fold.keys import bucket_ids
-from include.fold.states import States
 from include.settings import Stream
 from include.stream_definition import load_definition
 from include.streams import user_counts
 from include.streams.user_sessions import UserEvent
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.engines.state_rows import states_to_rows
 from spark_jobs.inspect_state import inspect_state
 from spark_jobs.run_stream import drain
 from tests.bronze import append_commit, stamp
@@ -72,40 +65,10 @@ def ids_of(stream: Stream) -> tuple[int, ...]:
     return bucket_ids(stream.buckets, stream.state_partitions)
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_the_figures_are_those_of_the_local_engine(case):
-    came = arrived(CASES[case], seed=1)
-    stream, ids, shape = (
-        came.stream,
-        ids_of(came.stream),
-        (came.stream.buckets, came.stream.state_partitions),
-    )
-    homes = {key: ids[crc32(key.encode()) % len(ids)] for key in came.local.states}
-    watermark_ms = (came.until_us - 1) // 1_000
-    batch = CommittedBatch(1, "checkpoint", 3, watermark_ms, watermark_ms)
-    waiting = {ids[0]: (came.local.pending, 1_000)}
-    measured = [
-        measure_bucket(states_in(came, number, homes), came.until_us)
-        for number in sorted(set(homes.values()))
-    ]
-
-    report = report_of(stream.name, came.fold, batch, shape, measured, waiting)
-
-    check_report(report, came, homes)
-
-
-def states_in(came: Arrived, bucket: int, homes: Mapping[Any, int]) -> pa.Table:
-    states = States(came.fold)
-    for key, known in came.engine.states().items():
-        if homes[key] == bucket:
-            states.put(*known)
-    return states_to_rows(states, bucket)
-
-
 @pytest.mark.spark
 @pytest.mark.full
 @pytest.mark.parametrize("case", CASES)
-def test_so_they_are_of_a_checkpoint(spark, lake, case):
+def test_the_figures_are_those_of_the_local_engine(spark, lake, case):
     came = arrived(CASES[case], seed=1)
     stream, known = came.stream, came.local.states
     drained(spark, lake, stream, came.fold, came.stamped, runs=1)

@@ -11,7 +11,7 @@ from typing import Annotated, NamedTuple
 import pytest
 from pandas import Timestamp
 
-from include.care.state_report import measure_bucket
+from include.care.state_report import biggest_keys, value_bytes
 from include.fold.bucket import derived_keys
 from include.fold.definition import flat_map_groups_with_state
 from include.fold.failures import StateFunctionError
@@ -204,9 +204,11 @@ def test_states_of_every_type_are_measured_and_their_folds_go_to_other_processes
     states = States(fold)
     for known in ran.known.values():
         states.put(*known)
-    measured = measure_bucket(states_to_rows(states, 0), due_until_us=None)
-    assert [row["key"]["customer"] for row in measured.biggest] == [1, None]
-    assert '"by_sku":{"a":1.50}' in measured.biggest[0]["state"]
+    rows = states_to_rows(states, 0)
+    sizes = value_bytes(rows.drop_columns(["bucket"]).to_struct_array().combine_chunks())
+    biggest = biggest_keys(rows, sizes)
+    assert [row["key"]["customer"] for row in biggest] == [1, None]
+    assert '"by_sku":{"a":1.50}' in biggest[0]["state"]
 
     there, keys = pickle.loads(pickle.dumps((fold, list(ran.states))))
     assert keys == list(ran.states)

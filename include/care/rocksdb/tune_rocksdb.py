@@ -76,35 +76,11 @@ def run_settings(lake: Lake, stream: Stream) -> Settings:
 
     SettingsError when the stream's entry holds a setting that is unknown or out of range.
     """
-    change, runs = newest_change(lake, stream), []
-    if change is not None and change.change == TRIED:
-        runs = _runs(lake, stream)
-    return settings_after(change, runs, stream, machine_memory_bytes())
-
-
-def settings_after(
-    change: Change | None, runs: Sequence[Row], stream: Stream, machine_bytes: int
-) -> Settings:
-    """`run_settings` of what is on record."""
-    if change is None:
-        memory_mb = memory_limit_mb(machine_bytes, stream.state_partitions)
-    else:
-        memory_mb = change.before_mb if has_failed(change, runs) else change.memory_mb
-    return complete_settings(memory_mb, stream, machine_bytes)
-
-
-def has_failed(change: Change, runs: Sequence[Row]) -> bool:
-    """Whether it is a trial, and a run has failed since it began, whatever the cause."""
-    return change.change == TRIED and any(
-        run["outcome"] == "failed" and run["started_at"] >= change.at for run in runs
-    )
-
-
-def complete_settings(memory_mb: int, stream: Stream, machine_bytes: int) -> Settings:
-    """All settings: that memory, as far as the machine has it, over ours; by hand over both."""
-    memory = min(memory_mb, memory_ceiling_mb(machine_bytes))
-    ours = {name: setting.value for name, setting in SETTINGS.items()}
-    return ours | {MAX_MEMORY_MB: str(memory)} | dict(hand_settings(stream))
+    change = newest_change(lake, stream)
+    runs = _runs(lake, stream) if change is not None and change.change == TRIED else []
+    return History(
+        stream=stream, change=change, runs=runs, machine_bytes=machine_memory_bytes()
+    ).settings
 
 
 def memory_of(settings: Settings) -> int:
@@ -163,12 +139,29 @@ class History:
     stream: Stream
     change: Change | None
     runs: Sequence[Row]  # of `ops/runs`, of run_stream: those of a compaction have other settings
-    batches: Sequence[Row]  # of `ops/batches`, of the generation
+    batches: Sequence[Row] = ()  # of `ops/batches`, of the generation
     machine_bytes: int
 
     @property
+    def has_failed(self) -> bool:
+        """Whether a trial goes on, and a run has failed since it began, whatever the cause."""
+        change = self.change
+        return change is not None and any(
+            run["outcome"] == "failed" and run["started_at"] >= change.at
+            for run in self.runs
+            if change.change == TRIED
+        )
+
+    @property
     def settings(self) -> Settings:
-        return settings_after(self.change, self.runs, self.stream, self.machine_bytes)
+        """Of the next run: its memory, as far as the machine has it, over ours; by hand over both."""
+        if self.change is None:
+            memory = memory_limit_mb(self.machine_bytes, self.stream.state_partitions)
+        else:
+            memory = self.change.before_mb if self.has_failed else self.change.memory_mb
+        memory = min(memory, memory_ceiling_mb(self.machine_bytes))
+        ours = {name: setting.value for name, setting in SETTINGS.items()}
+        return ours | {MAX_MEMORY_MB: str(memory)} | dict(hand_settings(self.stream))
 
     @property
     def memory_mb(self) -> int:
@@ -285,7 +278,7 @@ def wanted_mb(memory_mb: int, ceiling_mb: int, rss_limit: int | None, measured: 
 
 def _judge(history: History, change: Change) -> Outcome:
     memory, back = change.memory_mb, change.before_mb
-    if has_failed(change, history.runs):
+    if history.has_failed:
         return Outcome(back, "a run failed during the trial", ROLLED_BACK, memory)
     if history.memory_mb != memory:
         why = "the stream's settings, or the machine, changed during the trial"
