@@ -14,7 +14,6 @@ is retried or cleared: it plans anew. A reseed that was killed has changed nothi
 """
 
 import logging
-from argparse import Namespace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -26,7 +25,6 @@ from dags.spark_task import spark_task
 from include.airflow.assets import stream_pool
 from include.registry import loadable_streams, stream_named
 from include.settings import SettingsError, Stream, default_lake
-from include.spark.submit import reseed_arguments
 
 log = logging.getLogger(__name__)
 
@@ -75,10 +73,10 @@ def plan(lake: str, params: Any) -> str:
     """What would be done: into the log, and as a table for `approve`; red for good when it cannot."""
     # Not for each parse of this file: planning reads tables.
     from include.lake.paths import LakeError, open_lake
-    from include.plans.reseed_plan import options_of, plan_reseed
+    from include.plans.reseed_plan import ReseedOptions, plan_reseed
 
     try:
-        options = options_of(Namespace(**params))
+        options = ReseedOptions.of(params)
         found = plan_reseed(open_lake(lake), stream_named(params["stream"]), options)
     except (SettingsError, LakeError) as error:
         raise AirflowFailException(str(error)) from error
@@ -93,9 +91,11 @@ def choose_stream(params: Any) -> str:
 
 
 def add_options(context: Any) -> None:
-    """Not by templates: an option that is not given must leave no argument behind."""
-    submit = context["task"]
-    submit.application_args = [*submit.application_args, *reseed_arguments(context["params"])]
+    """Not by templates: an instant that is none is refused before a JVM starts."""
+    from include.plans.reseed_plan import ReseedOptions
+
+    submit, options = context["task"], ReseedOptions.of(context["params"])
+    submit.application_args = [*submit.application_args, "--options", options.text()]
 
 
 def apply_reseed(stream: Stream, lake: str) -> Any:

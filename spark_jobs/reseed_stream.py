@@ -1,15 +1,16 @@
 """Make a stream's state anew from a clean base and bronze, late rows included, and go on from it.
 
     spark-submit spark_jobs/reseed_stream.py --stream user_counts --lake /data/lake
-        [--buckets 100] [--partitions 7] [--until 2026-01-05] [--recompute | --from-state]
+        [--options '{"buckets": 100, "partitions": 7, "until": "2026-01-05", "recompute": true}']
 
 The one operation that changes live: it takes late rows in (promote), changes buckets and state
-partitions, follows a changed function (with --recompute) or a changed state (with --from-state,
+partitions, follows a changed function (with `recompute`) or a changed state (with `from_state`,
 by the mapping in the stream's file), replaces a checkpoint that is lost, or
 goes back to an earlier instant. The commit that replaces the table's rows is the switch to the new
 generation: until then readers see the old table, and the stream goes on as before.
 """
 
+import json
 import logging
 from argparse import Namespace
 from collections.abc import Sequence
@@ -21,9 +22,7 @@ from include.lake.paths import Lake
 from include.lake.stream_result import put_back_dead_letters
 from include.plans.reseed_plan import (
     ReseedOptions,
-    add_arguments,
     new_row,
-    options_of,
     plan_reseed,
 )
 from include.settings import Stream
@@ -86,14 +85,15 @@ def reseed(
 
 def parse_args(argv: Sequence[str] | None = None) -> Namespace:
     parser = job_parser(__doc__, "stream")
-    add_arguments(parser)
+    parser.add_argument("--options", default="{}", help="as JSON; left out: all as it is now")
     return parser.parse_args(argv)
 
 
 def main() -> None:
     args = parse_args()
     with stream_job(JOB, args) as (spark, lake, stream):
-        reseed(SparkEngine(spark), lake, stream, options_of(args), args.dag_run_id)
+        options = ReseedOptions.of(json.loads(args.options))
+        reseed(SparkEngine(spark), lake, stream, options, args.dag_run_id)
 
 
 if __name__ == "__main__":

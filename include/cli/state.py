@@ -40,7 +40,6 @@ from include.plans.status_report import told_of, told_of_each
 from include.registry import stream_named
 from include.settings import MOST_BUCKETS, MOST_PARTITIONS, Source, Stream
 from include.spark.local_jobs import run_job, say
-from include.spark.submit import reseed_arguments
 
 PANEL = "State"
 
@@ -113,7 +112,7 @@ def reseed(
 ) -> int:
     """Make a stream's state anew from bronze, late rows included: the plan, or with --apply do it."""
     options = ReseedOptions(buckets, partitions, until, from_beginning, from_state)
-    args = reseed_arguments(vars(options))
+    args = ["--options", options.text()]
     plan = plan_reseed(lake, stream, options).text()
     return planned(plan, is_applied, lambda: _run("reseed_stream", lake, stream, args=args))
 

@@ -196,20 +196,24 @@ def _why_not_trusted(opened: OpenStream) -> str | None:
     except LakeError as error:
         return error.message
     record = recorded(generations)
-    own, written = record.own, record.batch_of(generations.number)
+    own = record.own
     committed = newest_committed(lake, opened.checkpoint)
     if own is None:
         return None if committed is None else "the table has no record, and its stream has run"
     if (generations.newest_folder or 0) > generations.number:
         return f"the table has no generation {generations.newest_folder}, which has a checkpoint"
-    if committed is not None and (written is None or written < committed):
-        # Each batch is in the table's log before its checkpoint commits it.
+    if _lacks_batch(record.batch_of(generations.number), committed):
         return f"the table does not have batch {committed}, which its checkpoint has committed"
     if opened.row is not None and _is_other_bronze(opened, record, own):
         return f"{lake.bronze(opened.row['source'])} does not have the version that was read"
     if dead_letters < record.dead_letters:  # they are written before the rows
         return f"{lake.dead_letters(opened.name)} lacks commits that the table's rows go with"
     return None
+
+
+def _lacks_batch(written: int | None, committed: int | None) -> bool:
+    """Each batch is in the table's log before its checkpoint commits it."""
+    return committed is not None and (written is None or written < committed)
 
 
 def _is_other_bronze(opened: OpenStream, record: StreamRecord, own: Entry) -> bool:

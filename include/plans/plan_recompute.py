@@ -187,7 +187,7 @@ def _plan(opened: OpenStream, intervals: Sequence[tuple[datetime, datetime]]) ->
     pin = pin_bronze(lake, opened.source)
     _refuse_beyond_bronze(opened, pin, until_us=edges_us[-1])
     base = choose_base(savepoints_of(lake, opened.name), identity, pin, at_most_us=edges_us[0])
-    refuse_before_mapping(identity, base, edges[0])
+    refuse_before_mapping(identity, base, f"from before {edges[0]:%F %T} UTC")
     events = count_before(pin, identity.time_column, identity.since_us, cutoffs_us=edges_us)
     events[0] = base.events
     replaced = rows_emitted(lake, opened.declared, edges)
@@ -242,13 +242,13 @@ def before_initial_state(identity: StreamIdentity, until: datetime) -> SettingsE
     )
 
 
-def refuse_before_mapping(identity: StreamIdentity, base: Base, start: datetime) -> None:
+def refuse_before_mapping(identity: StreamIdentity, base: Base, where: str) -> None:
     """SettingsError when only the beginning is left, and the stream's states do not come of it."""
     if base.savepoint is None and is_mapped(identity.code):
         raise SettingsError(
             f"the state of {identity.stream} goes back to one that migrate_state has mapped, and no "
-            f"clean savepoint of it is from before {start:%Y-%m-%d %H:%M:%S} UTC: what is earlier is "
-            f"as the former code made it. Make all of it anew by the code of now",
+            f"clean savepoint of it is {where}: what is earlier is as the former code made it. Make all of "
+            "it anew by the code of now, which gives that up",
             code="mapped_state",
             subject=identity.stream,
             command=f"./stateful reseed {identity.stream} --recompute --apply",

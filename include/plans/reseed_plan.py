@@ -1,10 +1,16 @@
-"""A reseed's plan: pinned bronze, its `until`, its base, what is replaced. Made without a JVM."""
+"""A reseed's plan: pinned bronze, its `until`, its base, what is replaced. Made without a JVM.
+
+After a change of the state schema the base is a savepoint of the older one: whether the mapping itself works is
+seen when the job maps each state.
+"""
 
 import json
-from argparse import ArgumentParser, Namespace
+import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from itertools import count
+from typing import Any
 
 from deltalake.exceptions import DeltaError
 
@@ -12,6 +18,9 @@ from include.coverage.findings import effect_text
 from include.coverage.judge import Coverage
 from include.coverage.record import BEGINNING_US, FOR_EVER_US
 from include.fold.admission import LAST_INSTANT_US, instant_of, micros_of
+from include.fold.deduplicate import SEEN
+from include.fold.definition import KeyedFold
+from include.fold.group_state import TIMERS, GroupStateTimeout
 from include.fold.product_table import can_keep_rows
 from include.job import parse_instant
 from include.lake.delta_log import (
@@ -30,21 +39,24 @@ from include.lake.how_to_mend import damaged
 from include.lake.paths import Lake
 from include.landing.amendments import refuse_before_amended
 from include.landing.ingest_log import refuse_changed_bronze
-from include.plans.migrate_plan import MIGRATE, mapped_base, refuse_migration, what_is_not_kept
 from include.plans.open_stream import OpenStream, open_stream
 from include.plans.plan_recompute import (
     recorded_recomputes,
+    refuse_before_mapping,
     rows_emitted,
     seconds_for,
 )
 from include.plans.stream_identity import code_parts, initial_fingerprint, key_fingerprint
 from include.plans.stream_status import dead_letters_coverage, judged
 from include.savepoints.bronze_pin import BronzePin, count_before, pin_bronze
-from include.savepoints.choose_base import Base, choose_base
-from include.savepoints.manifest import StreamIdentity, is_mapped, keeps_dead_letters, savepoints_of
+from include.savepoints.choose_base import Base, choose_base, newest_holding_all
+from include.savepoints.manifest import StreamIdentity, keeps_dead_letters, savepoints_of
 from include.settings import MOST_BUCKETS, MOST_PARTITIONS, SettingsError, Stream
 from include.stream_definition import pinned_settings
 from include.text_table import counted, markdown_cell
+
+MIGRATE = "migrate"  # why a generation was seeded
+IN_PROCESSING_TIME = GroupStateTimeout.ProcessingTimeTimeout
 
 
 @dataclass(frozen=True)
@@ -57,26 +69,16 @@ class ReseedOptions:
     recompute: bool = False  # from the beginning, whatever savepoints there are
     from_state: bool = False  # from a savepoint of the older state schema, its states mapped
 
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> "ReseedOptions":
+        """What was given by these names, among others; SettingsError for an instant that is none."""
+        named = {name: given[name] for name in cls.__dataclass_fields__ if name in given}
+        until = named.pop("until", None)
+        return cls(**named, until=parse_instant("UNTIL", until) if until else None)
+
     def text(self) -> str:
         """The options as JSON."""
         return json.dumps(asdict(self), default=datetime.isoformat)
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    """An argument for each option."""
-    parser.add_argument("--buckets", type=int, help="of the new state; as now when not given")
-    parser.add_argument("--partitions", type=int, help="state partitions; as now when not given")
-    parser.add_argument("--until", help="an earlier instant (UTC) to go on from")
-    parser.add_argument("--recompute", action="store_true", help="from the beginning")
-    parser.add_argument(
-        "--from-state", action="store_true", help="from the older state, by migrate_state"
-    )
-
-
-def options_of(args: Namespace) -> ReseedOptions:
-    """The options that were given; SettingsError for an instant that is none."""
-    until = parse_instant("UNTIL", args.until) if args.until else None
-    return ReseedOptions(args.buckets, args.partitions, until, args.recompute, args.from_state)
 
 
 def choose_reseed_base(
@@ -99,16 +101,126 @@ def choose_reseed_base(
     if options.recompute:
         return Base(None, identity.since_us, 0)
     base = choose_base(savepoints_of(opened.lake, opened.name), identity, pin, at_most_us=kept_us)
-    if base.savepoint is None and is_mapped(identity.code):
-        raise SettingsError(
-            f"the state of {identity.stream} goes back to one that migrate_state has mapped, and no "
-            "clean savepoint of it is left that the table is right before (as after late rows from "
-            "before the mapping). Make all of it anew by the code of now, which gives that up",
-            code="mapped_state",
-            subject=identity.stream,
-            command=f"./stateful reseed {identity.stream} --recompute --apply",
-        )
+    refuse_before_mapping(
+        identity,
+        base,
+        "left that the table is right before (as after late rows from before the mapping)",
+    )
     return base
+
+
+def refuse_migration(opened: OpenStream, recompute: bool) -> None:
+    """SettingsError unless the state of the stream is one that its `migrate_state` can map."""
+    if recompute:
+        raise wrong_argument(
+            "--from-state",
+            "--from-state maps states, --recompute makes them anew from the beginning: give one of them",
+        )
+    current, name = opened.row, opened.name
+    if current is None:
+        raise SettingsError(
+            f"{name} has no state yet to migrate: run it",
+            code="nothing_there",
+            subject=name,
+            command=f"./stateful stream {name}",
+        )
+    if current["state_schema"] == opened.identity.state_schema:
+        raise SettingsError(
+            f"the state of {name} has the schema of its file already, so there is nothing to "
+            "migrate: leave --from-state out",
+            code="nothing_there",
+            subject=name,
+            command=f"./stateful reseed {name} --apply",
+        )
+    definition = opened.definition
+    if definition.migrate_state is None:
+        raise SettingsError(
+            f"STREAM in include/streams/{name}.py has no migrate_state=, the function from a key's old "
+            "state (a dict of its fields) to its new one: write that function, and add "
+            "migrate_state=migrate_state to STREAM, or make all of it anew",
+            code="not_migratable",
+            subject=name,
+            command=f"./stateful reseed {name} --recompute --apply",
+        )
+    now = pinned_settings(opened.stream, definition.fold)
+    _refuse_other_keys(current, now | {"key_code": key_fingerprint(definition.fold)}, name)
+
+
+def _refuse_other_keys(current: GenerationRow, now: Mapping[str, Any], stream: str) -> None:
+    """States are mapped one by one: neither what they are kept by nor their clock may differ."""
+    changed = [name for name in ("source", "key") if current[name] != now[name]]
+    if current["key_code"] != now["key_code"]:
+        changed.append("the code of the key, or what it needs,")
+    if _key_type(current) != _key_type(now):
+        changed.append("the type of the key")
+    if (current["timeout"] == IN_PROCESSING_TIME) != (now["timeout"] == IN_PROCESSING_TIME):
+        changed.append("the clock (event time or processing time)")
+    if changed:
+        raise SettingsError(
+            f"{stream}: {', '.join(changed)} changed, and migrate_state maps states only: make "
+            "them anew",
+            code="not_migratable",
+            subject=stream,
+            command=f"./stateful reseed {stream} --recompute --apply",
+        )
+
+
+def what_is_not_kept(current: GenerationRow, fold: KeyedFold) -> str | None:
+    """Of what keys should have beside their states, for people; None when all of it is."""
+    was: str = current["state_schema"]
+    told = []
+    known = json.loads(current["settings"] or "{}").get("deduplicate")
+    if fold.seen is not None and f", {SEEN} {fold.seen.column.kind}" not in was:
+        told.append("nothing is seen yet: deduplicate= is new, or has another `by`")
+    elif fold.seen is not None and known != str(fold.deduplicate):
+        told.append(f"what is seen was kept {known}")
+    timers = re.search(rf", {TIMERS} struct<([^<>]*)>$", was)
+    names = [part.partition(":")[0] for part in timers[1].split(", ")] if timers else []
+    if gone := [name for name in names if name not in fold.timers]:
+        told.append(f"of timers= no {', '.join(gone)} is kept, as none is called so")
+    return "; ".join(told) or None
+
+
+def _key_type(pinned: Mapping[str, Any]) -> str:
+    schema: str = pinned["state_schema"]
+    # The keys' types have commas themselves: decimal(12,2), struct<country: string, customer: bigint>.
+    return schema.partition(", state struct<")[0]
+
+
+def mapped_base(opened: OpenStream, pin: BronzePin, at_most_us: int) -> Base:
+    """The newest clean savepoint of what the stream ran on until now, its states to be mapped.
+
+    Raises SettingsError when there is none that is not after `at_most_us`.
+    """
+    name, current = opened.name, opened.row
+    older = [
+        savepoint
+        for savepoint in savepoints_of(opened.lake, name)
+        if current is not None
+        and savepoint.state_schema == current["state_schema"]
+        and savepoint.code is not None
+        and savepoint.code == current["code"]
+    ]
+    if not older:
+        raise SettingsError(
+            f"{name} has no savepoint of its older state: give --recompute; or put its former file back, and the new one "
+            "again after",
+            code="not_migratable",
+            subject=name,
+            command=f"./stateful savepoint {name}",
+        )
+    best = newest_holding_all(older, opened.identity, pin, at_most_us)
+    if best is None:
+        raise SettingsError(
+            f"of {counted(len(older), 'savepoint')} of the older state of {name} none holds all rows of "
+            "bronze before it, late ones too, with a table that is right until there: give "
+            "--recompute; or put its former file back, and the new one again after a reseed, which "
+            "takes late rows in and writes one",
+            code="not_migratable",
+            subject=name,
+            command=f"./stateful reseed {name} --apply",
+        )
+    return Base(best, best.until_us, best.events, mapped=True)
 
 
 def _can_keep(opened: OpenStream) -> bool:

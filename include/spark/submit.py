@@ -7,10 +7,9 @@ what Airflow would have given it.
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from include.lake.s3 import is_s3
 from include.settings import PROJECT, Stream
@@ -76,14 +75,6 @@ def shell_environment(lake: str) -> dict[str, str]:
     """What a Spark session that is made without spark-submit needs: the same options."""
     options = submit_command("shell", ["--lake", lake])[1:-3]
     return job_environment() | {"PYSPARK_SUBMIT_ARGS": shlex.join([*options, "pyspark-shell"])}
-
-
-def reseed_arguments(params: Mapping[str, Any]) -> list[str]:
-    """The options of a reseed's job, by their names; those that are not given are left out."""
-    values = {f"--{name}": params[name] for name in ("buckets", "partitions", "until")}
-    options = [part for name, value in values.items() if value for part in (name, str(value))]
-    flags = {"--recompute": params["recompute"], "--from-state": params["from_state"]}
-    return options + [name for name, is_set in flags.items() if is_set]
 
 
 def job_environment(master: str | None = None) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """The Dag of a reseed: what it asks for, what it shows, and that only an approved one is applied."""
 
+import json
 import re
 from copy import deepcopy
 from itertools import product
@@ -12,8 +13,8 @@ from deltalake import DeltaTable
 from include.airflow.assets import is_ours, stream_pool
 from include.job import parse_instant
 from include.lake.generations import read_generations
+from include.plans.reseed_plan import ReseedOptions
 from include.registry import all_streams
-from include.spark.submit import reseed_arguments
 from spark_jobs import reseed_stream
 from tests.airflow_runs import run_script
 from tests.dags import ROOT, bring_late_row, load_dags
@@ -74,26 +75,21 @@ def test_what_a_person_enters_is_checked_before_anything_runs(dag):
             entered(**({"stream": "user_counts"} if params else {}) | params)
 
 
-def test_the_job_is_given_what_the_person_entered(dag):
+def test_the_job_is_given_what_the_person_entered_beside_its_own_arguments(lake):
+    apply = load_dags(lake.root, FILE)["state_admin"].get_task("apply_user_counts")
+    before = list(apply.application_args)
     # An empty field of the form may come as an empty text.
     until = (None, "", "2026-01-05", "2026-01-05T13:00:00Z")
-    flags = (False, True)
-    for values in product((None, 100), (None, 7), until, flags, flags):
+    for values in product((None, 100), (None, 7), until, (False, True), (False, True)):
         params = dict(zip(NOTHING, ("user_counts", *values), strict=True))
-        target = ["--stream", "user_counts", "--lake", "lake"]
-        parsed = reseed_stream.parse_args([*target, *reseed_arguments(params)])
-        expected = params | {"until": params["until"] or None}
-        assert {name: getattr(parsed, name) for name in NOTHING} == expected
-        if parsed.until:
-            assert parse_instant("UNTIL", parsed.until).day == 5
-
-
-def test_the_job_keeps_its_own_arguments_beside_those_of_the_person(lake):
-    dag = load_dags(lake.root, FILE)["state_admin"]
-    apply = dag.get_task("apply_user_counts")
-    before = list(apply.application_args)
-    apply._pre_execute_hook({"task": apply, "params": NOTHING | {"buckets": 9}})
-    assert apply.application_args == [*before, "--buckets", "9"]
+        apply.application_args = before
+        apply._pre_execute_hook({"task": apply, "params": params})
+        assert apply.application_args[: len(before)] == before
+        parsed = reseed_stream.parse_args(apply.application_args)
+        given = ReseedOptions.of(json.loads(parsed.options))
+        instant = params["until"] and parse_instant("UNTIL", params["until"])
+        expected = params | {"until": instant or None}
+        assert {"stream": parsed.stream, **vars(given)} == expected
 
 
 def plan(dag, **params: object) -> str:
@@ -196,6 +192,6 @@ def test_an_approved_reseed_makes_the_stream_anew_as_it_was_asked_for(lake, airf
     [states], _ = run_dag(airflow_environment, "Approve")
     assert states == outcome("plan", "approve", "choose_stream", "apply_user_counts")
     row = read_generations(lake, "user_counts").current
-    assert (row["status"], row["buckets"]) == ("current", 9)
+    assert row["buckets"] == 9
     rows = DeltaTable(lake.table("user_counts")).to_pyarrow_table().to_pylist()
     assert [(row["user_id"], row["total_count"]) for row in rows] == [("ann", 1)]

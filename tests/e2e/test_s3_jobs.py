@@ -66,7 +66,7 @@ def test_a_stream_s_jobs_come_to_the_oracle_s_table(s3_lake):
     assert table_rows(s3_lake, STREAM, FOLD) == oracle
     run(s3_lake, "compact_state")
     assert [f for f in check_checkpoint(s3_lake, STREAM).findings if f.severity == "error"] == []
-    run(s3_lake, "reseed_stream", "--recompute")
+    run(s3_lake, "reseed_stream", "--options", '{"recompute": true}')
     assert table_rows(s3_lake, STREAM, FOLD).total() == oracle.total()
     outcomes = read_ops(s3_lake, "runs")["outcome"].to_pylist()
     assert set(outcomes) == {"succeeded"}

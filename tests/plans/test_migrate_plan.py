@@ -14,8 +14,14 @@ from include.fold.deduplicate import Deduplicate
 from include.fold.definition import flat_map_groups_with_state
 from include.fold.product_table import ensure_product
 from include.lake.generations import GenerationRow, read_generations
-from include.plans.migrate_plan import MIGRATE, _refuse_other_keys, what_is_not_kept
-from include.plans.reseed_plan import ReseedOptions, new_row, plan_reseed
+from include.plans.reseed_plan import (
+    MIGRATE,
+    ReseedOptions,
+    _refuse_other_keys,
+    new_row,
+    plan_reseed,
+    what_is_not_kept,
+)
 from include.plans.stream_identity import key_fingerprint, stream_identity
 from include.savepoints.bronze_pin import pin_bronze
 from include.savepoints.manifest import mapped_lineage

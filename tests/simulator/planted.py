@@ -11,12 +11,13 @@ import pytest
 from deltalake import DeltaTable
 
 from include.checkpoint.committed_batch import consumed_version
-from include.coverage import judge, verify
+from include.coverage import judge
 from include.coverage.judge import Coverage, LateGroup, late_groups
 from include.coverage.record import FOR_EVER_US
 from include.fold.admission import micros_of
 from include.lake.generations import read_generations
 from include.lake.paths import Lake
+from include.plans import open_stream
 from include.plans import reseed_plan as reseed_base
 from include.registry import all_streams
 from tests.simulator.planted_folds import FOLDS
@@ -87,8 +88,8 @@ def mapped_states_given_up(patch: pytest.MonkeyPatch) -> None:
 
 def a_table_older_than_its_checkpoint(patch: pytest.MonkeyPatch) -> None:
     """L8. Only a checkpoint that is older than its table is noticed."""
-    patch.setattr(verify, "_lacks_batch", lambda *_: False)
-    patch.setattr(verify, "_has_other_bronze", lambda *_: False)
+    patch.setattr(open_stream, "_lacks_batch", lambda *_: False)
+    patch.setattr(open_stream, "_is_other_bronze", lambda *_: False)
 
 
 PLANTED: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
