@@ -16,7 +16,7 @@ from include.care.check_checkpoint import format_compaction, record_sizes
 from include.checkpoint.checkpoint_files import newest_planned
 from include.checkpoint.committed_batch import is_settled
 from include.checkpoint.measure_checkpoint import measure_checkpoint
-from include.coverage.pin_generation import refuse_other_state
+from include.coverage.live import refuse_other_settings
 from include.job import job_parser, recorded_run
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake
@@ -58,7 +58,9 @@ def compact(engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None =
 def _compact(engine: Engine, opened: OpenStream, dag_run_id: str | None) -> None:
     lake, stream = opened.lake, opened.stream
     pinned = opened.generations.pinned()
-    refuse_other_state(pinned, pinned_settings(stream, opened.fold)["state_schema"])
+    refuse_other_settings(
+        pinned, {"state_schema": pinned_settings(stream, opened.fold)["state_schema"]}
+    )
     refuse_unreadable_events(opened)
     # What ingest commits meanwhile must not be in our batches.
     with hold_lease(lake, f"ingest-{stream.source}", INGEST_PATIENCE):

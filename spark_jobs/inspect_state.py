@@ -32,7 +32,7 @@ from include.care.state_report import (
     value_bytes,
 )
 from include.checkpoint.committed_batch import CommittedBatch, check_partitions, committed_batch
-from include.coverage.pin_generation import refuse_other_state
+from include.coverage.live import refuse_other_settings
 from include.fold.admission import US_PER_MS, until_us
 from include.fold.deduplicate import SEEN
 from include.fold.definition import KeyedFold
@@ -60,7 +60,7 @@ def inspect_state(spark: SparkSession, lake: Lake, stream: Stream) -> StateRepor
     batch = committed_batch(lake, generations)
     fold = load_definition(stream).fold
     pinned = generations.pinned()
-    refuse_other_state(pinned, pinned_settings(stream, fold)["state_schema"])
+    refuse_other_settings(pinned, {"state_schema": pinned_settings(stream, fold)["state_schema"]})
     shape = (pinned["buckets"], pinned["state_partitions"])
     check_partitions(lake, batch, shape[1])
     try:

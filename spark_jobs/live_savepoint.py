@@ -15,8 +15,7 @@ from include.checkpoint.committed_batch import (
     is_settled,
     read_position,
 )
-from include.coverage.live import seed_totals, totals_of
-from include.coverage.pin_generation import refuse_other_state
+from include.coverage.live import refuse_other_settings, seed_totals, totals_of
 from include.coverage.record import StreamRecord
 from include.fold.admission import MICROSECOND, US_PER_MS, instant_of, until_us
 from include.fold.definition import KeyedFold
@@ -123,7 +122,9 @@ def write_live_savepoint(engine: Engine, opened: OpenStream, run_id: str, origin
         )
     pinned = opened.generations.pinned()
     check_partitions(lake, batch, pinned["state_partitions"])
-    refuse_other_state(pinned, pinned_settings(opened.stream, fold)["state_schema"])
+    refuse_other_settings(
+        pinned, {"state_schema": pinned_settings(opened.stream, fold)["state_schema"]}
+    )
     totals = totals_of(known, batch.generation, seed_totals(pinned))
     position = read_position(lake, f"{batch.checkpoint}/offsets/{batch.batch_id}")
     read = pin_bronze(lake, opened.source, position.version - 1)

@@ -15,11 +15,9 @@ from include.coverage.live import (
     LiveRecord,
     RowCountError,
     check_rows_add_up,
-    seed_totals,
-)
-from include.coverage.pin_generation import (
     refuse_new_code,
     refuse_other_settings,
+    seed_totals,
     with_code,
 )
 from include.coverage.record import StreamRecord

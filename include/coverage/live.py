@@ -1,7 +1,12 @@
-"""How a run of a stream moves its record on, batch by batch; and the totals of its rows."""
+"""How a run of a stream moves its record on, batch by batch; what its generation is pinned to; the totals of its rows.
+
+Spark pins the number of state partitions by itself, silently, and knows nothing of buckets:
+under another number keys would look for their states where they are not.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +21,8 @@ from include.lake.errors import StatefulError
 from include.lake.generations import GenerationRow, is_reseeded
 from include.lake.paths import Lake, files_of
 from include.lake.table import Table
+from include.savepoints.manifest import same_code, serves
+from include.settings import SettingsError, Stream
 from include.text_table import counted
 
 # Columns of ops/batches that add up others, from a generation's first batch on.
@@ -29,6 +36,61 @@ TOTALS = {
 # Levels, and what a batch changes them by.
 LEVELS = {"rows_pending": "pending_change", "kept_without_timeout": "kept_change"}
 WATERMARK = "watermark_us"
+
+
+# A savepoint made under another one of these still serves a reseed.
+CHANGE_NO_STATE = ("buckets", "state_partitions", "watermark_delay_ms")
+
+
+def refuse_other_settings(row: GenerationRow, settings: dict[str, Any]) -> None:
+    """SettingsError when one of these is another than the generation was made with: who reads its state
+    by the file of now would read something else, or nothing."""
+    for name, value in settings.items():
+        if row[name] != value:
+            raise _changed(row, name, now=value)
+
+
+def refuse_new_code(record: StreamRecord, stream: Stream, code: str) -> None:
+    """SettingsError when a run would be the first by its code, and its entry wants a person to decide."""
+    own = record.own
+    if stream.on_code_change == "run" or own is None or serves(own.codes[-1], code):
+        return
+    if not same_code(own.codes[-1], code):
+        raise SettingsError(
+            f"the code of {stream.name} is another than its newest run's, as `./stateful status "
+            f"{stream.name}` says: make its table and state anew by it; or set on_code_change to run for "
+            "one run, which goes on with the state of before",
+            code="code_changed",
+            subject=stream.name,
+            command=f"./stateful reseed {stream.name} --apply",
+        )
+
+
+def with_code(row: GenerationRow, code: str, event_schema: str) -> GenerationRow:
+    """The row with what is new with a run: its events, and the state's code.
+
+    With new code the state is no one code's any more.
+    """
+    new: dict[str, Any] = {"event_schema": event_schema}
+    known = row["code"]
+    if row["code_changed_at"] is None and known is not None and not same_code(known, code):
+        # It keeps dead letters from now on, or the state is of another code, too.
+        new |= {"code": code} if serves(known, code) else {"code_changed_at": datetime.now(UTC)}
+    return GenerationRow({**row, **new})
+
+
+def _changed(row: GenerationRow, setting: str, now: Any) -> SettingsError:
+    way_out = "put that back, or make its state and its table anew from bronze"
+    if setting == "state_schema":
+        way_out += " (or with --from-state in place of --recompute, by the file's migrate_state)"
+    option = "" if setting in CHANGE_NO_STATE else " --recompute"
+    return SettingsError(
+        f"stream {row['stream']}: {setting} is now {now}, but its state was made with {row[setting]}: "
+        f"{way_out}",
+        code="settings_changed",
+        subject=setting,
+        command=f"./stateful reseed {row['stream']}{option} --apply",
+    )
 
 
 def commit_alone(lake: Lake, record: StreamRecord) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, NamedTuple
 
 import pytest
 
-from include.coverage.pin_generation import is_other_code
+from include.coverage.live import with_code
 from include.fold.admission import EPOCH, MICROSECOND, micros_of
 from include.fold.deduplicate import Deduplicate
 from include.fold.definition import flat_map_groups_with_state
@@ -190,8 +190,8 @@ def test_a_migrated_stream_goes_on_from_mapped_states_alone(lived):
         plan_reseed(lived.lake, STREAM, MAPPED)
     # Its next runs are by the code that it was made with.
     current = read_generations(lived.lake, NAME).pinned()
-    assert not is_other_code(current, code.partition("+")[0])
-    assert is_other_code(current, "another")
+    assert with_code(current, code.partition("+")[0], "")["code_changed_at"] is None
+    assert with_code(current, "another", "")["code_changed_at"] is not None
 
 
 class Place(NamedTuple):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from include.coverage.pin_generation import with_code
+from include.coverage.live import with_code
 from include.lake.generations import GenerationRow
 from include.savepoints.manifest import current_lineage, serves
 
