@@ -68,9 +68,7 @@ def _is_map(value: object) -> TypeGuard[list[tuple[object, object]]]:
     return isinstance(value, list) and bool(value) and all(type(of) is tuple for of in value)
 
 
-# What is known of a row, by name: all of it (None), or some members.
-Known = dict[str, "Known | None"]
-NOTHING: Known = {}
+Steps = tuple[str, ...]  # the names that lead to a value of a row
 
 
 class Rescue:
@@ -78,22 +76,27 @@ class Rescue:
 
     def __init__(self, source: Source) -> None:
         paths = [source.time_field, *(field.landed for field in source.fields), *source.ignored]
-        self._known = _known_of(paths)
+        # Also as a whole name, which is taken first.
+        self._known: set[Steps] = {
+            *((path,) for path in paths),
+            *(tuple(p.split(".")) for p in paths),
+        }
+        self._above = {steps[:n] for steps in self._known for n in range(1, len(steps))}
         # Whether there is nothing to rescue. Quick, as nearly all rows have nothing; a source that
         # rescues nothing knows everything.
         self.is_known = self._checker() if source.rescue else lambda row: True
         self.counts: Counter[str] = Counter()  # of each that is no field, its rows
 
     def _checker(self) -> Callable[[Row], bool]:
-        has_all = frozenset(self._known).issuperset
-        nested = [(name, of) for name, of in self._known.items() if of]
+        has_all = frozenset(steps[0] for steps in self._known).issuperset
+        nested = [steps for steps in self._above - self._known if len(steps) == 1]
         if not nested:
             return has_all
 
         def is_known(row: Row) -> bool:
             if not has_all(row):
                 return False
-            return not any(any(_unknown(name, row.get(name), of)) for name, of in nested)
+            return not any(any(self._unknown(steps, row.get(steps[0]))) for steps in nested)
 
         return is_known
 
@@ -105,10 +108,7 @@ class Rescue:
         """
         if self.is_known(row):
             return None
-        paths = {
-            name: list(_unknown(name, value, self._known.get(name, NOTHING)))
-            for name, value in row.items()
-        }
+        paths = {name: list(self._unknown((name,), value)) for name, value in row.items()}
         unknown = {name: row[name] for name, of in paths.items() if of}
         if not unknown:
             return None
@@ -119,30 +119,15 @@ class Rescue:
         self.counts.update(chain(*paths.values()))
         return text
 
-
-def _known_of(paths: Sequence[str]) -> Known:
-    known: Known = {}
-    for path in sorted(paths, key=lambda path: path.count(".")):  # before what lies within it
-        known[path] = None  # also as a whole name, which is taken first
-        members: Known | None = known
-        *steps, last = path.split(".")
-        for step in steps:
-            # What is known as a whole has no members to look at.
-            members = None if members is None else members.setdefault(step, {})
-        if members is not None:
-            members[last] = None
-    return known
-
-
-def _unknown(path: str, value: object, known: Known | None) -> Iterator[str]:
-    """The paths of what is not known of the value at `path`."""
-    if value is None or known is None:
-        return
-    if not known or not isinstance(value, dict):
-        yield path
-        return
-    for name, of in value.items():
-        yield from _unknown(f"{path}.{name}", of, known.get(name, NOTHING))
+    def _unknown(self, steps: Steps, value: object) -> Iterator[str]:
+        """The paths of what is not known of the value there."""
+        if value is None or steps in self._known:
+            return
+        if steps not in self._above or not isinstance(value, dict):
+            yield ".".join(steps)
+            return
+        for name, of in value.items():
+            yield from self._unknown((*steps, name), of)
 
 
 def read_rescued(
