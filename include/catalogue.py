@@ -98,7 +98,7 @@ LIMITED = (
 FOUND = (
     _verdict("error", "alerts", "stream", "run_failed", "a task of the stream's Dag failed", "the task's log has the error and what to do; clearing the task is always safe"),
     _verdict("error", "check", "stream", "table_changed", "the table is not what was recorded of it: lost, put back, changed by others", f"put it back, or {RESEED}"),
-    _verdict("error", "check", "source", "bronze_changed", "bronze is not what was ingested: older, or changed by others", "put it back, or `./stateful set-aside bronze/SOURCE --apply`"),
+    _verdict("error", "check", "source", "bronze_changed", "bronze is not what was ingested: older, or changed by others", "put it back, or `./stateful ingest SOURCE --from-scratch --apply`"),
     _verdict("error", "check", "source", "erasure_unfinished", "an erasure of a key was begun and is not finished", "`./stateful erase SOURCE KEY --apply`, with the same key"),
     _verdict("error", "check", "stream", "coverage_unreadable", "the record or bronze cannot be read", f"mend what it names, or {RESEED}"),
     _verdict("error", "run_stream", "stream", "data_check_failed", "rows do not meet a check of `checks=`, so a run, recompute or reseed has published none", "mend the function, or the check; the next run goes on"),

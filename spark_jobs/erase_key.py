@@ -15,7 +15,7 @@ from argparse import ArgumentParser
 
 from include.care.old_generations import delete_replaced_generations
 from include.care.plan_care import CaredTable, cared_tables
-from include.erase.erase_plan import ErasePlan, plan_erasure
+from include.erase.erase_plan import ErasePlan, plan_erasure, refuse_aside
 from include.erase.erase_rows import erase_rows
 from include.erase.erased_key import ERASED_KEY, ErasedKey, erased_key
 from include.erase.history import forget_history
@@ -131,6 +131,7 @@ def _without_past(lake: Lake, key: ErasedKey, erasure: Erasure) -> None:
     for name in SCHEMAS:
         if lake.is_delta_table(lake.ops(name)):
             forget_history(lake, lake.ops(name))
+    refuse_aside(lake)  # a table that could not be read, and was made anew
     end_erasure(lake, key.source, erasure)
 
 

@@ -17,11 +17,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from include.job import PATIENCE, job_parser, recorded_run
+from include.lake.aside import move_aside
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake
 from include.lake.stream_result import put_back_dead_letters
+from include.lake.unreadable import why_unreadable
 from include.plans.reseed_plan import (
     ReseedOptions,
+    ReseedPlan,
     new_row,
     plan_reseed,
 )
@@ -56,10 +59,10 @@ def reseed(
         hold_lease(lake, f"stream-{stream.name}", PATIENCE),
         recorded_run(lake, JOB, stream.name, dag_run_id) as record,
     ):
-        plan = plan_with_sound_base(
-            lake, record["run_id"], plan=lambda: plan_reseed(lake, stream, options)
-        )
+        plan = _planned(lake, stream, options, record["run_id"])
         log.info("%s", plan.text())
+        if plan.from_us is None and _move_unreadable(lake, stream.name):
+            plan = _planned(lake, stream, options, record["run_id"])
         opened = plan.opened
         if opened.distrust is None:
             put_back_dead_letters(lake, stream.name, opened.record.dead_letters)
@@ -81,6 +84,19 @@ def reseed(
         restate(engine, replay, checks, record, what="the reseed")
         log.info("%s runs on generation %s from here on", stream.name, row["generation"])
         delete_expired(opened.again())
+
+
+def _planned(lake: Lake, stream: Stream, options: ReseedOptions, run_id: str) -> ReseedPlan:
+    return plan_with_sound_base(lake, run_id, plan=lambda: plan_reseed(lake, stream, options))
+
+
+def _move_unreadable(lake: Lake, stream: str) -> bool:
+    """Move its table aside where that cannot be read, so that nobody could replace its rows."""
+    if (why := why_unreadable(lake, lake.table(stream))) is None:
+        return False
+    target = move_aside(lake, [f"tables/{stream}"])
+    log.warning("tables/%s is moved into %s, and made anew: %s", stream, target, why)
+    return True
 
 
 def parse_args(argv: Sequence[str] | None = None) -> Namespace:

@@ -53,7 +53,7 @@ class Fault(Enum):
     INGESTED = (
         "bronze, quarantine or the ingest log lost, unreadable or of different times",
         LOUD,
-        "set-aside bronze/SOURCE --apply",
+        "ingest SOURCE --from-scratch --apply",
     )
     OTHERS = (
         "others' DELETE, UPDATE, append, RESTORE, or a column that they dropped",

@@ -48,7 +48,10 @@ def test_a_panic_of_delta_rs_is_an_error_in_one_line(tmp_path: Path):
 def test_of_a_table_at_which_delta_rs_panics_the_way_out_is_told(lake: Lake, monkeypatch):
     monkeypatch.setattr(open_delta, "DeltaTable", panic)
     path = lake.bronze("signals")
-    told = {"subject": "bronze/signals", "command": "./stateful set-aside bronze/signals --apply"}
+    told = {
+        "subject": "bronze/signals",
+        "command": "./stateful ingest signals --from-scratch --apply",
+    }
     with refused("unreadable_table", **told):
         open_table(path)
     with refused("unreadable_table", **told), unbroken(path):

@@ -29,6 +29,7 @@ from include.cli.app import (
 from include.lake.errors import wrong_argument
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, made_lake
+from include.landing.from_scratch import move_source_aside, plan_from_scratch
 from include.landing.origin import accept_loss, plan_loss
 from include.observe.metrics import metrics_text
 from include.observe.recorded import Recorded, open_losses, record_accepted
@@ -39,7 +40,7 @@ from include.page.render import overview_html, stream_html
 from include.page.stream_figures import DAY, MOST_DAYS, read_stream
 from include.plans.status_report import told_of
 from include.registry import all_streams, stream_named
-from include.settings import Stream
+from include.settings import Source, Stream
 from include.spark.local_jobs import say
 from include.text_table import printable
 
@@ -89,15 +90,37 @@ def ingest(
             help="Go on behind what a topic or table has lost, and close its findings.",
         ),
     ] = False,
+    is_from_scratch: Annotated[
+        bool,
+        typer.Option(
+            "--from-scratch",
+            help="Move bronze, quarantine and ingest log aside, and ingest all anew.",
+        ),
+    ] = False,
     is_applied: ApplyOption = False,
 ) -> int:
-    """Take what has come for a source into bronze; with --accept-loss show what is lost, and go on."""
-    if not is_accepting:
-        if is_applied:
-            raise wrong_argument(
-                "--apply", "--apply goes with --accept-loss: without, rows are taken in"
-            )
-        return run_local.ingest(lake, source)
+    """Take what has come for a source into bronze. With --accept-loss or --from-scratch: the plan, or do it."""
+    if is_accepting and is_from_scratch:
+        raise wrong_argument("--accept-loss", "--from-scratch takes in all that is not lost")
+    if is_from_scratch:
+        plan = plan_from_scratch(lake, source)
+        return planned(plan, is_applied, lambda: _ingest_anew(lake, source))
+    if is_accepting:
+        return _accept_loss(lake, source, is_applied)
+    if is_applied:
+        raise wrong_argument(
+            "--apply",
+            "--apply goes with --accept-loss or --from-scratch: without, rows are taken in",
+        )
+    return run_local.ingest(lake, source)
+
+
+def _ingest_anew(lake: Lake, source: Source) -> int:
+    move_source_aside(lake, source)
+    return run_local.ingest(lake, source)
+
+
+def _accept_loss(lake: Lake, source: Source, is_applied: bool) -> int:
     with hold_lease(lake, f"ingest-{source.name}"):
         loss = plan_loss(lake, source)
         if loss is not None:

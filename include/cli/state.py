@@ -11,7 +11,6 @@ from typing import Annotated
 
 import typer
 
-from include.care.set_aside import apply_set_aside, plan_set_aside
 from include.cli.app import (
     AnyStreamArgument,
     ApplyOption,
@@ -163,17 +162,6 @@ def _key_of_stdin() -> str:
             "the key on the standard input is no text in UTF-8", subject="KEY"
         ) from None
     return told.removesuffix("\n")
-
-
-@command("set-aside", "set-aside bronze/user_events --apply", PANEL)
-def set_aside(
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="Of a source or stream.")],
-    lake: LakeOption,
-    is_applied: ApplyOption = False,
-) -> int:
-    """Put a table out of the way, for it to be made anew: the plan, or with --apply do it."""
-    plan = plan_set_aside(lake, table)
-    return planned(plan.text(), is_applied, lambda: apply_set_aside(lake, plan))
 
 
 def _repair_text(lake: Lake, source: Source, to: datetime | None) -> str:

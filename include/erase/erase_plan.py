@@ -7,13 +7,14 @@ from urllib.parse import unquote
 from pyarrow import fs
 
 from include.care.old_generations import find_old_generations
-from include.care.set_aside import lying_aside
 from include.checkpoint.checkpoint_files import newest_planned
 from include.erase.erase_rows import Found, files_in_landing, find, mentions
 from include.erase.erased_key import ErasedKey, streams_by_key
 from include.fold.admission import EPOCH
-from include.lake.delta_log import dataset_of, delta_table
+from include.lake.aside import lying_aside
+from include.lake.delta_log import dataset_of, delta_table, open_table
 from include.lake.generations import Generations, read_generations
+from include.lake.how_to_mend import damaged
 from include.lake.paths import Lake, LakeError
 from include.landing.amendments import Erasure, amendments_of
 from include.landing.ingest_log import how_tables_changed
@@ -28,13 +29,7 @@ from include.text_table import counted
 def refuse_erasure(lake: Lake, key: ErasedKey, begun: Erasure | None) -> None:
     """LakeError when a key cannot be erased as the lake is; `begun`: an erasure of it is open."""
     source = key.source
-    if aside := lying_aside(lake):
-        raise LakeError(
-            f"{lake.root}/{aside[0]} may have the key, as all that was set aside: "
-            "move it out of the lake, or delete it",
-            code="not_erasable",
-            subject=aside[0],
-        )
+    refuse_aside(lake)
     bronze = f"bronze/{source.name}"
     is_there = lake.is_delta_table(lake.bronze(source.name))
     columns = delta_table(lake.bronze(source.name)).schema().fields if is_there else []
@@ -55,6 +50,17 @@ def refuse_erasure(lake: Lake, key: ErasedKey, begun: Erasure | None) -> None:
         )
     for stream in streams_of(source.name):
         _refuse_stream(lake, stream, key, begun)
+
+
+def refuse_aside(lake: Lake) -> None:
+    """LakeError while something lies aside, which may have the key."""
+    if aside := lying_aside(lake):
+        raise LakeError(
+            f"{lake.root}/{aside[0]} may have the key, as all that was moved aside: "
+            "move it out of the lake, or delete it",
+            code="not_erasable",
+            subject=aside[0],
+        )
 
 
 def _refuse_changed(lake: Lake, source: Source, begun: Erasure | None) -> None:
@@ -100,7 +106,7 @@ def _left_of(lake: Lake, generations: Generations) -> str | None:
     """What a stream that has run has written; None when there is nothing of it."""
     stream = generations.stream
     for path in (lake.table(stream), lake.dead_letters(stream)):
-        if lake.is_delta_table(path) and delta_table(path).file_uris():
+        if lake.is_delta_table(path) and open_table(path).file_uris():
             return path
     if savepoints_of(lake, stream):
         return lake.savepoints(stream)
@@ -263,7 +269,10 @@ def _reseeds(lake: Lake, source: str) -> Iterator[str]:
     """The plans; or the error of one that is refused, which must be known before a row is gone."""
     for stream in streams_of(source):
         if read_generations(lake, stream.name).current is not None:
-            yield plan_later_reseed(lake, stream, ReseedOptions(recompute=True)).text()
+            plan = plan_later_reseed(lake, stream, ReseedOptions(recompute=True))
+            if plan.moved is not None:  # and so would rows of the key
+                raise damaged(lake.table(stream.name), plan.moved)
+            yield plan.text()
 
 
 def _begun(lake: Lake, key: ErasedKey) -> Erasure | None:

@@ -21,6 +21,11 @@ def move_aside(lake: Lake, names: Iterable[str]) -> str:
     return target
 
 
+def lying_aside(lake: Lake) -> list[str]:
+    """The folders, below the lake's, of what was moved aside and is still there."""
+    return sorted(f"set_aside/{name}" for name in lake.folders(f"{lake.root}/set_aside"))
+
+
 def is_there(lake: Lake, name: str) -> bool:
     info = lake.filesystem.get_file_info(lake.path_in_filesystem(f"{lake.root}/{name}"))
     return bool(info.type != fs.FileType.NotFound)

@@ -171,7 +171,7 @@ def is_of_machine(error: BaseException) -> bool:
     """Whether what was asked for cannot be had just now, so that nothing is known of its bytes.
 
     Space, rights, memory or open files are short, a disk, network or store fails: no damage, and
-    nothing to set aside. The one place that decides: whoever says of a file that it is damaged, or
+    nothing to move aside. The one place that decides: whoever says of a file that it is damaged, or
     refuses it, asks here first.
     """
     if isinstance(error, (ConnectionError, MemoryError, TimeoutError)):
@@ -202,7 +202,7 @@ def _readable_log(path: str) -> Iterator[None]:
     except (DeltaError, OSError) as error:
         if is_of_machine(error):
             raise
-        said = f"{unreadable_log(path, first_line(error))}. If no job is making it just now"
+        said = f"the log of {path} cannot be read ({first_line(error)}). If no job is making it just now"
         raise damaged(path, said) from error
 
 
@@ -249,17 +249,7 @@ def open_rows_of(lake: Lake, path: str, version: int) -> DeltaTable:
                 ) from error
 
 
-def unreadable_log(path: str, reason: str) -> str:
-    """What is said of a table that nobody can open."""
-    return f"the log of {path} cannot be read ({reason})"
-
-
-def lacks_newest(version: int) -> str:
-    """What is said of a log that can be read and not gone on from: the newest is never cleaned up."""
-    return f"has lost the commit of its newest version, {version}: nobody can write to it"
-
-
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """What an error says, with the causes that delta-rs puts below, and no stack trace of it."""
     first, *others = COLOUR.sub("", str(error)).splitlines() or [type(error).__name__]
     causes = (line.strip() for line in others if line.strip().startswith(CAUSE))

@@ -48,15 +48,15 @@ def how_to_mend(path: str) -> Mend:
         return Mend(PUT_BACK)
     kind, subject = found[-1]
     if kind in OF_SOURCE:
+        source = subject
         return Mend(
-            f"{PUT_BACK}; or, to ingest {subject} anew from where it came",
-            f"./stateful set-aside bronze/{subject} --apply",
+            f"{PUT_BACK}; or, to ingest {source} anew from where it came",
+            f"./stateful ingest {source} --from-scratch --apply",
         )
     if kind == "tables":
-        aside = f"./stateful set-aside tables/{subject} --apply"
         return Mend(
             f"{PUT_BACK}; or make it anew from bronze",
-            f"{aside} && ./stateful reseed {subject} --apply",
+            f"./stateful reseed {subject} --recompute --apply",
         )
     if kind in ("checkpoints", "dead_letters"):
         return Mend(

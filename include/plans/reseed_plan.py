@@ -12,7 +12,8 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
-from deltalake.exceptions import DeltaError
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from include.coverage.findings import effect_text
 from include.coverage.judge import Coverage
@@ -23,20 +24,11 @@ from include.fold.definition import KeyedFold
 from include.fold.group_state import TIMERS, GroupStateTimeout
 from include.fold.product_table import can_keep_rows
 from include.job import parse_instant
-from include.lake.delta_log import (
-    commit_hash,
-    dataset_of,
-    first_line,
-    is_of_machine,
-    lacks_newest,
-    read_actions,
-    table_to_read,
-    unreadable_log,
-)
+from include.lake.delta_log import table_to_read
 from include.lake.errors import wrong_argument
 from include.lake.generations import GenerationRow, written_batch
-from include.lake.how_to_mend import damaged
 from include.lake.paths import Lake
+from include.lake.unreadable import why_no_log
 from include.landing.amendments import refuse_before_amended
 from include.landing.ingest_log import refuse_changed_bronze
 from include.plans.open_stream import OpenStream, open_stream
@@ -230,29 +222,6 @@ def _can_keep(opened: OpenStream) -> bool:
     return is_there and can_keep_rows(table_to_read(path), opened.definition)
 
 
-def refuse_unreadable_table(lake: Lake, stream: str) -> None:
-    """LakeError when the table's log is no log: nobody can write to it, either."""
-    path = lake.table(stream)
-    reason = _why_unreadable(lake, path) if lake.is_delta_table(path) else None
-    if reason is not None:
-        raise damaged(path, unreadable_log(path, reason))
-
-
-def _why_unreadable(lake: Lake, path: str) -> str | None:
-    try:
-        version = table_to_read(path).version()
-    except DeltaError as error:
-        if is_of_machine(error):
-            raise
-        return first_line(error)
-    if commit_hash(lake, path, version) is None:
-        return f"it {lacks_newest(version)}"
-    # delta-rs takes the schema from the sum beside the commit, which Spark does not believe.
-    if version == 0 and not read_actions(lake, path, 0):
-        return "its first commit is empty, as after a power cut"
-    return None
-
-
 def dead_letters_kept_us(opened: OpenStream, identity: StreamIdentity) -> int:
     """Before which instant all dead letters can stay; FOR_EVER_US where the table says it of them."""
     lake = opened.lake
@@ -282,6 +251,7 @@ class ReseedPlan:
     estimated_seconds: float | None
     coverage: Coverage  # of the table as it is now
     rows_replaced: int
+    moved: str | None  # why the table cannot be gone on from, and is moved aside; None: it stays
     not_kept: str | None = None  # of a migration: what keys had beside their states
 
     @property
@@ -320,7 +290,9 @@ class ReseedPlan:
         buckets, partitions = counted(self.buckets, "bucket"), self.partitions
         parts = [
             ("replays", f"{rows} of bronze (version {self.pin.version}) {base}"),
-            ("replaces", f"{counted(self.rows_replaced, 'row')} of {where}"),
+            ("replaces", f"{counted(self.rows_replaced, 'row')} of {where}")
+            if self.moved is None
+            else ("moves", f"its table into set_aside/ ({self.moved})"),
             ("goes on with", counted(self.pending, "waiting row")),
             ("has", f"{buckets}, {counted(partitions, 'state partition')}"),
         ]
@@ -358,7 +330,7 @@ def plan_later_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> Res
     """The plan of one for when nothing is in its way any more: an erasure ends with such ones."""
     opened = open_stream(lake, stream)
     identity, current = opened.identity, opened.row
-    refuse_unreadable_table(lake, stream.name)
+    moved = why_no_log(lake, lake.table(stream.name))
     if options.from_state:
         refuse_migration(opened, options.recompute)
     pin = pin_bronze(lake, stream.source)
@@ -391,7 +363,8 @@ def plan_later_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> Res
         pending=everything[1] - everything[0],
         estimated_seconds=seconds_for(events - base.events, recorded_recomputes(lake, stream.name)),
         coverage=coverage,
-        rows_replaced=_rows_from(lake, stream, identity, base=base),
+        rows_replaced=0 if moved else _rows_from(lake, stream, identity, base=base),
+        moved=moved,
         not_kept=what_is_not_kept(current, opened.fold) if base.mapped and current else None,
     )
 
@@ -400,7 +373,9 @@ def _rows_from(lake: Lake, stream: Stream, identity: StreamIdentity, base: Base)
     if not lake.is_delta_table(lake.table(stream.name)):
         return 0
     if identity.output_mode == "update" or base.savepoint is None:
-        return int(dataset_of(lake.table(stream.name)).count_rows())
+        # By its log: a file may be damaged.
+        files = pa.table(table_to_read(lake.table(stream.name)).get_add_actions())
+        return int(pc.sum(files["num_records"]).as_py() or 0)
     edges = [instant_of(base.savepoint.until_us), instant_of(LAST_INSTANT_US)]
     return rows_emitted(lake, stream, edges)[0]
 

@@ -183,7 +183,7 @@ def test_a_file_that_is_lost_or_damaged_is_an_error_though_all_streams_have_read
     (found,) = plan_of(lake).findings
     assert (found.finding, found.severity, found.count) == ("files_lost", "error", 1)
     assert name in found.detail
-    assert commands_in(found.action) == [f"set-aside bronze/{SOURCE} --apply"]
+    assert commands_in(found.action) == [f"ingest {SOURCE} --from-scratch --apply"]
 
 
 def test_a_table_that_nobody_knows_is_refused_with_those_that_are(lake):

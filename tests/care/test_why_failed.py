@@ -41,7 +41,7 @@ def test_a_lost_file_of_bronze_is_named_with_the_way_to_ingest_anew(lake):
     assert file.name in said.message
     assert (said.subject, said.command) == (
         f"bronze/{SOURCE}",
-        f"./stateful set-aside bronze/{SOURCE} --apply",
+        f"./stateful ingest {SOURCE} --from-scratch --apply",
     )
 
 
@@ -72,12 +72,12 @@ def test_a_log_that_is_none_is_named(lake):
         (
             f"bronze/{SOURCE}/event_date=2026-01-01/a.parquet",
             f"bronze/{SOURCE}",
-            f"./stateful set-aside bronze/{SOURCE} --apply",
+            f"./stateful ingest {SOURCE} --from-scratch --apply",
         ),
         (
             f"tables/{STREAM.name}/a.parquet",
             f"tables/{STREAM.name}",
-            f"./stateful set-aside tables/{STREAM.name} --apply && ./stateful reseed {STREAM.name} --apply",
+            f"./stateful reseed {STREAM.name} --recompute --apply",
         ),
     ],
 )

@@ -1,9 +1,9 @@
 """What is to be done before a key can be erased."""
 
-from include.care.set_aside import apply_set_aside, plan_set_aside
 from include.erase.erase_plan import plan_erasure
 from include.erase.erased_key import erased_key
 from include.lake.paths import Lake
+from include.landing.from_scratch import move_source_aside
 from include.landing.ingest import ingest
 from tests.ingested import SIGNALS
 from tests.landed_files import Landing, signal
@@ -12,10 +12,10 @@ from tests.refused import refused
 WHO = erased_key("signals", "device_id=7")
 
 
-def test_what_was_set_aside_is_to_go_first_also_where_that_is_bronze_itself(lake: Lake):
+def test_what_was_moved_aside_is_to_go_first_also_where_that_is_bronze_itself(lake: Lake):
     Landing(lake).add("a.jsonl", [signal(0, device_id=7)])
     ingest(lake, SIGNALS)
-    apply_set_aside(lake, plan_set_aside(lake, "bronze/signals"))
+    move_source_aside(lake, SIGNALS)
     with refused("not_erasable"):
         plan_erasure(lake, WHO)
 

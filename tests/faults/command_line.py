@@ -24,7 +24,6 @@ from include.cli import state
 from include.cli.__main__ import main as stateful
 
 COMMAND = re.compile(r"`\./stateful ([^`]+)`")
-NEXT = " && ./stateful "  # between two that follow each other
 JOBS = ("run_stream", "reseed_stream", "recompute_interval", "write_savepoint", "compact_state")
 
 
@@ -38,7 +37,7 @@ class Told(NamedTuple):
     def commands(self) -> list[str]:
         """What mends it, by the line of the error, or by the findings behind it: each command once."""
         found = COMMAND.findall(self.error) or COMMAND.findall(self.last_words)
-        return list(dict.fromkeys(each for named in found for each in named.split(NEXT)))
+        return list(dict.fromkeys(found))
 
     @property
     def error(self) -> str:

@@ -175,7 +175,7 @@ class Met(NamedTuple):
 def is_refusal(told: Told) -> bool:
     """One line that says who is at work and what to do, and nothing of damage."""
     errors = [line for line in told.text.splitlines() if line.startswith("error: ")]
-    words_of_failures = ("Traceback", "set-aside", "\tat ")
+    words_of_failures = ("Traceback", "--from-scratch", "\tat ")
     return (
         told.code == REFUSED
         and len(errors) == 1

@@ -21,8 +21,8 @@ from include.lake.delta_log import (
 from include.lake.generations import read_generations
 from include.lake.how_to_mend import subject_of
 from include.lake.paths import Lake, LakeError
+from include.lake.unreadable import why_unreadable
 from include.plans.open_stream import _has_data
-from include.plans.reseed_plan import refuse_unreadable_table
 from tests.examples import examples
 from tests.open_files import no_more_files
 from tests.refused import refused
@@ -126,7 +126,7 @@ def test_a_version_that_a_table_put_back_does_not_have_yet_names_the_way_out(lak
     [
         lambda lake, stream: open_table(lake.table(stream)),
         lambda lake, stream: open_rows_of(lake, lake.table(stream), 0),
-        refuse_unreadable_table,
+        lambda lake, stream: why_unreadable(lake, lake.table(stream)),
         read_generations,
     ],
 )

@@ -8,9 +8,9 @@ import pytest
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.table import TableAlterer
 
-from include.care.set_aside import lying_aside
 from include.job import recorded_run
 from include.lake import ops
+from include.lake.aside import lying_aside
 from include.lake.ops import append_ops, read_ops, update_ops
 from tests.open_files import no_more_files
 

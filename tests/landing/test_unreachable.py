@@ -1,4 +1,4 @@
-"""What cannot be had just now is no damage: nothing is refused, struck off, or to be set aside for it."""
+"""What cannot be had just now is no damage: nothing is refused, struck off, or to be moved aside for it."""
 
 import io
 from pathlib import Path

@@ -56,7 +56,7 @@ def lose(world: World, kind: str, part: str) -> None:
 
 
 def begin_anew(world: World) -> None:
-    """The source's tables and its log were set aside, and are made anew."""
+    """The source's tables and its log were moved aside, and are made anew."""
     for part in OF_SOURCE:
         shutil.rmtree(f"{world.lake.root}/{part}/{world.source.name}")
     Ingestion.open(world.lake, world.source)

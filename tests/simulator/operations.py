@@ -27,7 +27,7 @@ from spark_jobs.write_savepoint import savepoint
 from tests.simulator.actions import Action
 from tests.simulator.auditor import Auditor, WrongError
 from tests.simulator.checkpoint_log import CheckpointError
-from tests.simulator.damage import Copies, lose
+from tests.simulator.damage import Copies
 from tests.simulator.data_operations import HOUR, HOUR_US, DataOperations
 from tests.simulator.harm_operations import HarmOperations
 from tests.simulator.oracle import Landed
@@ -210,20 +210,11 @@ class Operations(DataOperations, HarmOperations):
             return  # the clock comes first
         self.world.pass_time(timedelta(seconds=3))
         try:
-            self._recompute_or_move_away()
+            self._reseed(ReseedOptions(recompute=True))
             self._run_if_waiting()
         except self.loud as error:
             raise WrongError(f"there is no way out: {error}") from error
         self._audit()
-
-    def _recompute_or_move_away(self) -> None:
-        try:
-            self._reseed(ReseedOptions(recompute=True))
-        except LakeError as error:
-            if "set-aside tables/" not in str(error):
-                raise
-            lose(self.world, self.kind, "table")  # its log cannot be read
-            self._reseed(ReseedOptions(recompute=True))
 
     def repair_clock(self, kill: int | None, ago: int) -> None:
         """To some instant before now; or what is left of one."""

@@ -86,7 +86,7 @@ def test_no_job_builds_on_bronze_that_others_have_changed(world, harm, tmp_path)
     assert found(world) == ["bronze_changed"]
     assert not stream_status(world.lake, world.streams[KIND]).is_right
     for name, job in JOBS.items():
-        with refused_until("set-aside bronze/sent --apply"):
+        with refused_until("ingest sent --from-scratch --apply"):
             job(world)
         assert world.table(KIND) == table == expected(world), name
     _put_back(bronze, tmp_path / "copy")

@@ -2,7 +2,12 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
+import pytest
+from deltalake import DeltaTable
+
+from include.lake.aside import lying_aside
 from include.plans.reseed_plan import ReseedOptions
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
@@ -38,4 +43,32 @@ def test_a_reseeded_state_does_not_begin_with_another_bronze():
             drain(do.world.engine, do.world.lake, do.stream)
         reseed(do.world.engine, do.world.lake, do.stream, ReseedOptions())
         drain(do.world.engine, do.world.lake, do.stream)
+        do.auditor.check()
+
+
+def unlinked(file: Path) -> None:
+    file.unlink()
+
+
+def flipped(file: Path) -> None:
+    content = file.read_bytes()
+    half = len(content) // 2
+    file.write_bytes(content[:4] + bytes(byte ^ 0xFF for byte in content[4:half]) + content[half:])
+
+
+def without_log(file: Path) -> None:
+    log = file.parents[len(file.parts) - file.parts.index("tables") - 3] / "_delta_log"
+    max(path for path in log.glob("*.json") if path.stem.isdecimal()).write_text("{")
+
+
+@pytest.mark.parametrize("kind", ["counts", "counts_per_key"])
+@pytest.mark.parametrize("harm", [unlinked, flipped, without_log])
+def test_a_table_that_cannot_be_read_is_moved_aside_and_made_anew(kind, harm):
+    with after_some_days(kind) as do:
+        world, stream = do.world, do.stream
+        path = world.lake.table(stream.name)
+        harm(Path(path, DeltaTable(path).file_uris()[0].removeprefix("file://")))
+        reseed(world.engine, world.lake, stream, ReseedOptions(recompute=True))
+        (aside,) = lying_aside(world.lake)
+        assert Path(world.lake.root, aside, "tables", stream.name).is_dir()
         do.auditor.check()
