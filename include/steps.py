@@ -90,8 +90,9 @@ class Step:
     """One step: after which others it comes, and why it would be left out."""
 
     name: str
-    why_not: Callable[[Any], str | None]  # SettingsError: it cannot be, and no retry helps
     group: Group
+    # None: it is to be taken. SettingsError: it cannot be, and no retry helps.
+    why_not: Callable[[Any], str | None] = lambda run: None
     path: RunPath | None = None  # None: of both
     after: tuple[str, ...] = ()  # left out when one of these was
     behind: tuple[str, ...] = ()  # waits for these, taken or not
@@ -242,10 +243,6 @@ def _why_not_promote(run: StreamRun) -> str | None:
     return why_not_promote(run.lake, run.stream, run.start, queued=run.queued)
 
 
-def _never_left_out(run: StreamRun) -> str | None:
-    return None
-
-
 def _check(run: StreamRun) -> Told:
     """Figures and findings of the checkpoint, into `ops`."""
     from include.care.check_checkpoint import format_check, record_check
@@ -321,7 +318,6 @@ STEPS: tuple[JobStep | LookStep, ...] = (
         group="care",
         path="live",
         after=("run_stream",),
-        why_not=_never_left_out,
         look=_check,
     ),
     JobStep(
@@ -339,7 +335,6 @@ STEPS: tuple[JobStep | LookStep, ...] = (
         after=("check_checkpoint",),
         # All of them: it is the last, and when one failed its Dag run is red by it.
         behind=("compact_state", "recompute_interval", "promote"),
-        why_not=_never_left_out,
         look=_tune,
     ),
 )

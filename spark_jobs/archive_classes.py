@@ -3,22 +3,20 @@
 Set-up runs it once (include/setup/class_archive.py). Its lake is a folder that goes with the job.
 """
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-import pyarrow as pa
-
-from include.fold.admission import micros_of
-from include.fold.definition import Definition, map_groups_with_state
+from include.fold.definition import map_groups_with_state
 from include.fold.group_state import GroupState
 from include.lake.paths import Lake
-from include.landing.bronze_tables import create_tables
-from include.landing.clock import bronze_rows, clock_after, read_clock
-from include.landing.ingest_log import Ingestion
+from include.landing.ingest import ingest
 from include.settings import Field, Source, Stream
 from include.spark.conf import STATE
+from include.stream_definition import load_definition
 from spark_jobs.engines.engine import Engine, FoldedBatch, LiveQuery
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, spark_session
@@ -61,7 +59,6 @@ FOLD = map_groups_with_state(
     output_mode="update",
     project=project,
 )
-DEFINITION = Definition(FOLD, "Counts", {"key": "A key", "total": "Its events"})
 SOURCE = Source(
     name="events",
     time_field="at",
@@ -74,7 +71,7 @@ STREAM = Stream(
     schedule="0 * * * *",
     watermark_delay=timedelta(0),
     fold=FOLD,
-    comments=DEFINITION.comments,
+    comments={"key": "A key", "total": "Its events"},
     buckets=2,
     state_partitions=2,
 )
@@ -82,33 +79,25 @@ STREAM = Stream(
 
 def run_stream(engine: Engine, lake: Lake) -> None:
     """Runs of a small batch, and of one that Spark writes: the former loads the state, too."""
-    create_tables(lake, SOURCE)
-    table = engine.product_table(lake, STREAM.name, DEFINITION)
+    table = engine.product_table(lake, STREAM.name, load_definition(STREAM))
 
     def write(folded: FoldedBatch, batch_id: int) -> None:
         if folded.counts["rows_out"]:
             table.write_once(folded.emitted, "archive", batch_id, {})
 
-    for is_small in (True, False, True):
-        _append(lake)
+    for number, is_small in enumerate((True, False, True)):
+        _land(lake, f"{number}.jsonl")
+        ingest(lake, SOURCE)
         checkpoint = lake.checkpoint(STREAM.name, 0)
         query = LiveQuery(lake, STREAM, FOLD, checkpoint, settings=STATE, is_small=is_small)
         engine.drain(query, write)
 
 
-def _append(lake: Lake) -> None:
-    ingestion = Ingestion.open(lake, SOURCE)
-    before, now_us = read_clock(ingestion), micros_of(datetime.now(UTC))
-    events = pa.table(
-        {
-            "key": [str(number) for number in range(EVENTS)],
-            "event_time_us": [now_us] * EVENTS,
-            "source_file": ["a.jsonl"] * EVENTS,
-        }
-    )
-    after = clock_after(before, now_us, now_us)
-    rows = bronze_rows(SOURCE, events, before, after)
-    ingestion.take_rows(before, after, rows)
+def _land(lake: Lake, file: str) -> None:
+    folder, at = Path(lake.landing(SOURCE.name)), datetime.now(UTC).isoformat()
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = (json.dumps({"key": str(number), "at": at}) for number in range(EVENTS))
+    (folder / file).write_text("\n".join(rows))
 
 
 def main() -> None:

@@ -16,18 +16,13 @@ from pyspark.sql import SparkSession
 
 from include.care.plan_care import (
     CaredTable,
-    TableFigures,
-    TablePlan,
-    format_change,
-    plan_table_care,
-    read_figures,
+    care_for,
+    plan_of,
     spark_tables_named,
 )
 from include.job import recorded_run
-from include.lake.delta_log import open_table
 from include.lake.lease import LeaseTakenError, hold_lease
 from include.lake.paths import Lake, open_lake
-from include.lake.table import Table
 from include.limits import TABLE_CARE, TableCare
 from spark_jobs.job import exit_with_main, spark_session
 from spark_jobs.tables.product import session_settings
@@ -57,26 +52,19 @@ def maintain(
 def _maintain(
     spark: SparkSession, lake: Lake, table: CaredTable, care: TableCare, dag_run_id: str | None
 ) -> None:
-    plans = plan_table_care(lake, care, datetime.now(UTC))
-    (plan,) = (plan for plan in plans if plan.table == table)
-    if plan.figures is None or not plan.needs_care:
-        log.info("%s: %s", plan.table.name, "; ".join(plan.reasons) or "nothing to do")
+    plan = plan_of(lake, table, care, datetime.now(UTC))
+    if not plan.needs_care:
+        log.info("%s: %s", table.name, "; ".join(plan.reasons) or "nothing to do")
         return
     with recorded_run(lake, JOB, table.name, dag_run_id=dag_run_id):
-        _apply(spark, lake, plan, before=plan.figures, care=care)
-
-
-def _apply(
-    spark: SparkSession, lake: Lake, plan: TablePlan, before: TableFigures, care: TableCare
-) -> None:
-    path, name = plan.table.path, plan.table.name
-    if plan.optimize:
-        optimize(spark, path, care)
-    if plan.vacuum:
-        vacuum(spark, path)
-    Table.open(lake, path).keep_record()
-    after = read_figures(lake, path, open_table(path), small_file_bytes=care.small_file_bytes)
-    log.info("%s", format_change(name, before, after))
+        done = care_for(
+            lake,
+            plan,
+            care,
+            optimize=lambda path: optimize(spark, path, care),
+            vacuum=lambda path: vacuum(spark, path),
+        )
+        log.info("%s", done)
 
 
 def optimize(spark: SparkSession, path: str, care: TableCare) -> None:

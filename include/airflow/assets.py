@@ -29,13 +29,8 @@ def bronze_asset(source: Source, lake: str) -> Asset:
 
 def source_asset(source: Source, lake: str) -> Asset:
     """Files in landing, a topic or others' table: whoever fills it may have it as an outlet."""
-    return Asset(name=f"source/{source.name}", uri=source_uri(source, lake))
-
-
-def source_uri(source: Source, lake: str) -> str:
-    if source.origin is None:
-        return as_uri(f"{lake}/landing/{source.name}")
-    return as_uri(source.origin.uri)
+    place = f"{lake}/landing/{source.name}" if source.origin is None else source.origin.uri
+    return Asset(name=f"source/{source.name}", uri=as_uri(place))
 
 
 def as_uri(path: str) -> str:

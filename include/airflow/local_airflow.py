@@ -31,9 +31,8 @@ from include.airflow.first_runs import DagNotReadError, FirstRuns
 from include.airflow.parts import LOGS, AirflowDiedError, Parts, start_background, start_servers
 from include.lake.errors import last_line
 from include.lake.lease import adopt_orphans
-from include.lake.ops import read_ops
 from include.lake.paths import Lake, LakeError
-from include.lake.stream_result import last_run
+from include.observe.stream_line import run_report
 from include.registry import all_sources, all_streams
 from include.run_local import has_landing_files, show_result
 from include.sample.sample_data import Options, land_samples, sample_start
@@ -163,20 +162,11 @@ def run_streams(parts: Parts, api: AirflowApi, lake: Lake) -> int:
     failures = first_runs.wait([run for run in runs if run is not None])
     for stream in streams:
         show_result(lake, stream.name)
-        show_findings(lake, stream.name)
+        if report := run_report(lake, stream, since=started_at, now=datetime.now(UTC)):
+            say(report)
     for failure in failures:
         sys.stderr.write(printable(f"\nerror: {failure}\n"))
     return 1 if failures else 0
-
-
-def show_findings(lake: Lake, stream: str) -> None:
-    """What the newest run has found that asks for something: with the sample, a backfill."""
-    run = last_run(lake, stream)
-    found = [] if run is None else read_ops(lake, "findings", {"run_id": run["run_id"]}).to_pylist()
-    for finding in found:
-        if finding["action"]:
-            say(f"  {finding['finding']}: {finding['detail']}.")
-            say(f"    To do: {finding['action']}.")
 
 
 def show_places(lake: Lake, api: AirflowApi) -> None:

@@ -1,13 +1,13 @@
 """`ops/alerts`: what opened and closed, each once, who was told of it, and the message that people read.
 
-Written under a transaction of its subject: whoever looks second, at once or again after a kill,
-finds it recorded and records nothing. What was recorded and not told is told by the next look.
+Written under a lease of its subject: whoever looks second, at once or again after a kill, finds it
+recorded and records nothing. What was recorded and not told is told by the next look.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from html import escape
 from operator import itemgetter
 from typing import Any
@@ -15,31 +15,26 @@ from typing import Any
 from include.alerts.troubles import TOLD, Standing, worst
 from include.care.plan_care import TablePlan
 from include.lake.findings import finding_lines
-from include.lake.ops import append_ops, newest_transaction, read_ops, update_ops
+from include.lake.lease import hold_lease
+from include.lake.ops import append_ops, read_ops, update_ops
 from include.lake.paths import Lake
 from include.observe.recorded import Row
 
 KEY = ("subject", "number", "finding")
+PATIENCE = timedelta(minutes=1)  # for another look, of a second
 
 
 def record_changes(
     lake: Lake, by: str, dag_run_id: str | None, standings: Iterable[Standing], now: datetime
 ) -> None:
     """Record what has opened and closed since it was last looked at; `by` is who is to tell of it."""
+    known = {"told_by": by, "dag_run_id": dag_run_id, "at": now}
     for standing in standings:
-        while not _record(lake, standing, {"told_by": by, "dag_run_id": dag_run_id, "at": now}):
-            pass  # another one was faster: what it recorded is no change any more
-
-
-def _record(lake: Lake, standing: Standing, known: Mapping[str, Any]) -> bool:
-    app_id = f"alerts/{standing.subject}"
-    # Asked before the rows are read: what comes between is newer.
-    number = 1 + newest_transaction(lake, "alerts", app_id)
-    changes = _changes(standing, _rows(lake, subject=standing.subject))
-    if not changes:
-        return True
-    given = {**known, "subject": standing.subject, "number": number}
-    return append_ops(lake, "alerts", [{**given, **row} for row in changes], (app_id, number))
+        with hold_lease(lake, f"look-{standing.subject.replace('/', '-')}", PATIENCE):
+            rows = _rows(lake, subject=standing.subject)
+            number = 1 + max((row["number"] for row in rows), default=0)
+            given = {**known, "subject": standing.subject, "number": number}
+            append_ops(lake, "alerts", [{**given, **row} for row in _changes(standing, rows)])
 
 
 def _changes(standing: Standing, rows: Sequence[Row]) -> list[dict[str, Any]]:

@@ -221,8 +221,6 @@ def record_sizes(lake: Lake, size: CheckpointSize, run_id: str | None) -> None:
     """Append a checkpoint's sizes to `ops/checkpoint_sizes`, in one commit."""
     rows = [asdict(part) for part in size.parts if part.part != "state" or not size.stores]
     rows += [{"part": "state", **asdict(store)} for store in size.stores]
-    if not rows:
-        return  # there is no checkpoint yet
     known = {
         "stream": size.stream,
         "generation": size.generation,

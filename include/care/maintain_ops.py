@@ -6,18 +6,15 @@ from datetime import UTC, datetime
 
 from include.care.old_generations import delete_old_generations, format_old_generations
 from include.care.plan_care import (
-    TableFigures,
     TablePlan,
-    format_change,
+    care_for,
     format_plan,
     plan_table_care,
-    read_figures,
     record_plan_findings,
 )
 from include.lake.delta_log import delta_table, open_table
 from include.lake.ops import compact, despite_others
 from include.lake.paths import Lake
-from include.lake.table import Table
 from include.limits import TABLE_CARE, TableCare
 from include.registry import all_streams
 from include.spark.local_jobs import run_job, say
@@ -27,24 +24,20 @@ log = logging.getLogger("table_care")
 
 def maintain_ops(lake: Lake, plans: Sequence[TablePlan], care: TableCare) -> None:
     """Apply the plans of the ops tables among `plans`, while streams go on writing to them."""
-    for plan in plans:
-        if plan.table.lease is None and plan.figures is not None and plan.needs_care:
-            _maintain(lake, plan, plan.figures, care=care)
 
-
-def _maintain(lake: Lake, plan: TablePlan, before: TableFigures, care: TableCare) -> None:
-    path = plan.table.path
-    if plan.optimize:
+    def optimize(path: str) -> None:
         # It joins what is below the target: with Spark's, it would rewrite more than was planned.
         despite_others(lambda: compact(path, care.small_file_bytes))
-    if plan.vacuum:
-        despite_others(lambda: delta_table(path).vacuum(dry_run=False, full=True))
-    Table.open(lake, path).keep_record()
-    table = open_table(path)
-    # Readers of these tables are many and short: each spares the commits since the last one.
-    table.create_checkpoint()
-    after = read_figures(lake, path, table, small_file_bytes=care.small_file_bytes)
-    log.info("%s", format_change(plan.table.name, before, after))
+
+    for plan in plans:
+        if plan.table.lease is None and plan.needs_care:
+            log.info("%s", care_for(lake, plan, care, optimize, _vacuum))
+            # Readers of these tables are many and short: each spares the commits since the last one.
+            open_table(plan.table.path).create_checkpoint()
+
+
+def _vacuum(path: str) -> None:
+    despite_others(lambda: delta_table(path).vacuum(dry_run=False, full=True))
 
 
 def run_maintenance(lake: Lake, dry_run: bool) -> int:

@@ -1,6 +1,6 @@
 """The plan of tables' maintenance: what to optimize and vacuum today, by each table's figures, and why."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -27,6 +27,7 @@ from include.lake.findings import Finding, finding_lines, record_findings
 from include.lake.how_to_mend import how_to_mend
 from include.lake.ops_schemas import SCHEMAS
 from include.lake.paths import Lake, LakeError
+from include.lake.table import Table
 from include.limits import TableCare
 from include.registry import all_sources, stream_names
 from include.settings import SettingsError
@@ -176,7 +177,7 @@ class TablePlan:
 
 def plan_table_care(lake: Lake, care: TableCare, now: datetime) -> list[TablePlan]:
     """The plans of all tables."""
-    return [_plan(lake, table, care, now=now) for table in cared_tables(lake)]
+    return [plan_of(lake, table, care, now) for table in cared_tables(lake)]
 
 
 def record_plan_findings(lake: Lake, plans: Sequence[TablePlan]) -> None:
@@ -185,7 +186,8 @@ def record_plan_findings(lake: Lake, plans: Sequence[TablePlan]) -> None:
         record_findings(lake, None, plan.table.name, findings=plan.findings)
 
 
-def _plan(lake: Lake, table: CaredTable, care: TableCare, now: datetime) -> TablePlan:
+def plan_of(lake: Lake, table: CaredTable, care: TableCare, now: datetime) -> TablePlan:
+    """The plan of one table."""
     if not lake.is_delta_table(table.path):
         return TablePlan(table)
     try:
@@ -278,11 +280,24 @@ def _row(plan: TablePlan, figures: TableFigures) -> tuple[str, ...]:
     )
 
 
-def format_change(table: str, before: TableFigures, after: TableFigures) -> str:
-    """A table's figures before and after its care."""
+def care_for(
+    lake: Lake,
+    plan: TablePlan,
+    care: TableCare,
+    optimize: Callable[[str], object],
+    vacuum: Callable[[str], object],
+) -> str:
+    """Carry a plan out by the engine that cares for the table; its figures before and after."""
+    path = plan.table.path
+    if plan.optimize:
+        optimize(path)
+    if plan.vacuum:
+        vacuum(path)
+    Table.open(lake, path).keep_record()
+    after = read_figures(lake, path, open_table(path), small_file_bytes=care.small_file_bytes)
     changes = (
         f"{name.replace('_', ' ')} {old:,} to {new:,}"
-        for (name, old), new in zip(vars(before).items(), vars(after).values(), strict=True)
+        for (name, old), new in zip(vars(plan.figures).items(), vars(after).values(), strict=True)
         if old != new
     )
-    return f"{table}: {', '.join(changes)}"
+    return f"{plan.table.name}: {', '.join(changes)}"

@@ -34,8 +34,6 @@ def record_findings(
     lake: Lake, run_id: str | None, subject: str, findings: Sequence[Finding]
 ) -> None:
     """Append `findings` about a source or stream to `ops/findings`."""
-    if not findings:
-        return
     known: dict[str, Any] = {
         "run_id": run_id,
         "found_at": datetime.now(UTC),

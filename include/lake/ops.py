@@ -20,7 +20,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from include.lake.aside import move_aside
@@ -67,51 +67,23 @@ def _begun_anew(
 
 
 @_begun_anew
-def append_ops(
-    lake: Lake,
-    name: str,
-    rows: Sequence[Mapping[str, Any]],
-    transaction: tuple[str, int] | None = None,
-) -> bool:
-    """Append `rows` to `ops/<name>` in one commit; columns not given are null.
-
-    With a `transaction` (application id, version) the rows are written once: False, and
-    nothing written, when that version or a later one is recorded in the table.
-    """
+def append_ops(lake: Lake, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Append `rows` to `ops/<name>` in one commit, if there are any; columns not given are null."""
+    if not rows:
+        return
     schema = SCHEMAS[name]
     unknown = {column for row in rows for column in row} - set(schema.names)
     if unknown:
         raise ValueError(f"ops/{name} has no column {', '.join(sorted(unknown))}")
     data = _table_of(rows, schema)
 
-    def append() -> bool:
+    def append() -> None:
         table = _ensure_table(lake, name)
-        properties = None
-        if transaction is not None:
-            app_id, version = transaction
-            recorded = table.transaction_version(app_id)
-            if recorded is not None and recorded >= version:
-                return False
-            properties = CommitProperties(app_transactions=[Transaction(app_id, version)])
         with unbroken(lake.ops(name)):
-            write_deltalake(
-                table, with_all_columns(data, table), mode="append", commit_properties=properties
-            )
+            write_deltalake(table, with_all_columns(data, table), mode="append")
             compact_now_and_then(table, lake.ops(name))
-        return True
 
-    return despite_others(append)
-
-
-def newest_transaction(lake: Lake, name: str, app_id: str) -> int:
-    """The newest version of `app_id` that the log of `ops/<name>` has; 0 before the first.
-
-    Whoever numbers rows goes on above it: a table that was restored has lost rows, and not the
-    record of their transactions, under whose numbers nothing would be written.
-    """
-    if not lake.is_delta_table(lake.ops(name)):
-        return 0
-    return delta_table(lake.ops(name)).transaction_version(app_id) or 0
+    despite_others(append)
 
 
 def compact_now_and_then(written: DeltaTable, path: str) -> None:
@@ -180,8 +152,8 @@ def update_ops(
 def despite_others(commit: Callable[[], Result]) -> Result:
     """`commit`, again when another stream's commit to the same table came between.
 
-    All streams share these tables. Both writes may be repeated: an append under a
-    transaction looks first, one without has not happened, and an update sets the same again.
+    All streams share these tables. Both writes may be repeated: an append has not happened, and an
+    update sets the same again.
     """
     for attempt in range(1, ATTEMPTS):
         try:

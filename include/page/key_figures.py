@@ -4,11 +4,11 @@ Its events are replayed from bronze in this process, as a recompute would: late 
 what is shown is what bronze makes of the key, and events that came late, which the table may lack, are marked.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import chain, groupby, repeat
-from operator import attrgetter
+from itertools import chain, count, repeat
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -66,19 +66,19 @@ class ShownEvent:
     was_late: bool
 
 
-class KeyEvent(NamedTuple):
-    """What is folded, and what is shown of it."""
+class KeyEvents(NamedTuple):
+    """What is folded, in order, and beside it its times and what is shown of it."""
 
-    record: Any
-    at_us: int
-    shown: ShownEvent
+    records: Sequence[Any]
+    times_us: Sequence[int]
+    shown: Sequence[ShownEvent]
 
 
 class Step(NamedTuple):
     """An instant of the fold's clock at which something happened to the key."""
 
     at_us: int
-    events: Sequence[KeyEvent]  # none: a timeout, or the end of the state
+    events: Sequence[ShownEvent]  # none: a timeout, or the end of the state
     state: Any  # afterwards; None: there is none
     wakes_at_us: int  # the next timeout, timer or end of the state; NEVER_US for none
     emitted: Emitted
@@ -134,7 +134,7 @@ class KeyFigures:
     failure: str | None = None
 
 
-def _key_events(fold: KeyedFold, rows: pa.Table, delay_us: int) -> list[KeyEvent]:
+def _key_events(fold: KeyedFold, rows: pa.Table, delay_us: int) -> KeyEvents:
     """Rows of `read_events` in the order in which they are folded.
 
     Their texts are without the key and the clocks, which are shown beside them.
@@ -145,50 +145,42 @@ def _key_events(fold: KeyedFold, rows: pa.Table, delay_us: int) -> list[KeyEvent
     told = [c.name for c in fold.event_columns if c.name not in (*CLOCKS, *fold.keys.names)]
     texts = map(value_text, plain_rows(events.select(told))) if told else repeat("{}")
     beside = (events[name].to_pylist() for name in (fold.time_us, INGESTED_US, ARRIVAL_US))
-    found = []
-    for record, text, at_us, ingested_us, arrival_us in zip(records, texts, *beside, strict=False):
+    shown = []
+    for text, at_us, ingested_us, arrival_us in zip(texts, *beside, strict=False):
         can_be_late = arrival_us is not None and not fold.in_processing_time
         was_late = can_be_late and bool(is_late(at_us, arrival_us, delay_us))
-        shown = ShownEvent(instant_of(at_us), text, instant_of(ingested_us), was_late)
-        found.append(KeyEvent(record, at_us, shown))
-    return found
+        shown.append(ShownEvent(instant_of(at_us), text, instant_of(ingested_us), was_late))
+    return KeyEvents(list(records), events[fold.time_us].to_pylist(), shown)
 
 
 def _steps(
-    fold: KeyedFold, key: Key, states: States, events: Sequence[KeyEvent], until_us: int
+    fold: KeyedFold, key: Key, states: States, events: KeyEvents, until_us: int
 ) -> Iterator[Step]:
-    """The steps of `events`, all before `until_us`, from `states` on; timeouts in between.
+    """The steps of the events before `until_us`, from `states` on; timeouts in between.
 
     The last one has a `failure` when the function fails and nothing has been said of going on.
     SettingsError after MOST_STEPS, as each timeout may set the next: what came of them is not known.
     """
-    for number, (at_us, group) in enumerate(_instants(key, states, events, until_us)):
+    records, times_us, shown = events
+    begin, last = 0, bisect_left(times_us, until_us)
+    for number in count():
+        at_us = min(times_us[begin] if begin < last else NEVER_US, states.wakes_at(key))
+        if at_us >= until_us:
+            return
         if number == MOST_STEPS:
             raise too_much(f"{MOST_STEPS:,} events and timeouts")
+        end = bisect_right(times_us, at_us, begin, last)
+        runs = [KeyRun(key, begin, end)] if end > begin else []
         emitted, failure = Emitted([], [], []), None
-        runs = [KeyRun(key, 0, len(group))] if group else []
-        records, times_us = [event.record for event in group], [event.at_us for event in group]
         try:
-            emitted = fold_runs(
-                fold, states, runs, events=records, times_us=times_us, until_us=at_us + 1
-            )
+            emitted = fold_runs(fold, states, runs, records, times_us, until_us=at_us + 1)
         except StateFunctionError as error:
             failure = str(error)
-        yield Step(at_us, group, states.get(key), states.wakes_at(key), emitted, failure)
+        wakes_us = states.wakes_at(key)
+        yield Step(at_us, shown[begin:end], states.get(key), wakes_us, emitted, failure)
         if failure is not None:
             return
-
-
-def _instants(
-    key: Key, states: States, events: Sequence[KeyEvent], until_us: int
-) -> Iterator[tuple[int, list[KeyEvent]]]:
-    """When events come, and when without any the state asks to be called by then."""
-    groups = [(at_us, list(of)) for at_us, of in groupby(events, attrgetter("at_us"))]
-    for at_us, group in [*groups, (until_us, [])]:
-        while (wakes_us := states.wakes_at(key)) < at_us:
-            yield wakes_us, []
-        if group:
-            yield at_us, group
+        begin = end
 
 
 def _outputs(fold: KeyedFold, steps: Sequence[Step]) -> list[list[ShownOutput]]:
@@ -229,8 +221,8 @@ def read_key(lake: Lake, stream: Stream, text: str, now: datetime, days: int) ->
     rows = read_events(pin, fold, key, from_us=base.until_us, since_us=identity.since_us)
     events = _key_events(fold, rows, identity.delay_us)
     until_us = -NEVER_US if until is None else micros_of(until)
-    settled = [event for event in events if event.at_us < until_us]
-    steps = [s for s in _steps(fold, key, states, settled, until_us) if s.at_us >= from_us]
+    settled = bisect_left(events.times_us, until_us)
+    steps = [s for s in _steps(fold, key, states, events, until_us) if s.at_us >= from_us]
     return KeyFigures(
         stream=stream.name,
         names=fold.keys.text(),
@@ -241,8 +233,8 @@ def read_key(lake: Lake, stream: Stream, text: str, now: datetime, days: int) ->
         until=until,
         state=None if until is None else _state_of(states.rows()),
         steps=_shown_steps(fold, steps)[::-1],
-        late=sum(event.shown.was_late for event in settled),
-        pending=[event.shown for event in events if event.at_us >= until_us],
+        late=sum(event.was_late for event in events.shown[:settled]),
+        pending=events.shown[settled:],
         failure=steps[-1].failure if steps else None,
     )
 
@@ -298,7 +290,7 @@ def _shown_steps(fold: KeyedFold, steps: Sequence[Step]) -> list[ShownStep]:
     return [
         ShownStep(
             at=instant_of(step.at_us),
-            events=[event.shown for event in step.events],
+            events=step.events,
             state=state,
             wakes_at=_wake(step.wakes_at_us),
             outputs=of,

@@ -4,7 +4,7 @@ By Jinja, which Airflow brings: it escapes all that comes from data.
 """
 
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, timedelta
 from functools import cache
 from operator import itemgetter
 from pathlib import Path
@@ -77,19 +77,25 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
+    filters: dict[str, Callable[[Any], Any]] = {
         "coded": _coded,
-        "number": _number,
-        "bytes": _bytes,
-        "instant": _instant,
-        "minute": _minute,
-        "span": _span,
+        "number": _shown("{:,.0f}".format),
+        "bytes": _shown(bytes_text),
+        "instant": _shown(lambda at: f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"),
+        "minute": _shown(minute),
+        "span": _shown(lambda span: span_text(span.total_seconds())),
         "tenth": "{:.1f}".format,
         "value": value_text,
         "seconds": lambda at: 0 if at is None else int(at.timestamp()),
     }
+    environment.filters |= filters
     environment.globals |= {"days_text": days_text}
     return environment
+
+
+def _shown(text: Callable[[Any], str]) -> Callable[[Any], str]:
+    """The text of a value; of None nothing."""
+    return lambda value: "" if value is None else text(value)
 
 
 def _coded(text: str) -> Markup:
@@ -137,7 +143,8 @@ def _charts(f: StreamFigures) -> Iterator[Chart]:
     parts |= {part: [(run["ended_at"], run["parts"][part]) for run in f.runs] for part in PARTS}
     yield chart("Seconds of a run", "run_seconds", parts)
     yield chart("Most memory of a run", "rss_bytes", {"JVM and Python": runs("rss_bytes")})
-    names = sorted({n for size in f.sizes for n in size["bytes_by_part"]}, key=_state_first)
+    parts_of_all = {name for size in f.sizes for name in size["bytes_by_part"]}
+    names = sorted(parts_of_all, key=lambda part: (part != "state", part))
     by_part = {name: sizes(lambda size, n=name: size["bytes_by_part"].get(n)) for name in names}  # type: ignore[misc]
     yield chart("Checkpoint by part", "checkpoint_bytes", by_part, compacted=compacted)
     files = {"files": sizes(itemgetter("files"))}
@@ -150,27 +157,3 @@ def _charts(f: StreamFigures) -> Iterator[Chart]:
     yield chart("Rows of a bucket, in times of the mean", "bucket_skew", fullest)
     keys: list[Point] = [(savepoint.until, savepoint.keys) for savepoint in reversed(f.savepoints)]
     yield chart("Keys, at savepoints", "state_keys", {"keys": keys})
-
-
-def _state_first(part: str) -> tuple[bool, str]:
-    return part != "state", str(part)
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:,.0f}"
-
-
-def _bytes(value: float | None) -> str:
-    return "" if value is None else bytes_text(value)
-
-
-def _instant(at: datetime | None) -> str:
-    return "" if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
-
-
-def _minute(at: datetime | None) -> str:
-    return "" if at is None else minute(at)
-
-
-def _span(span: timedelta | None) -> str:
-    return "" if span is None else span_text(span.total_seconds())

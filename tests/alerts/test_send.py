@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
-from threading import Event
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -117,15 +117,18 @@ def test_a_look_that_was_killed_after_it_recorded_is_told_by_the_next_one(lake, 
 
 def test_of_two_looks_at_once_one_records(lake, monkeypatch):
     append = record.append_ops
+    second = Thread(target=note, args=(lake, SKEW), kwargs={"dag_run_id": "second"})
 
-    def slower(*given: Any) -> bool:
+    def slower(*given: Any) -> None:
         monkeypatch.setattr(record, "append_ops", append)
-        note(lake, SKEW, dag_run_id="other")
-        return append(*given)
+        second.start()
+        second.join(0.5)
+        append(*given)
 
     monkeypatch.setattr(record, "append_ops", slower)
-    note(lake, SKEW)
-    assert [row["dag_run_id"] for row in untold(lake, BY)] == ["other"]
+    note(lake, SKEW, dag_run_id="first")
+    second.join()
+    assert [row["dag_run_id"] for row in untold(lake, BY)] == ["first"]
 
 
 def test_a_notifier_that_fails_keeps_none_from_the_others_and_is_told_later(lake, monkeypatch):

@@ -23,14 +23,6 @@ def batch(stream: str, batch_id: int) -> dict[str, object]:
     return {"stream": stream, "generation": 1, "batch_id": batch_id, "rows_in": batch_id}
 
 
-def test_a_transaction_is_written_once(lake):
-    assert append_ops(lake, "batches", [batch("a", 3)], ("a/1", 3))
-    assert not append_ops(lake, "batches", [batch("a", 3)], ("a/1", 3))
-    assert not append_ops(lake, "batches", [batch("a", 2)], ("a/1", 2))
-    assert append_ops(lake, "batches", [batch("b", 3)], ("b/1", 3))
-    assert read_ops(lake, "batches").num_rows == 2
-
-
 def test_an_unknown_column_is_refused(lake):
     with pytest.raises(ValueError):
         append_ops(lake, "batches", [{"rows_inn": 1}])
@@ -39,7 +31,7 @@ def test_an_unknown_column_is_refused(lake):
 def test_streams_that_write_at_the_same_time_lose_nothing(lake):
     def run(stream: str) -> None:
         for batch_id in range(4):
-            append_ops(lake, "batches", [batch(stream, batch_id)], (f"{stream}/1", batch_id))
+            append_ops(lake, "batches", [batch(stream, batch_id)])
             update_ops(lake, "batches", KEY, [batch(stream, batch_id) | {"rows_in": 100}])
 
     with ThreadPoolExecutor(3) as pool:
@@ -101,7 +93,7 @@ def test_each_stream_s_rows_are_found_after_an_update_of_joined_files(lake):
     """delta-rs then writes Arrow's string views, which Arrow itself cannot compare with a string."""
     for batch_id in range(ops.COMMITS_BETWEEN_COMPACTIONS):
         stream = "ab"[batch_id % 2]
-        append_ops(lake, "batches", [batch(stream, batch_id)], (f"{stream}/1", batch_id))
+        append_ops(lake, "batches", [batch(stream, batch_id)])
     changed = {"stream": "a", "generation": 1, "batch_id": 0, "rows_in": 7}
     update_ops(lake, "batches", ["stream", "generation", "batch_id"], [changed])
     rows = read_ops(lake, "batches", {"stream": "a", "generation": 1}).to_pylist()
