@@ -57,6 +57,7 @@ def compact(engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None =
 
 def _compact(engine: Engine, opened: OpenStream, dag_run_id: str | None) -> None:
     lake, stream = opened.lake, opened.stream
+    opened.refuse_other_checkpoint()
     pinned = opened.generations.pinned()
     refuse_other_settings(
         pinned, {"state_schema": pinned_settings(stream, opened.fold)["state_schema"]}

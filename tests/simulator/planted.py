@@ -17,8 +17,7 @@ from include.coverage.record import FOR_EVER_US
 from include.fold.admission import micros_of
 from include.lake.generations import read_generations
 from include.lake.paths import Lake
-from include.plans import open_stream
-from include.plans import reseed_plan as reseed_base
+from include.plans import open_stream, plan_recompute
 from include.registry import all_streams
 from tests.simulator.planted_folds import FOLDS
 from tests.simulator.planted_landing import LANDING
@@ -83,7 +82,7 @@ def intervals_of_other_code(patch: pytest.MonkeyPatch) -> None:
 
 def mapped_states_given_up(patch: pytest.MonkeyPatch) -> None:
     """L7. Without a clean savepoint a reseed begins at the beginning, mapping or not."""
-    patch.setattr(reseed_base, "is_mapped", lambda lineage: False)
+    patch.setattr(plan_recompute, "is_mapped", lambda lineage: False)
 
 
 def a_table_older_than_its_checkpoint(patch: pytest.MonkeyPatch) -> None:

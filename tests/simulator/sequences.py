@@ -9,7 +9,7 @@ from tests.simulator.operations import Operations
 
 Sequence = Callable[[Operations], None]
 MADE = "spark_jobs.replay_bronze.replayed"  # the table is there, and has no rows
-BATCH_RECORDED = "spark_jobs.engines.live_batch.append_ops"  # a batch's rows are in the table
+BATCH_WRITTEN = "spark_jobs.engines.live_batch.BatchWriter._note"  # a batch's rows are in the table
 
 
 def days_in_time(do: Operations) -> None:
@@ -104,6 +104,14 @@ def older_table_then_compaction(do: Operations) -> None:
     do.compact(None)
 
 
+def table_of_before_its_first_run_then_compaction(do: Operations) -> None:
+    do.reseed(None)
+    do.back_up()
+    one_more_run(do)
+    do.put_back("table")
+    do.compact(None)  # is refused
+
+
 def mapped_states_then_a_clock_set_back(do: Operations) -> None:
     do.backfill(ago=89, span=1, kill=None)
     do.land_in_time("a", [0], 0)
@@ -114,7 +122,7 @@ def mapped_states_then_a_clock_set_back(do: Operations) -> None:
 
 
 def first_batch_cut_off_then_a_cleaned_log(do: Operations) -> None:
-    with do.dying_before(BATCH_RECORDED):
+    with do.dying_before(BATCH_WRITTEN):
         do.run_other(None)  # is planned: a snapshot of bronze
     for _ in range(3):
         do.land_in_time("a", [0], 0)
@@ -135,6 +143,7 @@ FINDS: dict[str, Sequence] = {
 SEQUENCES: tuple[Sequence, ...] = (
     *FINDS.values(),
     table_made_anew_and_its_log_emptied,
+    table_of_before_its_first_run_then_compaction,
     mapped_states_then_a_clock_set_back,
     first_batch_cut_off_then_a_cleaned_log,
 )
