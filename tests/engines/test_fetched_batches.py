@@ -14,6 +14,7 @@ from spark_jobs.engines import live as spark_drain
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.run_stream import drain
 from tests.bronze import append_commit, stamp
+from tests.deaths import die
 from tests.engines.live_lakes import (
     COUNTED,
     COUNTS,
@@ -22,7 +23,7 @@ from tests.engines.live_lakes import (
     make_commits,
     table_rows,
 )
-from tests.engines.test_live import CASES, killed_in_record
+from tests.engines.test_live import CASES
 
 pytestmark = pytest.mark.spark
 
@@ -51,7 +52,7 @@ def killed_and_repeated(
     append_commit(lake, stream.source, fold, rows)
     writer(first)
     with monkeypatch.context() as patched:
-        patched.setattr(live_batch.BatchWriter, "_record", killed_in_record("after_table"))
+        patched.setattr(live_batch.BatchWriter, "_note", die)
         with pytest.raises(StreamingQueryException):
             drain(SparkEngine(spark), lake, stream)
     writer(second)

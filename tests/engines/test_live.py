@@ -17,7 +17,7 @@ from spark_jobs.engines import live_batch
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.run_stream import drain
 from tests.bronze import append_commit, stamp
-from tests.deaths import KilledError
+from tests.deaths import die
 from tests.engines.live_lakes import (
     COUNTS,
     DELAY_US,
@@ -40,6 +40,7 @@ CASES = [
 ]
 
 
+MARKS = (pytest.mark.e2e, pytest.mark.full)
 # Each kind of table once; the restarts of both are in the long run.
 RUNS = {("user_counts", 1)}
 
@@ -113,26 +114,15 @@ def test_a_run_with_nothing_new_changes_nothing(spark, counted_lake):
     assert second["until"] == first["until"] is not None
 
 
-KILLS = {
-    ("device_signals", "after_table"): pytest.mark.e2e,
-}
-
-
 @pytest.mark.parametrize(
-    ("stream", "fold", "event", "point"),
+    ("stream", "fold", "event"),
     [
-        pytest.param(
-            *case.values,
-            point,
-            id=f"{case.id}-{point}",
-            marks=KILLS.get((case.id, point), pytest.mark.full),
-        )
-        for case in CASES
-        for point in ("after_table", "after_record")
+        pytest.param(*case.values, id=case.id, marks=mark)
+        for case, mark in zip(CASES, MARKS, strict=True)
     ],
 )
 def test_a_batch_killed_after_its_writes_is_finished_once(
-    spark, lake, monkeypatch, stream, fold, event, point
+    spark, lake, monkeypatch, stream, fold, event
 ):
     stamped = stamp(make_commits(event, seed=4, commits=3))
     append_commit(lake, stream.source, fold, stamped[0])
@@ -140,7 +130,7 @@ def test_a_batch_killed_after_its_writes_is_finished_once(
     append_commit(lake, stream.source, fold, stamped[1])
 
     with monkeypatch.context() as patched:
-        patched.setattr(live_batch.BatchWriter, "_record", killed_in_record(point))
+        patched.setattr(live_batch.BatchWriter, "_note", die)
         with pytest.raises(StreamingQueryException):
             drain(SparkEngine(spark), lake, stream)
     drain(SparkEngine(spark), lake, stream)
@@ -154,14 +144,3 @@ def test_a_batch_killed_after_its_writes_is_finished_once(
     assert len(numbers) == len(set(numbers))
     outcomes = Counter(run["outcome"] for run in read_ops(lake, "runs").to_pylist())
     assert outcomes == {"succeeded": 3, "failed": 1}
-
-
-def killed_in_record(point: str):
-    record = live_batch.BatchWriter._record
-
-    def die(self, counts, batch_id):
-        if point == "after_record":
-            record(self, counts, batch_id)
-        raise KilledError(point)
-
-    return die

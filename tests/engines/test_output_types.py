@@ -1,7 +1,7 @@
 """What an output's field declares is what its table holds: nothing is bent to fit, nothing lost."""
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -30,56 +30,13 @@ class State(NamedTuple):
     seen: int
 
 
-class Ints(NamedTuple):
-    key: str
-    given: tuple[int, ...]
+def row_of(kind: Any) -> Any:
+    return NamedTuple("Output", [("key", str), ("given", kind)])
 
 
-class Floats(NamedTuple):
-    key: str
-    given: tuple[float, ...]
-
-
-class Texts(NamedTuple):
-    key: str
-    given: tuple[str, ...]
-
-
-class Flags(NamedTuple):
-    key: str
-    given: tuple[bool, ...]
-
-
-class MaybeInts(NamedTuple):
-    key: str
-    given: tuple[int, ...] | None
-
-
-class Int(NamedTuple):
-    key: str
-    given: int
-
-
-class Float(NamedTuple):
-    key: str
-    given: float
-
-
-class MaybeFloat(NamedTuple):
-    key: str
-    given: float | None
-
-
-class At(NamedTuple):
-    key: str
-    given: Instant
-
-
-class Text(NamedTuple):
-    key: str
-    given: str
-
-
+Ints, MaybeInts = row_of(tuple[int, ...]), row_of(tuple[int, ...] | None)
+Floats, Texts, Flags = (row_of(tuple[kind, ...]) for kind in (float, str, bool))
+Int, Float, MaybeFloat, At, Text = map(row_of, (int, float, float | None, Instant, str))
 ARRAYS = (Ints, Floats, Texts, Flags, MaybeInts)
 SCALARS = (Int, Float, MaybeFloat, At, Text)
 

@@ -68,23 +68,6 @@ def test_the_columns_of_a_record_are_its_fields_in_order():
     assert columns_of(State)[1][:3] == ("last", "array<bigint>", False)
 
 
-class WithSet(NamedTuple):
-    key: str
-    seen: set[str]
-
-
-class WithPair(NamedTuple):
-    seen: tuple[int, str]
-
-
-class WithDict(NamedTuple):
-    seen: dict[float, int]
-
-
-class WithEither(NamedTuple):
-    seen: int | str
-
-
 class Mixed(Enum):
     ONE = 1
     TWO = "two"
@@ -95,42 +78,26 @@ class Rights(Flag):
     WRITE = 2
 
 
-class WithFlags(NamedTuple):
-    seen: Rights
-
-
-class WithMixed(NamedTuple):
-    seen: Mixed
-
-
-class WithMoney(NamedTuple):
-    seen: Annotated[Decimal, "decimal(40,2)"]
-
-
 class Nothing(NamedTuple):
     pass
-
-
-class WithNothing(NamedTuple):
-    seen: tuple[Nothing, ...]
 
 
 class WithItself(NamedTuple):
     within: "tuple[WithItself, ...]"
 
 
+def record(kind):
+    return NamedTuple("Record", [("key", str), ("seen", kind)])
+
+
 @pytest.mark.parametrize(
     ("record", "subject"),
     [
-        (WithSet, "WithSet.seen"),
-        (WithPair, "WithPair.seen"),
-        (WithDict, "WithDict.seen"),
-        (WithEither, "WithEither.seen"),
-        (WithFlags, "WithFlags.seen"),
-        (WithMixed, "WithMixed.seen"),
-        (WithMoney, "WithMoney.seen"),
+        *[(record(kind), "Record.seen") for kind in (set[str], tuple[int, str], dict[float, int])],
+        *[(record(kind), "Record.seen") for kind in (int | str, Rights, Mixed)],
+        (record(Annotated[Decimal, "decimal(40,2)"]), "Record.seen"),
+        (record(tuple[Nothing, ...]), "Record.seen"),
         (WithItself, "WithItself"),
-        (WithNothing, "WithNothing.seen"),
         (dict, "<class 'dict'>"),
         (tuple, "<class 'tuple'>"),
     ],

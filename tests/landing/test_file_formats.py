@@ -314,17 +314,6 @@ def test_an_avro_schema_that_never_ends_is_unreadable(opening: str, depth: int):
     assert "no Avro schema" in unreadable("a.avro", content)
 
 
-def test_an_avro_file_cut_anywhere_is_unreadable_or_ends_with_a_block():
-    content = avro([avro_row(str(number)) for number in range(30)])
-    for length in range(0, len(content), 5):
-        try:
-            rows = open_rows("a.avro", content[:length], SOURCE)
-        except UnreadableFileError:
-            continue
-        assert content[length - 16 : length] == content[-16:]
-        assert len(list(rows.items())) < 30
-
-
 # Folders
 
 

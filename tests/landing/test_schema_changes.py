@@ -20,7 +20,6 @@ from include.fold.definition import flat_map_groups_with_state
 from include.fold.group_state import GroupState
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
-from include.landing.bronze_tables import late_fields, with_late_fields
 from include.landing.ingest import ingest
 from include.landing.landed_json import JsonRows
 from include.landing.landed_values import RefusedError, to_event, value_at
@@ -28,7 +27,7 @@ from include.landing.parse_files import Parse
 from include.landing.reingest import reingest
 from include.landing.rescue import Rescue, read_rescued
 from include.registry import stream_named
-from include.settings import RESCUED, Field, Source, Stream, Times
+from include.settings import RESCUED, Field, Source, Stream
 from spark_jobs.engines.packing import Bounds, from_stream
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.recompute_interval import recompute
@@ -260,38 +259,6 @@ def test_numbers_are_rescued_to_the_last_digit_whatever_the_source_has(
     text = f'{{"{SIGNALS.time_field}": "{START.isoformat()}", "price": 1.5, "b": {landed_as}}}'
     rescued = Rescue(before).text(JsonRows("", before).values(text))
     assert read_rescued(kind, "b", [rescued]) == [expected]
-
-
-EPOCH_MS, BERLIN = Times(format="epoch_ms"), Times(zone="Europe/Berlin")
-
-
-@pytest.mark.parametrize(
-    ("times", "of_source", "kind", "landed_as"),
-    [
-        (EPOCH_MS, None, "timestamp", 1_500),
-        (None, EPOCH_MS, "timestamp", 1_500),
-        (BERLIN, None, "timestamp", "1970-01-01T01:00:01.5"),
-        (EPOCH_MS, None, "array<timestamp>", [1_500]),
-    ],
-)
-def test_times_are_read_of_older_rows_as_their_field_writes_them(
-    lake: Lake,
-    landed: Landing,
-    times: Times | None,
-    of_source: Times | None,
-    kind: str,
-    landed_as: object,
-):
-    settings = {"times": of_source} if of_source else {}
-    at = 0 if of_source else START.isoformat()
-    land(landed, "0.jsonl", {"device_id": 1, SIGNALS.time_field: at, "value": landed_as})
-    ingest(lake, source(**settings))
-    field = Field(name="value", type=kind, comment="It", required=False, times=times)
-    ingest(lake, source(field, **settings))
-    at_us = datetime(1970, 1, 1, 0, 0, 1, 500_000, UTC)
-    table = DeltaTable(lake.bronze("signals"))
-    rows = with_late_fields(table.to_pyarrow_table(), late_fields(table, ["value"]))
-    assert rows["value"].to_pylist() == [[at_us] if kind.startswith("array") else at_us]
 
 
 # Renamed and widened

@@ -3,21 +3,16 @@
 import sys
 from dataclasses import replace
 from datetime import datetime, timedelta
-from decimal import Decimal
-from typing import Annotated, NamedTuple
 
 import pytest
 
-from include.coverage.live import with_code
 from include.fold.admission import EPOCH, MICROSECOND, micros_of
 from include.fold.deduplicate import Deduplicate
-from include.fold.definition import flat_map_groups_with_state
 from include.fold.product_table import ensure_product
-from include.lake.generations import GenerationRow, read_generations
+from include.lake.generations import GenerationRow
 from include.plans.reseed_plan import (
     MIGRATE,
     ReseedOptions,
-    _refuse_other_keys,
     new_row,
     plan_reseed,
     what_is_not_kept,
@@ -170,71 +165,6 @@ def test_a_stream_that_never_ran_has_nothing_to_migrate(lake, tmp_path, monkeypa
     with refused("nothing_there", subject=NAME):
         plan_reseed(lake, STREAM, MAPPED)
     sys.modules.pop(MODULE, None)
-
-
-def test_a_migrated_stream_goes_on_from_mapped_states_alone(lived):
-    lived.savepoint(2)
-    row = lived.reseeded(NEW, MAPPED)
-    code, schema = stream_identity(lived.lake, STREAM).code, row["state_schema"]
-    # Made by the same code from the beginning, as a backfill of early dates does.
-    lived.savepoint(4, code=code.partition("+")[0], state_schema=schema)
-    with refused("mapped_state", command=ANEW):
-        plan_reseed(lived.lake, STREAM, ReseedOptions())
-    later = lived.savepoint(3, code=row["code"], state_schema=schema)
-    assert lived.base_id(ReseedOptions(buckets=3)) == later
-    later_row = new_row(plan_reseed(lived.lake, STREAM, ReseedOptions()))
-    assert later_row["code"] == row["code"]
-    anew = plan_reseed(lived.lake, STREAM, ReseedOptions(recompute=True))
-    assert new_row(anew)["code"] == code.partition("+")[0]
-    with refused("nothing_there", subject=NAME):
-        plan_reseed(lived.lake, STREAM, MAPPED)
-    # Its next runs are by the code that it was made with.
-    current = read_generations(lived.lake, NAME).pinned()
-    assert with_code(current, code.partition("+")[0], "")["code_changed_at"] is None
-    assert with_code(current, "another", "")["code_changed_at"] is not None
-
-
-class Place(NamedTuple):
-    country: str
-    customer: int
-
-
-class OtherPlace(NamedTuple):
-    country: str
-    customer: str
-
-
-class Loss(NamedTuple):
-    total: Annotated[Decimal, "decimal(12,4)"]
-
-
-def cents(signal: Signal) -> Annotated[Decimal, "decimal(12,2)"]:
-    return Decimal(1)
-
-
-def test_a_key_of_other_digits_or_parts_is_not_mapped():
-    def finer(signal: Signal) -> Annotated[Decimal, "decimal(12,4)"]:
-        return Decimal(1)
-
-    def place(signal: Signal) -> Place:
-        return Place("DE", 1)
-
-    def other(signal: Signal) -> OtherPlace:
-        return OtherPlace("DE", "1")
-
-    finer.__name__ = cents.__name__
-    for before, after in ((cents, finer), (place, other)):
-        was, now = (_pinned(key) for key in (before, after))
-        _refuse_other_keys(was, was, "x")
-        with refused("not_migratable", subject="x"):
-            _refuse_other_keys(was, now, "x")
-
-
-def _pinned(key):
-    fold = flat_map_groups_with_state(
-        print, key=key, event=Signal, state=Loss, output=Loss, output_mode="append"
-    )
-    return pinned_settings(STREAM, fold) | {"key_code": None}
 
 
 def with_beside(by, timers, hours=1):

@@ -6,10 +6,8 @@ import re
 import shutil
 import subprocess
 import sys
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import ClassVar
 
 import pytest
 
@@ -69,12 +67,6 @@ def test_no_python_at_all(fresh_project, tmp_path):
     assert "3.11" in only_line(run_setup(fresh_project, tmp_path / "bin"))
 
 
-def test_a_shim_of_a_python_that_is_not_installed_is_passed_over(fresh_project, tmp_path):
-    program(tmp_path / "bin", "python3.13", "exit 127")
-    program(tmp_path / "bin", "python3", PYTHON_39)
-    assert "3.9" in only_line(run_setup(fresh_project, tmp_path / "bin"))
-
-
 def test_the_python_that_was_named_is_the_one_that_is_judged(fresh_project, tmp_path):
     (tmp_path / "bin").mkdir()
     line = only_line(run_setup(fresh_project, tmp_path / "bin", PYTHON="/no/such/python"))
@@ -116,12 +108,6 @@ def test_java_home_wins_over_path_as_it_does_in_spark_submit(tmp_path):
 def test_no_java(environment):
     with refused("not_installed", subject="java"):
         check_java(environment)
-
-
-def test_a_java_that_does_not_start(tmp_path):
-    program(tmp_path, "java", "exit 1")
-    with refused("not_installed", subject="java"):
-        check_java({"PATH": str(tmp_path)})
 
 
 def test_a_python_without_venv_is_told_from_a_missing_python(tmp_path, monkeypatch):
@@ -296,44 +282,6 @@ def test_java_is_told_of_the_proxies_in_its_words(proxies, options):
 def test_a_proxy_that_is_no_address_is_named():
     with refused("wrong_setting", subject="https_proxy"):
         jars.proxy_options({"https": "http://ann:secret@proxy:port"})
-
-
-class Refusing(BaseHTTPRequestHandler):
-    """A proxy that lets nobody through, and knows who has asked."""
-
-    asked: ClassVar[list[str]] = []
-
-    def do_CONNECT(self) -> None:
-        self.asked.append(self.path)
-        self.send_error(403)
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-
-@pytest.mark.e2e
-@pytest.mark.spark
-def test_jars_are_fetched_through_the_proxy_that_pip_uses(tmp_path, monkeypatch):
-    with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as proxy:
-        Thread(target=proxy.serve_forever).start()
-        for name in ("https_proxy", "HTTPS_PROXY"):
-            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.server_port}")
-        try:
-            with refused("not_installed"):
-                jars.fetch_jars(Path(sys.executable), tmp_path / ".jars")
-        finally:
-            proxy.shutdown()
-    assert Refusing.asked
-
-
-def test_the_package_and_its_checksums_name_the_same_version():
-    group, artifact, version = jars.PACKAGE.split(":")
-    assert f"{group}_{artifact}-{version}.jar" in jars.wanted_jars()
-
-
-def test_everything_is_in_place_here():
-    assert jars.missing_jars() == []
-    assert os.access(ROOT / "include" / "setup" / "setup.sh", os.X_OK)
 
 
 def test_the_command_line_is_linked_into_the_virtual_environment(tmp_path, monkeypatch):

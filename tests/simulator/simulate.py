@@ -3,12 +3,11 @@
     python -m tests.simulator.simulate --seeds 100 --first 1 [--plant L1] [--plants] [--jobs 2]
 
 Each seed is some ten simulations of up to sixty actions, shrunk and shown when one goes wrong; the
-same seed replays it. What was done is added up over all sittings in `.simulate/seeds.jsonl`.
+same seed replays it.
 With `--plant` a bug is planted first, and the seeds end when it is found; with `--plants` each of
 them in turn.
 """
 
-import json
 import sys
 import time
 import warnings
@@ -16,7 +15,6 @@ from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from pathlib import Path
 from typing import Any
 
 from hypothesis import HealthCheck, Phase, settings
@@ -27,7 +25,6 @@ from tests.simulator.machine import Simulation
 from tests.simulator.operations import DONE
 from tests.simulator.planted import PLANTED, planted
 
-SEEDS = Path(__file__).resolve().parents[2] / ".simulate" / "seeds.jsonl"
 EXAMPLES, STEPS = 10, 60
 
 
@@ -45,14 +42,11 @@ def main() -> int:
         )
         if args.plant and failure:
             break
-        if not args.plant:
-            record({"seed": seed, "actions": sum(actions.values()), "wrong": bool(failure)})
     seconds = time.monotonic() - began
     say(f"{sum(done.values()):,} actions in {seconds:,.0f} s: {dict(done.most_common())}")
     if args.plant:
         say(f"{args.plant} was {'found' if found else 'NOT found'}")
         return 0 if found else 1
-    say_of_all()
     return 1 if found else 0
 
 
@@ -130,19 +124,6 @@ def _settings(shrink: bool) -> settings:
         suppress_health_check=list(HealthCheck),
         phases=[Phase.generate, *([Phase.shrink] if shrink else [])],
     )
-
-
-def record(seed: dict[str, Any]) -> None:
-    """Add a seed to the file of all, so that what was done counts when a sitting is ended."""
-    SEEDS.parent.mkdir(exist_ok=True)
-    with SEEDS.open("a") as file:
-        file.write(json.dumps(seed) + "\n")
-
-
-def say_of_all() -> None:
-    known = [json.loads(line) for line in SEEDS.read_text().splitlines()]
-    actions, wrong = (sum(each[name] for each in known) for name in ("actions", "wrong"))
-    say(f"ever: {actions:,} actions of {len(known):,} seeds, {wrong} went wrong")
 
 
 def say(text: str) -> None:

@@ -38,7 +38,7 @@ from include.care.rocksdb.tune_rocksdb import (
 from include.lake.ops import append_ops, read_ops
 from include.lake.paths import Lake
 from include.registry import stream_named
-from include.settings import GIB, MIB, Limits, Stream
+from include.settings import GIB, MIB, Stream
 from include.steps import STEPS, LookStep, StreamRun
 from tests.refused import refused
 
@@ -144,14 +144,6 @@ def test_a_worse_run_takes_the_change_back_and_no_other_is_tried_for_a_while():
     assert (series.run(), series.memory) == (ROLLED_BACK, 64)
     assert {series.run() for _ in range(PATIENCE_RUNS - 1)} == {None}
     assert series.run() == TRIED
-
-
-def test_a_run_above_the_streams_limit_gets_less():
-    limited = replace(STREAM, limits=Limits(rss_bytes=4 * GIB))
-    series = Series(needs(30), 2_048, limited, rss_bytes=5 * GIB)
-    assert (series.run(), series.memory) == (TRIED, 1_024)
-    series.rss_bytes = 4 * GIB
-    assert [series.run() for _ in range(2)] == [KEPT, None]
 
 
 def test_what_hands_hold_is_not_tuned_and_ends_a_trial():
