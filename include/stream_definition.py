@@ -10,8 +10,6 @@ from croniter import croniter
 
 from include.fold.ddl import state_rows_ddl
 from include.fold.definition import (
-    EMITTED_AT,
-    EMITTED_DATE,
     EVENT_TIME_US,
     INGESTED_AT_US,
     Definition,
@@ -71,18 +69,7 @@ def check_stream(stream: Stream, source: Source) -> None:
         raise _wrong(stream.name, "schedule", f"must be a cron expression, not {stream.schedule!r}")
     fold = load_definition(stream).fold
     _check_events(fold, source)
-    _check_conditions(stream, fold)
     _settings(stream, fold)  # refuses what no run could pin
-
-
-def _check_conditions(stream: Stream, fold: KeyedFold) -> None:
-    added = (EMITTED_AT, EMITTED_DATE) if fold.output_mode == "append" else (EMITTED_AT,)
-    columns = (*(column.name for column in fold.output_columns), *added)
-    try:
-        for check in stream.checks:
-            check.refuse_unknown(columns)
-    except SettingsError as error:
-        raise _of_stream(stream, error) from error
 
 
 def _check_events(fold: KeyedFold, source: Source) -> None:
