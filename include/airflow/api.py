@@ -12,8 +12,17 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode
 from urllib.request import OpenerDirector, ProxyHandler, Request, build_opener
 
+from include.lake.errors import StatefulError
+
 ATTEMPTS = 3
 Result = TypeVar("Result")
+
+
+class AirflowFailedError(StatefulError):
+    """A part of Airflow ended or never answered, or a Dag could not be read: the message has what it said."""
+
+    code = "airflow_failed"
+    exit_code = 1
 
 
 def local_opener() -> OpenerDirector:

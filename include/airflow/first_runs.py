@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from include.airflow.api import AirflowApi
-from include.lake.errors import StatefulError
+from include.airflow.api import AirflowApi, AirflowFailedError
 
 Say = Callable[[str], None]
 
@@ -21,13 +20,6 @@ PARSE_DEADLINE = 300.0
 FINAL = ("success", "failed")
 # For the scheduler to make a run that is due: seconds, unless someone has set it otherwise.
 DUE_DEADLINE = 120.0
-
-
-class DagNotReadError(StatefulError):
-    """Airflow could not read a Dag; the message has its traceback."""
-
-    code = "airflow_failed"
-    exit_code = 1
 
 
 @dataclass(frozen=True)
@@ -99,11 +91,11 @@ class FirstRuns:
                 return dag
             for error in self._api.get("importErrors")["import_errors"]:
                 if _instant(error["timestamp"]) > self._started_at:
-                    raise DagNotReadError(
+                    raise AirflowFailedError(
                         f"{error['filename']}: {error['stack_trace']}", subject=error["filename"]
                     )
             self._pause()
-        raise DagNotReadError(
+        raise AirflowFailedError(
             f"Airflow has not found {dag_id} in dags/ within {PARSE_DEADLINE:.0f} s", subject=dag_id
         )
 

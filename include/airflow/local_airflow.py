@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from types import FrameType
 from urllib.error import URLError
 
-from include.airflow.api import AirflowApi
+from include.airflow.api import AirflowApi, AirflowFailedError
 from include.airflow.environment import (
     HOME,
     HOST,
@@ -27,8 +27,8 @@ from include.airflow.environment import (
     password,
     refuse_taken,
 )
-from include.airflow.first_runs import DagNotReadError, FirstRuns
-from include.airflow.parts import LOGS, AirflowDiedError, Parts, start_background, start_servers
+from include.airflow.first_runs import FirstRuns
+from include.airflow.parts import LOGS, Parts, start_background, start_servers
 from include.lake.errors import last_line
 from include.lake.lease import adopt_orphans
 from include.lake.paths import Lake, LakeError
@@ -53,7 +53,7 @@ def serve(lake: Lake, port: int, *, once: bool) -> int:
     try:
         with stop_signals_raised(), only_one_here():
             return run(lake, port, once=once)
-    except (AirflowDiedError, DagNotReadError, LakeError) as error:
+    except (AirflowFailedError, LakeError) as error:
         sys.stderr.write(f"{last_line(error)}\n")
         return 1
     except (URLError, TimeoutError) as error:

@@ -14,9 +14,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NoReturn
 
-from include.airflow.api import AirflowApi
+from include.airflow.api import AirflowApi, AirflowFailedError
 from include.airflow.environment import HOME, HOST, PRIVATE_FILE, PRIVATE_FOLDER, PRIVATE_UMASK
-from include.lake.errors import StatefulError
 from include.lake.lease import end_descendants, interrupt_me_with_parent, wait_until
 from include.settings import PROJECT
 from include.spark.local_jobs import say
@@ -34,13 +33,6 @@ BACKGROUND = (
 )
 # Its tasks write the lake, which is for others to read if the person's umask says so.
 WRITES_THE_LAKE = "scheduler"
-
-
-class AirflowDiedError(StatefulError):
-    """A part of Airflow ended, or never answered."""
-
-    code = "airflow_failed"
-    exit_code = 1
 
 
 class Parts:
@@ -72,19 +64,19 @@ class Parts:
             )
 
     def finish(self, name: str, *words: str) -> None:
-        """`airflow <words>` to its end; AirflowDiedError when it fails."""
+        """`airflow <words>` to its end; AirflowFailedError when it fails."""
         self.start(name, *words)
         process = self._running.pop(name)
         if process.wait() != 0:
-            raise AirflowDiedError(
+            raise AirflowFailedError(
                 f"`airflow {' '.join(words)}` failed. {self._tail(name)}", subject=name
             )
 
     def check_alive(self) -> None:
-        """AirflowDiedError with the end of its log for a part that has ended by itself."""
+        """AirflowFailedError with the end of its log for a part that has ended by itself."""
         for name, process in self._running.items():
             if process.poll() is not None:
-                raise AirflowDiedError(
+                raise AirflowFailedError(
                     f"Airflow's {name} has ended by itself. {self._tail(name)}", subject=name
                 )
 
@@ -95,14 +87,14 @@ class Parts:
             time.sleep(1.0)
 
     def wait_until(self, is_up: Callable[[], bool]) -> None:
-        """AirflowDiedError when a part ends before that, or when it takes too long."""
+        """AirflowFailedError when a part ends before that, or when it takes too long."""
 
         def look() -> bool:
             self.check_alive()
             return is_up()
 
         if not wait_until(look, READY_DEADLINE, interval=1.0):
-            raise AirflowDiedError(
+            raise AirflowFailedError(
                 f"Airflow was not ready within {READY_DEADLINE:.0f} s: see {self._logs}"
             )
 

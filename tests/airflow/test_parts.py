@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from include.airflow import parts as module
-from include.airflow.parts import AirflowDiedError, Parts
+from include.airflow.api import AirflowFailedError
+from include.airflow.parts import Parts
 from include.lake.lease import wait_until
 from tests.refused import refused
 
@@ -25,7 +26,7 @@ def parts(tmp_path, monkeypatch) -> Parts:
 def died(parts: Parts) -> bool:
     try:
         parts.check_alive()
-    except AirflowDiedError:
+    except AirflowFailedError:
         return True
     return False
 
@@ -36,7 +37,7 @@ def test_a_part_that_ends_by_itself_is_named_with_the_end_of_its_log(parts):
     assert wait_until(lambda: died(parts), 60)
     with refused("airflow_failed", subject="scheduler"):
         parts.check_alive()
-    with pytest.raises(AirflowDiedError):
+    with pytest.raises(AirflowFailedError):
         parts.wait()
 
 
@@ -56,7 +57,7 @@ def test_logs_are_their_owners_alone_and_all_that_but_tasks_write(parts, name, u
     """Tasks write the lake, as the person's own umask says."""
     before = os.umask(0o022)
     try:
-        with pytest.raises(AirflowDiedError, match=rf"I am x, umask 0*{umask:o}\b"):
+        with pytest.raises(AirflowFailedError, match=rf"I am x, umask 0*{umask:o}\b"):
             parts.finish(name, "x")
     finally:
         os.umask(before)
