@@ -5,6 +5,7 @@ it is read through Spark's state reader, in one pass, and written as Parquet fil
 """
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 from include.checkpoint.checkpoint_files import newest_committed
@@ -27,8 +28,6 @@ from include.savepoints.choose_base import (
     clean_savepoints,
     expired,
     needed_ids,
-    oldest_kept_us,
-    spare_a_base,
 )
 from include.savepoints.manifest import (
     Savepoint,
@@ -89,16 +88,12 @@ def is_due(rules: SavepointRules, until_us: int, newest: Savepoint | None) -> bo
 
 def delete_expired(opened: OpenStream) -> None:
     """Delete the savepoints that the stream's rules no longer keep. Under the stream's lease."""
-    lake, rules = opened.lake, opened.stream.savepoints
-    known = savepoints_of(lake, opened.name)
-    candidates = expired(known, rules, needed_ids(opened.generations))
-    if not candidates:
-        return
-    # Not of all that are kept: below an old one that a generation needs, it would be a base
-    # for nothing.
-    kept_from_us = oldest_kept_us(known, rules)
-    clean = clean_savepoints(candidates, opened.identity, pin_bronze(lake, opened.source))
-    going = spare_a_base(candidates, {savepoint.savepoint_id for savepoint in clean}, kept_from_us)
+    lake, known = opened.lake, savepoints_of(opened.lake, opened.name)
+
+    def clean(found: Sequence[Savepoint]) -> Sequence[Savepoint]:
+        return clean_savepoints(found, opened.identity, pin_bronze(lake, opened.source))
+
+    going = expired(known, opened.stream.savepoints, needed_ids(opened.generations), clean)
     if going:
         keep_savepoints(lake, opened.name, [each for each in known if each not in going])
         log.info("deleted %d savepoints of %s", len(going), opened.name)

@@ -22,7 +22,7 @@ from include.lake.table import Record, Table
 from include.text_table import counted, cut, text_table, value_text
 
 FIRST_ROWS = 5
-RECOMPUTE, RESEED = "recompute_interval", "reseed_stream"
+DRAIN, RECOMPUTE, RESEED = "run_stream", "recompute_interval", "reseed_stream"
 
 
 @dataclass(frozen=True)
@@ -70,22 +70,25 @@ def last_run(lake: Lake, stream: str, dag_run_id: str | None = None) -> dict[str
 
 def succeeded_runs(lake: Lake, stream: str, dag_run_id: str | None = None) -> list[dict[str, Any]]:
     """All of them, or those of one Dag run, in order; it has several if others took it along."""
-    return list(_succeeded(lake, stream, dag_run_id).sort_by("ended_at").to_pylist())
+    return list(_succeeded(lake, stream, dag_run_id).to_pylist())
 
 
-def _succeeded(lake: Lake, stream: str, dag_run_id: str | None) -> pa.Table:
-    where = {"job": "run_stream", "subject": stream, "outcome": "succeeded"}
+def replaced_by(lake: Lake, stream: str, dag_run_id: str | None = None) -> list[dict[str, Any]]:
+    """The same of its recomputes and reseeds."""
+    return list(_succeeded(lake, stream, dag_run_id, RECOMPUTE, RESEED).to_pylist())
+
+
+def _succeeded(lake: Lake, stream: str, dag_run_id: str | None, *jobs: str) -> pa.Table:
+    where = {"subject": stream, "outcome": "succeeded"}
     if dag_run_id is not None:
         where["dag_run_id"] = dag_run_id
-    return read_ops(lake, "runs", where, before=("ended_at", not_ahead()))
+    rows = read_ops(lake, "runs", where, before=("ended_at", not_ahead()))
+    return rows.filter(pc.is_in(rows["job"], pa.array(jobs or [DRAIN]))).sort_by("ended_at")
 
 
 def untold(lake: Lake, stream: str, dag_run_id: str, is_of_interval: bool) -> list[dict[str, Any]]:
     """Of the drains or the recomputes and reseeds of a Dag run, what no event has told, in order."""
-    if is_of_interval:
-        rows = replaced_by(lake, stream, dag_run_id=dag_run_id)
-    else:
-        rows = succeeded_runs(lake, stream, dag_run_id)
+    rows = (replaced_by if is_of_interval else succeeded_runs)(lake, stream, dag_run_id)
     return [row for row in rows if row["told_at"] is None]
 
 
@@ -125,7 +128,7 @@ def recompute_extra(lake: Lake, stream: str, dag_run_id: str) -> dict[str, Any] 
     Of its recompute, if it made one, `interval` is the start and the end that it is before, beside counts
     of rows. `promoted_to` is the generation, if it was promoted.
     """
-    rows = replaced_by(lake, stream, dag_run_id=dag_run_id)
+    rows = replaced_by(lake, stream, dag_run_id)
     if not untold(lake, stream, dag_run_id, is_of_interval=True):
         return None
     until = complete_until(lake, stream)
@@ -139,14 +142,6 @@ def recompute_extra(lake: Lake, stream: str, dag_run_id: str) -> dict[str, Any] 
     if rows[-1]["job"] == RESEED:
         extra |= {"promoted_to": rows[-1]["generation"]}
     return extra
-
-
-def replaced_by(lake: Lake, stream: str, **where: str) -> list[dict[str, Any]]:
-    """The recomputes and reseeds of a stream that succeeded, in order: rows of `ops/runs`."""
-    where |= {"subject": stream, "outcome": "succeeded"}
-    rows = read_ops(lake, "runs", where)
-    rows = rows.filter(pc.is_in(rows["job"], pa.array([RECOMPUTE, RESEED])))
-    return list(rows.sort_by("ended_at").to_pylist())
 
 
 def measured_bytes(lake: Lake, **where: Any) -> int | None:

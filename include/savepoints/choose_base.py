@@ -5,7 +5,7 @@ code of now. Live ones stop being clean when rows come late, recomputed ones whe
 rows arrive: so it is counted each time, and all clean ones give the same result.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from include.fold.admission import MICROSECOND
@@ -100,48 +100,26 @@ def needed_ids(generations: Generations) -> set[str]:
 
 
 def expired(
-    savepoints: Sequence[Savepoint], rules: SavepointRules, needed: Collection[str]
+    savepoints: Sequence[Savepoint],
+    rules: SavepointRules,
+    needed: Collection[str],
+    clean: Callable[[Sequence[Savepoint]], Sequence[Savepoint]],
 ) -> list[Savepoint]:
-    """Those that are beyond the rules' age or number and not `needed`, by `until`."""
-    kept = _kept_by_rules(savepoints, rules) + _of_open_backfills(savepoints, rules)
-    spared = {savepoint.savepoint_id for savepoint in kept} | set(needed)
-    by_until = sorted(savepoints, key=lambda savepoint: savepoint.until_us)
-    return [savepoint for savepoint in by_until if savepoint.savepoint_id not in spared]
+    """Those that are beyond the rules' age or number and not `needed`, by `until`.
 
-
-def spare_a_base(
-    candidates: Sequence[Savepoint], clean: Collection[str], kept_from_us: int
-) -> list[Savepoint]:
-    """The candidates but for the newest clean one at or before the oldest instant that is kept:
-    without it a backfill of that instant would replay from the beginning."""
-    bases = [sp for sp in candidates if sp.savepoint_id in clean and sp.until_us <= kept_from_us]
-    spared = max(bases, key=lambda savepoint: savepoint.until_us, default=None)
-    return [savepoint for savepoint in candidates if savepoint is not spared]
-
-
-def oldest_kept_us(savepoints: Sequence[Savepoint], rules: SavepointRules) -> int:
-    """The oldest instant that the rules keep; what is kept for other reasons may be older.
-
-    `savepoints` are those there are, and not none.
+    But for the newest of the `clean` ones at or before the oldest instant that the rules keep: without it a
+    backfill of that instant would replay from the beginning.
     """
-    return min(savepoint.until_us for savepoint in _kept_by_rules(savepoints, rules))
-
-
-def _kept_by_rules(savepoints: Sequence[Savepoint], rules: SavepointRules) -> list[Savepoint]:
-    newest_first = sorted(savepoints, key=lambda savepoint: savepoint.until_us, reverse=True)
-    if not newest_first:
+    by_until = sorted(savepoints, key=lambda savepoint: savepoint.until_us)
+    if not by_until:
         return []
-    horizon_us = newest_first[0].until_us - rules.keep_for // MICROSECOND
-    return [sp for sp in newest_first[: rules.keep] if sp.until_us >= horizon_us]
-
-
-def _of_open_backfills(savepoints: Sequence[Savepoint], rules: SavepointRules) -> list[Savepoint]:
-    """Which backfills are open, only Airflow knows; but theirs are the recomputes of late."""
-    newest = max((savepoint.created_at for savepoint in savepoints), default=None)
-    return [
-        savepoint
-        for savepoint in savepoints
-        if newest is not None
-        and savepoint.origin == "recompute"
-        and savepoint.created_at >= newest - rules.keep_recomputed
-    ]
+    horizon_us = by_until[-1].until_us - rules.keep_for // MICROSECOND
+    kept = [sp for sp in by_until[-rules.keep :] if sp.until_us >= horizon_us]
+    # Which backfills are open, only Airflow knows; but theirs are the recomputes of late.
+    late = max(savepoint.created_at for savepoint in savepoints) - rules.keep_recomputed
+    of_backfills = [sp for sp in savepoints if sp.origin == "recompute" and sp.created_at >= late]
+    spared = {savepoint.savepoint_id for savepoint in (*kept, *of_backfills)} | set(needed)
+    going = [savepoint for savepoint in by_until if savepoint.savepoint_id not in spared]
+    bases = [sp for sp in clean(going) if sp.until_us <= kept[0].until_us] if going else []
+    base = max(bases, key=lambda savepoint: savepoint.until_us, default=None)
+    return [savepoint for savepoint in going if savepoint is not base]

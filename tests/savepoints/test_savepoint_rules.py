@@ -14,8 +14,6 @@ from include.savepoints.choose_base import (
     choose_base,
     expired,
     needed_ids,
-    oldest_kept_us,
-    spare_a_base,
 )
 from include.savepoints.manifest import (
     Savepoint,
@@ -107,7 +105,7 @@ def test_what_goes_is_beyond_the_rules_and_not_needed(hours, keep, keep_hours, d
     known = [savepoint(START_US + n * HOUR_US) for n in hours]
     rules = SavepointRules(keep=keep, keep_for=timedelta(hours=keep_hours))
     needed = {sp.savepoint_id for sp in data.draw(st.lists(st.sampled_from(known)))}
-    going = expired(known, rules, needed)
+    going = expired(known, rules, needed, none_clean)
     kept = [sp for sp in known if sp not in going]
     newest_us = max(sp.until_us for sp in known)
     assert needed <= {sp.savepoint_id for sp in kept}
@@ -116,22 +114,22 @@ def test_what_goes_is_beyond_the_rules_and_not_needed(hours, keep, keep_hours, d
     assert {sp.savepoint_id for sp in kept} == wanted | needed
 
 
-def test_the_newest_clean_one_before_what_is_kept_is_spared():
-    old, older, dirty = savepoint(START_US), savepoint(START_US - 5), savepoint(START_US + 1)
-    clean = {old.savepoint_id, older.savepoint_id}
-    assert spare_a_base([older, old, dirty], clean, START_US + 9) == [older, dirty]
+def test_the_newest_clean_one_before_what_the_rules_keep_is_spared():
+    """Also where a generation needs one far below it."""
+    ancient, older, old, dirty, oldest, newest = (savepoint(START_US + n) for n in range(6))
+    known = [ancient, older, old, dirty, oldest, newest]
+    clean = [ancient, older, old, oldest, newest]
+    going = expired(
+        known,
+        SavepointRules(keep=2),
+        {ancient.savepoint_id},
+        lambda found: [sp for sp in found if sp in clean],
+    )
+    assert going == [older, dirty]
 
 
-def test_the_oldest_instant_kept_is_of_the_rules_not_of_what_a_generation_needs():
-    """Else the cheapest base of the retained past would go for one far below it."""
-    ancient, base, oldest, newest = (savepoint(START_US + n * HOUR_US) for n in (0, 50, 60, 61))
-    known = [ancient, base, oldest, newest]
-    rules = SavepointRules(keep=2)
-    assert oldest_kept_us(known, rules) == oldest.until_us
-    going = expired(known, rules, {ancient.savepoint_id})
-    assert going == [base]
-    clean = {sp.savepoint_id for sp in known}
-    assert spare_a_base(going, clean, oldest_kept_us(known, rules)) == []
+def none_clean(_):
+    return []
 
 
 def test_a_backfill_of_long_ago_keeps_what_its_next_interval_begins_with():
@@ -144,7 +142,7 @@ def test_a_backfill_of_long_ago_keeps_what_its_next_interval_begins_with():
         return replace(made, origin=origin, created_at=created_at)
 
     kept, too_old, live = old(1, "recompute", just), old(2, "recompute", over), old(3, "live", just)
-    assert expired([newest, kept, too_old, live], rules, set()) == [too_old, live]
+    assert expired([newest, kept, too_old, live], rules, set(), none_clean) == [too_old, live]
 
 
 def test_what_a_generation_begins_with_is_needed(lake):
