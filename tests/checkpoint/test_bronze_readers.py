@@ -1,10 +1,13 @@
 """Who still needs what of bronze's past, from checkpoints and the log."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
 from include.checkpoint.bronze_readers import Lag, read_lags
+from include.lake.paths import Lake
 from tests.checkpoint.bronze_lake import (
     SOURCE,
     append,
@@ -14,6 +17,7 @@ from tests.checkpoint.bronze_lake import (
     write_position,
 )
 
+Step = Callable[[Lake], object]
 MADE = datetime(2026, 3, 5, 12, 30, tzinfo=UTC)
 
 
@@ -41,66 +45,45 @@ def test_a_stream_needs_the_first_commit_that_it_has_not_read_and_says_since_whe
     assert not lag.reader.is_starting
 
 
-def test_commits_of_maintenance_have_nothing_to_read(three_commits):
-    write_position(three_commits, "user_counts", next_version=3)
-    bronze(three_commits).optimize.compact()
-    assert lags(three_commits) == []
-    append(three_commits)
-    assert only_lag(three_commits).version == 4
+def ran(next_version: int, **position: Any) -> Step:
+    return lambda lake: write_position(lake, "user_counts", next_version, **position)
 
 
-def test_a_batch_that_was_begun_and_not_committed_is_still_to_be_read(three_commits):
-    write_position(three_commits, "user_counts", next_version=1, batch=9)
-    write_position(three_commits, "user_counts", next_version=3, batch=10, committed=False)
-    assert only_lag(three_commits).version == 1
+def reseeded(replayed: int, **row: Any) -> Step:
+    return lambda lake: reseed(lake, "user_counts", replayed, **row)
 
 
-def test_a_first_batch_that_was_not_committed_needs_the_whole_version_it_reads(three_commits):
-    """OPTIMIZE brings it nothing, and yet takes the files of that version away."""
-    write_position(three_commits, "user_counts", next_version=3, committed=False)
-    assert lags(three_commits) == []
-    bronze(three_commits).optimize.compact()
-    lag = only_lag(three_commits)
-    assert (lag.reader.is_starting, lag.version) == (True, 3)
+def optimized(lake: Lake) -> None:
+    bronze(lake).optimize.compact()
 
 
-def test_a_position_in_another_table_of_this_name_needs_nothing_of_this_one(three_commits):
-    write_position(three_commits, "user_counts", next_version=1, table_id="another")
-    assert lags(three_commits) == []
+CASES: dict[str, tuple[list[Step], int | None]] = {
+    "commits of maintenance have nothing to read": ([ran(3), optimized], None),
+    "what comes behind them has": ([ran(3), optimized, append], 4),
+    "a batch that was begun and not committed": (
+        [ran(1, batch=9), ran(3, batch=10, committed=False)],
+        1,
+    ),
+    "a first one reads the whole version": ([ran(3, committed=False)], None),
+    "whose files an OPTIMIZE takes away": ([ran(3, committed=False), optimized], 3),
+    "of another table of this name": ([ran(1, table_id="another")], None),
+    "of no known stream": ([lambda lake: write_position(lake, "gone", 2)], None),
+    "what its old generation had not read": ([ran(1), reseeded(1)], 2),
+    # Delta looks for the version that a stream is to begin with.
+    "the first commit after the seed must stay": ([reseeded(2), optimized], 3),
+    "a first batch begins with the seed again": (
+        [reseeded(0), ran(3, committed=False, generation=2)],
+        1,
+    ),
+    "once it has begun it is a reader like others": ([reseeded(0), ran(2, generation=2)], 2),
+    "and has read all": ([reseeded(0), ran(3, batch=1, generation=2)], None),
+    "a reseed from another table": ([reseeded(0, table_id="another")], None),
+}
 
 
-def test_a_checkpoint_of_no_known_stream_holds_nothing_back(three_commits):
-    write_position(three_commits, "gone", next_version=2)
-    assert lags(three_commits) == []
-
-
-def test_what_its_old_generation_had_not_read_is_not_needed_any_more(three_commits):
-    write_position(three_commits, "user_counts", next_version=1)
-    reseed(three_commits, "user_counts", 1)
-    assert only_lag(three_commits).version == 2
-
-
-def test_the_first_commit_after_the_seed_must_stay_whatever_is_in_it(three_commits):
-    """Delta looks for the version that a stream is to begin with."""
-    reseed(three_commits, "user_counts", 2)
-    bronze(three_commits).optimize.compact()
-    assert only_lag(three_commits).version == 3
-
-
-def test_a_first_batch_that_was_not_committed_begins_with_the_seed_again(three_commits):
-    reseed(three_commits, "user_counts", 0)
-    write_position(three_commits, "user_counts", 3, committed=False, generation=2)
-    assert only_lag(three_commits).version == 1
-
-
-def test_once_it_has_begun_it_is_a_reader_like_others(three_commits):
-    reseed(three_commits, "user_counts", 0)
-    write_position(three_commits, "user_counts", 2, generation=2)
-    assert only_lag(three_commits).version == 2
-    write_position(three_commits, "user_counts", 3, batch=1, generation=2)
-    assert lags(three_commits) == []
-
-
-def test_a_reseed_from_another_table_of_this_name_needs_nothing_of_this_one(three_commits):
-    reseed(three_commits, "user_counts", 0, table_id="another")
-    assert lags(three_commits) == []
+@pytest.mark.parametrize("case", CASES)
+def test_the_first_version_that_a_reader_still_needs(three_commits, case):
+    steps, version = CASES[case]
+    for step in steps:
+        step(three_commits)
+    assert [lag.version for lag in lags(three_commits)] == ([] if version is None else [version])

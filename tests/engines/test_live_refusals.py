@@ -3,7 +3,6 @@
 import sys
 from collections import Counter
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -31,13 +30,10 @@ from tests.engines.live_lakes import (
     make_commits,
     table_rows,
     user_event,
-    version_and_state,
 )
 from tests.refused import refused
 
 pytestmark = pytest.mark.spark
-
-RESEED = f"./stateful reseed {COUNTS.name} --apply"
 
 
 def test_a_table_of_others_is_refused_before_anything_is_read(spark, lake):
@@ -46,20 +42,6 @@ def test_a_table_of_others_is_refused_before_anything_is_read(spark, lake):
     with refused("of_other_times", subject=COUNTS.name):
         drain(SparkEngine(spark), lake, COUNTS)
     assert not Path(lake.checkpoint(COUNTS.name, 1)).exists()
-
-
-@pytest.mark.parametrize(
-    "change",
-    [{"buckets": 6}, {"state_partitions": 3}, {"watermark_delay": timedelta(hours=1)}],
-)
-def test_what_the_first_run_pinned_cannot_change_unnoticed(spark, counted_lake, change):
-    lake = counted_lake
-    before = version_and_state(spark, lake)
-    (name,) = change
-    with refused("settings_changed", command=RESEED) as raised:
-        drain(SparkEngine(spark), lake, replace(COUNTS, **change))
-    assert raised.value.subject in (name, f"{name}_ms")
-    assert version_and_state(spark, lake) == before
 
 
 # Workers cannot import tests, so what they need of this one travels with the query.

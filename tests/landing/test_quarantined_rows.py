@@ -9,11 +9,9 @@ from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.landing.ingest import ingest
 from include.landing.ingest_log import Ingestion
-from include.landing.parse_files import Parse
 from tests.deaths import KilledError, die
 from tests.ingested import SIGNALS, quarantine_of
 from tests.landed_files import Landing, signal
-from tests.parsers import both_parsers
 
 WELL = [signal(number) for number in range(8)]
 
@@ -22,11 +20,10 @@ def found_in(lake: Lake) -> list[dict[str, Any]]:
     return read_ops(lake, "findings", {"finding": "rows_quarantined"}).to_pylist()
 
 
-@both_parsers
-def test_who_refuses_much_is_told_why_and_where(lake: Lake, landed: Landing, parse: Parse):
+def test_who_refuses_much_is_told_why_and_where(lake: Lake, landed: Landing):
     landed.add("b.jsonl", [*WELL[:4], "{", "{}"])
     landed.add("a.jsonl", [*WELL[4:], "["])
-    ingest(lake, SIGNALS, parse=parse)
+    ingest(lake, SIGNALS)
     (told,) = found_in(lake)
     assert (told["severity"], told["count"], told["limit"]) == ("warning", 3, 0.01)
     assert told["figure"] == len(quarantine_of(lake)) / 11
