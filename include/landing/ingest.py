@@ -255,7 +255,7 @@ def ingest(
     """
     run_id = (record or {}).get("run_id")
     ingestion = prepare(lake, source)
-    writer = BatchWriter(ingestion, parse, run_id)
+    writer, found = BatchWriter(ingestion, parse, run_id), list[Finding]()
     try:
         writer.finish()
         follow_fields(ingestion.bronze, source)
@@ -263,16 +263,15 @@ def ingest(
         # What comes meanwhile waits for the next run.
         while ingestion.again(lambda: writer.take_next(connector)):
             pass
+        found = write_clock_row(ingestion, interval_end, datetime.now(UTC))
+        if (groups := read_clock(ingestion).groups) is not None:
+            found += groups.held_back()
     finally:
         if record is not None:
             record |= asdict(writer.counts)
-        found = [*jump_findings(source, writer.jumps), *skip_findings(source, writer.skipped)]
+        found += [*jump_findings(source, writer.jumps), *skip_findings(source, writer.skipped)]
         found += new_fields(lake, source, writer.unknown)
         record_findings(lake, run_id, source.name, found)
-    bounded = write_clock_row(ingestion, interval_end, datetime.now(UTC))
-    if (groups := read_clock(ingestion).groups) is not None:
-        bounded += groups.held_back()
-    record_findings(lake, run_id, source.name, bounded)
     return writer.counts
 
 

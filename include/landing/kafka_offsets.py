@@ -45,53 +45,12 @@ class TopicState(NamedTuple):
     partitions: Mapping[int, Offsets]
 
 
-class Loss(NamedTuple):
-    """A partition whose next offset cannot be taken."""
-
-    partition: int
-    next: int
-    goes_on_at: int
-    offsets: int  # the number of those that are known to be lost
-
-    def __str__(self) -> str:
-        return f"partition {self.partition}: {self.next} is next, and it would go on at {self.goes_on_at}"
-
-
 def next_offsets(done: Done) -> dict[int, int]:
     """Where each partition goes on of which a batch has a split."""
     ends: dict[int, tuple[int, int]] = {}
     for batch, split in done.splits:
         ends[split.partition] = max((batch, split.until), ends.get(split.partition, (0, 0)))
     return {partition: until for partition, (_, until) in ends.items()}
-
-
-def losses(state: TopicState, done: Done) -> list[Loss]:
-    """What has been lost since the last batch."""
-    if not done.splits:
-        return []  # whatever expired before was never ours
-    nexts, lost = next_offsets(done), []
-    for partition in sorted(nexts.keys() | state.partitions.keys()):
-        taken = nexts.get(partition, 0)  # one that was added is taken from its beginning
-        offsets = state.partitions.get(partition, Offsets(0, 0, 0))
-        if done.origin_id != state.id:  # another topic's offsets say nothing of these
-            lost.append(Loss(partition, taken, offsets.earliest, 0))
-        elif not offsets.earliest <= taken <= offsets.end:
-            at = min(max(taken, offsets.earliest), offsets.end)
-            lost.append(Loss(partition, taken, at, max(at - taken, 0)))
-    return lost
-
-
-def count_of(lost: Sequence[Loss]) -> int:
-    """How many offsets are known to be lost."""
-    return sum(loss.offsets for loss in lost)
-
-
-def told(origin: KafkaTopic, lost: Sequence[Loss]) -> str:
-    """Losses, for people."""
-    said = (
-        f"topic {origin.topic} has lost {counted(count_of(lost), 'offset')} that nobody had taken"
-    )
-    return f"{said}, or was made anew ({'; '.join(map(str, lost))})"
 
 
 @dataclass(frozen=True)
@@ -110,8 +69,8 @@ class TopicConnector:
 
     def cut(self, done: Done) -> Cut:
         self._refuse_other_topic(done)
-        if lost := losses(self.state, done):
-            raise lost_input(self.source.name, told(self.origin, lost))
+        if lost := self.goes_on(done):
+            raise lost_input(self.source.name, lost.what)
         waiting = self._waiting(done)
         total = sum(until - first for first, until in waiting.values())
         if not total and done.splits:
@@ -158,7 +117,7 @@ class TopicConnector:
     def lag(self, done: Done) -> Lag:
         """The offsets that no batch has; at least 1 where a run has something to say."""
         partitions = self.state.partitions.values()
-        if not done.splits or losses(self.state, done):
+        if not done.splits or self.goes_on(done):
             count = 1 + sum(each.settled - each.earliest for each in partitions)
         else:
             count = sum(until - first for first, until in self._waiting(done).values())
@@ -168,10 +127,27 @@ class TopicConnector:
         return Lag(count, count <= self.origin.spark_messages, held)
 
     def goes_on(self, done: Done) -> GoesOn | None:
-        if not (lost := losses(self.state, done)):
-            return None
-        splits = [self._split(loss.partition, loss.next, loss.goes_on_at) for loss in lost]
-        return GoesOn(told(self.origin, lost), count_of(lost), splits)
+        if not done.splits:
+            return None  # whatever expired before was never ours
+        nexts, lost, splits = next_offsets(done), 0, list[Split]()
+        for partition in sorted(nexts.keys() | self.state.partitions.keys()):
+            taken = nexts.get(partition, 0)  # one that was added is taken from its beginning
+            earliest, _, end = self.state.partitions.get(partition, Offsets(0, 0, 0))
+            if done.origin_id != self.state.id:  # another topic's offsets say nothing of these
+                splits.append(self._split(partition, taken, earliest))
+            elif not earliest <= taken <= end:
+                at = min(max(taken, earliest), end)
+                lost += max(at - taken, 0)
+                splits.append(self._split(partition, taken, at))
+        return GoesOn(self._told(lost, splits), lost, splits) if splits else None
+
+    def _told(self, lost: int, splits: Sequence[Split]) -> str:
+        said = f"topic {self.origin.topic} has lost {counted(lost, 'offset')} that nobody had taken"
+        partitions = (
+            f"partition {s.partition}: {s.first} is next, and it would go on at {s.until}"
+            for s in splits
+        )
+        return f"{said}, or was made anew ({'; '.join(partitions)})"
 
     def reader(self, batch: Batch) -> ReadSplit:
         from include.landing.kafka_rows import outcomes_of_range  # which reads by this module
