@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from enum import Enum, Flag
-from functools import cached_property
+from functools import cache
 from typing import (
     Annotated,
     Any,
@@ -147,21 +147,30 @@ class Money(Shape):
     precision: int
     scale: int
 
-    @cached_property
-    def _digits(self) -> Context:
-        return Context(prec=self.precision, traps=[Inexact, InvalidOperation])
-
     def _stored(self, value: Any, name: str) -> Any:
         if type(value) is not Decimal:
             self._refuse(value, name)
-        if value.is_finite():
-            with suppress(Inexact, InvalidOperation):
-                exact = self._digits.quantize(value, Decimal((0, (1,), -self.scale)))
-                return abs(exact) if exact.is_zero() else exact  # no negative nothing
+        exact = exact_decimal(value, self.precision, self.scale)
+        if exact is not None:
+            return exact
         raise TypeError(
             f"{name} = {value} is no {self.kind}: round it, or declare more digits by "
             'Annotated[Decimal, "decimal(p,s)"]'
         )
+
+
+def exact_decimal(value: Decimal, precision: int, scale: int) -> Decimal | None:
+    """The number with so many digits behind the point; None when it has more, there or in all."""
+    if value.is_finite():
+        with suppress(Inexact, InvalidOperation):
+            exact = _digits(precision).quantize(value, Decimal((0, (1,), -scale)))
+            return exact.copy_abs() if exact.is_zero() else exact  # no negative nothing
+    return None
+
+
+@cache
+def _digits(precision: int) -> Context:
+    return Context(prec=precision, traps=[Inexact, InvalidOperation])
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, NoReturn
 from zoneinfo import ZoneInfo
 
 from include.fold.admission import EPOCH, MICROSECOND
-from include.fold.records import MAX_PRECISION, SqlType, sql_type
+from include.fold.records import SqlType, exact_decimal, sql_type
 from include.settings import Field, Source, Times
 
 SHOWN_CHARACTERS = 80
@@ -272,26 +272,10 @@ def _decimal(kind: SqlType, name: str, value: object) -> Decimal:
     is_text = isinstance(value, str) and DECIMAL.fullmatch(value)
     if not is_text and type(value) not in (int, Decimal):
         raise wrong_type(name, value, str(kind))
-    number = Decimal(value)  # type: ignore[arg-type]
-    unscaled = _unscaled(number, kind.scale) if number.is_finite() else None
-    if unscaled is None or abs(unscaled) >= 10**kind.precision:
+    number = exact_decimal(Decimal(value), kind.precision, kind.scale)  # type: ignore[arg-type]
+    if number is None:
         raise wrong_type(name, value, str(kind))
-    return Decimal(f"{unscaled}e-{kind.scale}")
-
-
-def _unscaled(number: Decimal, scale: int) -> int | None:
-    """The number in units of its last digit behind the point; None when it has more digits there."""
-    _, digits, exponent = number.as_tuple()
-    all_digits = "".join(map(str, digits))
-    significant = all_digits.rstrip("0")
-    if not significant:
-        return 0
-    shift = int(exponent) + len(all_digits) - len(significant) + scale
-    # More are in no type, and Python refuses to convert thousands.
-    if not 0 <= shift <= MAX_PRECISION or len(significant) > MAX_PRECISION:
-        return None
-    value: int = int(significant) * 10**shift
-    return -value if number.is_signed() else value
+    return number
 
 
 def _string(name: str, value: object) -> str:
