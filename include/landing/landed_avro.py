@@ -10,14 +10,10 @@ import json
 import lzma
 import ssl
 import zlib
-from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
-from http.client import HTTPException
 from typing import Any, NamedTuple
-from urllib.error import HTTPError
 from urllib.parse import quote
-from urllib.request import HTTPSHandler, OpenerDirector, Request, build_opener
 from uuid import UUID
 
 import pyarrow as pa
@@ -273,47 +269,35 @@ def _named(registry: SchemaRegistry, answer: dict[str, Any]) -> Iterator[str]:
 
 def _asked(registry: SchemaRegistry, path: str) -> dict[str, Any] | None:
     """The answer to a GET; None of one that says that there is no such schema."""
-    url = f"{registry.url.rstrip('/')}/{path}"
-    request = Request(url, headers={"Accept": "application/vnd.schemaregistry.v1+json"})  # noqa: S310 (checked where it is declared)
-    if (password := secret(registry, "password_env")) is not None:
-        user = b64encode(f"{registry.username}:{password}".encode()).decode()
-        # Not to wherever the answer may redirect to.
-        request.add_unredirected_header("Authorization", f"Basic {user}")
+    import httpx  # which no other source needs
+
+    password = secret(registry, "password_env")
     try:
-        timeout_s = registry.timeout.total_seconds()
-        with _opener(registry).open(request, timeout=timeout_s) as response:
-            return _object(response.read())
-    except HTTPError as error:
-        if error.code == 404 and _error_code(error.read()) == NO_SUCH_SCHEMA:
-            return None
-        raise _unreadable(registry, f"{path}: {error}") from None
-    except (OSError, HTTPException, ValueError) as error:
-        raise _unreadable(registry, f"{path}: {error}") from None
-
-
-def _object(body: bytes) -> dict[str, Any]:
-    found = json.loads(body)
-    if not isinstance(found, dict) or not isinstance(found.get("schema"), str):
-        raise ValueError("the answer is no schema")
-    return found
-
-
-def _error_code(body: bytes) -> object:
-    try:
-        found = json.loads(body)
-    except ValueError:
+        answer = httpx.get(
+            f"{registry.url.rstrip('/')}/{path}",
+            headers={"Accept": "application/vnd.schemaregistry.v1+json"},
+            auth=None if password is None else (str(registry.username), password),
+            follow_redirects=True,  # the password stays here
+            verify=_tls(registry),
+            timeout=registry.timeout.total_seconds(),
+        )
+        found = answer.json()
+    except (OSError, httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        raise _unreadable(registry, f"{path}: {broken(error)}") from None
+    body = found if isinstance(found, dict) else {}
+    if answer.status_code == 404 and body.get("error_code") == NO_SUCH_SCHEMA:
         return None
-    return found.get("error_code") if isinstance(found, dict) else None
+    if not answer.is_success or not isinstance(body.get("schema"), str):
+        raise _unreadable(registry, f"{path}: HTTP {answer.status_code}, and no schema")
+    return body
 
 
-def _opener(registry: SchemaRegistry) -> OpenerDirector:
-    if not registry.url.startswith("https"):
-        return build_opener()
+def _tls(registry: SchemaRegistry) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=registry.ca_file)
     if registry.certificate_file is not None:
         password = secret(registry, "key_password_env")
         context.load_cert_chain(registry.certificate_file, registry.key_file, password)
-    return build_opener(HTTPSHandler(context=context))
+    return context
 
 
 def _unreadable(registry: SchemaRegistry, why: str) -> OriginError:
