@@ -12,10 +12,10 @@ goes on where it was.
 import logging
 import os
 from argparse import ArgumentParser
+from collections.abc import Iterable
 
 from include.care.old_generations import delete_replaced_generations
-from include.care.plan_care import CaredTable, cared_tables
-from include.erase.erase_plan import ErasePlan, plan_erasure, refuse_aside
+from include.erase.erase_plan import ErasePlan, plan_erasure
 from include.erase.erase_rows import erase_rows
 from include.erase.erased_key import ERASED_KEY, ErasedKey, erased_key
 from include.erase.history import forget_history
@@ -102,9 +102,7 @@ def _erase_all_of(lake: Lake, plan: ErasePlan, erasure: Erasure) -> None:
         # By its count of rows one with the key may be clean, to a reseed that somebody else begins.
         keep_savepoints(lake, stream.name, [])
     erase_rows(lake, key, plan.found)
-    for table in (f"bronze/{source}", f"quarantine/{source}"):
-        if lake.is_delta_table(f"{lake.root}/{table}"):
-            forget_history(lake, f"{lake.root}/{table}", is_alone=True)
+    _forget(lake, [lake.bronze(source), lake.quarantine(source)], is_alone=True)
     version = delta_table(lake.bronze(source)).version()
     note_erasure(lake, key.source, erasure.erasure, bronze_version=version)
 
@@ -124,14 +122,10 @@ def _make_anew(engine: Engine, lake: Lake, stream: Stream, erasure: Erasure) -> 
 def _without_past(lake: Lake, key: ErasedKey, erasure: Erasure) -> None:
     """Of all tables that may have had the key; the certificate comes last."""
     source = key.source.name
-    for stream in streams_of(source):
-        for table in _tables_of(lake, stream.name):
-            forget_history(lake, table.path)
+    streams = [stream.name for stream in streams_of(source)]
+    _forget(lake, [*map(lake.table, streams), *map(lake.dead_letters, streams)])
     _erase_in_ops(lake, source)
-    for name in SCHEMAS:
-        if lake.is_delta_table(lake.ops(name)):
-            forget_history(lake, lake.ops(name))
-    refuse_aside(lake)  # a table that could not be read, and was made anew
+    _forget(lake, map(lake.ops, SCHEMAS))
     end_erasure(lake, key.source, erasure)
 
 
@@ -140,10 +134,11 @@ def _erase_in_ops(lake: Lake, source: str) -> None:
     log.info("%d texts of ops are replaced", cells)
 
 
-def _tables_of(lake: Lake, stream: str) -> list[CaredTable]:
-    """Its product and dead letters, as far as they are there."""
-    of_stream = (table for table in cared_tables(lake) if table.lease == f"stream-{stream}")
-    return [table for table in of_stream if lake.is_delta_table(table.path)]
+def _forget(lake: Lake, paths: Iterable[str], is_alone: bool = False) -> None:
+    """What older versions of those tables have that are there."""
+    for path in paths:
+        if lake.is_delta_table(path):
+            forget_history(lake, path, is_alone=is_alone)
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import date, datetime, timedelta
 
+from include.catalogue import FINDINGS
 from include.coverage.judge import Coverage, LateGroup, Reason, Span
 from include.coverage.record import BEGINNING_US
 from include.fold.admission import instant_of
@@ -49,8 +50,7 @@ def _findings(stream: Stream, coverage: Coverage, is_append: bool) -> list[Findi
     others = [span for span in coverage.wrong if span.reason != "late rows"]
     found = []
     if groups := not_recomputed(late):
-        action = _action(stream, coverage, groups, is_append=is_append)
-        found.append(_late_rows(groups, late, action))
+        found.append(_late_rows(stream, coverage, late, groups=groups, is_append=is_append))
     elif late or _reason(coverage) == "late rows":
         found.append(_state_lacks(stream, coverage, late))
     if others or _reason(coverage) not in (None, "late rows"):
@@ -60,22 +60,20 @@ def _findings(stream: Stream, coverage: Coverage, is_append: bool) -> list[Findi
 
 def distrusted(stream: Stream, table: str, reason: str) -> Finding:
     """The table is not what was recorded of it: the next run stops."""
-    return Finding(
-        finding="table_changed",
-        severity="error",
-        detail=f"{table} is not what was recorded of it: {reason}",
-        action=str(how_to_trust_again(stream.name)),
+    return FINDINGS["table_changed"].found(
+        stream.name,
+        f"{table} is not what was recorded of it: {reason}",
+        str(how_to_trust_again(stream.name)),
     )
 
 
 def unfinished_erasure(stream: Stream) -> Finding:
     """Bronze is without a key, and the state is not made of that yet."""
-    return Finding(
-        finding="erasure_unfinished",
-        severity="error",
-        detail=f"an erasure of a key of {stream.source} was begun and is not finished: table, state and "
+    return FINDINGS["erasure_unfinished"].found(
+        stream.source,
+        f"an erasure of a key of {stream.source} was begun and is not finished: table, state and "
         f"savepoints of {stream.name} may have it, and no run goes on until then",
-        action=how_to_finish(stream.source),
+        how_to_finish(stream.source),
     )
 
 
@@ -107,17 +105,22 @@ def _why(span: Span) -> str:
     return f"without {counted(rows, 'late row')} of {_dates_text(span.missing)}"
 
 
-def _late_rows(groups: Sequence[LateGroup], spans: Sequence[Span], action: str) -> Finding:
+def _late_rows(
+    stream: Stream,
+    coverage: Coverage,
+    spans: Sequence[Span],
+    groups: Sequence[LateGroup],
+    is_append: bool,
+) -> Finding:
     rows = sum(group.rows for group in groups)
-    return Finding(
-        finding="late_rows_not_recomputed",
-        severity="warning",
+    return FINDINGS["late_rows_not_recomputed"].found(
+        stream.name,
+        f"Late rows ({rows:,}) of {_dates_text(groups)} are in bronze, and the table was "
+        "computed without them",
+        _action(stream, coverage, groups, is_append=is_append),
         count=rows,
         event_time_from=known_instant(min(span.from_us for span in spans)),
         event_time_to=known_instant(max(span.until_us for span in spans)),
-        detail=f"Late rows ({rows:,}) of {_dates_text(groups)} are in bronze, and the table was "
-        "computed without them",
-        action=action,
     )
 
 
@@ -150,15 +153,14 @@ def _state_lacks(stream: Stream, coverage: Coverage, late: Sequence[Span]) -> Fi
     live = coverage.live
     groups = {group for span in [*late, *([live] if live else [])] for group in span.missing}
     since = f", and is not right {spans_text(late)}" if late else ""
-    return Finding(
-        finding="state_lacks_rows",
-        severity="warning",
+    return FINDINGS["state_lacks_rows"].found(
+        stream.name,
+        f"The live state was computed {WHY['late rows']}: what {stream.name} emits from it "
+        f"lacks their effect{since}",
+        f"{promote_text(stream)} takes them in",
         count=sum(group.rows for group in groups),
         event_time_from=known_instant(min((s.from_us for s in late), default=coverage.until_us)),
         event_time_to=known_instant(max((s.until_us for s in late), default=coverage.until_us)),
-        detail=f"The live state was computed {WHY['late rows']}: what {stream.name} emits from it "
-        f"lacks their effect{since}",
-        action=f"{promote_text(stream)} takes them in",
     )
 
 
@@ -174,14 +176,13 @@ def _not_right(
         what = f"what {stream.name} emits from here on is right ({_why(coverage.live)})"
     dates = f"; `./stateful recompute {stream.name} FROM UNTIL` does it for some dates"
     first = spans[0].from_us if spans else coverage.until_us
-    return Finding(
-        finding="table_not_right",
-        severity="warning",
+    return FINDINGS["table_not_right"].found(
+        stream.name,
+        f"Nothing proves that {what}",
+        f"`./stateful reseed {stream.name} --apply` makes it anew from bronze by today's "
+        f"code; without --apply it shows the plan{dates if is_append and spans else ''}",
         event_time_from=known_instant(first),
         event_time_to=known_instant(spans[-1].until_us if spans else coverage.until_us),
-        detail=f"Nothing proves that {what}",
-        action=f"`./stateful reseed {stream.name} --apply` makes it anew from bronze by today's "
-        f"code; without --apply it shows the plan{dates if is_append and spans else ''}",
     )
 
 
