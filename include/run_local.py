@@ -3,14 +3,11 @@
 The exit code is that of the job that failed.
 """
 
-import os
 import subprocess
 import sys
 from collections.abc import Collection
 from pathlib import Path
 from tempfile import TemporaryDirectory
-
-from pyarrow import fs
 
 from include.checkpoint.committed_batch import committed_batch
 from include.lake.generations import read_generations
@@ -112,12 +109,3 @@ def show_result(lake: Lake, stream: str) -> None:
     say("")
     most = CELL_WIDTH if sys.stdout.isatty() else None
     say(f"{stream}: no table yet" if result is None else format_result(result, most))
-
-
-def has_landing_files(lake: Lake) -> bool:
-    """Whether any file at all lies in landing/."""
-    folder = lake.path_in_filesystem(f"{lake.root}/landing")
-    if lake.is_local:
-        return any(files for _, _, files in os.walk(folder))  # whatever bytes their names have
-    selector = fs.FileSelector(folder, recursive=True, allow_not_found=True)
-    return any(info.type == fs.FileType.File for info in lake.filesystem.get_file_info(selector))

@@ -32,9 +32,10 @@ from include.airflow.parts import LOGS, Parts, start_background, start_servers
 from include.lake.errors import last_line
 from include.lake.lease import adopt_orphans
 from include.lake.paths import Lake, LakeError
+from include.landing.landing_folder import landed_files
 from include.observe.stream_line import run_report
 from include.registry import all_sources, all_streams
-from include.run_local import has_landing_files, show_result
+from include.run_local import show_result
 from include.sample.sample_data import Options, land_samples, sample_start
 from include.settings import SettingsError
 from include.spark.local_jobs import say
@@ -80,8 +81,8 @@ def run(lake: Lake, port: int, *, once: bool) -> int:
 
 
 def make_sample_data(lake: Lake) -> None:
-    """Generate sample input when nothing at all has landed."""
-    if has_landing_files(lake):
+    """Generate sample input when nothing has landed for any source."""
+    if any(landed_files(lake, source.name) for source in all_sources()):
         return
     say(f"landing/ is empty: generating sample input in {lake.root}/landing")
     options = Options(start=sample_start())
