@@ -74,8 +74,12 @@ class Decision:
     reason: str
 
 
-def plan_compaction(findings: Sequence[Finding]) -> Decision:
+def plan_compaction(size: CheckpointSize, findings: Sequence[Finding]) -> Decision:
     """Compact when a start replays too much, or too much of the state is garbage."""
+    if any(finding.severity == "error" for finding in findings):
+        return Decision(False, "first the errors above have to be mended")
+    if not size.stores:
+        return Decision(False, "there is no state yet")
     over = [found.detail for found in findings if found.finding in COMPACTED]
     return Decision(bool(over), "; ".join(over) or "what a start replays and garbage are in limits")
 
@@ -173,8 +177,7 @@ def check_checkpoint(lake: Lake, stream: Stream) -> CheckResult:
         *_coverage(lake, stream),
     ]
     findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
-    decision = _decide(size, findings)
-    return CheckResult(size, tuple(findings), decision, known.run_id)
+    return CheckResult(size, tuple(findings), plan_compaction(size, findings), known.run_id)
 
 
 def verdict(size: CheckpointSize, recorded: Recorded) -> list[Finding]:
@@ -198,14 +201,6 @@ def _coverage(lake: Lake, stream: Stream) -> list[Finding]:
             raise
         said = f"whether the table of {stream.name} is right cannot be told: {first_line(error)}"
         return [FINDINGS["coverage_unreadable"].found(stream.name, said)]
-
-
-def _decide(size: CheckpointSize, findings: list[Finding]) -> Decision:
-    if any(finding.severity == "error" for finding in findings):
-        return Decision(False, "first the errors above have to be mended")
-    if not size.stores:
-        return Decision(False, "there is no state yet")
-    return plan_compaction(findings)
 
 
 def record_check(lake: Lake, result: CheckResult) -> None:

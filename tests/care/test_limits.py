@@ -93,4 +93,4 @@ SIZES = st.builds(
 def test_a_compaction_is_decided_exactly_when_its_finding_is_made(size, replay, share):
     limits = replace(NO_LIMITS, replay_versions=replay, garbage_share=share)
     findings = found(size, limits)
-    assert plan_compaction(list(findings.values())).needed == bool(findings)
+    assert plan_compaction(size, list(findings.values())).needed == bool(findings)
