@@ -76,6 +76,9 @@ PATIENCE = timedelta(minutes=10)
 # The last line of a Python traceback: the error's name and message.
 CAUSE = re.compile(r"[\w.]+(Error|Exception)(: \S|$)")
 OF_WORKER = re.compile(r"^Traceback \(most recent call last\):\n(?: .*\n)+[\w.]+.*$", re.MULTILINE)
+# Of these the lines in files of users; and before an error's name, where it is declared.
+OF_USER = re.compile(r'^  File "[^"]*/include/streams/.*\n(?:    .*\n)+', re.MULTILINE)
+OF_OURS = re.compile(r"(include|spark_jobs)(\.\w+)+\.(?=\w+: )")
 # In the environment, "error": whoever reads is at a terminal, and wants no traceback of Spark's.
 LOG_LEVEL = "SPARK_LOG_LEVEL"
 TOO_BUSY = "Python worker failed to connect back"
@@ -190,16 +193,17 @@ def cause_of(error: Exception) -> str:
     lines = str(error).splitlines() or [type(error).__name__]
     if lines[0].startswith(OF_PY4J):
         lines = [line.removeprefix(": ") for line in lines[1:]] or lines
-    return next((line for line in reversed(lines) if CAUSE.match(line)), lines[0])
+    cause = next((line for line in reversed(lines) if CAUSE.match(line)), lines[0])
+    return OF_OURS.sub("", cause, count=1)
 
 
 def _traceback(error: Exception) -> str:
-    """All of it; of what Spark raises, for a terminal, what is of a Python worker."""
-    whole = traceback.format_exc()
-    if os.environ.get(LOG_LEVEL) != "error" or "\tat " not in whole:
+    """All of it; for a terminal, of what Spark raises the lines of users' files, or else of a worker."""
+    whole, of_workers = traceback.format_exc(), OF_WORKER.findall(str(error))
+    if os.environ.get(LOG_LEVEL) != "error" or not (of_workers or "\tat " in whole):
         return whole
-    of_workers = OF_WORKER.findall(str(error))
-    return f"{of_workers[-1]}\n" if of_workers else ""
+    of_users = "".join(OF_USER.findall(of_workers[0])) if of_workers else ""
+    return of_users or (f"{of_workers[-1]}\n" if of_workers else "")
 
 
 def _summary(record: RunRecord) -> str:
@@ -219,6 +223,8 @@ def exit_with_main(main: Callable[[], None]) -> None:
         level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S"
     )
     log.setLevel(logging.INFO)
+    # What a batch raises it logs, and Spark raises it again.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     try:
         with panics_as_errors():
             main()

@@ -32,8 +32,10 @@ def test_on_a_terminal_a_failure_of_the_function_is_its_own_lines(monkeypatch, c
     monkeypatch.setenv("SPARK_LOG_LEVEL", "error")
     code, lines = said_of(RuntimeError(OF_USER), capsys)
     assert code == 1
-    assert lines[:4] == WORKER.splitlines()
-    assert lines[4:] == [f"error: {WORKER.splitlines()[-1]}"]
+    assert lines[:2] == WORKER.splitlines()[1:3]
+    assert lines[2:] == [
+        "error: StateFunctionError: add_purchases failed for key 'ann': TypeError: no number"
+    ]
 
 
 def test_what_cannot_be_had_just_now_is_one_line_with_its_cause_and_what_to_do(tmp_path, capsys):

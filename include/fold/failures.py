@@ -63,7 +63,8 @@ def failure(
         called = f"timer {group.timer}"
     return StateFunctionError(
         f"{function_text(fold)} failed for {fold.keys.text()} {key!r} ({called} at "
-        f"{at:%Y-%m-%dT%H:%M:%S.%fZ}): {type(error).__name__}: {error}"
+        f"{at:%Y-%m-%dT%H:%M:%S.%fZ}): {type(error).__name__}: {error}. Mend it and run the stream again; "
+        'or give its entry on_error="dead_letter", by which such calls are kept apart and the rest goes on'
     )
 
 

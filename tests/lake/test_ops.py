@@ -69,7 +69,7 @@ JVM stacktrace:
 @pytest.mark.parametrize(
     ("message", "recorded"),
     [
-        (TRACEBACK, "include.fold.calls.StateFunctionError: count failed for user_id 'ann'"),
+        (TRACEBACK, "StateFunctionError: count failed for user_id 'ann'"),
         ("no bronze table\nat all", "no bronze table"),
         ("", "RuntimeError"),
     ],
