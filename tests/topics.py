@@ -8,8 +8,7 @@ import pytest
 
 from include.landing import kafka_client
 from include.landing.connector import OriginError, Split
-from include.landing.kafka_client import Message
-from include.landing.kafka_offsets import Offsets, TopicState
+from include.landing.kafka_client import Message, Offsets, TopicState
 from include.origins import KafkaTopic
 from include.settings import Source
 from tests.ingested import SIGNALS

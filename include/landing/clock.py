@@ -20,18 +20,16 @@ from datetime import datetime
 from typing import NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import fs
 
 from include.fold.admission import EPOCH, MICROSECOND, US_PER_MS, instant_of
-from include.lake.columns import INSTANT, documented, without_comments
 from include.lake.findings import Finding
 from include.lake.paths import Lake, LakeError
 from include.landing.amendments import REPAIR, ClockRepair, amendments_in
-from include.landing.bronze_tables import bronze_columns
 from include.landing.group_clock import Groups, Newest, floor_to_ms
 from include.landing.ingest_log import STILL, Clock, Ingestion, has_to_mend, read_log
 from include.landing.origin import behind, lag_of_run, place_of
+from include.landing.parse_files import bronze_rows
 from include.registry import streams_of
 from include.settings import MILLISECOND, Source
 
@@ -97,28 +95,6 @@ def _ingested_at_after(before: Clock, now_us: int) -> int:
     if before.ingested_at_us is None:
         return floor_to_ms(now_us)
     return max(floor_to_ms(now_us), before.ingested_at_us + US_PER_MS)
-
-
-def bronze_rows(source: Source, events: pa.Table, before: Clock, after: Clock) -> pa.Table:
-    """Events as bronze stores them, in a commit that takes its clock from `before` to `after`.
-
-    `events` has `event_time_us`, `source_file`, null for a clock row, and columns of bronze; what it
-    lacks of these is null.
-    """
-    times = events["event_time_us"].cast(pa.int64()).cast(INSTANT)
-    instants = {
-        "ingested_at": after.ingested_at_us,
-        "arrival_watermark": before.watermark_us,
-        "commit_watermark": after.watermark_us,
-    }
-    columns = dict(zip(events.column_names, events.columns, strict=True)) | {
-        "event_time": times,
-        "event_date": times.cast(pa.date32()),
-        "is_clock": pc.is_null(events["source_file"]),
-        **{name: pa.repeat(pa.scalar(us, INSTANT), len(times)) for name, us in instants.items()},
-    }
-    schema, none = without_comments(documented(bronze_columns(source))), pa.nulls(len(times))
-    return pa.table({name: columns.get(name, none) for name in schema.names}).cast(schema)
 
 
 def clock_row(source: Source, before: Clock, after: Clock) -> pa.Table:

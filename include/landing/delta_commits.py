@@ -23,10 +23,6 @@ from include.settings import Source
 Actions = Sequence[Mapping[str, Any]]
 
 
-class LostCommitError(OriginError):
-    """The commit of a version is gone, or damaged."""
-
-
 def open_table(uri: str, version: int | None = None) -> OpenTable:
     """The table, as of a version; OriginError when there is none, or it cannot be read."""
     try:
@@ -60,42 +56,18 @@ def added_files(table: OpenTable) -> dict[str, dict[str, Any]]:
     return {unquote(row["path"]): row for row in actions.to_pylist()}
 
 
-def log_file(version: int) -> str:
-    """The commit of a version, below the table."""
-    return f"_delta_log/{version:020}.json"
-
-
 def actions_of(uri: str, version: int) -> list[dict[str, Any]]:
-    """Of the commit of a version; LostCommitError when it is not there any more, or damaged.
+    """Of the commit of a version; none where that was cleaned up, or is not whole.
 
     Behind a checkpoint nobody else reads it: a damaged one would lose its rows without a word.
     """
     try:
-        with files_of(uri).open_input_stream(log_file(version)) as file:
+        with files_of(uri).open_input_stream(f"_delta_log/{version:020}.json") as file:
             content = bytes(file.read())
-    except FileNotFoundError as error:
-        raise LostCommitError(f"the commit of version {version} of {uri} was cleaned up") from error
-    if actions := _actions_in(content):
-        return actions
-    raise LostCommitError(f"the commit of version {version} of {uri} is damaged")
-
-
-def _actions_in(content: bytes) -> list[dict[str, Any]]:
-    """None of them where one is not whole."""
-    try:
         actions = [json.loads(line) for line in content.decode().split("\n") if line]
-    except ValueError:
+    except (FileNotFoundError, ValueError):
         return []
     return actions if all(isinstance(action, dict) for action in actions) else []
-
-
-def is_whole(uri: str, version: int) -> bool:
-    """Whether the commit of a version is there, and can be read."""
-    try:
-        actions_of(uri, version)
-    except LostCommitError:
-        return False
-    return True
 
 
 def bodies(actions: Actions, kind: str) -> list[Mapping[str, Any]]:

@@ -32,12 +32,10 @@ from include.landing.connector import (
 )
 from include.landing.delta_commits import (
     Actions,
-    LostCommitError,
     actions_of,
     added_files,
     bodies,
     has_values,
-    is_whole,
     open_table,
     outcomes_of_added,
     table_at,
@@ -233,9 +231,8 @@ class TableConnector:
             complete = self.newest if known.begun is None else known.begun
             yield Waiting(complete, self._untaken(self._backlog(complete), taken))
         for version in range(complete + 1, self.newest + 1):
-            try:
-                actions = actions_of(self.origin.uri, version)
-            except LostCommitError:
+            actions = actions_of(self.origin.uri, version)
+            if not actions:
                 return  # `lost` tells of it once it comes next
             if self._is_passed_over(version, actions):
                 yield Waiting(version, is_passed_over=True)
@@ -305,14 +302,14 @@ class TableConnector:
         OriginError where a machine fails.
         """
         uri = self.origin.uri
-        return is_whole(uri, version) and (
-            version == self.newest or table_at(uri, version) is not None
-        )
+        if not actions_of(uri, version):
+            return False
+        return version == self.newest or table_at(uri, version) is not None
 
     def _earliest(self, lost: int) -> int:
         """The version from which on all commits can be read, behind one that cannot."""
         version = self.newest + 1
-        while version > lost + 1 and is_whole(self.origin.uri, version - 1):
+        while version > lost + 1 and actions_of(self.origin.uri, version - 1):
             version -= 1
         while version < self.newest and not self._opens(version):
             version += 1

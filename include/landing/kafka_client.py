@@ -1,10 +1,10 @@
 """Topics as Kafka's brokers have them, by librdkafka: their offsets, and messages between two."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from functools import lru_cache, partial
 from time import monotonic
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from confluent_kafka import (
     Consumer,
@@ -17,7 +17,6 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from include.landing.connector import OriginError, Split
-from include.landing.kafka_offsets import Offsets, TopicState
 from include.origins import KafkaTopic, secret
 
 Headers = list[tuple[str, bytes | None]]
@@ -58,27 +57,29 @@ class Message(NamedTuple):
     timestamp_ms: int | None
 
 
-class Topic(Protocol):
-    """What ingestion asks of a topic."""
+class Offsets(NamedTuple):
+    """Where a partition begins and ends."""
 
-    def id(self) -> str:
-        """What it was given when it was made; empty where brokers give none."""
+    earliest: int
+    settled: int  # the end of what no open transaction can still change: what can be taken
+    end: int
 
-    def state(self) -> TopicState:
-        """Its id and its offsets, now; OriginError when it cannot be had."""
 
-    def read(self, wanted: Split) -> Iterator[Message]:
-        """All messages of the range that are committed, in order; OriginError if any is not to be had."""
+class TopicState(NamedTuple):
+    """A topic when somebody looked: the id that it got when it was made, and its partitions."""
+
+    id: str  # empty: its brokers give none
+    partitions: Mapping[int, Offsets]
 
 
 @lru_cache(maxsize=8)
-def open_topic(origin: KafkaTopic) -> Topic:
+def open_topic(origin: KafkaTopic) -> "BrokerTopic":
     """The topic, with connections that are kept for this process."""
     return BrokerTopic(origin)
 
 
 class BrokerTopic:
-    """A `Topic` of real brokers."""
+    """A topic; each method raises OriginError where brokers do not give what it asks for."""
 
     def __init__(self, origin: KafkaTopic) -> None:
         self._origin = origin
@@ -94,9 +95,11 @@ class BrokerTopic:
         self._heard = f" ({error.str()})"
 
     def id(self) -> str:
+        """What it was given when it was made; empty where brokers give none."""
         return _id_of(self._described())
 
     def state(self) -> TopicState:
+        """Its id and its offsets, now."""
         described = self._described()
         partitions = [partition.id for partition in described.partitions]
         earliest = self._offsets(partitions, OffsetSpec.earliest(), committed=True)
@@ -134,6 +137,7 @@ class BrokerTopic:
             self._admin.poll(BETWEEN_ASKING_S)
 
     def read(self, wanted: Split) -> Iterator[Message]:
+        """All messages of the range that are committed, in order."""
         if wanted.first == wanted.until:
             return
         # One for each range: what another has fetched ahead can end none of these early.

@@ -4,11 +4,11 @@ A partition goes on where the newest batch that has a split of it ends. So a los
 batch of no rows, which says where to go on (origin.py).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import NamedTuple
 
+from include.landing import kafka_client
 from include.landing.connector import (
     Batch,
     Cut,
@@ -20,6 +20,8 @@ from include.landing.connector import (
     Split,
     lost_input,
 )
+from include.landing.kafka_client import Offsets, TopicState
+from include.landing.kafka_rows import outcomes_of_range
 from include.origins import KafkaTopic
 from include.settings import Source
 from include.text_table import counted
@@ -28,21 +30,6 @@ from include.text_table import counted
 MESSAGES_A_RANGE = 50_000
 # To tell whether a second process is worth its start.
 BYTES_A_MESSAGE = 200
-
-
-class Offsets(NamedTuple):
-    """Where a partition begins and ends."""
-
-    earliest: int
-    settled: int  # the end of what no open transaction can still change: what can be taken
-    end: int
-
-
-class TopicState(NamedTuple):
-    """A topic when somebody looked: the id that it got when it was made, and its partitions."""
-
-    id: str  # empty: its brokers give none
-    partitions: Mapping[int, Offsets]
 
 
 def next_offsets(done: Done) -> dict[int, int]:
@@ -63,8 +50,6 @@ class TopicConnector:
     @cached_property
     def state(self) -> TopicState:
         """The topic when it was first looked at."""
-        from include.landing import kafka_client  # which reads by this module
-
         return kafka_client.open_topic(self.origin).state()
 
     def cut(self, done: Done) -> Cut:
@@ -150,8 +135,6 @@ class TopicConnector:
         return f"{said}, or was made anew ({'; '.join(partitions)})"
 
     def reader(self, batch: Batch) -> ReadSplit:
-        from include.landing.kafka_rows import outcomes_of_range  # which reads by this module
-
         return partial(outcomes_of_range, self.source, batch)
 
 

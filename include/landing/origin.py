@@ -23,6 +23,7 @@ from include.landing.connector import (
 )
 from include.landing.ingest_log import Clock, Entry, Ingestion, read_done
 from include.landing.landing_folder import LandedFile, landed_files, landing_root
+from include.landing.parse_files import outcomes_of_file
 from include.origins import DeltaTable, KafkaTopic
 from include.settings import Source
 
@@ -62,8 +63,6 @@ class LandedFiles:
         )
 
     def reader(self, batch: Batch) -> ReadSplit:
-        from include.landing.parse_files import outcomes_of_file  # which asks for the clock
-
         root = landing_root(self.lake, self.source.name)
         return partial(outcomes_of_file, self.lake, root, self.source, batch)
 

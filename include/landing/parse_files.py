@@ -21,12 +21,11 @@ from typing import Any, NamedTuple, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from include.lake.columns import arrow_type, documented, instant_scalar, without_comments
+from include.lake.columns import INSTANT, arrow_type, documented, instant_scalar, without_comments
 from include.lake.findings import Finding
 from include.lake.paths import Lake
 from include.lake.table import Staged, stage
 from include.landing.bronze_tables import bronze_columns, quarantine_columns
-from include.landing.clock import bronze_rows
 from include.landing.connector import (
     Batch,
     Outcome,
@@ -345,6 +344,28 @@ def bronze_schema(source: Source) -> pa.Schema:
 def quarantine_schema(source: Source) -> pa.Schema:
     """The columns of a file of quarantine."""
     return without_comments(documented(quarantine_columns(source)))
+
+
+def bronze_rows(source: Source, events: pa.Table, before: Clock, after: Clock) -> pa.Table:
+    """Events as bronze stores them, in a commit that takes its clock from `before` to `after`.
+
+    `events` has `event_time_us`, `source_file`, null for a clock row, and columns of bronze; what it
+    lacks of these is null.
+    """
+    times = events["event_time_us"].cast(pa.int64()).cast(INSTANT)
+    instants = {
+        "ingested_at": after.ingested_at_us,
+        "arrival_watermark": before.watermark_us,
+        "commit_watermark": after.watermark_us,
+    }
+    columns = dict(zip(events.column_names, events.columns, strict=True)) | {
+        "event_time": times,
+        "event_date": times.cast(pa.date32()),
+        "is_clock": pc.is_null(events["source_file"]),
+        **{name: pa.repeat(pa.scalar(us, INSTANT), len(times)) for name, us in instants.items()},
+    }
+    schema, none = bronze_schema(source), pa.nulls(len(times))
+    return pa.table({name: columns.get(name, none) for name in schema.names}).cast(schema)
 
 
 def bronze_rows_of(source: Source, outcomes: pa.Table, before: Clock, after: Clock) -> pa.Table:

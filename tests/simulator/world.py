@@ -28,7 +28,6 @@ from include.lake.table import Table
 from include.landing.amendments import amendments_of
 from include.landing.bronze_tables import follow_fields
 from include.landing.clock import (
-    bronze_rows,
     clock_after,
     clock_after_row,
     clock_row,
@@ -36,6 +35,7 @@ from include.landing.clock import (
 )
 from include.landing.ingest import ingest
 from include.landing.ingest_log import Clock, Ingestion, read_log
+from include.landing.parse_files import bronze_rows
 from include.settings import RESCUED, Field, SavepointRules, Source, Stream
 from include.streams import sources
 from tests.declared import NOT_WRITTEN, look_in, put_file, register
