@@ -24,14 +24,12 @@ from include.lake.generations import GenerationRow
 from include.lake.paths import Lake, LakeError
 from include.plans.open_stream import OpenStream
 from include.savepoints.bronze_pin import pin_bronze
-from include.savepoints.choose_base import (
-    clean_savepoints,
-    expired,
-    needed_ids,
-)
 from include.savepoints.manifest import (
     Savepoint,
+    clean_savepoints,
+    expired,
     keep_savepoints,
+    needed_ids,
     newest_savepoint,
     savepoints_of,
     serving,

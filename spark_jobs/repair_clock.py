@@ -23,8 +23,7 @@ from include.landing.ingest_log import refuse_changed_bronze
 from include.plans.clock_repair_plan import plan_clock_repair, wanted_repair
 from include.plans.reseed_plan import ReseedOptions
 from include.registry import source_named, streams_of
-from include.savepoints.choose_base import needed_ids
-from include.savepoints.manifest import keep_savepoints, savepoints_of
+from include.savepoints.manifest import keep_savepoints, needed_ids, savepoints_of
 from include.settings import Source, Stream
 from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine

@@ -25,11 +25,13 @@ from include.plans.open_stream import OpenStream
 from include.plans.plan_recompute import RecomputePlan
 from include.plans.reseed_plan import ReseedPlan
 from include.savepoints.bronze_pin import BronzeFiles, BronzePin
-from include.savepoints.choose_base import Base, holds_rows_of, is_of
 from include.savepoints.manifest import (
+    Base,
     Savepoint,
     SavepointError,
     StreamIdentity,
+    holds_rows_of,
+    is_of,
     keep_savepoints,
     refuse_damaged,
     savepoints_of,

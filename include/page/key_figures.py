@@ -39,11 +39,13 @@ from include.page.key_rows import (
 from include.plans.plan_recompute import base_text, refuse_before_mapping
 from include.plans.stream_identity import stream_identity
 from include.savepoints.bronze_pin import BronzePin, pin_bronze
-from include.savepoints.choose_base import Base, choose_base, clean_savepoints
 from include.savepoints.manifest import (
+    Base,
     Savepoint,
     SavepointError,
     StreamIdentity,
+    choose_base,
+    clean_savepoints,
     is_mapped,
     savepoints_of,
 )

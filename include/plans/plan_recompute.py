@@ -28,8 +28,7 @@ from include.landing.amendments import refuse_run
 from include.plans.open_stream import OpenStream
 from include.plans.stream_status import judged, stream_status
 from include.savepoints.bronze_pin import BronzePin, count_before, pin_bronze
-from include.savepoints.choose_base import Base, choose_base
-from include.savepoints.manifest import StreamIdentity, is_mapped, savepoints_of
+from include.savepoints.manifest import Base, StreamIdentity, choose_base, is_mapped, savepoints_of
 from include.settings import SettingsError, Stream
 from include.stream_definition import load_definition
 from include.text_table import counted, text_table

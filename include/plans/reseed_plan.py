@@ -41,8 +41,14 @@ from include.plans.plan_recompute import (
 from include.plans.stream_identity import code_parts, initial_fingerprint, key_fingerprint
 from include.plans.stream_status import dead_letters_coverage, judged
 from include.savepoints.bronze_pin import BronzePin, count_before, pin_bronze
-from include.savepoints.choose_base import Base, choose_base, newest_holding_all
-from include.savepoints.manifest import StreamIdentity, keeps_dead_letters, savepoints_of
+from include.savepoints.manifest import (
+    Base,
+    StreamIdentity,
+    choose_base,
+    keeps_dead_letters,
+    newest_holding_all,
+    savepoints_of,
+)
 from include.settings import MOST_BUCKETS, MOST_PARTITIONS, SettingsError, Stream
 from include.stream_definition import pinned_settings
 from include.text_table import counted, markdown_cell

@@ -10,14 +10,12 @@ from hypothesis import strategies as st
 from include.lake.generations import read_generations
 from include.lake.paths import Lake
 from include.savepoints.bronze_pin import pin_bronze
-from include.savepoints.choose_base import (
-    choose_base,
-    expired,
-    needed_ids,
-)
 from include.savepoints.manifest import (
     Savepoint,
     StreamIdentity,
+    choose_base,
+    expired,
+    needed_ids,
 )
 from include.settings import SavepointRules
 from include.streams import user_counts
