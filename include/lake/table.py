@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError
+from deltalake.table import TableMerger
 from deltalake.transaction import AddAction
 from pyarrow import fs
 
@@ -66,13 +67,6 @@ class Staged(NamedTuple):
         return AddAction(self.path, self.size, dict(parts), _now_ms(), True, self.stats)
 
 
-class Found(NamedTuple):
-    """The same, and its columns."""
-
-    staged: Staged
-    columns: frozenset[str]
-
-
 def transaction(app_id: str, version: int) -> Transaction:
     """That `app_id` has written `version`, and when.
 
@@ -81,17 +75,6 @@ def transaction(app_id: str, version: int) -> Transaction:
     `delta.setTransactionRetentionDuration`, and writes the batch again.
     """
     return Transaction(app_id, version, last_updated=_now_ms())
-
-
-def add_files(delta: DeltaTable, staged: Sequence[Staged], commit: CommitProperties) -> None:
-    """Add files to a table in one commit, which may be of none."""
-    delta.create_write_transaction(
-        [file.add() for file in staged],
-        "append",
-        delta.schema(),
-        partition_by=list(delta.metadata().partition_columns),
-        commit_properties=commit,
-    )
 
 
 class Table:
@@ -166,38 +149,41 @@ class Table:
         """Its columns' types, as Arrow names them."""
         return _kinds(found_columns(self.delta))
 
-    def commit(self, staged: Sequence[Staged], record: Record) -> None:
-        """Add files in one commit that carries the record.
+    def commit(self, staged: Sequence[Staged], record: Record, *batch: Transaction) -> None:
+        """Add files, which may be none, in one commit that carries the record.
 
         CommitFailedError when another has made the next version; then nothing is committed.
         """
         made = self.version + 1
-        add_files(self.delta, staged, self.telling(record))
+        self.delta.create_write_transaction(
+            [file.add() for file in staged],
+            "append",
+            self.delta.schema(),
+            partition_by=list(self.delta.metadata().partition_columns),
+            commit_properties=self.telling(record, *batch),
+        )
         self.reopen()
         if self.version > made:
             self.record()  # what has come since must not lie behind the next record
 
     def merge(
-        self, rows: pa.Table, key: str, updated: Mapping[str, str], inserted: str, record: Record
+        self,
+        rows: pa.Table,
+        same: str,
+        clauses: Callable[[TableMerger], TableMerger],
+        record: Record,
+        *batch: Transaction,
     ) -> None:
-        """Update the rows `t` that have the key of one of the rows `s`, and insert the others.
+        """Merge the rows `new` into the `old` ones, those of which the condition `same` holds.
 
-        `updated`: columns, each with an expression. `inserted`: a condition of what is inserted.
-        CommitFailedError as of `commit`.
+        `clauses` adds what is done with them. CommitFailedError as of `commit`.
         """
         before = self.version
-        merged = self.delta.merge(
-            rows,
-            f"t.{key} = s.{key}",
-            source_alias="s",
-            target_alias="t",
-            commit_properties=self.telling(record),
-        )
-        merged = merged.when_matched_update(dict(updated))
-        columns = {name: f"s.`{name}`" for name in rows.column_names}
-        merged.when_not_matched_insert(columns, inserted).execute()
+        telling = self.telling(record, *batch)
+        merged = self.delta.merge(rows, same, "new", "old", commit_properties=telling)
+        clauses(merged).execute()
         if self.version == before:  # nothing changed, and delta-rs then makes no commit
-            self.commit([], record)
+            self.commit([], record, *batch)
 
     def telling(self, record: Record, *batch: Transaction) -> CommitProperties:
         """The properties of a commit that carries the record, and is made as the next version or not at all."""
@@ -252,15 +238,14 @@ class Table:
         """Move on to the newest version, whoever made it."""
         self.delta.update_incremental()
 
-    def found(self, path: str) -> Found:
+    def found(self, path: str) -> Staged:
         """A file that was staged by a process that is no more; FileNotFoundError when it is gone."""
         files = files_of(self.path)
         metadata = pq.read_metadata(path, filesystem=files)
         size = files.get_file_info(path).size
         columns = metadata.schema.to_arrow_schema()
         has_fractions = any(map(pa.types.is_floating, columns.types))  # of which some may be none
-        staged = Staged(path, size, metadata.num_rows, _stats([metadata], has_fractions))
-        return Found(staged, frozenset(columns.names))
+        return Staged(path, size, metadata.num_rows, _stats([metadata], has_fractions))
 
 
 def _kinds(columns: Iterable[tuple[str, pa.DataType]]) -> dict[str, str]:

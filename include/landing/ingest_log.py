@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake.exceptions import CommitFailedError
+from deltalake.table import TableMerger
 
 from include.fold.admission import instant_of, micros_of
 from include.lake.columns import Column, create_if_absent, documented, without_comments
@@ -338,22 +339,25 @@ class Ingestion:
         if path in self._staged:
             return self._staged[path]
         try:
-            found = table.found(path)
+            return table.found(path)
         except FileNotFoundError:
             said = f"{table.path} lacks what {self._log.path} has: its file {path} is gone"
             raise of_other_times(table.path, said) from None
-        return found.staged
 
 
 def _merge(quarantine: Table, files: Sequence[Staged], record: Record) -> None:
     """Bring rows of quarantine to what they are to be; those that are refused anew are added."""
     folder = files_of(quarantine.path)
     rows = pa.concat_tables([pq.read_table(file.path, filesystem=folder) for file in files])
-    updated = {name: f"s.{name}" for name in ("resolved_at", "correction")}
-    updated |= {name: f"coalesce(s.{name}, t.{name})" for name in ("reason_code", "reason")}
-    quarantine.merge(
-        rows, "quarantine_id", updated=updated, inserted="s.reason_code IS NOT NULL", record=record
-    )
+    updated = {name: f"new.{name}" for name in ("resolved_at", "correction")}
+    updated |= {name: f"coalesce(new.{name}, old.{name})" for name in ("reason_code", "reason")}
+    inserted = {name: f"new.`{name}`" for name in rows.column_names}
+
+    def clauses(merge: TableMerger) -> TableMerger:
+        refused = "new.reason_code IS NOT NULL"
+        return merge.when_matched_update(updated).when_not_matched_insert(inserted, refused)
+
+    quarantine.merge(rows, "old.quarantine_id = new.quarantine_id", clauses, record)
 
 
 def _delete(table: Table, files: Sequence[Staged]) -> None:

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 from delta.tables import DeltaTable
-from deltalake import CommitProperties
+from deltalake.table import TableMerger
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -27,7 +27,7 @@ from include.lake.lease import check_held
 from include.lake.ops import despite_others
 from include.lake.paths import Lake
 from include.lake.stream_result import RangeChange
-from include.lake.table import Record, Table, add_files, stage, transaction
+from include.lake.table import Record, Table, stage, transaction
 from spark_jobs.tables.spark_checks import judge_rows, refuse_wrong
 
 TXN_APP_ID = "spark.databricks.delta.write.txnAppId"
@@ -128,37 +128,25 @@ class Product:
         def write() -> None:
             self._follow()
             written = self._table.delta.transaction_version(app_id)
-            if written is None or written < batch_id:
-                commit = self._table.telling(record, transaction(app_id, batch_id))
-                is_append = self._fold.output_mode == "append" or not rows.num_rows
-                (self._append if is_append else self._merge)(rows, commit)
+            if written is not None and written >= batch_id:
+                return
+            batch, stored = transaction(app_id, batch_id), self._stored(rows)
+            if self._fold.output_mode == "append" or not rows.num_rows:
+                by = EMITTED_DATE if EMITTED_DATE in self._plain.names else None
+                self._table.commit(stage(self.path, stored, self._plain, by), record, batch)
+                return
+            merged = stored.append_column(REMOVED, rows[REMOVED])
+            self._table.merge(merged, same_key(self._fold), self._clauses, record, batch)
 
         despite_others(write)
 
-    def _append(self, emitted: pa.Table, commit: CommitProperties) -> None:
-        by = EMITTED_DATE if EMITTED_DATE in self._plain.names else None
-        staged = stage(self.path, self._stored(emitted), self._plain, by)
-        add_files(self._table.delta, staged, commit)
-
-    def _merge(self, emitted: pa.Table, commit: CommitProperties) -> None:
+    def _clauses(self, merge: TableMerger) -> TableMerger:
         columns = {f"`{name}`": f"new.`{name}`" for name in self._plain.names}
-        delta = self._table.delta
-        before = delta.version()
-        (
-            delta.merge(
-                self._stored(emitted).append_column(REMOVED, emitted[REMOVED]),
-                predicate=same_key(self._fold),
-                source_alias="new",
-                target_alias="old",
-                commit_properties=commit,
-            )
-            .when_matched_delete(f"new.{REMOVED}")
+        return (
+            merge.when_matched_delete(f"new.{REMOVED}")
             .when_matched_update(columns)
             .when_not_matched_insert(columns, predicate=f"NOT new.{REMOVED}")
-            .execute()
         )
-        if delta.version() == before:  # nothing changed, and delta-rs then makes no commit
-            add_files(delta, [], commit)
 
     def _stored(self, emitted: pa.Table) -> pa.Table:
         """Rows as the table has them."""

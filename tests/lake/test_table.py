@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from include.lake.columns import Column, create_if_absent, documented, without_comments
 from include.lake.paths import Lake
-from include.lake.table import Table, add_files, stage
+from include.lake.table import Table, stage
 from tests.examples import examples
 from tests.open_files import no_more_files
 from tests.refused import refused
@@ -72,7 +72,7 @@ def test_who_finds_a_staged_file_adds_it_as_who_staged_it_would(given):
         table = made(root)
         schema = SCHEMA.remove(SCHEMA.names.index("c2"))  # of fractions less is known then
         (staged,) = stage(table.path, table_of(given), schema)
-        assert table.found(staged.path).staged == staged
+        assert table.found(staged.path) == staged
         assert json.loads(staged.stats)["numRecords"] == len(given)
 
 
@@ -195,7 +195,8 @@ def test_what_others_commit_while_a_writer_does_not_look_is_found_behind_its_rec
     text = table.text({"batch": 8})
     appended(table.path)
     commit = CommitProperties(custom_metadata={"userMetadata": text})
-    add_files(Table.open(lake, table.path).delta, [], commit)
+    delta = DeltaTable(table.path)
+    delta.create_write_transaction([], "append", delta.schema(), commit_properties=commit)
     with refused("of_other_times"):
         Table.open(lake, table.path).record()
 
