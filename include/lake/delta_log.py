@@ -262,11 +262,15 @@ def told_of(error: Exception) -> str:
 
 
 def read_actions(lake: Lake, table: str, version: int) -> list[dict[str, Any]]:
-    """The actions of a table's commit, in order; FileNotFoundError when it was cleaned up."""
+    """The actions of a table's commit, in order. FileNotFoundError when it was cleaned up, LakeError
+    when it is damaged, which delta-rs does not see behind a checkpoint."""
     text = lake.read(f"{table}/_delta_log/{version:020}.json").decode()
     # Only "\n" ends an action: splitlines() also cuts at U+2028 and the like, which stand
     # unescaped in the log when a row of the table has them.
-    return [json.loads(line) for line in text.split("\n") if line]
+    try:
+        return [json.loads(line) for line in text.split("\n") if line]
+    except ValueError as error:
+        raise damaged(table, unreadable_log(table, f"commit {version}: {error}")) from error
 
 
 def find_actions(lake: Lake, table: str, version: int) -> list[dict[str, Any]] | None:
