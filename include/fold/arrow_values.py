@@ -212,22 +212,23 @@ def _plain(value: Any, kind: pa.DataType) -> Any:
     return value
 
 
-def array_of_outputs(column: Column, values: Sequence[Any], field: pa.Field) -> pa.Array:
-    """`values` of an output's column as the field's type. Integers may stand for doubles, if equal.
+def array_of_outputs(column: Column, values: Sequence[Any]) -> pa.Array:
+    """`values` of an output's column as Arrow. Integers may stand for doubles, if equal.
 
     Raises DefinitionError, which names the column, for anything that this would change; for
     None where it is not declared, and for None among the items of an array.
     """
-    if column.is_plain and _are_usual(column.shape, values, field.nullable):
+    if column.is_plain and _are_usual(column.shape, values, column.nullable):
+        kind = arrow_type(column.kind)
         with suppress(*NOT_AS_DECLARED):  # the same below says which value it is
             if not isinstance(column.shape, Moment):
-                return pa.array(values, field.type)
+                return pa.array(values, kind)
             instants = pa.array(values, pa.int64())
             for first_or_last in pc.min_max(instants).as_py().values():
-                check_years(first_or_last or 0, field.name)
-            return instants.cast(field.type)
+                check_years(first_or_last or 0, column.name)
+            return instants.cast(kind)
     try:
-        stored = [output_value(column, field.nullable, value) for value in values]
+        stored = [output_value(column, value) for value in values]
     except (TypeError, ValueError) as error:
         raise DefinitionError(str(error), subject=column.name) from error
     return encode(column.shape, stored)

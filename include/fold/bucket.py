@@ -6,6 +6,7 @@ Arrow does the sorting and the cutting; the fold gets plain Python lists.
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from decimal import localcontext
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -22,13 +23,13 @@ from include.fold.arrow_values import (
     python_values,
 )
 from include.fold.calls import fold_runs
-from include.fold.definition import EVENT_TIME_US, INGESTED_AT_US, KEY, REMOVED, KeyedFold
+from include.fold.definition import EVENT_TIME_US, INGESTED_AT_US, KEY, KeyedFold
 from include.fold.emitted import DeadLetter, Emitted
 from include.fold.event_order import Ordered, order_events
 from include.fold.failures import (
+    ARITHMETIC,
     BrokenInvariantError,
     StateFunctionError,
-    arithmetic,
     is_row,
     no_row,
 )
@@ -122,7 +123,7 @@ def derived_keys(fold: KeyedFold, events: pa.Table) -> pa.Array:
     """What the fold's key function makes of each event. It may ask for all of an event's fields."""
     columns = [column_values(column, events[column.name]) for column in fold.event_columns]
     records = list(map(partial(tuple.__new__, fold.event), zip(*columns, strict=True)))
-    with arithmetic(f"stream {fold.stream}: key {fold.keys.text()}"):
+    with localcontext(ARITHMETIC):
         return encode(fold.keys.shape, [_derived_key(fold, record) for record in records])
 
 
@@ -162,21 +163,19 @@ def outputs_table(fold: KeyedFold, emitted: Emitted) -> pa.Table | None:
     """
     if not emitted.rows:
         return None
-    schema = output_schema(fold)
-    arrays = _record_arrays(fold, emitted.rows, schema)
+    arrays = _record_arrays(fold, emitted.rows)
     arrays.append(pa.array(emitted.emitted_at_us, pa.int64()))
-    if REMOVED in schema.names:
+    if fold.output_mode == "update":
         arrays.append(pa.array(emitted.removed, pa.bool_()))
-    return pa.table(arrays, schema=schema)
+    return pa.table(arrays, schema=output_schema(fold))
 
 
-def _record_arrays(fold: KeyedFold, rows: Sequence[Any], schema: pa.Schema) -> list[pa.Array]:
+def _record_arrays(fold: KeyedFold, rows: Sequence[Any]) -> list[pa.Array]:
     if any(issubclass(kind, NO_RECORDS) for kind in set(map(type, rows))):
         raise no_row(fold, next(row for row in rows if isinstance(row, NO_RECORDS)))
-    fields = zip(fold.output_columns, schema, strict=False)
     try:
-        columns = zip(fields, zip(*rows, strict=True), strict=True)
-        return [array_of_outputs(column, values, field) for (column, field), values in columns]
+        columns = zip(fold.output_columns, zip(*rows, strict=True), strict=True)
+        return [array_of_outputs(column, values) for column, values in columns]
     except (TypeError, ValueError) as error:
         for row in rows:
             if not is_row(fold, row):

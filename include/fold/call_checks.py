@@ -35,15 +35,7 @@ class CallChecks:
         self._state: Any = fold.state
         # The usual type of each column is looked at first: this runs for every call.
         self._states = [(NAMES.get(c.kind), c) for c in fold.state_columns]
-        # As `output_schema`: a removed key's row has only the key.
-        self._outputs = [
-            (
-                NAMES.get(c.kind),
-                c,
-                c.nullable or (fold.output_mode == "update" and c.name not in fold.keys.names),
-            )
-            for c in fold.output_columns
-        ]
+        self._outputs = [(NAMES.get(c.kind), c) for c in fold.output_columns]
 
     def state(self, value: Any) -> Any:
         """The state as the next call will see it: also when it comes from a store by then."""
@@ -62,8 +54,8 @@ class CallChecks:
         try:
             values = zip(self._outputs, row, strict=True)
             return tuple(
-                item if is_plainly(item, plain) else output_value(column, nullable, item)
-                for (plain, column, nullable), item in values
+                item if is_plainly(item, plain) else output_value(column, item)
+                for (plain, column), item in values
             )
         except (TypeError, ValueError) as error:
             if is_row(self._fold, row):
@@ -80,10 +72,8 @@ def is_plainly(value: Any, plain: type | None) -> bool:
     return type(value) is not str or value.isascii()
 
 
-def output_value(column: Column, nullable: bool, value: Any) -> Any:
+def output_value(column: Column, value: Any) -> Any:
     """One value of an output's column, as it is stored."""
-    if value is None and nullable:
-        return None
     return column.shape.stored(_as_declared(column.shape, value), f"output {column.name}")
 
 

@@ -10,6 +10,7 @@ calls that are checked and undone when they fail.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from decimal import localcontext
 from itertools import count
 from operator import attrgetter
 from typing import Any
@@ -21,13 +22,10 @@ from include.fold.definition import ExactlyOne, Key, KeyedFold
 from include.fold.emitted import DeadLetter, Emitted, KeyRun
 from include.fold.event_order import distinct
 from include.fold.failures import (
+    ARITHMETIC,
     NEVER_DEAD_LETTERS,
     TIMEOUTS_IN_A_ROW,
-    arithmetic,
-    check_arithmetic,
     failure,
-    function_name,
-    function_text,
     refuse_timeout_loop,
 )
 from include.fold.group_state import TIMERS, GroupState, TickingGroupState
@@ -272,8 +270,6 @@ class CheckedCalls(Calls):
         except NEVER_DEAD_LETTERS:
             raise
         except Exception as error:  # noqa: BLE001 (whatever it is, it is recorded)
-            # Another call may set back what this one has changed, before it is looked at.
-            check_arithmetic(function_name(self._fold))
             self._keep_dead_letter(group.clock_us, given, error)
             group.begin_key(*self._before)
             group.begin_timers(self._timers)
@@ -321,7 +317,7 @@ def fold_runs(
     calls = (CheckedCalls if fold.keeps_dead_letters else Calls)(
         fold, states, events, times_us, until_us
     )
-    with arithmetic(function_text(fold)):
+    with localcontext(ARITHMETIC):
         try:
             calls.fold_all(runs)
             # Without events: of keys with some, the timeouts have fired already.

@@ -36,9 +36,13 @@ def state_rows_ddl(fold: KeyedFold) -> str:
 
     `state` is null for a key that has only a timeout, `timeout_at_us` for one that has none.
     """
-    fields = ", ".join(f"`{column.name}`: {column.kind}" for column in fold.state_columns)
+    return f"bucket int, {state_ddl(fold)}"
+
+
+def state_ddl(fold: KeyedFold) -> str:
+    """The same, but for the bucket: `state_schema`."""
     beside = "".join(f", {column.name} {column.kind}" for column in fold.beside)
     return (
-        f"bucket int, key {fold.keys.kind}, state struct<{fields}>, changed_at_us bigint, "
+        f"key {fold.keys.kind}, state {fold.state_shape.kind}, changed_at_us bigint, "
         f"timeout_at_us bigint{beside}"
     )

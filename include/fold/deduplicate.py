@@ -83,12 +83,11 @@ def seen_values(given: Deduplicate, event: Any, columns: Sequence[Column]) -> Se
     is_one = len(given.names) == 1
     # The fields are named: values of others are not to be taken for theirs.
     by = f"by_{given.names[0]}" if is_one else "by"
-    parts = ((by, key.shape), ("at_us", Scalar("bigint", False, int)))
-    each = nested(Seen, [Column(name, of.kind, of.nullable, of) for name, of in parts])
+    each = nested(Seen, [Column(by, key.shape), Column("at_us", Scalar("bigint", False, int))])
     items = Items(f"array<{each.kind}>", True, each)
     return SeenValues(
         key.of if is_one else _unless_empty(key.of),
-        Column(SEEN, items.kind, True, shape=items),
+        Column(SEEN, items),
         given.within_us,
     )
 

@@ -1,7 +1,7 @@
 """What a stream's file says: its records, its state function, and how its table comes of them."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from functools import cached_property, partial
 from typing import Any, Literal
@@ -162,7 +162,15 @@ class KeyedFold:
 
     @cached_property
     def output_columns(self) -> tuple[Column, ...]:
-        return columns_of(self.output)
+        """Those of an update stream may be None, but for the key: so they are once its state is gone."""
+        columns = columns_of(self.output)
+        if self.output_mode == "append":
+            return columns
+        known = self.keys.names
+        return tuple(
+            c if c.name in known else Column(c.name, replace(c.shape, nullable=True))
+            for c in columns
+        )
 
     @cached_property
     def keys(self) -> FoldKey:

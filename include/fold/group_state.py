@@ -363,10 +363,8 @@ MOST_TIMERS = 32
 
 def timers_column(names: tuple[str, ...]) -> Column:
     """How the timers of a key are stored: when each fires, null for one that is not set."""
-    instant = Scalar("bigint", True, int)
-    each = [Column(name, instant.kind, True, instant) for name in names]
-    shape = nested(_record(names), each, nullable=True)
-    return Column(TIMERS, shape.kind, True, shape)
+    each = [Column(name, Scalar("bigint", True, int)) for name in names]
+    return Column(TIMERS, nested(_record(names), each, nullable=True))
 
 
 def check_timers(names: object) -> None:

@@ -41,11 +41,11 @@ class FoldKey:
         return self.shape.kind
 
     @property
-    def parts(self) -> tuple[tuple[str, Shape], ...]:
-        """Its columns, by name."""
+    def parts(self) -> tuple[Column, ...]:
+        """Its columns."""
         if isinstance(self.shape, Nested):
             return self.shape.parts
-        return ((self.names[0], self.shape),)
+        return (Column(self.names[0], self.shape),)
 
     def values(self, key: Any) -> dict[str, Any]:
         """The columns of one key."""
@@ -71,9 +71,9 @@ def fold_key(given: GivenKey, event: Any, columns: Sequence[Column]) -> FoldKey:
                 f"{did_you_mean(name, known)}",
                 subject=name,
             )
-    parts = tuple((name, _groupable(name, known[name].shape)) for name in names)
+    shapes = [_groupable(name, known[name].shape) for name in names]
     if len(names) == 1:
-        return FoldKey(names, parts[0][1], attrgetter(*names), is_derived=False)
+        return FoldKey(names, shapes[0], attrgetter(*names), is_derived=False)
     positions = [event._fields.index(name) for name in names]
     take = itemgetter(*positions)
     if len(set(names)) < len(names):

@@ -2,24 +2,22 @@
 
 import logging
 from collections.abc import Iterable, Mapping
-from math import isnan
 from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
 
 from include.fold.definition import EMITTED_AT, EMITTED_DATE, Definition, Key, KeyedFold
-from include.fold.failures import function_name
 from include.fold.records import DefinitionError
 from include.lake.columns import (
     APPEND_ONLY,
-    ARROW_TYPES,
     CHECKPOINT_INTERVAL,
     Column,
     columns_of,
     create_if_absent,
     documented,
     found_columns,
+    sql_name,
 )
 from include.lake.delta_log import delta_table
 from include.lake.how_to_mend import PUT_BACK
@@ -108,8 +106,7 @@ def _keep_properties(path: str, table: DeltaTable) -> None:
 
 
 def _shown(columns: Iterable[tuple[str, pa.DataType]]) -> str:
-    names = {kind: name for name, kind in ARROW_TYPES.items()}
-    return ", ".join(f"{name} {names.get(kind, kind)}" for name, kind in columns)
+    return ", ".join(f"{name} {sql_name(kind)}" for name, kind in columns)
 
 
 def product_columns(fold: KeyedFold, comments: Mapping[str, str]) -> list[Column]:
@@ -136,11 +133,7 @@ def _same(name: str, nullable: bool) -> str:
 
 def project(fold: KeyedFold, key: Key, state: Any) -> Any:
     """The row of an update stream's table for a key; without state, only the key is filled."""
-    if fold.project is None:
-        raise DefinitionError(
-            f"{function_name(fold)} is no update stream: it has no projection",
-            subject=function_name(fold),
-        )
+    assert fold.project is not None  # or it is no update stream
     if state is not None:
         return fold.project(key, state)
     known = fold.keys.values(key)
@@ -158,13 +151,5 @@ def checked_projection(fold: KeyedFold, key: Key, state: Any, returned: Any) -> 
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    """Whether both are stored alike: Python says of a NaN that it is not even itself."""
-    if one == other:
-        return True
-    if isinstance(one, float) and isinstance(other, float):
-        return isnan(one) and isnan(other)
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_is_same(one[key], other[key]) for key in one)
-    if any(isinstance(one, kind) and isinstance(other, kind) for kind in (tuple, list)):
-        return len(one) == len(other) and all(map(_is_same, one, other))
-    return False
+    """Whether both are stored alike: Python says of a NaN that it is not even itself, but writes it so."""
+    return one == other or repr([*one]) == repr([*other])

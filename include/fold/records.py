@@ -190,7 +190,7 @@ class Nested(Shape):
     """Another record."""
 
     record: Any
-    parts: tuple[tuple[str, Shape], ...]
+    parts: tuple["Column", ...]
 
     def _stored(self, value: Any, name: str) -> Any:
         if type(value) is not self.record:
@@ -397,12 +397,19 @@ def wrong(name: str, said: str) -> DefinitionError:
 
 
 class Column(NamedTuple):
-    """One column of a record. `kind` is its SQL type: bigint, array<bigint>, decimal(12,2), ..."""
+    """One column of a record."""
 
     name: str
-    kind: str
-    nullable: bool
     shape: Shape
+
+    @property
+    def kind(self) -> str:
+        """Its SQL type: bigint, array<bigint>, decimal(12,2), ..."""
+        return self.shape.kind
+
+    @property
+    def nullable(self) -> bool:
+        return self.shape.nullable
 
     @property
     def is_plain(self) -> bool:
@@ -433,11 +440,8 @@ def record_of(record: Any, values: Any) -> Any:
 
 def nested(record: Any, columns: Sequence[Column], nullable: bool = False) -> Nested:
     """The shape of a record with these columns."""
-    kinds, parts = [], []
-    for column in columns:
-        kinds.append(f"{_quoted(column.name)}: {column.kind}")
-        parts.append((column.name, column.shape))
-    return Nested(f"struct<{', '.join(kinds)}>", nullable, record, tuple(parts))
+    kinds = ", ".join(f"{_quoted(column.name)}: {column.kind}" for column in columns)
+    return Nested(f"struct<{kinds}>", nullable, record, tuple(columns))
 
 
 def columns_of(record: Any, within: tuple[type, ...] = ()) -> tuple[Column, ...]:
@@ -460,7 +464,7 @@ def columns_of(record: Any, within: tuple[type, ...] = ()) -> tuple[Column, ...]
                 f"{record.__name__}.{name} is {hints[name]}: {error}",
                 subject=f"{record.__name__}.{name}",
             ) from None
-        columns.append(Column(name, shape.kind, shape.nullable, shape))
+        columns.append(Column(name, shape))
     return tuple(columns)
 
 

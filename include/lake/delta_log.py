@@ -270,7 +270,8 @@ def read_actions(lake: Lake, table: str, version: int) -> list[dict[str, Any]]:
     try:
         return [json.loads(line) for line in text.split("\n") if line]
     except ValueError as error:
-        raise damaged(table, unreadable_log(table, f"commit {version}: {error}")) from error
+        said = f"the log of {table} cannot be read (commit {version}: {error})"
+        raise damaged(table, said) from error
 
 
 def find_actions(lake: Lake, table: str, version: int) -> list[dict[str, Any]] | None:

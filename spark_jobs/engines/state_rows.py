@@ -1,6 +1,7 @@
 """States as rows, one per key, and as a bucket stores them."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from decimal import localcontext
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ from include.fold.bucket import outputs_table
 from include.fold.ddl import output_ddl
 from include.fold.definition import KeyedFold
 from include.fold.emitted import Emitted
-from include.fold.failures import BrokenInvariantError, arithmetic
+from include.fold.failures import ARITHMETIC, BrokenInvariantError
 from include.fold.product_table import project
 from include.fold.schemas import event_schema, output_schema, state_schema
 from include.fold.states import States
@@ -47,7 +48,7 @@ def project_states(rows: DataFrame, fold: KeyedFold) -> DataFrame:
 def projected(fold: KeyedFold, rows: pa.Table) -> pa.Table:
     """The same of an Arrow table: rows of `output_schema(fold)`."""
     known = [k for k in states_from_rows(fold, rows) if k.state is not None]
-    with arithmetic("project()"):  # as in the fold
+    with localcontext(ARITHMETIC):  # as in the fold
         rows_of_known = [project(fold, k.key, k.state) for k in known]
     emitted = Emitted(
         rows_of_known,

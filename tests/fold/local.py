@@ -8,6 +8,7 @@ a second time, plainly.
 import math
 import struct
 from collections.abc import Hashable, Iterable
+from decimal import localcontext
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from include.fold.admission import is_late, until_us, watermark_us
 from include.fold.calls import fold_runs
 from include.fold.definition import Key, KeyedFold
 from include.fold.emitted import DeadLetter, Emitted, KeyRun
-from include.fold.failures import BrokenInvariantError, arithmetic
+from include.fold.failures import ARITHMETIC, BrokenInvariantError
 from include.fold.records import MIN_INT
 from include.fold.states import KeyState, States
 
@@ -61,7 +62,7 @@ class LocalFold:
 
     def run_batch(self, rows: Iterable[BronzeRow]) -> None:
         """Fold a batch of whole commits, and then what its watermark lets other buckets settle."""
-        with arithmetic(f"key {self._fold.keys.text()}"):
+        with localcontext(ARITHMETIC):
             self._run_batch(rows)
 
     def _run_batch(self, rows: Iterable[BronzeRow]) -> None:
