@@ -17,7 +17,7 @@ from include.lake.generations import Generations, read_generations
 from include.lake.how_to_mend import damaged
 from include.lake.paths import Lake, LakeError
 from include.landing.amendments import Erasure, amendments_of
-from include.landing.ingest_log import how_tables_changed
+from include.landing.ingest_log import Ingestion
 from include.landing.origin import place_of, waiting
 from include.plans.reseed_plan import ReseedOptions, plan_later_reseed
 from include.registry import all_sources, source_names, stream_names, streams_of
@@ -67,13 +67,15 @@ def _refuse_changed(lake: Lake, source: Source, begun: Erasure | None) -> None:
     """LakeError where bronze or quarantine is another than we have made it: it may have the key."""
     if begun is not None and begun.bronze_version is None:
         return  # it is being rewritten
-    if (changed := how_tables_changed(lake, source)) is None:
-        return
-    raise LakeError(
-        f"{changed}: put the table back from a copy that is not older first",
-        code="changed_by_others",
-        subject=f"bronze/{source.name}",
-    )
+    try:
+        if lake.is_delta_table(lake.ingest_log(source.name)):
+            Ingestion.open(lake, source)
+    except LakeError as error:
+        raise LakeError(
+            f"{error.message}: put the table back from a copy that is not older first",
+            code="changed_by_others",
+            subject=f"bronze/{source.name}",
+        ) from error
 
 
 def _refuse_stream(lake: Lake, stream: Stream, key: ErasedKey, begun: Erasure | None) -> None:

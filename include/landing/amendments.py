@@ -254,10 +254,5 @@ def refuse_run(lake: Lake, stream: Stream) -> None:
         raise error
 
 
-def refuse_before_amended(lake: Lake, source: str, who: str) -> None:
-    """LakeError of `who`, as `Amendments` has it. Under the source's or the stream's lease."""
-    amendments_of(lake, source).refuse_before_amended(who)
-
-
 def how_to_finish(source: str) -> str:
     return f"finish it, with the same key: `./stateful erase {source} KEY --apply`"

@@ -410,16 +410,6 @@ def how_bronze_changed(lake: Lake, source: str) -> str | None:
     return None
 
 
-def how_tables_changed(lake: Lake, source: Source) -> str | None:
-    """The same of all tables of a source."""
-    try:
-        if lake.is_delta_table(lake.ingest_log(source.name)):
-            Ingestion.open(lake, source)
-    except LakeError as error:
-        return error.message
-    return None
-
-
 def why_not_build(lake: Lake, source: str, who: str) -> LakeError | None:
     """The error of `who` would go on with rows of bronze that is not what our jobs have made it; None: it is."""
     if (changed := how_bronze_changed(lake, source)) is None:

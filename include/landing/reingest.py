@@ -28,7 +28,7 @@ from include.lake.columns import instant_scalar
 from include.lake.errors import wrong_argument
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, files_of, open_lake
-from include.landing.amendments import refuse_before_amended
+from include.landing.amendments import amendments_of
 from include.landing.bronze_tables import follow_fields
 from include.landing.connector import Batch, OriginError, Outcome, Split, written_at
 from include.landing.ingest import RunCounts, stage_events
@@ -69,7 +69,7 @@ def reingest(
 
     Of a file that is readable now, its rows have landed and the file itself no longer has.
     """
-    refuse_before_amended(lake, source.name, "re-ingestion")
+    amendments_of(lake, source.name).refuse_before_amended("re-ingestion")
     if not lake.is_delta_table(lake.ingest_log(source.name)):
         refuse_corrections(corrections, {})
         return RunCounts()

@@ -29,7 +29,7 @@ from include.lake.errors import wrong_argument
 from include.lake.generations import GenerationRow, written_batch
 from include.lake.paths import Lake
 from include.lake.unreadable import why_no_log
-from include.landing.amendments import refuse_before_amended
+from include.landing.amendments import amendments_of
 from include.landing.ingest_log import refuse_changed_bronze
 from include.plans.open_stream import OpenStream, open_stream
 from include.plans.plan_recompute import (
@@ -327,7 +327,7 @@ class ReseedPlan:
 def plan_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> ReseedPlan:
     """The plan. Raises SettingsError for options that cannot be; LakeError without bronze, with one
     that others have changed, and while it is being repaired or a key is erased from it."""
-    refuse_before_amended(lake, stream.source, f"a reseed of {stream.name}")
+    amendments_of(lake, stream.source).refuse_before_amended(f"a reseed of {stream.name}")
     refuse_changed_bronze(lake, stream.source, f"a reseed of {stream.name}")
     return plan_later_reseed(lake, stream, options)
 
