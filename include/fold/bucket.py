@@ -41,12 +41,12 @@ from include.fold.states import States
 class Settled(NamedTuple):
     """What settling a bucket came to. `states` is None when nothing settled: none was read."""
 
-    outputs: pa.Table | None
+    outputs: pa.Table
     states: States | None
     pending: pa.Table
-    rows_folded: int
-    kept_change: int  # of the states without a timeout
-    dead_letters: pa.Table | None = None  # DEAD_LETTERS; None for none
+    dead_letters: pa.Table  # DEAD_LETTERS
+    kept_change: int = 0  # of the states without a timeout
+    rows_folded: int = 0
     rows_duplicate: int = 0  # beside rows_folded
 
 
@@ -66,7 +66,8 @@ def settle(
     is_settled = pc.less(waiting[fold.time_us], until_us)
     settled = waiting.filter(is_settled)
     if not (settled.num_rows or timeouts_due):
-        return Settled(None, None, waiting, rows_folded=0, kept_change=0)
+        nothing = output_schema(fold).empty_table()
+        return Settled(nothing, None, waiting, DEAD_LETTERS.empty_table())
     ordered = order_events(fold, settled)
     states = read_states()
     kept_before = states.kept_without_timeout()
@@ -80,9 +81,9 @@ def settle(
         outputs,
         states,
         waiting.filter(pc.invert(is_settled)),
-        rows_folded=settled.num_rows - emitted.duplicates,
+        dead_letters_table(emitted.dead_letters),
         kept_change=states.kept_without_timeout() - kept_before,
-        dead_letters=dead_letters_table(emitted.dead_letters),
+        rows_folded=settled.num_rows - emitted.duplicates,
         rows_duplicate=emitted.duplicates,
     )
 
@@ -156,13 +157,13 @@ def _event_values(fold: KeyedFold, ordered: Ordered, column: Column) -> list[Any
     return np.repeat(keys, np.diff(ordered.bounds)).tolist()
 
 
-def outputs_table(fold: KeyedFold, emitted: Emitted) -> pa.Table | None:
-    """What was emitted, as Arrow; None for nothing.
+def outputs_table(fold: KeyedFold, emitted: Emitted) -> pa.Table:
+    """What was emitted, as Arrow.
 
     Raises DefinitionError for a value of another type than the output's field declares.
     """
     if not emitted.rows:
-        return None
+        return output_schema(fold).empty_table()
     arrays = _record_arrays(fold, emitted.rows)
     arrays.append(pa.array(emitted.emitted_at_us, pa.int64()))
     if fold.output_mode == "update":
@@ -183,10 +184,10 @@ def _record_arrays(fold: KeyedFold, rows: Sequence[Any]) -> list[pa.Array]:
         raise
 
 
-def dead_letters_table(dead_letters: Sequence[DeadLetter]) -> pa.Table | None:
-    """Dead letters as Arrow; None for none."""
+def dead_letters_table(dead_letters: Sequence[DeadLetter]) -> pa.Table:
+    """Dead letters as Arrow."""
     if not dead_letters:
-        return None
+        return DEAD_LETTERS.empty_table()
     columns = zip(*dead_letters, strict=True)
     arrays = [pa.array(c, field.type) for c, field in zip(columns, DEAD_LETTERS, strict=True)]
     return pa.table(arrays, schema=DEAD_LETTERS)

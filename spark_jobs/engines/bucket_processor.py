@@ -21,7 +21,7 @@ from include.fold.admission import NEVER_US, US_PER_MS, timer_ms, until_us, wate
 from include.fold.bucket import Settled, check_not_folded, no_events, settle
 from include.fold.definition import KeyedFold
 from include.fold.states import States
-from spark_jobs.engines.packing import PackedRow, from_stream, to_stream
+from spark_jobs.engines.packing import PackedRow, any_stream, from_stream
 from spark_jobs.engines.state_rows import (
     StoredBucket,
     packed,
@@ -199,17 +199,17 @@ def _report(
 ) -> Row:
     return Row(
         bucket=bucket,
-        outputs=None if settled.outputs is None else to_stream(settled.outputs),
+        outputs=any_stream(settled.outputs),
         rows_in=sum(row.rows_in for row in packed),
         rows_late=sum(row.rows_late for row in packed),
         rows_excluded=sum(row.rows_excluded for row in packed),
         rows_folded=settled.rows_folded,
         pending_change=settled.pending.num_rows - pending_before,
         kept_change=settled.kept_change,
-        rows_out=0 if settled.outputs is None else settled.outputs.num_rows,
+        rows_out=settled.outputs.num_rows,
         late_first_us=min((row.late_first_us for row in packed), default=NEVER_US),
         late_last_us=max((row.late_last_us for row in packed), default=-NEVER_US),
         watermark_us=watermark,
-        dead_letters=None if settled.dead_letters is None else to_stream(settled.dead_letters),
+        dead_letters=any_stream(settled.dead_letters),
         rows_duplicate=settled.rows_duplicate,
     )

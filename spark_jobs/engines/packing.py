@@ -213,6 +213,11 @@ def to_stream(table: pa.Table, compression: Literal["zstd"] | None = None) -> by
     return bytes(sink.getvalue())
 
 
+def any_stream(table: pa.Table) -> bytes | None:
+    """The same; None of a table without a row."""
+    return to_stream(table) if table.num_rows else None
+
+
 def from_stream(stream: bytes) -> pa.Table:
     """The table of an Arrow IPC stream."""
     with pa.ipc.open_stream(stream) as reader:

@@ -16,6 +16,7 @@ from include.fold.schemas import state_schema
 from spark_jobs.engines.engine import Stage
 from spark_jobs.engines.packed_files import BronzeEvents
 from spark_jobs.engines.packing import (
+    any_stream,
     bucket_of,
     from_stream,
     to_stream,
@@ -82,16 +83,14 @@ def _replay_bucket(
     events = pa.concat_tables([no_events(fold), *streams])
     states = states_from_rows(fold, base)
     settled = settle(fold, lambda: states, events, until_us, timeouts_due=fold.changes_by_clock)
-    outputs = None if settled.outputs is None else to_stream(settled.outputs)
     rows = to_stream(states_to_rows(states, bucket))
-    dead_letters = None if settled.dead_letters is None else to_stream(settled.dead_letters)
     return pa.table(
         {
             "bucket": pa.array([bucket], pa.int32()),
-            "outputs": pa.array([outputs], pa.binary()),
+            "outputs": pa.array([any_stream(settled.outputs)], pa.binary()),
             "states": pa.array([rows], pa.binary()),
             "rows_folded": pa.array([settled.rows_folded], pa.int64()),
-            "dead_letters": pa.array([dead_letters], pa.binary()),
+            "dead_letters": pa.array([any_stream(settled.dead_letters)], pa.binary()),
             "rows_duplicate": pa.array([settled.rows_duplicate], pa.int64()),
         }
     )

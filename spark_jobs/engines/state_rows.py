@@ -14,7 +14,7 @@ from include.fold.definition import KeyedFold
 from include.fold.emitted import Emitted
 from include.fold.failures import ARITHMETIC, BrokenInvariantError
 from include.fold.product_table import project
-from include.fold.schemas import event_schema, output_schema, state_schema
+from include.fold.schemas import event_schema, state_schema
 from include.fold.states import States
 from include.settings import SettingsError
 from spark_jobs.engines.packing import bucket_of, from_stream, to_stream
@@ -50,13 +50,8 @@ def projected(fold: KeyedFold, rows: pa.Table) -> pa.Table:
     known = [k for k in states_from_rows(fold, rows) if k.state is not None]
     with localcontext(ARITHMETIC):  # as in the fold
         rows_of_known = [project(fold, k.key, k.state) for k in known]
-    emitted = Emitted(
-        rows_of_known,
-        [k.changed_at_us for k in known],
-        [False] * len(known),
-    )
-    table = outputs_table(fold, emitted)
-    return output_schema(fold).empty_table() if table is None else table
+    changed_at_us = [k.changed_at_us for k in known]
+    return outputs_table(fold, Emitted(rows_of_known, changed_at_us, [False] * len(known)))
 
 
 def states_from_rows(fold: KeyedFold, rows: pa.Table) -> States:

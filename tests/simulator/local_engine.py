@@ -24,7 +24,7 @@ from include.fold.definition import (
     KeyedFold,
     MigrateState,
 )
-from include.fold.schemas import DEAD_LETTERS, event_schema, output_schema, state_schema
+from include.fold.schemas import event_schema, output_schema, state_schema
 from include.fold.states import States
 from include.lake.columns import instant_scalar
 from include.lake.delta_log import table_to_read, unbroken
@@ -151,15 +151,14 @@ class LocalEngine:
         """Fold `events` before `until_us` into the states of `base`, as one bucket."""
         states = States(fold) if base is None else states_from_rows(fold, base)
         settled = settle(fold, lambda: states, events, until_us, timeouts_due=fold.changes_by_clock)
-        outputs = settled.outputs
-        if outputs is None:
-            outputs = output_schema(fold).empty_table()
-        dead_letters = settled.dead_letters
-        if dead_letters is None and fold.keeps_dead_letters:
-            dead_letters = DEAD_LETTERS.empty_table()
-        rows = states_to_rows(states, 0)
-        folded, duplicate = settled.rows_folded, settled.rows_duplicate
-        return Stage(outputs, rows, dead_letters, folded, held=None, rows_duplicate=duplicate)
+        return Stage(
+            settled.outputs,
+            states_to_rows(states, 0),
+            settled.dead_letters if fold.keeps_dead_letters else None,
+            settled.rows_folded,
+            held=None,
+            rows_duplicate=settled.rows_duplicate,
+        )
 
     def published(self, fold: KeyedFold, outputs: Sequence[pa.Table], states: pa.Table) -> pa.Table:
         return (

@@ -30,7 +30,7 @@ from include.fold.bucket import derived_keys, settle
 from include.fold.definition import EMITTED_AT_US, KEY, REMOVED, Key, KeyedFold
 from include.fold.emitted import DeadLetter
 from include.fold.records import Nested
-from include.fold.schemas import DEAD_LETTERS, event_schema
+from include.fold.schemas import event_schema
 from include.fold.states import NO_STATE_US, KeyState, States
 
 
@@ -118,10 +118,7 @@ def run(
         clock_us,
         [row for _, row, is_gone in at if not is_gone],
         [at_us for at_us, _, is_gone in at if not is_gone],
-        dead_letters=[
-            DeadLetter(**each)
-            for each in (settled.dead_letters or DEAD_LETTERS.empty_table()).to_pylist()
-        ],
+        dead_letters=[DeadLetter(**each) for each in settled.dead_letters.to_pylist()],
         late=[each.event for each in too_late],
         removed=[key_of_row(fold, row) for _, row, is_gone in at if is_gone],
         known={known.key: known for known in states},
@@ -231,10 +228,8 @@ def key_of_row(fold: KeyedFold, row: Any) -> Key:
     return shape.record._make(values) if isinstance(shape, Nested) else values[0]
 
 
-def _outputs(fold: KeyedFold, table: pa.Table | None) -> list[tuple[int, Any, bool]]:
+def _outputs(fold: KeyedFold, table: pa.Table) -> list[tuple[int, Any, bool]]:
     """What was emitted, in the order of the clock: when, the row, and whether its key is gone."""
-    if table is None:
-        return []
     columns = [column_values(column, table[column.name]) for column in fold.output_columns]
     rows = map(fold.output._make, zip(*columns, strict=True))  # type: ignore[attr-defined]
     is_update = fold.output_mode == "update"
