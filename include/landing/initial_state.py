@@ -32,11 +32,11 @@ from include.lake.delta_log import (
 )
 from include.lake.paths import Lake, files_of
 from include.landing.landed_values import (
+    JSON,
     MIN_US,
     RefusedError,
     converter,
     instant_us,
-    refuse_constant,
     shown,
     wrong_type,
 )
@@ -318,9 +318,6 @@ class _File:
                 raise RefusedError(refusal.code, f"{where}: {refusal.reason}") from None
         own = [state_schema(fold).field(name) for name in ("key", "state")]
         return pa.Table.from_pylist(rows, pa.schema([*own, ("timeout_at", INSTANT)]))
-
-
-JSON = json.JSONDecoder(parse_constant=refuse_constant)
 
 
 def _canonical(value: Any) -> str:

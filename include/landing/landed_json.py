@@ -6,10 +6,12 @@ import json
 import re
 from array import array
 from collections.abc import Iterator, Mapping
-from decimal import Decimal, InvalidOperation
-from typing import NamedTuple, NoReturn, TypeAlias
+from decimal import InvalidOperation
+from typing import NamedTuple, TypeAlias
 
 from include.landing.landed_values import (
+    EXACT_JSON,
+    JSON,
     RefusedError,
     Text,
     UnreadableFileError,
@@ -142,14 +144,6 @@ def _end_of(text: str, at: int) -> int | None:
         return None
 
 
-def _refuse_constant(name: str) -> NoReturn:
-    raise RefusedError("not_json", f"{name} is not JSON")
-
-
-# Not json.loads, which would make one a row.
-JSON = json.JSONDecoder(parse_constant=_refuse_constant)
-# A decimal is not to go through a float; a double is the same either way.
-EXACT_JSON = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=Decimal)
 # Only to see where values end: whatever is in them is for their own row to be refused for.
 ENDS = json.JSONDecoder(parse_constant=str, parse_float=str, parse_int=str)
 

@@ -392,14 +392,20 @@ def value_of_text(kind: SqlType, name: str, text: str) -> object:
 
 def _json(name: str, text: str) -> object:
     try:
-        return json.loads(text, parse_float=Decimal, parse_constant=refuse_constant)
+        return EXACT_JSON.decode(text)
     except (ValueError, InvalidOperation, RecursionError):
         raise wrong_type(name, text, "JSON") from None
 
 
-def refuse_constant(name: str) -> NoReturn:
+def _refuse_constant(name: str) -> NoReturn:
     """ValueError of NaN and the like, which Python's `json` would take."""
     raise ValueError(f"{name} is no JSON number")
+
+
+# Not json.loads, which would make one a row.
+JSON = json.JSONDecoder(parse_constant=_refuse_constant)
+# A decimal is not to go through a float; a double is the same either way.
+EXACT_JSON = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=Decimal)
 
 
 SHOWN_COLUMNS = 20

@@ -190,12 +190,8 @@ def _land(lake: Lake, source: Source, name: str, content: bytes, produced_us: in
 
 def sample_start() -> datetime:
     """Midnight of the last day that was over an hour ago: so far the sample reaches into the next."""
-    return last_full_day(datetime.now(UTC) - timedelta(hours=1))
-
-
-def last_full_day(now: datetime) -> datetime:
-    """Midnight, UTC, that began the day before `now`."""
-    return now.replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=1)
+    an_hour_ago = datetime.now(UTC) - timedelta(hours=1)
+    return an_hour_ago.replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=1)
 
 
 def land_samples(lake: Lake, sources: Sequence[Source], options: Options) -> Iterator[str]:
