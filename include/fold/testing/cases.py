@@ -64,6 +64,14 @@ class Case(NamedTuple):
     wait_us: int  # how much further than its events the last run comes
     old_states: dict[Any, Any]
 
+    def fewer(self) -> Iterator["Case"]:
+        """The same without one of its events, or without what it begins with."""
+        if self.old_states:
+            yield self._replace(old_states={})
+        for number in range(len(self.steps)):
+            if left := self.steps[:number] + self.steps[number + 1 :]:
+                yield self._replace(steps=left)
+
 
 class Part(NamedTuple):
     """What arrives for one run, and the instant that the run comes to."""
