@@ -147,7 +147,7 @@ def test_an_identity_without_an_initial_state(lake):
     assert (identity.stream, identity.source) == (HEALTH.name, HEALTH.source)
     assert (identity.output_mode, identity.time_column) == ("append", "event_time")
     assert identity.delay_us * MICROSECOND == HEALTH.watermark_delay
-    assert "`stale`" in identity.state_schema
+    assert "stale: boolean" in identity.state_schema
     assert identity.code == code_fingerprint(HEALTH, None)
     assert identity.since_us is None
     assert stream_identity(lake, stream_named("user_counts")).output_mode == "update"
