@@ -20,7 +20,6 @@ from include.coverage.live import refuse_other_settings
 from include.job import job_parser, recorded_run
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake
-from include.landing.amendments import refuse_run
 from include.landing.clock import write_still_row
 from include.plans.open_stream import OpenStream, has_waiting_rows, open_stream
 from include.registry import source_named
@@ -47,8 +46,8 @@ def compact(engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None =
     going on.
     """
     with hold_lease(lake, f"stream-{stream.name}"):
-        refuse_run(lake, stream)
         opened = open_stream(lake, stream)
+        opened.refuse_run()
         if newest_planned(lake, opened.checkpoint) is None:
             # A reseeded generation's first batch needs a row in bronze, under the source's lease.
             opened = _run_stream(engine, opened, dag_run_id)

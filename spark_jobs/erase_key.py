@@ -13,6 +13,7 @@ import logging
 import os
 from argparse import ArgumentParser
 from collections.abc import Iterable
+from datetime import UTC, datetime
 
 from include.care.old_generations import delete_replaced_generations
 from include.erase.erase_plan import ErasePlan, plan_erasure
@@ -27,11 +28,11 @@ from include.lake.lease import hold_lease
 from include.lake.ops_schemas import SCHEMAS
 from include.lake.paths import Lake, open_lake
 from include.landing.amendments import (
+    ERASURE,
     Erasure,
     amendments_of,
     begin_erasure,
-    end_erasure,
-    note_erasure,
+    note,
 )
 from include.landing.clock import write_still_row
 from include.landing.ingest_log import Ingestion
@@ -79,7 +80,7 @@ def _without_rows(lake: Lake, key: ErasedKey) -> Erasure:
             begin_erasure(lake, key.source, key.texts, bronze_id=plan.bronze_id, **plan.counts)
         elif plan.is_back:
             # As if it had just begun: killed on its way, bronze is neither of before nor of behind it.
-            note_erasure(lake, key.source, plan.begun.erasure, bronze_version=None)
+            note(lake, key.source, ERASURE, plan.begun.erasure, bronze_version=None)
         erasure = _open_erasure(lake, source)
         if erasure.bronze_version is None:
             if plan.found.rows:
@@ -104,7 +105,7 @@ def _erase_all_of(lake: Lake, plan: ErasePlan, erasure: Erasure) -> None:
     erase_rows(lake, key, plan.found)
     _forget(lake, [lake.bronze(source), lake.quarantine(source)], is_alone=True)
     version = delta_table(lake.bronze(source)).version()
-    note_erasure(lake, key.source, erasure.erasure, bronze_version=version)
+    note(lake, key.source, ERASURE, erasure.erasure, bronze_version=version)
 
 
 def _make_anew(engine: Engine, lake: Lake, stream: Stream, erasure: Erasure) -> None:
@@ -126,7 +127,8 @@ def _without_past(lake: Lake, key: ErasedKey, erasure: Erasure) -> None:
     _forget(lake, [*map(lake.table, streams), *map(lake.dead_letters, streams)])
     _erase_in_ops(lake, source)
     _forget(lake, map(lake.ops, SCHEMAS))
-    end_erasure(lake, key.source, erasure)
+    done_at = datetime.now(UTC).isoformat()
+    note(lake, key.source, ERASURE, erasure.erasure, done_at=done_at)
 
 
 def _erase_in_ops(lake: Lake, source: str) -> None:

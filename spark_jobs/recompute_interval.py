@@ -18,8 +18,7 @@ from include.job import PATIENCE, RunRecord, job_parser, parse_instant, recorded
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake
 from include.lake.stream_result import put_back_dead_letters
-from include.landing.amendments import refuse_run
-from include.plans.open_stream import open_stream
+from include.plans.open_stream import OpenStream, open_stream
 from include.plans.plan_recompute import plan_recompute
 from include.plans.status_report import told_of
 from include.settings import Stream
@@ -49,20 +48,16 @@ def recompute(
     Raises NotSettledError when the live stream has not come that far yet.
     """
     with hold_lease(lake, f"stream-{stream.name}", PATIENCE):
-        refuse_run(lake, stream)
+        opened = open_stream(lake, stream)
+        opened.refuse_run()
         with recorded_run(lake, JOB, stream.name, dag_run_id=dag_run_id) as record:
-            _recompute_and_record(engine, lake, stream, start=start, until=until, record=record)
+            _recompute_and_record(engine, opened, start=start, until=until, record=record)
 
 
 def _recompute_and_record(
-    engine: Engine,
-    lake: Lake,
-    stream: Stream,
-    start: datetime,
-    until: datetime,
-    record: RunRecord,
+    engine: Engine, opened: OpenStream, start: datetime, until: datetime, record: RunRecord
 ) -> None:
-    opened = open_stream(lake, stream)
+    lake, stream = opened.lake, opened.declared
     put_back_dead_letters(lake, stream.name, opened.trusted().dead_letters)
     plan = plan_with_sound_base(
         lake, record["run_id"], plan=lambda: plan_recompute(opened, start, until)

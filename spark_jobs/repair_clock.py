@@ -17,7 +17,7 @@ from include.job import PATIENCE, job_parser, nothing_running, parse_instant, re
 from include.lake.generations import read_generations
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, open_lake
-from include.landing.amendments import ClockRepair, amended_streams, begin_repair, end_repair
+from include.landing.amendments import REPAIR, ClockRepair, amended_streams, begin_repair, note
 from include.landing.clock import write_reset_row
 from include.landing.ingest_log import refuse_changed_bronze
 from include.plans.clock_repair_plan import plan_clock_repair, wanted_repair
@@ -54,7 +54,7 @@ def repair_clock(
         for stream, _ in amended_streams(lake, source.name):
             _reseed(engine, lake, stream, repair=repair, dag_run_id=dag_run_id)
         with nothing_running(lake, [source.name], []):
-            end_repair(lake, source, repair)
+            note(lake, source, REPAIR, repair.repair, is_done=True)  # every stream is reseeded
         log.info("the clock of bronze/%s is repaired", source.name)
 
 

@@ -21,7 +21,6 @@ from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 from include.job import job_parser, recorded_run
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake
-from include.landing.amendments import refuse_run
 from include.plans.open_stream import has_waiting_rows, open_stream
 from include.registry import loadable_streams
 from include.savepoints.bronze_pin import refuse_no_bronze
@@ -40,14 +39,14 @@ JOB = "run_stream"
 def drain(engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None = None) -> None:
     """Fold what is new in bronze and record the run.
 
-    Raises LakeError when there is no bronze yet, or nothing may be made of it now (`refuse_run`); the
+    Raises LakeError when there is no bronze yet, or nothing may be made of it now (`OpenStream.refuse_run`); the
     engine's own error when a batch fails: the next run repeats it.
     """
     refuse_no_bronze(lake, stream.source)
     with hold_lease(lake, f"stream-{stream.name}"):
-        refuse_run(lake, stream)
+        opened = open_stream(lake, stream)
+        opened.refuse_run()
         with recorded_run(lake, JOB, stream.name, dag_run_id=dag_run_id) as record:
-            opened = open_stream(lake, stream)
             stay_in_log(opened)
             write_if_due(engine, drain_stream(engine, opened, record), record["run_id"])
 

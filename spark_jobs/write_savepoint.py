@@ -9,7 +9,6 @@ keeps one.
 from include.job import PATIENCE, job_parser, recorded_run
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake
-from include.landing.amendments import refuse_run
 from include.plans.open_stream import open_stream
 from include.settings import Stream
 from spark_jobs.engines.engine import Engine
@@ -23,9 +22,9 @@ JOB = "write_savepoint"
 def savepoint(engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None = None) -> None:
     """Write the state of `stream` down, and record the run."""
     with hold_lease(lake, f"stream-{stream.name}", PATIENCE):
-        refuse_run(lake, stream)
+        opened = open_stream(lake, stream)
+        opened.refuse_run()
         with recorded_run(lake, JOB, stream.name, dag_run_id=dag_run_id) as record:
-            opened = open_stream(lake, stream)
             opened.refuse_other_checkpoint()
             write_live_savepoint(engine, opened, record["run_id"], origin="on_demand")
 

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
-from include.fold.admission import instant_of, micros_of
+from include.fold.admission import micros_of
 from include.lake.generations import GenerationRow, read_generations
 from include.lake.paths import Lake, LakeError
-from include.landing.ingest_log import Ingestion, Logged, read_log, why_not_build
+from include.landing.ingest_log import Ingestion, Logged, read_log
 from include.registry import streams_of
 from include.settings import Source, Stream
 
@@ -120,6 +120,14 @@ class Amendments(NamedTuple):
         """The one that was begun and is not finished; None when there is none."""
         return next((erasure for erasure in self.erasures if not erasure.is_done), None)
 
+    def unfinished_erasure(self, row: GenerationRow | None) -> Erasure | None:
+        """The open erasure, if a stream's generation may have its key."""
+        erasure = self.open_erasure
+        if erasure is None or erasure.is_known_to(row):
+            return None
+        # A stream that never ran is made of bronze as it is.
+        return None if row is None and erasure.bronze_version is not None else erasure
+
     @property
     def repair(self) -> ClockRepair | None:
         """The newest; None when there was none."""
@@ -168,16 +176,10 @@ def key_hash(key: Mapping[str, object], salt: str) -> str:
     return made.hex()
 
 
-# Each logs what is new of an amendment, by its fields, under the source's lease. Once it is begun,
-# nothing but it commits to bronze, or runs.
+# All under the source's lease. Once an amendment is begun, nothing but it commits to bronze, or runs.
 def begin_repair(lake: Lake, source: Source, to_us: int) -> None:
     """Log that M is to be set back."""
-    _note(lake, source, REPAIR, 1 + len(amendments_of(lake, source.name).repairs), to_us=to_us)
-
-
-def end_repair(lake: Lake, source: Source, repair: ClockRepair) -> None:
-    """Log that every stream of the source is reseeded."""
-    _note(lake, source, REPAIR, repair.repair, is_done=True)
+    note(lake, source, REPAIR, 1 + len(amendments_of(lake, source.name).repairs), to_us=to_us)
 
 
 def begin_erasure(
@@ -192,20 +194,12 @@ def begin_erasure(
         "bronze_id": bronze_id,
         "asked_at": datetime.now(UTC).isoformat(),
     }
-    note_erasure(lake, source, 1 + len(amendments_of(lake, source.name).erasures), **told, **counts)
+    number = 1 + len(amendments_of(lake, source.name).erasures)
+    note(lake, source, ERASURE, number, **told, **counts)
 
 
-def end_erasure(lake: Lake, source: Source, erasure: Erasure) -> None:
-    """Log the certificate."""
-    note_erasure(lake, source, erasure.erasure, done_at=datetime.now(UTC).isoformat())
-
-
-def note_erasure(lake: Lake, source: Source, number: int, **told: Any) -> None:
-    """Log what is new of an erasure."""
-    _note(lake, source, ERASURE, number, **told)
-
-
-def _note(lake: Lake, source: Source, kind: str, number: int, **told: Any) -> None:
+def note(lake: Lake, source: Source, kind: str, number: int, **told: Any) -> None:
+    """Log what is new of an amendment, by its fields."""
     ingestion = Ingestion.open(lake, source)
     ingestion.again(lambda: ingestion.take_note({kind: number} | told))
 
@@ -215,43 +209,6 @@ def amended_streams(lake: Lake, source: str) -> list[tuple[Stream, GenerationRow
     """The streams that are reseeded, with their current generations: those that ever ran."""
     known = [(s, read_generations(lake, s.name).current) for s in streams_of(source)]
     return [(stream, row) for stream, row in known if row is not None]
-
-
-def why_not_run(lake: Lake, stream: Stream) -> LakeError | None:
-    """Why no job may move the state of `stream` on now: a key of its source is being erased, others have
-    changed bronze, or the source's clock is being set back. None: nothing stops it."""
-    row, known = read_generations(lake, stream.name).current, amendments_of(lake, stream.source)
-    if (erasure := why_unfinished(known, row)) is not None:
-        return erasure.unfinished(stream.name)
-    if error := why_not_build(lake, stream.source, stream.name):
-        return error
-    repair = known.repair
-    if repair is None or repair.is_known_to(row):
-        return None
-    if not repair.is_done:
-        return repair.unfinished(stream.name)
-    return LakeError(
-        f"the clock of bronze/{repair.source} was set back to {instant_of(repair.to_us)}, and the "
-        f"state of {stream.name} is not from after that: make it anew from bronze",
-        code="unfinished_repair",
-        subject=stream.name,
-        command=f"./stateful reseed {stream.name} --apply",
-    )
-
-
-def why_unfinished(known: Amendments, row: GenerationRow | None) -> Erasure | None:
-    """The open erasure, if a stream's generation may have its key."""
-    erasure = known.open_erasure
-    if erasure is None or erasure.is_known_to(row):
-        return None
-    # A stream that never ran is made of bronze as it is.
-    return None if row is None and erasure.bronze_version is not None else erasure
-
-
-def refuse_run(lake: Lake, stream: Stream) -> None:
-    """Raise that of `why_not_run`. Under the stream's lease."""
-    if error := why_not_run(lake, stream):
-        raise error
 
 
 def how_to_finish(source: str) -> str:

@@ -25,7 +25,6 @@ from include.fold.admission import instant_of, micros_of
 from include.lake.columns import Column, create_if_absent, documented, without_comments
 from include.lake.delta_log import open_table, unbroken
 from include.lake.errors import settings_changed
-from include.lake.findings import Finding
 from include.lake.how_to_mend import how_to_mend
 from include.lake.ops import Result, compact_now_and_then, despite_others
 from include.lake.paths import Lake, LakeError, files_of
@@ -410,33 +409,16 @@ def how_bronze_changed(lake: Lake, source: str) -> str | None:
     return None
 
 
-def why_not_build(lake: Lake, source: str, who: str) -> LakeError | None:
-    """The error of `who` would go on with rows of bronze that is not what our jobs have made it; None: it is."""
-    if (changed := how_bronze_changed(lake, source)) is None:
-        return None
-    mend = how_to_mend(f"bronze/{source}")
-    return LakeError(
-        f"{changed}, and {who} makes nothing of it: {mend.words}",
-        code="of_other_times",
-        subject=f"bronze/{source}",
-        command=mend.command,
-    )
-
-
 def refuse_changed_bronze(lake: Lake, source: str, who: str) -> None:
-    """LakeError when bronze is not what our jobs have made it."""
-    if error := why_not_build(lake, source, who):
-        raise error
-
-
-def bronze_finding(source: str, changed: str) -> Finding:
-    """That, for people; `changed` is what `how_bronze_changed` told."""
-    return Finding(
-        finding="bronze_changed",
-        severity="error",
-        detail=f"{changed}. Until it is mended nothing is ingested, and no stream goes on with it",
-        action=str(how_to_mend(f"bronze/{source}")),
-    )
+    """LakeError when `who` would go on with rows of bronze that is not what our jobs have made it."""
+    if (changed := how_bronze_changed(lake, source)) is not None:
+        mend = how_to_mend(f"bronze/{source}")
+        raise LakeError(
+            f"{changed}, and {who} makes nothing of it: {mend.words}",
+            code="of_other_times",
+            subject=f"bronze/{source}",
+            command=mend.command,
+        )
 
 
 def _refuse_without_log(lake: Lake, source: str) -> None:

@@ -27,8 +27,8 @@ from include.lake.ops import read_ops
 from include.lake.paths import Lake, LakeError
 from include.lake.stream_result import dead_letters_number
 from include.lake.table import record_of
-from include.landing.amendments import why_not_run
-from include.landing.ingest_log import STILL
+from include.landing.amendments import amendments_of
+from include.landing.ingest_log import STILL, refuse_changed_bronze
 from include.plans.stream_identity import identity_of
 from include.savepoints.manifest import StreamIdentity
 from include.settings import Stream
@@ -118,6 +118,27 @@ class OpenStream:
         if self.distrust is not None:
             raise self._of_other_times(self.distrust)
         return self.record
+
+    def refuse_run(self) -> None:
+        """LakeError when no job may move its state on now: a key of its source is being erased, others have
+        changed bronze, or the source's clock is being set back. Under the stream's lease.
+        """
+        known = amendments_of(self.lake, self.source)
+        if (erasure := known.unfinished_erasure(self.row)) is not None:
+            raise erasure.unfinished(self.name)
+        refuse_changed_bronze(self.lake, self.source, self.name)
+        repair = known.repair
+        if repair is None or repair.is_known_to(self.row):
+            return
+        if not repair.is_done:
+            raise repair.unfinished(self.name)
+        raise LakeError(
+            f"the clock of bronze/{repair.source} was set back to {instant_of(repair.to_us)}, and the "
+            f"state of {self.name} is not from after that: make it anew from bronze",
+            code="unfinished_repair",
+            subject=self.name,
+            command=f"./stateful reseed {self.name} --apply",
+        )
 
     def refuse_other_checkpoint(self) -> None:
         """LakeError when no batch may follow on its checkpoint, or its record does not hold.
@@ -255,11 +276,10 @@ def has_waiting_rows(lake: Lake, stream: Stream) -> bool:
         return False
     opened = open_stream(lake, stream)
     try:
-        if why_not_run(lake, stream) is not None:
-            return True  # the run fails, and says why
+        opened.refuse_run()
         opened.refuse_other_checkpoint()
     except LakeError:
-        return True  # as above
+        return True  # the run fails, and says why
     planned = newest_planned(lake, opened.checkpoint)
     return _is_cut_off(opened, planned) or _is_behind(opened, planned)
 

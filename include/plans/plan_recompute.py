@@ -24,7 +24,6 @@ from include.lake.delta_log import dataset_of, unbroken
 from include.lake.errors import wrong_argument
 from include.lake.paths import Lake, LakeError
 from include.lake.stream_result import complete_until, replaced_by
-from include.landing.amendments import refuse_run
 from include.plans.open_stream import OpenStream
 from include.plans.stream_status import judged, stream_status
 from include.savepoints.bronze_pin import BronzePin, count_before, pin_bronze
@@ -167,7 +166,7 @@ def plan_backfill(opened: OpenStream, start: datetime, until: datetime) -> Backf
 
 def _refuse(opened: OpenStream, until: datetime) -> datetime:
     """Before which instant all is settled, `until` at least; the error when nothing may be recomputed."""
-    refuse_run(opened.lake, opened.declared)
+    opened.refuse_run()
     if opened.identity.output_mode == "update":
         raise SettingsError(
             f"the table of {opened.name} shows the live state, and no row of it is an interval's: "

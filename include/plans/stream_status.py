@@ -5,6 +5,7 @@ The command line, the page, plans, checks, alerts and metrics ask here. Reads on
 
 from dataclasses import dataclass, replace
 
+from include.catalogue import FINDINGS
 from include.coverage.findings import coverage_findings, distrusted, unfinished_erasure
 from include.coverage.judge import Coverage, ReadLate, Span, judge
 from include.coverage.record import BEGINNING_US
@@ -13,9 +14,10 @@ from include.fold.group_state import GroupStateTimeout
 from include.lake.delta_log import open_table
 from include.lake.findings import Finding
 from include.lake.generations import GenerationRow
+from include.lake.how_to_mend import how_to_mend
 from include.lake.paths import Lake
-from include.landing.amendments import amendments_of, why_unfinished
-from include.landing.ingest_log import bronze_finding, how_bronze_changed
+from include.landing.amendments import amendments_of
+from include.landing.ingest_log import how_bronze_changed
 from include.plans.open_stream import OpenStream, open_stream
 from include.savepoints.manifest import StreamIdentity, has_mapped
 from include.settings import Stream
@@ -60,7 +62,14 @@ class StreamStatus:
         opened, row = self.opened, self.opened.row
         found = []
         if self.bronze_changed is not None:
-            found.append(bronze_finding(opened.source, self.bronze_changed))
+            found.append(
+                FINDINGS["bronze_changed"].found(
+                    opened.source,
+                    f"{self.bronze_changed}. Until it is mended nothing is ingested, and no stream goes "
+                    "on with it",
+                    str(how_to_mend(f"bronze/{opened.source}")),
+                )
+            )
         if self.unfinished is not None:
             found.append(unfinished_erasure(opened.declared))
         table = opened.lake.table(opened.name)
@@ -104,7 +113,7 @@ def status_of_run(lake: Lake, stream: Stream) -> StreamStatus:
 
 
 def _status(opened: OpenStream, coverage: Coverage) -> StreamStatus:
-    erasure = why_unfinished(amendments_of(opened.lake, opened.source), opened.row)
+    erasure = amendments_of(opened.lake, opened.source).unfinished_erasure(opened.row)
     return StreamStatus(
         opened,
         coverage,
