@@ -13,8 +13,7 @@ Whether it is worth a run, the caller decides: include/care/check_checkpoint.py.
 import logging
 
 from include.care.check_checkpoint import format_compaction, record_sizes
-from include.checkpoint.checkpoint_files import newest_planned
-from include.checkpoint.committed_batch import is_settled
+from include.checkpoint.committed_batch import is_settled, newest_planned
 from include.checkpoint.measure_checkpoint import measure_checkpoint
 from include.coverage.live import refuse_other_settings
 from include.job import job_parser, recorded_run

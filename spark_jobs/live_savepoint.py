@@ -8,12 +8,12 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from include.checkpoint.checkpoint_files import newest_committed
 from include.checkpoint.committed_batch import (
     CommittedBatch,
     check_partitions,
     committed_batch,
     is_settled,
+    newest_committed,
     read_position,
 )
 from include.coverage.live import refuse_other_settings, seed_totals, totals_of

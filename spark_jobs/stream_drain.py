@@ -9,8 +9,7 @@ import pyarrow as pa
 
 from include.care.rocksdb.tune_rocksdb import memory_of, run_settings, session_conf
 from include.checkpoint.bronze_readers import needed_commit, refuse_cut_off
-from include.checkpoint.checkpoint_files import newest_committed, newest_planned
-from include.checkpoint.committed_batch import is_settled
+from include.checkpoint.committed_batch import is_settled, newest_committed, newest_planned
 from include.coverage.live import (
     LiveRecord,
     RowCountError,

@@ -18,8 +18,12 @@ from typing import NamedTuple
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from include.checkpoint.checkpoint_files import newest_committed, newest_planned
-from include.checkpoint.committed_batch import BronzePosition, read_position
+from include.checkpoint.committed_batch import (
+    BronzePosition,
+    newest_committed,
+    newest_planned,
+    read_position,
+)
 from include.lake.delta_log import adds_data, find_actions, is_of_machine, made_at, table_to_read
 from include.lake.findings import Finding
 from include.lake.generations import Generations, is_reseeded, read_generations

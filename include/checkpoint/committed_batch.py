@@ -3,13 +3,13 @@
 From the checkpoint's logs alone, without a JVM.
 """
 
+import hashlib
 import json
 from dataclasses import dataclass
 from typing import Any
 
 from pyarrow import fs
 
-from include.checkpoint.checkpoint_files import newest_committed, newest_planned
 from include.lake.generations import Generations
 from include.lake.how_to_mend import damaged, subject_of
 from include.lake.paths import Lake, LakeError
@@ -18,6 +18,32 @@ from include.spark.conf import STATE, STATE_STORE
 # What Spark pins in each batch's offsets, and the states are written with.
 PROVIDER = f"{STATE_STORE}.providerClass"
 STATE_FORMAT = {PROVIDER: STATE[PROVIDER], f"{STATE_STORE}.encodingFormat": "unsaferow"}
+
+
+def plan_hash(lake: Lake, checkpoint: str, batch_id: int) -> str | None:
+    """What tells the plan of a batch from any other of its number, as it says when it was made; None
+    when it is not there."""
+    try:
+        plan = lake.read(f"{checkpoint}/offsets/{batch_id}")
+    except FileNotFoundError:
+        return None
+    return hashlib.sha256(plan).hexdigest()[:16]
+
+
+def newest_planned(lake: Lake, checkpoint: str) -> int | None:
+    """The newest batch that a query on `checkpoint` has begun; None before the first."""
+    return _newest_batch(lake, f"{checkpoint}/offsets")
+
+
+def newest_committed(lake: Lake, checkpoint: str) -> int | None:
+    """The newest batch that a query on `checkpoint` has finished; None before the first."""
+    return _newest_batch(lake, f"{checkpoint}/commits")
+
+
+def _newest_batch(lake: Lake, log: str) -> int | None:
+    selector = fs.FileSelector(lake.path_in_filesystem(log), allow_not_found=True)
+    names = (info.base_name for info in lake.filesystem.get_file_info(selector))
+    return max((int(name) for name in names if name.isdecimal()), default=None)
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from include.checkpoint.checkpoint_files import plan_hash
-from include.checkpoint.committed_batch import batch_watermark_ms, consumed_version, read_position
+from include.checkpoint.committed_batch import (
+    batch_watermark_ms,
+    consumed_version,
+    plan_hash,
+    read_position,
+)
 from include.coverage.record import Entry, StreamRecord
 from include.fold.admission import US_PER_MS, micros_of
 from include.lake.delta_log import commit_hash, open_rows_of, table_to_read

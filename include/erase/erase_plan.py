@@ -7,7 +7,7 @@ from urllib.parse import unquote
 from pyarrow import fs
 
 from include.care.old_generations import find_old_generations
-from include.checkpoint.checkpoint_files import newest_planned
+from include.checkpoint.committed_batch import newest_planned
 from include.erase.erase_rows import Found, files_in_landing, find, mentions
 from include.erase.erased_key import ErasedKey, streams_by_key
 from include.fold.admission import EPOCH

@@ -9,8 +9,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from include.checkpoint.bronze_readers import needed_commit
-from include.checkpoint.checkpoint_files import newest_committed, newest_planned, plan_hash
-from include.checkpoint.committed_batch import is_settled, read_position
+from include.checkpoint.committed_batch import (
+    is_settled,
+    newest_committed,
+    newest_planned,
+    plan_hash,
+    read_position,
+)
 from include.coverage.record import Entry, StreamRecord, recorded
 from include.fold.admission import instant_of
 from include.fold.definition import Definition, KeyedFold

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 
 from include.care.plan_care import spark_tables_named
-from include.checkpoint.checkpoint_files import newest_committed
+from include.checkpoint.committed_batch import newest_committed
 from include.lake.paths import Lake
 from include.lake.stream_result import complete_until
 from include.landing.ingest import ingest

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from include.checkpoint.checkpoint_files import plan_hash
+from include.checkpoint.committed_batch import plan_hash
 from include.fold.admission import EPOCH
 from include.lake.generations import read_generations
 from include.lake.paths import Lake

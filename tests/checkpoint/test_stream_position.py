@@ -6,10 +6,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from include.checkpoint.checkpoint_files import newest_committed, plan_hash
 from include.checkpoint.committed_batch import (
     batch_watermark_ms,
     is_settled,
+    newest_committed,
+    plan_hash,
     read_position,
 )
 from include.lake.paths import Lake

@@ -7,8 +7,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from include.checkpoint.checkpoint_files import list_checkpoint, read_snapshots, read_stores
-from include.checkpoint.measure_checkpoint import measure_checkpoint
+from include.checkpoint.measure_checkpoint import (
+    list_checkpoint,
+    measure_checkpoint,
+    read_snapshots,
+    read_stores,
+)
 from include.lake.paths import Lake
 from include.landing.ingest import ingest
 from include.savepoints.manifest import savepoints_of
