@@ -12,7 +12,6 @@ from include.checkpoint.bronze_readers import needed_commit, refuse_cut_off
 from include.checkpoint.committed_batch import is_settled, newest_committed, newest_planned
 from include.coverage.live import (
     LiveRecord,
-    RowCountError,
     check_rows_add_up,
     refuse_new_code,
     refuse_other_settings,
@@ -25,6 +24,7 @@ from include.fold.ddl import event_ddl
 from include.fold.definition import KeyedFold
 from include.job import RunRecord
 from include.lake.columns import arrow_type
+from include.lake.errors import RowCountError
 from include.lake.findings import findings_of_run, record_error, record_findings
 from include.lake.generations import GenerationRow, is_reseeded
 from include.lake.lease import hold_lease

@@ -126,14 +126,6 @@ def batch_watermark_ms(lake: Lake, checkpoint: str, batch_id: int) -> int | None
     return _watermark_ms(_settings(lake, begun), begun, "batchWatermarkMs")
 
 
-def consumed_version(lake: Lake, checkpoint: str) -> int | None:
-    """The version of bronze up to which the committed batches have read; None before the first."""
-    committed = newest_committed(lake, checkpoint)
-    if committed is None:
-        return None
-    return read_position(lake, f"{checkpoint}/offsets/{committed}").version - 1
-
-
 def is_settled(lake: Lake, checkpoint: str) -> bool:
     """Whether the newest committed batch left no watermark behind for the next one to settle by.
 

@@ -14,14 +14,13 @@ import pyarrow.compute as pc
 
 from include.checkpoint.committed_batch import (
     batch_watermark_ms,
-    consumed_version,
     plan_hash,
     read_position,
 )
 from include.coverage.record import Entry, StreamRecord
 from include.fold.admission import US_PER_MS, micros_of
 from include.lake.delta_log import commit_hash, open_rows_of, table_to_read
-from include.lake.errors import StatefulError
+from include.lake.errors import RowCountError
 from include.lake.generations import GenerationRow, is_reseeded
 from include.lake.paths import Lake, files_of
 from include.lake.table import Table
@@ -242,22 +241,16 @@ def seed_totals(row: GenerationRow | None, kept: int = 0) -> dict[str, Any]:
 RECORDS, WITHOUT_FILE = "num_records", "null_count.source_file"
 
 
-class RowCountError(StatefulError):
-    """Rows were lost, or counted twice, between bronze and a stream."""
-
-    code = "rows_do_not_add_up"
-    exit_code = 1
-
-
 def check_rows_add_up(lake: Lake, record: StreamRecord, row: GenerationRow) -> None:
-    """Raise RowCountError unless all rows that the checkpoint has read are accounted for.
+    """Raise RowCountError unless all rows that the newest batch has read up to are accounted for.
 
     Read by the stream = rows of bronze up to its position, and
     read = folded + late + excluded + duplicate + pending.
     """
-    version = consumed_version(lake, lake.checkpoint(row["stream"], row["generation"]))
-    if version is None:
+    own = record.own
+    if own is None or own.read_version is None or record.batch_of(row["generation"]) is None:
         return
+    version = own.read_version
     bronze = lake.bronze(row["source"])
     in_bronze = count_events(lake, bronze, version)
     totals = totals_of(record, row["generation"], seed_totals(row))

@@ -120,6 +120,13 @@ class SettingsError(StatefulError, ValueError):
     code = "wrong_setting"
 
 
+class RowCountError(StatefulError):
+    """Rows were lost, or counted twice, on their way from landing to a stream's table."""
+
+    code = "rows_do_not_add_up"
+    exit_code = 1
+
+
 def wrong_argument(subject: str, message: str) -> SettingsError:
     """The error for what a command or a job was given."""
     return SettingsError(message, code="wrong_argument", subject=subject)

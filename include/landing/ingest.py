@@ -19,7 +19,7 @@ from typing import NamedTuple
 from include import job
 from include.fold.admission import MICROSECOND, micros_of
 from include.job import RunRecord
-from include.lake.errors import StatefulError
+from include.lake.errors import RowCountError
 from include.lake.findings import Finding, record_findings
 from include.lake.lease import hold_lease
 from include.lake.ops import read_ops
@@ -133,13 +133,6 @@ def _span(micros: int) -> str:
     return str(timedelta(seconds=micros // 1_000_000))
 
 
-class RowsLostError(StatefulError):
-    """Landed rows are neither in bronze nor in quarantine, or they are there twice."""
-
-    code = "rows_do_not_add_up"
-    exit_code = 1
-
-
 @dataclass(frozen=True)
 class RunCounts:
     """What one run committed; the names are columns of ops/runs."""
@@ -190,7 +183,7 @@ class BatchWriter:
     def _take(self, batch: Batch, parsed: Parsed, cut: Cut) -> None:
         summary = parsed.summary()
         if summary.files != len(batch.splits):
-            raise RowsLostError(f"{summary.files} of {len(batch.splits)} files were read")
+            raise RowCountError(f"{summary.files} of {len(batch.splits)} files were read")
         before, after, files = stage_events(self._ingestion, batch, parsed, summary)
         if summary.refused:
             files[QUARANTINE] = parsed.stage_refused()
@@ -235,11 +228,11 @@ def _counts_of(ingestion: Ingestion, number: int) -> RunCounts:
 
 
 def _check_staged(files: Mapping[str, Sequence[Staged]], summary: Summary) -> None:
-    """RowsLostError when the files do not have the rows that were parsed."""
+    """RowCountError when the files do not have the rows that were parsed."""
     for table, judged in ((BRONZE, summary.accepted), (QUARANTINE, summary.refused)):
         written = sum(file.rows for file in files.get(table, ()))
         if written != judged:
-            raise RowsLostError(f"{counted(judged, 'row')} for {table}, but {written} were written")
+            raise RowCountError(f"{counted(judged, 'row')} for {table}, but {written} were written")
 
 
 def ingest(

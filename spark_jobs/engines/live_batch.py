@@ -8,6 +8,7 @@ from typing import Any
 
 from include.coverage.live import LEVELS, WATERMARK, LiveRecord
 from include.fold.admission import instant_of
+from include.lake.errors import RowCountError
 from include.lake.findings import Finding, dead_letters_findings, record_findings
 from include.lake.generations import app_id
 from include.lake.stream_result import dead_letters_number
@@ -29,10 +30,6 @@ SUMMED = (
 COUNTED = tuple(name for name in SUMMED if name.startswith("rows_"))
 NOT_TOLD = {*LEVELS.values(), WATERMARK}  # but what they come to
 DEAD_LETTERED = ("rows_dead_lettered", "timeouts_dead_lettered")
-
-
-class CountsError(RuntimeError):
-    """The rows of a batch do not add up: some were lost or counted twice."""
 
 
 class BatchWriter:
@@ -113,7 +110,7 @@ class BatchWriter:
         parts = ("rows_folded", "rows_late", "rows_excluded", "rows_duplicate", "pending_change")
         accounted = sum(counts[part] for part in parts)
         if counts["rows_in"] != accounted:
-            raise CountsError(
+            raise RowCountError(
                 f"{self._stream} batch {batch_id}: {counts['rows_in']} rows read, but "
                 f"{accounted} folded, late, excluded, duplicate or pending: {counts}"
             )

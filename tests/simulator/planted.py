@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from include.checkpoint.committed_batch import consumed_version
 from include.coverage import judge
 from include.coverage.judge import Coverage, LateGroup, late_groups
-from include.coverage.record import FOR_EVER_US
+from include.coverage.record import FOR_EVER_US, recorded
 from include.fold.admission import micros_of
 from include.lake.generations import read_generations
 from include.lake.paths import Lake
@@ -37,15 +36,11 @@ def late_rows_that_live_has_not_read(patch: pytest.MonkeyPatch) -> None:
     """L3. Late rows are those that a run has counted."""
 
     def counted(lake: Lake, source: str, *asked: Any) -> list[LateGroup]:
-        row = next(
-            (read_generations(lake, each.name).current for each in streams_that_ran(lake)), None
-        )
-        read = None
-        if row is not None:
-            read = consumed_version(lake, lake.checkpoint(row["stream"], row["generation"]))
-        if read is None:
+        ran = (recorded(read_generations(lake, each.name)).own for each in streams_that_ran(lake))
+        own = next(ran, None)
+        if own is None or own.read_version is None:
             return []
-        rows = DeltaTable(lake.bronze(source), version=read).to_pyarrow_table(
+        rows = DeltaTable(lake.bronze(source), version=own.read_version).to_pyarrow_table(
             columns=["ingested_at"]
         )
         newest_us = micros_of(max(rows["ingested_at"].to_pylist()))

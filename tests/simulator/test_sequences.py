@@ -5,7 +5,7 @@ from itertools import cycle
 import pytest
 from pyspark.errors import PySparkException
 
-from include.coverage.live import RowCountError
+from include.lake.errors import RowCountError
 from tests.simulator.auditor import WrongError
 from tests.simulator.kinds import INT
 from tests.simulator.operations import Operations
