@@ -1,10 +1,14 @@
 """Landing for tests: files of signals in a known order, and batches that were not finished."""
 
+import io
 import json
 import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from include.lake.paths import Lake
 
@@ -14,6 +18,13 @@ START = datetime(2026, 3, 1, tzinfo=UTC)
 def signal(second: float, device_id: Any = 1, value: Any = 10) -> str:
     time = START + timedelta(seconds=second)
     return json.dumps({"device_id": device_id, "timestamp": time.isoformat(), "value": value})
+
+
+def parquet(compression: str = "snappy", **columns: Any) -> bytes:
+    """A file of these columns."""
+    sink = io.BytesIO()
+    pq.write_table(pa.table(columns), sink, compression=compression)
+    return sink.getvalue()
 
 
 class Landing:

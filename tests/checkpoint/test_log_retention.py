@@ -126,13 +126,6 @@ def test_a_first_batch_needs_no_commit_where_the_log_sums_its_version_up(lake):
     refuse_cut_off(lake, read_generations(lake, STREAM.name), SOURCE)
 
 
-def test_a_generation_that_has_only_begun_needs_the_commits_since_its_reseed(two_commits):
-    reseeded(two_commits, STREAM.name, replayed_version=0)
-    assert needed_version(two_commits) == 1
-    write_position(two_commits, STREAM.name, 2, generation=2)
-    assert needed_version(two_commits) == 1
-
-
 def test_a_generation_that_has_not_run_says_that_the_log_has_lost_its_first_commits(two_commits):
     reseeded(two_commits, STREAM.name, replayed_version=0)
     refuse_cut_off(two_commits, read_generations(two_commits, STREAM.name), SOURCE)
@@ -141,9 +134,3 @@ def test_a_generation_that_has_not_run_says_that_the_log_has_lost_its_first_comm
         log_file(two_commits, version).unlink()
     with refused("cleaned_up_version", command=f"./stateful reseed {STREAM.name} --apply"):
         refuse_cut_off(two_commits, read_generations(two_commits, STREAM.name), SOURCE)
-
-
-def test_a_generation_that_has_not_run_needs_nothing_that_its_reseed_has_read(two_commits):
-    newest = bronze(two_commits).version()
-    reseeded(two_commits, STREAM.name, replayed_version=newest)
-    assert needed_version(two_commits) is None

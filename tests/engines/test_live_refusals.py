@@ -74,12 +74,6 @@ def test_a_cut_commit_fails_loudly_and_writes_nothing(spark, lake):
     assert outcomes == {"succeeded": 1, "failed": 1}
 
 
-def test_without_bronze_a_run_says_what_to_do(spark, lake):
-    with refused("nothing_there", subject="bronze/user_events"):
-        drain(SparkEngine(spark), lake, COUNTS)
-    assert not Path(lake.checkpoint(COUNTS.name, 1)).exists()
-
-
 def test_an_event_field_that_bronze_does_not_have_is_refused_before_anything_runs(spark, lake):
     append_commit(lake, "signals", device_signals.FOLD, stamp([[Signal(1, START_US, 0)]])[0])
     engine, bounds = SparkEngine(spark), Bounds(START_US)

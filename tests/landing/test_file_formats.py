@@ -13,7 +13,6 @@ from typing import Any
 
 import fastavro
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,6 +21,7 @@ from include.landing.landed_file import open_rows, row_of_raw
 from include.landing.landed_values import RefusedError, UnreadableFileError, reader_of_events
 from include.landing.parse_files import outcomes_of_content, value_column
 from include.settings import Csv, Field, Source
+from tests.landed_files import parquet
 
 NOON = "2026-03-01T12:00:00Z"
 NOON_US = 1_772_366_400_000_000
@@ -146,12 +146,6 @@ def test_gzip_is_known_by_its_first_bytes():
 
 
 # Parquet
-
-
-def parquet(compression: str = "snappy", **columns: Any) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(pa.table(columns), sink, compression=compression)
-    return sink.getvalue()
 
 
 @pytest.mark.parametrize("compression", ["none", "snappy", "gzip", "zstd", "lz4", "brotli"])

@@ -6,7 +6,6 @@ import json
 
 import fastavro
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
@@ -16,16 +15,14 @@ from include.landing.ingest import ingest
 from include.landing.parse_files import Parse
 from include.settings import MIB
 from tests.ingested import SIGNALS, quarantine_of
-from tests.landed_files import START, Landing, signal
+from tests.landed_files import START, Landing, parquet, signal
 from tests.parsers import both_parsers
 
 
-def parquet(**columns: pa.Array) -> bytes:
-    sink = io.BytesIO()
+def signals(**columns: pa.Array) -> bytes:
     rows = max(map(len, columns.values()), default=1)
     known = {"device_id": [1] * rows, "timestamp": [START.isoformat()] * rows, "value": [1] * rows}
-    pq.write_table(pa.table({**known, **columns}), sink)
-    return sink.getvalue()
+    return parquet(**{**known, **columns})
 
 
 def two_of_a_name() -> pa.Array:
@@ -48,13 +45,13 @@ def nested(levels: int) -> object:
 
 def with_flipped_pages() -> bytes:
     """A Parquet file whose header and footer are whole, and whose pages are not."""
-    whole = parquet(value=pa.array(range(50_000)))
+    whole = signals(value=pa.array(range(50_000)))
     return whole[:8] + bytes(byte ^ 0xFF for byte in whole[8:20_000]) + whole[20_000:]
 
 
 def with_required_columns() -> bytes:
     """A Parquet file whose schema is not that of its columns: PyArrow ends the process over it."""
-    whole = parquet()
+    whole = signals()
     footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
     optional, required = b"\x25\x02", b"\x25\x00"  # a field's repetition, as Thrift writes it
     return whole[:footer] + whole[footer:].replace(optional, required)
@@ -84,13 +81,13 @@ AS_A_WHOLE = {
     "one_line.json": b'{"device_id": "' + b"x" * MIB,
     "pages.parquet": with_flipped_pages(),
     "levels.parquet": with_required_columns(),
-    "cut.parquet": parquet()[:-100],
+    "cut.parquet": signals()[:-100],
     "quote.csv": b'device_id,timestamp,value\n1,"2026-03-01T00:00:00Z,1\n' + b"2,3,4\n" * 999,
     "nul.csv": b"device_id,timestamp,value\n1,\0,2\n",
     "never_ends.json": b"[" + b'{"device_id": 1}, ' * 9_999,
     "bomb.jsonl.gz": gzip.compress(b" " * MIB),
-    "bomb.parquet": parquet(value=pa.array(["x" * MIB] * 100)),
-    "ints.parquet": parquet(value=pa.array([7] * 2 * MIB)),
+    "bomb.parquet": signals(value=pa.array(["x" * MIB] * 100)),
+    "ints.parquet": signals(value=pa.array([7] * 2 * MIB)),
     "deep.json": b"[\n" + b"[" * 100_000,
     "deep.jsonl": b"[" * 100_000 + b"\n" + b'{"a": ' * 10_000,
     "nul.jsonl": b'{"device_id": "\0"}',
@@ -121,8 +118,8 @@ IN_PARTS = {
     + b"1\n" * 2_000,
 }
 TAKEN = {
-    "zone.parquet": parquet(other=pa.array([0], pa.timestamp("us", "No/Where"))),
-    "names.parquet": parquet(other=two_of_a_name()),
+    "zone.parquet": signals(other=pa.array([0], pa.timestamp("us", "No/Where"))),
+    "names.parquet": signals(other=two_of_a_name()),
     "half.jsonl": signal(0).replace("{", '{"x": "\\ud800", ', 1).encode(),
     "good.jsonl": signal(1).encode(),
 }

@@ -1,11 +1,9 @@
 """Ingestion of real files: counts to the row, watermarks, and what its tables are made of."""
 
 import gzip
-import io
 import json
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -22,17 +20,11 @@ from include.landing.origin import waiting
 from include.landing.parse_files import Parse, ParsedHere
 from spark_jobs.tables.landing import ParsedOnSpark
 from tests.ingested import SIGNALS, bronze_of, events_of, quarantine_of
-from tests.landed_files import START, Landing, signal
+from tests.landed_files import START, Landing, parquet, signal
 from tests.parsers import both_parsers, both_parsers_at_length
 from tests.refused import refused
 
 pytestmark = pytest.mark.slow
-
-
-def parquet(**columns: pa.Array) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(pa.table(columns), sink)
-    return sink.getvalue()
 
 
 def utc(*instants: datetime) -> pa.Array:
@@ -145,19 +137,6 @@ def test_a_folder_of_bad_rows_adds_up_to_the_row(lake: Lake, landed: Landing, pa
     assert all(row["ingested_at"] and row["resolved_at"] is None for row in refused)
 
 
-@both_parsers_at_length
-def test_an_allowed_event_of_the_future_raises_the_watermark_to_its_ingestion_only(
-    lake: Lake, landed: Landing, parse: Parse
-):
-    soon = (datetime.now(UTC) + timedelta(minutes=30)).isoformat()
-    landed.add("a.jsonl", [json.dumps({"device_id": 1, "value": 1, "timestamp": soon})])
-    assert ingest(lake, SIGNALS, parse=parse).rows_bronze == 1
-    (row,) = bronze_of(lake)
-    assert row["event_time"] > row["ingested_at"]
-    assert row["commit_watermark"] == row["ingested_at"]
-    assert row["arrival_watermark"] is None
-
-
 def test_bronze_is_compressed_and_in_groups_that_several_cores_can_read(lake, monkeypatch):
     monkeypatch.setattr("include.lake.table.ROWS_A_GROUP", 2)
     Landing(lake).add("a.json", [signal(second) for second in range(5)])
@@ -167,15 +146,6 @@ def test_bronze_is_compressed_and_in_groups_that_several_cores_can_read(lake, mo
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     assert [group.num_rows for group in groups] == [2, 2, 1]
     assert {group.column(0).compression for group in groups} == {"SNAPPY"}
-
-
-def test_a_moved_lake_goes_on_where_it_was(lake: Lake, landed: Landing):
-    landed.add("a.jsonl", [signal(0)])
-    ingest(lake, SIGNALS)
-    landed.add("b.jsonl", [signal(1)])
-    moved = Lake(str(Path(lake.root).rename(Path(lake.root).with_name("moved"))))
-    assert waiting(moved, SIGNALS) == 1
-    assert ingest(moved, SIGNALS) == RunCounts(1, 1, 1, 1, 0)
 
 
 @both_parsers_at_length

@@ -3,10 +3,12 @@
 import gzip
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -54,18 +56,6 @@ def events_of(name: str, content: bytes) -> Iterator[tuple[object, ...]]:
             yield to_event(SOURCE, rows.values(item), NOON_US).values
         except RefusedError as refusal:
             yield refusal.code, rows.raw(item)
-
-
-def unreadable(name: str, content: bytes) -> str:
-    with pytest.raises(UnreadableFileError) as caught:
-        open_rows(name, content, SOURCE)
-    return str(caught.value)
-
-
-def parquet(**columns: pa.Array) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(pa.table(columns), sink)
-    return sink.getvalue()
 
 
 # JSON lines
@@ -160,3 +150,44 @@ def test_several_processes_parse_what_one_does(lake: Lake, monkeypatch: pytest.M
     monkeypatch.setattr(parse_files, "_processors", lambda: 2)
     assert parse_here(SOURCE, read, splits).to_pylist() == alone.to_pylist()
     assert alone.num_rows == 0 + 1 + 2 + 3 + 4 + 5 + 5  # events, refused rows, files
+
+
+# Columns of one name: no value is kept in another's place
+
+COLUMNS = ["key", "at", "x", "x"]
+ROW = ["a", NOON, "1", "2"]
+
+
+def content(name: str, columns: Sequence[str] = COLUMNS, row: Sequence[str] = ROW) -> bytes:
+    if name.endswith(".csv"):
+        return f"{','.join(columns)}\n{','.join(row)}\n".encode()
+    sink = io.BytesIO()
+    pq.write_table(pa.table([pa.array([cell]) for cell in row], names=[*columns]), sink)
+    return sink.getvalue()
+
+
+def values(name: str, given: bytes, **changes: Any) -> dict[str, object]:
+    rows = open_rows(name, given, replace(SOURCE, **changes))
+    (item,) = rows.items()
+    return dict(rows.values(item))
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.parquet"])
+def test_a_file_with_one_that_is_no_field_twice_is_refused_unless_it_is_passed_over(name: str):
+    with pytest.raises(UnreadableFileError):
+        values(name, content(name))
+    for passed_over in ({"ignored": ("x",)}, {"rescue": False}):
+        found = values(name, content(name), **passed_over)
+        assert (found["key"], found["at"]) == ("a", NOON)
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.parquet"])
+def test_a_field_that_is_there_twice_is_not_to_be_passed_over(name: str):
+    with pytest.raises(UnreadableFileError):
+        values(name, content(name, ["key", "at", "key", "x"]))
+
+
+def test_columns_of_a_csv_without_names_are_called_by_their_number():
+    """As where each line ends in delimiters."""
+    found = values("a.csv", content("a.csv", ["key", "at", "", ""], ["a", NOON, "1", "2"]))
+    assert found == {"key": "a", "at": NOON, "column 3": "1", "column 4": "2"}

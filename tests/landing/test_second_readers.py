@@ -52,12 +52,6 @@ def test_times_in_96_bits_beyond_those_of_nanoseconds(year: int):
     assert events(source, parquet(values, use_deprecated_int96_timestamps=True)) == [stored]
 
 
-def test_a_time_in_96_bits_that_is_far_ahead_is_no_event():
-    at = pa.array([datetime(2300, 1, 1, tzinfo=UTC)], pa.timestamp("us", "UTC"))
-    content = parquet(pa.array([1]), at, use_deprecated_int96_timestamps=True)
-    assert events(source_of("int"), content) == ["future_time"]
-
-
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
 def test_a_time_that_is_no_number_is_refused_alone(number: float):
     source = source_of("int", Times(format="epoch_s"))
@@ -65,19 +59,6 @@ def test_a_time_that_is_no_number_is_refused_alone(number: float):
     first, second = events(source, content)
     assert first.values == (1,)
     assert second == "unreadable_time"
-
-
-def test_a_time_within_a_cell_that_is_no_number_is_refused_alone():
-    source = source_of("struct<t: timestamp>", Times(format="epoch_s"))
-    content = b'at,value\n1700000000,"{""t"": NaN}"\n'
-    assert events(source, content, "a.csv") in (["unreadable_time"], ["wrong_type"])
-
-
-@pytest.mark.parametrize("kind", ["map<array<int>, int>", "map<struct<a: int>, int>"])
-def test_keys_that_are_nested(kind: str):
-    key = "[1]" if "array" in kind else '{\\"a\\": 1}'
-    line = f'{{"at": "2026-03-01T00:00:00Z", "value": {{"{key}": 1}}}}'
-    events(source_of(kind), line.encode(), "a.jsonl")  # whatever it is: no TypeError
 
 
 NAMED = pa.array([[(b"alice", 1)]], pa.map_(pa.binary(), pa.int64()))

@@ -1,5 +1,6 @@
 """One stream of a world, and everything that can be done to it: data, jobs, changes, harm."""
 
+import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -9,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from include.fold.admission import instant_of, micros_of
 from include.lake.lease import LeaseTakenError, hold_lease
 from include.lake.paths import LakeError
+from include.lake.table import Table
 from include.landing.amendments import amendments_of
 from include.plans.open_stream import has_waiting_rows
 from include.plans.plan_recompute import why_not_promote
@@ -24,17 +28,25 @@ from spark_jobs.repair_clock import repair_clock
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
 from spark_jobs.write_savepoint import savepoint
-from tests.simulator.actions import Action
+from tests.simulator.actions import OF_STREAM, Action
 from tests.simulator.auditor import Auditor, WrongError
 from tests.simulator.checkpoint_log import CheckpointError
-from tests.simulator.damage import Copies
-from tests.simulator.data_operations import HOUR, HOUR_US, DataOperations
-from tests.simulator.harm_operations import HarmOperations
+from tests.simulator.damage import (
+    Copies,
+    append_again,
+    clean_log,
+    empty_newest_commit,
+    lose,
+    parts_of,
+)
+from tests.simulator.edges import on_edge, settling, tied
 from tests.simulator.oracle import Landed
 from tests.simulator.stream_files import KINDS
-from tests.simulator.world import DELAY, SOURCE, START_US, World, open_world
+from tests.simulator.world import DELAY, MINUTE_US, SOURCE, START_US, World, open_world
 from tests.simulator.writes import Killed, killed_at, killing
 
+HOUR = timedelta(hours=1)
+HOUR_US = 60 * MINUTE_US
 REFUSALS = (SettingsError, LakeError)
 # After harm, also what an engine or a count says of it: loud, and nothing was written.
 LOUD = (*REFUSALS, CheckpointError, RuntimeError)
@@ -42,7 +54,7 @@ LOUD = (*REFUSALS, CheckpointError, RuntimeError)
 DONE: Counter[str] = Counter()  # all actions of this process, by name
 
 
-class Operations(DataOperations, HarmOperations):
+class Operations:
     """`do` carries an action out, and looks at everything after it."""
 
     def __init__(
@@ -84,6 +96,70 @@ class Operations(DataOperations, HarmOperations):
                 self._land([Landed("a", self._ago(60 * hour - 7), 1), Landed("b", self._ago(3), 2)])
                 self.world.pass_time(8 * HOUR)
             self.run(None)
+
+    # Rows that land: in time, late, ahead, of one instant, on edges
+
+    def land_in_time(self, key: str, ago: list[int], value: int) -> None:
+        self._land([Landed(key, self._ago(minute), value) for minute in ago])
+
+    def land_late(self, key: str, ago: list[int], value: int) -> None:
+        self._land([Landed(key, self._ago(60 * hour + 20), value) for hour in ago])
+
+    def land_tied(self, key: str, values: list[int]) -> None:
+        if rows := tied(self.world, key, values):
+            self._land(rows)
+
+    def land_on_edge(self, key: str, value: int, edge: int, beside_us: int) -> None:
+        if row := on_edge(self.world, key, value, edge, beside_us):
+            self._wait_for(row)
+            self._land([row])
+
+    def settle_on_edge(self, key: str, other: str, edge: int, beside_ms: int) -> None:
+        """The watermark comes to an end of something, and a run to its end."""
+        if row := settling(self.world, key, other, edge, beside_ms):
+            self._wait_for(row)
+            self._land([row])
+            self.run(None)
+
+    def _wait_for(self, row: Landed) -> None:
+        self.world.now_us = max(self.world.now_us, row.time_us)
+
+    def land_ahead(self, key: str, ahead: int) -> None:
+        self._land([Landed(key, self._ago(-ahead), 1)])
+
+    def land_far_ahead(self, key: str, hours: int) -> None:
+        """As ingestion took it in under a machine clock that ran ahead; that is put right at once."""
+        now_us = self.world.now_us
+        self.world.now_us += hours * HOUR_US
+        self._land([Landed(key, self.world.now_us, 1)])
+        self.world.now_us = now_us
+
+    def land_of_one(self, key: str, hours: int) -> None:
+        """Of the others nothing comes for some hours."""
+        for _ in range(hours):
+            self._land([Landed(key, self._ago(1), 1)])
+            self.world.pass_time(HOUR)
+
+    def pass_time(self, span: int) -> None:
+        self.world.pass_time(timedelta(minutes=span))
+
+    def clock_row(self) -> None:
+        repair = amendments_of(self.world.lake, SOURCE.name).repair
+        if repair is not None and not repair.is_reset:
+            return  # ingestion refuses
+        self.world.ingest_clock(self._ago(1))
+        self.world.pass_time(timedelta(seconds=1))
+
+    def _land(self, rows: list[Landed]) -> None:
+        repair = amendments_of(self.world.lake, SOURCE.name).repair
+        if repair is not None and not repair.is_reset:
+            return  # ingestion refuses
+        self.world.ingest(rows)
+        self.world.pass_time(timedelta(seconds=7))
+        self._audit()
+
+    def _ago(self, minute: int) -> int:
+        return self.world.now_us - minute * MINUTE_US + minute % 3  # some in one microsecond
 
     # Data and jobs
 
@@ -238,6 +314,121 @@ class Operations(DataOperations, HarmOperations):
 
     def deploy(self, variant: str) -> None:
         self.world.deploy(self.kind, variant)
+        self._audit()
+
+    # Harm
+
+    def back_up(self) -> None:
+        self.copies.take(self.kind)
+
+    def put_back(self, part: str) -> None:
+        """A part that is older than the others."""
+        self.put_back_parts(part)
+
+    def put_back_stream(self) -> None:
+        """All of the stream, as of one time; bronze is newer."""
+        self.put_back_parts("dead_letters", *OF_STREAM)
+
+    def put_back_parts(self, *parts: str) -> None:
+        if self.copies.made:
+            self.harmed = True
+            self.copies.put_back(self.kind, *parts)
+            self.restart()
+            self._audit()
+
+    def lose(self, part: str) -> None:
+        self.harmed = True
+        lose(self.world, self.kind, part)
+        self._audit()
+
+    def write_to(self, part: str) -> None:
+        """Somebody else has a hand in it: a row is there once more."""
+        path = parts_of(self.world, self.kind)[part]
+        with suppress(DeltaError):  # of a table that came to harm
+            self.harmed = append_again(path) or self.harmed
+        self.restart()
+        self._audit()
+
+    def write_to_bronze(self, job: str, ago: int) -> None:
+        """The same, and what a job makes of it, before it is put back as that job says."""
+        path = parts_of(self.world, self.kind)["bronze"]
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copytree(path, copy := Path(folder, "bronze"))
+            append_again(path)
+            self.restart()
+            self._start(job, ago)
+            shutil.rmtree(path)
+            shutil.copytree(copy, path)
+        self.restart()
+        self._audit()
+
+    def two_lives(self, part: str, job: str, runs: list[bool]) -> None:
+        """The lake is copied and lives on; the copy is put back and lives on otherwise; then a part
+        of the first life comes in its place, and a job upon it. Bronze is put back after that."""
+        root = Path(self.world.lake.root)
+        marks, commits = list(self.auditor.marks), list(self.world.commits)
+        with tempfile.TemporaryDirectory() as folder:
+            copy, first, second = (Path(folder, name) for name in ("copy", "first", "second"))
+            shutil.copytree(root, copy)
+            self._live("a", runs[0])
+            shutil.move(root, first)
+            shutil.copytree(copy, root)
+            self.auditor.marks, self.world.commits = marks, commits
+            self.restart()
+            self._live("b", runs[1])
+            shutil.copytree(root, second)
+            self.harmed = True
+            names = ["bronze"] if part == "bronze" else ["table", "dead_letters", "checkpoint"]
+            places = [parts_of(self.world, self.kind)[n].relative_to(root) for n in names]
+            self._replace(places, first)
+            self._start(job, 5)
+            if part == "bronze":
+                self._replace(places, second)
+                self._audit()
+
+    def _live(self, key: str, runs: bool) -> None:
+        self.world.pass_time(timedelta(minutes=30))
+        self.land_in_time(key, [2, 1], 1)
+        self.world.pass_time(timedelta(minutes=30))
+        self.clock_row()
+        if runs:
+            self.run(None)
+
+    def _replace(self, places: list[Path], life: Path) -> None:
+        for place in places:
+            shutil.rmtree(target := Path(self.world.lake.root, place), ignore_errors=True)
+            if (life / place).exists():
+                shutil.copytree(life / place, target)
+        self.restart()
+
+    def power_cut(self) -> None:
+        self.harmed = True
+        empty_newest_commit(self.world, self.kind)
+        self.restart()
+        self._audit()
+
+    # Care, and time
+
+    def optimize(self, part: str) -> None:
+        """Join the files of a table, as its maintenance does."""
+        path = parts_of(self.world, self.kind)[part]
+        if DeltaTable.is_deltatable(str(path)):
+            with suppress(DeltaError):  # of a table that came to harm
+                DeltaTable(str(path)).optimize.compact()
+        self._audit()
+
+    def clean_log(self, part: str) -> None:
+        """Months later: what the log kept of old commits is gone."""
+        path = parts_of(self.world, self.kind)[part]
+        if DeltaTable.is_deltatable(str(path)):
+            with suppress(LakeError):  # the maintenance of each week has said its record again
+                table = Table.open(self.world.lake, str(path))
+                if record := table.record():
+                    table.commit([], record)
+            with suppress(DeltaError):
+                clean_log(path)
+        # A stream that was behind is cut off: loud, and a reseed mends it.
+        self.harmed = self.harmed or part == "bronze"
         self._audit()
 
     # How

@@ -20,7 +20,7 @@ from spark_jobs.run_stream import drain
 from spark_jobs.write_savepoint import savepoint
 from tests.refused import refused_until
 from tests.simulator.damage import append_again
-from tests.simulator.data_operations import HOUR
+from tests.simulator.operations import HOUR
 from tests.simulator.steps import all_rows, land, some_rows, table_of
 from tests.simulator.world import START_US, World, open_world
 
