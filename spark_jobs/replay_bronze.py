@@ -41,7 +41,7 @@ from include.stream_definition import load_definition
 from spark_jobs.engines.data_checks import DataChecks
 from spark_jobs.engines.engine import Engine, Rows, Stage
 from spark_jobs.engines.packing import Bounds
-from spark_jobs.live_savepoint import write_savepoint
+from spark_jobs.write_savepoint import write_savepoint
 
 P = TypeVar("P", RecomputePlan, ReseedPlan)
 

@@ -33,8 +33,8 @@ from spark_jobs.engines.data_checks import DataChecks
 from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, stream_job
-from spark_jobs.live_savepoint import delete_expired
 from spark_jobs.replay_bronze import Replay, plan_with_sound_base, restate
+from spark_jobs.write_savepoint import delete_expired
 
 JOB = "reseed_stream"
 

@@ -28,8 +28,8 @@ from include.settings import Stream
 from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import close_state_stores, exit_with_main, stream_job
-from spark_jobs.live_savepoint import write_if_due
 from spark_jobs.stream_drain import drain_stream, stay_in_log
+from spark_jobs.write_savepoint import write_if_due
 
 log = logging.getLogger("job")
 

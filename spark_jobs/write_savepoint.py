@@ -1,22 +1,168 @@
-"""Write the state of a stream down as a savepoint, whatever its cadence.
+"""Savepoints of the state that a live stream has come to: when its cadence says so, or as a job, whatever that is.
 
     spark-submit spark_jobs/write_savepoint.py --stream user_counts --lake /data/lake
 
-It is the state after the stream's last run. A compaction makes older states unreadable: this
-keeps one.
+After a run that came to its end the state is exactly that of all folded events before `until`:
+it is read through Spark's state reader, in one pass, and written as Parquet files. A compaction
+makes older states unreadable: the job keeps one.
 """
 
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from include.checkpoint.committed_batch import (
+    CommittedBatch,
+    check_partitions,
+    committed_batch,
+    is_settled,
+    newest_committed,
+    read_position,
+)
+from include.coverage.live import refuse_other_settings, seed_totals, totals_of
+from include.coverage.record import StreamRecord
+from include.fold.admission import MICROSECOND, US_PER_MS, instant_of, until_us
+from include.fold.definition import KeyedFold
 from include.job import PATIENCE, job_parser, recorded_run
+from include.lake.generations import GenerationRow
 from include.lake.lease import hold_lease
-from include.lake.paths import Lake
-from include.plans.open_stream import open_stream
-from include.settings import Stream
-from spark_jobs.engines.engine import Engine
+from include.lake.paths import Lake, LakeError
+from include.plans.open_stream import OpenStream, open_stream
+from include.savepoints.bronze_pin import pin_bronze
+from include.savepoints.manifest import (
+    Savepoint,
+    clean_savepoints,
+    expired,
+    keep_savepoints,
+    needed_ids,
+    newest_savepoint,
+    savepoints_of,
+    serving,
+    write_manifest,
+)
+from include.settings import SavepointRules, Stream
+from include.stream_definition import pinned_settings
+from spark_jobs.engines.engine import Engine, Rows
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, stream_job
-from spark_jobs.live_savepoint import write_live_savepoint
 
 JOB = "write_savepoint"
+
+log = logging.getLogger("job.savepoint")
+
+
+def write_savepoint(
+    engine: Engine, lake: Lake, states: Rows, fold: KeyedFold, until_us: int, **known: Any
+) -> Savepoint:
+    """Write `states` as a savepoint; `known` are the columns of its manifest that whoever writes one knows.
+
+    Under the stream's lease, by which what was cut off before is known for that.
+    """
+    stream = fold.stream
+    keep_savepoints(lake, stream, savepoints_of(lake, stream))
+    savepoint_id = f"{instant_of(until_us):%Y%m%dT%H%M%S%f}-{known['run_id'][:8]}"
+    folder = lake.savepoint(stream, savepoint_id)
+    staged = engine.stage_states(states, fold, folder)
+    return write_manifest(
+        lake, staged, savepoint_id=savepoint_id, stream=stream, until_us=until_us, **known
+    )
+
+
+def write_if_due(engine: Engine, opened: OpenStream, run_id: str) -> None:
+    """Write a savepoint when the stream's cadence says so. Under the stream's lease."""
+    lake, rules = opened.lake, opened.stream.savepoints
+    if newest_committed(lake, opened.checkpoint) is None:
+        return
+    until = _settled_until(lake, committed_batch(lake, opened.generations))
+    if until is None:
+        return  # the next run that comes to its end writes it
+    if is_due(rules, until, newest_savepoint(lake, opened.name)):
+        write_live_savepoint(engine, opened, run_id, origin="live")
+        delete_expired(opened)
+
+
+def is_due(rules: SavepointRules, until_us: int, newest: Savepoint | None) -> bool:
+    """Whether a run that has come to `until_us` is to write a savepoint.
+
+    When it has passed a multiple of the cadence since the newest one, or when there is none.
+    """
+    if rules.cadence is None:
+        return False
+    cadence_us = rules.cadence // MICROSECOND
+    return newest is None or until_us // cadence_us > newest.until_us // cadence_us
+
+
+def delete_expired(opened: OpenStream) -> None:
+    """Delete the savepoints that the stream's rules no longer keep. Under the stream's lease."""
+    lake, known = opened.lake, savepoints_of(opened.lake, opened.name)
+
+    def clean(found: Sequence[Savepoint]) -> Sequence[Savepoint]:
+        return clean_savepoints(found, opened.identity, pin_bronze(lake, opened.source))
+
+    going = expired(known, opened.stream.savepoints, needed_ids(opened.generations), clean)
+    if going:
+        keep_savepoints(lake, opened.name, [each for each in known if each not in going])
+        log.info("deleted %d savepoints of %s", len(going), opened.name)
+
+
+def write_live_savepoint(engine: Engine, opened: OpenStream, run_id: str, origin: str) -> Savepoint:
+    """Write the stream's state as a savepoint. Under the stream's lease.
+
+    Raises LakeError when the stream has settled nothing yet, or its last run was cut off.
+    """
+    lake, fold = opened.lake, opened.fold
+    batch = committed_batch(lake, opened.generations)
+    until, known = _settled_until(lake, batch), opened.record
+    if until is None or known.batch_of(batch.generation) not in (batch.batch_id, None):
+        raise LakeError(
+            f"the last run of {opened.name} was cut off before all of its state was settled: run "
+            "it again first",
+            code="nothing_there",
+            subject=opened.name,
+            command=f"./stateful stream {opened.name}",
+        )
+    pinned = opened.generations.pinned()
+    check_partitions(lake, batch, pinned["state_partitions"])
+    refuse_other_settings(
+        pinned, {"state_schema": pinned_settings(opened.stream, fold)["state_schema"]}
+    )
+    totals = totals_of(known, batch.generation, seed_totals(pinned))
+    position = read_position(lake, f"{batch.checkpoint}/offsets/{batch.batch_id}")
+    read = pin_bronze(lake, opened.source, position.version - 1)
+    savepoint = write_savepoint(
+        engine,
+        lake,
+        engine.live_states(batch.checkpoint, fold, batch.batch_id),
+        fold,
+        until,
+        origin=origin,
+        generation=batch.generation,
+        run_id=run_id,
+        events=totals["total_folded"] + totals["total_duplicate"],
+        bronze_id=read.table_id,
+        bronze_version=read.version,
+        bronze_ingested_at_us=read.ingested_at_us,
+        code=_code_of_all(known, pinned),
+        state_schema=pinned["state_schema"],
+    )
+    log.info("savepoint %s of %s", savepoint.savepoint_id, opened.name)
+    return savepoint
+
+
+def _settled_until(lake: Lake, batch: CommittedBatch) -> int | None:
+    """Before which instant every bucket has folded all; None after a run that was cut off."""
+    if batch.watermark_ms is None or not is_settled(lake, batch.checkpoint):
+        return None
+    return until_us(batch.watermark_ms * US_PER_MS)
+
+
+def _code_of_all(known: StreamRecord, pinned: GenerationRow) -> str | None:
+    """The code of a generation's state; None when another has moved it on, too: no replay of either
+    can say whether such a state is right."""
+    codes = set(() if known.own is None else known.own.codes)
+    if pinned["code_changed_at"] or not codes <= serving(pinned["code"] or ""):
+        return None
+    return str(pinned["code"])
 
 
 def savepoint(engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None = None) -> None:

@@ -119,12 +119,12 @@ def test_what_the_scheduler_and_set_up_import_needs_no_package():
         "engines/data_checks.py",
         "engines/engine.py",
         "engines/live_batch.py",
-        "live_savepoint.py",
         "recompute_interval.py",
         "replay_bronze.py",
         "reseed_stream.py",
         "run_stream.py",
         "stream_drain.py",
+        "write_savepoint.py",
     ],
 )
 def test_what_a_job_decides_is_not_bound_to_spark(file):

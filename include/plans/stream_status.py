@@ -33,14 +33,9 @@ class StreamStatus:
     unfinished: str | None = None  # an erasure of a key that it may have
 
     @property
-    def distrust(self) -> str | None:
-        """Why the table is not what was recorded of it; None: it is."""
-        return self.opened.distrust
-
-    @property
     def doubt(self) -> str | None:
         """Why nothing that is judged of it counts; None when it does."""
-        return self.distrust or self.bronze_changed or self.unfinished
+        return self.opened.distrust or self.bronze_changed or self.unfinished
 
     @property
     def is_right(self) -> bool:
@@ -75,8 +70,8 @@ class StreamStatus:
         table = opened.lake.table(opened.name)
         if row is None and not opened.lake.is_delta_table(table):
             return found  # it has not run; or a checkpoint alone is left, which its run refuses
-        if self.distrust is not None:
-            return [*found, distrusted(opened.declared, table, self.distrust)]
+        if self.opened.distrust is not None:
+            return [*found, distrusted(opened.declared, table, self.opened.distrust)]
         if row is None:
             return found
         is_append = row["output_mode"] == "append"

@@ -34,9 +34,9 @@ from spark_jobs.engines.packing import Bounds
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.engines.state_rows import projected
 from spark_jobs.erase_key import erase
-from spark_jobs.live_savepoint import write_live_savepoint
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
+from spark_jobs.write_savepoint import write_live_savepoint
 from tests.erase.rocksdb import unpacked_by
 from tests.erase.scan import files_with
 from tests.simulator.local_engine import LocalEngine

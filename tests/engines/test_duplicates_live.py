@@ -12,7 +12,7 @@ from spark_jobs.engines.checkpointed_states import read_states
 from spark_jobs.engines.replay import replay_fold
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.engines.state_rows import states_from_rows
-from spark_jobs.live_savepoint import write_live_savepoint
+from spark_jobs.write_savepoint import write_live_savepoint
 from tests.bronze import rows_for
 from tests.engines.lake_runs import admitted_live, drained, known_in
 from tests.engines.test_timeouts_live import ALERTS, DELAY, arrived, compare_with_local

@@ -6,8 +6,8 @@ from include.lake.paths import open_lake
 from include.plans.open_stream import open_stream
 from include.streams import user_counts
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.live_savepoint import write_live_savepoint
 from spark_jobs.run_stream import drain
+from spark_jobs.write_savepoint import write_live_savepoint
 from tests.bronze import append_commit
 from tests.engines.live_lakes import (
     COUNTED,

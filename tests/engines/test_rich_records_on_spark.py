@@ -19,7 +19,7 @@ from include.settings import SavepointRules, Stream
 from spark_jobs import stream_drain
 from spark_jobs.engines.replay import replay_fold
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.live_savepoint import write_savepoint
+from spark_jobs.write_savepoint import write_savepoint
 from tests.bronze import stamp
 from tests.declared import with_fold
 from tests.engines.lake_runs import (

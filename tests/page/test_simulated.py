@@ -32,7 +32,7 @@ def seen(do: Operations) -> StreamFigures:
     """The stream's figures; its coverage is the same in the overview, here and for a check."""
     lake, stream, now = do.world.lake, do.stream, do.world.now()
     judged = stream_status(lake, stream)
-    assert judged.distrust is None
+    assert judged.opened.distrust is None
     recorded = Recorded(lake, now - timedelta(days=30))
     assert recorded.status(stream).coverage == judged.coverage
     figures = read_stream(lake, stream, now, timedelta(days=30))

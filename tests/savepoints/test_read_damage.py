@@ -20,8 +20,8 @@ from include.savepoints.manifest import (
     savepoints_of,
 )
 from include.stream_definition import load_definition
-from spark_jobs.live_savepoint import write_savepoint
 from spark_jobs.replay_bronze import plan_with_sound_base
+from spark_jobs.write_savepoint import write_savepoint
 from tests.late_lakes import START_US, small
 from tests.refused import refused
 from tests.simulator.local_engine import LocalEngine

@@ -20,7 +20,7 @@ from include.savepoints.manifest import (
 from include.settings import SavepointRules
 from include.streams import user_counts
 from include.streams.user_counts import UserEvent
-from spark_jobs.live_savepoint import is_due
+from spark_jobs.write_savepoint import is_due
 from tests.bronze import append_commit, stamp
 from tests.coverage.ledgers import entry
 from tests.coverage.ledgers import record as record_entry

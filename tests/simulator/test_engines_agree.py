@@ -18,7 +18,7 @@ from include.savepoints.manifest import savepoints_of
 from include.stream_definition import load_definition
 from spark_jobs.engines.packing import Bounds
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.live_savepoint import write_savepoint
+from spark_jobs.write_savepoint import write_savepoint
 from tests.bronze import FIRST_INGESTED_US, append_commit, stamp
 from tests.engines.live_lakes import make_commits, signal, user_event
 from tests.simulator.local_engine import LocalEngine, LocalProduct
