@@ -86,25 +86,29 @@ class PlainOperator:
 
     def run_batch(self, rows: Sequence[StampedRow], with_no_data_batch: bool = True) -> None:
         """Fold the rows; then, as under availableNow, once more if the watermark has moved."""
+        parts = filter(None, (rows[n::INPUT_PARTITIONS] for n in range(INPUT_PARTITIONS)))
+        self.fold(bronze_table(self._fold, part) for part in parts)
+        self.expire_timers()
+        newest_ms = max(row.commit_us for row in rows) // 1_000 - self._delay_us // 1_000
+        moved = newest_ms > self.watermark_ms
+        self.watermark_ms = max(newest_ms, self.watermark_ms)
+        if moved and with_no_data_batch:
+            self.expire_timers()
+
+    def fold(self, parts: Iterable[pa.Table]) -> None:
+        """Rows of bronze, partition by partition, through the packing of the live engine."""
         packed: dict[int, list[tuple[Any, ...]]] = {}
         admission = Admission(self._delay_us, self._since_us)
-        for part in filter(None, (rows[n::INPUT_PARTITIONS] for n in range(INPUT_PARTITIONS))):
-            bronze = bronze_table(self._fold, part)
-            admitted = admitted_rows(bronze, self._fold, range(self._buckets), admission)
+        for part in parts:
+            admitted = admitted_rows(part, self._fold, range(self._buckets), admission)
             for batch in packed_rows(admitted, event_schema(self._fold)):
                 for row in batch.to_pylist():
                     packed.setdefault(row["bucket"], []).append(tuple(row.values()))
         for bucket, shares in packed.items():
             processor = self._processor(bucket)
             self._take(processor.handleInputRows((bucket,), iter(shares), self._timer_values()))
-        self._expire_timers()
-        newest_ms = max(row.commit_us for row in rows) // 1_000 - self._delay_us // 1_000
-        moved = newest_ms > self.watermark_ms
-        self.watermark_ms = max(newest_ms, self.watermark_ms)
-        if moved and with_no_data_batch:
-            self._expire_timers()
 
-    def _expire_timers(self) -> None:
+    def expire_timers(self) -> None:
         due = sorted(timer for timer in self.timers if timer[1] <= self.watermark_ms)
         for bucket, ms in due:
             if (bucket, ms) not in self.timers:

@@ -135,11 +135,11 @@ class _Run:
         operator.load(self._log.read_state(batch.batch_id))
         if batch.start != batch.end:
             rows = self._source.read(batch.start, batch.end, operator.columns)
-            operator.run(rows)
+            operator.fold([rows])
             newest_us = pc.max(rows[clock_column(query.fold)].cast(pa.int64())).as_py()
             if newest_us is not None:
                 next_ms = max(next_ms, newest_us // US_PER_MS - delay_us // US_PER_MS)
-        operator.expire()
+        operator.expire_timers()
         parts = operator.parts(query.stream.state_partitions)
         self._log.write_state(batch.batch_id + 1, parts, snapshot=query.compacting)
         return operator.reports, next_ms

@@ -14,13 +14,7 @@ from include.fold.event_order import keys_of
 from include.fold.key_codes import buckets_of
 from include.fold.schemas import event_schema
 from spark_jobs.engines.engine import LiveQuery
-from spark_jobs.engines.packing import (
-    PACKED,
-    Admission,
-    admitted_rows,
-    packed_rows,
-    to_stream,
-)
+from spark_jobs.engines.packing import to_stream
 from tests.engines.plain_operator import PlainOperator
 
 BRONZE_COLUMNS = ("event_time", "ingested_at", "arrival_watermark", "commit_watermark", "is_clock")
@@ -58,31 +52,12 @@ class Operator(PlainOperator):
             if rows is None:
                 continue
             keys = rows["key"] if column == "states" else keys_of(self._fold, rows)
-            buckets = pa.array(self._buckets_of(keys))
+            buckets = pa.array(buckets_of(keys, range(self._buckets)))
             for bucket in buckets.unique().to_pylist():
                 stream = to_stream(rows.filter(pc.equal(buckets, bucket)))
                 row = SimpleNamespace(**({"states": None, "events": None} | {column: stream}))
                 processor = self._processor(bucket)
                 processor.handleInitialState((bucket,), row, self._timer_values())
 
-    def run(self, rows: pa.Table) -> None:
-        """The rows of a batch, through the packing of the live engine."""
-        packed: dict[int, list[tuple[Any, ...]]] = {}
-        admission = Admission(self._delay_us, self._since_us)
-        ids = list(range(self._buckets))
-        admitted = admitted_rows(rows, self._fold, ids, admission)
-        for batch in packed_rows(admitted, event_schema(self._fold)):
-            for row in batch.to_pylist():
-                packed.setdefault(row["bucket"], []).append(tuple(row[n] for n in PACKED.names))
-        for bucket, shares in packed.items():
-            processor = self._processor(bucket)
-            self._take(processor.handleInputRows((bucket,), iter(shares), self._timer_values()))
-
-    def expire(self) -> None:
-        self._expire_timers()
-
     def _take(self, reports: Iterable[Row]) -> None:
         self.reports += [report.asDict() for report in reports]
-
-    def _buckets_of(self, keys: pa.ChunkedArray) -> Any:
-        return buckets_of(keys, list(range(self._buckets)))
