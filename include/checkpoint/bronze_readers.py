@@ -24,7 +24,7 @@ from include.checkpoint.committed_batch import (
     newest_planned,
     read_position,
 )
-from include.lake.delta_log import adds_data, find_actions, is_of_machine, made_at, table_to_read
+from include.lake.delta_log import adds_data, is_of_machine, made_at, read_actions, table_to_read
 from include.lake.findings import Finding
 from include.lake.generations import Generations, is_reseeded, read_generations
 from include.lake.paths import Lake, LakeError
@@ -88,7 +88,7 @@ def read_lags(lake: Lake, path: str, table: DeltaTable) -> list[Lag]:
 
 def _read_lag(lake: Lake, path: str, newest: int, reader: Reader) -> Lag | None:
     for version in range(reader.next_version, newest + 1):
-        actions = find_actions(lake, path, version)
+        actions = read_actions(lake, path, version)
         if actions is None:
             return Lag(reader, version, None)
         # What OPTIMIZE replaced may be of the version that a starting reader reads.
@@ -201,7 +201,7 @@ def needed_commit(lake: Lake, generations: Generations, source: str) -> Needed |
     table = table_to_read(bronze)
     if start.table_id != str(table.metadata().id) or start.version > table.version():
         return None
-    commit = find_actions(lake, bronze, start.version)
+    commit = read_actions(lake, bronze, start.version)
     made = None if commit is None else made_at(commit)
     is_gone = _is_unreadable(bronze, start.version) if start.is_snapshot else made is None
     kept = retention(table.metadata().configuration, LOG_RETENTION)

@@ -50,7 +50,7 @@ def _committed(lake: Lake, path: str) -> set[str]:
     for info in _files(lake, f"{path}/_delta_log"):
         versioned = VERSIONED.match(info.base_name)
         if info.base_name.endswith(".json") and versioned:
-            actions = read_actions(lake, path, int(versioned[1]))
+            actions = read_actions(lake, path, int(versioned[1])) or []
             parts = (action.get(kind) for action in actions for kind in ("add", "remove", "cdc"))
             found |= {unquote(part["path"]) for part in parts if part}
         elif info.base_name.endswith(".parquet"):

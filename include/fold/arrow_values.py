@@ -22,7 +22,6 @@ from include.fold.records import (
     Moment,
     Nested,
     Pairs,
-    Scalar,
     Shape,
     check_years,
     wrong,
@@ -79,14 +78,12 @@ def _offsets(values: Sequence[Any]) -> pa.Array:
 def decode(shape: Shape, column: pa.Array | pa.ChunkedArray, name: str) -> list[Any]:
     """The other way round. DefinitionError where a part that must not be None is not there, or
     for a value that is no member of its Enum; `name` is what it is called there."""
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
-    decoder: Decoder = _DECODERS.get(type(shape), _scalars)
-    return decoder(shape, column, name)
-
-
-def _scalars(shape: Shape, column: pa.Array, name: str) -> list[Any]:
-    return python_values(column)
+    decoder = _DECODERS.get(type(shape))
+    if decoder is None:
+        return python_values(column)
+    return decoder(
+        shape, column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column, name
+    )
 
 
 def _moments(shape: Moment, column: pa.Array, name: str) -> list[Any]:
@@ -166,8 +163,6 @@ _DECODERS: dict[type[Shape], Decoder] = {
 
 def column_values(column: Column, values: pa.Array | pa.ChunkedArray) -> list[Any]:
     """The values of a record's column."""
-    if isinstance(column.shape, Scalar):
-        return python_values(values)
     return decode(column.shape, values, column.name)
 
 

@@ -3,7 +3,7 @@
 from collections import Counter, namedtuple
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import count
 from operator import attrgetter, itemgetter
 from typing import Any, get_type_hints
@@ -78,24 +78,9 @@ def fold_key(given: GivenKey, event: Any, columns: Sequence[Column]) -> FoldKey:
     take = itemgetter(*positions)
     if len(set(names)) < len(names):
         raise DefinitionError(f"key={given!r} names a field twice", subject="key")
-    record = _key_record(names)
+    record: Any = namedtuple("Key", names)  # type: ignore[misc]
     shape = nested(record, [known[name] for name in names])
     return FoldKey(names, shape, lambda one: record._make(take(one)), is_derived=False)
-
-
-@cache
-def _key_record(names: tuple[str, ...]) -> Any:
-    """The NamedTuple of these fields. Of no module: so one of its values is pickled with the names."""
-    fields: Any = namedtuple("Key", names)  # type: ignore[misc]
-    return type("Key", (fields,), {"__reduce__": _reduced_key, "__slots__": ()})
-
-
-def _reduced_key(key: Any) -> tuple[Any, ...]:
-    return _key_of, (key._fields, tuple(key))
-
-
-def _key_of(names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
-    return _key_record(names)._make(values)
 
 
 def _derived(function: Callable[[Any], Any]) -> FoldKey:

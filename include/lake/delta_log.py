@@ -235,7 +235,7 @@ def open_rows_of(lake: Lake, path: str, version: int) -> DeltaTable:
             if is_of_machine(error):
                 raise
             same += 1
-            actions = find_actions(lake, path, same)
+            actions = read_actions(lake, path, same)
             if actions is None or changes_data(actions):
                 if version > (newest := open_table(path).version()):
                     said = f"ends at version {newest}, but version {version} of it has been read"
@@ -261,34 +261,35 @@ def told_of(error: Exception) -> str:
     return f"{first_line(error)}. {AGAIN}" if is_of_machine(error) else first_line(error)
 
 
-def read_actions(lake: Lake, table: str, version: int) -> list[dict[str, Any]]:
-    """The actions of a table's commit, in order. FileNotFoundError when it was cleaned up, LakeError
-    when it is damaged, which delta-rs does not see behind a checkpoint."""
-    text = lake.read(f"{table}/_delta_log/{version:020}.json").decode()
-    # Only "\n" ends an action: splitlines() also cuts at U+2028 and the like, which stand
-    # unescaped in the log when a row of the table has them.
+def read_actions(lake: Lake, table: str, version: int) -> list[dict[str, Any]] | None:
+    """The actions of a table's commit, in order; None when it is not in the log. LakeError when it is
+    damaged, which delta-rs does not see behind a checkpoint."""
     try:
-        return [json.loads(line) for line in text.split("\n") if line]
+        return actions_in(_commit(lake, table, version))
+    except FileNotFoundError:
+        return None
     except ValueError as error:
         said = f"the log of {table} cannot be read (commit {version}: {error})"
         raise damaged(table, said) from error
 
 
-def find_actions(lake: Lake, table: str, version: int) -> list[dict[str, Any]] | None:
-    """The actions of a table's commit, in order; None when it is not in the log."""
-    try:
-        return read_actions(lake, table, version)
-    except FileNotFoundError:
-        return None
+def actions_in(commit: bytes) -> list[dict[str, Any]]:
+    """Those of a commit's file; ValueError when it is not whole."""
+    # Only "\n" ends an action: splitlines() also cuts at U+2028 and the like, which stand
+    # unescaped in the log when a row of the table has them.
+    return [json.loads(line) for line in commit.decode().split("\n") if line]
 
 
 def commit_hash(lake: Lake, table: str, version: int) -> str | None:
     """What tells a commit from any other that may have its number; None when it was cleaned up."""
     try:
-        commit = lake.read(f"{table}/_delta_log/{version:020}.json")
-        return hashlib.sha256(commit).hexdigest()[:16]
+        return hashlib.sha256(_commit(lake, table, version)).hexdigest()[:16]
     except FileNotFoundError:
         return None
+
+
+def _commit(lake: Lake, table: str, version: int) -> bytes:
+    return lake.read(f"{table}/_delta_log/{version:020}.json")
 
 
 def commit_info(actions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:

@@ -28,9 +28,9 @@ from include.lake.columns import columns_of, found_columns
 from include.lake.delta_log import (
     changes_data,
     commit_info,
-    find_actions,
     made_at,
     open_table,
+    read_actions,
     table_to_write,
     told_by,
 )
@@ -120,7 +120,7 @@ class Table:
 
     def _commits(self) -> Iterator[tuple[int, list[dict[str, Any]]]]:
         for version in range(self.version, -1, -1):
-            actions = find_actions(self._lake, self.path, version)
+            actions = read_actions(self._lake, self.path, version)
             if actions is None:
                 return
             yield version, actions
@@ -132,7 +132,7 @@ class Table:
 
     def _refuse_others(self, first: int, until: int) -> None:
         for other in range(first, until):
-            actions = find_actions(self._lake, self.path, other)
+            actions = read_actions(self._lake, self.path, other)
             if actions and changes_data(actions) and record_of(actions) is None:
                 raise self._mismatch(f"commit {other} is not ours, and changes its rows")
 

@@ -1,6 +1,5 @@
 """The log of somebody else's Delta table, and the rows and partition values of the files that it names."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
@@ -12,7 +11,7 @@ from deltalake import DeltaTable as OpenTable
 from deltalake.exceptions import DeltaError
 
 from include.fold.arrow_values import conformed_table
-from include.lake.delta_log import delta_table, first_line, is_of_machine
+from include.lake.delta_log import actions_in, delta_table, first_line, is_of_machine
 from include.lake.paths import files_of
 from include.landing.connector import Batch, OriginError, Outcome, Split, lost_input
 from include.landing.landed_values import UnreadableFileError
@@ -41,12 +40,11 @@ def table_at(uri: str, version: int) -> OpenTable | None:
     OriginError where a machine fails.
     """
     try:
-        return delta_table(uri, version=version)
-    except (DeltaError, OSError) as error:
-        if isinstance(error, OSError) or is_of_machine(error):
-            raise OriginError(
-                f"{uri} cannot be read: {first_line(error)}", code="unreadable_input"
-            ) from error
+        return open_table(uri, version)
+    except OriginError as error:
+        why = error.__cause__
+        if why is None or isinstance(why, OSError) or is_of_machine(why):
+            raise
         return None
 
 
@@ -63,8 +61,7 @@ def actions_of(uri: str, version: int) -> list[dict[str, Any]]:
     """
     try:
         with files_of(uri).open_input_stream(f"_delta_log/{version:020}.json") as file:
-            content = bytes(file.read())
-        actions = [json.loads(line) for line in content.decode().split("\n") if line]
+            actions = actions_in(bytes(file.read()))
     except (FileNotFoundError, ValueError):
         return []
     return actions if all(isinstance(action, dict) for action in actions) else []

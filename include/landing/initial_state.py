@@ -26,9 +26,9 @@ from include.lake.columns import INSTANT, arrow_type, columns_of, sql_name
 from include.lake.delta_log import (
     changes_data,
     delta_table,
-    find_actions,
     first_line,
     is_of_machine,
+    read_actions,
 )
 from include.lake.paths import Lake, files_of
 from include.landing.landed_values import (
@@ -225,7 +225,7 @@ class _Table:
         """The table's id, and the version in which its rows last changed: not by OPTIMIZE or VACUUM."""
         table_id, version = str(self._log.metadata().id), int(self._log.version())
         while version > 0:
-            commit = find_actions(self._lake, self._path, version)  # None when it was cleaned up
+            commit = read_actions(self._lake, self._path, version)  # None when it was cleaned up
             if commit is None and pinned is not None and _names_earlier(pinned, table_id, version):
                 return pinned
             if commit is None or changes_data(commit):

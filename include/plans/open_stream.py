@@ -22,8 +22,8 @@ from include.fold.definition import Definition, KeyedFold
 from include.lake.delta_log import (
     adds_data,
     commit_hash,
-    find_actions,
     open_table,
+    read_actions,
     table_to_read,
 )
 from include.lake.generations import GenerationRow, Generations, is_reseeded, read_generations
@@ -335,7 +335,7 @@ def _has_data(lake: Lake, bronze: str, version: int) -> bool:
     Nor do the rows count by which a compaction made itself a batch: for no other stream of
     the source are they worth a run.
     """
-    actions = find_actions(lake, bronze, version)
+    actions = read_actions(lake, bronze, version)
     if actions is None:
         return True  # cleaned up already: the run will say what that means
     if (record := record_of(actions)) and record.get(STILL):

@@ -41,8 +41,7 @@ def test_a_row_with_an_odd_line_end_does_not_cut_an_action(lake, odd):
 
 
 def test_a_commit_that_was_cleaned_up_is_not_found(lake):
-    with pytest.raises(FileNotFoundError):
-        read_actions(lake, lake.bronze("user_events"), 7)
+    assert read_actions(lake, lake.bronze("user_events"), 7) is None
 
 
 def rows_of(table: DeltaTable) -> list[int]:
