@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from include.fold.deduplicate import Deduplicate
+from include.landing.bronze_tables import bronze_columns
 from include.origins import DeltaTable, KafkaTopic, SchemaRegistry
 from include.registry import source_named
 from include.settings import FOLDER, Csv, Field, Limits, Source, Times
@@ -57,6 +58,9 @@ WRONG: list[tuple[Callable[..., object], dict[str, Any], str]] = [
     (Times, NAMED_ZONE, "format"),
     (field, {"type": "bolean"}, "a"),
     (field, {"type": "decimal(40,2)"}, "a"),
+    (lambda: source(field(), field(name="A")), {}, "A"),
+    (lambda: source(field(), field(name="b", was="a")), {}, "was"),
+    (lambda: bronze_columns(source(field(name="ingested_at"))), {}, "ingested_at"),
     (known_by, {"name": "c"}, "deduplicate"),
     (known_by, {"name": "b"}, "deduplicate"),
     (lambda: source(field(path="_kafka.keys"), origin=TOPIC), {}, "_kafka.keys"),

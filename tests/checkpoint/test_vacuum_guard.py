@@ -32,13 +32,6 @@ def test_a_reader_is_in_time_until_a_margin_before_its_files_may_go():
     assert why_not_vacuum([lag(last - MICROSECOND)], KEPT, NOW) is not None
 
 
-def test_the_slowest_of_several_is_named_with_version_and_time():
-    slow, slower = NOW - timedelta(days=8), NOW - timedelta(days=9)
-    refusal = why_not_vacuum([lag(slow), lag(slower, "user_sessions"), lag(NOW)], KEPT, NOW)
-    assert refusal is not None
-    assert "user_sessions" in refusal
-
-
 def test_a_reader_behind_by_more_than_half_of_what_the_log_keeps_is_a_finding():
     kept = timedelta(days=30)
     half = NOW - timedelta(days=15)

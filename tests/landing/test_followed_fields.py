@@ -128,11 +128,6 @@ def test_times_may_change_of_a_field_that_no_row_was_rescued_of(lake: Lake, land
 # Names that differ in case alone, of which a table has one
 
 
-def test_fields_that_differ_in_case_alone_are_refused_where_they_are_declared():
-    with refused("wrong_setting"):
-        source(NOTE, replace(NOTE, name="Note"))
-
-
 @pytest.mark.parametrize(
     ("had", "name", "code"),
     [([], "Event_Time", "wrong_setting"), ([NOTE], "Note", "settings_changed")],

@@ -79,12 +79,6 @@ def test_the_tables_are_made_as_documented(lake: Lake, landed: Landing, parse: P
     assert len(table.file_uris()) == 1
 
 
-def test_a_field_may_not_take_the_name_of_a_column_of_bronze():
-    field = replace(SIGNALS.fields[0], name="ingested_at")
-    with refused("wrong_setting", subject="ingested_at"):
-        bronze_columns(replace(SIGNALS, fields=(field,)))
-
-
 @both_parsers_at_length
 def test_a_field_may_have_the_name_of_a_column_of_quarantine(
     lake: Lake, landed: Landing, parse: Parse

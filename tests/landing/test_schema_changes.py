@@ -300,11 +300,6 @@ def test_other_changes_are_refused_before_anything_is_taken(
     assert ingest(lake, source(VALUE)).rows_bronze == 1
 
 
-def test_a_field_that_was_one_that_still_is_is_refused():
-    with refused("wrong_setting", subject="was"):
-        source(replace(VALUE, was="device_id"))
-
-
 # Streams
 
 

@@ -31,6 +31,12 @@ def run(world: World, kind: str) -> None:
     drain(world.engine, world.lake, world.streams[kind])
 
 
+def lived(world: World, kind: str) -> None:
+    for _ in range(3):
+        land(world, [("a", 0, 1), ("b", MINUTE_US, 2)])
+        run(world, kind)
+
+
 def fold_of(world: World, kind: str) -> KeyedFold:
     return load_definition(world.streams[kind]).fold
 

@@ -12,17 +12,11 @@ from spark_jobs.reseed_stream import reseed
 from spark_jobs.tables.product import Product
 from tests.deaths import KilledError
 from tests.refused import refused_until
-from tests.simulator.steps import all_rows, land, run, table_of
+from tests.simulator.steps import all_rows, land, lived, run, table_of
 from tests.simulator.stream_files import stream_file
 from tests.simulator.world import MINUTE_US, World
 
 OTHER_MODE = [("counts_per_key", "counts"), ("counts", "counts_per_key")]
-
-
-def lived(world: World, kind: str) -> None:
-    for _ in range(3):
-        land(world, [("a", 0, 1), ("b", MINUTE_US, 2)])
-        run(world, kind)
 
 
 def id_of(world: World, kind: str) -> object:

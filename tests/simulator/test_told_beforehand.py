@@ -19,14 +19,8 @@ from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
 from tests.refused import refused_until
 from tests.simulator.oracle import Landed
-from tests.simulator.steps import land, run
+from tests.simulator.steps import land, lived, run
 from tests.simulator.world import MINUTE_US, World
-
-
-def lived(world: World, kind: str) -> None:
-    for _ in range(3):
-        land(world, [("a", 0, 1), ("b", MINUTE_US, 2)])
-        run(world, kind)
 
 
 def some_wait(world: World) -> ReseedOptions:
