@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 
 from include.fold.product_table import product_columns
 from include.lake.columns import ARROW_TYPES, Column
+from include.lake.dead_letters import COLUMNS as DEAD_LETTER_COLUMNS
 from include.lake.ops_schemas import DESCRIPTIONS, SCHEMAS
-from include.lake.stream_result import COLUMNS as DEAD_LETTER_COLUMNS
 from include.landing import ingest_log as log_rows
 from include.landing.bronze_tables import QUARANTINE_COLUMNS, bronze_columns
 from include.registry import all_sources, all_streams

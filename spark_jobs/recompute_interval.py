@@ -15,9 +15,9 @@ from datetime import datetime
 
 from include.fold.admission import micros_of
 from include.job import PATIENCE, RunRecord, job_parser, parse_instant, recorded_run
+from include.lake.dead_letters import put_back_dead_letters
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake
-from include.lake.stream_result import put_back_dead_letters
 from include.plans.open_stream import OpenStream, open_stream
 from include.plans.plan_recompute import plan_recompute
 from include.plans.status_report import told_of

@@ -14,11 +14,11 @@ from include.fold.admission import MICROSECOND, US_PER_MS, instant_of
 from include.fold.bucket import INSTANTS
 from include.fold.definition import KeyedFold
 from include.job import RunRecord
+from include.lake.dead_letters import dead_letters_number
 from include.lake.delta_log import commit_hash, table_to_read
 from include.lake.findings import Finding, dead_letters_findings, record_findings
 from include.lake.generations import GenerationRow
 from include.lake.paths import Lake
-from include.lake.stream_result import RangeChange, dead_letters_number
 from include.landing.bronze_tables import add_fields
 from include.landing.ingest_log import refuse_changed_bronze
 from include.plans.open_stream import OpenStream
@@ -41,6 +41,7 @@ from include.stream_definition import load_definition
 from spark_jobs.engines.data_checks import DataChecks
 from spark_jobs.engines.engine import Engine, Rows, Stage
 from spark_jobs.engines.packing import Bounds
+from spark_jobs.tables.product import RangeChange
 from spark_jobs.write_savepoint import write_savepoint
 
 P = TypeVar("P", RecomputePlan, ReseedPlan)

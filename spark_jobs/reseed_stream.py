@@ -18,9 +18,9 @@ from dataclasses import replace
 
 from include.job import PATIENCE, job_parser, recorded_run
 from include.lake.aside import move_aside
+from include.lake.dead_letters import put_back_dead_letters
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake
-from include.lake.stream_result import put_back_dead_letters
 from include.lake.unreadable import why_unreadable
 from include.plans.reseed_plan import (
     ReseedOptions,

@@ -24,7 +24,6 @@ from include.lake.lease import lease_holder
 from include.lake.ops import append_ops, newest_row, not_ahead, read_ops
 from include.lake.ops_schemas import SCHEMAS
 from include.lake.paths import Lake, LakeError
-from include.lake.stream_result import measured_bytes
 from include.plans.open_stream import DRAINING_JOBS
 from include.plans.stream_status import status_of_run
 from include.settings import MIB, Stream
@@ -50,6 +49,15 @@ class Recorded:
     @property
     def run_id(self) -> str | None:
         return None if self.run is None else self.run["run_id"]
+
+
+def measured_bytes(lake: Lake, **where: Any) -> int | None:
+    """Bytes of the parts of a checkpoint as they were last measured; None when they never were."""
+    columns, before = ("measured_at", "bytes"), ("measured_at", not_ahead())
+    sizes = read_ops(lake, "checkpoint_sizes", where, columns, before=before)
+    newest = sizes.filter(pc.equal(sizes["measured_at"], pc.max(sizes["measured_at"])))
+    found: int | None = pc.sum(newest["bytes"]).as_py()
+    return found
 
 
 def read_recorded(lake: Lake, generations: Generations) -> Recorded:

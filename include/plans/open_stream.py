@@ -19,6 +19,7 @@ from include.checkpoint.committed_batch import (
 from include.coverage.record import Entry, StreamRecord, recorded
 from include.fold.admission import instant_of
 from include.fold.definition import Definition, KeyedFold
+from include.lake.dead_letters import dead_letters_number
 from include.lake.delta_log import (
     adds_data,
     commit_hash,
@@ -30,7 +31,6 @@ from include.lake.generations import GenerationRow, Generations, is_reseeded, re
 from include.lake.how_to_mend import how_to_trust_again
 from include.lake.ops import read_ops
 from include.lake.paths import Lake, LakeError
-from include.lake.stream_result import dead_letters_number
 from include.lake.table import record_of
 from include.landing.amendments import amendments_of
 from include.landing.ingest_log import STILL, refuse_changed_bronze

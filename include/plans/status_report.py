@@ -7,10 +7,10 @@ from typing import Any
 
 from include.coverage.findings import instant_text, known_instant, spans_text
 from include.coverage.judge import Span
+from include.lake.dead_letters import dead_letters_number
 from include.lake.errors import StatefulError, last_line
 from include.lake.how_to_mend import how_to_mend
 from include.lake.paths import Lake
-from include.lake.stream_result import dead_letters_number
 from include.plans.reseed_plan import ReseedOptions, plan_reseed
 from include.plans.stream_identity import what_changed
 from include.plans.stream_status import StreamStatus, dead_letters_coverage, stream_status

@@ -7,31 +7,39 @@ code: live appends to it, a recompute or reseed replaces its interval.
 from collections import Counter
 from collections.abc import Sequence
 from functools import reduce
+from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from include.lake.columns import INSTANT, documented, without_comments
-from include.lake.lease import check_held
-from include.lake.ops import despite_others
-from include.lake.paths import Lake
-from include.lake.stream_result import (
+from include.fold.product_table import PROPERTIES
+from include.lake.columns import INSTANT, create_if_absent, documented, without_comments
+from include.lake.dead_letters import (
     APP,
     AT,
     AT_DATE,
     BATCH,
     COLUMNS,
-    MOST_KEYS,
     NUMBER,
-    Summary,
-    ensure_table,
-    has_batch,
 )
-from include.lake.table import Record, Table, stage
+from include.lake.lease import check_held
+from include.lake.paths import Lake
+from include.lake.table import Table, stage
 from spark_jobs.tables.product import Rows, range_condition
 
 PLAIN = without_comments(documented(COLUMNS))
+MOST_KEYS = 1_000  # that are remembered of one batch
+
+
+class Summary(NamedTuple):
+    """What some dead letters come to."""
+
+    events: int
+    timeouts: int
+    first_us: int
+    last_us: int
+    by_key: Counter[str]  # of the MOST_KEYS keys with the most of them
 
 
 class DeadLetters:
@@ -47,29 +55,26 @@ class DeadLetters:
         self._session = session
 
     def append_once(self, dead_letters: Rows, app_id: str, batch_id: int) -> None:
-        """Append those of a batch, unless `app_id` has written this batch before."""
+        """Append those of a batch, unless `app_id` has written this batch before.
 
-        def append() -> None:
-            table, record = self._next({APP: app_id, BATCH: batch_id})
-            if isinstance(dead_letters, DataFrame):
-                writer = _stored_frame(dead_letters).write.format("delta").mode("append")
-                writer.option("userMetadata", table.text(record)).save(self.path)
-            else:
-                table.commit(stage(self.path, stored([dead_letters]), PLAIN, AT_DATE), record)
-
-        if not has_batch(self._lake, self._stream, app_id, batch_id):
-            despite_others(append)
-
-    def _next(self, told: Record, is_made_anew: bool = False) -> tuple[Table, Record]:
-        """The table, made where it is not there yet, and the record of its next commit.
-
-        LakeError when others have changed it, but for one that makes it anew.
+        LakeError when others have changed the table.
         """
-        ensure_table(self._lake, self._stream)
-        table = Table.open(self._lake, self.path)
-        if not is_made_anew:
-            table.record()
-        return table, {NUMBER: table.version + 1, **told}
+        table = self._opened()
+        newest = table.record() or {}
+        if newest.get(APP) == app_id and newest[BATCH] >= batch_id:
+            return
+        record = {NUMBER: table.version + 1, APP: app_id, BATCH: batch_id}
+        if isinstance(dead_letters, DataFrame):
+            writer = _stored_frame(dead_letters).write.format("delta").mode("append")
+            writer.option("userMetadata", table.text(record)).save(self.path)
+        else:
+            table.commit(stage(self.path, stored([dead_letters]), PLAIN, AT_DATE), record)
+
+    def _opened(self) -> Table:
+        """The table, made where it is not there yet."""
+        comment = f"Events and timeouts that the state function of {self._stream} failed for"
+        create_if_absent(self.path, COLUMNS, comment, PROPERTIES, [AT_DATE])
+        return Table.open(self._lake, self.path)
 
     def summary(self, parts: Sequence[Rows], from_us: int | None = None) -> Summary | None:
         """What the calls from one instant on come to; None for none. None: no bound."""
@@ -91,7 +96,10 @@ class DeadLetters:
     ) -> None:
         """Make those of `parts` from one instant on and before another the only rows there, in one
         commit. None: no bound. No part may have calls at `until_us` or later."""
-        table, record = self._next({}, is_made_anew=from_us is None)
+        table = self._opened()
+        if from_us is not None:  # or all is made anew, whatever others have changed
+            table.record()
+        record = {NUMBER: table.version + 1}
         rows = self._none() if not parts else _stored_frame(_from(parts, from_us))
         check_held()
         within = range_condition(AT, AT_DATE, from_us, until_us=until_us)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial, reduce
 from operator import and_
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
 from delta.tables import DeltaTable
@@ -26,7 +26,6 @@ from include.lake.columns import INSTANT, documented, without_comments
 from include.lake.lease import check_held
 from include.lake.ops import despite_others
 from include.lake.paths import Lake
-from include.lake.stream_result import RangeChange
 from include.lake.table import Record, Table, stage, transaction
 from spark_jobs.tables.spark_checks import judge_rows, refuse_wrong
 
@@ -37,6 +36,15 @@ USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 GOES = "_goes"
 
 Rows: TypeAlias = pa.Table | DataFrame
+
+
+class RangeChange(NamedTuple):
+    """Rows of a range before and after, and how many of them differ."""
+
+    before: int
+    after: int
+    removed: int
+    added: int
 
 
 @contextmanager

@@ -2,10 +2,9 @@
 
 from datetime import UTC, datetime, timedelta
 
-from include.care.check_checkpoint import read_recorded
+from include.care.check_checkpoint import measured_bytes, read_recorded
 from include.lake.generations import Generations
 from include.lake.ops import append_ops
-from include.lake.stream_result import measured_bytes
 
 NOW = datetime.now(UTC)
 AHEAD = NOW + timedelta(days=400)

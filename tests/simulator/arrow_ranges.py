@@ -12,8 +12,8 @@ from include.fold.admission import instant_of
 from include.lake.columns import instant_scalar
 from include.lake.lease import check_held
 from include.lake.paths import files_of
-from include.lake.stream_result import RangeChange
 from include.lake.table import USER_METADATA, Record, Table
+from spark_jobs.tables.product import RangeChange
 
 # Without a predicate delta-rs lets rows stand that another writer has appended meanwhile.
 EVERYTHING = "true"

@@ -27,9 +27,9 @@ from include.fold.definition import (
 from include.fold.schemas import event_schema, output_schema, state_schema
 from include.fold.states import States
 from include.lake.columns import instant_scalar
+from include.lake.dead_letters import AT, AT_DATE, NUMBER
 from include.lake.delta_log import table_to_read, unbroken
 from include.lake.paths import Lake, files_of
-from include.lake.stream_result import AT, AT_DATE, RangeChange
 from include.lake.table import Record, Staged
 from include.landing.bronze_tables import late_fields, with_late_fields
 from include.landing.initial_state import InitialStates, read_initial_state
@@ -43,7 +43,7 @@ from spark_jobs.engines.state_rows import (
     states_to_rows,
 )
 from spark_jobs.tables.dead_letters import DeadLetters, stored
-from spark_jobs.tables.product import Product
+from spark_jobs.tables.product import Product, RangeChange
 from tests.simulator.arrow_ranges import Range, replace_columns, replace_within
 from tests.simulator.writes import write_point
 
@@ -237,5 +237,7 @@ class LocalDeadLetters(DeadLetters):
     ) -> None:
         """Make those of `parts` the only rows from one instant on and before another."""
         within = Range(AT, AT_DATE, from_us, until_us)
-        table, record = self._next({}, is_made_anew=from_us is None)
-        replace_within(table, within, stored(parts), record)
+        table = self._opened()
+        if from_us is not None:
+            table.record()
+        replace_within(table, within, stored(parts), {NUMBER: table.version + 1})

@@ -10,8 +10,8 @@ from pyspark.errors import StreamingQueryException
 
 from include.fold.admission import micros_of
 from include.fold.emitted import DeadLetter
+from include.lake.dead_letters import COLUMNS
 from include.lake.ops import read_ops
-from include.lake.stream_result import COLUMNS
 from include.plans.reseed_plan import ReseedOptions
 from include.savepoints.manifest import savepoints_of
 from include.stream_definition import load_definition

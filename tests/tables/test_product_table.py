@@ -13,9 +13,8 @@ from include.fold.ddl import output_ddl
 from include.fold.definition import Definition, KeyedFold, flat_map_groups_with_state
 from include.fold.emitted import Emitted
 from include.fold.records import columns_of
-from include.lake.stream_result import RangeChange
 from spark_jobs.engines.packing import to_stream, unpack
-from spark_jobs.tables.product import Product
+from spark_jobs.tables.product import Product, RangeChange
 from tests.refused import refused
 
 
