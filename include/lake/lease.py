@@ -121,7 +121,6 @@ def hold_lease(
 def _hold_object(
     lake: Lake, name: str, patience: timedelta, told: dict[str, Any]
 ) -> Iterator[None]:
-
     lease, holder = ObjectLease(lake.root, name), holder_here(told)
     if not wait_until(lambda: lease.take(holder), patience.total_seconds(), LOOK_S):
         raise LeaseTakenError(
@@ -130,11 +129,7 @@ def _hold_object(
             subject=name,
         )
     with renewed(lease):
-        _EXPIRING.append(lease.renew)
-        try:
-            yield
-        finally:
-            _EXPIRING.remove(lease.renew)
+        yield
 
 
 def check_held() -> None:
@@ -258,10 +253,6 @@ class Found(NamedTuple):
         holder = self.said["holder"]
         return None if holder is None else json.dumps(holder)
 
-    def is_of(self, epoch: int, told: Mapping[str, Any] | None) -> bool:
-        """Whether that holder has put it: whoever takes a lease over begins another epoch."""
-        return self.said["epoch"] == epoch and self.holder == json.dumps(told)
-
 
 @dataclass
 class ObjectLease:
@@ -296,7 +287,8 @@ class ObjectLease:
         found = self.find()
         if found is None:
             return self._put(told, 1, "create")
-        return self._is_free(found) and self._put(told, found.said["epoch"] + 1, found.version)
+        is_free = found.holder is None or self._is_old(found, self._store_now())
+        return is_free and self._put(told, found.said["epoch"] + 1, found.version)
 
     def renew(self) -> None:
         """LeaseLostError when it is not ours any more."""
@@ -314,7 +306,9 @@ class ObjectLease:
             return
         found = self.find()
         # A renewal that failed may have been made all the same: its answer was lost.
-        is_ours = found is not None and found.is_of(self._epoch, self._told)
+        # Whoever takes a lease over begins another epoch.
+        ours = (self._epoch, json.dumps(self._told))
+        is_ours = found is not None and (found.said["epoch"], found.holder) == ours
         if not (found and is_ours and self._put(told, self._epoch, found.version)):
             raise LeaseLostError(
                 f"this job stood still for more than {self.expiry_s:.0f} seconds, and lost {self.name} to "
@@ -337,9 +331,6 @@ class ObjectLease:
             version = found.version  # the answer to our first try was lost
         self._version, self._epoch, self._told = version, epoch, told
         return True
-
-    def _is_free(self, found: Found) -> bool:
-        return found.holder is None or self._is_old(found, self._store_now())
 
     def _is_old(self, found: Found, now: datetime) -> bool:
         return (now - found.changed_at).total_seconds() > self.expiry_s
@@ -372,9 +363,11 @@ def renewed(lease: ObjectLease) -> Iterator[None]:
     is_over = threading.Event()
     renewal = threading.Thread(target=_renew, args=(lease, is_over), daemon=True)
     renewal.start()
+    _EXPIRING.append(lease.renew)
     try:
         yield
     finally:
+        _EXPIRING.remove(lease.renew)
         is_over.set()
         renewal.join()
         lease.give_back()
