@@ -1,5 +1,6 @@
 """Timeouts on real Delta and RocksDB, and in replay: both come to what the local engine does."""
 
+import json
 import random
 import sys
 from collections.abc import Callable
@@ -8,6 +9,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 import pytest
+from deltalake import DeltaTable
 from pyspark import cloudpickle
 
 from include.coverage.record import recorded
@@ -33,6 +35,8 @@ from tests.engines.lake_runs import (
     stored,
     table_of,
 )
+from tests.engines.live_lakes import signal
+from tests.engines.live_lakes import user_event as counted_event
 from tests.fold import machine, oracle
 from tests.fold.arrivals import came_to, run
 from tests.fold.local import LocalFold
@@ -110,7 +114,11 @@ HEALTH_BY_INGESTION = Case(
 )
 MACHINE = Case(entry("machine", "marks", (4, 3)), mark)
 UPDATING = Case(entry("updating_machine", "marks", (2, 2), NO_DELAY), mark)
+COUNTS = Case(entry("user_counts", "user_events", (5, 2)), counted_event)
+SIGNALS = Case(entry("device_signals", "signals", (5, 2)), signal)
 CASES = {
+    "counts": COUNTS,
+    "signals": SIGNALS,
     "sessions": SESSIONS,
     "alerts": ALERTS,
     "health": HEALTH,
@@ -118,7 +126,7 @@ CASES = {
     "machine": MACHINE,
     "updating machine by ingestion": UPDATING,
 }
-COMMITS = 5
+COMMITS, CLOCKS = 5, 1
 
 
 class Arrived(NamedTuple):
@@ -150,12 +158,29 @@ def compare_with_local(spark, lake, given: Arrived) -> None:
     assert stored(spark, lake, stream, fold) == local.states
     runs = [row for row in read_ops(lake, "runs").to_pylist() if row["subject"] == stream.name]
     assert sum(row["rows_late"] for row in runs) == local.late
+    assert sum(row["rows_in"] for row in runs) == sum(map(len, given.stamped)) - CLOCKS
+    measured = read_ops(lake, "batches").to_pylist()
+    assert all(json.loads(row["durations_ms"])["addBatch"] > 0 for row in measured)
+    assert all(row["state_bytes"] > 0 for row in measured)
+    assert not lake.is_delta_table(lake.dead_letters(stream.name))
+    check_what_its_columns_mean(lake, stream, fold)
     assert recorded(read_generations(lake, stream.name)).totals["rows_pending"] == local.pending
     assert micros_of(complete_until(lake, stream.name)) == given.until_us
 
 
+def check_what_its_columns_mean(lake, stream: Stream, fold: KeyedFold) -> None:
+    table = DeltaTable(lake.table(stream.name))
+    assert all(field.metadata["comment"] for field in table.schema().fields)
+    metadata = table.metadata()
+    assert metadata.description
+    if fold.output_mode == "append":
+        assert metadata.partition_columns == ["emitted_date"]
+    else:
+        assert metadata.configuration["delta.enableChangeDataFeed"] == "true"
+
+
 # A restart in either kind of time and of table; the law's model has all of it without a JVM.
-COST = {("sessions", 3): pytest.mark.e2e}
+COST = {("sessions", 3): pytest.mark.e2e, ("counts", 1): ()}
 RUNS = [
     pytest.param(name, runs, marks=COST.get((name, runs), pytest.mark.full))
     for runs in (COMMITS, 1, 3)
@@ -177,7 +202,8 @@ def test_the_cases_have_what_makes_them_hard(case):
     given = arrived(CASES[case], seed=1)
     known = given.local.states.values()
     assert given.local.table
-    assert any(each.timeout_at_us for each in known)
+    if given.fold.timeout != "NoTimeout":
+        assert any(each.timeout_at_us for each in known)
     if given.stream.name in MACHINES:
         assert any(each.state is None for each in known)  # only a timeout
     if not given.fold.in_processing_time:
