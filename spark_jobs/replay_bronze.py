@@ -14,7 +14,6 @@ from include.fold.admission import MICROSECOND, US_PER_MS, instant_of
 from include.fold.bucket import INSTANTS
 from include.fold.definition import KeyedFold
 from include.job import RunRecord
-from include.lake.dead_letters import dead_letters_number
 from include.lake.delta_log import commit_hash, table_to_read
 from include.lake.findings import Finding, dead_letters_findings, record_findings
 from include.lake.generations import GenerationRow
@@ -301,7 +300,7 @@ def restate(
         made = replace(
             opened.record,
             row=replay.row_after(outcome),
-            dead_letters=dead_letters_number(lake, opened.name),
+            **dead_letters_now(lake, opened.name),
         )
         change = table.replace(
             rows,

@@ -33,7 +33,7 @@ def write(lake: Lake, stream: str, *batches: list[dict[str, Any]]) -> None:
     ensure_product(lake.table(stream), definition)
     table = LocalProduct(lake, stream, definition)
     for number, rows in enumerate(batches):
-        table.write_once(emitted(stream, rows), f"{stream}/1/table", number, {})
+        table.write_once(emitted(stream, rows), f"{stream}/1", number, {})
 
 
 def session(user: str, day: int, hours: int, events: int) -> dict[str, Any]:

@@ -190,7 +190,9 @@ class LiveRecord:
         """After the newest batch."""
         return totals_of(self.record, self.row["generation"], self.at_start)
 
-    def after(self, batch_id: int, counts: Mapping[str, Any], dead_letters: int) -> StreamRecord:
+    def after(
+        self, batch_id: int, counts: Mapping[str, Any], dead_letters: Mapping[str, Any]
+    ) -> StreamRecord:
         """The record of a batch, which may have been made before."""
         row, record = self.row, self.begin()
         own, written = record.own, record.batch_of(row["generation"])
@@ -202,7 +204,7 @@ class LiveRecord:
             record.with_entry(reached_by(self.lake, row, own, batch_id)),
             plan=plan_hash(self.lake, checkpoint, batch_id),
             totals=_added(self.totals(), counts),
-            dead_letters=dead_letters,
+            **dead_letters,
         )
 
 

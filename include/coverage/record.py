@@ -53,6 +53,7 @@ class StreamRecord:
         default_factory=dict
     )  # of live's generation, after that batch
     dead_letters: int = 0  # number of the commit to the dead letters that it counts on
+    dead_letters_commit: str | None = None  # which commit that was: numbers come again
 
     @property
     def own(self) -> Entry | None:

@@ -4,8 +4,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from pyarrow import fs
-
 from include.care.old_generations import find_old_generations
 from include.checkpoint.committed_batch import newest_planned
 from include.erase.erase_rows import Found, files_in_landing, find, mentions
@@ -121,11 +119,10 @@ def _is_initial(lake: Lake, stream: Stream, key: ErasedKey) -> bool:
     if lake.is_delta_table(lake.initial_state(stream.name)):
         told = str(dataset_of(lake.initial_state(stream.name)).to_table().to_pylist())
     else:
-        path = lake.path_in_filesystem(lake.initial_state_file(stream.name))
-        if not lake.filesystem.get_file_info(path).is_file:
+        try:
+            told = lake.read(lake.initial_state_file(stream.name)).decode(errors="replace")
+        except FileNotFoundError:
             return False
-        with lake.filesystem.open_input_stream(path) as file:
-            told = file.read().decode(errors="replace")
     return all(mentions(told, text) for text in key.texts.values() if text is not None)
 
 
@@ -293,12 +290,8 @@ def _undeclared(lake: Lake) -> Iterator[str]:
     """Tables and states of a source or stream that has been taken out, or renamed."""
     declared = {*source_names(), *stream_names(), "ingest"}
     for kind in ("bronze", "quarantine", "tables", "dead_letters", "savepoints", "checkpoints"):
-        folder = fs.FileSelector(
-            lake.path_in_filesystem(f"{lake.root}/{kind}"), allow_not_found=True
-        )
-        for name in sorted(info.base_name for info in lake.filesystem.get_file_info(folder)):
-            if name not in declared:
-                yield f"{kind}/{name}"
+        found = set(lake.folders(f"{lake.root}/{kind}"))
+        yield from (f"{kind}/{name}" for name in sorted(found - declared))
 
 
 def _unread(lake: Lake, source: str) -> int:

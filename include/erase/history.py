@@ -72,10 +72,9 @@ def _of_checkpoint(lake: Lake, name: str) -> set[str]:
 def _clean_log(lake: Lake, path: str, version: int) -> None:
     for info in _files(lake, f"{path}/_delta_log"):
         versioned = VERSIONED.match(info.base_name)
-        if versioned and int(versioned[1]) < version:
-            lake.filesystem.delete_file(info.path)
-        elif info.base_name == "._last_checkpoint.crc" or "/_sidecars/" in info.path:
-            # Hadoop's sum of the one before; what older checkpoints are in parts.
+        is_older = versioned is not None and int(versioned[1]) < version
+        # Hadoop's sum of the one before; what older checkpoints are in parts.
+        if is_older or info.base_name == "._last_checkpoint.crc" or "/_sidecars/" in info.path:
             lake.filesystem.delete_file(info.path)
 
 

@@ -1,10 +1,12 @@
 """Dead letters of a stream, what its function failed for: their table, and how a killed job's rows in it are
 put back."""
 
+from typing import Any
+
 from include.lake.columns import Column
-from include.lake.delta_log import unbroken
+from include.lake.delta_log import commit_hash, unbroken
 from include.lake.paths import Lake
-from include.lake.table import Record, Table
+from include.lake.table import Table
 
 AT, AT_DATE = "at", "at_date"
 COLUMNS = (
@@ -23,8 +25,7 @@ COLUMNS = (
     ),
     Column(AT_DATE, "date", "Partition: the date of at"),
 )
-# In a commit's record: a number, more than in any earlier one, and of a batch what has written it.
-NUMBER, APP, BATCH = "number", "app", "batch"
+NUMBER = "number"  # in a commit's record: more than in any earlier one
 
 
 def dead_letters_number(lake: Lake, stream: str) -> int:
@@ -32,21 +33,30 @@ def dead_letters_number(lake: Lake, stream: str) -> int:
 
     LakeError when others have changed it since, or its log cannot be read.
     """
-    return int(dead_letters_record(lake, stream).get(NUMBER, 0))
-
-
-def dead_letters_record(lake: Lake, stream: str) -> Record:
-    """The newest record of the table of a stream; empty where there is none. LakeError as above."""
     path = lake.dead_letters(stream)
     told = Table.read(lake, path).record() if lake.is_delta_table(path) else None
-    return told or {}
+    return 0 if told is None else int(told[NUMBER])
+
+
+def dead_letters_now(lake: Lake, stream: str) -> dict[str, Any]:
+    """What the record of a stream's table says of the dead letters that its rows go with."""
+    number, path = dead_letters_number(lake, stream), lake.dead_letters(stream)
+    commit = commit_hash(lake, path, number) if number else None
+    return {"dead_letters": number, "dead_letters_commit": commit}
+
+
+def has_dead_letters_of(lake: Lake, stream: str, number: int, commit: str | None) -> bool:
+    """Whether the table of a stream has the commit that a record counts on, as far as its log goes back."""
+    if dead_letters_number(lake, stream) < number:
+        return False
+    known = commit_hash(lake, lake.dead_letters(stream), number) if number else None
+    return known in (None, commit)
 
 
 def put_back_dead_letters(lake: Lake, stream: str, number: int) -> None:
-    """Undo what a rebuild or restatement has put in the place of dead letters, and was killed before it
-    committed the table: `number` is of the commit that the table's record counts on."""
-    told = dead_letters_record(lake, stream)
-    if told.get(NUMBER, 0) <= number or APP in told:
+    """Undo what a job has written of dead letters and was killed before it committed the table's rows:
+    `number` is of the commit that the table's record counts on."""
+    if dead_letters_number(lake, stream) <= number:
         return
     with unbroken(lake.dead_letters(stream)):
         table = Table.open(lake, lake.dead_letters(stream))

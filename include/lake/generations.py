@@ -38,9 +38,9 @@ class GenerationRow(dict[str, Any]):
         return None
 
 
-def app_id(stream: str, generation: int, table: str) -> str:
-    """Names a generation's writes to one table, for the exactly-once writers."""
-    return f"{stream}/{generation}/{table}"
+def app_id(stream: str, generation: int) -> str:
+    """Names a generation's batches in the transactions of its table."""
+    return f"{stream}/{generation}"
 
 
 def written_batch(lake: Lake, stream: str, generation: int) -> int | None:
@@ -48,7 +48,7 @@ def written_batch(lake: Lake, stream: str, generation: int) -> int | None:
     if not lake.is_delta_table(lake.table(stream)):
         return None
     table = table_to_read(lake.table(stream))
-    version: int | None = table.transaction_version(app_id(stream, generation, "table"))
+    version: int | None = table.transaction_version(app_id(stream, generation))
     return version
 
 

@@ -19,7 +19,7 @@ from include.checkpoint.committed_batch import (
 from include.coverage.record import Entry, StreamRecord, recorded
 from include.fold.admission import instant_of
 from include.fold.definition import Definition, KeyedFold
-from include.lake.dead_letters import dead_letters_number
+from include.lake.dead_letters import dead_letters_number, has_dead_letters_of
 from include.lake.delta_log import (
     adds_data,
     commit_hash,
@@ -217,12 +217,12 @@ def _why_not_trusted(opened: OpenStream) -> str | None:
     lake, generations = opened.lake, opened.generations
     if generations.mismatch is not None:
         return generations.mismatch
-    try:
-        dead_letters = dead_letters_number(lake, opened.name)
+    record = recorded(generations)
+    own, counted = record.own, (record.dead_letters, record.dead_letters_commit)
+    try:  # they are written before the rows
+        has_dead_letters = has_dead_letters_of(lake, opened.name, *counted)
     except LakeError as error:
         return error.message
-    record = recorded(generations)
-    own = record.own
     committed = newest_committed(lake, opened.checkpoint)
     if own is None:
         return None if committed is None else "the table has no record, and its stream has run"
@@ -232,7 +232,7 @@ def _why_not_trusted(opened: OpenStream) -> str | None:
         return f"the table does not have batch {committed}, which its checkpoint has committed"
     if opened.row is not None and _is_other_bronze(opened, record, own):
         return f"{lake.bronze(opened.row['source'])} does not have the version that was read"
-    if dead_letters < record.dead_letters:  # they are written before the rows
+    if not has_dead_letters:
         return f"{lake.dead_letters(opened.name)} lacks commits that the table's rows go with"
     return None
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from include.coverage.live import LEVELS, WATERMARK, LiveRecord
 from include.fold.admission import instant_of
-from include.lake.dead_letters import dead_letters_number
+from include.lake.dead_letters import dead_letters_now
 from include.lake.errors import RowCountError
 from include.lake.findings import Finding, dead_letters_findings, record_findings
 from include.lake.generations import app_id
@@ -66,13 +66,14 @@ class BatchWriter:
             record_findings(self._lake, self._live.run_id, self._stream, findings=told)
         self._live.begin()
         counts |= self._write_dead_letters(
-            folded, batch_id, counts.pop("buckets_with_dead_letters")
+            folded, counts.pop("buckets_with_dead_letters"), is_written
         )
         if not is_written:
-            dead_letters = dead_letters_number(self._lake, self._stream)
+            dead_letters = dead_letters_now(self._lake, self._stream)
             record = self._live.after(batch_id, counts, dead_letters)
             rows = folded.emitted if counts["rows_out"] else None
-            self._table.write_once(rows, self._app_id("table"), batch_id, record.as_json())
+            writer = app_id(self._stream, self._generation)
+            self._table.write_once(rows, writer, batch_id, record.as_json())
             self._live.record = record
         self._note(counts, batch_id)
 
@@ -86,13 +87,15 @@ class BatchWriter:
         )
 
     def _write_dead_letters(
-        self, folded: FoldedBatch, batch_id: int, buckets: int
+        self, folded: FoldedBatch, buckets: int, is_written: bool
     ) -> dict[str, Any]:
-        """Write the dead letters of `buckets` to a table of its own; what that is for `ops/batches`."""
+        """Write the dead letters of `buckets` to a table of its own, unless the batch `is_written`; what that
+        is for `ops/batches`."""
         summary = self._dead_letters.summary([folded.dead_letters]) if buckets else None
         if summary is None:
             return {"rows_dead_lettered": 0, "timeouts_dead_lettered": 0}
-        self._dead_letters.append_once(folded.dead_letters, self._app_id("dead_letters"), batch_id)
+        if not is_written:
+            self._dead_letters.append(folded.dead_letters)
         self._dead_letters_keys += summary.by_key
         first, last = instant_of(summary.first_us), instant_of(summary.last_us)
         counts = (summary.events, summary.timeouts)
@@ -133,9 +136,6 @@ class BatchWriter:
             **{level: totals[level] for level in LEVELS},
         }
         self._written.append(row)
-
-    def _app_id(self, table: str) -> str:
-        return app_id(self._stream, self._generation, table)
 
     def committed(
         self, newest: int | None, measured: Sequence[Mapping[str, Any]]

@@ -16,14 +16,13 @@ from pyspark.sql import functions as F
 from include.fold.product_table import PROPERTIES
 from include.lake.columns import INSTANT, create_if_absent, documented, without_comments
 from include.lake.dead_letters import (
-    APP,
     AT,
     AT_DATE,
-    BATCH,
     COLUMNS,
     NUMBER,
 )
 from include.lake.lease import check_held
+from include.lake.ops import despite_others
 from include.lake.paths import Lake
 from include.lake.table import Table, stage
 from spark_jobs.tables.product import Rows, range_condition
@@ -54,21 +53,24 @@ class DeadLetters:
         self._stream = stream
         self._session = session
 
-    def append_once(self, dead_letters: Rows, app_id: str, batch_id: int) -> None:
-        """Append those of a batch, unless `app_id` has written this batch before.
+    def append(self, dead_letters: Rows) -> None:
+        """Append those of a batch: before the table's rows, whose commit counts on them. What a killed run
+        has left of them was put back.
 
         LakeError when others have changed the table.
         """
-        table = self._opened()
-        newest = table.record() or {}
-        if newest.get(APP) == app_id and newest[BATCH] >= batch_id:
-            return
-        record = {NUMBER: table.version + 1, APP: app_id, BATCH: batch_id}
-        if isinstance(dead_letters, DataFrame):
-            writer = _stored_frame(dead_letters).write.format("delta").mode("append")
-            writer.option("userMetadata", table.text(record)).save(self.path)
-        else:
-            table.commit(stage(self.path, stored([dead_letters]), PLAIN, AT_DATE), record)
+
+        def append() -> None:
+            table = self._opened()
+            table.record()
+            record = {NUMBER: table.version + 1}
+            if isinstance(dead_letters, DataFrame):
+                writer = _stored_frame(dead_letters).write.format("delta").mode("append")
+                writer.option("userMetadata", table.text(record)).save(self.path)
+            else:
+                table.commit(stage(self.path, stored([dead_letters]), PLAIN, AT_DATE), record)
+
+        despite_others(append)
 
     def _opened(self) -> Table:
         """The table, made where it is not there yet."""

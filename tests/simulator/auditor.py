@@ -70,7 +70,8 @@ class Auditor:
 
     world: World
     kind: str
-    mapped: dict[datetime, list[Truth]] = field(default_factory=dict)  # what was, it may be
+    # What was mapped, it may be: as of an instant, in a generation, as two mappings may be of one instant.
+    mapped: dict[tuple[datetime, int], list[Truth]] = field(default_factory=dict)
     marks: list[Marks] = field(default_factory=list)  # of bronze's commits so far
 
     @property
@@ -99,7 +100,7 @@ class Auditor:
 
     def _check_truths(self, told: dict[str, Any], until: datetime | None) -> None:
         """One of them is what the table is right by: of mapped states nobody says whose they were."""
-        truths, wrong = self._truths(told["states_mapped_as_of"]), []
+        truths, wrong = self._truths(told["states_mapped_as_of"], told["generation"]), []
         for truth in list(truths):
             try:
                 self._compare(told, until, truth)
@@ -110,15 +111,16 @@ class Auditor:
         if not truths:
             raise wrong[0]
 
-    def _truths(self, mapped_as_of: datetime | None) -> list[Truth]:
+    def _truths(self, mapped_as_of: datetime | None, generation: int) -> list[Truth]:
         variant = self.world.deployed[self.kind]
         if mapped_as_of is None:
             return [self._truth(variant)]
-        if mapped_as_of not in self.mapped:
+        mapping = mapped_as_of, generation
+        if mapping not in self.mapped:
             since_us = micros_of(mapped_as_of)
             truths = [self._truth(variant, self._truth(each), since_us) for each in MAPPED]
-            self.mapped[mapped_as_of] = truths
-        return self.mapped[mapped_as_of]
+            self.mapped[mapping] = truths
+        return self.mapped[mapping]
 
     def check_clock(self) -> None:
         """Raise WrongError where bronze is stamped otherwise than its keys' times tell."""

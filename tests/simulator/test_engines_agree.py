@@ -68,9 +68,7 @@ class Pair:
     def write(self, hand, batch_id, rows, removed=()):
         batch = batch_of(self.fold, rows, removed)
         table = self.hands[hand]
-        table.write_once(
-            self.rows(hand, batch), "tried/1/table", batch_id, {"by": f"{hand} {batch_id}"}
-        )
+        table.write_once(self.rows(hand, batch), "tried/1", batch_id, {"by": f"{hand} {batch_id}"})
 
 
 def keys(name):

@@ -149,6 +149,15 @@ def mixed(lake: Instants, mixture: tuple[int, ...]) -> str:
     return verdict
 
 
+def noted(lake: Instants, mixture: tuple[int, ...]) -> str:
+    """The same; an error says of which mixture."""
+    try:
+        return mixed(lake, mixture)
+    except Exception as error:
+        error.add_note(f"mixture {dict(zip(PARTS, mixture, strict=True))}")
+        raise
+
+
 def of_bronze(lake: Instants) -> list[Commit]:
     """What the oracle is to know: of what was ingested, what bronze has once it has all of its log."""
     Ingestion.open(lake.world.lake, lake.world.source).finish()
@@ -165,5 +174,5 @@ def drawn(lake: Instants, count: int) -> Iterator[tuple[int, ...]]:
 
 @pytest.mark.parametrize("tried", [TRIED, pytest.param(TRIED_IN_FULL, marks=pytest.mark.full)])
 def test_parts_of_different_times_fit_or_are_refused(life: Instants, tried: int):
-    verdicts = [mixed(life, mixture) for mixture in drawn(life, tried)]
+    verdicts = [noted(life, mixture) for mixture in drawn(life, tried)]
     assert (verdicts[0], "loud" in verdicts) == ("equal", True)

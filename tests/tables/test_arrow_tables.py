@@ -95,11 +95,11 @@ def version(table: LocalProduct) -> int:
 @pytest.mark.parametrize("mode", ["append", "update"])
 def test_a_batch_is_written_once_whoever_repeats_it(lake, mode):
     table = table_in(lake, mode)
-    table.write_once(emitted([("a", 1, 0)], mode), "tried/1/table", 3, {"by": "first"})
-    table.write_once(emitted([("b", 1, 0)], mode), "tried/1/table", 3, {"by": "again"})
-    table.write_once(emitted([("c", 1, 0)], mode), "tried/1/table", 2, {"by": "older"})
+    table.write_once(emitted([("a", 1, 0)], mode), "tried/1", 3, {"by": "first"})
+    table.write_once(emitted([("b", 1, 0)], mode), "tried/1", 3, {"by": "again"})
+    table.write_once(emitted([("c", 1, 0)], mode), "tried/1", 2, {"by": "older"})
     assert rows_in(table) == Counter([("a", 1, 0)])
-    table.write_once(emitted([("d", 1, 0)], mode), "tried/2/table", 0, {"by": "next"})
+    table.write_once(emitted([("d", 1, 0)], mode), "tried/2", 0, {"by": "next"})
     assert rows_in(table) == Counter([("a", 1, 0), ("d", 1, 0)])
     records = [record_of(read_actions(lake, table.path, n)) for n in range(version(table) + 1)]
     assert [record and record["by"] for record in records] == [None, "first", "next"]

@@ -81,16 +81,16 @@ def drain_all(spark, lake) -> None:
         drain(SparkEngine(spark), lake, KEEPING)
 
 
-def die_before(self, dead_letters, app_id, batch_id):
+def die_before(self, dead_letters):
     raise KilledError("before")
 
 
-def die_after(self, dead_letters, app_id, batch_id):
-    APPEND(self, dead_letters, app_id, batch_id)
+def die_after(self, dead_letters):
+    APPEND(self, dead_letters)
     raise KilledError("after")
 
 
-APPEND = DeadLetters.append_once
+APPEND = DeadLetters.append
 
 
 def test_what_is_a_dead_letter_is_a_function_of_bronze(spark, lake, tmp_path, monkeypatch):
@@ -104,10 +104,10 @@ def test_what_is_a_dead_letter_is_a_function_of_bronze(spark, lake, tmp_path, mo
     for commit in stamped[:4]:
         append_commit(lake, KEEPING.source, fold, commit)
     for die in (die_before, die_after):
-        monkeypatch.setattr(DeadLetters, "append_once", die)
+        monkeypatch.setattr(DeadLetters, "append", die)
         with pytest.raises(StreamingQueryException):
             drain_all(spark, lake)
-    monkeypatch.setattr(DeadLetters, "append_once", APPEND)
+    monkeypatch.setattr(DeadLetters, "append", APPEND)
     with monkeypatch.context() as by_spark:  # what the driver has written
         by_spark.setattr(stream_drain, "is_small", lambda _: False)
         drain_all(spark, lake)

@@ -112,7 +112,7 @@ def test_where_few_rows_change_the_change_feed_has_those_alone(spark, lake, mode
     is_update = [False] * 60 if mode == "update" else ()
     # Some rows are there twice in a table that may have them so.
     old = [(named(f"k{n if is_update else n // 2}", 1), 5) for n in range(60)]
-    table.write_once(frame(spark, fold, old, is_update), "named/1/table", 0, {})
+    table.write_once(frame(spark, fold, old, is_update), "named/1", 0, {})
     new = [*old[1:], (named("k99", 4), 7)]  # one row less of two, or of one; and one more
     changed = (named("k8", 3), 9)
     new[7] = changed
@@ -142,7 +142,7 @@ def test_a_rebuild_replaces_columns_and_partitions_in_one_commit(spark, lake, mo
     other = "update" if mode == "append" else "append"
     begun = product_table(spark, lake, fold_of(other, Long))
     old = frame(spark, fold_of(other, Long), [(Long("a", "x", 1), 1)], [False][: mode == "append"])
-    begun.write_once(old, "named/1/table", 0, {})
+    begun.write_once(old, "named/1", 0, {})
     known, fold, removed = (
         DeltaTable(begun.path),
         fold_of(mode, Retyped),
@@ -157,7 +157,7 @@ def test_a_rebuild_replaces_columns_and_partitions_in_one_commit(spark, lake, mo
     assert comments[:2] == ["one", "one"]
     assert all(comments)
     again = product_table(spark, lake, fold)  # its columns and partitions are the documented ones
-    again.write_once(frame(spark, fold, [(Retyped("c", 1.5), 3)], removed), "named/2/table", 0, {})
+    again.write_once(frame(spark, fold, [(Retyped("c", 1.5), 3)], removed), "named/2", 0, {})
     found = DeltaTable(begun.path).to_pyarrow_table().to_pylist()
     assert Counter((row["key"], row["total"]) for row in found) == Counter([("b", 0.5), ("c", 1.5)])
     assert now.metadata().partition_columns == (["emitted_date"] if mode == "append" else [])
