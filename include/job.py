@@ -19,9 +19,8 @@ import psutil
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
-from include.fold.admission import no_such_day
 from include.lake.delta_log import panics_as_errors, told_of
-from include.lake.errors import StatefulError, last_line, wrong_argument
+from include.lake.errors import StatefulError, last_line
 from include.lake.lease import hold_lease
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
@@ -86,27 +85,6 @@ TOO_BUSY = "Python worker failed to connect back"
 OF_PY4J = "An error occurred while calling "
 # Of reading and writing without a JVM: delta-rs puts the cause, and the file, below the first line.
 OF_FILES = (DeltaError, OSError, pa.ArrowException)
-
-
-def parse_instant(name: str, text: str) -> datetime:
-    """A date or an instant in ISO 8601, UTC where it says no zone; SettingsError otherwise."""
-    try:
-        instant = datetime.fromisoformat(text)
-        return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
-    except ValueError as error:
-        raise wrong_argument(name, f"{name} is {text!r}: {_why_none(text, error)}") from error
-    except OverflowError as error:
-        raise wrong_argument(
-            name, f"{name} is {text!r}: in UTC it is not in the years 1 to 9999"
-        ) from error
-
-
-def _why_none(text: str, error: ValueError) -> str:
-    if no_day := no_such_day(text):
-        return no_day
-    if not str(error).startswith("Invalid isoformat"):
-        return str(error)  # such as: hour must be in 0..23
-    return "give a date such as 2026-01-05, or an instant such as 2026-01-05T13:00:00Z"
 
 
 def job_parser(doc: str | None, subject: str) -> ArgumentParser:

@@ -13,8 +13,8 @@ from argparse import Namespace
 from collections.abc import Sequence
 from datetime import datetime
 
-from include.fold.admission import micros_of
-from include.job import PATIENCE, RunRecord, job_parser, parse_instant, recorded_run
+from include.fold.admission import micros_of, parse_instant
+from include.job import PATIENCE, RunRecord, job_parser, recorded_run
 from include.lake.dead_letters import put_back_dead_letters
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake

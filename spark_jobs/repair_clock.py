@@ -12,8 +12,8 @@ reseeded as `reseed_stream.py` does it, and runs again. Killed anywhere and begu
 import logging
 from datetime import UTC, datetime
 
-from include.fold.admission import micros_of
-from include.job import PATIENCE, job_parser, nothing_running, parse_instant, recorded_run
+from include.fold.admission import micros_of, parse_instant
+from include.job import PATIENCE, job_parser, nothing_running, recorded_run
 from include.lake.generations import read_generations
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, open_lake

@@ -14,6 +14,7 @@ from include.fold.admission import MICROSECOND, US_PER_MS, instant_of
 from include.fold.bucket import INSTANTS
 from include.fold.definition import KeyedFold
 from include.job import RunRecord
+from include.lake.dead_letters import dead_letters_now
 from include.lake.delta_log import commit_hash, table_to_read
 from include.lake.findings import Finding, dead_letters_findings, record_findings
 from include.lake.generations import GenerationRow

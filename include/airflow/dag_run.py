@@ -51,8 +51,8 @@ def news(
 
     Nor when its job has failed: what was done before that is told once it is mended.
     """
-    from include.airflow.asset_event import asset_extra, recompute_extra, untold
     from include.lake.paths import open_lake
+    from include.observe.asset_event import asset_extra, recompute_extra, untold
 
     opened, is_of_interval = open_lake(lake), is_backfill(dag_run)
     if states.get("recompute_interval" if is_of_interval else "run_stream") == "failed":
@@ -65,8 +65,8 @@ def news(
 
 def record_told(context: Any, lake: str, stream: Stream) -> None:
     """Once Airflow has the event: a retry of `publish` before that tells all of it again."""
-    from include.airflow.asset_event import mark_told
     from include.lake.paths import open_lake
+    from include.observe.asset_event import mark_told
 
     dag_run = context["dag_run"]
     mark_told(open_lake(lake), stream.name, dag_run.run_id, is_of_interval=is_backfill(dag_run))

@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 from deltalake.exceptions import DeltaError
 
-from include.job import parse_instant
+from include.fold.admission import parse_instant
 from include.lake.delta_log import panics_as_errors, told_of
 from include.lake.errors import StatefulError, last_line
 from include.lake.paths import Lake, open_lake

@@ -164,11 +164,8 @@ def erase_rows(lake: Lake, key: ErasedKey, found: Found) -> None:
 
 def files_in_landing(lake: Lake, source: str, names: Sequence[str]) -> list[str]:
     """Those of the files that are still there."""
-    return [
-        name
-        for name in names
-        if lake.filesystem.get_file_info(_landed_path(lake, source, name)).is_file
-    ]
+    info = lake.filesystem.get_file_info
+    return [name for name in names if info(_landed_path(lake, source, name)).is_file]
 
 
 def _delete_landed(lake: Lake, source: str, names: Sequence[str]) -> None:

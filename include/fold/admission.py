@@ -18,6 +18,8 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
+from include.lake.errors import wrong_argument
+
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 US_PER_MS = 1000
@@ -57,6 +59,27 @@ def micros_of(instant: datetime) -> int:
 def instant_of(micros: int) -> datetime:
     """The instant so many microseconds after 1970, in UTC."""
     return EPOCH + micros * MICROSECOND
+
+
+def parse_instant(name: str, text: str) -> datetime:
+    """A date or an instant in ISO 8601, UTC where it says no zone; SettingsError otherwise."""
+    try:
+        instant = datetime.fromisoformat(text)
+        return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
+    except ValueError as error:
+        raise wrong_argument(name, f"{name} is {text!r}: {_why_none(text, error)}") from error
+    except OverflowError as error:
+        raise wrong_argument(
+            name, f"{name} is {text!r}: in UTC it is not in the years 1 to 9999"
+        ) from error
+
+
+def _why_none(text: str, error: ValueError) -> str:
+    if no_day := no_such_day(text):
+        return no_day
+    if not str(error).startswith("Invalid isoformat"):
+        return str(error)  # such as: hour must be in 0..23
+    return "give a date such as 2026-01-05, or an instant such as 2026-01-05T13:00:00Z"
 
 
 def no_such_day(text: str) -> str | None:

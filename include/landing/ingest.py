@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from include import job
-from include.fold.admission import MICROSECOND, micros_of
+from include.fold.admission import MICROSECOND, micros_of, parse_instant
 from include.job import RunRecord
 from include.lake.errors import RowCountError
 from include.lake.findings import Finding, record_findings
@@ -296,7 +296,7 @@ def run(parse_on: Callable[[Lake], Parse]) -> None:
     arguments = parse_args()
     source = source_named(arguments.source)
     end = arguments.interval_end
-    interval_end = job.parse_instant("--interval-end", end) if end else None
+    interval_end = parse_instant("--interval-end", end) if end else None
     lake = open_lake(arguments.lake)
     with (
         hold_lease(lake, f"ingest-{source.name}", COMPACTION_PATIENCE),

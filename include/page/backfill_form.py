@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from include.job import parse_instant
+from include.fold.admission import parse_instant
 from include.lake.paths import Lake, LakeError
 from include.plans.open_stream import open_stream
 from include.plans.plan_recompute import BackfillPlan, plan_backfill

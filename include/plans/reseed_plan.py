@@ -18,12 +18,11 @@ import pyarrow.compute as pc
 from include.coverage.findings import effect_text
 from include.coverage.judge import Coverage
 from include.coverage.record import BEGINNING_US, FOR_EVER_US
-from include.fold.admission import LAST_INSTANT_US, instant_of, micros_of
+from include.fold.admission import LAST_INSTANT_US, instant_of, micros_of, parse_instant
 from include.fold.deduplicate import SEEN
 from include.fold.definition import KeyedFold
 from include.fold.group_state import TIMERS, GroupStateTimeout
 from include.fold.product_table import can_keep_rows
-from include.job import parse_instant
 from include.lake.delta_log import table_to_read
 from include.lake.errors import wrong_argument
 from include.lake.generations import GenerationRow, written_batch

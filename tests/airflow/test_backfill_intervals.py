@@ -10,7 +10,7 @@ import pytest
 from airflow.sdk.api.datamodels._generated import DagRun
 from airflow.sdk.exceptions import AirflowFailException
 
-from include.job import parse_instant
+from include.fold.admission import parse_instant
 from include.plans.plan_recompute import schedule_intervals
 from include.streams import user_counts
 from spark_jobs.recompute_interval import parse_args

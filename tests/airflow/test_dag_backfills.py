@@ -9,10 +9,10 @@ import pytest
 from airflow.sdk.api.datamodels._generated import DagRun, DagRunType
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from include.airflow.asset_event import recompute_extra
 from include.airflow.dag_run import run_note
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
+from include.observe.asset_event import recompute_extra
 from include.plans import plan_recompute
 from include.registry import stream_named
 from spark_jobs import recompute_interval

@@ -17,12 +17,13 @@ from airflow.sdk.api.datamodels._generated import DagRun
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow.serialization.serialized_objects import DagSerialization
 
-from include.airflow.asset_event import asset_extra
 from include.airflow.assets import is_ours
-from include.job import job_parser, parse_instant
+from include.fold.admission import parse_instant
+from include.job import job_parser
 from include.lake.ops import append_ops, read_ops
 from include.lake.stream_result import succeeded_runs
 from include.landing import ingest
+from include.observe.asset_event import asset_extra
 from include.registry import all_sources, all_streams, source_named
 from include.steps import Start
 from include.streams import sources, user_counts

@@ -9,10 +9,10 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import Asset
 
-from include.airflow.asset_event import asset_extra, recompute_extra
 from include.fold.admission import micros_of
 from include.lake.ops import append_ops
 from include.lake.stream_result import succeeded_runs
+from include.observe.asset_event import asset_extra, recompute_extra
 from include.settings import PROJECT
 from tests.coverage.ledgers import entry, record
 from tests.dags import LATER, load_dags

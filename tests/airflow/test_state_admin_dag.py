@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException, ParamValidationError
 from deltalake import DeltaTable
 
 from include.airflow.assets import is_ours, stream_pool
-from include.job import parse_instant
+from include.fold.admission import parse_instant
 from include.lake.generations import read_generations
 from include.plans.reseed_plan import ReseedOptions
 from include.registry import all_streams
