@@ -1,7 +1,6 @@
 """The fold law over records of every type, and over keys of several columns or of a function."""
 
 import json
-import pickle
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -10,6 +9,7 @@ from typing import Annotated, NamedTuple
 
 import pytest
 from pandas import Timestamp
+from pyspark import cloudpickle
 
 from include.care.state_report import biggest_keys, value_bytes
 from include.fold.bucket import derived_keys
@@ -210,7 +210,7 @@ def test_states_of_every_type_are_measured_and_their_folds_go_to_other_processes
     assert [row["key"]["customer"] for row in biggest] == [1, None]
     assert '"by_sku":{"a":1.50}' in biggest[0]["state"]
 
-    there, keys = pickle.loads(pickle.dumps((fold, list(ran.states))))
+    there, keys = cloudpickle.loads(cloudpickle.dumps((fold, list(ran.states))))
     assert keys == list(ran.states)
     assert type(keys[0]) is type(next(iter(ran.states)))
     assert run(there, [an_order(1, "a", started), of_none]).outputs == ran.outputs

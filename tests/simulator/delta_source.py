@@ -107,12 +107,11 @@ class DeltaSource:
                 yield SourceFile(path, Offset(version + 1) if whole else Offset(version, index))
 
     def _added(self, version: int) -> list[str]:
-        try:
-            actions = read_actions(self._lake, self._bronze, version)
-        except FileNotFoundError as error:
+        actions = read_actions(self._lake, self._bronze, version)
+        if actions is None:
             raise CheckpointError(
                 f"{self._bronze} has no version {version} in its log any more: rows are lost"
-            ) from error
+            )
         for action in actions:
             if action.get("remove", {}).get("dataChange", False):
                 raise CheckpointError(f"version {version} of {self._bronze} deletes rows")
