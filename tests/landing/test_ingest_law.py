@@ -27,7 +27,7 @@ from tests.ingested import one_file_a_commit, quarantine_of
 from tests.landed_files import START, Landing, signal
 
 # (Alone in a file "[]" would be an array without rows.)
-BAD_LINES = ("{", "[7]", signal(0, value="x"), '{"device_id": 1}')
+BAD_LINES = ("{", '"7"', signal(0, value="x"), '{"device_id": 1}')
 # Of all events; no time of the machine is before it, as that would refuse them.
 SPAN = 5 * HOUR
 
