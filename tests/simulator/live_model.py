@@ -88,7 +88,7 @@ class _Run:
         executed = None if was_run else last
         while (batch := self._next(last, executed)) is not None:
             planned = Planned(batch.batch_id, batch.watermark_ms, batch.end, self._source.table_id)
-            self._log.plan(planned, now_ms=0)
+            self._log.plan(planned)
             self._run(batch)
             last = executed = batch
 
