@@ -121,8 +121,8 @@ def replay_of(size: CheckpointSize) -> int:
 
 
 def replayed_by_batch(lake, batch: int) -> int:
-    """The change logs that Spark says it replayed when it loaded the state for `batch`."""
-    (row,) = read_ops(lake, "batches", {"batch_id": batch}).to_pylist()
+    """The change logs that Spark says it replayed when it loaded the state for `batch`, the last time."""
+    *_, row = read_ops(lake, "batches", {"batch_id": batch}).sort_by("committed_at").to_pylist()
     (operator,) = json.loads(row["state_metrics"])
     return int(operator["rocksdbNumReplayChangelogFiles"])
 
