@@ -65,8 +65,7 @@ class CheckpointLog:
     def plan(self, planned: Planned) -> None:
         settings = {
             "batchWatermarkMs": planned.watermark_ms,
-            # By the real clock: of two lives of a lake no plan is the same.
-            "batchTimestampMs": time.time_ns() // 1_000_000,
+            "batchTimestampMs": time.time_ns() // 1_000_000,  # in two lives no plan is the same
             "conf": {**STATE_FORMAT, SHUFFLE_PARTITIONS: str(self.partitions)},
         }
         offset = {

@@ -150,7 +150,6 @@ def mixed(lake: Instants, mixture: tuple[int, ...]) -> str:
 
 
 def noted(lake: Instants, mixture: tuple[int, ...]) -> str:
-    """The same; an error says of which mixture."""
     try:
         return mixed(lake, mixture)
     except Exception as error:
