@@ -269,8 +269,7 @@ def _run(
     finally:
         batches = writer.committed(newest_committed(lake, query.checkpoint), measured)
         record |= totals_of_run(batches)
-        if batches:
-            append_ops(lake, "batches", batches)
+        append_ops(lake, "batches", batches)
         record_findings(lake, record["run_id"], stream, findings=findings_of_run(batches))
 
 

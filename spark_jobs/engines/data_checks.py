@@ -59,8 +59,7 @@ class DataChecks:
             "batch_id": batch_id,
             "checked_at": datetime.now(UTC),
         }
-        if rows:
-            append_ops(self._lake, "data_checks", [known | row for row in rows])
+        append_ops(self._lake, "data_checks", [known | row for row in rows])
         not_met = [verdict for verdict in verdicts if not verdict.is_met]
         if errors := [verdict for verdict in not_met if verdict.check.severity == "error"]:
             self._stop(errors, what)
