@@ -72,7 +72,8 @@ BODY = """{{ ti.xcom_pull(task_ids='plan') }}
 def plan(lake: str, params: Any) -> str:
     """What would be done: into the log, and as a table for `approve`; red for good when it cannot."""
     # Not for each parse of this file: planning reads tables.
-    from include.lake.paths import LakeError, open_lake
+    from include.lake.errors import LakeError
+    from include.lake.paths import open_lake
     from include.plans.reseed_plan import ReseedOptions, plan_reseed
 
     try:

@@ -38,8 +38,9 @@ from include.fold.deduplicate import SEEN
 from include.fold.definition import KeyedFold
 from include.fold.group_state import TIMERS
 from include.job import cause_of, job_parser
+from include.lake.errors import LakeError
 from include.lake.generations import read_generations
-from include.lake.paths import Lake, LakeError, open_lake
+from include.lake.paths import Lake, open_lake
 from include.registry import stream_named
 from include.settings import Stream
 from include.stream_definition import load_definition, pinned_settings

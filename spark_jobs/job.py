@@ -19,7 +19,8 @@ from pyspark.sql import SparkSession
 
 from include import job
 from include.care.why_failed import told_why
-from include.lake.paths import Lake, LakeError, open_lake
+from include.lake.errors import LakeError
+from include.lake.paths import Lake, open_lake
 from include.registry import stream_named
 from include.settings import PROJECT, SettingsError, Stream
 from include.spark.master import is_local

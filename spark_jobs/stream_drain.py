@@ -25,12 +25,12 @@ from include.fold.definition import KeyedFold
 from include.job import RunRecord
 from include.lake.columns import arrow_type
 from include.lake.dead_letters import put_back_dead_letters
-from include.lake.errors import RowCountError
+from include.lake.errors import LakeError, RowCountError
 from include.lake.findings import findings_of_run, record_error, record_findings
 from include.lake.generations import GenerationRow, is_reseeded
 from include.lake.lease import hold_lease
 from include.lake.ops import append_ops
-from include.lake.paths import Lake, LakeError
+from include.lake.paths import Lake
 from include.landing.bronze_tables import add_fields
 from include.landing.clock import write_still_row
 from include.landing.initial_state import read_fingerprint

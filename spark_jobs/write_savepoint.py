@@ -24,9 +24,10 @@ from include.coverage.record import StreamRecord
 from include.fold.admission import MICROSECOND, US_PER_MS, instant_of, until_us
 from include.fold.definition import KeyedFold
 from include.job import PATIENCE, job_parser, recorded_run
+from include.lake.errors import LakeError
 from include.lake.generations import GenerationRow
 from include.lake.lease import hold_lease
-from include.lake.paths import Lake, LakeError
+from include.lake.paths import Lake
 from include.plans.open_stream import OpenStream, open_stream
 from include.savepoints.bronze_pin import pin_bronze
 from include.savepoints.manifest import (

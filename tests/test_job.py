@@ -7,7 +7,7 @@ from deltalake.exceptions import DeltaError
 
 from include.job import TOO_BUSY, exit_with_main
 from include.lake.delta_log import AGAIN
-from include.lake.paths import LakeError
+from include.lake.errors import LakeError
 from tests.open_files import no_more_files
 
 WORKER = """Traceback (most recent call last):

@@ -29,9 +29,9 @@ from include.airflow.environment import (
 )
 from include.airflow.first_runs import FirstRuns
 from include.airflow.parts import LOGS, Parts, start_background, start_servers
-from include.lake.errors import last_line
+from include.lake.errors import LakeError, last_line
 from include.lake.lease import adopt_orphans
-from include.lake.paths import Lake, LakeError
+from include.lake.paths import Lake
 from include.landing.landing_folder import landed_files
 from include.observe.stream_line import run_report
 from include.registry import all_sources, all_streams

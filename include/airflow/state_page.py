@@ -17,7 +17,8 @@ from fastapi.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.exceptions import HTTPException as RoutingError  # FastAPI's own are such, too
 
 from include.lake.delta_log import first_line
-from include.lake.paths import Lake, LakeError, open_lake
+from include.lake.errors import LakeError
+from include.lake.paths import Lake, open_lake
 from include.observe.metrics import metrics_text
 from include.observe.stream_line import READ_ERRORS, Overview, read_overview, unreadable
 from include.page.backfill_form import read_form

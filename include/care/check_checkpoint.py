@@ -18,12 +18,13 @@ from include.catalogue import FIGURES, FINDINGS
 from include.checkpoint.measure_checkpoint import CheckpointSize, measure_checkpoint
 from include.coverage.record import recorded
 from include.lake.delta_log import first_line, is_of_machine
+from include.lake.errors import LakeError
 from include.lake.findings import SEVERITIES, Finding, finding_lines, record_findings
 from include.lake.generations import Generations, read_generations
 from include.lake.lease import lease_holder
 from include.lake.ops import append_ops, newest_row, not_ahead, read_ops
 from include.lake.ops_schemas import SCHEMAS
-from include.lake.paths import Lake, LakeError
+from include.lake.paths import Lake
 from include.plans.open_stream import DRAINING_JOBS
 from include.plans.stream_status import status_of_run
 from include.settings import MIB, Stream

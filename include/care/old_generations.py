@@ -7,9 +7,10 @@ from datetime import UTC, datetime
 
 from pyarrow import fs
 
+from include.lake.errors import LakeError
 from include.lake.generations import read_generations
 from include.lake.lease import LeaseTakenError, hold_lease
-from include.lake.paths import Lake, LakeError
+from include.lake.paths import Lake
 from include.settings import Stream
 from include.text_table import bytes_text
 

@@ -23,10 +23,11 @@ from include.checkpoint.bronze_readers import (
     why_not_vacuum,
 )
 from include.lake.delta_log import first_line, open_table, unbroken
+from include.lake.errors import LakeError
 from include.lake.findings import Finding, finding_lines, record_findings
 from include.lake.how_to_mend import how_to_mend
 from include.lake.ops_schemas import SCHEMAS
-from include.lake.paths import Lake, LakeError
+from include.lake.paths import Lake
 from include.lake.table import Table
 from include.limits import TableCare
 from include.registry import all_sources, stream_names

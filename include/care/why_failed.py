@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from include.care.check_checkpoint import check_checkpoint, record_check
 from include.care.plan_care import lost_files
 from include.lake.delta_log import first_line, is_of_machine, open_table
-from include.lake.errors import StatefulError
+from include.lake.errors import LakeError, StatefulError
 from include.lake.findings import Finding
 from include.lake.generations import read_generations
 from include.lake.how_to_mend import damaged
-from include.lake.paths import Lake, LakeError
+from include.lake.paths import Lake
 from include.settings import Stream
 from include.text_table import first_names
 

@@ -25,9 +25,10 @@ from include.checkpoint.committed_batch import (
     read_position,
 )
 from include.lake.delta_log import adds_data, is_of_machine, made_at, read_actions, table_to_read
+from include.lake.errors import LakeError
 from include.lake.findings import Finding
 from include.lake.generations import Generations, is_reseeded, read_generations
-from include.lake.paths import Lake, LakeError
+from include.lake.paths import Lake
 from include.registry import stream_names
 
 

@@ -10,9 +10,10 @@ from typing import Any
 
 from pyarrow import fs
 
+from include.lake.errors import LakeError
 from include.lake.generations import Generations
 from include.lake.how_to_mend import damaged, subject_of
-from include.lake.paths import Lake, LakeError
+from include.lake.paths import Lake
 from include.spark.conf import STATE, STATE_STORE
 
 # What Spark pins in each batch's offsets, and the states are written with.

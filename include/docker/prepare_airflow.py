@@ -19,7 +19,8 @@ from cryptography.fernet import Fernet
 from pyarrow import ArrowException, fs
 
 from include.airflow.environment import checked_parallelism, passwords_in, write_passwords
-from include.lake.paths import REASON_CHARACTERS, Lake, LakeError
+from include.lake.errors import LakeError
+from include.lake.paths import REASON_CHARACTERS, Lake
 from include.registry import all_sources
 from include.settings import SettingsError
 from include.spark.local_jobs import say

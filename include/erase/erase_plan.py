@@ -11,9 +11,10 @@ from include.erase.erased_key import ErasedKey, streams_by_key
 from include.fold.admission import EPOCH
 from include.lake.aside import lying_aside
 from include.lake.delta_log import dataset_of, delta_table, open_table
+from include.lake.errors import LakeError
 from include.lake.generations import Generations, read_generations
 from include.lake.how_to_mend import damaged
-from include.lake.paths import Lake, LakeError
+from include.lake.paths import Lake
 from include.landing.amendments import Erasure, amendments_of
 from include.landing.ingest_log import Ingestion
 from include.landing.origin import place_of, waiting

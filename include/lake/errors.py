@@ -120,6 +120,12 @@ class SettingsError(StatefulError, ValueError):
     code = "wrong_setting"
 
 
+class LakeError(StatefulError):
+    """The lake, or a table in it, is not there or cannot be read."""
+
+    code = "unreadable_lake"
+
+
 class RowCountError(StatefulError):
     """Rows were lost, or counted twice, on their way from landing to a stream's table."""
 

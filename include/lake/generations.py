@@ -14,7 +14,8 @@ from deltalake.exceptions import DeltaError
 
 from include.fold.admission import instant_of, micros_of
 from include.lake.delta_log import is_of_machine, table_to_read
-from include.lake.paths import Lake, LakeError
+from include.lake.errors import LakeError
+from include.lake.paths import Lake
 from include.lake.table import Record, Table
 
 FIRST = 1

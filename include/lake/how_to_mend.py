@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple
 
-from include.lake.paths import LakeError
+from include.lake.errors import LakeError
 
 PUT_BACK = "put it back from a copy of the lake that is not older"
 PART = re.compile(

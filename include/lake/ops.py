@@ -26,9 +26,10 @@ from deltalake.exceptions import CommitFailedError
 from include.lake.aside import move_aside
 from include.lake.columns import CHECKPOINT_INTERVAL
 from include.lake.delta_log import dataset_without_bounds, delta_table, unbroken
+from include.lake.errors import LakeError
 from include.lake.lease import check_held
 from include.lake.ops_schemas import DESCRIPTIONS, SCHEMAS
-from include.lake.paths import Lake, LakeError
+from include.lake.paths import Lake
 
 log = logging.getLogger("job.ops")
 # A lake makes thousands of commits to them a week, and no reader takes an older version. What is in

@@ -12,19 +12,13 @@ from textwrap import shorten
 
 from pyarrow import ArrowException, fs
 
-from include.lake.errors import StatefulError
+from include.lake.errors import LakeError
 from include.lake.s3 import arrow_uri, hadoop_uri, is_plain, is_s3, is_tls_missed
 from include.text_table import in_one_line
 
 REASON_CHARACTERS = 300
 # Of a folder's path: delta-rs (1.6.6) cannot write there, or writes to another place.
 ODD_LETTERS = "%[\\]^|"
-
-
-class LakeError(StatefulError):
-    """The lake, or a table in it, is not there or cannot be read."""
-
-    code = "unreadable_lake"
 
 
 @dataclass(frozen=True)

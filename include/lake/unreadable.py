@@ -12,7 +12,8 @@ from include.lake.delta_log import (
     table_to_read,
     unbroken,
 )
-from include.lake.paths import Lake, LakeError
+from include.lake.errors import LakeError
+from include.lake.paths import Lake
 
 
 def why_no_log(lake: Lake, path: str) -> str | None:

@@ -18,8 +18,9 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
 from include.fold.admission import micros_of
+from include.lake.errors import LakeError
 from include.lake.generations import GenerationRow, read_generations
-from include.lake.paths import Lake, LakeError
+from include.lake.paths import Lake
 from include.landing.ingest_log import Ingestion, Logged, read_log
 from include.registry import streams_of
 from include.settings import Source, Stream

@@ -23,8 +23,9 @@ import pyarrow as pa
 from pyarrow import fs
 
 from include.fold.admission import EPOCH, MICROSECOND, US_PER_MS, instant_of
+from include.lake.errors import LakeError
 from include.lake.findings import Finding
-from include.lake.paths import Lake, LakeError
+from include.lake.paths import Lake
 from include.landing.amendments import REPAIR, ClockRepair, amendments_in
 from include.landing.group_clock import Groups, Newest, floor_to_ms
 from include.landing.ingest_log import STILL, Clock, Ingestion, has_to_mend, read_log

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from include.fold.admission import EPOCH
 from include.lake.columns import Column
+from include.lake.errors import LakeError
 from include.lake.findings import Finding
-from include.lake.paths import LakeError
 from include.origins import KafkaTopic
 from include.settings import Source
 

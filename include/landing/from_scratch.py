@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 from include.job import nothing_running
 from include.lake.aside import is_there, move_aside
+from include.lake.errors import LakeError
 from include.lake.how_to_mend import OF_SOURCE
-from include.lake.paths import Lake, LakeError
+from include.lake.paths import Lake
 from include.landing.amendments import amendments_of
 from include.landing.ingest_log import read_done
 from include.landing.landing_folder import landed_files

@@ -21,8 +21,8 @@ from statistics import median_low
 from typing import Any, NamedTuple
 
 from include.fold.admission import MICROSECOND, US_PER_MS
+from include.lake.errors import LakeError
 from include.lake.findings import Finding
-from include.lake.paths import LakeError
 from include.settings import FOLDER, Field, Source
 
 SECOND_US = 1_000_000

@@ -24,10 +24,10 @@ from deltalake.table import TableMerger
 from include.fold.admission import instant_of, micros_of
 from include.lake.columns import Column, create_if_absent, documented, without_comments
 from include.lake.delta_log import open_table, unbroken
-from include.lake.errors import settings_changed
+from include.lake.errors import LakeError, settings_changed
 from include.lake.how_to_mend import how_to_mend
 from include.lake.ops import Result, compact_now_and_then, despite_others
-from include.lake.paths import Lake, LakeError, files_of
+from include.lake.paths import Lake, files_of
 from include.lake.table import Record, Staged, Table, of_other_times, stage
 from include.landing.bronze_tables import KEEPS_LOG, create_tables
 from include.landing.connector import SPLIT_COLUMNS, Done, Split

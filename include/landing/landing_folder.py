@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from pyarrow import fs
 
-from include.lake.paths import Lake, LakeError
+from include.lake.errors import LakeError
+from include.lake.paths import Lake
 from include.landing.landed_values import UnreadableFileError
 
 

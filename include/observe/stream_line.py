@@ -19,8 +19,9 @@ from include.coverage.findings import OF_COVERAGE
 from include.coverage.judge import Coverage, Reason
 from include.fold.admission import instant_of, micros_of
 from include.lake.delta_log import first_line
+from include.lake.errors import LakeError
 from include.lake.findings import SEVERITIES, finding_lines
-from include.lake.paths import Lake, LakeError
+from include.lake.paths import Lake
 from include.observe.recorded import (
     INGEST,
     RESEED,

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from include.fold.admission import parse_instant
-from include.lake.paths import Lake, LakeError
+from include.lake.errors import LakeError
+from include.lake.paths import Lake
 from include.plans.open_stream import open_stream
 from include.plans.plan_recompute import BackfillPlan, plan_backfill
 from include.settings import SettingsError, Stream

@@ -27,10 +27,11 @@ from include.lake.delta_log import (
     read_actions,
     table_to_read,
 )
+from include.lake.errors import LakeError
 from include.lake.generations import GenerationRow, Generations, is_reseeded, read_generations
 from include.lake.how_to_mend import how_to_trust_again
 from include.lake.ops import read_ops
-from include.lake.paths import Lake, LakeError
+from include.lake.paths import Lake
 from include.lake.table import record_of
 from include.landing.amendments import amendments_of
 from include.landing.ingest_log import STILL, refuse_changed_bronze

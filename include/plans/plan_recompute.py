@@ -21,8 +21,8 @@ from include.coverage.findings import effect_text, state_between
 from include.coverage.judge import Coverage
 from include.fold.admission import US_PER_MS, instant_of, micros_of
 from include.lake.delta_log import dataset_of, unbroken
-from include.lake.errors import wrong_argument
-from include.lake.paths import Lake, LakeError
+from include.lake.errors import LakeError, wrong_argument
+from include.lake.paths import Lake
 from include.lake.stream_result import complete_until, replaced_by
 from include.plans.open_stream import OpenStream
 from include.plans.stream_status import judged, stream_status

@@ -16,8 +16,9 @@ from deltalake.exceptions import DeltaError
 
 from include.coverage.live import rows_unread
 from include.lake.delta_log import table_to_read
+from include.lake.errors import LakeError
 from include.lake.lease import LeaseTakenError, has_leases, hold_lease, lease_holder, wait_until
-from include.lake.paths import Lake, LakeError
+from include.lake.paths import Lake
 from include.plans.open_stream import OpenStream, open_stream
 from include.registry import loadable_streams
 from include.settings import MIB, SettingsError, Stream

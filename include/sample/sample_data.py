@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 from pyarrow import fs
 
 from include.fold.admission import EPOCH, MICROSECOND
-from include.lake.paths import Lake, LakeError
+from include.lake.errors import LakeError
+from include.lake.paths import Lake
 from include.settings import Field, Source
 
 WORDS: Mapping[str, Sequence[str]] = {

@@ -16,7 +16,8 @@ from pyarrow import dataset as ds
 
 from include.fold.admission import US_PER_MS, instant_of, micros_of
 from include.lake.delta_log import open_rows_of, open_table, table_to_read, unbroken
-from include.lake.paths import Lake, LakeError, files_of
+from include.lake.errors import LakeError
+from include.lake.paths import Lake, files_of
 from include.registry import streams_of
 
 INSTANT = pa.timestamp("us", tz="UTC")

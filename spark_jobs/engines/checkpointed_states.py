@@ -13,7 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from include.fold.ddl import BUCKET_STATE, KEYS, state_rows_ddl
 from include.fold.definition import KeyedFold
-from include.lake.paths import LakeError, files_of
+from include.lake.errors import LakeError
+from include.lake.paths import files_of
 from spark_jobs.engines.state_rows import StoredBucket, unpacked_states
 
 

@@ -9,7 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from include.care.state_report import StateReport
-from include.lake.paths import Lake, LakeError
+from include.lake.errors import LakeError
+from include.lake.paths import Lake
 from include.registry import stream_named
 from include.settings import SettingsError
 from include.stream_definition import load_definition

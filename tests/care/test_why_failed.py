@@ -6,8 +6,9 @@ import pytest
 from deltalake.exceptions import DeltaError
 
 from include.care.why_failed import BrokenLakeError, told_why
+from include.lake.errors import LakeError
 from include.lake.ops import append_ops
-from include.lake.paths import Lake, LakeError
+from include.lake.paths import Lake
 from tests.care.checked import STREAM
 from tests.checkpoint.bronze_lake import SOURCE, append
 

@@ -21,7 +21,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 import tests.conftest  # noqa: F401  (the environment of the tests)
-from include.lake.paths import LakeError
+from include.lake.errors import LakeError
 from spark_jobs.job import close_state_stores
 from tests.chaos.killer import Killer
 from tests.chaos.known import Known, read_known

@@ -19,7 +19,8 @@ from typing import Any, ClassVar, NamedTuple
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from include.lake.paths import Lake, LakeError
+from include.lake.errors import LakeError
+from include.lake.paths import Lake
 from include.landing import kafka_client
 from include.landing.connector import Split
 from include.landing.ingest import ingest

@@ -24,7 +24,7 @@ from include.fold.key_codes import buckets_of
 from include.fold.keys import bucket_ids
 from include.fold.schemas import event_schema
 from include.lake.columns import arrow_type
-from include.lake.paths import LakeError
+from include.lake.errors import LakeError
 from include.lake.table import Stager
 from include.streams import device_signals, service_health, user_counts
 from spark_jobs.engines import packed_files

@@ -18,9 +18,10 @@ from include.lake.delta_log import (
     read_actions,
     unbroken,
 )
+from include.lake.errors import LakeError
 from include.lake.generations import read_generations
 from include.lake.how_to_mend import subject_of
-from include.lake.paths import Lake, LakeError
+from include.lake.paths import Lake
 from include.lake.unreadable import why_unreadable
 from include.plans.open_stream import _has_data
 from tests.examples import examples

@@ -9,8 +9,9 @@ import pytest
 from include import job
 from include.cli.__main__ import main
 from include.lake import aside
+from include.lake.errors import LakeError
 from include.lake.lease import hold_lease
-from include.lake.paths import Lake, LakeError
+from include.lake.paths import Lake
 from include.landing.amendments import begin_erasure
 from include.landing.from_scratch import move_source_aside, plan_from_scratch
 from include.landing.ingest import RunCounts, ingest

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from include.lake.paths import Lake, LakeError
+from include.lake.errors import LakeError
+from include.lake.paths import Lake
 from include.landing.ingest import ingest
 from include.landing.ingest_log import CHANGES, read_log
 from include.landing.parse_files import Parse, parsed_here

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include.fold.admission import EPOCH
-from include.lake.paths import Lake, LakeError
+from include.lake.errors import LakeError
+from include.lake.paths import Lake
 from include.registry import streams_of
 from include.savepoints.bronze_pin import count_before, has_commit, pin_bronze
 from include.streams.user_counts import FOLD, UserEvent

@@ -14,8 +14,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from include.fold.admission import instant_of, micros_of
+from include.lake.errors import LakeError
 from include.lake.lease import LeaseTakenError, hold_lease
-from include.lake.paths import LakeError
 from include.lake.table import Table
 from include.landing.amendments import amendments_of
 from include.plans.open_stream import has_waiting_rows

@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from include.fold.admission import EPOCH, instant_of
-from include.lake.paths import LakeError
+from include.lake.errors import LakeError
 from include.landing import ingest_log
 from include.landing.ingest import ingest
 from include.landing.ingest_log import Ingestion

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from include.fold.admission import instant_of
-from include.lake.paths import LakeError
+from include.lake.errors import LakeError
 from include.lake.stream_result import complete_until
 from include.landing.amendments import begin_repair
 from include.plans.clock_repair_plan import plan_clock_repair
