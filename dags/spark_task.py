@@ -22,13 +22,9 @@ from airflow.sdk.exceptions import (
     AirflowSkipException,
 )
 
-from include.settings import PROJECT, SettingsError, Stream
-from include.spark.conf import conf_on
-from include.spark.master import (
-    MasterUnreachableError,
-    check_reachable,
-    checked_master,
-)
+from include.lake.errors import SettingsError
+from include.settings import PROJECT, Stream
+from include.spark.conf import MasterUnreachableError, check_reachable, checked_master, conf_on
 from include.spark.submit import SPARK_SUBMIT, conf_of, jars_to_ship, job_environment, job_path
 from include.steps import JobStep, SourceRun, Start, Step, StreamRun
 

@@ -23,8 +23,9 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from dags.spark_task import spark_task
 from include.airflow.assets import stream_pool
+from include.lake.errors import SettingsError
 from include.registry import loadable_streams, stream_named
-from include.settings import SettingsError, Stream, default_lake
+from include.settings import Stream, default_lake
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +75,7 @@ def plan(lake: str, params: Any) -> str:
     # Not for each parse of this file: planning reads tables.
     from include.lake.errors import LakeError
     from include.lake.paths import open_lake
-    from include.plans.reseed_plan import ReseedOptions, plan_reseed
+    from include.stream.reseed_plan import ReseedOptions, plan_reseed
 
     try:
         options = ReseedOptions.of(params)
@@ -93,7 +94,7 @@ def choose_stream(params: Any) -> str:
 
 def add_options(context: Any) -> None:
     """Not by templates: an instant that is none is refused before a JVM starts."""
-    from include.plans.reseed_plan import ReseedOptions
+    from include.stream.reseed_plan import ReseedOptions
 
     submit, options = context["task"], ReseedOptions.of(context["params"])
     submit.application_args = [*submit.application_args, "--options", options.text()]

@@ -25,9 +25,8 @@ from airflow.sdk import DAG, CronDataIntervalTimetable, task
 from dags.spark_task import spark_task
 from include.airflow.alerts import send
 from include.airflow.assets import source_pool, stream_pool
-from include.limits import TABLE_CARE
 from include.registry import all_sources, loadable_streams, stream_named
-from include.settings import Stream, default_lake
+from include.settings import TABLE_CARE, Stream, default_lake
 
 log = logging.getLogger(__name__)
 
@@ -56,15 +55,15 @@ SPARK_TASKS = {
 @task.branch(retries=2)
 def plan_tables(lake: str, dag_run: Any) -> list[str]:
     """The tasks that have something to do: a skipped one costs no process."""
-    from include.alerts.record import record_plan_alerts, untold
-    from include.care.old_generations import find_old_generations, format_old_generations
-    from include.care.plan_care import (
+    from include.lake.paths import open_lake
+    from include.maintain.maintain import find_old_generations, format_old_generations
+    from include.maintain.plan_care import (
         format_plan,
         plan_table_care,
         record_plan_findings,
         spark_tables_named,
     )
-    from include.lake.paths import open_lake
+    from include.observe.alerts import record_plan_alerts, untold
 
     opened, now = open_lake(lake), datetime.now(UTC)
     plans = plan_table_care(opened, TABLE_CARE, now)
@@ -89,8 +88,8 @@ def plan_tables(lake: str, dag_run: Any) -> list[str]:
 
 @task(retries=2)
 def delete_generations(name: str, lake: str) -> list[int]:
-    from include.care.old_generations import delete_old_generations
     from include.lake.paths import open_lake
+    from include.maintain.maintain import delete_old_generations
 
     return delete_old_generations(open_lake(lake), stream_named(name))
 
@@ -105,9 +104,9 @@ def alert(lake: str, **context: Any) -> None:
 
 @task(retries=2)
 def maintain_ops(lake: str) -> None:
-    from include.care import maintain_ops as ops
-    from include.care.plan_care import plan_table_care
     from include.lake.paths import open_lake
+    from include.maintain import maintain as ops
+    from include.maintain.plan_care import plan_table_care
 
     opened = open_lake(lake)
     ops.maintain_ops(opened, plan_table_care(opened, TABLE_CARE, datetime.now(UTC)), TABLE_CARE)

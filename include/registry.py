@@ -14,7 +14,8 @@ from types import ModuleType
 
 import include.streams
 from include.fold.records import DefinitionError
-from include.settings import AS_SOURCE, SettingsError, Source, Stream
+from include.lake.errors import SettingsError
+from include.settings import AS_SOURCE, Source, Stream
 from include.stream_definition import check_stream
 from include.streams import sources
 from include.text_table import did_you_mean

@@ -9,13 +9,13 @@ from collections.abc import Collection
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from include.checkpoint.committed_batch import committed_batch
 from include.lake.generations import read_generations
 from include.lake.paths import Lake
 from include.lake.stream_result import format_result, read_result
 from include.settings import PROJECT, Source, Stream
-from include.spark.local_jobs import run_job, say
+from include.spark.submit import run_job, say
 from include.steps import INGEST, STEPS, JobStep, LookStep, SourceRun, StreamRun
+from include.stream.committed_batch import committed_batch
 
 CELL_WIDTH = 48  # of a value on a terminal; what is piped is for machines, and whole
 
@@ -99,7 +99,7 @@ def reingest(lake: Lake, source: str, corrections: str | None) -> int:
     args = ["--source", source, "--lake", lake.root]
     if corrections:
         args += ["--corrections", str(Path(corrections).absolute())]
-    command = [sys.executable, "-m", "include.landing.reingest", *args]
+    command = [sys.executable, "-m", "include.ingest.reingest", *args]
     return subprocess.run(command, cwd=PROJECT, check=False).returncode
 
 

@@ -2,6 +2,10 @@
 
 They are said in `include/streams`. The scheduler imports this at every parse, so it needs no
 package.
+
+What must hold of a stream's rows before they are published: conditions in Spark's SQL.
+
+The scheduler imports this at every parse, so it needs no package.
 """
 
 import os
@@ -10,20 +14,153 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from include.data_checks import Check as Check
 from include.fold.deduplicate import Deduplicate as Deduplicate
 from include.fold.definition import KeyedFold, MigrateState
 from include.fold.records import SqlTypeError, sql_type
-from include.lake.errors import SettingsError as SettingsError
-from include.limits import GIB as GIB
-from include.limits import MIB as MIB
-from include.limits import Limits as Limits
-from include.limits import SavepointRules as SavepointRules
+from include.lake.errors import SettingsError, StatefulError
 from include.origins import ISO, USUAL_CSV, Origin
 from include.origins import Csv as Csv
 from include.origins import Times as Times
+
+MIB = 1024**2
+GIB = 1024**3
+
+
+def wrong(limit: str, said: str) -> SettingsError:
+    """The error for a limit, or a rule of savepoints or of the care of tables."""
+    return SettingsError(f"{limit} {said}", subject=limit)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What a stream's checkpoint and runs may come to before a check speaks up.
+
+    Each is a most; None is no limit. Above `replay_versions` or `garbage_share` the state is
+    compacted without asking; the others become findings for people.
+    """
+
+    checkpoint_bytes: int | None = 8 * GIB
+    checkpoint_files: int | None = 20_000
+    # Change logs that a partition replays at each start: two a run, so about ten runs.
+    replay_versions: int | None = 20
+    # The part of the state's bytes that no start and no repair needs; from 16 MiB on.
+    garbage_share: float | None = 0.5
+    # The largest state partition, in times of the median; from 16 MiB on.
+    skew: float | None = 4.0
+    growth_bytes: int | None = 1 * GIB  # of the checkpoint from one run to the next
+    pending_rows: int | None = 5_000_000
+    late_rows: int | None = 10_000  # of one run; any at all are in ops/findings
+    uncommitted_batches: int | None = 0
+    rss_bytes: int | None = 4 * GIB  # JVM and Python of one run together
+
+    def __post_init__(self) -> None:
+        for limit, value in vars(self).items():
+            if value is not None and value < 0:
+                raise wrong(limit, "must not be negative: None is no limit")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SavepointRules:
+    """How often a stream's state is written down as a savepoint, and for how long it is kept.
+
+    Never deleted are those that the stream's generation begins with, and the
+    cheapest base for a backfill of the oldest instant that is kept.
+    """
+
+    # Of the stream's clock: a run whose `until` has passed a multiple of it writes one.
+    # None: only recomputes, reseeds and `./stateful savepoint` do.
+    cadence: timedelta | None = timedelta(days=1)
+    # Between two that a recompute or reseed writes on its way, at multiples of the cadence:
+    # fewer events are replayed in less time than a savepoint takes.
+    events_apart: int = 1_000_000
+    keep: int = 60  # of the newest by `until`
+    keep_for: timedelta = timedelta(days=60)  # before the newest one's `until`
+    # Those of recomputes, before the newest one was written, whatever their `until`: the next
+    # interval of a backfill of long ago begins with them.
+    keep_recomputed: timedelta = timedelta(days=7)
+    # The checkpoint of a generation that a reseed has replaced, from that on.
+    keep_generations: timedelta = timedelta(days=14)
+
+    def __post_init__(self) -> None:
+        for count in ("keep", "events_apart"):
+            if getattr(self, count) < 1:
+                raise wrong(count, "must be at least 1")
+        for span in ("cadence", "keep_for", "keep_recomputed", "keep_generations"):
+            value = getattr(self, span)
+            if value is not None and value < timedelta(seconds=1):
+                raise wrong(span, "must be at least a second")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableCare:
+    """When tables are optimized and vacuumed.
+
+    How long VACUUM keeps what no version needs is a property of each table,
+    `delta.deletedFileRetentionDuration`: 7 days where it is not set.
+    """
+
+    schedule: str = "20 3 * * *"
+    small_file_bytes: int = 32 * MIB  # files below it are joined
+    # To files of about this: at least twice as much, or some are looked at in vain every day.
+    target_file_bytes: int = 128 * MIB
+    # With fewer in a table that have others in their partition, no reader would notice.
+    min_small_files: int = 8
+    # A VACUUM lists the whole table and makes two commits: from one of these on it is worth it.
+    min_garbage_files: int = 20
+    min_garbage_bytes: int = 256 * MIB
+    timeout: timedelta = timedelta(hours=1)  # of one task
+
+
+TABLE_CARE = TableCare()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """A condition by the columns of a stream's table. Null does not meet it, as false does not."""
+
+    name: str
+    each_row: str | None = None  # of one row: "count > 0"
+    # Of all rows that are published at once, by aggregates: "count_if(model IS NULL) < 10".
+    together: str | None = None
+    # error: what does not meet it is not published, and the run stops. warning: a finding.
+    severity: Literal["warning", "error"] = "error"
+
+    def __post_init__(self) -> None:
+        if (self.each_row is None) == (self.together is None) or not self.condition.strip():
+            raise SettingsError(
+                f"check {self.name}: give one condition, each_row= or together=", subject=self.name
+            )
+        if self.severity not in ("warning", "error"):
+            raise SettingsError(
+                f"check {self.name}: severity must be warning or error", subject=self.name
+            )
+
+    @property
+    def condition(self) -> str:
+        return self.each_row or self.together or ""
+
+
+class Verdict(NamedTuple):
+    """What a check says of rows that are about to be published."""
+
+    check: Check
+    rows: int
+    failing: int | None  # rows that do not meet it; None: they do not, together, or by `problem`
+    examples: tuple[str, ...] = ()  # of these, as JSON
+    problem: str | None = None  # why its condition cannot be asked of them, as 1 / 0 > 1
+
+    @property
+    def is_met(self) -> bool:
+        return self.failing == 0
+
+
+class DataCheckError(StatefulError):
+    """Rows do not meet a check of severity error, and were not published; the message says what to do."""
+
+    code = "check_failed"
+
 
 PROJECT = Path(__file__).resolve().parents[1]
 MILLISECOND = timedelta(milliseconds=1)

@@ -20,11 +20,11 @@ from include.registry import source_named
 from include.settings import Source, Stream
 
 if TYPE_CHECKING:
-    from include.care.check_checkpoint import CheckResult
     from include.lake.paths import Lake
+    from include.maintain.check_checkpoint import CheckResult
 
 RunPath = Literal["live", "backfill"]
-INGEST_HERE = "include.landing.ingest"
+INGEST_HERE = "include.ingest.ingest"
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class StreamRun:
     @cached_property
     def checked(self) -> "CheckResult":
         """The state of the checkpoint when it was first asked for: after the stream's run."""
-        from include.care.check_checkpoint import check_checkpoint
+        from include.maintain.check_checkpoint import check_checkpoint
 
         return check_checkpoint(self.lake, self.stream)
 
@@ -152,19 +152,19 @@ class LookStep(Step):
 
 def _why_not_ingest(run: StreamRun | SourceRun) -> str | None:
     """When no file waits in landing and no clock row is due."""
-    from include.landing.clock import why_not_ingest
+    from include.ingest.clock import why_not_ingest
 
     return why_not_ingest(run.lake, run.source, run.until, datetime.now(UTC))
 
 
 def _is_little(run: StreamRun | SourceRun) -> bool:
-    from include.landing.origin import lag_of_run
+    from include.ingest.origin import lag_of_run
 
     return lag_of_run(run.lake, run.source).is_little
 
 
 def _why_not_run_stream(run: StreamRun) -> str | None:
-    from include.plans.open_stream import has_waiting_rows
+    from include.stream.open_stream import has_waiting_rows
 
     if has_waiting_rows(run.lake, run.stream):
         return None
@@ -182,7 +182,7 @@ def _has_run(run: StreamRun) -> bool:
 
 
 def _wait_while_led(run: StreamRun) -> None:
-    from include.plans.shared_jvm import wait_while_led
+    from include.stream.shared_jvm import wait_while_led
 
     wait_while_led(run.lake, run.stream)
 
@@ -190,7 +190,7 @@ def _wait_while_led(run: StreamRun) -> None:
 @contextmanager
 def _streams_along(run: StreamRun) -> Iterator[list[str]]:
     """Of the streams whose small runs share this one's JVM; theirs wait for the body's end."""
-    from include.plans.shared_jvm import lead
+    from include.stream.shared_jvm import lead
 
     with lead(run.lake, run.stream, run.is_due, jvm_of=partial(_jvm_of, run.lake)) as others:
         yield ["--also", *(other.name for other in others)] if others else []
@@ -198,8 +198,7 @@ def _streams_along(run: StreamRun) -> Iterator[list[str]]:
 
 def _jvm_of(lake: "Lake", stream: Stream) -> tuple[object, ...]:
     """What the JVM of its `run_stream` would have but once: its end, and the memory of its stores."""
-    from include.care.rocksdb.settings import OF_PROCESS
-    from include.care.rocksdb.tune_rocksdb import run_settings
+    from include.maintain.tune_rocksdb import OF_PROCESS, run_settings
 
     settings = run_settings(lake, stream)
     return stream.timeout, *(settings.get(name) for name in OF_PROCESS)
@@ -207,7 +206,7 @@ def _jvm_of(lake: "Lake", stream: Stream) -> tuple[object, ...]:
 
 def _why_not_recompute(run: StreamRun) -> str | None:
     """Never; NotSettledError, without a JVM, when live has not settled the interval yet."""
-    from include.plans.plan_recompute import check_settled
+    from include.stream.plan_recompute import check_settled
 
     assert run.until is not None  # a backfill's runs have an interval
     check_settled(run.lake, run.stream, run.until)
@@ -216,7 +215,7 @@ def _why_not_recompute(run: StreamRun) -> str | None:
 
 def _is_recomputed(run: StreamRun) -> bool:
     """Whether the table is right there, as when an earlier interval's run has recomputed this one, too."""
-    from include.plans.plan_recompute import has_nothing_to_change
+    from include.stream.plan_recompute import has_nothing_to_change
 
     assert run.start is not None  # a backfill's runs have an interval
     assert run.until is not None
@@ -226,7 +225,7 @@ def _is_recomputed(run: StreamRun) -> bool:
 @contextmanager
 def _intervals_along(run: StreamRun) -> Iterator[list[str]]:
     """A later end, of the next intervals whose runs wait for the stream's pool."""
-    from include.plans.plan_recompute import last_waiting_end
+    from include.stream.plan_recompute import last_waiting_end
 
     assert run.until is not None
     end = last_waiting_end(run.lake, run.stream, run.until, queued=run.queued)
@@ -235,7 +234,7 @@ def _intervals_along(run: StreamRun) -> Iterator[list[str]]:
 
 def _why_not_promote(run: StreamRun) -> str | None:
     """When the backfill does not promote, or another of its runs is to."""
-    from include.plans.plan_recompute import why_not_promote
+    from include.stream.plan_recompute import why_not_promote
 
     if not run.is_promoting:
         return "this run is no backfill with the parameter promote"
@@ -245,7 +244,7 @@ def _why_not_promote(run: StreamRun) -> str | None:
 
 def _check(run: StreamRun) -> Told:
     """Figures and findings of the checkpoint, into `ops`."""
-    from include.care.check_checkpoint import format_check, record_check
+    from include.maintain.check_checkpoint import format_check, record_check
 
     if not run.is_dry:
         record_check(run.lake, run.checked)
@@ -264,7 +263,7 @@ def _why_not_compact(run: StreamRun) -> str | None:
 
 def _tune(run: StreamRun) -> Told:
     """At most one change of RocksDB's memory, tried out by the next runs."""
-    from include.care.rocksdb.tune_rocksdb import record_change, tune_rocksdb
+    from include.maintain.tune_rocksdb import record_change, tune_rocksdb
 
     outcome = tune_rocksdb(run.lake, run.stream)
     if not run.is_dry:

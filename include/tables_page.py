@@ -7,11 +7,11 @@ import sys
 from collections.abc import Iterable, Iterator
 
 from include.fold.product_table import product_columns
+from include.ingest import ingest_log as log_rows
+from include.ingest.bronze_tables import QUARANTINE_COLUMNS, bronze_columns
 from include.lake.columns import ARROW_TYPES, Column
 from include.lake.dead_letters import COLUMNS as DEAD_LETTER_COLUMNS
-from include.lake.ops_schemas import DESCRIPTIONS, SCHEMAS
-from include.landing import ingest_log as log_rows
-from include.landing.bronze_tables import QUARANTINE_COLUMNS, bronze_columns
+from include.lake.ops import DESCRIPTIONS, SCHEMAS
 from include.registry import all_sources, all_streams
 from include.stream_definition import load_definition
 from include.text_table import markdown_cell

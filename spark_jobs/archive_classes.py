@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from include.fold.definition import map_groups_with_state
 from include.fold.group_state import GroupState
+from include.ingest.ingest import ingest
 from include.lake.paths import Lake
-from include.landing.ingest import ingest
 from include.settings import Field, Source, Stream
 from include.spark.conf import STATE
 from include.stream_definition import load_definition

@@ -7,22 +7,22 @@ them; each is forced by a clock row in bronze that moves no watermark. So it is 
 can be killed and repeated like any other, and changes no state. Batches before it can no longer
 be read.
 
-Whether it is worth a run, the caller decides: include/care/check_checkpoint.py.
+Whether it is worth a run, the caller decides: include/maintain/check_checkpoint.py.
 """
 
 import logging
 
-from include.care.check_checkpoint import format_compaction, record_sizes
-from include.checkpoint.committed_batch import is_settled, newest_planned
-from include.checkpoint.measure_checkpoint import measure_checkpoint
-from include.coverage.live import refuse_other_settings
+from include.ingest.clock import write_still_row
 from include.job import job_parser, recorded_run
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake
-from include.landing.clock import write_still_row
-from include.plans.open_stream import OpenStream, has_waiting_rows, open_stream
+from include.maintain.check_checkpoint import format_compaction, record_sizes
 from include.registry import source_named
 from include.settings import Stream
+from include.stream.committed_batch import is_settled, newest_planned
+from include.stream.measure_checkpoint import measure_checkpoint
+from include.stream.open_stream import OpenStream, has_waiting_rows, open_stream
+from include.stream.record import refuse_other_settings
 from include.stream_definition import pinned_settings
 from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine

@@ -15,31 +15,24 @@ from argparse import ArgumentParser
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from include.care.old_generations import delete_replaced_generations
-from include.erase.erase_plan import ErasePlan, plan_erasure
-from include.erase.erase_rows import erase_rows
-from include.erase.erased_key import ERASED_KEY, ErasedKey, erased_key
-from include.erase.history import forget_history
-from include.erase.traces import erase_in_ops
+from include.amend.erase_plan import ErasePlan, plan_erasure
+from include.amend.erase_rows import erase_in_ops, erase_rows, forget_history
+from include.amend.erased_key import ERASED_KEY, ErasedKey, erased_key
+from include.ingest.amendments import ERASURE, Erasure, amendments_of, begin_erasure, note
+from include.ingest.clock import write_still_row
+from include.ingest.ingest_log import Ingestion
 from include.job import PATIENCE, nothing_running, recorded_run
 from include.lake.delta_log import delta_table
+from include.lake.errors import SettingsError
 from include.lake.generations import read_generations
 from include.lake.lease import hold_lease
-from include.lake.ops_schemas import SCHEMAS
+from include.lake.ops import SCHEMAS
 from include.lake.paths import Lake, open_lake
-from include.landing.amendments import (
-    ERASURE,
-    Erasure,
-    amendments_of,
-    begin_erasure,
-    note,
-)
-from include.landing.clock import write_still_row
-from include.landing.ingest_log import Ingestion
-from include.plans.reseed_plan import ReseedOptions
+from include.maintain.maintain import delete_replaced_generations
 from include.registry import all_streams, source_names, streams_of
-from include.savepoints.manifest import keep_savepoints
-from include.settings import SettingsError, Stream
+from include.settings import Stream
+from include.stream.manifest import keep_savepoints
+from include.stream.reseed_plan import ReseedOptions
 from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, spark_session

@@ -2,10 +2,10 @@
 
     python -m spark_jobs.ingest_source --source signals --lake lake
 
-Only who parses the files, and writes their rows, is other than in include/landing/ingest.py.
+Only who parses the files, and writes their rows, is other than in include/ingest/ingest.py.
 """
 
-from include.landing.ingest import run
+from include.ingest.ingest import run
 from spark_jobs.job import exit_with_main, spark_session
 from spark_jobs.tables.landing import parsed_on
 

@@ -18,7 +18,15 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 
-from include.care.state_report import (
+from include.fold.admission import US_PER_MS, until_us
+from include.fold.deduplicate import SEEN
+from include.fold.definition import KeyedFold
+from include.fold.group_state import TIMERS
+from include.job import cause_of, job_parser
+from include.lake.errors import LakeError
+from include.lake.generations import read_generations
+from include.lake.paths import Lake, open_lake
+from include.observe.state_report import (
     BIGGEST_KEYS,
     RANKS,
     SPREAD,
@@ -31,21 +39,13 @@ from include.care.state_report import (
     timer_column,
     value_bytes,
 )
-from include.checkpoint.committed_batch import CommittedBatch, check_partitions, committed_batch
-from include.coverage.live import refuse_other_settings
-from include.fold.admission import US_PER_MS, until_us
-from include.fold.deduplicate import SEEN
-from include.fold.definition import KeyedFold
-from include.fold.group_state import TIMERS
-from include.job import cause_of, job_parser
-from include.lake.errors import LakeError
-from include.lake.generations import read_generations
-from include.lake.paths import Lake, open_lake
 from include.registry import stream_named
 from include.settings import Stream
+from include.stream.committed_batch import CommittedBatch, check_partitions, committed_batch
+from include.stream.record import refuse_other_settings
 from include.stream_definition import load_definition, pinned_settings
 from include.text_table import printable
-from spark_jobs.engines.checkpointed_states import read_states, read_waiting
+from spark_jobs.engines.state_rows import read_states, read_waiting
 from spark_jobs.job import exit_with_main, spark_session
 
 JOB = "inspect_state"

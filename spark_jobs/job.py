@@ -18,12 +18,12 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from include import job
-from include.care.why_failed import told_why
-from include.lake.errors import LakeError
+from include.lake.errors import LakeError, SettingsError
 from include.lake.paths import Lake, open_lake
+from include.maintain.why_failed import told_why
 from include.registry import stream_named
-from include.settings import PROJECT, SettingsError, Stream
-from include.spark.master import is_local
+from include.settings import PROJECT, Stream
+from include.spark.conf import is_local
 
 # What Spark says, somewhere in a Java stack trace, of a Python that its workers cannot use.
 WRONG_PYTHON = ("Cannot run program", "PYTHON_VERSION_MISMATCH")

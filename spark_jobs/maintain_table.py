@@ -14,16 +14,11 @@ from datetime import UTC, datetime
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
-from include.care.plan_care import (
-    CaredTable,
-    care_for,
-    plan_of,
-    spark_tables_named,
-)
 from include.job import recorded_run
 from include.lake.lease import LeaseTakenError, hold_lease
 from include.lake.paths import Lake, open_lake
-from include.limits import TABLE_CARE, TableCare
+from include.maintain.plan_care import CaredTable, care_for, plan_of, spark_tables_named
+from include.settings import TABLE_CARE, TableCare
 from spark_jobs.job import exit_with_main, spark_session
 from spark_jobs.tables.product import session_settings
 

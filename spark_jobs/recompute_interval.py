@@ -18,10 +18,10 @@ from include.job import PATIENCE, RunRecord, job_parser, recorded_run
 from include.lake.dead_letters import put_back_dead_letters
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake
-from include.plans.open_stream import OpenStream, open_stream
-from include.plans.plan_recompute import plan_recompute
-from include.plans.status_report import told_of
 from include.settings import Stream
+from include.stream.open_stream import OpenStream, open_stream
+from include.stream.plan_recompute import plan_recompute
+from include.stream.status_report import told_of
 from include.text_table import counted
 from spark_jobs.engines.data_checks import DataChecks
 from spark_jobs.engines.engine import Engine

@@ -12,19 +12,19 @@ reseeded as `reseed_stream.py` does it, and runs again. Killed anywhere and begu
 import logging
 from datetime import UTC, datetime
 
+from include.amend.clock_repair_plan import plan_clock_repair, wanted_repair
 from include.fold.admission import micros_of, parse_instant
+from include.ingest.amendments import REPAIR, ClockRepair, amended_streams, begin_repair, note
+from include.ingest.clock import write_reset_row
+from include.ingest.ingest_log import refuse_changed_bronze
 from include.job import PATIENCE, job_parser, nothing_running, recorded_run
 from include.lake.generations import read_generations
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, open_lake
-from include.landing.amendments import REPAIR, ClockRepair, amended_streams, begin_repair, note
-from include.landing.clock import write_reset_row
-from include.landing.ingest_log import refuse_changed_bronze
-from include.plans.clock_repair_plan import plan_clock_repair, wanted_repair
-from include.plans.reseed_plan import ReseedOptions
 from include.registry import source_named, streams_of
-from include.savepoints.manifest import keep_savepoints, needed_ids, savepoints_of
 from include.settings import Source, Stream
+from include.stream.manifest import keep_savepoints, needed_ids, savepoints_of
+from include.stream.reseed_plan import ReseedOptions
 from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, spark_session

@@ -9,23 +9,20 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Literal, TypeVar
 
-from include.coverage.record import Entry
 from include.fold.admission import MICROSECOND, US_PER_MS, instant_of
 from include.fold.bucket import INSTANTS
 from include.fold.definition import KeyedFold
+from include.ingest.bronze_tables import add_fields
+from include.ingest.ingest_log import refuse_changed_bronze
 from include.job import RunRecord
 from include.lake.dead_letters import dead_letters_now
 from include.lake.delta_log import commit_hash, table_to_read
 from include.lake.findings import Finding, dead_letters_findings, record_findings
 from include.lake.generations import GenerationRow
 from include.lake.paths import Lake
-from include.landing.bronze_tables import add_fields
-from include.landing.ingest_log import refuse_changed_bronze
-from include.plans.open_stream import OpenStream
-from include.plans.plan_recompute import RecomputePlan
-from include.plans.reseed_plan import ReseedPlan
-from include.savepoints.bronze_pin import BronzeFiles, BronzePin
-from include.savepoints.manifest import (
+from include.settings import Stream
+from include.stream.bronze_pin import BronzeFiles, BronzePin
+from include.stream.manifest import (
     Base,
     Savepoint,
     SavepointError,
@@ -36,7 +33,10 @@ from include.savepoints.manifest import (
     refuse_damaged,
     savepoints_of,
 )
-from include.settings import Stream
+from include.stream.open_stream import OpenStream
+from include.stream.plan_recompute import RecomputePlan
+from include.stream.record import Entry
+from include.stream.reseed_plan import ReseedPlan
 from include.stream_definition import load_definition
 from spark_jobs.engines.data_checks import DataChecks
 from spark_jobs.engines.engine import Engine, Rows, Stage
@@ -99,7 +99,7 @@ class Replay:
 
     @property
     def lineage(self) -> str:
-        """What the states come of; see `include/savepoints/manifest.py`."""
+        """What the states come of; see `include/stream/manifest.py`."""
         return self.base.lineage(self.identity.code)
 
     @property

@@ -17,18 +17,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from include.job import PATIENCE, job_parser, recorded_run
-from include.lake.aside import move_aside
+from include.lake.aside import move_aside, why_unreadable
 from include.lake.dead_letters import put_back_dead_letters
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake
-from include.lake.unreadable import why_unreadable
-from include.plans.reseed_plan import (
-    ReseedOptions,
-    ReseedPlan,
-    new_row,
-    plan_reseed,
-)
 from include.settings import Stream
+from include.stream.reseed_plan import ReseedOptions, ReseedPlan, new_row, plan_reseed
 from spark_jobs.engines.data_checks import DataChecks
 from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine

@@ -21,10 +21,10 @@ from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 from include.job import job_parser, recorded_run
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake
-from include.plans.open_stream import has_waiting_rows, open_stream
 from include.registry import loadable_streams
-from include.savepoints.bronze_pin import refuse_no_bronze
 from include.settings import Stream
+from include.stream.bronze_pin import refuse_no_bronze
+from include.stream.open_stream import has_waiting_rows, open_stream
 from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import close_state_stores, exit_with_main, stream_job

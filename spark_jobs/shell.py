@@ -10,13 +10,13 @@ from argparse import ArgumentParser
 
 from pyspark.sql import DataFrame, SparkSession
 
-from include.care.plan_care import cared_tables
-from include.checkpoint.committed_batch import committed_batch
 from include.lake.generations import read_generations
 from include.lake.paths import Lake, open_lake
+from include.maintain.plan_care import cared_tables
 from include.registry import stream_named
+from include.stream.committed_batch import committed_batch
 from include.stream_definition import load_definition
-from spark_jobs.engines.checkpointed_states import read_states
+from spark_jobs.engines.state_rows import read_states
 from spark_jobs.job import spark_session
 
 

@@ -19,13 +19,13 @@ from deltalake import write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
-from include.fold.ddl import BUCKET_STATE, KEYS
+from include.fold.definition import BUCKET_STATE, KEYS
 from include.lake.paths import open_lake
 from include.spark.conf import STATE, STATE_STORE
-from include.spark.local_jobs import run_job
+from include.spark.submit import run_job
 from include.streams.device_signals import FOLD
-from spark_jobs.engines.checkpointed_states import read_states
 from spark_jobs.engines.live import live_fold
+from spark_jobs.engines.state_rows import read_states
 from spark_jobs.job import exit_with_main, spark_session
 
 BATCHES = ("1@12:00 1@12:02 2@12:01 3@12:03", "1@12:30 2@12:22", "1@11:50 2@12:15 1@12:50")

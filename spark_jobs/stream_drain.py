@@ -7,21 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from include.care.rocksdb.tune_rocksdb import memory_of, run_settings, session_conf
-from include.checkpoint.bronze_readers import needed_commit, refuse_cut_off
-from include.checkpoint.committed_batch import is_settled, newest_committed, newest_planned
-from include.coverage.live import (
-    LiveRecord,
-    check_rows_add_up,
-    refuse_new_code,
-    refuse_other_settings,
-    seed_totals,
-    with_code,
-)
-from include.coverage.record import StreamRecord
 from include.fold.admission import instant_of, micros_of
-from include.fold.ddl import event_ddl
-from include.fold.definition import KeyedFold
+from include.fold.definition import KeyedFold, event_ddl
+from include.ingest.bronze_tables import add_fields
+from include.ingest.clock import write_still_row
+from include.ingest.initial_state import read_fingerprint
 from include.job import RunRecord
 from include.lake.columns import arrow_type
 from include.lake.dead_letters import put_back_dead_letters
@@ -31,20 +21,29 @@ from include.lake.generations import GenerationRow, is_reseeded
 from include.lake.lease import hold_lease
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
-from include.landing.bronze_tables import add_fields
-from include.landing.clock import write_still_row
-from include.landing.initial_state import read_fingerprint
-from include.plans.open_stream import OpenStream
-from include.plans.shared_jvm import is_small
-from include.plans.stream_identity import code_parts, key_fingerprint
+from include.maintain.tune_rocksdb import memory_of, run_settings, session_conf
 from include.registry import source_named
-from include.savepoints.manifest import SavepointError, refuse_damaged, savepoint_at
 from include.spark.conf import COMPACTING
+from include.stream.bronze_readers import needed_commit, refuse_cut_off
+from include.stream.committed_batch import is_settled, newest_committed, newest_planned
+from include.stream.manifest import SavepointError, refuse_damaged, savepoint_at
+from include.stream.open_stream import OpenStream
+from include.stream.record import (
+    LiveRecord,
+    StreamRecord,
+    check_rows_add_up,
+    refuse_new_code,
+    refuse_other_settings,
+    seed_totals,
+    with_code,
+)
+from include.stream.shared_jvm import is_small
+from include.stream.stream_identity import code_parts, key_fingerprint
 from include.stream_definition import pinned_settings
-from spark_jobs.engines.bronze_fields import check_bronze
 from spark_jobs.engines.data_checks import DataChecks
 from spark_jobs.engines.engine import Engine, LiveQuery, Rows, Seed
 from spark_jobs.engines.live_batch import BatchWriter, totals_of_run
+from spark_jobs.engines.packed_files import check_bronze
 from spark_jobs.engines.packing import Bounds
 from spark_jobs.engines.state_rows import refuse_other_events
 from spark_jobs.tables.product import Product

@@ -11,16 +11,6 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from include.checkpoint.committed_batch import (
-    CommittedBatch,
-    check_partitions,
-    committed_batch,
-    is_settled,
-    newest_committed,
-    read_position,
-)
-from include.coverage.live import refuse_other_settings, seed_totals, totals_of
-from include.coverage.record import StreamRecord
 from include.fold.admission import MICROSECOND, US_PER_MS, instant_of, until_us
 from include.fold.definition import KeyedFold
 from include.job import PATIENCE, job_parser, recorded_run
@@ -28,9 +18,17 @@ from include.lake.errors import LakeError
 from include.lake.generations import GenerationRow
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake
-from include.plans.open_stream import OpenStream, open_stream
-from include.savepoints.bronze_pin import pin_bronze
-from include.savepoints.manifest import (
+from include.settings import SavepointRules, Stream
+from include.stream.bronze_pin import pin_bronze
+from include.stream.committed_batch import (
+    CommittedBatch,
+    check_partitions,
+    committed_batch,
+    is_settled,
+    newest_committed,
+    read_position,
+)
+from include.stream.manifest import (
     Savepoint,
     clean_savepoints,
     expired,
@@ -41,7 +39,8 @@ from include.savepoints.manifest import (
     serving,
     write_manifest,
 )
-from include.settings import SavepointRules, Stream
+from include.stream.open_stream import OpenStream, open_stream
+from include.stream.record import StreamRecord, refuse_other_settings, seed_totals, totals_of
 from include.stream_definition import pinned_settings
 from spark_jobs.engines.engine import Engine, Rows
 from spark_jobs.engines.spark_engine import SparkEngine

@@ -14,12 +14,12 @@ from deltalake import CommitProperties, write_deltalake
 
 from include.fold.arrow_values import encode
 from include.fold.definition import EVENT_TIME_US, INGESTED_AT_US, KeyedFold
-from include.fold.testing.run import Happened
+from include.fold.testing.cases import Happened
+from include.ingest.ingest_log import Clock, Ingestion
+from include.ingest.parse_files import bronze_schema
 from include.lake.columns import ARROW_TYPES
 from include.lake.paths import Lake
 from include.lake.table import RECORD
-from include.landing.ingest_log import Clock, Ingestion
-from include.landing.parse_files import bronze_schema
 from include.registry import all_sources
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

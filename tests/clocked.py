@@ -8,9 +8,9 @@ from typing import Any
 from deltalake import DeltaTable
 
 from include.fold.admission import micros_of
+from include.ingest.clock import read_clock
+from include.ingest.ingest_log import Clock, Ingestion
 from include.lake.paths import Lake
-from include.landing.clock import read_clock
-from include.landing.ingest_log import Clock, Ingestion
 from include.registry import source_named
 from include.settings import Source
 from tests.ingested import bronze_of

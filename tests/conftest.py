@@ -17,8 +17,15 @@ from pyspark.sql import SparkSession
 from xdist.scheduler import LoadScopeScheduling
 
 from include.lake.paths import Lake, files_of
-from include.spark.conf import FORKLESS, STATE, STATE_STORE, jars, job_conf
-from include.spark.home import spark_home, spark_package
+from include.spark.conf import (
+    FORKLESS,
+    STATE,
+    STATE_STORE,
+    jars,
+    job_conf,
+    spark_home,
+    spark_package,
+)
 from spark_jobs.job import close_state_stores
 from tests.examples import ALL
 

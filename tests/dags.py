@@ -8,17 +8,17 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.api.datamodels._generated import DagRun
 from deltalake import DeltaTable
 
-from include.coverage.record import Entry
 from include.fold.admission import EPOCH, MICROSECOND, micros_of
+from include.ingest.clock import clock_row
+from include.ingest.ingest_log import Clock, Ingestion
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
-from include.landing.clock import clock_row
-from include.landing.ingest_log import Clock, Ingestion
-from include.plans.stream_identity import stream_identity
 from include.registry import source_named, stream_named
+from include.stream.record import Entry
+from include.stream.stream_identity import stream_identity
 from include.streams.user_counts import FOLD, UserEvent
 from tests.bronze import append_commit, stamp
-from tests.coverage.ledgers import entry, record
+from tests.stream.ledgers import entry, record
 
 DELAY_US = stream_named("user_counts").watermark_delay // timedelta(microseconds=1)
 ROOT = Path(__file__).resolve().parents[1]

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from include.ingest import ingest as ingestion
+from include.ingest.parse_files import ParsedHere
 from include.lake.table import Table
-from include.landing import ingest as ingestion
-from include.landing.parse_files import ParsedHere
 from spark_jobs.tables.landing import ParsedOnSpark
 
 # All that a run writes once its tables are made: where it is looked up when it is called.

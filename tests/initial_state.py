@@ -13,8 +13,8 @@ from deltalake import DeltaTable, write_deltalake
 from include.fold.admission import EPOCH, MICROSECOND
 from include.fold.definition import KeyedFold, flat_map_groups_with_state
 from include.fold.group_state import GroupStateTimeout
+from include.ingest.initial_state import InitialStates, read_initial_state
 from include.lake.paths import Lake
-from include.landing.initial_state import InitialStates, read_initial_state
 from tests.refused import refused
 
 STREAM = "service_health"

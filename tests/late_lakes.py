@@ -7,9 +7,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from include.care.check_checkpoint import check_checkpoint
 from include.fold.admission import EPOCH, MICROSECOND
 from include.fold.definition import KeyedFold
+from include.maintain.check_checkpoint import check_checkpoint
 from include.registry import stream_named
 from include.settings import SavepointRules, Stream
 from include.stream_definition import load_definition

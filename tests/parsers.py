@@ -2,13 +2,13 @@
 
 import pytest
 
-from include.landing.parse_files import Parse, parsed_here
+from include.ingest.parse_files import Parse, parsed_here
 from spark_jobs.tables.landing import parsed_on
 
 HERE = "here"
 ON_SPARK = "spark"
 
-# Of the fixture `parse` (tests/landing/conftest.py), which gives the parser here without them.
+# Of the fixture `parse` (tests/ingest/conftest.py), which gives the parser here without them.
 both_parsers = pytest.mark.parametrize(
     "parse", [HERE, pytest.param(ON_SPARK, marks=pytest.mark.spark)], indirect=True
 )

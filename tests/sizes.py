@@ -24,13 +24,12 @@ import deltalake.table
 import pytest
 import typer
 
-from include.care.check_checkpoint import check_checkpoint, record_check
 from include.cli.__main__ import load
-from include.lake.ops import read_ops
-from include.lake.ops_schemas import SCHEMAS
+from include.ingest import ingest
+from include.lake.ops import SCHEMAS, read_ops
 from include.lake.paths import Lake
-from include.landing import ingest
-from include.plans.reseed_plan import ReseedOptions
+from include.maintain.check_checkpoint import check_checkpoint, record_check
+from include.stream.reseed_plan import ReseedOptions
 from include.streams import sources
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
@@ -44,14 +43,13 @@ PRODUCT = ("include", "spark_jobs", "dags")
 ROOMS = {
     "fold": ("include/fold",),
     "lake": ("include/lake", "include/text_table.py"),
-    "ingest": ("include/landing",),
-    "stream": ("include/coverage", "include/plans", "include/savepoints", "include/checkpoint"),
-    "amend": ("include/erase",),
+    "ingest": ("include/ingest",),
+    "stream": ("include/stream",),
+    "amend": ("include/amend",),
     "observe and maintain": (
-        "include/care",
-        "include/page",
-        "include/alerts",
+        "include/maintain",
         "include/observe",
+        "include/page",
         "include/catalogue.py",
         "include/tables_page.py",
     ),

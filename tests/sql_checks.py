@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import duckdb
 import pyarrow as pa
 
-from include.data_checks import Check, Verdict
+from include.settings import Check, Verdict
 
 
 def judge_rows(rows: pa.Table, checks: Sequence[Check]) -> list[Verdict]:

@@ -14,20 +14,17 @@ ROOT = Path(__file__).resolve().parents[1]
 # A room imports from its own line and from those above it.
 ORDER = (
     "include/fold include/lake include/text_table.py",
-    "include/origins.py include/data_checks.py include/limits.py include/catalogue.py",
-    "include/settings.py include/settings_text.py include/stream_definition.py",
+    "include/origins.py include/catalogue.py",
+    "include/settings.py include/stream_definition.py",
     "include/streams include/registry.py",
-    "include/spark include/savepoints include/checkpoint",
-    "include/job.py",
-    "include/landing",
-    "include/coverage",
-    "include/plans",
-    "include/care include/sample",
-    "include/erase",
+    "include/spark include/job.py",
+    "include/ingest",
+    "include/stream",
+    "include/maintain include/sample",
+    "include/amend",
     "include/steps.py include/run_local.py",
     "include/observe",
     "include/page",
-    "include/alerts",
     "include/airflow include/docker include/setup",
     "include/cli",
     "dags",
@@ -86,7 +83,7 @@ def test_what_decides_loads_no_pyspark():
     run = subprocess.run(
         [sys.executable, "-c", source], cwd=ROOT, check=True, capture_output=True, text=True
     )
-    assert "include.plans.reseed_plan" in run.stdout.split()
+    assert "include.stream.reseed_plan" in run.stdout.split()
     assert "pyspark" not in run.stdout.split()
 
 

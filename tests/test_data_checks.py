@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from include.data_checks import Check
-from include.plans.stream_identity import code_fingerprint
 from include.registry import source_named, stream_named
-from include.settings import PROJECT, Stream
+from include.settings import PROJECT, Check, Stream
+from include.stream.stream_identity import code_fingerprint
 from include.stream_definition import check_stream
 from tests.refused import refused
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from include.fold.definition import map_groups_with_state
+from include.fold.testing.cases import run
 from include.fold.testing.check import BrokenLawError, check_fold
-from include.fold.testing.run import run
 from include.stream_definition import load_definition
 
 pytestmark = pytest.mark.slow

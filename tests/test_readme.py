@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from include.fold.testing.run import run
+from include.fold.testing.cases import run
 from include.registry import source_named
 from include.stream_definition import check_stream
 

@@ -15,8 +15,7 @@ import pytest
 
 from include.registry import source_named, stream_named
 from include.settings import Stream
-from include.settings_text import settings_text
-from include.stream_definition import check_stream, load_definition, pinned_settings
+from include.stream_definition import check_stream, load_definition, pinned_settings, settings_text
 from tests.refused import refused
 
 WORDS = ("buy", "cart", "click", "leave", "order", "refund", "search", "view")

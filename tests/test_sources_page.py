@@ -12,13 +12,13 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from include.fold.records import SCALARS
+from include.ingest.clock import Clock, clock_after
+from include.ingest.group_clock import no_groups
+from include.ingest.ingest import ingest
+from include.ingest.landed_file import row_of_raw
+from include.ingest.landed_values import to_event
+from include.ingest.parse_files import outcomes_of_content, value_column
 from include.lake.ops import read_ops
-from include.landing.clock import Clock, clock_after
-from include.landing.group_clock import no_groups
-from include.landing.ingest import ingest
-from include.landing.landed_file import row_of_raw
-from include.landing.landed_values import to_event
-from include.landing.parse_files import outcomes_of_content, value_column
 from include.settings import Source
 from tests.ingested import rows_of
 from tests.registries import running_registry

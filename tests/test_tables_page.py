@@ -1,6 +1,6 @@
 """docs/tables.md says what the tables say."""
 
-from include.lake.ops_schemas import DESCRIPTIONS, SCHEMAS
+from include.lake.ops import DESCRIPTIONS, SCHEMAS
 from include.settings import PROJECT
 from include.tables_page import PAGE, tables_page
 

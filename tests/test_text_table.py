@@ -9,7 +9,7 @@ import pytest
 from deltalake import write_deltalake
 
 from include.lake.stream_result import format_result, read_result
-from include.spark.local_jobs import say
+from include.spark.submit import say
 from include.text_table import value_text
 
 AT = datetime(2026, 3, 1, 12, 0, 0, 500_000, tzinfo=UTC)

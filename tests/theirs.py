@@ -10,9 +10,9 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.table import TableMerger
 
 from include import origins
+from include.ingest.connector import GoesOn
+from include.ingest.origin import accept_loss, plan_loss
 from include.lake.paths import Lake
-from include.landing.connector import GoesOn
-from include.landing.origin import accept_loss, plan_loss
 from include.settings import Source
 from tests.ingested import SIGNALS, bronze_of
 from tests.landed_files import START

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from include.plans.stream_identity import code_fingerprint
 from include.settings import Stream
+from include.stream.stream_identity import code_fingerprint
 from tests.declared import NOT_WRITTEN, deploy, look_in
 
 STREAM = Stream(

@@ -8,7 +8,7 @@ import pyarrow as pa
 from include.fold.admission import micros_of
 from include.lake.paths import Lake
 from include.lake.table import stage
-from include.savepoints.manifest import Savepoint, write_manifest
+from include.stream.manifest import Savepoint, write_manifest
 
 # What whoever writes one says of it.
 MANIFEST: Any = {

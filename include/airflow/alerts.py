@@ -14,12 +14,13 @@ from airflow.sdk.definitions.callback import SyncCallback
 from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 from airflow.sdk.exceptions import AirflowTaskTimeout
 
+from include.lake.errors import SettingsError
 from include.registry import stream_named, stream_names
-from include.settings import SettingsError, Stream, default_lake
+from include.settings import Stream, default_lake
 
 if TYPE_CHECKING:
-    from include.alerts.record import Alert
     from include.lake.paths import Lake
+    from include.observe.alerts import Alert
 
 log = logging.getLogger(__name__)
 
@@ -53,8 +54,8 @@ def send(lake: "Lake", by: str, context: Mapping[str, Any]) -> "Alert | None":
     One that fails, or does not answer, raises when the others have been told; the next call tells
     only it.
     """
-    from include.alerts.record import Alert, mark_heard, mark_told, untold
     from include.lake.lease import hold_lease
+    from include.observe.alerts import Alert, mark_heard, mark_told, untold
 
     with hold_lease(lake, f"alerts-{by}", PATIENCE):
         rows = untold(lake, by)
@@ -98,8 +99,7 @@ def look(
 
     `failed`: the tasks of the Dag run that failed; None: not known.
     """
-    from include.alerts.record import Alert, changes_of, record_changes
-    from include.alerts.troubles import standings
+    from include.observe.alerts import Alert, changes_of, record_changes, standings
 
     now = datetime.now(UTC)
     found = standings(lake, stream, now, streams=stream_names(), failed=failed)

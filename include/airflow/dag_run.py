@@ -25,7 +25,7 @@ def interval_of(dag_run: Any, schedule: str) -> tuple[datetime | None, datetime 
     if not is_backfill(dag_run):
         return dag_run.data_interval_start, dag_run.data_interval_end
     # Planning reads a lake, which needs a second of imports: not at every parse of the Dags.
-    from include.plans.plan_recompute import next_tick
+    from include.stream.plan_recompute import next_tick
 
     return dag_run.logical_date, next_tick(schedule, dag_run.logical_date)
 
@@ -87,7 +87,7 @@ def run_note(
     extra: Mapping[str, Any] | None,
 ) -> str:
     """Write the note of an interval's Dag run from what the Asset's event tells of it."""
-    from include.plans.stream_status import stream_status
+    from include.stream.stream_status import stream_status
 
     told = extra or {}
     edges = [str(edge)[:16].replace("T", " ") for edge in told.get("interval", interval)]

@@ -13,8 +13,9 @@ from typing import Any
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.orm import Session, sessionmaker
 
+from include.lake.errors import SettingsError
 from include.lake.paths import Lake
-from include.settings import PROJECT, SettingsError
+from include.settings import PROJECT
 from include.spark.submit import default_master
 
 HOST = "127.0.0.1"

@@ -17,16 +17,22 @@ from fastapi.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.exceptions import HTTPException as RoutingError  # FastAPI's own are such, too
 
 from include.lake.delta_log import first_line
-from include.lake.errors import LakeError
+from include.lake.errors import LakeError, SettingsError
 from include.lake.paths import Lake, open_lake
+from include.observe.explain import KEY_DAYS, read_key
 from include.observe.metrics import metrics_text
 from include.observe.stream_line import READ_ERRORS, Overview, read_overview, unreadable
-from include.page.backfill_form import read_form
 from include.page.declared import Declared, declared
-from include.page.key_figures import KEY_DAYS, read_key
-from include.page.render import backfill_html, key_html, message_html, overview_html, stream_html
+from include.page.render import (
+    backfill_html,
+    key_html,
+    message_html,
+    overview_html,
+    read_form,
+    stream_html,
+)
 from include.page.stream_figures import DAY, MOST_DAYS, read_stream
-from include.settings import SettingsError, Stream, default_lake
+from include.settings import Stream, default_lake
 
 DAG_PREFIX = "stream_"
 # A page asks for nothing, and no other site may put it into a frame of its own.

@@ -16,11 +16,11 @@ from deltalake.exceptions import DeltaError
 
 from include.fold.admission import parse_instant
 from include.lake.delta_log import panics_as_errors, told_of
-from include.lake.errors import StatefulError, last_line
+from include.lake.errors import SettingsError, StatefulError, last_line
 from include.lake.paths import Lake, open_lake
 from include.registry import source_named, source_names, stream_named, stream_names
-from include.settings import PROJECT, SettingsError, Source, Stream, absolute_lake
-from include.spark.local_jobs import say
+from include.settings import PROJECT, Source, Stream, absolute_lake
+from include.spark.submit import say
 from include.text_table import printable
 
 DONE, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 128 + signal.SIGINT

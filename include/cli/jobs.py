@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from include import run_local
-from include.care.check_checkpoint import check_checkpoint
 from include.cli.app import (
     DONE,
     FAILED,
@@ -26,22 +25,29 @@ from include.cli.app import (
     planned,
     show_json,
 )
+from include.ingest.from_scratch import move_source_aside, plan_from_scratch
+from include.ingest.origin import accept_loss, plan_loss
 from include.lake.errors import wrong_argument
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, made_lake
-from include.landing.from_scratch import move_source_aside, plan_from_scratch
-from include.landing.origin import accept_loss, plan_loss
+from include.maintain.check_checkpoint import check_checkpoint
+from include.observe.explain import KEY_DAYS, key_text, read_key
 from include.observe.metrics import metrics_text
-from include.observe.recorded import Recorded, open_losses, record_accepted
-from include.observe.stream_line import Overview, read_overview, run_report
+from include.observe.stream_line import (
+    Overview,
+    Recorded,
+    open_losses,
+    read_overview,
+    record_accepted,
+    run_report,
+)
 from include.page.declared import declared_here
-from include.page.key_figures import KEY_DAYS, key_text, read_key
 from include.page.render import overview_html, stream_html
 from include.page.stream_figures import DAY, MOST_DAYS, read_stream
-from include.plans.status_report import told_of
 from include.registry import all_streams, stream_named
 from include.settings import Source, Stream
-from include.spark.local_jobs import say
+from include.spark.submit import say
+from include.stream.status_report import told_of
 from include.text_table import printable
 
 PANEL = "Run"

@@ -11,6 +11,9 @@ from typing import Annotated
 
 import typer
 
+from include.amend.clock_repair_plan import plan_clock_repair, wanted_repair
+from include.amend.erase_plan import plan_erasure
+from include.amend.erased_key import ERASED_KEY, erased_key
 from include.cli.app import (
     AnyStreamArgument,
     ApplyOption,
@@ -27,18 +30,15 @@ from include.cli.app import (
     planned,
     show_json,
 )
-from include.erase.erase_plan import plan_erasure
-from include.erase.erased_key import ERASED_KEY, erased_key
+from include.ingest.clock import as_text
 from include.lake.paths import Lake
-from include.landing.clock import as_text
-from include.plans.clock_repair_plan import plan_clock_repair, wanted_repair
-from include.plans.open_stream import open_stream
-from include.plans.plan_recompute import plan_backfill, plan_recompute
-from include.plans.reseed_plan import ReseedOptions, plan_reseed
-from include.plans.status_report import told_of, told_of_each
 from include.registry import stream_named
 from include.settings import MOST_BUCKETS, MOST_PARTITIONS, Source, Stream
-from include.spark.local_jobs import run_job, say
+from include.spark.submit import run_job, say
+from include.stream.open_stream import open_stream
+from include.stream.plan_recompute import plan_backfill, plan_recompute
+from include.stream.reseed_plan import ReseedOptions, plan_reseed
+from include.stream.status_report import told_of, told_of_each
 
 PANEL = "State"
 

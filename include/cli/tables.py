@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from include import run_local
-from include.care.maintain_ops import run_maintenance
 from include.cli.app import (
     AnyLakeOption,
     DryRunOption,
@@ -18,9 +17,10 @@ from include.cli.app import (
     instant,
 )
 from include.lake.paths import made_lake
+from include.maintain.maintain import run_maintenance
 from include.registry import all_sources, source_named
 from include.sample.sample_data import Options, land_samples, sample_start
-from include.spark.local_jobs import say
+from include.spark.submit import say
 
 PANEL = "Tables"
 

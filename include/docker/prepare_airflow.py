@@ -19,12 +19,11 @@ from cryptography.fernet import Fernet
 from pyarrow import ArrowException, fs
 
 from include.airflow.environment import checked_parallelism, passwords_in, write_passwords
-from include.lake.errors import LakeError
+from include.lake.errors import LakeError, SettingsError
 from include.lake.paths import REASON_CHARACTERS, Lake
 from include.registry import all_sources
-from include.settings import SettingsError
-from include.spark.local_jobs import say
-from include.spark.master import checked_master
+from include.spark.conf import checked_master
+from include.spark.submit import say
 
 DATABASE = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
 FERNET_KEY = "AIRFLOW__CORE__FERNET_KEY"

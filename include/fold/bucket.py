@@ -23,8 +23,14 @@ from include.fold.arrow_values import (
     python_values,
 )
 from include.fold.calls import fold_runs
-from include.fold.definition import EVENT_TIME_US, INGESTED_AT_US, KEY, KeyedFold
-from include.fold.emitted import DeadLetter, Emitted
+from include.fold.definition import (
+    EVENT_TIME_US,
+    INGESTED_AT_US,
+    KEY,
+    DeadLetter,
+    Emitted,
+    KeyedFold,
+)
 from include.fold.event_order import Ordered, order_events
 from include.fold.failures import (
     ARITHMETIC,
@@ -34,8 +40,7 @@ from include.fold.failures import (
     no_row,
 )
 from include.fold.records import NO_RECORDS, Column
-from include.fold.schemas import DEAD_LETTERS, event_schema, output_schema
-from include.fold.states import States
+from include.fold.states import DEAD_LETTERS, States, event_schema, output_schema
 
 
 class Settled(NamedTuple):

@@ -17,14 +17,13 @@ from typing import Any
 
 from include.fold.admission import NEVER_US
 from include.fold.call_checks import CallChecks
-from include.fold.dead_letter import describe
-from include.fold.definition import ExactlyOne, Key, KeyedFold
-from include.fold.emitted import DeadLetter, Emitted, KeyRun
+from include.fold.definition import DeadLetter, Emitted, ExactlyOne, Key, KeyedFold, KeyRun
 from include.fold.event_order import distinct
 from include.fold.failures import (
     ARITHMETIC,
     NEVER_DEAD_LETTERS,
     TIMEOUTS_IN_A_ROW,
+    describe,
     failure,
     refuse_timeout_loop,
 )

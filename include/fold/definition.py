@@ -1,19 +1,14 @@
 """What a stream's file says: its records, its state function, and how its table comes of them."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from functools import cached_property, partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from include.fold.admission import LAST_INSTANT_US, MICROSECOND, NEVER_US
 from include.fold.deduplicate import Deduplicate, SeenValues, seen_values
-from include.fold.group_state import (
-    GroupState,
-    GroupStateTimeout,
-    check_timers,
-    timers_column,
-)
+from include.fold.group_state import GroupState, GroupStateTimeout, check_timers, timers_column
 from include.fold.keys import FoldKey, GivenKey, fold_key
 from include.fold.records import (
     Column,
@@ -312,3 +307,88 @@ class ExactlyOne:
                 subject="function",
             )
         return iter((output,))
+
+
+# The live engine's state variables, each with a value for each bucket. Keys are apart because
+# most batches bring no new one: so they are not written again. Streams are Arrow's.
+KEYS, BUCKET_STATE = "bucket_keys", "bucket_state"
+DEAD_LETTERS_DDL = (
+    "key string, at_us bigint, number int, cause string, event string, error string, "
+    "message string, traceback string"
+)
+
+
+def event_ddl(fold: KeyedFold) -> str:
+    """`event_schema`, as Spark writes it."""
+    text = ddl(fold.event_columns)
+    if fold.time_us not in {column.name for column in fold.event_columns}:
+        text += f", `{fold.time_us}` bigint"
+    return f"{text}, `{KEY}` {fold.keys.kind}" if fold.keys.is_derived else text
+
+
+def ddl(columns: tuple[Column, ...]) -> str:
+    """Columns as Spark DDL: `user_id string, total_count bigint`."""
+    return ", ".join(f"`{column.name}` {column.kind}" for column in columns)
+
+
+def output_ddl(fold: KeyedFold) -> str:
+    """`output_schema`, as Spark writes it."""
+    text = f"{ddl(fold.output_columns)}, {EMITTED_AT_US} bigint"
+    return f"{text}, {REMOVED} boolean" if fold.output_mode == "update" else text
+
+
+def state_rows_ddl(fold: KeyedFold) -> str:
+    """One key's state as a row, in savepoints and in replay: part of what pins a generation.
+
+    `state` is null for a key that has only a timeout, `timeout_at_us` for one that has none.
+    """
+    return f"bucket int, {state_ddl(fold)}"
+
+
+def state_ddl(fold: KeyedFold) -> str:
+    """The same, but for the bucket: `state_schema`."""
+    beside = "".join(f", {column.name} {column.kind}" for column in fold.beside)
+    return (
+        f"key {fold.keys.kind}, state {fold.state_shape.kind}, changed_at_us bigint, "
+        f"timeout_at_us bigint{beside}"
+    )
+
+
+class KeyRun(NamedTuple):
+    """The settled events of one key: positions [start, end) of the bucket's ordered events."""
+
+    key: Key
+    start: int
+    end: int
+
+
+class DeadLetter(NamedTuple):
+    """One call of the state function that failed, in a stream with `on_error="dead_letter"`.
+
+    All texts are bounded, and can be written as UTF-8.
+    """
+
+    key: str  # as text, whatever its type
+    at_us: int  # of the event or timeout, on the fold's clock
+    number: int  # among those of the key at that instant, from 0
+    cause: str  # "event" or "timeout"
+    event: str | None  # JSON; None for a timeout
+    error: str  # the class of the exception
+    message: str
+    traceback: str | None  # from the state function on; None when it had returned by then
+
+
+class Emitted(NamedTuple):
+    """What the fold emitted: outputs, and beside each the time that emitted it.
+
+    That is the time of the event, or the instant of the timeout. In an update stream there is
+    one row per touched key, and `removed` says whether the key's state is gone; in an append
+    stream `removed` stays empty. So does `dead_letters` where the first failed call stops the fold.
+    `duplicates` were not given to the function.
+    """
+
+    rows: list[Any]
+    emitted_at_us: list[int]
+    removed: list[bool]
+    dead_letters: Sequence[DeadLetter] = ()
+    duplicates: int = 0

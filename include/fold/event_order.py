@@ -10,8 +10,7 @@ import pyarrow.compute as pc
 
 from include.fold.arrow_values import decode
 from include.fold.deduplicate import SEEN, Seen, SeenValues
-from include.fold.definition import KEY, KeyedFold
-from include.fold.emitted import KeyRun
+from include.fold.definition import KEY, KeyedFold, KeyRun
 from include.fold.key_codes import codes_of
 from include.fold.records import MAX_INT, Shape
 from include.fold.states import States

@@ -20,8 +20,7 @@ from include.lake.columns import (
     sql_name,
 )
 from include.lake.delta_log import delta_table
-from include.lake.errors import LakeError
-from include.lake.how_to_mend import PUT_BACK
+from include.lake.errors import PUT_BACK, LakeError
 
 log = logging.getLogger("job.tables")
 PROPERTIES = {

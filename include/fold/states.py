@@ -2,9 +2,15 @@
 
 A batch touches few of a bucket's keys. Only of those are Python objects made; the other rows go
 from the store and back to it without being looked at.
+
+Values that a key has seen, in the rows of states: which of them no event can repeat any more.
+
+By Arrow, for all keys of a bucket at once: it costs little beside writing the bucket, and so no key
+has to be woken, and none keeps what is over because it never comes again.
 """
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from itertools import compress, repeat
 from typing import Any, NamedTuple
 
@@ -13,20 +19,84 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from include.fold.admission import NEVER_US
-from include.fold.arrow_values import (
-    decode,
-    encode,
-    kept_without_timeout,
-    python_values,
-    wake_us,
-)
+from include.fold.arrow_values import decode, encode, kept_without_timeout, python_values, wake_us
 from include.fold.call_checks import is_plainly
-from include.fold.definition import Key, KeyedFold
-from include.fold.expired import first_expiry_us, without_expired
+from include.fold.deduplicate import SEEN, SeenValues
+from include.fold.definition import (
+    DEAD_LETTERS_DDL,
+    Key,
+    KeyedFold,
+    event_ddl,
+    output_ddl,
+    state_ddl,
+)
 from include.fold.group_state import TIMERS
 from include.fold.key_codes import positions_of
 from include.fold.records import MAX_INT, MIN_INT, NAMES, record_of
-from include.fold.schemas import state_schema
+from include.lake.columns import arrow_type
+
+
+def without_expired(fold: KeyedFold, seen: SeenValues, rows: pa.Table, until_us: int) -> pa.Table:
+    """Rows of `state_schema(fold)` without values that are over for events from `until_us` on.
+
+    A key that has nothing else is left out.
+    """
+    lists = rows[SEEN].combine_chunks()
+    at_us = _instants(lists)
+    over = pc.less(at_us, until_us - seen.within_us)
+    if not pc.any(over).as_py():
+        return rows
+    kept = _filtered(lists, ~np.asarray(over))
+    rows = rows.set_column(rows.schema.get_field_index(SEEN), rows.schema.field(SEEN), kept)
+    holding = ["state", "timeout_at_us", *(column.name for column in fold.beside)]
+    is_there = np.logical_or.reduce([np.asarray(rows[name].is_valid()) for name in holding])
+    return rows if is_there.all() else rows.filter(pa.array(is_there)).combine_chunks()
+
+
+def first_expiry_us(seen: SeenValues, rows: pa.Table) -> int:
+    """When the first of the values is over, as a timeout of that instant fires; NEVER_US for none."""
+    first_us = pc.min(_instants(rows[SEEN].combine_chunks())).as_py()
+    return NEVER_US if first_us is None else int(first_us) + seen.within_us
+
+
+def _instants(lists: pa.ListArray) -> pa.Array:
+    return pc.struct_field(lists.flatten(), "at_us")
+
+
+def _filtered(lists: pa.ListArray, keep: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> pa.Array:
+    """The lists with those of their items; null where none is left."""
+    lengths = np.asarray(pc.fill_null(pc.list_value_length(lists), 0))
+    ends = np.append(0, np.append(0, keep.cumsum())[lengths.cumsum()])
+    items = lists.flatten().filter(pa.array(keep))
+    return pa.ListArray.from_arrays(
+        pa.array(ends, pa.int32()), items, type=lists.type, mask=pa.array(np.diff(ends) == 0)
+    )
+
+
+@lru_cache
+def schema_of(ddl: str) -> pa.Schema:
+    """Columns as Spark writes them: `key string, at_us bigint`."""
+    return pa.schema(list(arrow_type(f"struct<{ddl}>")))
+
+
+def event_schema(fold: KeyedFold) -> pa.Schema:
+    """Events as they travel and wait: the record's columns, the fold's time, a key of its own."""
+    return schema_of(event_ddl(fold))
+
+
+def state_schema(fold: KeyedFold) -> pa.Schema:
+    """States, a row for each key: `state_rows_ddl`, but for the bucket."""
+    return schema_of(state_ddl(fold))
+
+
+def output_schema(fold: KeyedFold) -> pa.Schema:
+    """Outputs as they leave the fold: the record, when it was emitted, and (update) if removed."""
+    return schema_of(output_ddl(fold))
+
+
+# A dead letter, as `fold.emitted.DeadLetter` has it: the same for all streams.
+DEAD_LETTERS = schema_of(DEAD_LETTERS_DDL)
+
 
 # In place of the time of the last change: the key has a timeout, but no state.
 NO_STATE_US = -(2**63)

@@ -19,8 +19,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from pyarrow import fs
 
 from include.fold.admission import EPOCH
-from include.lake.errors import LakeError
-from include.lake.how_to_mend import damaged, subject_of
+from include.lake.errors import LakeError, damaged, subject_of
 from include.lake.paths import Lake, files_of
 
 # Each library of Rust's has one of its own, and gives it to nobody to import.

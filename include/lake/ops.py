@@ -3,7 +3,7 @@ begun anew: they are telemetry.
 
 Written by delta-rs only, so that a task without a JVM can write them, and so that a
 row of a few numbers costs milliseconds and not a Spark job. The schemas are in
-`include/lake/ops_schemas.py`.
+`include/lake/ops.py`.
 """
 
 import json
@@ -24,12 +24,170 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from include.lake.aside import move_aside
-from include.lake.columns import CHECKPOINT_INTERVAL
+from include.lake.columns import CHECKPOINT_INTERVAL, Column, documented
 from include.lake.delta_log import dataset_without_bounds, delta_table, unbroken
 from include.lake.errors import LakeError
 from include.lake.lease import check_held
-from include.lake.ops_schemas import DESCRIPTIONS, SCHEMAS
 from include.lake.paths import Lake
+
+DESCRIPTIONS = {
+    "runs": "Each run of a job, with its counts, until when the table is complete, and its error",
+    "batches": "Each batch of a stream: rows, watermark, Spark's metrics and durations",
+    "findings": "What a run or a check found that people should know, and what to do",
+    "alerts": "What opened and closed of the findings that people are told of, each once",
+    "data_checks": "What each check of a stream said of rows that were about to be published",
+    "checkpoint_sizes": "Bytes and files of each checkpoint, by part, whenever it was measured",
+    "rocksdb_memory": "What was tried of RocksDB's memory, why, and what came of it",
+}
+_COLUMNS = {
+    "runs": """
+run_id string Key: one execution of one job
+job string The entry point, such as run_stream
+subject string The name of the source, stream or table it worked on: of a stream's runs `subject = 'user_counts'`
+dag_run_id string The Airflow Dag run; null when started by hand
+started_at timestamp When the job began
+ended_at timestamp When it ended
+outcome string succeeded or failed
+error string Why it failed; null otherwise
+batches bigint Batches committed in this run
+files_landed bigint Ingest: files taken from landing
+rows_landed bigint Ingest: rows found in them; bronze + quarantined
+rows_bronze bigint Ingest: rows appended to bronze
+rows_quarantined bigint Ingest: rows (and whole files) refused
+rows_rescued bigint Ingest: of bronze's, those with unknown fields
+rows_in bigint Stream: bronze rows read; folded + late + excluded + duplicate + pending's change
+rows_folded bigint Stream: rows given to the state function
+rows_late bigint Stream: rows behind the watermark, not folded
+rows_pending bigint Stream: rows waiting to be settled after this run
+rows_out bigint Stream: rows written to the table; of a recompute, those of its interval after it
+until timestamp Stream: the table is complete before this instant of event time; of a recompute: its end
+rows_excluded bigint Stream: rows before the initial state's as_of, which stands for them
+jvm_rss_bytes bigint Most memory the job's JVM held, RocksDB's in it
+python_rss_bytes bigint Most memory its Python processes held together: the driver and the workers
+rows_dead_lettered bigint Stream: of rows_folded, those that the function failed for, in dead_letters/<stream>; of a recompute or reseed, those in the interval that it replaced
+timeouts_dead_lettered bigint Stream: timeouts that it failed for
+rows_duplicate bigint Stream: rows that their key had folded before (deduplicate=), not folded again
+jvm_start_seconds double From its JVM's start to its own; null without one, and of another run's JVM
+told_at timestamp Stream: when the Asset's event had told of it; null: never
+start timestamp Recompute, reseed: rows emitted from here on, before `until`; null: from the beginning
+generation bigint The same: the stream's; of a reseed, its own
+base_until timestamp The same: the savepoint it was replayed from; null: no savepoint
+bronze_version bigint The same: the version of bronze replayed
+rows_before bigint The same, append: the interval's table rows before
+rows_removed bigint The same, append: rows that are no longer there
+rows_added bigint The same, append: rows that were not there before
+savepoint_id string The same: the savepoint at its end
+estimated_seconds double Recompute: what the plan said; null: nothing to go by
+""",
+    "batches": """
+stream string Key, with generation and batch_id
+generation bigint The checkpoint's generation
+batch_id bigint Spark's batch id
+run_id string The run (ops/runs) that committed it
+committed_at timestamp When its rows were written
+rows_in bigint Bronze rows read; folded + late + excluded + duplicate + pending's change
+rows_folded bigint Rows given to the state function
+rows_late bigint Rows behind the watermark, not folded
+rows_pending bigint Rows waiting to be settled after this batch
+rows_out bigint Rows written to the table
+buckets_touched bigint Buckets that were called
+watermark timestamp The fold's watermark that this batch reached
+state_bytes bigint Memory used by the state stores (Spark's metric)
+durations_ms string JSON: Spark's durationMs of the batch
+state_metrics string JSON: Spark's customMetrics of the operator
+rows_excluded bigint Rows before the initial state's as_of
+late_from timestamp Event time of the earliest late row; null without any
+late_to timestamp Event time of the last late row; null without any
+kept_without_timeout bigint States after this batch that nothing but a new event will wake; 0 without timeouts
+memory_mb bigint What RocksDB might use of memory, in MiB
+rows_dead_lettered bigint Of rows_folded, those that the function failed for, in dead_letters/<stream>
+timeouts_dead_lettered bigint Timeouts that the function failed for
+dead_letters_from timestamp The first of both, on the fold's clock; null: none
+dead_letters_to timestamp The last of both; null without any
+rows_duplicate bigint Rows that their key had folded before (deduplicate=), not folded again
+rows_in_most bigint Of rows_in, those of the bucket that had the most
+""",
+    "findings": """
+run_id string The run (ops/runs) that found it
+found_at timestamp When
+subject string The name of the source, stream or table it is about: of a stream `subject = 'user_counts'`
+finding string What it is: a stable word, such as late_rows
+severity string info, warning, or error: the run failed with it
+count bigint How many rows or keys it is about
+event_time_from timestamp Event time of the first of these rows, if they are
+event_time_to timestamp Event time of the last of them
+detail string What it means and what to do, for people
+figure double What was measured, if it has a limit
+limit double The limit it was held against
+unit string Of figure and limit: bytes, files, versions, batches, rows, share, times, seconds
+action string What to do about it; null where detail says it
+""",
+    "alerts": """
+subject string Key: the source, stream or table, as in ops/findings
+number bigint Key: counts the changes of the subject, from 1
+finding string Key: what it is, as in ops/findings
+change string opened, or closed: no run finds it any more
+at timestamp When that was seen
+opened_at timestamp Closed: when it opened
+severity string warning or error
+count bigint How many rows or keys it is about
+detail string What it means
+action string What to do about it
+dag_run_id string The Airflow Dag run that saw it
+told_by string Whose task tells of it: a stream, or table_maintenance
+heard_by string JSON: the notifiers that have told of it
+told_at timestamp When all of them had; null: still to be told
+""",
+    "data_checks": """
+run_id string The run (ops/runs) that asked
+stream string The stream whose `checks=` has it
+job string What would publish the rows, such as recompute_interval
+generation bigint The generation that they are of
+batch_id bigint Spark's batch id; null where it is no batch
+checked_at timestamp When
+check_name string The check's name
+severity string warning or error
+kind string each_row, or together: of all rows published at once
+condition string What must hold, in Spark's SQL
+rows bigint Rows that it was asked of
+rows_failing bigint Of these, those that do not meet it; null: not together
+is_met boolean Whether it held; if not, the rows are not published (error), or are (warning)
+examples string JSON: some that do not meet it; null without any
+""",
+    "checkpoint_sizes": """
+stream string The stream whose checkpoint was measured
+generation bigint The checkpoint's generation
+measured_at timestamp When it was listed
+run_id string The newest run (ops/runs) of the stream by then
+part string metadata, offsets, commits, sources, state (one row for each partition), state_metadata, or unknown
+operator bigint State: the operator's id; null for other parts
+partition bigint State: the partition's number
+store string State: the store's name, such as default
+bytes bigint Bytes of all its files, checksum files too
+files bigint How many files these are
+replay_versions bigint State: change logs a start replays after it
+replay_bytes bigint State: bytes of these change logs
+garbage_bytes bigint State: bytes that no start needs
+""",
+    "rocksdb_memory": """
+stream string The stream whose state stores it is of
+at timestamp When: the runs from then on have it
+change string tried, kept or rolled_back
+memory_mb bigint What they may use together, in MiB
+before_mb bigint What it was before
+why string Why, with figures
+""",
+}
+
+
+def _schema(text: str) -> pa.Schema:
+    """Of a line for each column. All may be null, as columns must that a later release adds."""
+    lines = (line.split(maxsplit=2) for line in text.strip().splitlines())
+    return documented(Column(name, kind, comment) for name, kind, comment in lines)
+
+
+SCHEMAS = {name: _schema(text) for name, text in _COLUMNS.items()}
+
 
 log = logging.getLogger("job.ops")
 # A lake makes thousands of commits to them a week, and no reader takes an older version. What is in

@@ -34,8 +34,7 @@ from include.lake.delta_log import (
     table_to_write,
     told_by,
 )
-from include.lake.errors import LakeError
-from include.lake.how_to_mend import how_to_mend, subject_of
+from include.lake.errors import LakeError, how_to_mend, subject_of
 from include.lake.ops import despite_others
 from include.lake.paths import Lake, files_of
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from include.care.check_checkpoint import measured_bytes
 from include.lake.generations import read_generations
 from include.lake.ops import read_ops, update_ops
 from include.lake.paths import Lake
@@ -15,6 +14,7 @@ from include.lake.stream_result import (
     replaced_by,
     succeeded_runs,
 )
+from include.maintain.check_checkpoint import measured_bytes
 
 
 def untold(lake: Lake, stream: str, dag_run_id: str, is_of_interval: bool) -> list[dict[str, Any]]:

@@ -8,7 +8,8 @@ from threading import Lock
 
 import include.registry
 import include.streams
-from include.settings import SettingsError, Stream
+from include.lake.errors import SettingsError
+from include.settings import Stream
 
 _reading = Lock()
 _read_at: dict[Path, int] = {}

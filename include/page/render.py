@@ -1,27 +1,207 @@
 """The figures as HTML: one file that asks for nothing else, in the colours of whoever reads it.
 
 By Jinja, which Airflow brings: it escapes all that comes from data.
+
+Charts through time, as what is where in them: a line for each series.
+
+The template chart.html draws them as inline SVG. One kind of chart does not outweigh a library: the
+smallest that ships in a package is a megabyte of script in each file. Colours are the page's own.
 """
 
-from collections.abc import Callable, Iterator
-from datetime import UTC, timedelta
-from functools import cache
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import cache, cached_property
+from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from include.catalogue import FIGURES
-from include.coverage.findings import spans_text
-from include.observe.recorded import Row
-from include.observe.stream_line import NOT_RIGHT, WINDOW_DAYS, WORDS, Overview, days_text
-from include.page.backfill_form import BackfillForm
-from include.page.charts import Chart, Point, minute
-from include.page.key_figures import KeyFigures
+from include.fold.admission import parse_instant
+from include.lake.errors import LakeError, SettingsError
+from include.lake.paths import Lake
+from include.observe.explain import KeyFigures
+from include.observe.stream_line import NOT_RIGHT, WINDOW_DAYS, WORDS, Overview, Row, days_text
 from include.page.stream_figures import PARTS, StreamFigures
+from include.settings import Stream
+from include.stream.judge import spans_text
+from include.stream.open_stream import open_stream
+from include.stream.plan_recompute import BackfillPlan, plan_backfill
 from include.text_table import bytes_text, span_text, value_text
+
+WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 480, 170, 72, 12, 24
+MOST_DOTS = 60  # more would hide the line
+LIMIT_SHOWN = 3  # times the most that there was: a limit above it is only named
+
+Point = tuple[datetime, float | None]
+
+
+class Dot(NamedTuple):
+    """A point of a series, whose number is from 1 on; and what it says."""
+
+    number: int
+    x: float
+    y: float
+    said: str
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Series by name over the same time, and what to draw beside them."""
+
+    title: str
+    series: Mapping[str, Sequence[Point]]
+    text: Callable[[float], str]  # of a value
+    begin: datetime
+    end: datetime
+    limit: float | None = None
+    compacted: Sequence[datetime] = ()  # when the state was
+
+    @cached_property
+    def shown(self) -> dict[str, list[Point]]:
+        """The points of its time."""
+        return {
+            name: [point for point in points if self.begin <= point[0] <= self.end]
+            for name, points in self.series.items()
+        }
+
+    @cached_property
+    def most(self) -> float:
+        """What the axis ends with: the limit, too, if it is near; else all would lie on the ground."""
+        known = [value for of in self.shown.values() for _, value in of if value is not None]
+        most = max(known, default=0.0)
+        is_near = self.limit is not None and self.limit <= LIMIT_SHOWN * most
+        return max(most, self.limit or 0) if is_near else most
+
+    def x(self, at: datetime) -> float:
+        """Where an instant lies."""
+        span = (self.end - self.begin).total_seconds() or 1.0
+        return LEFT + (WIDTH - LEFT) * (at - self.begin).total_seconds() / span
+
+    def y(self, value: float) -> float:
+        """Where a value lies."""
+        return TOP + (HEIGHT - TOP - BOTTOM) * (1 - value / (self.most or 1))
+
+    @property
+    def said(self) -> str:
+        """It in words, for who does not see it."""
+        parts = []
+        for name, points in self.shown.items():
+            values = [value for _, value in points if value is not None]
+            if values:
+                newest, most = self.text(values[-1]), self.text(max(values))
+                parts.append(f"{name}: newest {newest}, most {most}")
+        return f"{self.title}. {'; '.join(parts) or 'no data'}"
+
+    @property
+    def legend(self) -> Iterator[tuple[str, str]]:
+        """Kinds of marks, and what each is."""
+        yield from ((f"s{number}", name) for number, name in enumerate(self.series, 1))
+        if self.limit is not None:
+            yield "limit", f"limit {self.text(self.limit)}"
+        if self.compacted:
+            yield "mark", "compacted"
+
+    @property
+    def rows(self) -> dict[str, float]:
+        """Of the grid: its text, and where it is. Of a small number, the half may read as another."""
+        return {
+            self.text(share * self.most): self.y(share * self.most) for share in (0.5, 0.0, 1.0)
+        }
+
+    @property
+    def ticks(self) -> Iterator[tuple[str, float, str]]:
+        """Of the time: text, where, and on which side."""
+        middle = self.begin + (self.end - self.begin) / 2
+        for at, anchor in ((self.begin, "start"), (middle, "middle"), (self.end, "end")):
+            yield minute(at), self.x(at), anchor
+
+    @property
+    def lines(self) -> Iterator[tuple[int, str]]:
+        """Each series as polylines; where a value is missing it is broken."""
+        for number, points in enumerate(self.shown.values(), 1):
+            for is_known, part in groupby(points, lambda point: point[1] is not None):
+                if is_known:
+                    at = (f"{self.x(at):.1f},{self.y(value or 0):.1f}" for at, value in part)
+                    yield number, " ".join(at)
+
+    @property
+    def dots(self) -> Iterator[Dot]:
+        """The points of as few as do not hide the line."""
+        for number, points in enumerate(self.shown.values(), 1):
+            for at, value in points if len(points) <= MOST_DOTS else ():
+                if value is not None:
+                    said = f"{minute(at)} UTC: {self.text(value)}"
+                    yield Dot(number, self.x(at), self.y(value), said)
+
+    @property
+    def limit_y(self) -> float | None:
+        """Where the limit is, if it is near."""
+        is_near = self.limit is not None and self.limit <= self.most
+        return self.y(self.limit or 0) if is_near else None
+
+
+def minute(at: datetime) -> str:
+    """An instant as people read it."""
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M}"
+
+
+RIGHT = "right"  # as `state_between` says
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackfillForm:
+    """What was asked for, and what would come of it: `plan`, or `refusal` says why not."""
+
+    stream: str
+    dag_id: str
+    start: str
+    until: str
+    plan: BackfillPlan | None = None
+    refusal: str | None = None
+
+    @property
+    def request(self) -> str | None:
+        """The body for Airflow's `POST backfills`, as JSON; None when there is nothing to make."""
+        if self.plan is None or not self.plan.runs:
+            return None
+        return json.dumps(backfill_request(self.dag_id, self.plan))
+
+    @property
+    def changes(self) -> int:
+        """How many of the runs find a part of the table that is not right."""
+        return 0 if self.plan is None else sum(run.now != RIGHT for run in self.plan.runs)
+
+
+def read_form(lake: Lake, stream: Stream, dag_id: str, start: str, until: str) -> BackfillForm:
+    """The form with its plan; empty dates are a form that nobody has filled in yet."""
+    form = BackfillForm(stream=stream.name, dag_id=dag_id, start=start, until=until)
+    if not (start and until):
+        return form
+    try:
+        edges = [parse_instant("From", start), parse_instant("Until", until)]
+        plan = plan_backfill(open_stream(lake, stream), *edges)
+    except (SettingsError, LakeError) as error:
+        return replace(form, refusal=str(error))
+    return replace(form, plan=plan)
+
+
+def backfill_request(dag_id: str, plan: BackfillPlan) -> Mapping[str, Any]:
+    """What makes just the runs of `plan`, once more where there are such: *All Runs*."""
+    return {
+        "dag_id": dag_id,
+        "from_date": plan.runs[0].start.isoformat(),
+        "to_date": plan.runs[-1].start.isoformat(),
+        "run_backwards": False,
+        "reprocess_behavior": "completed",
+        "max_active_runs": 1,
+    }
+
 
 TEMPLATES = Path(__file__).parent / "templates"
 SHOWN_RUNS = 50

@@ -17,29 +17,31 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from include.care.check_checkpoint import largest_skew
-from include.care.state_report import BIGGEST_KEYS, biggest_keys, value_bytes
-from include.coverage.judge import Coverage, Span
 from include.fold.admission import instant_of, micros_of
 from include.lake.delta_log import dataset_of, first_line
 from include.lake.findings import Finding
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.lake.stream_result import StreamResult, read_result, replaced_by
-from include.observe.recorded import RUN, Recorded, Row
+from include.maintain.check_checkpoint import largest_skew
+from include.observe.explain import text_of_key
+from include.observe.state_report import BIGGEST_KEYS, biggest_keys, value_bytes
 from include.observe.stream_line import (
     DAY_US,
     READ_ERRORS,
+    RUN,
     WINDOW_DAYS,
     Day,
+    Recorded,
+    Row,
     StreamLine,
     bare_line,
     days_of,
     line_of,
 )
-from include.page.key_rows import text_of_key
-from include.savepoints.manifest import Savepoint, newest_savepoint, savepoints_of, states_in
 from include.settings import Stream
+from include.stream.judge import Coverage, Span
+from include.stream.manifest import Savepoint, newest_savepoint, savepoints_of, states_in
 from include.stream_definition import load_definition
 
 

@@ -11,9 +11,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from include.settings import PROJECT, SettingsError
-from include.spark.conf import CLASS_ARCHIVE, driver_java_options
-from include.spark.home import JARS
+from include.lake.errors import SettingsError
+from include.settings import PROJECT
+from include.spark.conf import CLASS_ARCHIVE, JARS, driver_java_options
 from include.spark.submit import job_environment, submit_command
 
 # What the archive was made of, or was tried to be.

@@ -19,12 +19,18 @@ from pathlib import Path
 from include.lake.errors import last_line
 from include.lake.s3 import is_s3
 from include.settings import default_lake
-from include.setup import jars as s3
+from include.setup import java as s3
 from include.setup.class_archive import is_archived
-from include.setup.jars import SetupError, checksum_of, fetch_jars, missing_jars, not_fetched
-from include.setup.java import check_java, compile_classes
-from include.spark.home import JARS
-from include.spark.versions import classes_jar
+from include.setup.java import (
+    SetupError,
+    check_java,
+    checksum_of,
+    compile_classes,
+    fetch_jars,
+    missing_jars,
+    not_fetched,
+)
+from include.spark.conf import JARS, classes_jar
 
 PROJECT = Path(__file__).resolve().parents[2]
 VENV = PROJECT / ".venv"

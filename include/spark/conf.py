@@ -2,17 +2,209 @@
 
 Given on the spark-submit line, not in the session builder: Delta must be on the class
 path before the JVM starts, and a reader of the task log sees what was set.
+
+Where Spark jobs run: the master, as SPARK_MASTER or a connection of Airflow names it.
+
+Checked before a JVM starts: Spark itself says what is wrong with a master only in a stack trace,
+and waits a minute for one that is not there.
+
+Spark's folder as jobs are given it: the package's own, but for the archive with its Python.
+
+What lies in SPARK_HOME/python/lib/pyspark.zip comes before all else on the path of a driver and its
+workers, and has no compiled files: each of a run's six Python processes compiled it anew, a fifth of
+a small run. Where there is no such archive they import the package that is installed.
 """
 
+import hashlib
 import os
+import re
+import socket
+import sys
 from collections.abc import Mapping
+from importlib.machinery import PathFinder
 from pathlib import Path
+from typing import NamedTuple
 
+from include.lake.errors import SettingsError
 from include.lake.s3 import s3_endpoint, s3_region
-from include.settings import PROJECT, SettingsError, Stream
-from include.spark.home import JARS, spark_package
-from include.spark.master import is_local
-from include.spark.versions import classes_jar, is_of_our_classes
+from include.settings import PROJECT, Stream
+
+SETTING = "SPARK_MASTER"
+TIMEOUT_S = 5.0  # a master on the network answers in milliseconds, or not at all
+
+YARN = "yarn"
+HOST_AND_PORT = r"(?:\[[0-9A-Fa-f:.]+\]|[\w.-]+):\d+"
+LOCAL = re.compile(r"local(\[([1-9]\d*|\*)(,\s*[1-9]\d*)?\])?", re.ASCII)
+STANDALONE = re.compile(rf"spark://{HOST_AND_PORT}(,{HOST_AND_PORT})*", re.ASCII)
+KUBERNETES = re.compile(r"k8s://(https?://)?(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(:\d+)?(/\S*)?", re.ASCII)
+ALLOWED = "local[*], local[<threads>], spark://<host>:<port>, yarn or k8s://https://<host>:<port>"
+
+
+class MasterUnreachableError(SettingsError):
+    """Nothing answers at the master's address: it may yet start, or the address is wrong."""
+
+
+def checked_master(master: str, setting: str = SETTING) -> str:
+    """`master`, if it is one; SettingsError, naming the `setting` it came from, if not."""
+    if is_local(master) or master == YARN or KUBERNETES.fullmatch(master):
+        return master
+    if STANDALONE.fullmatch(master) and all(0 < port < 65536 for _, port in _addresses(master)):
+        return master
+    raise SettingsError(f"{setting} is {master!r}: allowed are {ALLOWED}", subject=setting)
+
+
+def is_local(master: str) -> bool:
+    """Whether jobs run on this machine, all in the one JVM of the driver."""
+    return LOCAL.fullmatch(master) is not None
+
+
+def check_reachable(master: str, setting: str = SETTING) -> None:
+    """MasterUnreachableError when `master` is `spark://` and none of its hosts takes a connection.
+
+    One is enough: of several, all but one are standing by. The clients of YARN and Kubernetes
+    find their masters in their own configuration, and say themselves what they miss.
+    """
+    if not STANDALONE.fullmatch(master):
+        return
+    errors = []
+    for host, port in _addresses(master):
+        try:
+            socket.create_connection((host, port), timeout=TIMEOUT_S).close()
+        except OSError as error:
+            errors.append(f"{host}:{port}: {error.strerror or error}")
+        else:
+            return
+    raise MasterUnreachableError(
+        f"no Spark master answers at {master} ({'; '.join(errors)}): "
+        f"start the cluster, or correct {setting}",
+        code="unreachable_master",
+        subject=setting,
+    )
+
+
+def _addresses(master: str) -> list[tuple[str, int]]:
+    """The hosts and ports of a `spark://` master, an IPv6 host without its brackets."""
+    found = (each.rpartition(":") for each in master.removeprefix("spark://").split(","))
+    return [(host.strip("[]"), int(port)) for host, _, port in found]
+
+
+# What set-up fetched and made for jobs.
+JARS = PROJECT / ".jars"
+
+# All that the scripts look for by which jobs are started.
+LINKED = ("bin", "conf", "jars", "sbin")
+
+
+def spark_package() -> Path:
+    """The folder of the package pyspark that a job imports, which has no PYTHONPATH of the caller's;
+    SettingsError where it is not installed."""
+    of_caller = set(os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    found = PathFinder.find_spec("pyspark", [path for path in sys.path if path not in of_caller])
+    if found is None or not found.submodule_search_locations:
+        told = "pyspark is not installed here"
+        raise SettingsError(told, code="not_installed", command="./stateful validate")
+    return Path(next(iter(found.submodule_search_locations)))
+
+
+def spark_home(package: Path) -> Path:
+    """A folder of links into `package`, made when it is first asked for; the package itself where no link
+    can be made: slower, and right."""
+    # A name for each package: the JVM of another job may be reading jars through these links.
+    name = hashlib.sha256(os.fsencode(package)).hexdigest()[:8]
+    home = JARS / f"spark-{name}"
+    try:
+        for part in LINKED:
+            if (package / part).is_dir() and not (home / part).is_symlink():
+                _link(home / part, package / part)
+    except OSError:
+        return package
+    return home
+
+
+def _link(link: Path, to: Path) -> None:
+    """Of two jobs that make it at once the second puts the same in the place of the first's."""
+    link.parent.mkdir(parents=True, exist_ok=True)
+    made = link.with_name(f".{link.name}-{os.getpid()}")
+    made.unlink(missing_ok=True)  # of a process that was killed, and had this number
+    made.symlink_to(to)
+    try:
+        made.replace(link)
+    finally:
+        made.unlink(missing_ok=True)
+
+
+CORE_JAR = re.compile(r"spark-core_[\d.]+-(.+)\.jar")
+DELTA_JAR = re.compile(r"io\.delta_delta-spark_(\d+\.\d+)_[\d.]+-.+\.jar")
+PYTHON_VERSION = re.compile(r"^__version__\b.*=\s*['\"]([^'\"]+)", re.MULTILINE)
+
+
+class Versions(NamedTuple):
+    """What is installed; empty what is not."""
+
+    spark: str  # by its jars
+    spark_python: str  # by pyspark's Python files
+    delta_for: str  # the series of Spark that the jar of Delta is made for
+
+
+def installed(spark_home: Path, jars: Path = JARS) -> Versions:
+    """The versions of the Spark in a folder, and of the Delta that jobs run with it."""
+    file = spark_home / "version.py"
+    said = PYTHON_VERSION.search(file.read_text()) if file.is_file() else None
+    return Versions(
+        _found(CORE_JAR, spark_home / "jars"),
+        said[1] if said else "",
+        delta_for=_found(DELTA_JAR, jars),
+    )
+
+
+def _found(pattern: re.Pattern[str], folder: Path) -> str:
+    matches = (pattern.fullmatch(jar.name) for jar in sorted(folder.glob("*.jar")))
+    return next((match[1] for match in matches if match), "")
+
+
+def refuse_unfit(found: Versions) -> None:
+    """SettingsError when parts of it do not fit."""
+    if found.spark != found.spark_python:
+        whole = found.spark or found.spark_python
+        of_jars = f"of {found.spark}" if found.spark else "missing"
+        raise SettingsError(
+            f"Spark's jars are {of_jars}, its Python files of {found.spark_python or 'no version'}: the "
+            "package pyspark-client, which has the same files, was installed over pyspark",
+            code="unfit_versions",
+            subject="pyspark",
+            command=f".venv/bin/python -m pip install --force-reinstall --no-deps pyspark=={whole}",
+        )
+    if found.delta_for and found.delta_for != ".".join(found.spark.split(".")[:2]):
+        raise SettingsError(
+            f"the jar of Delta in {JARS} is for Spark {found.delta_for}, and Spark {found.spark} is "
+            "installed: PACKAGE in include/setup/java.py and include/jars.sha256 name the jar, "
+            "requirements.in Spark",
+            code="unfit_versions",
+            subject="pyspark",
+        )
+
+
+SOURCES = PROJECT / "include" / "spark" / "java"
+DELTA_CHECKSUMS = PROJECT / "include" / "jars.sha256"
+NAME = "stateful-lake-{}.jar"
+
+
+def java_sources() -> list[Path]:
+    return sorted(SOURCES.rglob("*.java"))
+
+
+def is_of_our_classes(jar: Path) -> bool:
+    """Of today's sources or of others."""
+    return jar.match(NAME.format("*"))
+
+
+def classes_jar() -> Path:
+    """Where the jar of today's sources lies: its name says of which it is, and beside what Delta."""
+    sources = hashlib.sha256()
+    for file in (*java_sources(), DELTA_CHECKSUMS):
+        sources.update(file.read_bytes())
+    return JARS / NAME.format(sources.hexdigest()[:16])
+
 
 # The classes of a job as a JVM maps them into memory: made by set-up, as loading them takes seconds.
 CLASS_ARCHIVE = JARS / "classes.jsa"

@@ -10,8 +10,7 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from include.fold.definition import KeyedFold, flat_map_groups_with_state
-from include.fold.group_state import GroupState
-from include.fold.settings import span_us, timeout_in
+from include.fold.group_state import GroupState, span_us, timeout_in
 from include.settings import Stream
 
 

@@ -9,9 +9,8 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from include.fold.definition import KeyedFold, flat_map_groups_with_state
-from include.fold.group_state import GroupState
+from include.fold.group_state import GroupState, count_of, span_us
 from include.fold.records import DefinitionError, Instant
-from include.fold.settings import count_of, span_us
 from include.settings import Stream
 
 

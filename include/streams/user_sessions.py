@@ -5,9 +5,8 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from include.fold.definition import KeyedFold, flat_map_groups_with_state
-from include.fold.group_state import GroupState
+from include.fold.group_state import GroupState, span_us
 from include.fold.records import Instant
-from include.fold.settings import span_us
 from include.settings import Stream
 
 

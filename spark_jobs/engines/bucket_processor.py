@@ -21,7 +21,7 @@ from include.fold.admission import NEVER_US, US_PER_MS, timer_ms, until_us, wate
 from include.fold.bucket import Settled, check_not_folded, no_events, settle
 from include.fold.definition import KeyedFold
 from include.fold.states import States
-from spark_jobs.engines.packing import PackedRow, any_stream, from_stream
+from spark_jobs.engines.packing import PackedRow, any_stream, from_stream, leave_imports_alone
 from spark_jobs.engines.state_rows import (
     StoredBucket,
     packed,
@@ -31,7 +31,6 @@ from spark_jobs.engines.state_rows import (
     states_from_rows,
     unpacked_states,
 )
-from spark_jobs.engines.worker_garbage import leave_imports_alone
 
 FOLDED_DDL = (
     "bucket int, outputs binary, rows_in bigint, rows_late bigint, rows_excluded bigint, "

@@ -9,12 +9,11 @@ import json
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-from include.data_checks import Check, DataCheckError, Verdict
 from include.job import RunRecord
 from include.lake.findings import Finding, record_findings
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
-from include.settings import Stream
+from include.settings import Check, DataCheckError, Stream, Verdict
 from include.text_table import counted
 from spark_jobs.tables.product import Product
 

@@ -16,8 +16,7 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 from pyspark.sql.types import BinaryType, LongType, StructType
 
-from include.fold.ddl import BUCKET_STATE, KEYS
-from include.fold.definition import KeyedFold
+from include.fold.definition import BUCKET_STATE, KEYS, KeyedFold
 
 if TYPE_CHECKING:
     from spark_jobs.engines.bucket_processor import BucketProcessor

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from include.fold.definition import Definition, KeyedFold, MigrateState
+from include.ingest.initial_state import InitialStates
 from include.lake.paths import Lake
 from include.lake.table import Staged
-from include.landing.initial_state import InitialStates
-from include.savepoints.manifest import Savepoint
 from include.settings import Stream
+from include.stream.manifest import Savepoint
 from spark_jobs.engines.packing import Bounds
 from spark_jobs.tables.dead_letters import DeadLetters
 from spark_jobs.tables.product import Product
@@ -53,7 +53,7 @@ class FoldedBatch(NamedTuple):
     # buckets with dead letters, most rows of one, watermark.
     counts: Mapping[str, Any]
     emitted: Rows  # to write: the output's columns, `emitted_at_us`, (update) `removed`
-    dead_letters: Rows  # the calls that failed (DEAD_LETTERS of include.fold.schemas)
+    dead_letters: Rows  # the calls that failed (DEAD_LETTERS of include.fold.states)
 
 
 WriteBatch = Callable[[FoldedBatch, int], None]

@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from include.coverage.live import LEVELS, WATERMARK, LiveRecord
 from include.fold.admission import instant_of
 from include.lake.dead_letters import dead_letters_now
 from include.lake.errors import RowCountError
 from include.lake.findings import Finding, dead_letters_findings, record_findings
 from include.lake.generations import app_id
+from include.stream.record import LEVELS, WATERMARK, LiveRecord
 from spark_jobs.engines.data_checks import DataChecks
 from spark_jobs.engines.engine import FoldedBatch
 from spark_jobs.tables.dead_letters import DeadLetters

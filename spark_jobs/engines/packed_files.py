@@ -21,12 +21,13 @@ from pyspark.sql import functions as F
 from include.fold.bucket import INSTANTS, dates_within, event_names
 from include.fold.definition import KeyedFold
 from include.fold.failures import BrokenInvariantError
-from include.fold.schemas import event_schema
+from include.fold.records import DefinitionError, sql_type
+from include.fold.states import event_schema
+from include.ingest.bronze_tables import LateField, late_fields_of, with_late_fields
+from include.lake.columns import found_columns, sql_name
 from include.lake.delta_log import table_to_read, unbroken
 from include.lake.paths import files_of
-from include.landing.bronze_tables import LateField, late_fields_of, with_late_fields
 from include.settings import MIB
-from spark_jobs.engines.bronze_fields import check_bronze
 from spark_jobs.engines.packing import (
     PACKED_DDL,
     Admission,
@@ -34,10 +35,24 @@ from spark_jobs.engines.packing import (
     admitted_rows,
     clock_column,
     column_of,
+    leave_imports_alone,
     micros_of,
     packed_rows,
 )
-from spark_jobs.engines.worker_garbage import leave_imports_alone
+
+
+def check_bronze(path: str, fold: KeyedFold) -> None:
+    """DefinitionError unless the bronze at `path` has the fold's fields, with their types."""
+    found = {name: sql_name(kind) for name, kind in found_columns(table_to_read(path))}
+    for column in fold.event_columns:
+        has = found.get(column.name)
+        if column.name in INSTANTS or (has and sql_type(column.kind).holds(sql_type(has))):
+            continue
+        raise DefinitionError(
+            f"{fold.event.__name__}.{column.name} is {column.kind}, but bronze has "
+            f"{has or 'no such column'}; its columns are {found}",
+            subject=column.name,
+        )
 
 
 class FilePart(NamedTuple):

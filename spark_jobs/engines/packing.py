@@ -5,6 +5,8 @@ events of a bucket cross as one row with an Arrow stream in it, and so do its ou
 batch is then a few rows per bucket, however many events it has.
 """
 
+import gc
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -19,9 +21,23 @@ from include.fold.bucket import INSTANTS, derived_keys
 from include.fold.definition import KEY, KeyedFold
 from include.fold.event_order import keys_of
 from include.fold.key_codes import buckets_of
-from include.fold.schemas import event_schema, schema_of
+from include.fold.states import event_schema, schema_of
 from include.lake.columns import INSTANT
-from spark_jobs.engines.worker_garbage import leave_imports_alone
+
+_left_alone = 0  # the modules that this process had when it last hid what they are made of
+
+
+def leave_imports_alone() -> None:
+    """Hide what this process has imported from Python's garbage collector.
+
+    Spark's worker looks for garbage after each task: 27 ms, nearly all of it among modules, which stay.
+    Much is imported only by the first task itself: so again where modules have come since.
+    """
+    global _left_alone
+    if len(sys.modules) != _left_alone:
+        gc.freeze()
+        _left_alone = len(sys.modules)
+
 
 PACKED_DDL = (
     "bucket int, events binary, rows_in bigint, rows_late bigint, rows_excluded bigint, "

@@ -11,19 +11,17 @@ from pyspark.sql import DataFrame, SparkSession
 
 from include.fold.definition import Definition, KeyedFold, MigrateState
 from include.fold.group_state import TIMERS
-from include.fold.schemas import state_schema
+from include.fold.states import state_schema
+from include.ingest.initial_state import InitialStates, read_initial_state
 from include.lake.paths import Lake, files_of
 from include.lake.table import Staged, stage_empty
-from include.landing.initial_state import InitialStates, read_initial_state
-from include.savepoints.manifest import Savepoint
-from spark_jobs.engines.checkpointed_states import read_states
+from include.stream.manifest import Savepoint
 from spark_jobs.engines.engine import LiveQuery, Stage, WriteBatch
 from spark_jobs.engines.live import run_query
-from spark_jobs.engines.migrated_state import migrated_states
 from spark_jobs.engines.packed_files import BronzeEvents, events_between
 from spark_jobs.engines.packing import Bounds
-from spark_jobs.engines.replay import replay_fold
-from spark_jobs.engines.state_rows import project_states
+from spark_jobs.engines.replay import migrated_states, replay_fold
+from spark_jobs.engines.state_rows import project_states, read_states
 from spark_jobs.tables.dead_letters import DeadLetters
 from spark_jobs.tables.landing import staged
 from spark_jobs.tables.product import Product

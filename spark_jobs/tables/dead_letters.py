@@ -42,7 +42,7 @@ class Summary(NamedTuple):
 
 
 class DeadLetters:
-    """The table of one stream. Rows are those of DEAD_LETTERS (include/fold/schemas.py).
+    """The table of one stream. Rows are those of DEAD_LETTERS (include/fold/states.py).
 
     Without a session it writes rows in memory alone.
     """

@@ -15,11 +15,9 @@ from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
 from include.fold.admission import DAY_US
-from include.lake.paths import Lake
-from include.lake.table import Staged, Stager
-from include.landing.connector import Batch, Outcome, ReadSplit
-from include.landing.ingest_log import Clock
-from include.landing.parse_files import (
+from include.ingest.connector import Batch, Outcome, ReadSplit
+from include.ingest.ingest_log import Clock
+from include.ingest.parse_files import (
     ACCEPTED,
     FILE,
     REFUSED,
@@ -33,6 +31,8 @@ from include.landing.parse_files import (
     quarantine_rows_of,
     quarantine_schema,
 )
+from include.lake.paths import Lake
+from include.lake.table import Staged, Stager
 from include.settings import Source
 
 Made = Callable[[pa.Table], pa.Table]
@@ -64,7 +64,7 @@ def staged(
 
 
 class ParsedOnSpark:
-    """`Parsed` of include.landing.parse_files, over the rows of a DataFrame."""
+    """`Parsed` of include.ingest.parse_files, over the rows of a DataFrame."""
 
     def __init__(self, lake: Lake, source: Source, batch: Batch, outcomes: DataFrame) -> None:
         self._lake = lake

@@ -11,7 +11,7 @@ from airflow.sdk.api.datamodels._generated import DagRun
 from airflow.sdk.exceptions import AirflowFailException
 
 from include.fold.admission import parse_instant
-from include.plans.plan_recompute import schedule_intervals
+from include.stream.plan_recompute import schedule_intervals
 from include.streams import user_counts
 from spark_jobs.recompute_interval import parse_args
 from tests.dags import RUN_ID, load_dags, settle

@@ -13,8 +13,8 @@ from include.airflow.dag_run import run_note
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.observe.asset_event import recompute_extra
-from include.plans import plan_recompute
 from include.registry import stream_named
+from include.stream import plan_recompute
 from spark_jobs import recompute_interval
 from tests.dags import (
     LATER,

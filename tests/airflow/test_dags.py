@@ -19,18 +19,18 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from include.airflow.assets import is_ours
 from include.fold.admission import parse_instant
+from include.ingest import ingest
 from include.job import job_parser
 from include.lake.ops import append_ops, read_ops
 from include.lake.stream_result import succeeded_runs
-from include.landing import ingest
 from include.observe.asset_event import asset_extra
 from include.registry import all_sources, all_streams, source_named
 from include.steps import Start
 from include.streams import sources, user_counts
 from include.streams.user_counts import FOLD, UserEvent
 from tests.bronze import append_commit, stamp
-from tests.coverage.ledgers import entry, record
 from tests.dags import LATER, RUN_ID, before, dag_run, land, load_dags
+from tests.stream.ledgers import entry, record
 
 # As a task sees them: a scheduled, a manual, a manual without logical date, a backfill run.
 RUNS = {
@@ -157,7 +157,7 @@ def job_module(path: str):
 
 def test_little_is_ingested_without_a_jvm_and_much_on_spark(lake, lake_dags, monkeypatch):
     land(lake, "{}")
-    here = (sys.executable, "-m", "include.landing.ingest")
+    here = (sys.executable, "-m", "include.ingest.ingest")
     assert tuple(started(lake_dags, "ingest").command) == here
     others = [each for each in all_sources() if each.name != "user_events"]
     much = replace(source_named("user_events"), spark_bytes=0)

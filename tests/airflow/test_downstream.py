@@ -14,8 +14,8 @@ from include.lake.ops import append_ops
 from include.lake.stream_result import succeeded_runs
 from include.observe.asset_event import asset_extra, recompute_extra
 from include.settings import PROJECT
-from tests.coverage.ledgers import entry, record
 from tests.dags import LATER, load_dags
+from tests.stream.ledgers import entry, record
 
 
 @pytest.fixture

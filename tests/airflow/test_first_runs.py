@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from include.airflow import first_runs
-from include.airflow.first_runs import FirstRuns, Run
+from include.airflow import local_airflow
+from include.airflow.local_airflow import FirstRuns, Run
 from tests.refused import refused
 
 START = datetime.now(UTC)
@@ -59,7 +59,7 @@ class FakeApi:
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch):
-    monkeypatch.setattr(first_runs, "SECONDS_BETWEEN_LOOKS", 0)
+    monkeypatch.setattr(local_airflow, "SECONDS_BETWEEN_LOOKS", 0)
 
 
 def runs_of(api: FakeApi, said: list | None = None) -> FirstRuns:
@@ -78,7 +78,7 @@ def test_a_run_that_is_due_is_awaited_and_no_second_one_made():
 
 
 def test_a_due_run_that_never_comes_is_not_awaited_for_ever(monkeypatch):
-    monkeypatch.setattr(first_runs, "DUE_DEADLINE", 0)
+    monkeypatch.setattr(local_airflow, "DUE_DEADLINE", 0)
     assert runs_of(FakeApi(due=-60)).start(DAG) == Run(DAG, "triggered")
 
 

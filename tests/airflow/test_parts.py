@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from include.airflow import parts as module
+from include.airflow import local_airflow as module
 from include.airflow.api import AirflowFailedError
-from include.airflow.parts import Parts
+from include.airflow.local_airflow import Parts
 from include.lake.lease import wait_until
 from tests.refused import refused
 

@@ -16,8 +16,7 @@ import pytest
 from include.docker import check_health, prepare_airflow
 from include.docker.compose_env import generated_environment
 from include.docker.prepare_airflow import DATABASE, prepare
-from include.lake.errors import LakeError
-from include.settings import SettingsError
+from include.lake.errors import LakeError, SettingsError
 from tests.refused import refused
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,8 +13,8 @@ from deltalake import DeltaTable
 from include.airflow.assets import is_ours, stream_pool
 from include.fold.admission import parse_instant
 from include.lake.generations import read_generations
-from include.plans.reseed_plan import ReseedOptions
 from include.registry import all_streams
+from include.stream.reseed_plan import ReseedOptions
 from spark_jobs import reseed_stream
 from tests.airflow_runs import run_script
 from tests.dags import ROOT, bring_late_row, load_dags

@@ -13,11 +13,11 @@ from airflow.sdk.api.datamodels._generated import DagRun
 from deltalake import write_deltalake
 
 from include.airflow.assets import is_ours
-from include.care.plan_care import cared_tables
 from include.lake.ops import append_ops, read_ops
-from include.limits import TABLE_CARE
+from include.maintain.plan_care import cared_tables
 from include.registry import all_streams
-from tests.coverage.ledgers import entry, record
+from include.settings import TABLE_CARE
+from tests.stream.ledgers import entry, record
 
 ROOT = Path(__file__).resolve().parents[2]
 MANY = TABLE_CARE.min_small_files

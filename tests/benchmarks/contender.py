@@ -23,14 +23,14 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from include.fold.admission import NEVER_US
-from include.fold.ddl import output_ddl
+from include.fold.definition import output_ddl
 from include.registry import stream_named
 from include.spark.conf import BASE, FORKLESS, STATE, class_path, driver_java_options
-from spark_jobs.engines.checkpointed_states import read_states, read_waiting
 from spark_jobs.engines.live import live_fold
 from spark_jobs.engines.packed_files import BronzeEvents, events_between
 from spark_jobs.engines.packing import Bounds, unpack
 from spark_jobs.engines.replay import replay_fold
+from spark_jobs.engines.state_rows import read_states, read_waiting
 from tests.benchmarks.workloads import WORKLOADS, Workload
 
 DELAY = stream_named("user_counts").watermark_delay

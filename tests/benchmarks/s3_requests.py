@@ -17,10 +17,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from uuid import uuid4
 
+from include.ingest.ingest import ingest
 from include.job import recorded_run
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, made_lake
-from include.landing.ingest import ingest
 from include.registry import source_named, stream_named
 from include.spark.submit import job_environment, submit_command
 from tests.e2e.object_store import BUCKET, ObjectStore, prepared, running_store

@@ -13,9 +13,9 @@ from deltalake.exceptions import DeltaError
 
 from include.cli import jobs
 from include.cli.__main__ import FILES, main
+from include.ingest.bronze_tables import create_tables
 from include.lake.delta_log import AGAIN
 from include.lake.paths import Lake
-from include.landing.bronze_tables import create_tables
 from include.registry import source_named
 from include.settings import PROJECT
 

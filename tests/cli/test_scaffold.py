@@ -11,7 +11,7 @@ import pytest
 
 from include.cli import author
 from include.cli.__main__ import main
-from include.cli.scaffold import files_of_tests, new_stream
+from include.cli.author import files_of_tests, new_stream
 from include.settings import PROJECT, Field, Source
 from tests.refused import commands_in, refused
 
@@ -92,6 +92,6 @@ def test_a_source_with_no_other_name_is_refused_before_anything_is_written(tmp_p
 
 
 def test_a_stream_and_a_source_of_one_name_are_tested_together(monkeypatch):
-    monkeypatch.setattr("include.cli.scaffold.stream_names", lambda: ("signals",))
+    monkeypatch.setattr("include.cli.author.stream_names", lambda: ("signals",))
     names = [file.name for file in files_of_tests(PROJECT, "signals")]
     assert names == ["test_signals.py", "test_source_signals.py"]

@@ -13,8 +13,8 @@ from datetime import timedelta
 import pytest
 
 from include.docker.compose_env import generated_environment
-from include.limits import TABLE_CARE
 from include.registry import all_streams
+from include.settings import TABLE_CARE
 from tests.compose import (
     AIRFLOW,
     COMPOSE,

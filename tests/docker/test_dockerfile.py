@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from include.setup.jars import S3_CHECKSUMS, missing_jars
-from include.spark.versions import classes_jar
+from include.setup.java import S3_CHECKSUMS, missing_jars
+from include.spark.conf import classes_jar
 from tests.compose import OUR_IMAGE, SERVICES
 
 ROOT = Path(__file__).resolve().parents[2]

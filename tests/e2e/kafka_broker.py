@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 from include.lake.lease import wait_until
 from include.settings import PROJECT
 from include.setup.install import VENV_PYTHON
-from include.setup.jars import checksum_of, resolve
+from include.setup.java import checksum_of, resolve
 from include.spark.submit import job_environment
 from tests.e2e.make_run import free_ports
 

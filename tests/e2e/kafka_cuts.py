@@ -17,12 +17,12 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from include.ingest.connector import OriginError, ReadSplit, Split
+from include.ingest.ingest import RunCounts, ingest
+from include.ingest.kafka_offsets import TopicConnector
+from include.ingest.parse_files import Outcome
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
-from include.landing.connector import OriginError, ReadSplit, Split
-from include.landing.ingest import RunCounts, ingest
-from include.landing.kafka_offsets import TopicConnector
-from include.landing.parse_files import Outcome
 from include.settings import Source
 from spark_jobs.tables.landing import parsed_on
 from tests.e2e.kafka_broker import Broker

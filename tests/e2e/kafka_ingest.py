@@ -19,13 +19,13 @@ from typing import Any, ClassVar, NamedTuple
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
+from include.ingest import kafka_rows
+from include.ingest.connector import Split
+from include.ingest.ingest import ingest
+from include.ingest.ingest_log import read_done
+from include.ingest.kafka_rows import BrokerTopic, Message
 from include.lake.errors import LakeError
 from include.lake.paths import Lake
-from include.landing import kafka_client
-from include.landing.connector import Split
-from include.landing.ingest import ingest
-from include.landing.ingest_log import read_done
-from include.landing.kafka_client import BrokerTopic, Message
 from include.origins import KafkaTopic
 from include.settings import Source
 from tests.deaths import WRITES
@@ -140,7 +140,7 @@ def main() -> None:
     if given.message is not None:
         DoingTopic.left = given.message
     DoingTopic.do = staticmethod(lambda: do(hit(lake, ())))  # type: ignore[assignment]
-    kafka_client.BrokerTopic = DoingTopic  # type: ignore[misc]
+    kafka_rows.BrokerTopic = DoingTopic  # type: ignore[misc]
     timeout = timedelta(seconds=given.timeout_s)
     source = source_of(given.servers, given.topic, commit_messages=given.batch, timeout=timeout)
     try:

@@ -20,7 +20,7 @@ from pyarrow import fs
 
 from include.lake.lease import ObjectLease, wait_until
 from include.lake.paths import Lake
-from include.setup import jars as s3
+from include.setup import java as s3
 from include.setup.install import VENV_PYTHON
 from tests.e2e.kafka_broker import JARS
 from tests.e2e.make_run import free_ports

@@ -27,8 +27,7 @@ from include.lake.delta_log import read_actions
 from include.lake.paths import made_lake, open_lake
 from include.lake.table import transaction
 from include.settings import PROJECT
-from include.spark.conf import S3_JARS
-from include.spark.home import JARS
+from include.spark.conf import JARS, S3_JARS
 from include.spark.submit import job_environment
 from tests.e2e.object_store import BUCKET, ObjectStore, prepared, running_store
 

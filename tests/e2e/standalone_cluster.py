@@ -12,7 +12,7 @@ from urllib.error import URLError
 from include.airflow.api import local_opener
 from include.airflow.environment import any_free_port
 from include.lake.lease import wait_until
-from include.spark.home import spark_package
+from include.spark.conf import spark_package
 
 DEADLINE_S = 120.0
 # What a machine of the cluster does not have from us.

@@ -7,20 +7,20 @@ from datetime import timedelta
 import pytest
 from playwright.sync_api import Browser
 
-from include.data_checks import Check
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
+from include.observe.explain import read_key
 from include.observe.stream_line import read_overview
-from include.page.backfill_form import read_form
-from include.page.key_figures import read_key
 from include.page.render import (
     backfill_html,
     key_html,
     message_html,
     overview_html,
+    read_form,
     stream_html,
 )
 from include.page.stream_figures import read_stream
+from include.settings import Check
 from tests.e2e.axe import axe_script, violations
 from tests.e2e.chromium import chromium
 from tests.page.history import NOW, streams_like, write_history

@@ -17,8 +17,7 @@ from include.cli.__main__ import main
 from include.lake.paths import Lake
 from include.registry import stream_named
 from include.spark.conf import jars, job_conf
-from include.spark.local_jobs import run_job
-from include.spark.submit import SPARK_SUBMIT, job_environment
+from include.spark.submit import SPARK_SUBMIT, job_environment, run_job
 from tests.e2e.standalone_cluster import Cluster, standalone_cluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.turn(0)]

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from include.airflow.api import AirflowApi
-from include.airflow.first_runs import FirstRuns
+from include.airflow.local_airflow import FirstRuns
 from include.docker.compose_env import generated_environment
 from include.fold.admission import micros_of
 from include.lake.lease import wait_until

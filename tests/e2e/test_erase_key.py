@@ -14,20 +14,20 @@ from deltalake import DeltaTable
 from pyspark import cloudpickle
 
 import include.streams
-from include.care.check_checkpoint import check_checkpoint
+from include.amend.erased_key import erased_key
 from include.cli.__main__ import main
-from include.erase.erased_key import erased_key
 from include.fold.admission import micros_of
+from include.ingest.amendments import amendments_of
+from include.ingest.ingest import ingest
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.lake.stream_result import complete_until
-from include.landing.amendments import amendments_of
-from include.landing.ingest import ingest
-from include.plans.open_stream import open_stream
-from include.plans.reseed_plan import ReseedOptions
+from include.maintain.check_checkpoint import check_checkpoint
 from include.registry import source_named, stream_named
-from include.savepoints.bronze_pin import pin_bronze
 from include.settings import Field, Source
+from include.stream.bronze_pin import pin_bronze
+from include.stream.open_stream import open_stream
+from include.stream.reseed_plan import ReseedOptions
 from include.stream_definition import load_definition
 from include.streams import sources
 from spark_jobs.engines.packing import Bounds
@@ -37,8 +37,8 @@ from spark_jobs.erase_key import erase
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
 from spark_jobs.write_savepoint import write_live_savepoint
-from tests.erase.rocksdb import unpacked_by
-from tests.erase.scan import files_with
+from tests.amend.rocksdb import unpacked_by
+from tests.amend.scan import files_with
 from tests.simulator.local_engine import LocalEngine
 
 pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.turn(1)]

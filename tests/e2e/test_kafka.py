@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from include.ingest.clock import landing_lag
+from include.ingest.connector import Split
+from include.ingest.ingest import RunCounts, ingest
+from include.ingest.kafka_rows import open_topic
+from include.ingest.reingest import reingest
 from include.lake.lease import wait_until
 from include.lake.paths import Lake
-from include.landing.clock import landing_lag
-from include.landing.connector import Split
-from include.landing.ingest import RunCounts, ingest
-from include.landing.kafka_client import open_topic
-from include.landing.reingest import reingest
 from include.origins import KafkaTopic, SchemaRegistry
 from tests.e2e.kafka_broker import DEADLINE_S, Broker, running_broker
 from tests.e2e.kafka_cuts import FAULTS, cut_of, run_cut

@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from include.airflow.environment import any_free_port
-from include.airflow.first_runs import FirstRuns
+from include.airflow.local_airflow import FirstRuns
 from include.airflow.local_airflow import airflow
-from include.airflow.parts import start_background
+from include.airflow.local_airflow import start_background
 from include.lake.paths import made_lake
-from include.spark.local_jobs import say
+from include.spark.submit import say
 
 DEADLINE = time.monotonic() + 600
 SOURCE = '''

@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from include.fold.admission import micros_of
+from include.ingest.ingest import ingest
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
-from include.landing.ingest import ingest
 from include.registry import source_named, stream_named
 from include.sample.sample_data import Options, generate
 from include.settings import Stream

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
+from include.ingest.ingest import ingest
 from include.lake.lease import LeaseLostError, ObjectLease, hold_lease, lease_holder, renewed
 from include.lake.paths import Lake, open_lake
 from include.lake.table import transaction
-from include.landing.ingest import ingest
 from include.settings import PROJECT
 from tests.deaths import Dying, KilledError
 from tests.e2e.object_store import BUCKET, take_away
@@ -133,7 +133,7 @@ from include.lake import lease as leases
 from include.lake.lease import hold_lease
 from include.lake.paths import open_lake
 from include.lake.table import Table
-from include.landing.ingest import ingest
+from include.ingest.ingest import ingest
 from tests.ingested import one_file_a_commit
 
 leases.RENEWALS = 1e-6 if sys.argv[2] == "blind" else 600

@@ -8,10 +8,10 @@ import pytest
 from deltalake import DeltaTable
 from pyarrow import fs
 
-from include.care.check_checkpoint import check_checkpoint
 from include.lake.lease import wait_until
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
+from include.maintain.check_checkpoint import check_checkpoint
 from include.registry import stream_named
 from include.settings import Stream
 from include.spark.submit import job_environment, submit_command

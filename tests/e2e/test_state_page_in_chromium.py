@@ -17,13 +17,13 @@ from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.lake.stream_result import replaced_by
 from include.observe.stream_line import read_overview
-from include.page.backfill_form import RIGHT
+from include.page.render import RIGHT
 from include.page.stream_figures import newest_keys
-from include.plans.open_stream import open_stream
-from include.plans.plan_recompute import PlannedRun, plan_backfill
-from include.plans.stream_status import stream_status
 from include.registry import all_streams, stream_named
 from include.settings import Stream
+from include.stream.open_stream import open_stream
+from include.stream.plan_recompute import PlannedRun, plan_backfill
+from include.stream.stream_status import stream_status
 from tests.e2e.backfill_dialog import BackfillDialog
 from tests.e2e.chromium import choose_theme, chromium, logged_in
 from tests.e2e.make_run import Project, interrupt, read_until

@@ -15,15 +15,14 @@ from pyspark.sql import DataFrame, SparkSession
 from include.fold.admission import NEVER_US, micros_of
 from include.fold.arrow_values import column_values, conformed
 from include.fold.definition import KeyedFold
-from include.fold.testing.run import key_of_row
+from include.fold.testing.cases import key_of_row
 from include.lake.columns import arrow_type
 from include.lake.paths import Lake
 from include.settings import Stream
-from spark_jobs.engines.checkpointed_states import read_states
 from spark_jobs.engines.packed_files import BronzeEvents, events_between
 from spark_jobs.engines.packing import Bounds
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.engines.state_rows import states_from_rows
+from spark_jobs.engines.state_rows import read_states, states_from_rows
 from spark_jobs.run_stream import drain
 from tests.bronze import Happened, StampedRow, append_commit
 from tests.fold.arrivals import as_known

@@ -15,13 +15,13 @@ from include.settings import SavepointRules
 from include.streams import user_counts
 from include.streams.device_signals import Signal
 from include.streams.user_counts import UserEvent
-from spark_jobs.engines.checkpointed_states import read_states
+from spark_jobs.engines.state_rows import read_states
 from tests.bronze import stamp
 from tests.fold.local import LocalFold
 
 MINUTE_US = 60_000_000
 START_US = 1_750_000_000_000_000
-# Without savepoints, which cost a first run five seconds: tests/savepoints has them.
+# Without savepoints, which cost a first run five seconds: tests/stream has them.
 SMALL: Any = {"buckets": 5, "state_partitions": 2, "savepoints": SavepointRules(cadence=None)}
 SIGNALS = replace(stream_named("device_signals"), **SMALL)
 COUNTS = replace(stream_named("user_counts"), **SMALL)

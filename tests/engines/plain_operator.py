@@ -15,28 +15,23 @@ from pyspark.sql import Row
 
 from include.fold.arrow_values import column_values, encode
 from include.fold.bucket import INSTANTS
-from include.fold.ddl import BUCKET_STATE, KEYS
 from include.fold.definition import (
+    BUCKET_STATE,
     EMITTED_AT_US,
     EVENT_TIME_US,
     INGESTED_AT_US,
     KEY,
+    KEYS,
     REMOVED,
+    DeadLetter,
+    Emitted,
     KeyedFold,
 )
-from include.fold.emitted import DeadLetter, Emitted
 from include.fold.key_codes import buckets_of
-from include.fold.schemas import event_schema
-from include.fold.states import KeyState, States
+from include.fold.states import KeyState, States, event_schema
 from include.lake.columns import INSTANT
 from spark_jobs.engines.deferred_processor import DeferredProcessor
-from spark_jobs.engines.packing import (
-    Admission,
-    admitted_rows,
-    from_stream,
-    packed_rows,
-    to_stream,
-)
+from spark_jobs.engines.packing import Admission, admitted_rows, from_stream, packed_rows, to_stream
 from spark_jobs.engines.replay import _replay_bucket
 from spark_jobs.engines.state_rows import (
     StoredBucket,

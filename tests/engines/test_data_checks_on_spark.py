@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 from pyspark.sql import functions as F
 
-from include.data_checks import Check, DataCheckError
 from include.lake.ops import read_ops
+from include.settings import Check, DataCheckError
 from include.streams import user_counts
 from spark_jobs import stream_drain
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.run_stream import drain
-from spark_jobs.tables.spark_checks import judge_rows, refuse_wrong
+from spark_jobs.tables.product import judge_rows, refuse_wrong
 from tests import sql_checks
 from tests.bronze import append_commit
 from tests.engines.live_lakes import COUNTED, COUNTS, expected_rows, local_run, table_rows

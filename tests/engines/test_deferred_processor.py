@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pyspark import cloudpickle
 
-from include.fold.ddl import BUCKET_STATE, KEYS
+from include.fold.definition import BUCKET_STATE, KEYS
 from include.streams.user_counts import FOLD
 from spark_jobs.engines.deferred_processor import DeferredProcessor
 

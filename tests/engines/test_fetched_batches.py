@@ -5,11 +5,11 @@ from itertools import product
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from include.coverage.record import recorded
 from include.lake.generations import read_generations
+from include.stream.record import recorded
 from include.streams import user_counts
 from spark_jobs import stream_drain
-from spark_jobs.engines import folded_batch, live_batch
+from spark_jobs.engines import live, live_batch
 from spark_jobs.engines import live as spark_drain
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.run_stream import drain
@@ -36,7 +36,7 @@ def writer(monkeypatch: pytest.MonkeyPatch):
     """Says who writes from now on, and fails when it is the other one."""
 
     def choose(is_small: bool) -> None:
-        asked = {"fetch": folded_batch.fetch, "left_on_spark": folded_batch.left_on_spark}
+        asked = {"fetch": live.fetch, "left_on_spark": live.left_on_spark}
         asked["left_on_spark" if is_small else "fetch"] = lambda *_: pytest.fail("the other writer")
         monkeypatch.setattr(stream_drain, "is_small", lambda _: is_small)
         for name, function in asked.items():
@@ -91,7 +91,7 @@ def test_a_batch_of_which_a_bucket_is_too_large_is_run_again_for_spark(
     spark, counted_lake, monkeypatch
 ):
     lake = counted_lake
-    monkeypatch.setattr(folded_batch, "FETCHED_BYTES", 1)
+    monkeypatch.setattr(live, "FETCHED_BYTES", 1)
     append_commit(lake, COUNTS.source, user_counts.FOLD, COUNTED[1])
     drain(SparkEngine(spark), lake, COUNTS)
     oracle = local_run(user_counts.FOLD, COUNTED[:2])

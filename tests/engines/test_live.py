@@ -5,9 +5,9 @@ from collections import Counter
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from include.coverage.record import recorded
 from include.lake.generations import read_generations
 from include.lake.ops import read_ops
+from include.stream.record import recorded
 from include.streams import device_signals, user_counts
 from spark_jobs.engines import live_batch
 from spark_jobs.engines.spark_engine import SparkEngine

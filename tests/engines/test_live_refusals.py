@@ -11,10 +11,9 @@ from deltalake import write_deltalake
 from pyspark import cloudpickle
 from pyspark.errors import StreamingQueryException
 
-from include.coverage.live import commit_alone
-from include.coverage.record import recorded
 from include.lake.generations import read_generations
 from include.lake.ops import read_ops
+from include.stream.record import commit_alone, recorded
 from include.streams import device_signals, user_counts
 from include.streams.device_signals import Signal
 from spark_jobs.engines.packing import Bounds

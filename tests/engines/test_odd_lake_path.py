@@ -3,7 +3,7 @@
 import pytest
 
 from include.lake.paths import open_lake
-from include.plans.open_stream import open_stream
+from include.stream.open_stream import open_stream
 from include.streams import user_counts
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.run_stream import drain

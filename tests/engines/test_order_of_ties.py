@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from include.fold.bucket import settle
 from include.fold.definition import flat_map_groups_with_state
 from include.fold.event_order import order_events
-from include.fold.schemas import event_schema
-from include.fold.states import States
+from include.fold.states import States, event_schema
 from tests.engines.plain_operator import PlainOperator
 from tests.fold.arrivals import DELAY_US, KEYS, arrivals, came_to, engine_for, happenings, run
 from tests.fold.oracle import calls_of, expected

@@ -12,10 +12,15 @@ from hypothesis import strategies as st
 from include.fold.admission import LAST_INSTANT_US
 from include.fold.bucket import outputs_table
 from include.fold.call_checks import CallChecks
-from include.fold.definition import EMITTED_AT_US, REMOVED, KeyedFold, flat_map_groups_with_state
-from include.fold.emitted import Emitted
+from include.fold.definition import (
+    EMITTED_AT_US,
+    REMOVED,
+    Emitted,
+    KeyedFold,
+    flat_map_groups_with_state,
+)
 from include.fold.records import FIRST_INSTANT_US, DefinitionError, Instant, columns_of
-from include.fold.schemas import output_schema
+from include.fold.states import output_schema
 from tests.refused import refused
 
 EXACT = 2**53  # up to here each int is a double

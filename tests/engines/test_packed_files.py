@@ -22,20 +22,14 @@ from pyspark.sql import functions as F
 from include.fold.definition import KeyedFold
 from include.fold.key_codes import buckets_of
 from include.fold.keys import bucket_ids
-from include.fold.schemas import event_schema
+from include.fold.states import event_schema
 from include.lake.columns import arrow_type
 from include.lake.errors import LakeError
 from include.lake.table import Stager
 from include.streams import device_signals, service_health, user_counts
 from spark_jobs.engines import packed_files
 from spark_jobs.engines.packed_files import FilePart, pack_files, read_part
-from spark_jobs.engines.packing import (
-    Admission,
-    admitted_rows,
-    bucket_of,
-    from_stream,
-    packed_rows,
-)
+from spark_jobs.engines.packing import Admission, admitted_rows, bucket_of, from_stream, packed_rows
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.run_stream import drain
 from tests.bronze import append_commit

@@ -11,14 +11,14 @@ import pytest
 from pandas import Timestamp
 from pyspark import cloudpickle
 
-from include.care.state_report import biggest_keys, value_bytes
 from include.fold.bucket import derived_keys
 from include.fold.definition import flat_map_groups_with_state
 from include.fold.failures import StateFunctionError
 from include.fold.states import States
-from include.fold.testing.run import run
-from include.landing.initial_state import read_initial_state
-from spark_jobs.engines.migrated_state import migrated
+from include.fold.testing.cases import run
+from include.ingest.initial_state import read_initial_state
+from include.observe.state_report import biggest_keys, value_bytes
+from spark_jobs.engines.replay import migrated
 from spark_jobs.engines.state_rows import projected, states_to_rows
 from tests.bronze import stamp
 from tests.engines.plain_operator import events_table

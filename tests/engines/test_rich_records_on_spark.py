@@ -12,7 +12,7 @@ import pytest
 from pyspark import cloudpickle
 
 from include.fold.admission import instant_of
-from include.fold.ddl import state_rows_ddl
+from include.fold.definition import state_rows_ddl
 from include.fold.records import Instant
 from include.registry import stream_named
 from include.settings import SavepointRules, Stream

@@ -16,8 +16,8 @@ from include.settings import SavepointRules
 from include.stream_definition import load_definition
 from include.streams.service_health import LogLine
 from include.streams.user_counts import UserEvent
-from spark_jobs.engines.checkpointed_states import read_states
 from spark_jobs.engines.spark_engine import SparkEngine
+from spark_jobs.engines.state_rows import read_states
 from spark_jobs.run_stream import drain
 from tests.bronze import EPOCH, ClockAt, Happened, append_commit, stamp
 

@@ -12,7 +12,6 @@ import pytest
 from deltalake import DeltaTable
 from pyspark import cloudpickle
 
-from include.coverage.record import recorded
 from include.fold.admission import micros_of
 from include.fold.definition import KeyedFold
 from include.lake.generations import read_generations
@@ -20,6 +19,7 @@ from include.lake.ops import read_ops
 from include.lake.stream_result import complete_until
 from include.registry import stream_named
 from include.settings import SavepointRules, Stream
+from include.stream.record import recorded
 from include.stream_definition import load_definition
 from include.streams import threshold_alerts
 from include.streams.service_health import LogLine

@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 from pyspark import cloudpickle
 
-from spark_jobs.engines.checkpointed_states import read_states
 from spark_jobs.engines.replay import replay_fold
-from spark_jobs.engines.state_rows import states_from_rows
+from spark_jobs.engines.state_rows import read_states, states_from_rows
 from tests.bronze import rows_for
 from tests.declared import with_fold
 from tests.engines.lake_runs import admitted_live, drained, known_in

@@ -28,7 +28,7 @@ from pyspark.sql import SparkSession
 
 from include.lake.paths import made_lake
 from include.settings import PROJECT
-from include.spark.local_jobs import say
+from include.spark.submit import say
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import close_state_stores
 from tests.e2e.kafka_broker import running_broker

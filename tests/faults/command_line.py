@@ -19,9 +19,9 @@ import pytest
 
 from include import job as jobs
 from include import run_local
-from include.care import maintain_ops as run_maintenance
 from include.cli import state
 from include.cli.__main__ import main as stateful
+from include.maintain import maintain as run_maintenance
 
 COMMAND = re.compile(r"`\./stateful ([^`]+)`")
 JOBS = ("run_stream", "reseed_stream", "recompute_interval", "write_savepoint", "compact_state")

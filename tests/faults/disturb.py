@@ -20,7 +20,7 @@ from tests.simulator.writes import Killed, killing
 
 # How long whoever comes second waits for the first.
 PATIENCES = (
-    "include.landing.ingest.COMPACTION_PATIENCE",
+    "include.ingest.ingest.COMPACTION_PATIENCE",
     "spark_jobs.stream_drain.INGEST_PATIENCE",
     "spark_jobs.reseed_stream.PATIENCE",
     "spark_jobs.recompute_interval.PATIENCE",

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
-from include.landing.landed_avro import BLOCK, HEADER
-from include.landing.landed_file import row_of_raw
-from include.landing.landed_values import RefusedError
-from include.landing.parse_files import (
+from include.ingest.landed_avro import BLOCK, HEADER
+from include.ingest.landed_file import row_of_raw
+from include.ingest.landed_values import RefusedError
+from include.ingest.parse_files import (
     FILE,
     REFUSED,
     WHOLE_FILE,

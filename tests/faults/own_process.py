@@ -22,7 +22,7 @@ from include import run_local
 from include.cli.__main__ import main as stateful
 from include.job import exit_with_main
 from include.settings import PROJECT, Stream
-from include.spark import local_jobs
+from include.spark import submit
 from include.spark.submit import job_path, submit_command
 from tests.faults.lakes import registered
 
@@ -49,7 +49,7 @@ def main() -> None:
     kind, *words = sys.argv[1:]
     with registered(), pytest.MonkeyPatch.context() as patch:
         if kind == "stateful":
-            patch.setattr(local_jobs, "submit_command", _submit_command)
+            patch.setattr(submit, "submit_command", _submit_command)
             patch.setattr(run_local, "subprocess", _Here)
             sys.exit(stateful(words))
         if os.environ.get(PATIENCE) == "none":

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.landing.parse_files import ACCEPTED, outcomes_of_content
+from include.ingest.parse_files import ACCEPTED, outcomes_of_content
 from tests.examples import examples
 from tests.faults.fuzzing import (
     FILES,

@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 from hypothesis import strategies as st
 
 from include.fold.admission import NEVER_US
-from include.fold.definition import KeyedFold
-from include.fold.emitted import DeadLetter
+from include.fold.definition import DeadLetter, KeyedFold
 from include.fold.states import NO_STATE_US, KeyState
-from include.fold.testing.run import key_of_row
+from include.fold.testing.cases import key_of_row
 from tests.bronze import ClockAt, Happened, StampedRow, rows_for, stamp
 from tests.fold import oracle
 from tests.fold.local import LocalFold

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 from include.fold.admission import is_late, until_us, watermark_us
 from include.fold.calls import fold_runs
-from include.fold.definition import Key, KeyedFold
-from include.fold.emitted import DeadLetter, Emitted, KeyRun
+from include.fold.definition import DeadLetter, Emitted, Key, KeyedFold, KeyRun
 from include.fold.failures import ARITHMETIC, BrokenInvariantError
 from include.fold.records import MIN_INT
 from include.fold.states import KeyState, States

@@ -7,11 +7,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
 from typing import Any, NamedTuple
 
-from include.fold.definition import (
-    KeyedFold,
-    flat_map_groups_with_state,
-    map_groups_with_state,
-)
+from include.fold.definition import KeyedFold, flat_map_groups_with_state, map_groups_with_state
 from include.fold.group_state import GroupState
 from include.streams.service_health import Health, HealthChange, LogLine
 from include.streams.user_sessions import OpenSession, UserSession, closed

@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from include.fold import dead_letter
-from include.fold.dead_letter import CUT, cut
+from include.fold import failures
 from include.fold.definition import KeyedFold, flat_map_groups_with_state
-from include.fold.failures import TIMEOUTS_IN_A_ROW, StateFunctionError, TimeoutLoopError
+from include.fold.failures import CUT, TIMEOUTS_IN_A_ROW, StateFunctionError, TimeoutLoopError, cut
 from include.fold.group_state import GroupState
 from tests.bronze import ClockAt, stamp
 from tests.fold.local import LocalFold
@@ -177,7 +176,7 @@ def test_a_deep_traceback_is_cut_in_the_middle():
     (call,) = run(fold_of(act), WORDS[0]).dead_letters
     assert call.error == "ValueError"
     assert CUT in call.traceback.split("\n")
-    assert len(call.traceback) <= dead_letter.TRACEBACK_BYTES
+    assert len(call.traceback) <= failures.TRACEBACK_BYTES
 
 
 @pytest.mark.parametrize("text", ["", "abc", "é" * 100, "\ud800" * 9, "😀" * 50])

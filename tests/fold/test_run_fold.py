@@ -10,8 +10,8 @@ import pytest
 
 from include.fold.definition import flat_map_groups_with_state
 from include.fold.group_state import GroupState
-from include.fold.testing import run as run_module
-from include.fold.testing.run import Happened, run
+from include.fold.testing import cases as run_module
+from include.fold.testing.cases import Happened, run
 from include.streams import service_health
 from include.streams.device_signals import FOLD, Counted, Signal
 from include.streams.service_health import HealthChange, LogLine

@@ -8,12 +8,8 @@ import pytest
 
 from include.fold.definition import flat_map_groups_with_state
 from include.fold.failures import TimeoutLoopError
-from include.fold.group_state import (
-    GroupState,
-    GroupStateRuntimeError,
-    GroupStateValueError,
-)
-from include.fold.testing.run import run
+from include.fold.group_state import GroupState, GroupStateRuntimeError, GroupStateValueError
+from include.fold.testing.cases import run
 from include.registry import stream_named
 from include.stream_definition import load_definition, pinned_settings
 from tests.declared import with_fold

@@ -11,6 +11,7 @@ from deltalake.exceptions import DeltaError
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from include.lake.aside import why_unreadable
 from include.lake.delta_log import (
     is_of_machine,
     open_rows_of,
@@ -18,12 +19,10 @@ from include.lake.delta_log import (
     read_actions,
     unbroken,
 )
-from include.lake.errors import LakeError
+from include.lake.errors import LakeError, subject_of
 from include.lake.generations import read_generations
-from include.lake.how_to_mend import subject_of
 from include.lake.paths import Lake
-from include.lake.unreadable import why_unreadable
-from include.plans.open_stream import _has_data
+from include.stream.open_stream import _has_data
 from tests.examples import examples
 from tests.open_files import no_more_files
 from tests.refused import refused

@@ -7,7 +7,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from include.lake.delta_log import open_table
-from include.lake.how_to_mend import subject_of
+from include.lake.errors import subject_of
 from include.lake.paths import Lake
 from tests.refused import refused
 

@@ -11,8 +11,8 @@ import pytest
 from deltalake import DeltaTable
 
 from include.lake.stream_result import replaced_by
-from include.plans.reseed_plan import ReseedOptions
-from include.savepoints.manifest import keep_savepoints, savepoints_of
+from include.stream.manifest import keep_savepoints, savepoints_of
+from include.stream.reseed_plan import ReseedOptions
 from include.stream_definition import load_definition
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.recompute_interval import recompute

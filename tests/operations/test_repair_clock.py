@@ -6,10 +6,10 @@ import pyarrow as pa
 
 from include.cli.__main__ import main
 from include.fold.admission import micros_of
+from include.ingest.amendments import amendments_of
+from include.ingest.clock import bronze_rows, clock_after, read_clock
+from include.ingest.ingest_log import Ingestion
 from include.lake.paths import Lake
-from include.landing.amendments import amendments_of
-from include.landing.clock import bronze_rows, clock_after, read_clock
-from include.landing.ingest_log import Ingestion
 from tests.clocked import WITHOUT_CLOCK
 from tests.landed_files import START
 

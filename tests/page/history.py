@@ -8,14 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from include.coverage.record import Entry
 from include.fold.admission import micros_of
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
-from include.plans.stream_identity import code_fingerprint
 from include.registry import stream_named
 from include.settings import Stream
-from tests.coverage.ledgers import entry, record
+from include.stream.record import Entry
+from include.stream.stream_identity import code_fingerprint
+from tests.stream.ledgers import entry, record
 from tests.written_savepoint import written_savepoint
 
 NOW = datetime(2026, 11, 24, 12, 30, tzinfo=UTC)

@@ -6,8 +6,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from include.page.backfill_form import BackfillForm, read_form
-from include.page.render import backfill_html
+from include.page.render import BackfillForm, backfill_html, read_form
 from tests.simulator.operations import Operations
 
 pytestmark = pytest.mark.slow

@@ -16,7 +16,7 @@ import include.streams
 folder, text = Path(sys.argv[1]), sys.argv[2]
 include.streams.__path__[0:0] = [str(folder)]
 from include.page.declared import declared
-from include.settings import SettingsError
+from include.lake.errors import SettingsError
 
 def found():
     return {s.name: s.schedule for s in declared().streams}.get("zz_new")

@@ -10,13 +10,12 @@ import pytest
 from include.fold.admission import micros_of
 from include.fold.arrow_values import plain_rows
 from include.lake.delta_log import dataset_of
-from include.page import key_figures as key_replay
-from include.page.key_figures import KeyFigures, ShownOutput, read_key
-from include.page.key_rows import key_of_text, text_of_key
+from include.observe import explain as key_replay
+from include.observe.explain import KeyFigures, ShownOutput, key_of_text, read_key, text_of_key
 from include.page.render import key_html
 from include.page.stream_figures import newest_keys
 from include.registry import stream_named
-from include.savepoints.manifest import savepoints_of
+from include.stream.manifest import savepoints_of
 from include.stream_definition import load_definition
 from tests.refused import refused
 from tests.simulator.kinds import Kind

@@ -7,15 +7,15 @@ from datetime import UTC, datetime, timedelta
 import duckdb
 import pytest
 
-from include.coverage.judge import Coverage, Span
-from include.coverage.record import BEGINNING_US
 from include.fold.admission import micros_of
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.observe.stream_line import days_of, read_overview
 from include.page.stream_figures import read_stream
-from tests.coverage.ledgers import record
+from include.stream.judge import Coverage, Span
+from include.stream.record import BEGINNING_US
 from tests.page.history import NOW, lived, streams_like, write_history
+from tests.stream.ledgers import record
 
 pytestmark = pytest.mark.slow
 

@@ -6,11 +6,10 @@ from datetime import timedelta
 import pytest
 
 from include.fold.failures import StateFunctionError
-from include.observe.recorded import Recorded
-from include.observe.stream_line import line_of
+from include.observe.stream_line import Recorded, line_of
 from include.page.render import stream_html
 from include.page.stream_figures import StreamFigures, read_stream
-from include.plans.stream_status import stream_status
+from include.stream.stream_status import stream_status
 from spark_jobs.run_stream import drain
 from tests.refused import commands_in
 from tests.simulator.operations import Operations

@@ -5,11 +5,11 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 
-from include.data_checks import Check
 from include.fold.admission import micros_of
 from include.lake.ops import append_ops
 from include.page.render import stream_html
 from include.page.stream_figures import read_stream
+from include.settings import Check
 from tests.page.history import NOW, streams_like
 from tests.written_savepoint import written_savepoint
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from include.cli.__main__ import main
+from include.ingest.landed_file import open_rows
+from include.ingest.landed_values import Event, RefusedError, to_event
 from include.lake.errors import LakeError
 from include.lake.paths import Lake
-from include.landing.landed_file import open_rows
-from include.landing.landed_values import Event, RefusedError, to_event
 from include.registry import all_sources, source_named, streams_of
 from include.sample.sample_data import (
     DISORDER_US,

@@ -10,7 +10,7 @@ import pytest
 
 from include.setup import class_archive
 from include.spark import conf
-from include.spark import versions as java_classes
+from include.spark import conf as java_classes
 
 JAVA = 'openjdk version "17.0.15"'
 

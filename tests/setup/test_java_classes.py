@@ -8,7 +8,7 @@ import pytest
 
 from include.setup import install, java
 from include.spark import conf
-from include.spark import versions as java_classes
+from include.spark import conf as java_classes
 from tests.refused import refused
 
 PYTHON = Path(sys.executable)

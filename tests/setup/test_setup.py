@@ -12,7 +12,7 @@ from threading import Thread
 import pytest
 
 from include.lake.lease import wait_until
-from include.setup import install, jars
+from include.setup import install, java
 from include.setup.java import check_java, java_version
 from tests.refused import refused
 
@@ -228,7 +228,7 @@ def resolved(monkeypatch, tmp_path):
     """What the resolver will bring, by file name; two jars are wanted."""
     wanted = {"a-1.jar": b"a", "b-1.jar": b"b"}
     lines = [f"{hashlib.sha256(data).hexdigest()}  {name}" for name, data in wanted.items()]
-    checksums = tmp_path / "jars.sha256"
+    checksums = tmp_path / "java.sha256"
     checksums.write_text("\n".join(lines))
     brought = dict(wanted)
 
@@ -237,8 +237,8 @@ def resolved(monkeypatch, tmp_path):
         for name, data in brought.items():
             (ivy / "jars" / name).write_bytes(data)
 
-    monkeypatch.setattr(jars, "CHECKSUMS", checksums)
-    monkeypatch.setattr(jars, "resolve", resolve)
+    monkeypatch.setattr(java, "CHECKSUMS", checksums)
+    monkeypatch.setattr(java, "resolve", resolve)
     return brought
 
 
@@ -252,16 +252,16 @@ def test_only_the_wanted_jars_stay(resolved, tmp_path):
     (folder / "a-0.jar").write_bytes(b"of an older release")
     (folder / "b-1.jar").write_bytes(b"damaged")
     resolved["log4j-9.jar"] = b"Spark has its own"
-    assert jars.missing_jars(folder) == ["a-1.jar", "b-1.jar"]
-    jars.fetch_jars(Path(sys.executable), folder)
-    assert jars.missing_jars(folder) == []
+    assert java.missing_jars(folder) == ["a-1.jar", "b-1.jar"]
+    java.fetch_jars(Path(sys.executable), folder)
+    assert java.missing_jars(folder) == []
     assert names(folder) == {"a-1.jar", "b-1.jar"}
 
 
 def test_a_jar_with_another_checksum_is_refused(resolved, tmp_path):
     resolved["b-1.jar"] = b"changed on the way"
     with refused("not_installed", subject="b-1.jar"):
-        jars.fetch_jars(Path(sys.executable), tmp_path / ".jars")
+        java.fetch_jars(Path(sys.executable), tmp_path / ".jars")
     assert names(tmp_path / ".jars") == {"a-1.jar"}
 
 
@@ -276,12 +276,12 @@ def test_a_jar_with_another_checksum_is_refused(resolved, tmp_path):
     ],
 )
 def test_java_is_told_of_the_proxies_in_its_words(proxies, options):
-    assert jars.proxy_options(proxies) == options
+    assert java.proxy_options(proxies) == options
 
 
 def test_a_proxy_that_is_no_address_is_named():
     with refused("wrong_setting", subject="https_proxy"):
-        jars.proxy_options({"https": "http://ann:secret@proxy:port"})
+        java.proxy_options({"https": "http://ann:secret@proxy:port"})
 
 
 def test_the_command_line_is_linked_into_the_virtual_environment(tmp_path, monkeypatch):

@@ -11,11 +11,11 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from include.fold.admission import instant_of, micros_of
+from include.ingest.ingest_log import how_bronze_changed
 from include.lake.delta_log import dataset_of
-from include.landing.ingest_log import how_bronze_changed
-from include.plans.status_report import status_record
-from include.plans.stream_status import stream_status
 from include.settings import Stream
+from include.stream.status_report import status_record
+from include.stream.stream_status import stream_status
 from tests.simulator import oracle
 from tests.simulator.oracle import Emitted, Folded, Marks
 from tests.simulator.shapes import FLAT, Landed, Shape

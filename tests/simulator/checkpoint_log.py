@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from include.checkpoint.committed_batch import STATE_FORMAT
 from include.spark.conf import RETAINED_BATCHES
+from include.stream.committed_batch import STATE_FORMAT
 from tests.simulator.writes import write_point
 
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"

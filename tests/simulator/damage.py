@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 
-from include.lake.how_to_mend import OF_SOURCE
-from include.landing.ingest_log import Ingestion
+from include.ingest.ingest_log import Ingestion
+from include.lake.errors import OF_SOURCE
 from tests.simulator.world import World
 
 

@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from include.ingest.bronze_tables import late_fields, with_late_fields
 from include.lake.delta_log import read_actions
 from include.lake.paths import Lake, files_of
-from include.landing.bronze_tables import late_fields, with_late_fields
 from tests.simulator.checkpoint_log import CheckpointError, Offset
 
 

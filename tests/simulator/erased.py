@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from include.care.check_checkpoint import check_checkpoint
-from include.erase.erased_key import erased_key
-from include.landing.ingest import prepare
-from include.plans.stream_status import stream_status
+from include.amend.erased_key import erased_key
+from include.ingest.ingest import prepare
+from include.maintain.check_checkpoint import check_checkpoint
+from include.stream.stream_status import stream_status
 from spark_jobs import erase_key
 from spark_jobs.erase_key import erase
-from tests.erase.scan import files_with
+from tests.amend.scan import files_with
 from tests.simulator.steps import all_rows, land, run, some_rows, table_of
 from tests.simulator.stream_files import KINDS
 from tests.simulator.world import MINUTE_US, World

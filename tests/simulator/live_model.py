@@ -14,21 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from include.fold.admission import MICROSECOND, US_PER_MS
-from include.fold.ddl import BUCKET_STATE, KEYS
-from include.fold.definition import KeyedFold
-from include.fold.schemas import DEAD_LETTERS, output_schema
-from include.fold.states import States
+from include.fold.definition import BUCKET_STATE, KEYS, KeyedFold
+from include.fold.states import DEAD_LETTERS, States, output_schema
 from spark_jobs.engines.engine import FoldedBatch, LiveQuery, WriteBatch
 from spark_jobs.engines.live_batch import SUMMED
-from spark_jobs.engines.packing import (
-    clock_column,
-    from_stream,
-)
-from spark_jobs.engines.state_rows import (
-    StoredBucket,
-    states_to_rows,
-    unpacked_states,
-)
+from spark_jobs.engines.packing import clock_column, from_stream
+from spark_jobs.engines.state_rows import StoredBucket, states_to_rows, unpacked_states
 from tests.simulator.checkpoint_log import CheckpointError, CheckpointLog, Offset, Planned
 from tests.simulator.delta_source import DeltaSource
 from tests.simulator.live_operator import Operator

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from include.data_checks import Check, Verdict
 from include.fold.arrow_values import kept_without_timeout
 from include.fold.bucket import INSTANTS, as_events, dates_within, event_names, settle
 from include.fold.definition import (
@@ -24,24 +23,20 @@ from include.fold.definition import (
     KeyedFold,
     MigrateState,
 )
-from include.fold.schemas import event_schema, output_schema, state_schema
-from include.fold.states import States
+from include.fold.states import States, event_schema, output_schema, state_schema
+from include.ingest.bronze_tables import late_fields, with_late_fields
+from include.ingest.initial_state import InitialStates, read_initial_state
 from include.lake.columns import instant_scalar
 from include.lake.dead_letters import AT, AT_DATE, NUMBER
 from include.lake.delta_log import table_to_read, unbroken
 from include.lake.paths import Lake, files_of
 from include.lake.table import Record, Staged
-from include.landing.bronze_tables import late_fields, with_late_fields
-from include.landing.initial_state import InitialStates, read_initial_state
-from include.savepoints.manifest import Savepoint, states_in
+from include.settings import Check, Verdict
+from include.stream.manifest import Savepoint, states_in
 from spark_jobs.engines.engine import LiveQuery, Stage, WriteBatch
-from spark_jobs.engines.migrated_state import migrated
 from spark_jobs.engines.packing import Bounds
-from spark_jobs.engines.state_rows import (
-    projected,
-    states_from_rows,
-    states_to_rows,
-)
+from spark_jobs.engines.replay import migrated
+from spark_jobs.engines.state_rows import projected, states_from_rows, states_to_rows
 from spark_jobs.tables.dead_letters import DeadLetters, stored
 from spark_jobs.tables.product import Product, RangeChange
 from tests.simulator.arrow_ranges import Range, replace_columns, replace_within

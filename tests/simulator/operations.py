@@ -14,14 +14,13 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from include.fold.admission import instant_of, micros_of
-from include.lake.errors import LakeError
+from include.ingest.amendments import amendments_of
+from include.lake.errors import LakeError, SettingsError
 from include.lake.lease import LeaseTakenError, hold_lease
 from include.lake.table import Table
-from include.landing.amendments import amendments_of
-from include.plans.open_stream import has_waiting_rows
-from include.plans.plan_recompute import why_not_promote
-from include.plans.reseed_plan import ReseedOptions
-from include.settings import SettingsError
+from include.stream.open_stream import has_waiting_rows
+from include.stream.plan_recompute import why_not_promote
+from include.stream.reseed_plan import ReseedOptions
 from spark_jobs.compact_state import compact
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.repair_clock import repair_clock

@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from include.coverage import judge
-from include.coverage.judge import Coverage, LateGroup, late_groups
-from include.coverage.record import FOR_EVER_US, recorded
 from include.fold.admission import micros_of
 from include.lake.generations import read_generations
 from include.lake.paths import Lake
-from include.plans import open_stream, plan_recompute
 from include.registry import all_streams
+from include.stream import judge, open_stream, plan_recompute
+from include.stream.judge import Coverage, LateGroup, late_groups
+from include.stream.record import FOR_EVER_US, recorded
 from tests.simulator.planted_folds import FOLDS
 from tests.simulator.planted_landing import LANDING
 from tests.simulator.world import DELAY

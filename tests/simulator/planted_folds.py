@@ -10,8 +10,8 @@ import pytest
 
 from include.fold import arrow_values, bucket, calls, event_order, states
 from include.fold import event_order as distinct
-from include.fold import key_codes as codes
-from include.fold import key_codes as spark_hash
+from include.fold import keys as codes
+from include.fold import keys as spark_hash
 from include.fold.admission import NEVER_US
 from include.fold.calls import Calls
 from include.fold.deduplicate import SEEN, SeenValues

@@ -7,12 +7,12 @@ from typing import Any
 import pyarrow.compute as pc
 import pytest
 
+from include.ingest import clock as bronze_clock
+from include.ingest import group_clock, ingest_log
+from include.ingest.bronze_tables import late_fields
+from include.ingest.group_clock import Groups, counted_us
+from include.ingest.ingest_log import BRONZE, Clock, Ingestion, Logged
 from include.lake.table import Record, Table, record_of
-from include.landing import clock as bronze_clock
-from include.landing import group_clock, ingest_log
-from include.landing.bronze_tables import late_fields
-from include.landing.group_clock import Groups, counted_us
-from include.landing.ingest_log import BRONZE, Clock, Ingestion, Logged
 from tests.simulator.replaced import everywhere
 
 

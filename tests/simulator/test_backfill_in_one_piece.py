@@ -11,8 +11,8 @@ import pytest
 
 from include.fold.admission import instant_of
 from include.lake.stream_result import complete_until, replaced_by
-from include.plans.plan_recompute import MOST, has_nothing_to_change, last_waiting_end
-from include.plans.reseed_plan import ReseedOptions
+from include.stream.plan_recompute import MOST, has_nothing_to_change, last_waiting_end
+from include.stream.reseed_plan import ReseedOptions
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
 from tests.simulator.steps import all_rows, land, live_table, run, some_rows, table_of

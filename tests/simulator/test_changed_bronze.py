@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from include.care.check_checkpoint import check_checkpoint
 from include.fold.admission import instant_of
-from include.plans.open_stream import has_waiting_rows
-from include.plans.reseed_plan import ReseedOptions
-from include.plans.stream_status import stream_status
+from include.maintain.check_checkpoint import check_checkpoint
+from include.stream.open_stream import has_waiting_rows
+from include.stream.reseed_plan import ReseedOptions
+from include.stream.stream_status import stream_status
 from spark_jobs.compact_state import compact
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from include.plans.reseed_plan import ReseedOptions
-from include.plans.stream_status import stream_status
+from include.stream.reseed_plan import ReseedOptions
+from include.stream.stream_status import stream_status
 from spark_jobs.reseed_stream import reseed
 from tests.refused import refused_until
 from tests.simulator.damage import append_again

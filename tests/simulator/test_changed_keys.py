@@ -3,11 +3,11 @@
 import pytest
 
 from include.lake.delta_log import delta_table
+from include.lake.errors import SettingsError
 from include.lake.generations import read_generations
-from include.plans.reseed_plan import ReseedOptions
-from include.plans.stream_status import stream_status
-from include.settings import SettingsError
-from spark_jobs.engines.migrated_state import MigrationError
+from include.stream.reseed_plan import ReseedOptions
+from include.stream.stream_status import stream_status
+from spark_jobs.engines.replay import MigrationError
 from spark_jobs.reseed_stream import reseed
 from tests.simulator.steps import land, run
 from tests.simulator.world import World

@@ -6,8 +6,8 @@ from deltalake import DeltaTable
 from include.fold.failures import StateFunctionError
 from include.lake.generations import read_generations
 from include.lake.ops import read_ops
-from include.plans.reseed_plan import ReseedOptions, plan_reseed
-from include.plans.stream_status import stream_status
+from include.stream.reseed_plan import ReseedOptions, plan_reseed
+from include.stream.stream_status import stream_status
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.tables.product import Product
 from tests.deaths import KilledError

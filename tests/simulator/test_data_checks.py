@@ -7,12 +7,12 @@ from datetime import timedelta
 
 import pytest
 
-from include.data_checks import Check, DataCheckError
 from include.fold.admission import instant_of
 from include.lake.delta_log import delta_table
+from include.lake.errors import SettingsError
 from include.lake.ops import read_ops
-from include.plans.reseed_plan import ReseedOptions
-from include.settings import SettingsError
+from include.settings import Check, DataCheckError
+from include.stream.reseed_plan import ReseedOptions
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
 from tests.refused import refused_until

@@ -9,9 +9,9 @@ import pytest
 from include.fold.admission import instant_of
 from include.lake.generations import read_generations
 from include.lake.ops import read_ops
-from include.plans.reseed_plan import ReseedOptions, plan_reseed
-from include.plans.stream_identity import stream_identity
-from include.plans.stream_status import stream_status
+from include.stream.reseed_plan import ReseedOptions, plan_reseed
+from include.stream.stream_identity import stream_identity
+from include.stream.stream_status import stream_status
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
 from tests.simulator import oracle

@@ -7,14 +7,14 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from include.coverage.live import count_events
 from include.fold.admission import micros_of
-from include.fold.ddl import output_ddl
+from include.fold.definition import output_ddl
 from include.fold.product_table import ensure_product
-from include.fold.schemas import output_schema
+from include.fold.states import output_schema
 from include.lake.table import RECORD
 from include.registry import stream_named
-from include.savepoints.manifest import savepoints_of
+from include.stream.manifest import savepoints_of
+from include.stream.record import count_events
 from include.stream_definition import load_definition
 from spark_jobs.engines.packing import Bounds
 from spark_jobs.engines.spark_engine import SparkEngine

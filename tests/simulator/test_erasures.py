@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from include.erase import erase_rows as rows_module
-from include.erase import history
-from include.erase.erase_plan import plan_erasure
-from include.erase.erased_key import erased_key
-from include.landing.amendments import amendments_of
-from include.plans.reseed_plan import ReseedOptions
-from include.settings import SettingsError
+from include.amend import erase_rows
+from include.amend import erase_rows as rows_module
+from include.amend.erase_plan import plan_erasure
+from include.amend.erased_key import erased_key
+from include.ingest.amendments import amendments_of
+from include.lake.errors import SettingsError
+from include.stream.reseed_plan import ReseedOptions
 from spark_jobs.reseed_stream import reseed
-from tests.erase.scan import files_with
+from tests.amend.scan import files_with
 from tests.refused import refused_until
 from tests.simulator.erased import (
     SECRET,
@@ -90,8 +90,8 @@ def count_deletions(patch: pytest.MonkeyPatch) -> None:
     """What deletes files is a write, too."""
     for module, name in (
         (rows_module, "_delete_landed"),
-        (history, "_clean_log"),
-        (history, "_delete_files"),
+        (erase_rows, "_clean_log"),
+        (erase_rows, "_delete_files"),
     ):
         function = getattr(module, name)
 

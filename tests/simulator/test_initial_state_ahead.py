@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from include.fold.admission import instant_of
-from include.plans.reseed_plan import ReseedOptions
-from include.plans.stream_status import stream_status
+from include.stream.reseed_plan import ReseedOptions
+from include.stream.stream_status import stream_status
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
 from tests.simulator.steps import land, run

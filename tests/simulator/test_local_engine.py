@@ -7,10 +7,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from include.coverage.live import check_rows_add_up
 from include.lake.lease import hold_lease
 from include.lake.ops import read_ops
-from include.plans.open_stream import has_waiting_rows, open_stream
+from include.stream.open_stream import has_waiting_rows, open_stream
+from include.stream.record import check_rows_add_up
 from spark_jobs.run_stream import drain_others
 from tests.examples import examples
 from tests.simulator import oracle

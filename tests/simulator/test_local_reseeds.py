@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from include.plans.reseed_plan import ReseedOptions
+from include.stream.reseed_plan import ReseedOptions
 from spark_jobs.reseed_stream import reseed
 from tests.refused import refused_until
 from tests.simulator import oracle

@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable
 
 from include.lake.aside import lying_aside
-from include.plans.reseed_plan import ReseedOptions
+from include.stream.reseed_plan import ReseedOptions
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
 from tests.refused import refused_until

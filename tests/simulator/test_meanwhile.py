@@ -11,13 +11,13 @@ import pytest
 from deltalake import DeltaTable
 
 from include.fold.admission import EPOCH, instant_of
+from include.ingest import ingest_log
+from include.ingest.ingest import ingest
+from include.ingest.ingest_log import Ingestion
 from include.lake.errors import LakeError
-from include.landing import ingest_log
-from include.landing.ingest import ingest
-from include.landing.ingest_log import Ingestion
-from include.plans.reseed_plan import ReseedOptions
-from include.plans.status_report import status_record
-from include.plans.stream_status import stream_status
+from include.stream.reseed_plan import ReseedOptions
+from include.stream.status_report import status_record
+from include.stream.stream_status import stream_status
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain

@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 import pytest
 
 from include.fold.admission import micros_of
+from include.ingest.ingest_log import Ingestion
 from include.lake.delta_log import dataset_of
 from include.lake.errors import StatefulError
-from include.landing.ingest_log import Ingestion
-from include.plans.reseed_plan import ReseedOptions
+from include.stream.reseed_plan import ReseedOptions
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
 from tests.simulator import writes

@@ -2,7 +2,7 @@
 
 from include.fold.admission import instant_of
 from include.lake.stream_result import complete_until
-from include.plans.plan_recompute import why_not_promote
+from include.stream.plan_recompute import why_not_promote
 from spark_jobs.recompute_interval import recompute
 from tests.simulator.steps import land, run
 from tests.simulator.world import START_US, World

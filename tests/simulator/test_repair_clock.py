@@ -8,15 +8,15 @@ from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
+from include.amend.clock_repair_plan import plan_clock_repair
 from include.fold.admission import instant_of, micros_of
+from include.ingest.amendments import amendments_of
+from include.lake.errors import SettingsError
 from include.lake.generations import read_generations
-from include.landing.amendments import amendments_of
-from include.plans.clock_repair_plan import plan_clock_repair
-from include.plans.open_stream import has_waiting_rows
-from include.plans.reseed_plan import ReseedOptions
-from include.savepoints.bronze_pin import pin_bronze
-from include.savepoints.manifest import savepoints_of
-from include.settings import SettingsError
+from include.stream.bronze_pin import pin_bronze
+from include.stream.manifest import savepoints_of
+from include.stream.open_stream import has_waiting_rows
+from include.stream.reseed_plan import ReseedOptions
 from spark_jobs.compact_state import compact
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.repair_clock import repair_clock

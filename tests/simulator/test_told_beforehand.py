@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from include.amend.clock_repair_plan import plan_clock_repair
 from include.fold.admission import instant_of
+from include.ingest.amendments import begin_repair
 from include.lake.errors import LakeError
 from include.lake.stream_result import complete_until
-from include.landing.amendments import begin_repair
-from include.plans.clock_repair_plan import plan_clock_repair
-from include.plans.open_stream import open_stream
-from include.plans.plan_recompute import plan_backfill, plan_recompute
-from include.plans.reseed_plan import ReseedOptions, plan_reseed
-from include.savepoints.bronze_pin import pin_bronze
+from include.stream.bronze_pin import pin_bronze
+from include.stream.open_stream import open_stream
+from include.stream.plan_recompute import plan_backfill, plan_recompute
+from include.stream.reseed_plan import ReseedOptions, plan_reseed
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
 from tests.refused import refused_until

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from include import job
-from include.plans.open_stream import has_waiting_rows
+from include.stream.open_stream import has_waiting_rows
 from tests.deaths import KilledError, die
 from tests.simulator.oracle import Landed
 from tests.simulator.steps import land, run, some_rows

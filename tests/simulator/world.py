@@ -22,20 +22,15 @@ import pytest
 from deltalake import DeltaTable
 
 from include.fold.admission import EPOCH, instant_of, micros_of
+from include.ingest.amendments import amendments_of
+from include.ingest.bronze_tables import follow_fields
+from include.ingest.clock import clock_after, clock_after_row, clock_row, read_clock
+from include.ingest.ingest import ingest
+from include.ingest.ingest_log import Clock, Ingestion, read_log
+from include.ingest.parse_files import bronze_rows
 from include.lake.delta_log import dataset_of
 from include.lake.paths import Lake
 from include.lake.table import Table
-from include.landing.amendments import amendments_of
-from include.landing.bronze_tables import follow_fields
-from include.landing.clock import (
-    clock_after,
-    clock_after_row,
-    clock_row,
-    read_clock,
-)
-from include.landing.ingest import ingest
-from include.landing.ingest_log import Clock, Ingestion, read_log
-from include.landing.parse_files import bronze_rows
 from include.settings import RESCUED, Field, SavepointRules, Source, Stream
 from include.streams import sources
 from tests.declared import NOT_WRITTEN, look_in, put_file, register

@@ -7,8 +7,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from include.spark import home
-from include.spark.home import spark_home, spark_package
+from include.spark import conf
+from include.spark.conf import spark_home, spark_package
 from include.spark.submit import SPARK_SUBMIT, job_environment
 
 
@@ -25,7 +25,7 @@ def installed_in(folder: Path) -> Path:
 @pytest.fixture
 def package(tmp_path, monkeypatch) -> Path:
     """A package with an archive, and an empty place for folders of links."""
-    monkeypatch.setattr(home, "JARS", tmp_path / "jars-of-jobs")
+    monkeypatch.setattr(conf, "JARS", tmp_path / "jars-of-jobs")
     folder = installed_in(tmp_path / "site-packages")
     monkeypatch.syspath_prepend(folder.parent)
     return folder

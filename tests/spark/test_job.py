@@ -3,7 +3,7 @@
 import pytest
 from pyspark.sql import SparkSession
 
-from include.settings import SettingsError
+from include.lake.errors import SettingsError
 from spark_jobs.job import exit_with_main
 
 pytestmark = pytest.mark.spark

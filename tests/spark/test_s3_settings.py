@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from include.setup import install
-from include.setup import jars as s3_setup
+from include.setup import java as s3_setup
 from include.spark import conf as s3
 from include.spark.submit import conf_of, jars_to_ship, submit_command
 from tests.refused import refused

@@ -13,15 +13,11 @@ from airflow.sdk.execution_time.task_runner import _execute_task
 
 from dags.spark_task import SparkJobOperator, skip, spark_task
 from include.cli.__main__ import main
-from include.landing.ingest import ingest
+from include.ingest.ingest import ingest
 from include.registry import source_named, stream_named
 from include.settings import PROJECT
-from include.spark import local_jobs
-from include.spark.master import (
-    check_reachable,
-    checked_master,
-    is_local,
-)
+from include.spark import submit
+from include.spark.conf import check_reachable, checked_master, is_local
 from tests.refused import refused
 
 CLUSTERS = [
@@ -134,7 +130,7 @@ def started_on(master: str, monkeypatch) -> tuple[list[str], dict[str, str]]:
     monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
     monkeypatch.setenv("SPARK_LOG_LEVEL", "warn")
     monkeypatch.setattr("subprocess.run", run)
-    assert local_jobs.run_job("run_stream", [], stream_named("user_counts")) == 0
+    assert submit.run_job("run_stream", [], stream_named("user_counts")) == 0
     (job,) = started
     return job
 

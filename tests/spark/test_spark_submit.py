@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from include.registry import stream_named
-from include.spark import conf, local_jobs
+from include.spark import conf, submit
 from include.spark.submit import SPARK_SUBMIT, job_environment, submit_command
 
 
@@ -67,11 +67,11 @@ exit 7
 def test_a_job_that_is_started_by_hand_says_errors_or_what_is_asked_for(
     monkeypatch, capfd, level, lines
 ):
-    monkeypatch.setattr(local_jobs, "submit_command", lambda *_: ["sh", "-c", SAYS])
+    monkeypatch.setattr(submit, "submit_command", lambda *_: ["sh", "-c", SAYS])
     monkeypatch.delenv("SPARK_LOG_LEVEL", raising=False)
     if level is not None:
         monkeypatch.setenv("SPARK_LOG_LEVEL", level)
-    assert local_jobs.run_job("run_stream", []) == 7
+    assert submit.run_job("run_stream", []) == 7
     out, error = capfd.readouterr()
     assert out == f"level {level or 'error'}\n"
     assert error.splitlines()[-1] == "12:00:00 ERROR Task: lost"
@@ -83,11 +83,11 @@ def test_a_job_that_is_started_by_hand_says_errors_or_what_is_asked_for(
 def test_a_job_that_cannot_say_itself_that_it_ended_does_not_end_without_a_word(
     monkeypatch, capfd, ends, code, level
 ):
-    monkeypatch.setattr(local_jobs, "submit_command", lambda *_: ["sh", "-c", ends])
+    monkeypatch.setattr(submit, "submit_command", lambda *_: ["sh", "-c", ends])
     monkeypatch.delenv("SPARK_LOG_LEVEL", raising=False)
     if level is not None:
         monkeypatch.setenv("SPARK_LOG_LEVEL", level)
-    assert local_jobs.run_job("run_stream", []) == code
+    assert submit.run_job("run_stream", []) == code
     assert str(code) in capfd.readouterr().err.splitlines()[-1]
 
 

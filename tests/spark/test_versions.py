@@ -9,9 +9,9 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from dags.spark_task import spark_task
 from include.cli.__main__ import main
-from include.setup.jars import PACKAGE
-from include.spark import local_jobs, submit
-from include.spark.versions import Versions, installed, refuse_unfit
+from include.setup.java import PACKAGE
+from include.spark import submit
+from include.spark.conf import Versions, installed, refuse_unfit
 from tests.refused import refused
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -64,7 +64,7 @@ def test_parts_that_do_not_fit_are_refused(found):
 def test_a_job_is_refused_before_its_jvm_starts(other_spark, lake, monkeypatch, capsys):
     other_spark("4.99.0", "4.99.0")
     started: list[object] = []
-    monkeypatch.setattr(local_jobs, "_run_quietly", lambda *job: started.append(job))
+    monkeypatch.setattr(submit, "_run_quietly", lambda *job: started.append(job))
     assert main(["savepoint", "user_counts", "--lake", lake.root]) == 2
     assert "(unfit_versions)" in capsys.readouterr().err
     assert started == []

@@ -1,5 +1,5 @@
+from include.fold.testing.cases import run
 from include.fold.testing.check import check_fold
-from include.fold.testing.run import run
 from include.streams.device_signals import FOLD, Counted, EventsCounted, Signal
 
 

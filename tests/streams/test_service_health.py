@@ -2,8 +2,8 @@ from datetime import timedelta
 
 import pytest
 
+from include.fold.testing.cases import Happened, run
 from include.fold.testing.check import check_fold
-from include.fold.testing.run import Happened, run
 from include.streams.service_health import Health, HealthChange, LogLine, define
 
 SILENCE_US = 300_000_000

@@ -1,7 +1,7 @@
 from datetime import timedelta
 
+from include.fold.testing.cases import run
 from include.fold.testing.check import check_fold
-from include.fold.testing.run import run
 from include.streams.user_sessions import OpenSession, UserEvent, UserSession, define
 
 GAP_US = 100

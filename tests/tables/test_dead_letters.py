@@ -9,11 +9,11 @@ from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 
 from include.fold.admission import micros_of
-from include.fold.emitted import DeadLetter
+from include.fold.definition import DeadLetter
 from include.lake.dead_letters import COLUMNS
 from include.lake.ops import read_ops
-from include.plans.reseed_plan import ReseedOptions
-from include.savepoints.manifest import savepoints_of
+from include.stream.manifest import savepoints_of
+from include.stream.reseed_plan import ReseedOptions
 from include.stream_definition import load_definition
 from spark_jobs import stream_drain
 from spark_jobs.engines.spark_engine import SparkEngine

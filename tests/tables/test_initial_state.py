@@ -8,8 +8,8 @@ from pathlib import Path
 
 from deltalake import DeltaTable
 
+from include.ingest.initial_state import read_fingerprint, read_initial_state
 from include.lake.paths import Lake
-from include.landing.initial_state import read_fingerprint, read_initial_state
 from tests.initial_state import (
     AS_OF_TEXT,
     AS_OF_US,

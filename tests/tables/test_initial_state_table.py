@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from include.fold.admission import LAST_INSTANT_US, MICROSECOND
-from include.landing.initial_state import read_fingerprint, read_initial_state
+from include.ingest.initial_state import read_fingerprint, read_initial_state
 from tests.initial_state import (
     AS_OF,
     AS_OF_US,

@@ -9,9 +9,13 @@ from deltalake import DeltaTable
 
 from include.fold.admission import micros_of
 from include.fold.bucket import outputs_table
-from include.fold.ddl import output_ddl
-from include.fold.definition import Definition, KeyedFold, flat_map_groups_with_state
-from include.fold.emitted import Emitted
+from include.fold.definition import (
+    Definition,
+    Emitted,
+    KeyedFold,
+    flat_map_groups_with_state,
+    output_ddl,
+)
 from include.fold.records import columns_of
 from spark_jobs.engines.packing import to_stream, unpack
 from spark_jobs.tables.product import Product, RangeChange

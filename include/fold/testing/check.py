@@ -29,8 +29,17 @@ from include.fold.failures import ARITHMETIC, StateFunctionError, function_name
 from include.fold.group_state import GroupState
 from include.fold.records import columns_of
 from include.fold.states import States
-from include.fold.testing.cases import Case, Part, Values, drawn_cases, parts_of
-from include.fold.testing.run import Happened, Ran, key_of_row, run
+from include.fold.testing.cases import (
+    Case,
+    Happened,
+    Part,
+    Ran,
+    Values,
+    drawn_cases,
+    key_of_row,
+    parts_of,
+    run,
+)
 
 
 class Fault(NamedTuple):

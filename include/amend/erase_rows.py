@@ -1,0 +1,340 @@
+"""The rows of a key taken out of bronze and quarantine, and the landed files that they came in deleted.
+
+What is here is found by what is left: killed anywhere, it is done again as a whole. Bronze comes
+last, as its rows say what else there is.
+
+A table without its past: its newest version stays, and nothing by which an older one could be read.
+
+Older files, the change feed, and the log: commits hold predicates and the least and largest values of
+each column, and so do older checkpoints. What a writer beside us has not committed yet is left alone.
+"""
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial, reduce
+from itertools import chain
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import WriterProperties, write_deltalake
+from pyarrow import fs
+
+from include.amend.erased_key import ErasedKey
+from include.ingest.bronze_tables import late_fields, with_late_fields
+from include.ingest.landed_file import row_of_raw
+from include.ingest.landed_values import RefusedError, converter, value_at
+from include.ingest.parse_files import REINGESTED_ROW
+from include.lake.columns import APPEND_ONLY
+from include.lake.delta_log import dataset_of, delta_table, read_actions
+from include.lake.ops import SCHEMAS, despite_others
+from include.lake.paths import Lake, files_of
+from include.lake.table import ROWS_A_GROUP, Table
+from include.settings import Source
+
+FREE_TEXT = ("raw", "correction", "reason", "kafka_message")  # of quarantine
+
+
+class Found(NamedTuple):
+    """What bronze and quarantine have of a key."""
+
+    rows: int  # of bronze
+    dates: tuple[str, ...]  # partitions of bronze with such rows
+    refused: tuple[str, ...]  # quarantine_id of its rows
+    files: tuple[str, ...]  # landed files that these and those came in
+
+
+def find(lake: Lake, key: ErasedKey) -> Found:
+    """Both, looked through."""
+    source, counts, dates, files = key.source.name, 0, set(), set()
+    for rows, mask in rows_and_mask(lake, key, columns=("event_date", "source_file")):
+        found = rows.filter(mask)
+        counts += found.num_rows
+        dates |= {str(date) for date in found["event_date"].unique().to_pylist()}
+        files |= set(map(landed_file_of, found["source_file"].unique().to_pylist()))
+    refused = {}
+    if lake.is_delta_table(lake.quarantine(source)):
+        refused = {row["quarantine_id"]: row["source_file"] for row in _refused(lake, key)}
+    named = files | set(refused.values())
+    return Found(counts, tuple(sorted(dates)), tuple(sorted(refused)), tuple(sorted(named)))
+
+
+def landed_file_of(name: str) -> str:
+    """The landed file that a row of bronze came in, by its `source_file`: FILE, or of a row that was
+    taken in again FILE#QUARANTINE_ID. A file's own name may have a # too."""
+    return re.sub(REINGESTED_ROW, "", name)
+
+
+def rows_and_mask(
+    lake: Lake, key: ErasedKey, date: str | None = None, columns: Sequence[str] | None = None
+) -> Iterator[tuple[pa.Table, Any]]:
+    """Parts of bronze, as they are stored, and which of their rows are the key's; of those `columns`,
+    and others, only.
+
+    The table is opened here, and not when the first part is asked for: delta-rs opens none while
+    it writes one.
+    """
+    path = lake.bronze(key.source.name)
+    table = delta_table(path)
+    late = late_fields(table, list(key.values))
+    dataset = table.to_pyarrow_dataset(filesystem=files_of(path))
+    wanted = None if date is None else pc.field("event_date") == pc.scalar(date).cast(pa.date32())
+    read = None
+    if columns is not None:
+        needed = {"is_clock", *columns, *key.values}.union(*(field.columns() for field in late))
+        read = sorted(needed & set(dataset.schema.names))
+    batches = dataset.to_batches(columns=read, filter=wanted)
+    parts = (pa.Table.from_batches([batch]) for batch in batches)
+    return ((rows, _mask(with_late_fields(rows, late), key)) for rows in parts)
+
+
+def _mask(rows: pa.Table, key: ErasedKey) -> Any:
+    is_event = pc.invert(rows["is_clock"])
+    return reduce(pc.and_, (_is(rows[name], value) for name, value in key.values.items()), is_event)
+
+
+def _is(column: Any, value: pa.Scalar) -> Any:
+    if not value.is_valid:
+        return pc.is_null(column)
+    return pc.fill_null(pc.equal(column.cast(value.type), value), False)
+
+
+# Quarantine
+def _refused(lake: Lake, key: ErasedKey) -> Iterator[dict[str, Any]]:
+    # A file as a whole says nothing of its rows, and bronze has none of them.
+    rows = dataset_of(lake.quarantine(key.source.name))
+    for batch in rows.to_batches(filter=pc.field("row_number") > 0):
+        yield from (row for row in batch.to_pylist() if _names(row, key))
+
+
+def _names(row: Mapping[str, Any], key: ErasedKey) -> bool:
+    """Whether a refused row is the key's, or cannot be read and has all of it as words."""
+    texts = {name: text for name, text in key.texts.items() if text is not None}
+    known = [
+        _landed_values(row[part], row["source_file"], key.source) for part in ("raw", "correction")
+    ]
+    if any(values is not None and _has(values, key) for values in known):
+        return True
+    if known[0] is not None and all(_landed(known[0], n, key) is not None for n in texts):
+        return False  # it says whose it is
+    told = " ".join(row[part] for part in FREE_TEXT if row.get(part) is not None)
+    return all(mentions(told, text) for text in texts.values())
+
+
+def _landed_values(raw: str | None, name: str, source: Source) -> Mapping[str, object] | None:
+    try:
+        return None if raw is None else row_of_raw(name, raw, source)
+    except RefusedError:
+        return None
+
+
+def _has(values: Mapping[str, object], key: ErasedKey) -> bool:
+    return all(
+        _landed(values, name, key) is None if text is None else _is_landed(values, name, key)
+        for name, text in key.texts.items()
+    )
+
+
+def _is_landed(values: Mapping[str, object], name: str, key: ErasedKey) -> bool:
+    """Also where it is written in another way, such as 1.1 for 1.10."""
+    value, field = _landed(values, name, key), key.field(name)
+    if value is None or str(value) == key.texts[name]:
+        return value is not None
+    try:
+        read = converter(field.type, field.times or key.source.times)(field.landed, value)
+    except RefusedError:
+        return False
+    return bool(read == key.values[name].as_py())
+
+
+def _landed(values: Mapping[str, object], name: str, key: ErasedKey) -> object:
+    return value_at(key.field(name).landed)(values)
+
+
+def mentions(told: str, text: str) -> bool:
+    """Whether a text has another, if that is one at all, as a word of its own: as it is, in JSON, in Python."""
+    escaped = (json.dumps(text), json.dumps(text, ensure_ascii=False), repr(text))
+    spellings = {text, *(one[1:-1] for one in escaped)} - {""}
+    return any(re.search(rf"(?<!\w){re.escape(one)}(?!\w)", told) is not None for one in spellings)
+
+
+SNAPPY = WriterProperties(compression="SNAPPY", max_row_group_size=ROWS_A_GROUP)
+
+
+def erase_rows(lake: Lake, key: ErasedKey, found: Found) -> None:
+    """Landed files, then quarantine, then bronze. Under the leases of the source and its streams."""
+    _delete_landed(lake, key.source.name, found.files)
+    _rewrite_quarantine(lake, key.source.name, found.refused)
+    _rewrite_bronze(lake, key, found.dates)
+
+
+def files_in_landing(lake: Lake, source: str, names: Sequence[str]) -> list[str]:
+    """Those of the files that are still there."""
+    info = lake.filesystem.get_file_info
+    return [name for name in names if info(_landed_path(lake, source, name)).is_file]
+
+
+def _delete_landed(lake: Lake, source: str, names: Sequence[str]) -> None:
+    for name in files_in_landing(lake, source, names):
+        lake.filesystem.delete_file(_landed_path(lake, source, name))
+
+
+def _landed_path(lake: Lake, source: str, name: str) -> str:
+    return lake.path_in_filesystem(f"{lake.landing(source)}/{name}")
+
+
+def _rewrite_quarantine(lake: Lake, source: str, refused: Sequence[str]) -> None:
+    if not refused:
+        return
+    path = lake.quarantine(source)
+    dataset, gone = dataset_of(path), pa.array(refused, pa.string())
+    # What delta-rs has written by MERGE comes as string_view, which Arrow compares with nothing.
+    is_gone = pc.field("quarantine_id").cast(pa.string()).isin(gone)
+    kept = dataset.scanner(filter=~is_gone).to_reader()
+    same = Table.open(lake, path).same_record()
+    write_deltalake(path, kept, mode="overwrite", writer_properties=SNAPPY, commit_properties=same)
+
+
+def _rewrite_bronze(lake: Lake, key: ErasedKey, dates: Sequence[str]) -> None:
+    """Date by date: all other rows of it are written again, in their order."""
+    path = lake.bronze(key.source.name)
+    if dates:
+        delta_table(path).alter.set_table_properties({APPEND_ONLY: "false"})
+    schema = delta_table(path).to_pyarrow_dataset(filesystem=files_of(path)).schema
+    same = Table.open(lake, path).same_record()
+    for date in dates:
+        rows = pa.RecordBatchReader.from_batches(schema, _others(lake, key, date))
+        write_deltalake(
+            path,
+            rows,
+            mode="overwrite",
+            predicate=f"event_date = '{date}'",
+            writer_properties=SNAPPY,
+            commit_properties=same,
+        )
+    if delta_table(path).metadata().configuration.get(APPEND_ONLY) == "false":
+        delta_table(path).alter.set_table_properties({APPEND_ONLY: "true"})
+
+
+def _others(lake: Lake, key: ErasedKey, date: str) -> Iterator[pa.RecordBatch]:
+    parts = rows_and_mask(lake, key, date)
+    return chain.from_iterable(rows.filter(pc.invert(mask)).to_batches() for rows, mask in parts)
+
+
+CLEANED = "stateful.historyCleaned"
+VERSIONED = re.compile(r"\.?([0-9]{20})\.")
+# Older, and in no version: left by a writer that died.
+DEAD_AFTER = timedelta(hours=1)
+
+
+def forget_history(lake: Lake, path: str, is_alone: bool = False) -> None:
+    """Delete all of the table at `path` that its newest version does not need.
+
+    Killed anywhere, it is done again as a whole. Who reads an older version meanwhile fails.
+    `is_alone`: nobody writes to it, so what no version has was left by a writer that died.
+    """
+    committed = _committed(lake, path)
+    # Of a commit with rows to take away, their values are in the log: one comes after it.
+    told, same = {CLEANED: datetime.now(UTC).isoformat()}, Table.open(lake, path).same_record()
+    despite_others(
+        lambda: delta_table(path).alter.set_table_properties(
+            told, raise_if_not_exists=False, commit_properties=same
+        )
+    )
+    table = delta_table(path)
+    table.create_checkpoint()
+    # The log last: it alone names the files of the change feed, which a repetition is to find.
+    _delete_files(lake, path, committed, timedelta(0) if is_alone else DEAD_AFTER)
+    _clean_log(lake, path, table.version())
+
+
+def _committed(lake: Lake, path: str) -> set[str]:
+    """The files, below the table, that any version in its log has or had."""
+    found: set[str] = set()
+    for info in _files(lake, f"{path}/_delta_log"):
+        versioned = VERSIONED.match(info.base_name)
+        if info.base_name.endswith(".json") and versioned:
+            actions = read_actions(lake, path, int(versioned[1])) or []
+            parts = (action.get(kind) for action in actions for kind in ("add", "remove", "cdc"))
+            found |= {unquote(part["path"]) for part in parts if part}
+        elif info.base_name.endswith(".parquet"):
+            found |= _of_checkpoint(lake, info.path)
+    return found
+
+
+def _of_checkpoint(lake: Lake, name: str) -> set[str]:
+    found: set[str] = set()
+    with lake.filesystem.open_input_file(name) as file:
+        opened = pq.ParquetFile(file)
+        kinds = sorted({"add", "remove"} & set(opened.schema_arrow.names))
+        for batch in opened.iter_batches(columns=kinds):
+            for row in chain.from_iterable(batch[kind].to_pylist() for kind in kinds):
+                found |= {unquote(row["path"])} if row and row.get("path") else set()
+    return found
+
+
+def _clean_log(lake: Lake, path: str, version: int) -> None:
+    for info in _files(lake, f"{path}/_delta_log"):
+        versioned = VERSIONED.match(info.base_name)
+        is_older = versioned is not None and int(versioned[1]) < version
+        # Hadoop's sum of the one before; what older checkpoints are in parts.
+        if is_older or info.base_name == "._last_checkpoint.crc" or "/_sidecars/" in info.path:
+            lake.filesystem.delete_file(info.path)
+
+
+def _delete_files(lake: Lake, path: str, committed: set[str], dead_after: timedelta) -> None:
+    root = lake.path_in_filesystem(path)
+    adds = delta_table(path).get_add_actions(flatten=True)
+    live = {unquote(name) for name in adds["path"].to_pylist()}
+    dead_before = datetime.now(UTC) - dead_after
+    for info in _files(lake, path):
+        name = info.path.removeprefix(f"{root}/")
+        if name.startswith("_delta_log/") or name in live or _sums(name) in live:
+            continue
+        if name in committed or _sums(name) in committed or info.mtime < dead_before:
+            lake.filesystem.delete_file(info.path)
+
+
+def _sums(name: str) -> str:
+    """The file that a checksum file of Hadoop is of."""
+    folder, slash, base = name.rpartition("/")
+    return f"{folder}{slash}{base.removeprefix('.').removesuffix('.crc')}"
+
+
+def _files(lake: Lake, path: str) -> list[fs.FileInfo]:
+    selector = fs.FileSelector(lake.path_in_filesystem(path), recursive=True, allow_not_found=True)
+    found = lake.filesystem.get_file_info(selector)
+    return [info for info in found if info.type == fs.FileType.File]
+
+
+ERASED = "[erased]"
+FOR_PEOPLE = ("detail", "action", "error", "examples")
+SUBJECTS = ("subject", "stream")
+
+
+def erase_in_ops(lake: Lake, subjects: Collection[str]) -> int:
+    """How many cells of the `ops` tables were replaced: of these sources and streams, all that is for people."""
+    tables = [lake.ops(name) for name in SCHEMAS if lake.is_delta_table(lake.ops(name))]
+    return sum(despite_others(partial(_erase_in, path, subjects)) for path in tables)
+
+
+def _erase_in(path: str, subjects: Collection[str]) -> int:
+    table = delta_table(path)
+    rows = table.to_pyarrow_dataset(filesystem=files_of(path)).to_table()
+    about = next(rows[name] for name in SUBJECTS if name in rows.column_names)
+    # Of a table its path: bronze/signals.
+    names = pc.replace_substring_regex(about, pattern=".*/", replacement="")
+    is_of_them, cells = pc.is_in(names, pa.array(list(subjects), pa.string())), 0
+    for name in set(FOR_PEOPLE) & set(rows.column_names):
+        told = pc.and_(is_of_them, pc.is_valid(rows[name]))
+        cells += pc.sum(told).as_py() or 0
+        column = pc.if_else(told, ERASED, rows[name]).cast(pa.string())
+        rows = rows.set_column(rows.column_names.index(name), name, column)
+    if cells:
+        plain = pa.schema([field.remove_metadata() for field in rows.schema])
+        write_deltalake(table, rows.cast(plain), mode="overwrite")
+    return cells

@@ -1,0 +1,317 @@
+"""The clock of bronze as each commit moves it on, the rows of a commit, and clock rows.
+
+M is the largest `least(event_time, ingested_at)` ever committed, floored to milliseconds; or,
+since a repair has set it back (amendments.py), of that and all that came after it. Of a source
+with groups it is the least that these have reached (group_clock.py). Each commit to bronze stores
+it twice on its rows, before and after the commit; whether a row is late follows from the former,
+and must not depend on anything read later.
+
+`ingested_at` is one instant for each commit, later than in every earlier commit even when
+the machine's clock goes back: streams in processing time fold by it.
+
+When a source falls silent, no watermark moves and no timeout fires. So an ingest run of a
+source with a `clock_grace` may end with a clock row, which says: all that happened until
+then has landed. Where that is known to be untrue the row is held back, as what lands after
+it may be late. The Dag and the job decide alike, here.
+"""
+
+import logging
+from datetime import datetime
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyarrow import fs
+
+from include.fold.admission import EPOCH, MICROSECOND, US_PER_MS, instant_of
+from include.ingest.amendments import REPAIR, ClockRepair, amendments_in
+from include.ingest.group_clock import Groups, Newest, floor_to_ms
+from include.ingest.ingest_log import STILL, Clock, Ingestion, has_to_mend, read_log
+from include.ingest.origin import behind, lag_of_run, place_of
+from include.ingest.parse_files import bronze_rows
+from include.lake.errors import LakeError
+from include.lake.findings import Finding
+from include.lake.paths import Lake
+from include.registry import streams_of
+from include.settings import MILLISECOND, Source
+
+
+def read_clock(ingestion: Ingestion) -> Clock:
+    """The clock of bronze, by the ingest log."""
+    return ingestion.logged.clock(ingestion.source)
+
+
+def clock_after(
+    before: Clock, newest_event_us: int, now_us: int, newest: Newest | None = None
+) -> Clock:
+    """The clock after a commit, at `now_us`, of events up to `newest_event_us`.
+
+    `newest`: of each group, of a source that has some.
+    """
+    ingested_at_us = _ingested_at_after(before, now_us)
+    if before.groups is not None:
+        if newest is None:
+            raise ValueError("a commit of a source with watermark_per must tell of its groups")
+        return _by_groups(before, before.groups, newest, None, ingested_at_us)
+    newest_us = floor_to_ms(min(newest_event_us, ingested_at_us))
+    if before.watermark_us is not None:
+        newest_us = max(newest_us, before.watermark_us)
+    return Clock(newest_us, ingested_at_us)
+
+
+def clock_after_row(before: Clock, target_us: int, now_us: int) -> Clock:
+    """The clock after a clock row, at `now_us`, which says that all until `target_us` has landed.
+
+    A group that is not idle is believed more than that: it holds M back.
+    """
+    if before.groups is None:
+        return clock_after(before, target_us, now_us)
+    ingested_at_us = _ingested_at_after(before, now_us)
+    claimed_us = floor_to_ms(min(target_us, ingested_at_us))
+    return _by_groups(before, before.groups, {}, claimed_us, ingested_at_us)
+
+
+def _by_groups(
+    before: Clock, known: Groups, newest: Newest, claimed_us: int | None, ingested_at_us: int
+) -> Clock:
+    groups = known.after(newest, before.ingested_at_us, ingested_at_us)
+    reached = (before.watermark_us, groups.reached_us(claimed_us))
+    watermark_us = max(us for us in reached if us is not None)
+    return Clock(watermark_us, ingested_at_us, groups.without_passed(watermark_us))
+
+
+def clock_set_back(before: Clock, to_us: int, now_us: int) -> Clock:
+    """The clock after the commit, at `now_us`, of a repair that sets M back to `to_us`.
+
+    `ingested_at` goes on: it says which rows came after.
+    """
+    at_us, to_us = _ingested_at_after(before, now_us), floor_to_ms(to_us)
+    if before.groups is None:
+        return Clock(to_us, at_us)
+    groups = before.groups.after({}, before.ingested_at_us, at_us).set_back(to_us)
+    return Clock(to_us, at_us, groups.without_passed(to_us))
+
+
+def _ingested_at_after(before: Clock, now_us: int) -> int:
+    """In whole milliseconds, as watermarks are."""
+    if before.ingested_at_us is None:
+        return floor_to_ms(now_us)
+    return max(floor_to_ms(now_us), before.ingested_at_us + US_PER_MS)
+
+
+def clock_row(source: Source, before: Clock, after: Clock) -> pa.Table:
+    """The one row that moves the clock of bronze to `after`."""
+    events = pa.table({"event_time_us": [after.watermark_us], "source_file": pa.nulls(1)})
+    return bronze_rows(source, events, before, after)
+
+
+# A producer that knows it is behind puts a file of this name directly in landing/<source>.
+LAGGING = "_lagging"
+
+
+class ClockPlan(NamedTuple):
+    """What a clock row would raise the watermark to, None for no row; and why."""
+
+    target_us: int | None
+    why: str
+    is_bounded: bool = False  # by max_clock_step: it would go further
+
+
+def why_not_ingest(
+    lake: Lake, source: Source, interval_end: datetime | None, now: datetime
+) -> str | None:
+    """Why an ingest run would change nothing; None when it would, or when only it can tell."""
+    if lag_of_run(lake, source).waiting:
+        return None
+    if has_to_mend(lake, source):
+        return None  # the run goes on with it, or fails and says so
+    logged = read_log(lake, source.name)
+    repair = amendments_in(logged, source.name).repair
+    if repair is not None and not repair.is_reset:
+        return None  # as above
+    nothing_new = f"nothing new in {place_of(source)}"
+    if source.clock_grace is None:
+        return nothing_new
+    clock = Clock() if logged is None else logged.clock(source)
+    has_seed, lag = has_initial_state(lake, source), lagging_producer(lake, source)
+    plan = plan_clock_row(
+        source, clock.watermark_us, has_seed, lag=lag, interval_end=interval_end, now=now
+    )
+    return f"{nothing_new}, and no clock row: {plan.why}" if plan.target_us is None else None
+
+
+def plan_clock_row(
+    source: Source,
+    watermark_us: int | None,
+    has_seed: bool,
+    lag: str | None,
+    interval_end: datetime | None,
+    now: datetime,
+) -> ClockPlan:
+    """Whether to write a clock row, from what is known alone.
+
+    `has_seed`: a stream of the source has an initial state. `lag`: how landing is known to be
+    behind. An `interval_end` in the future, or none, counts as `now`.
+
+    No row raises the watermark by more than the source's `max_clock_step`; the next run goes on
+    from there. So the first runs after a pause of weeks catch up step by step, and a run under
+    a clock that is years ahead makes rows late that come less than one step behind, and no others.
+    Only the row before any data has nothing to be held against.
+    """
+    if source.clock_grace is None:
+        return ClockPlan(None, f"source {source.name} has no clock_grace")
+    if watermark_us is None and not has_seed:
+        # Whatever lands first may be old: behind a clock row all of it would be late.
+        why = f"bronze/{source.name} has no data yet, and no stream of it an initial state"
+        return ClockPlan(None, why)
+    end = now if interval_end is None else min(interval_end, now)
+    target_us = (end - EPOCH - source.clock_grace) // MILLISECOND * US_PER_MS
+    if watermark_us is not None and target_us <= watermark_us:
+        why = f"the watermark of bronze/{source.name} is at {as_text(watermark_us)} already"
+        return ClockPlan(None, why)
+    if lag is not None:
+        return ClockPlan(None, f"it is held back, as {lag}")
+    step = source.max_clock_step
+    if watermark_us is not None and step is not None:
+        most_us = watermark_us + step // MILLISECOND * US_PER_MS
+        if most_us < target_us:
+            why = (
+                f"of {source.name} all until {as_text(target_us)} should have landed, but one run "
+                f"moves the watermark on by at most {step} (max_clock_step)"
+            )
+            return ClockPlan(most_us, why, is_bounded=True)
+    return ClockPlan(target_us, f"all of {source.name} until {as_text(target_us)} has landed")
+
+
+def as_text(micros: int) -> str:
+    """An instant for people."""
+    return instant_of(micros).isoformat(timespec="milliseconds")
+
+
+def landing_lag(lake: Lake, source: Source) -> str | None:
+    """How landing is known to be behind once it has been drained; None when it is not."""
+    return behind(lake, source) or lagging_producer(lake, source)
+
+
+def lagging_producer(lake: Lake, source: Source) -> str | None:
+    """What a producer's marker file says; None without one."""
+    if not _exists(lake, f"{lake.landing(source.name)}/{LAGGING}"):
+        return None
+    return f"landing/{source.name}/{LAGGING} says that a producer is behind"
+
+
+def has_initial_state(lake: Lake, source: Source) -> bool:
+    """Whether a stream of the source starts from a savepoint 0, a table or a file."""
+    return any(
+        lake.is_delta_table(lake.initial_state(stream.name))
+        or _exists(lake, lake.initial_state_file(stream.name))
+        for stream in streams_of(source.name)
+    )
+
+
+def _exists(lake: Lake, path: str) -> bool:
+    info = lake.filesystem.get_file_info(lake.path_in_filesystem(path))
+    return bool(info.type != fs.FileType.NotFound)
+
+
+log = logging.getLogger("job.clock")
+
+
+def write_clock_row(
+    ingestion: Ingestion, interval_end: datetime | None, now: datetime
+) -> list[Finding]:
+    """Move the watermark of a silent source on, in one commit; not while landing is behind.
+
+    To be called after the drain. `now` must be before the call: what has landed until then
+    is seen here, and holds the row back. A repeated call finds the watermark where the first
+    left it, and does nothing. A row that would go further than it may is a finding.
+    """
+    lake, source = ingestion.lake, ingestion.source
+    if source.clock_grace is None:
+        return []
+    has_seed, lag = has_initial_state(lake, source), landing_lag(lake, source)
+
+    def write() -> ClockPlan:
+        before = read_clock(ingestion)
+        plan = plan_clock_row(
+            source, before.watermark_us, has_seed, lag=lag, interval_end=interval_end, now=now
+        )
+        if plan.target_us is not None:
+            now_us = (now - EPOCH) // MICROSECOND
+            after = clock_after_row(before, plan.target_us, now_us)
+            plan = _held_back(source, plan, before, after, now_us)
+        if plan.target_us is not None:
+            ingestion.take_rows(before, after, clock_row(source, before, after))
+        return plan
+
+    plan = ingestion.again(write)
+    if plan.target_us is None:
+        log.info("no clock row: %s", plan.why)
+        return []
+    log.info("clock row: bronze/%s is at %s now", source.name, as_text(plan.target_us))
+    return [_bounded(source, plan)] if plan.is_bounded else []
+
+
+def _held_back(
+    source: Source, plan: ClockPlan, before: Clock, after: Clock, now_us: int
+) -> ClockPlan:
+    """The plan of a row that takes the clock to `after`, which groups may hold back.
+
+    One that moves nothing is written, too: by it, time passes for who is silent. Not at one
+    instant twice.
+    """
+    if before.groups is None or after.watermark_us == plan.target_us:
+        return plan
+    why = (
+        f"groups of {source.name} that are not idle have not come so far (groups in the ingest log)"
+    )
+    passes = before.ingested_at_us is None or now_us > before.ingested_at_us
+    moves = passes or after.watermark_us != before.watermark_us
+    return ClockPlan(after.watermark_us if moves else None, why)
+
+
+def _bounded(source: Source, plan: ClockPlan) -> Finding:
+    return Finding(
+        finding="clock_row_bounded",
+        severity="warning",
+        detail=f"{plan.why}. The next run goes on from there",
+        action="if the machine's clock is ahead, set it right at once; after a pause, nothing; if "
+        f"runs of {source.name} are further apart than that, raise its max_clock_step",
+    )
+
+
+def write_still_row(lake: Lake, source: Source) -> None:
+    """Append a clock row that moves no watermark: something to read, so that a batch runs.
+
+    Its `ingested_at` is that of the newest commit, so it moves no stream in processing time,
+    either. LakeError when bronze has no clock yet.
+    """
+    ingestion = Ingestion.open(lake, source)
+    ingestion.finish()
+
+    def write() -> None:
+        clock = read_clock(ingestion)
+        if clock.watermark_us is None:
+            raise LakeError(
+                f"{lake.bronze(source.name)} has no row yet: ingest first",
+                code="nothing_there",
+                subject=source.name,
+            )
+        ingestion.take_rows(clock, clock, clock_row(source, clock, clock), {STILL: True})
+
+    ingestion.again(write)
+
+
+def write_reset_row(lake: Lake, source: Source, repair: ClockRepair, now_us: int) -> None:
+    """Append the clock row that sets M back, once for each repair."""
+    ingestion = Ingestion.open(lake, source)
+    ingestion.finish()
+
+    def write() -> None:
+        known = amendments_in(ingestion.logged, source.name).repair
+        if known is not None and not known.is_reset:
+            before = read_clock(ingestion)
+            after = clock_set_back(before, repair.to_us, now_us)
+            note = {REPAIR: repair.repair, "reset_at_us": after.ingested_at_us}
+            ingestion.take_rows(before, after, clock_row(source, before, after), note)
+
+    ingestion.again(write)

@@ -1,0 +1,190 @@
+"""Connectors: where a source's rows come from, what of it no batch has, and how each split of it is read."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol
+
+import pyarrow as pa
+
+from include.fold.admission import EPOCH
+from include.lake.columns import Column
+from include.lake.errors import LakeError
+from include.lake.findings import Finding
+from include.origins import KafkaTopic
+from include.settings import Source
+
+
+class Split(NamedTuple):
+    """What is read in one piece, as a row of the ingest log has it.
+
+    A landed file; offsets of a topic's partition; of a table a file that a version has added, or,
+    without a name, versions of which nothing is left to read.
+    """
+
+    name: str | None  # the file, below landing/<source> or the table; the topic
+    partition: Any = None  # these are numbers, or null
+    first: Any = None  # offset, or version
+    until: Any = None  # that behind the last
+    origin_id: str | None = None  # of the topic or table
+    bytes: int = 0  # about
+    modified_at: datetime | None = None  # of a file
+
+    @property
+    def source_file(self) -> str:
+        """As bronze names where its rows come from."""
+        if self.partition is not None:
+            return f"{self.name}/{self.partition}"
+        return str(self.name) if self.first is None else f"{self.first}/{self.name}"
+
+    def __str__(self) -> str:
+        if self.name is None:
+            return f"version {self.until - 1}"
+        offsets = "" if self.partition is None else f"/{self.first}-{self.until}"
+        return f"{self.source_file}{offsets}"
+
+
+def written_at(micros: int) -> datetime | None:
+    """The instant, as a file's metadata has it; None of one that Python has none for."""
+    try:
+        return EPOCH + timedelta(microseconds=micros)
+    except OverflowError:
+        return None
+
+
+SPLIT_COLUMNS = ["split", *Split._fields[1:]]  # of the ingest log
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What is taken in at once."""
+
+    number: int
+    splits: Sequence[Split]  # those that are read
+    ingested_at_us: int  # by which its rows are judged
+
+
+class Done:
+    """All that was taken: the rows of splits of the ingest log."""
+
+    def __init__(self, rows: pa.Table | None = None) -> None:
+        self._rows = rows
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Of landed files all there is to know; quicker to have than `splits`."""
+        return frozenset() if self._rows is None else frozenset(self._rows["split"].to_pylist())
+
+    @cached_property
+    def splits(self) -> list[tuple[int, Split]]:
+        """Each with its batch, the older first."""
+        if self._rows is None:
+            return []
+        rows = self._rows.sort_by("batch")
+        values = zip(*(rows[name].to_pylist() for name in SPLIT_COLUMNS), strict=True)
+        return list(zip(rows["batch"].to_pylist(), map(Split._make, values), strict=True))
+
+    @property
+    def origin_id(self) -> str | None:
+        """Of the newest; None also of landed files, and before the first."""
+        return self.splits[-1][1].origin_id if self.splits else None
+
+    def has_ids(self) -> bool:
+        """Whether something was taken of a topic or a table; False also before the first."""
+        return self._rows is not None and self._rows["origin_id"].null_count < len(self._rows)
+
+
+# A batch is one commit, and its plan one piece: of small files no more than this many.
+FILES_A_BATCH = 10_000
+Outcome = dict[str, Any]  # what becomes of a row, or of a file: see include/ingest/parse_files.py
+
+
+class OriginError(LakeError):
+    """Where a source's rows come from cannot be read, or has lost some that were not taken."""
+
+    code = "lost_input"
+
+
+def lost_input(source: str, said: str) -> OriginError:
+    """The error for what a source's topic or table has lost."""
+    return OriginError(
+        f"{said}. Nothing is ingested. To go on behind what is lost",
+        subject=source,
+        command=f"./stateful ingest {source} --accept-loss --apply",
+    )
+
+
+class Cut(NamedTuple):
+    """What the next batch is to take."""
+
+    splits: Sequence[Split]
+    passed_over: Sequence[Finding] = ()  # on what of it is not taken, as the source declares
+
+
+class Lag(NamedTuple):
+    """What no batch has."""
+
+    waiting: int  # files, or offsets; at least 1 where a run would fail
+    is_little: bool  # so that it is better taken in without a JVM
+    held: str | None = None  # what is there and cannot be taken yet
+
+
+class GoesOn(NamedTuple):
+    """Where an origin that has lost something is gone on with, behind that."""
+
+    what: str  # is given up
+    lost: int  # the number of offsets, or versions, or files that are known to be lost
+    splits: Sequence[Split]  # of a batch of no rows, behind which the next one begins
+
+    def __str__(self) -> str:
+        """The plan, for people."""
+        return f"{self.what}. It would go on behind {', '.join(map(str, self.splits))}"
+
+
+# All outcomes of one split of a batch, wherever it is called.
+ReadSplit = Callable[[Split], Iterator[Outcome]]
+
+
+class Connector(Protocol):
+    """Landed files, a topic or others' table, as it is when first asked.
+
+    All methods raise OriginError where that cannot be seen.
+    """
+
+    def cut(self, done: Done) -> Cut:
+        """The first of it that makes one commit, and no batch has; OriginError for what is lost."""
+
+    def lag(self, done: Done) -> Lag:
+        """What waits."""
+
+    def goes_on(self, done: Done) -> GoesOn | None:
+        """Behind what is lost; None when nothing is."""
+
+    def reader(self, batch: Batch) -> ReadSplit:
+        """What gives the outcomes of one of the batch's splits."""
+
+
+OF_KAFKA = (
+    Column("kafka_partition", "int", "The partition of the topic; null for a clock row"),
+    Column("kafka_offset", "bigint", "Its offset in that partition; null for a clock row"),
+)
+MESSAGE = Column(
+    "kafka_message", "string", "The message's key, headers and time, as JSON, for re-ingestion"
+)
+
+
+# What a connector adds to bronze, and to quarantine.
+COLUMNS: Mapping[type, tuple[tuple[Column, ...], tuple[Column, ...]]] = {
+    KafkaTopic: (OF_KAFKA, (*OF_KAFKA, MESSAGE))
+}
+
+
+def origin_columns(source: Source) -> tuple[Column, ...]:
+    """Those of its bronze."""
+    return COLUMNS.get(type(source.origin), ((), ()))[0]
+
+
+def refused_columns(source: Source) -> tuple[Column, ...]:
+    """Those of its quarantine."""
+    return COLUMNS.get(type(source.origin), ((), ()))[1]

@@ -1,0 +1,491 @@
+"""The versions of somebody else's Delta table: which were taken, which come next, which are passed over.
+
+What the table had at first is taken as if its version then had added it.
+"""
+
+import re
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache, partial
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable as OpenTable
+from deltalake.exceptions import DeltaError
+from pyarrow import fs
+
+from include.fold.arrow_values import conformed_table
+from include.ingest import connector
+from include.ingest.connector import (
+    Batch,
+    Cut,
+    Done,
+    GoesOn,
+    Lag,
+    OriginError,
+    Outcome,
+    ReadSplit,
+    Split,
+    lost_input,
+    written_at,
+)
+from include.ingest.landed_values import UnreadableFileError
+from include.ingest.parse_files import outcomes_of_content
+from include.lake.delta_log import (
+    actions_in,
+    changes_data,
+    commit_info,
+    delta_table,
+    first_line,
+    is_of_machine,
+)
+from include.lake.findings import Finding
+from include.lake.paths import files_of
+from include.origins import DeltaTable
+from include.settings import Source
+from include.text_table import counted
+
+Actions = Sequence[Mapping[str, Any]]
+
+
+def open_table(uri: str, version: int | None = None) -> OpenTable:
+    """The table, as of a version; OriginError when there is none, or it cannot be read."""
+    try:
+        return delta_table(uri, version=version)
+    except (DeltaError, OSError) as error:
+        at = "" if version is None else f" as of version {version}"
+        raise OriginError(
+            f"the Delta table {uri}{at} cannot be read: {first_line(error)}",
+            code="unreadable_input",
+        ) from error
+
+
+def table_at(uri: str, version: int) -> OpenTable | None:
+    """The table, as of a version; None where its log has that no more.
+
+    OriginError where a machine fails.
+    """
+    try:
+        return open_table(uri, version)
+    except OriginError as error:
+        why = error.__cause__
+        if why is None or isinstance(why, OSError) or is_of_machine(why):
+            raise
+        return None
+
+
+def added_files(table: OpenTable) -> dict[str, dict[str, Any]]:
+    """The files of a version of the table by path: their bytes, and values of partitions."""
+    actions = pa.table(table.get_add_actions(flatten=False))
+    return {unquote(row["path"]): row for row in actions.to_pylist()}
+
+
+def actions_of(uri: str, version: int) -> list[dict[str, Any]]:
+    """Of the commit of a version; none where that was cleaned up, or is not whole.
+
+    Behind a checkpoint nobody else reads it: a damaged one would lose its rows without a word.
+    """
+    try:
+        with files_of(uri).open_input_stream(f"_delta_log/{version:020}.json") as file:
+            actions = actions_in(bytes(file.read()))
+    except (FileNotFoundError, ValueError):
+        return []
+    return actions if all(isinstance(action, dict) for action in actions) else []
+
+
+def bodies(actions: Actions, kind: str) -> list[Mapping[str, Any]]:
+    """Of the actions of one kind."""
+    return [action[kind] for action in actions if kind in action]
+
+
+def has_values(uri: str, split: Split) -> bool:
+    """Whether the log still says of which partition a file is."""
+    files, schema = _files_at(uri, split.first)
+    return not schema.names or split.name in files
+
+
+def partition_values(uri: str, split: Split) -> pa.Table | None:
+    """One row of these columns, of a file of which they are known; None without any."""
+    files, schema = _files_at(uri, split.first)
+    if not schema.names:
+        return None
+    values = files[str(split.name)]["partition"]
+    return pa.Table.from_pylist([{name: values[name] for name in schema.names}], schema=schema)
+
+
+@lru_cache(maxsize=64)
+def schema_at(uri: str, version: int) -> pa.Schema:
+    """Of all columns."""
+    return pa.schema(_table_for(uri, version).schema().to_arrow())
+
+
+@lru_cache(maxsize=64)
+def _files_at(uri: str, version: int) -> tuple[dict[str, dict[str, Any]], pa.Schema]:
+    table = _table_for(uri, version)
+    columns = table.metadata().partition_columns
+    if not columns:
+        return {}, pa.schema([])
+    schema = pa.schema(table.schema().to_arrow())
+    return added_files(table), pa.schema([schema.field(name) for name in columns])
+
+
+def _table_for(uri: str, version: int) -> OpenTable:
+    """As of a version; of the newest where the log has that no more."""
+    table = table_at(uri, version)
+    return open_table(uri) if table is None else table
+
+
+def outcomes_of_added(source: Source, batch: Batch, split: Split) -> Iterator[Outcome]:
+    """Every row of one file, and last the file with their number. OriginError when the file is gone."""
+    content = partial(_content, source, split)
+    yield from outcomes_of_content(content, source, split.source_file, batch.ingested_at_us)
+
+
+def _content(source: Source, split: Split) -> bytes:
+    origin = source.origin
+    assert isinstance(origin, DeltaTable)
+    try:
+        with files_of(origin.uri).open_input_file(split.name) as file:
+            if file.size() > source.max_file_bytes:
+                raise UnreadableFileError(
+                    f"{file.size()} bytes, more than max_file_bytes of {source.name} allows"
+                )
+            content = bytes(file.read())
+    except FileNotFoundError as error:
+        raise _gone(source, split, "is gone, as after a VACUUM") from error
+    if not has_values(origin.uri, split):
+        raise _gone(source, split, "is of a partition that its log has lost")
+    try:
+        return _completed(content, origin.uri, split, partition_values(origin.uri, split))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        if is_of_machine(error):
+            raise
+        # Not as it is: of the fields it may lack some.
+        raise UnreadableFileError(f"not a whole Parquet file: {first_line(error)}") from None
+
+
+def _gone(source: Source, split: Split, why: str) -> OriginError:
+    said = f"{split.name}, of version {split.first}, was to be taken in and {why}"
+    return lost_input(source.name, said)
+
+
+def _completed(content: bytes, uri: str, split: Split, values: pa.Table | None) -> bytes:
+    """The file with the columns of its folders, and its instants as such: unless it is told
+    otherwise, Spark writes these in 96 bits, which do not say that they are UTC."""
+    file = pq.ParquetFile(pa.BufferReader(content), coerce_int96_timestamp_unit="us")
+    leaves = range(len(file.schema))
+    has_instants = any(file.schema.column(leaf).physical_type == "INT96" for leaf in leaves)
+    if values is None and not has_instants:
+        return content
+    rows = file.read()
+    if has_instants:
+        schema = schema_at(uri, split.first)
+        known = [schema.field(name) for name in rows.column_names if name in schema.names]
+        rows = conformed_table(rows, pa.schema(known))
+    return _as_parquet(_with_partition_values(rows, values))
+
+
+def _with_partition_values(rows: pa.Table, values: pa.Table | None) -> pa.Table:
+    if values is None:
+        return rows
+    for name in values.column_names:
+        if name not in rows.column_names:
+            value = values[name][0]
+            rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
+    return rows
+
+
+def _as_parquet(rows: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(rows, sink)
+    return bytes(sink.getvalue())
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What was taken of the table that has this id."""
+
+    done: Done
+    table_id: str
+
+    @cached_property
+    def splits(self) -> list[tuple[int, Split]]:
+        """Each with its batch."""
+        return [each for each in self.done.splits if each[1].origin_id == self.table_id]
+
+    @cached_property
+    def ends(self) -> list[Split]:
+        """Versions of which all was taken."""
+        return [split for _, split in self.splits if split.name is None]
+
+    @property
+    def complete(self) -> int:
+        """The version until which all is taken, by the newest batch that says so; -1 before the first."""
+        return int(self.ends[-1].until) - 1 if self.ends else -1
+
+    @property
+    def begun(self) -> int | None:
+        """The version whose files, all that the table had, are taken first; None before the first is."""
+        return next((split.first for _, split in self.splits if split.name is not None), None)
+
+    @property
+    def next(self) -> int | None:
+        """The version that comes next, or the one that was begun with; None before the first batch."""
+        return self.complete + 1 or self.begun
+
+    def behind(self) -> set[tuple[int, str | None]]:
+        """Version and path of each file that is taken of versions behind the complete ones."""
+        return {(s.first, s.name) for _, s in self.splits if s.name and s.first > self.complete}
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A version that is not all taken."""
+
+    version: int
+    files: Sequence[Split] = ()  # those that are not
+    is_passed_over: bool = False
+
+
+MAPPING = "delta.columnMapping.mode"
+# A path that does not lie below the table.
+OF_ANOTHER_TABLE = re.compile(r"/|[a-z][a-z0-9+.-]*:/", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class TableConnector:
+    """The connector of a table of others, up to the version that was its newest."""
+
+    source: Source
+    origin: DeltaTable
+
+    @cached_property
+    def table(self) -> OpenTable:
+        table = open_table(self.origin.uri)
+        if table.metadata().configuration.get(MAPPING, "none") != "none":
+            raise OriginError(
+                f"the Delta table {self.origin.uri} has {MAPPING}, which is not read",
+                code="unreadable_input",
+                subject=MAPPING,
+            )
+        return table
+
+    @cached_property
+    def id(self) -> str:
+        """What it was given when it was made."""
+        return str(self.table.metadata().id)
+
+    @cached_property
+    def newest(self) -> int:
+        return int(self.table.version())
+
+    def cut(self, done: Done) -> Cut:
+        if lost := self.lost(done):
+            raise lost_input(self.source.name, lost)
+        # Of the table that this began with: of one put in its place meanwhile a version is another.
+        if TableConnector(self.source, self.origin).id != self.id:
+            raise OriginError(
+                f"the Delta table {self.origin.uri} was made anew meanwhile: run again",
+                code="unreadable_input",
+                subject=self.source.name,
+            )
+        splits: list[Split] = []
+        size, whole = 0, list[Waiting]()
+        for waiting in self._waiting(done):
+            for split in waiting.files:
+                size += split.bytes
+                if splits and (
+                    size > self.source.commit_bytes or len(splits) >= connector.FILES_A_BATCH
+                ):
+                    return self._cut(splits, whole)
+                splits.append(split)
+            whole.append(waiting)
+        return self._cut(splits, whole)
+
+    def _cut(self, splits: list[Split], whole: Sequence[Waiting]) -> Cut:
+        if whole:
+            splits.append(self._end(whole[0].version, whole[-1].version))
+        return Cut(splits, self._passed_over([w.version for w in whole if w.is_passed_over]))
+
+    def _end(self, first: int, version: int) -> Split:
+        """What says that all is taken from a version to another."""
+        return Split(None, None, first, version + 1, self.id)
+
+    def lag(self, done: Done) -> Lag:
+        """The files that no batch has, and 1 for what else a run has to do."""
+        if self.lost(done):
+            return Lag(1, is_little=True)
+        versions = list(self._waiting(done))
+        size = sum(split.bytes for each in versions for split in each.files)
+        count = sum(max(len(each.files), 1) for each in versions)
+        return Lag(count, size <= self.source.spark_bytes)
+
+    def reader(self, batch: Batch) -> ReadSplit:
+        return partial(outcomes_of_added, self.source, batch)
+
+    def _passed_over(self, versions: Sequence[int]) -> list[Finding]:
+        """One finding on the versions that a batch passes over; none without any."""
+        if not versions:
+            return []
+        named = ", ".join(map(str, versions))
+        return [
+            Finding(
+                finding="versions_ignored",
+                severity="warning",
+                count=len(versions),
+                detail=f"versions {named} of {self.origin.uri} delete, update or restore rows, and were "
+                f"passed over (on_change of the source): bronze/{self.source.name} has the rows as they "
+                "were before, and none that these versions add, be it a new one",
+                action=f"take the table in anew under another source; or `./stateful ingest {self.source.name} --accept-loss --apply`",
+            )
+        ]
+
+    def lost(self, done: Done) -> str | None:
+        """Why what comes next cannot be taken; None when it can."""
+        if done.splits and done.origin_id != self.id:
+            return f"the Delta table {self.origin.uri} was made anew since"
+        taken = Taken(done, self.id)
+        if taken.next is None or taken.complete == self.newest or self._opens(taken.next):
+            return None
+        return (
+            f"version {taken.next} of {self.origin.uri}, which comes next, was cleaned up, or its commit is "
+            f"damaged, or this is an older copy: it ends at {self.newest}"
+        )
+
+    def goes_on(self, done: Done) -> GoesOn | None:
+        lost = self.lost(done)
+        if lost is None:
+            return self._behind_files(list(self._gone(self.cut(done))))
+        if done.origin_id != self.id:  # all that it has
+            return GoesOn(lost, 0, [Split(None, None, 0, 0, self.id)])
+        first = Taken(done, self.id).next or 0
+        if first > self.newest:
+            return GoesOn(lost, 0, [self._end(self.newest, self.newest)])
+        until = self._earliest(first)
+        return GoesOn(lost, until - first, [self._end(first, until - 1)])
+
+    def _behind_files(self, gone: Sequence[Split]) -> GoesOn | None:
+        if not gone:
+            return None
+        names = ", ".join(map(str, gone))
+        lost = f"{self.origin.uri} has lost {counted(len(gone), 'file')} ({names})"
+        return GoesOn(lost, len(gone), gone)
+
+    def _gone(self, cut: Cut) -> Iterator[Split]:
+        """The files of a batch that cannot be read any more: they, or what the log had of them, are gone."""
+        splits = [split for split in cut.splits if split.name is not None]
+        infos = files_of(self.origin.uri).get_file_info([split.name for split in splits])
+        for split, info in zip(splits, infos, strict=True):
+            if info.type == fs.FileType.NotFound or not has_values(self.origin.uri, split):
+                yield split
+
+    def _waiting(self, done: Done) -> Iterator[Waiting]:
+        """Versions that are not all taken."""
+        known = Taken(done, self.id)
+        taken, complete = known.behind(), known.complete
+        if complete < 0:
+            complete = self.newest if known.begun is None else known.begun
+            yield Waiting(complete, self._untaken(self._backlog(complete), taken))
+        for version in range(complete + 1, self.newest + 1):
+            actions = actions_of(self.origin.uri, version)
+            if not actions:
+                return  # `lost` tells of it once it comes next
+            if self._is_passed_over(version, actions):
+                yield Waiting(version, is_passed_over=True)
+            else:
+                yield Waiting(version, self._untaken(self._appended(version, actions), taken))
+
+    def _untaken(
+        self, files: Sequence[Split], taken: Container[tuple[int, str | None]]
+    ) -> list[Split]:
+        names = (str(file.name) for file in files)
+        if elsewhere := next((name for name in names if OF_ANOTHER_TABLE.match(name)), None):
+            raise OriginError(
+                f"{self.origin.uri} is a shallow clone: {elsewhere} is another table's file, and goes when "
+                "that one is vacuumed. Let the source read the other table, or a deep clone of it",
+                code="unreadable_input",
+                subject=elsewhere,
+            )
+        return [file for file in files if (file.first, file.name) not in taken]
+
+    def _file(self, version: int, path: str, size: int, written_ms: int) -> Split:
+        at = written_at(written_ms * 1000)
+        return Split(path, None, version, version + 1, self.id, bytes=size, modified_at=at)
+
+    def _backlog(self, version: int) -> list[Split]:
+        table = self.table if version == self.newest else open_table(self.origin.uri, version)
+        if pa.table(table.deletion_vectors()).num_rows:
+            raise OriginError(
+                f"files of {self.origin.uri} have deletion vectors: rows in them are deleted, which is "
+                "not read. Let its owner purge them (REORG TABLE ... APPLY (PURGE)), and run again",
+                code="unreadable_input",
+                subject="deletion vectors",
+            )
+        files = added_files(table)
+        # The older first, as of landed files: what is new makes older rows late.
+        by_age = sorted(files, key=lambda path: (files[path]["modification_time"], path))
+        of = [
+            (path, files[path]["size_bytes"], files[path]["modification_time"]) for path in by_age
+        ]
+        return [self._file(version, *each) for each in of]
+
+    def _is_passed_over(self, version: int, actions: Actions) -> bool:
+        """Whether the version is passed over, as it does not only append. OriginError where none may be."""
+        if not is_restore(actions) and not any(map(_takes_away, actions)):
+            return False
+        if self.origin.on_change != "ignore":
+            what = commit_info(actions).get("operation", "a commit")
+            does = "restores" if is_restore(actions) else "deletes or updates"
+            raise OriginError(
+                f"version {version} of {self.origin.uri} {does} rows ({what}), which an "
+                'append-only bronze cannot follow: on_change="ignore" of the origin passes such '
+                "versions over, and names each in a finding",
+                code="changed_input",
+                subject="on_change",
+            )
+        return True
+
+    def _appended(self, version: int, actions: Actions) -> list[Split]:
+        return [
+            self._file(version, unquote(add["path"]), add["size"], add["modificationTime"])
+            for add in bodies(actions, "add")
+            if add.get("dataChange", True)
+        ]
+
+    def _opens(self, version: int) -> bool:
+        """Whether the log still has the commit, and what came before it, as files or in a checkpoint.
+
+        OriginError where a machine fails.
+        """
+        uri = self.origin.uri
+        if not actions_of(uri, version):
+            return False
+        return version == self.newest or table_at(uri, version) is not None
+
+    def _earliest(self, lost: int) -> int:
+        """The version from which on all commits can be read, behind one that cannot."""
+        version = self.newest + 1
+        while version > lost + 1 and actions_of(self.origin.uri, version - 1):
+            version -= 1
+        while version < self.newest and not self._opens(version):
+            version += 1
+        return version
+
+
+def is_restore(actions: Actions) -> bool:
+    """Whether a version takes files back that the table had before: no row of them is a new one."""
+    infos = bodies(actions, "commitInfo")
+    is_named = any(info.get("operation") == "RESTORE" for info in infos)
+    return is_named and changes_data(actions)
+
+
+def _takes_away(action: Mapping[str, Any]) -> bool:
+    """Whether rows were there before and are not now; a deletion vector says so of a file's rows.
+
+    Files of changes (`cdc`) say nothing of that: a MERGE that only inserts has them, too.
+    """
+    if action.get("add", {}).get("deletionVector"):
+        return True
+    return "remove" in action and changes_data([action])

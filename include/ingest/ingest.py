@@ -1,0 +1,323 @@
+"""Ingestion: what has landed for a source goes into bronze, what is no event into quarantine, with findings.
+
+    python -m include.ingest.ingest --source signals --lake lake
+
+One way for all: who parses the files differs, and with it who writes the rows. Little is parsed
+and written here, without a JVM (`parsed_here`), which takes longer to start than this to end; much by
+a job of Spark (spark_jobs/ingest_source.py), if that has more machines than this one. The ingest log
+decides what is taken (ingest_log.py). A run of a source with a clock ends with a clock row, where one
+is due (clock.py).
+"""
+
+import argparse
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from include import job
+from include.fold.admission import MICROSECOND, micros_of, parse_instant
+from include.ingest.amendments import amendments_in
+from include.ingest.bronze_tables import follow_fields
+from include.ingest.clock import as_text, clock_after, read_clock, write_clock_row
+from include.ingest.connector import Batch, Connector, Cut
+from include.ingest.ingest_log import (
+    BRONZE,
+    QUARANTINE,
+    Clock,
+    Entry,
+    Ingestion,
+    refuse_other_origin,
+)
+from include.ingest.landed_values import shown
+from include.ingest.origin import connector_of, place_of
+from include.ingest.parse_files import Parse, Parsed, Summary, parsed_here, quarantine_findings
+from include.job import RunRecord
+from include.lake.errors import RowCountError
+from include.lake.findings import Finding, record_findings
+from include.lake.lease import hold_lease
+from include.lake.ops import read_ops
+from include.lake.paths import Lake, open_lake
+from include.lake.table import Staged
+from include.registry import source_named
+from include.settings import RESCUED, Source
+from include.text_table import counted
+
+FINDING = "unknown_field"
+NAMED = 20  # of one run; a file can have any number
+
+
+def new_fields(lake: Lake, source: Source, unknown: Mapping[str, int]) -> list[Finding]:
+    """A finding for each field of `unknown` (name to rows) that none has been made for."""
+    if not unknown:
+        return []
+    rows = read_ops(lake, "findings", {"finding": FINDING, "subject": source.name})
+    told = set(rows["detail"].to_pylist())
+    details = {
+        name: f"{shown(name)} landed for {source.name}, which has no such field: it is kept in the "
+        f"column {RESCUED} of bronze/{source.name}"
+        for name in sorted(unknown)
+    }
+    return [
+        Finding(
+            finding=FINDING,
+            severity="info",
+            count=unknown[name],
+            detail=detail,
+            action=f"declare it as a field of {source.name}, with required=False, and streams read it "
+            "of these rows, too; or pass it over with ignored=",
+        )
+        for name, detail in [each for each in details.items() if each[1] not in told][:NAMED]
+    ]
+
+
+# Between a commit and the newest event in it.
+SLACK = timedelta(hours=1)
+
+
+class Jump(NamedTuple):
+    """By what the watermark went beyond all other rows known, and with which file."""
+
+    by_us: int
+    passed_us: int  # since the commit before
+    watermark_us: int
+    file: str
+
+
+def find_jump(
+    newest: Mapping[str, int], source: Source, before: Clock, after: Clock
+) -> Jump | None:
+    """None when M rose by no more than the time since the commit before, and some slack.
+
+    Nor is it one when a second file of the commit is about as new, or the source has groups: then
+    the newest event has not moved M (group_clock.py). `newest`: the newest event of each file.
+    """
+    if source.watermark_per is not None or after == before:
+        return None
+    marks = (before.watermark_us, after.watermark_us, before.ingested_at_us, after.ingested_at_us)
+    if any(mark is None for mark in marks):
+        return None
+    from_us, to_us, last_us, now_us = (mark or 0 for mark in marks)
+    passed_us = now_us - last_us
+    most_us = passed_us + (source.max_future + SLACK) // MICROSECOND
+    if to_us - from_us <= most_us:
+        return None
+    (_, file), *others = sorted((-us, name) for name, us in newest.items())
+    by_us = to_us - max([from_us, *(-us for us, _ in others[:1])])
+    return Jump(by_us, passed_us, to_us, file) if by_us > most_us else None
+
+
+def jump_findings(source: Source, jumps: Sequence[Jump]) -> list[Finding]:
+    """One warning for a run: of its furthest jump."""
+    if not jumps:
+        return []
+    jump = max(jumps)
+    return [
+        Finding(
+            finding="watermark_jumped",
+            severity="warning",
+            count=len(jumps),
+            detail=f"{jump.file} moved the watermark of bronze/{source.name} "
+            f"{_span(jump.by_us)} beyond all other rows, to {as_text(jump.watermark_us)}, "
+            f"{_span(jump.passed_us)} after the commit before: what lands with older times than "
+            "that, and a stream's watermark_delay, is late",
+            action="if a clock is wrong, set it right, and then this source's by `./stateful repair-clock "
+            f"{source.name} --to TO`, which shows what it would do; if this was a load of "
+            "history, nothing",
+        )
+    ]
+
+
+def _span(micros: int) -> str:
+    return str(timedelta(seconds=micros // 1_000_000))
+
+
+@dataclass(frozen=True)
+class RunCounts:
+    """What one run committed; the names are columns of ops/runs."""
+
+    batches: int = 0
+    files_landed: int = 0
+    rows_landed: int = 0
+    rows_bronze: int = 0
+    rows_quarantined: int = 0
+    rows_rescued: int = 0
+
+    def __add__(self, other: "RunCounts") -> "RunCounts":
+        theirs = asdict(other)
+        return RunCounts(**{name: count + theirs[name] for name, count in asdict(self).items()})
+
+
+class BatchWriter:
+    """Takes batch after batch into bronze and quarantine; what this run has done."""
+
+    def __init__(self, ingestion: Ingestion, parse: Parse, run_id: str | None = None) -> None:
+        self.run_id = run_id
+        self._ingestion = ingestion
+        self._lake, self._source = ingestion.lake, ingestion.source
+        self._parse = parse
+        self.counts = RunCounts()
+        self.jumps: list[Jump] = []  # of the watermark, by this run's commits
+        self.skipped = 0  # messages that are passed over by declaration
+        self.unknown: Counter[str] = Counter()  # of each that is no field, its rows
+
+    def finish(self) -> None:
+        """What an earlier run has logged, and the tables lack."""
+        for number in self._ingestion.finish():
+            self.counts += _counts_of(self._ingestion, number)
+
+    def take_next(self, connector: Connector) -> bool:
+        """The first of it that no batch has; False when there is nothing more."""
+        logged = self._ingestion.logged
+        cut = connector.cut(logged.done())
+        if not cut.splits:
+            return False
+        at_us = micros_of(datetime.now(UTC)) // 1000 * 1000
+        read = [split for split in cut.splits if split.name is not None]
+        batch = Batch(logged.newest + 1, read, at_us)
+        with self._parse(self._lake, self._source, batch, connector.reader(batch)) as parsed:
+            self._take(batch, parsed, cut)
+        return True
+
+    def _take(self, batch: Batch, parsed: Parsed, cut: Cut) -> None:
+        summary = parsed.summary()
+        if summary.files != len(batch.splits):
+            raise RowCountError(f"{summary.files} of {len(batch.splits)} files were read")
+        before, after, files = stage_events(self._ingestion, batch, parsed, summary)
+        if summary.refused:
+            files[QUARANTINE] = parsed.stage_refused()
+        _check_staged(files, summary)
+        # Before it is taken: a run that dies says it again, and none keeps it for itself.
+        found = quarantine_findings(self._source, summary) if summary.refused else []
+        record_findings(self._lake, self.run_id, self._source.name, [*cut.passed_over, *found])
+        jump = find_jump(summary.newest, self._source, before, after)
+        self._ingestion.take(Entry(before, after, files, cut.splits))
+        self._count(summary, jump)
+
+    def _count(self, summary: Summary, jump: Jump | None) -> None:
+        self.jumps += [] if jump is None else [jump]
+        self.unknown.update(summary.unknown)
+        accepted, refused = summary.accepted, summary.refused
+        rows = (accepted + refused, accepted, refused, summary.rescued)
+        self.counts += RunCounts(1, summary.files, *rows)
+        self.skipped += summary.skipped
+
+
+def stage_events(
+    ingestion: Ingestion, batch: Batch, parsed: Parsed, summary: Summary
+) -> tuple[Clock, Clock, dict[str, Sequence[Staged]]]:
+    """Write a batch's events as files of bronze; the clock before and after them, and the files by table."""
+    before = read_clock(ingestion)
+    if not summary.accepted:
+        return before, before, {}
+    newest_us = max(summary.newest.values())
+    after = clock_after(before, newest_us, batch.ingested_at_us, newest=summary.groups)
+    return before, after, {BRONZE: parsed.stage_accepted(before, after)}
+
+
+def _counts_of(ingestion: Ingestion, number: int) -> RunCounts:
+    """Of a batch that an earlier run has logged. Of a clock row nothing."""
+    logged = ingestion.logged
+    if not (splits := logged.splits(number)):
+        return RunCounts()
+    bronze, refused = (
+        sum(file["rows"] for file in logged.files(table, number)) for table in (BRONZE, QUARANTINE)
+    )
+    return RunCounts(1, splits, bronze + refused, bronze, refused)
+
+
+def _check_staged(files: Mapping[str, Sequence[Staged]], summary: Summary) -> None:
+    """RowCountError when the files do not have the rows that were parsed."""
+    for table, judged in ((BRONZE, summary.accepted), (QUARANTINE, summary.refused)):
+        written = sum(file.rows for file in files.get(table, ()))
+        if written != judged:
+            raise RowCountError(f"{counted(judged, 'row')} for {table}, but {written} were written")
+
+
+def ingest(
+    lake: Lake,
+    source: Source,
+    record: RunRecord | None = None,
+    interval_end: datetime | None = None,
+    parse: Parse = parsed_here,
+) -> RunCounts:
+    """Drain landing, and write a clock row where one is due (`interval_end`: of the Dag run).
+
+    A `record` gets the counts, too, and also when it fails half-way.
+    """
+    run_id = (record or {}).get("run_id")
+    ingestion = prepare(lake, source)
+    writer, found = BatchWriter(ingestion, parse, run_id), list[Finding]()
+    try:
+        writer.finish()
+        follow_fields(ingestion.bronze, source)
+        connector = connector_of(lake, source)
+        # What comes meanwhile waits for the next run.
+        while ingestion.again(lambda: writer.take_next(connector)):
+            pass
+        found = write_clock_row(ingestion, interval_end, datetime.now(UTC))
+        if (groups := read_clock(ingestion).groups) is not None:
+            found += groups.held_back()
+    finally:
+        if record is not None:
+            record |= asdict(writer.counts)
+        found += [*jump_findings(source, writer.jumps), *skip_findings(source, writer.skipped)]
+        found += new_fields(lake, source, writer.unknown)
+        record_findings(lake, run_id, source.name, found)
+    return writer.counts
+
+
+def prepare(lake: Lake, source: Source) -> Ingestion:
+    """The log and tables of a source; what a fresh lake lacks is made. LakeError where they do not fit."""
+    ingestion = Ingestion.open(lake, source)
+    amendments_in(ingestion.logged, source.name).refuse_before_amended("ingestion")
+    refuse_other_origin(source, ingestion.logged.done())
+    if source.origin is None:  # a fresh lake has no landing: nothing landed
+        landing = lake.path_in_filesystem(lake.landing(source.name))
+        lake.filesystem.create_dir(landing, recursive=True)
+    return ingestion
+
+
+def skip_findings(source: Source, count: int) -> list[Finding]:
+    """Of messages that were passed over, as the source says."""
+    if not count:
+        return []
+    detail = f"passed over: {counted(count, 'message')} without a value of {place_of(source)}"
+    return [Finding(finding="tombstones_skipped", severity="info", count=count, detail=detail)]
+
+
+# A compaction of a stream's state holds the lease for half a minute or so.
+COMPACTION_PATIENCE = timedelta(minutes=2)
+
+
+def run(parse_on: Callable[[Lake], Parse]) -> None:
+    """One run of ingestion, as the command line says; `parse_on` gives who parses."""
+    arguments = parse_args()
+    source = source_named(arguments.source)
+    end = arguments.interval_end
+    interval_end = parse_instant("--interval-end", end) if end else None
+    lake = open_lake(arguments.lake)
+    with (
+        hold_lease(lake, f"ingest-{source.name}", COMPACTION_PATIENCE),
+        job.recorded_run(lake, "ingest_source", source.name, arguments.dag_run_id) as record,
+    ):
+        ingest(lake, source, record, interval_end, parse_on(lake))
+
+
+def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = job.job_parser(__doc__, "source")
+    parser.add_argument(
+        "--interval-end",
+        metavar="INSTANT",
+        help="where the Dag run's data interval ends; empty or left out: now",
+    )
+    return parser.parse_args(arguments)
+
+
+def main() -> None:
+    run(lambda lake: parsed_here)
+
+
+if __name__ == "__main__":
+    job.exit_with_main(main)

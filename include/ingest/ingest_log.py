@@ -1,0 +1,437 @@
+"""The ingest log, `ingest_log/<source>`: what was taken, batch by batch, and which files its rows are in.
+
+The rows of a batch are written first, as files in the folders of bronze and quarantine that no table
+has yet. One commit to the log, as exactly the next version, decides: the batch is taken, with these
+files. Then a commit each adds them to the tables. A run that dies before the log's commit has taken
+nothing; what one that dies behind it has left undone, the next one does from the log (`finish`). So
+nothing is read twice from where it came, and what becomes of it there does not matter.
+
+The log is the clock, too: its newest batch with events says how far bronze's watermark has come.
+"""
+
+import json
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake.exceptions import CommitFailedError
+from deltalake.table import TableMerger
+
+from include.fold.admission import instant_of, micros_of
+from include.ingest.bronze_tables import KEEPS_LOG, create_tables
+from include.ingest.connector import SPLIT_COLUMNS, Done, Split
+from include.ingest.group_clock import Groups, logged_groups, no_groups
+from include.lake.columns import Column, create_if_absent, documented, without_comments
+from include.lake.delta_log import open_table, unbroken
+from include.lake.errors import LakeError, how_to_mend, settings_changed
+from include.lake.ops import Result, compact_now_and_then, despite_others
+from include.lake.paths import Lake, files_of
+from include.lake.table import Record, Staged, Table, of_other_times, stage
+from include.settings import Source
+
+BRONZE, QUARANTINE = "bronze", "quarantine"
+CHANGES = "_changes"  # a folder within quarantine's, of rows that are merged into it
+# Of a row of the log.
+BATCH, SPLIT, FILE = "batch", "split", "file"
+STILL = "still"  # in a batch's note: it moves no watermark
+COLUMNS = (
+    Column("batch", "bigint", "Its number, from 0; all its rows here are of one commit"),
+    Column("kind", "string", "batch: itself; split: what was taken; file: what has its rows"),
+    Column("split", "string", "A file, below landing/<source> or the table it is of; a topic"),
+    Column("partition", "int", "Of a topic"),
+    Column("first", "bigint", "Of a topic the first offset, of a table the first version"),
+    Column("until", "bigint", "The offset or version behind the last"),
+    Column("origin_id", "string", "The id of the topic or table that it was taken of"),
+    Column("bytes", "bigint", "Of a split, about"),
+    Column("modified_at", "timestamp", "Of a split that is a file"),
+    Column("table", "string", "bronze or quarantine: the table that the file belongs to"),
+    Column("path", "string", "The file, below that table's folder"),
+    Column("size", "bigint", "Bytes of the file"),
+    Column("rows", "bigint", "Its rows"),
+    Column("ingested_at", "timestamp", "Of its events"),
+    Column("watermark_before", "timestamp", "Of bronze; null before the first event"),
+    Column("watermark_after", "timestamp", "With its events; null of a batch without any"),
+    Column("groups", "string", "JSON: the groups of a source with watermark_per, after it"),
+    Column("commit_id", "string", "Of a batch: in the records of the commits that add its files"),
+    Column(
+        "note",
+        "string",
+        "JSON: what else it is, such as a step of a clock's repair or of an erasure",
+    ),
+)
+SCHEMA = without_comments(documented(COLUMNS))
+COMMENT = "What ingestion has taken, batch by batch, and the files that its rows are in"
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The newest instants in bronze, in microseconds; None before its first rows."""
+
+    watermark_us: int | None = None  # M, see include/ingest/clock.py
+    ingested_at_us: int | None = None
+    groups: Groups | None = None  # of a source with `watermark_per`
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A batch as it is logged."""
+
+    before: Clock
+    after: Clock  # the same: it has no events
+    files: Mapping[str, Sequence[Staged]] = field(default_factory=dict)  # by table
+    splits: Sequence[Split] = ()
+    note: Mapping[str, Any] = field(default_factory=dict)
+
+    def rows(self, number: int) -> pa.Table:
+        """As rows of the log."""
+        own = {"kind": BATCH, "commit_id": uuid.uuid4().hex, "note": _json(self.note)}
+        rows: list[dict[str, Any]] = [own | self._clock()]
+        rows += [{"kind": SPLIT, **dict(zip(SPLIT_COLUMNS, of, strict=True))} for of in self.splits]
+        for table, files in self.files.items():
+            of_file = {"kind": FILE, "table": table}
+            rows += [of_file | {"path": f.path, "size": f.size, "rows": f.rows} for f in files]
+        return pa.Table.from_pylist([{"batch": number} | row for row in rows], SCHEMA)
+
+    def _clock(self) -> dict[str, Any]:
+        if not self.files.get(BRONZE):
+            return {}
+        instants = {
+            "ingested_at": self.after.ingested_at_us,
+            "watermark_before": self.before.watermark_us,
+            "watermark_after": self.after.watermark_us,
+        }
+        found = {name: us if us is None else instant_of(us) for name, us in instants.items()}
+        groups = self.after.groups
+        return found | {"groups": groups and json.dumps(groups.metadata())}
+
+
+def _json(told: Mapping[str, Any]) -> str | None:
+    return json.dumps(dict(told)) if told else None
+
+
+class Logged:
+    """What the log says."""
+
+    def __init__(self, rows: pa.Table) -> None:
+        self.rows = rows
+
+    @property
+    def newest(self) -> int:
+        """The newest batch; -1 before the first."""
+        return _most(self.rows)
+
+    def done(self) -> Done:
+        """What was taken."""
+        return Done(self._of_kind(SPLIT))
+
+    def clock(self, source: Source) -> Clock:
+        """After the newest batch with events; its groups by the settings of now."""
+        rows = self._of_kind(BATCH)
+        rows = rows.filter(pc.is_valid(rows["watermark_after"]))
+        if not rows.num_rows:
+            return Clock(groups=no_groups(source))
+        row = rows.filter(pc.equal(rows["batch"], pc.max(rows["batch"]))).to_pylist()[0]
+        groups = logged_groups(json.loads(row["groups"] or "{}"), source)
+        return Clock(micros_of(row["watermark_after"]), micros_of(row["ingested_at"]), groups)
+
+    def notes(self) -> list[dict[str, Any]]:
+        """Those of batches, in order."""
+        rows = self._of_kind(BATCH)
+        rows = rows.filter(pc.is_valid(rows["note"])).sort_by("batch")
+        return [json.loads(note) for note in rows["note"].to_pylist()]
+
+    def newest_of(self, table: str) -> int:
+        """The newest batch that has files for bronze or quarantine; -1 without one."""
+        rows = self._of_kind(FILE)
+        return _most(rows.filter(pc.equal(rows["table"], table)))
+
+    def files(self, table: str, batch: int) -> list[dict[str, Any]]:
+        """Those that it has for one of the tables."""
+        rows = self._of_kind(FILE)
+        of_batch = pc.and_(pc.equal(rows["table"], table), pc.equal(rows["batch"], batch))
+        found: list[dict[str, Any]] = rows.filter(of_batch).to_pylist()
+        return found
+
+    def batches(self, table: str, after: int) -> list[int]:
+        """Those behind a batch that have files for one of the tables."""
+        rows = self._of_kind(FILE)
+        later = pc.and_(pc.equal(rows["table"], table), pc.greater(rows["batch"], after))
+        return sorted(set(rows.filter(later)["batch"].to_pylist()))
+
+    def splits(self, batch: int) -> int:
+        """How many a batch has read."""
+        rows = self._of_kind(SPLIT)
+        is_read = pc.and_(pc.is_valid(rows["split"]), pc.equal(rows["batch"], batch))
+        return int(rows.filter(is_read).num_rows)
+
+    def row_of(self, batch: int) -> dict[str, Any]:
+        """Its own row."""
+        rows = self._of_kind(BATCH)
+        found: dict[str, Any] = rows.filter(pc.equal(rows["batch"], batch)).to_pylist()[0]
+        return found
+
+    def _of_kind(self, kind: str) -> pa.Table:
+        return self.rows.filter(pc.equal(self.rows["kind"], kind))
+
+
+def _most(rows: pa.Table) -> int:
+    most = pc.max(rows["batch"]).as_py()
+    return -1 if most is None else int(most)
+
+
+def read_log(lake: Lake, source: str) -> Logged | None:
+    """What the log says, for who only looks; None where nothing was ever taken."""
+    path = lake.ingest_log(source)
+    return _read(path, open_table(path)) if lake.is_delta_table(path) else None
+
+
+def read_done(lake: Lake, source: str) -> Done:
+    """The same, of what was taken."""
+    logged = read_log(lake, source)
+    return Done() if logged is None else logged.done()
+
+
+def _read(path: str, table: Any) -> Logged:
+    with unbroken(path):
+        # Without what the log says of each file's values: to make that costs more than reading does.
+        files = table.to_pyarrow_dataset(filesystem=files_of(path), schema=pa.schema([]))
+        return Logged(files.replace_schema(SCHEMA).to_table())
+
+
+class Ingestion:
+    """The log, bronze and quarantine of a source, each opened once, and what the log says.
+
+    LakeError where they are not as our jobs left them, or of different times. What the tables lack
+    of the log is not that: `finish` adds it.
+    """
+
+    def __init__(self, lake: Lake, source: Source, tables: Mapping[str, Table], log: Table) -> None:
+        self.lake, self.source = lake, source
+        self._tables, self._log = tables, log
+        self._staged: dict[str, Staged] = {}
+        self._look()
+
+    @classmethod
+    def open(cls, lake: Lake, source: Source) -> "Ingestion":
+        """What is missing is made; but not a log beside tables that have something."""
+        path = lake.ingest_log(source.name)
+        if not lake.is_delta_table(path):
+            _refuse_without_log(lake, source.name)
+            create_tables(lake, source)
+            create_if_absent(path, COLUMNS, COMMENT, KEEPS_LOG)
+        paths = {BRONZE: lake.bronze(source.name), QUARANTINE: lake.quarantine(source.name)}
+        for each in paths.values():
+            if not lake.is_delta_table(each):
+                raise of_other_times(each, f"{each} is missing, but not {path}")
+        tables = {name: Table.open(lake, each) for name, each in paths.items()}
+        return cls(lake, source, tables, Table.open(lake, path))
+
+    @property
+    def bronze(self) -> Table:
+        return self._tables[BRONZE]
+
+    @property
+    def quarantine(self) -> Table:
+        return self._tables[QUARANTINE]
+
+    def _look(self) -> None:
+        self._log.record()
+        self.logged = _read(self._log.path, self._log.delta)
+        self._done = {name: self._newest_in(name) for name in self._tables}
+
+    def _newest_in(self, name: str) -> int:
+        return newest_batch(self._tables[name], self.logged)
+
+    def reopen(self) -> None:
+        """See what others have committed since."""
+        for table in (*self._tables.values(), self._log):  # the log has all that these have by then
+            table.reopen()
+        self._look()
+
+    def is_behind(self) -> bool:
+        """Whether a table lacks something of the log."""
+        return any(self.logged.newest_of(name) > done for name, done in self._done.items())
+
+    def stage_changes(self, rows: pa.Table) -> list[Staged]:
+        """Rows of quarantine as they are to be, in a file beside the table: it is merged."""
+        files = stage(f"{self.quarantine.path}/{CHANGES}", rows, rows.schema)
+        return [file._replace(path=f"{CHANGES}/{file.path}") for file in files]
+
+    def again(self, take: Callable[[], Result]) -> Result:
+        """What `take` gives, which takes something; from anew when another job was faster."""
+
+        def attempt() -> Result:
+            try:
+                return take()
+            except CommitFailedError:
+                self.reopen()
+                raise
+
+        return despite_others(attempt)
+
+    def take(self, entry: Entry) -> None:
+        """Log a batch, and add its files to the tables.
+
+        CommitFailedError when another job was faster: nothing is taken then.
+        """
+        number, version = self.logged.newest + 1, self._log.version + 1
+        rows = entry.rows(number)
+        staged = stage(self._log.path, rows, SCHEMA)
+        self._log.commit(staged, {"batch": number})
+        self.logged = Logged(pa.concat_tables([self.logged.rows, rows]))
+        self._staged = {file.path: file for files in entry.files.values() for file in files}
+        self.finish()
+        compact_now_and_then(self._log.delta, self._log.path)
+        self._log.reopen()
+        if self._log.version > version:  # by that, or by another job, with batches that it took
+            self._look()
+
+    def take_note(self, note: Mapping[str, Any]) -> None:
+        """A batch of nothing but a note; of what `take` does."""
+        self.take(Entry(Clock(), Clock(), note=note))
+
+    def take_rows(
+        self, before: Clock, after: Clock, rows: pa.Table, note: Mapping[str, Any] | None = None
+    ) -> None:
+        """A batch of rows of bronze, as `bronze_rows` gives them; of what `take` does."""
+        files = stage(self.bronze.path, rows, rows.schema, by="event_date")
+        self.take(Entry(before, after, {BRONZE: files}, note=note or {}))
+
+    def finish(self) -> list[int]:
+        """Add to the tables what they lack of the log; the batches that these got."""
+        added = []
+        for name in self._tables:
+            for batch in self.logged.batches(name, self._done[name]):
+                self._add(name, batch)
+                added.append(batch)
+        return sorted(set(added))
+
+    def _add(self, name: str, batch: int) -> None:
+        table, row = self._tables[name], self.logged.row_of(batch)
+        files = [self._found(table, file["path"]) for file in self.logged.files(name, batch)]
+        note = json.loads(row["note"] or "{}")
+        record = {"batch": batch, "commit_id": row["commit_id"], **note}
+        is_merged = any(file.path.startswith(CHANGES) for file in files)
+
+        def add() -> None:
+            if self._done[name] >= batch:
+                return
+            try:
+                if is_merged:
+                    _merge(table, files, record)
+                    _delete(table, files)  # they are beside the table, where nobody cleans up
+                else:
+                    table.commit(files, record)
+            except CommitFailedError:  # by a job that tidies up, or that has added them meanwhile
+                self.reopen()
+                raise
+            self._done[name] = batch
+
+        despite_others(add)
+
+    def _found(self, table: Table, path: str) -> Staged:
+        if path in self._staged:
+            return self._staged[path]
+        try:
+            return table.found(path)
+        except FileNotFoundError:
+            said = f"{table.path} lacks what {self._log.path} has: its file {path} is gone"
+            raise of_other_times(table.path, said) from None
+
+
+def _merge(quarantine: Table, files: Sequence[Staged], record: Record) -> None:
+    """Bring rows of quarantine to what they are to be; those that are refused anew are added."""
+    folder = files_of(quarantine.path)
+    rows = pa.concat_tables([pq.read_table(file.path, filesystem=folder) for file in files])
+    updated = {name: f"new.{name}" for name in ("resolved_at", "correction")}
+    updated |= {name: f"coalesce(new.{name}, old.{name})" for name in ("reason_code", "reason")}
+    inserted = {name: f"new.`{name}`" for name in rows.column_names}
+
+    def clauses(merge: TableMerger) -> TableMerger:
+        refused = "new.reason_code IS NOT NULL"
+        return merge.when_matched_update(updated).when_not_matched_insert(inserted, refused)
+
+    quarantine.merge(rows, "old.quarantine_id = new.quarantine_id", clauses, record)
+
+
+def _delete(table: Table, files: Sequence[Staged]) -> None:
+    for file in files:
+        files_of(table.path).delete_file(file.path)
+
+
+def newest_batch(table: Table, logged: Logged) -> int:
+    """The newest batch of the log that bronze or quarantine has; -1 before the first.
+
+    LakeError when the log has it not, or others have changed the table.
+    """
+    record = table.record()
+    if record is None:
+        return -1
+    batch = int(record["batch"])
+    if batch > logged.newest:
+        said = f"{table.path} has batch {batch}, but the ingest log ends at {logged.newest}"
+        raise of_other_times(table.path, said)
+    if record["commit_id"] != logged.row_of(batch)["commit_id"]:
+        said = f"batch {batch} of {table.path} is another one than the ingest log has"
+        raise of_other_times(table.path, said)
+    return batch
+
+
+def has_to_mend(lake: Lake, source: Source) -> bool:
+    """Whether an ingest run has to add what the tables lack of the log, or to fail."""
+    try:
+        if lake.is_delta_table(lake.ingest_log(source.name)):
+            return Ingestion.open(lake, source).is_behind()
+        _refuse_without_log(lake, source.name)
+    except LakeError:
+        return True
+    return False
+
+
+def how_bronze_changed(lake: Lake, source: str) -> str | None:
+    """In one sentence; None when bronze is what our jobs have made it, or is not there."""
+    path = lake.bronze(source)
+    if not lake.is_delta_table(path):
+        return None
+    try:
+        bronze, logged = Table(lake, path, open_table(path)), read_log(lake, source)
+        if logged is None:
+            bronze.record()
+        else:
+            newest_batch(bronze, logged)
+    except LakeError as error:
+        return error.message
+    return None
+
+
+def refuse_changed_bronze(lake: Lake, source: str, who: str) -> None:
+    """LakeError when `who` would go on with rows of bronze that is not what our jobs have made it."""
+    if (changed := how_bronze_changed(lake, source)) is not None:
+        mend = how_to_mend(f"bronze/{source}")
+        raise LakeError(
+            f"{changed}, and {who} makes nothing of it: {mend.words}",
+            code="of_other_times",
+            subject=f"bronze/{source}",
+            command=mend.command,
+        )
+
+
+def _refuse_without_log(lake: Lake, source: str) -> None:
+    for path in (lake.bronze(source), lake.quarantine(source)):
+        if lake.is_delta_table(path) and open_table(path).file_uris():
+            said = f"{path} has rows, but {lake.ingest_log(source)} is missing"
+            raise of_other_times(path, f"{said}, so all would be taken in again")
+
+
+def refuse_other_origin(source: Source, done: Done) -> None:
+    """SettingsError when what was taken for it until now came from elsewhere."""
+    if done.names and done.has_ids() != (source.origin is not None):
+        raise settings_changed(
+            source.name,
+            f"source {source.name} has been taken from elsewhere: where it comes from is not "
+            "changed. A source of another name can come from there",
+        )

@@ -1,0 +1,361 @@
+"""A stream's initial state: the states of keys as of an instant, given by a user, and read only.
+
+It is savepoint 0, a Delta table or a JSON file. Whatever is wrong with it is found before a stream's
+first run writes anything.
+"""
+
+import hashlib
+import json
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+from pyarrow import fs
+
+from include.fold.admission import LAST_INSTANT_US, MICROSECOND, instant_of
+from include.fold.arrow_values import conformed_table, decode
+from include.fold.definition import KeyedFold
+from include.fold.records import DefinitionError, Items, Nested, Pairs, Shape
+from include.fold.states import state_schema
+from include.ingest.landed_values import (
+    JSON,
+    MIN_US,
+    RefusedError,
+    converter,
+    instant_us,
+    shown,
+    wrong_type,
+)
+from include.lake.columns import INSTANT, arrow_type, columns_of, sql_name
+from include.lake.delta_log import (
+    changes_data,
+    delta_table,
+    first_line,
+    is_of_machine,
+    read_actions,
+)
+from include.lake.errors import SettingsError
+from include.lake.paths import Lake, files_of
+from include.origins import ISO
+
+REPEATED_KEYS_SHOWN = 5
+ROWS_AT_ONCE = 10_000
+
+
+class InitialStates(NamedTuple):
+    """A stream's initial state."""
+
+    as_of_us: int  # microseconds since 1970; events before it are in the states already
+    fingerprint: str  # the same for as long as the content is the same
+    states: Any  # rows of `state_schema(fold)`, as an engine has them
+
+
+def read_initial_state(
+    lake: Lake, stream: str, fold: KeyedFold, only: pc.Expression | None = None
+) -> InitialStates | None:
+    """The initial state as rows of `state_schema(fold)`, checked as a whole; None for none.
+
+    `only`: those for which that holds. SettingsError names the file or table, and what is wrong.
+    """
+    with _given(lake, stream) as given:
+        if given is None:
+            return None
+        as_of_us = given.as_of_us()
+        if instant_of(as_of_us) > datetime.now(UTC):
+            # Every row until then would be left out, and each run would look well.
+            raise RefusedError("future_time", f"as_of {instant_of(as_of_us)} is in the future")
+        states = _states(given.rows(fold), as_of_us, fold)
+        states = states if only is None else states.filter(only)
+        return InitialStates(
+            as_of_us, given.fingerprint(None), _with_timeouts(states, as_of_us, fold)
+        )
+
+
+def read_as_of(lake: Lake, stream: str) -> int | None:
+    """The instant of the initial state, in microseconds since 1970; None when there is none.
+
+    That its rows are right is for a run of the stream to see.
+    """
+    with _given(lake, stream) as given:
+        return None if given is None else given.as_of_us()
+
+
+def read_fingerprint(lake: Lake, stream: str, pinned: str | None = None) -> str | None:
+    """What names the content of the stream's initial state; None when there is no initial state.
+
+    `pinned` is the fingerprint of an earlier run, if there was one: Delta deletes a table's
+    old commits in time, and what is left of them may then not tell when its rows last
+    changed. It is still `pinned` where nothing that is left says otherwise.
+    Raises SettingsError when the file or table cannot be read.
+    """
+    with _given(lake, stream) as given:
+        return None if given is None else given.fingerprint(pinned)
+
+
+@contextmanager
+def _given(lake: Lake, stream: str) -> Iterator["_Table | _File | None"]:
+    """Where it is; None for none. SettingsError in place of what is wrong with it."""
+    table, file = lake.initial_state(stream), lake.initial_state_file(stream)
+    paths = [lake.path_in_filesystem(table), lake.path_in_filesystem(file)]
+    infos = zip((table, file), lake.filesystem.get_file_info(paths), strict=True)
+    there = [path for path, info in infos if info.type != fs.FileType.NotFound]
+    path = there[0] if there else table
+    try:
+        if len(there) > 1:
+            raise RefusedError("two", f"is also given by {file}: take one of them away")
+        if there == [table] and not lake.is_delta_table(table):
+            # To pass over it would start the stream from nothing, and nobody would know.
+            raise RefusedError("no_table", f"is no Delta table: make it one, or give a file {file}")
+        kind = _Table if there == [table] else _File
+        yield kind(lake, path) if there else None
+    except (RefusedError, DefinitionError) as error:
+        reason = error.reason if isinstance(error, RefusedError) else str(error)
+        raise wrong_initial_state(path, f"initial state {path}: {reason}") from None
+    except (DeltaError, OSError, pa.ArrowException) as error:
+        if is_of_machine(error):
+            raise
+        said = f"initial state {path} cannot be read: {first_line(error)}"
+        raise wrong_initial_state(path, said) from error
+
+
+def wrong_initial_state(subject: str, message: str) -> SettingsError:
+    """The error for a stream's initial state; it is the user's to mend."""
+    return SettingsError(message, code="wrong_initial_state", subject=subject)
+
+
+def _states(rows: pa.Table, as_of_us: int, fold: KeyedFold) -> pa.Table:
+    """What was given, with `key`, `state` and, perhaps, `timeout_at`, as rows of `state_schema(fold)`."""
+    nothing = pa.nulls(rows.num_rows)
+    timeouts = rows["timeout_at"] if "timeout_at" in rows.column_names else nothing
+    columns = {
+        "key": rows["key"],
+        "state": rows["state"],
+        "changed_at_us": pa.array([as_of_us] * rows.num_rows, pa.int64()),
+        "timeout_at_us": timeouts.cast(INSTANT).cast(pa.int64()),
+        **{column.name: nothing for column in fold.beside},
+    }
+    states = conformed_table(pa.table(columns), state_schema(fold))
+    _check_timeouts(states, as_of_us, fold)
+    _refuse_repeated(states["key"])
+    for batch in states.to_batches(ROWS_AT_ONCE):
+        _check_states(batch, fold)
+    return states
+
+
+def _with_timeouts(states: pa.Table, as_of_us: int, fold: KeyedFold) -> pa.Table:
+    """Rows that name no timeout get the fold's, counted from `as_of`."""
+    if fold.initial_timeout is None:
+        return states
+    timeouts_us = states["timeout_at_us"].fill_null(as_of_us + fold.initial_timeout // MICROSECOND)
+    at = states.schema.get_field_index("timeout_at_us")
+    return states.set_column(at, states.schema.field(at), timeouts_us)
+
+
+def _refuse_repeated(keys: pa.ChunkedArray) -> None:
+    """RefusedError when keys have several rows; it names some."""
+    parts = pa.table({"key": keys})
+    while any(map(pa.types.is_struct, parts.schema.types)):
+        parts = parts.flatten()  # by a struct Arrow does not group
+    counts = parts.group_by(parts.column_names).aggregate([([], "count_all")])
+    repeated = counts.filter(pc.field("count_all") > 1).drop_columns("count_all").to_pylist()
+    if repeated:
+        some = sorted(", ".join(map(shown, key.values())) for key in repeated)
+        named = "; ".join(some[:REPEATED_KEYS_SHOWN])
+        raise RefusedError(
+            "key_twice", f"{len(some)} of its keys have several rows ({named}): leave one of each"
+        )
+
+
+def _check_timeouts(states: pa.Table, as_of_us: int, fold: KeyedFold) -> None:
+    """RefusedError names the first key with a timeout that it cannot have."""
+    at = pc.field("timeout_at_us")
+    is_wrong = (at <= as_of_us) | (at > LAST_INSTANT_US) if fold.times_out else at.is_valid()
+    for key in states.filter(is_wrong)["key"].to_pylist()[:1]:
+        said = "must be after as_of, and before the year 10000"
+        if not fold.times_out:
+            said = "is for streams with timeouts, and this has none (NoTimeout): take it out"
+        raise RefusedError("past_time", f"key {shown(key)}: timeout_at {said}")
+
+
+def _check_members(
+    name: str, value: Any, required: Collection[str], optional: Collection[str] = ()
+) -> None:
+    if not isinstance(value, Mapping):
+        raise wrong_type(name or "it", value, "an object")
+    prefix = f"{name}." if name else ""
+    known = [*required, *optional]
+    for member in value:
+        if member not in known:
+            raise RefusedError(
+                "unknown_member",
+                f"{prefix}{member} is not known: take it out, or spell it as one of "
+                f"{', '.join(known)}",
+            )
+    for member in required:
+        if member not in value:
+            raise RefusedError("missing_field", f"{prefix}{member} is missing: add it")
+
+
+class _Table:
+    """A Delta table with the columns `key`, `state`, `as_of` and, perhaps, `timeout_at`."""
+
+    def __init__(self, lake: Lake, path: str) -> None:
+        self._lake, self._path = lake, path
+        self._log: DeltaTable = delta_table(path)  # as it is now, whatever is committed meanwhile
+        self._rows = self._log.to_pyarrow_dataset(filesystem=files_of(path))
+
+    def as_of_us(self) -> int:
+        self._check_type("as_of", INSTANT)
+        column = self._rows.to_table(columns=["as_of"])["as_of"].cast(pa.int64())
+        instants_us = pc.unique(column).to_pylist()
+        if len(instants_us) != 1 or instants_us[0] is None:
+            raise RefusedError(
+                "wrong_type", f"as_of must be one instant in all rows, not {len(instants_us)}"
+            )
+        if not MIN_US <= instants_us[0] <= LAST_INSTANT_US:
+            raise RefusedError("unreadable_time", "as_of is outside the years 1 to 9999")
+        return int(instants_us[0])
+
+    def fingerprint(self, pinned: str | None) -> str:
+        """The table's id, and the version in which its rows last changed: not by OPTIMIZE or VACUUM."""
+        table_id, version = str(self._log.metadata().id), int(self._log.version())
+        while version > 0:
+            commit = read_actions(self._lake, self._path, version)  # None when it was cleaned up
+            if commit is None and pinned is not None and _names_earlier(pinned, table_id, version):
+                return pinned
+            if commit is None or changes_data(commit):
+                break
+            version -= 1
+        return f"{table_id}@{version}"
+
+    def rows(self, fold: KeyedFold) -> pa.Table:
+        self._check_columns(fold)
+        return self._rows.to_table()
+
+    def _check_columns(self, fold: KeyedFold) -> None:
+        columns = dict(columns_of(self._rows.schema))
+        _check_members("", columns, ("key", "state", "as_of"), ("timeout_at",))
+        self._check_type("key", arrow_type(fold.keys.kind))
+        if "timeout_at" in columns:
+            self._check_type("timeout_at", INSTANT)
+        if not pa.types.is_struct(columns["state"]):
+            raise wrong_type("state", sql_name(columns["state"]), "a struct")
+        members = dict(columns_of(pa.schema(list(columns["state"]))))  # in any order
+        _check_members("state", members, [column.name for column in fold.state_columns])
+        for column in fold.state_columns:
+            if sql_name(members[column.name]) != column.kind:
+                raise wrong_type(
+                    f"state.{column.name}", sql_name(members[column.name]), column.kind
+                )
+
+    def _check_type(self, name: str, kind: pa.DataType) -> None:
+        if name not in self._rows.schema.names:
+            raise RefusedError("missing_field", f"{name} is missing: add it")
+        if self._rows.schema.field(name).type != kind:
+            found = sql_name(self._rows.schema.field(name).type)
+            raise wrong_type(name, found, sql_name(kind))
+
+
+def _names_earlier(pinned: str, table_id: str, version: int) -> bool:
+    pinned_id, _, pinned_version = pinned.rpartition("@")
+    return pinned_id == table_id and int(pinned_version) <= version
+
+
+def _check_states(rows: pa.RecordBatch, fold: KeyedFold) -> None:
+    """RefusedError names the first key with a part that may not be null, or is no such value."""
+    for name, nullable in (("key", fold.keys.shape.nullable), ("state", False)):
+        if rows[name].null_count and not nullable:
+            raise wrong_type(name, None, "a value in each row")
+    try:
+        decode(fold.keys.shape, rows["key"], "key")
+        decode(fold.state_shape, rows["state"], "state")
+    except DefinitionError as error:
+        if rows.num_rows == 1:
+            raise RefusedError(
+                "wrong_type", f"key {shown(rows['key'][0].as_py())}: {error}"
+            ) from None
+        for row in range(rows.num_rows):
+            _check_states(rows.slice(row, 1), fold)
+        raise
+
+
+class _File:
+    """A JSON file: an object with `as_of` and `keys`, each with `key`, `state` and, perhaps, `timeout_at`."""
+
+    def __init__(self, lake: Lake, path: str) -> None:
+        with lake.filesystem.open_input_file(lake.path_in_filesystem(path)) as file:
+            content = bytes(file.read())
+        try:
+            self._document = JSON.decode(content.decode("utf-8-sig"))
+        except (ValueError, RecursionError) as error:
+            raise RefusedError("not_json", f"it is not JSON: {error}") from None
+        _check_members("", self._document, required=("as_of", "keys"))
+        self._keys = self._document["keys"]
+        if not isinstance(self._keys, list):
+            raise wrong_type("keys", self._keys, "a list")
+
+    def as_of_us(self) -> int:
+        return instant_us("as_of", self._document["as_of"], ISO)
+
+    def fingerprint(self, pinned: str | None) -> str:
+        """Of the content: white space and the order of keys and members do not matter."""
+        content = _canonical([self._document["as_of"], sorted(map(_canonical, self._keys))])
+        return f"sha256:{hashlib.sha256(content.encode()).hexdigest()}"
+
+    def rows(self, fold: KeyedFold) -> pa.Table:
+        rows = []
+        for number, item in enumerate(self._keys, start=1):
+            try:
+                rows.append(_row(item, fold))
+            except RefusedError as refusal:
+                has_key = isinstance(item, dict) and "key" in item
+                where = f"row {number}" + (f" (key {shown(item['key'])})" if has_key else "")
+                raise RefusedError(refusal.code, f"{where}: {refusal.reason}") from None
+        own = [state_schema(fold).field(name) for name in ("key", "state")]
+        return pa.Table.from_pylist(rows, pa.schema([*own, ("timeout_at", INSTANT)]))
+
+
+def _canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def _row(item: Any, fold: KeyedFold) -> dict[str, Any]:
+    _check_members("", item, required=("key", "state"), optional=("timeout_at",))
+    columns, state, at = fold.state_columns, item["state"], item.get("timeout_at")
+    _check_members("state", state, required=[column.name for column in columns])
+    return {
+        "key": landed_value("key", fold.keys.shape, item["key"]),
+        "state": {c.name: landed_value(f"state.{c.name}", c.shape, state[c.name]) for c in columns},
+        "timeout_at": None if at is None else instant_us("timeout_at", at, ISO),
+    }
+
+
+def landed_value(name: str, shape: Shape, value: Any) -> Any:
+    """What a field of JSON stands for, as Arrow takes it; RefusedError for what is none of the shape."""
+    if value is None:
+        if not shape.nullable:
+            raise wrong_type(name, value, shape.kind)
+        return None
+    _check_parts(name, shape, value)
+    return converter(shape.kind, ISO)(name, value)
+
+
+def _check_parts(name: str, shape: Shape, value: Any) -> None:
+    """Ingestion passes over what is no member of a struct; here it is a mistake."""
+    if value is None:
+        return
+    if isinstance(shape, Nested):
+        _check_members(name, value, required=[part for part, _ in shape.parts])
+        for part, of in shape.parts:
+            _check_parts(f"{name}.{part}", of, value[part])
+    elif isinstance(shape, Items) and isinstance(value, list):
+        for n, item in enumerate(value):
+            _check_parts(f"{name}[{n}]", shape.item, item)
+    elif isinstance(shape, Pairs) and isinstance(value, dict):
+        for key, item in value.items():
+            _check_parts(f"{name}[{key!r}]", shape.item, item)

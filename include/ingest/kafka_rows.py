@@ -1,0 +1,512 @@
+"""Messages of a range of offsets: their values as rows, and one outcome for each."""
+
+import base64
+import io
+import json
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from functools import lru_cache, partial
+from time import monotonic
+from typing import Any, NamedTuple, Protocol
+
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from include.ingest.connector import Batch, OriginError, Outcome, Split, lost_input
+from include.ingest.landed_avro import (
+    BROKEN,
+    AvroSchema,
+    AvroSchemaError,
+    broken,
+    read_record,
+    read_schema,
+    schema_of,
+)
+from include.ingest.landed_json import JsonRows
+from include.ingest.landed_values import (
+    Instant,
+    RefusedError,
+    Text,
+    is_read_of_text,
+    reader_of_events,
+)
+from include.ingest.parse_files import Tally, accepted, quarantine_id, refused, value_columns
+from include.ingest.rescue import Rescue, json_text
+from include.lake.errors import SettingsError
+from include.origins import MESSAGE, KafkaTopic, SchemaRegistry, secret
+from include.settings import Field, Source
+
+Headers = list[tuple[str, bytes | None]]
+MESSAGES_AT_ONCE = 10_000
+# What brokers say of a partition for a moment, when one of them has just come or gone.
+LEADER_CHANGES = {
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+}
+# What a broker, or the client for it, says of offsets that it has no longer.
+GONE = {KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET}
+BETWEEN_ASKING_S = 0.2
+# Of a consumer; it joins no group and commits nothing there: the position is the lake's.
+READING = {
+    "group.id": "stateful-lake",
+    "enable.auto.commit": False,
+    "enable.partition.eof": True,
+    "auto.offset.reset": "error",
+    "isolation.level": "read_committed",
+    "check.crcs": True,
+    # How long brokers wait for more at the end of a partition, where the end is what we wait for.
+    "fetch.wait.max.ms": 50,
+    # What is fetched ahead: behind the end of a range it is for nothing.
+    "queued.min.messages": 20_000,
+}
+
+
+class Message(NamedTuple):
+    """One message, as it was produced."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    timestamp_ms: int | None
+
+
+class Offsets(NamedTuple):
+    """Where a partition begins and ends."""
+
+    earliest: int
+    settled: int  # the end of what no open transaction can still change: what can be taken
+    end: int
+
+
+class TopicState(NamedTuple):
+    """A topic when somebody looked: the id that it got when it was made, and its partitions."""
+
+    id: str  # empty: its brokers give none
+    partitions: Mapping[int, Offsets]
+
+
+@lru_cache(maxsize=8)
+def open_topic(origin: KafkaTopic) -> "BrokerTopic":
+    """The topic, with connections that are kept for this process."""
+    return BrokerTopic(origin)
+
+
+class BrokerTopic:
+    """A topic; each method raises OriginError where brokers do not give what it asks for."""
+
+    def __init__(self, origin: KafkaTopic) -> None:
+        self._origin = origin
+        self._timeout_s = origin.timeout.total_seconds()
+        self._heard = ""  # what the client last said of its connections
+        self._settings = client_settings(origin) | {"error_cb": self._hear}
+        try:
+            self._admin = AdminClient(self._settings)
+        except KafkaException as error:
+            raise self._unreadable(error.args[0].str()) from error
+
+    def _hear(self, error: KafkaError) -> None:
+        self._heard = f" ({error.str()})"
+
+    def id(self) -> str:
+        """What it was given when it was made; empty where brokers give none."""
+        return _id_of(self._described())
+
+    def state(self) -> TopicState:
+        """Its id and its offsets, now."""
+        described = self._described()
+        partitions = [partition.id for partition in described.partitions]
+        earliest = self._offsets(partitions, OffsetSpec.earliest(), committed=True)
+        settled = self._offsets(partitions, OffsetSpec.latest(), committed=True)
+        end = self._offsets(partitions, OffsetSpec.latest(), committed=False)
+        offsets = {p: Offsets(earliest[p], settled[p], max(end[p], settled[p])) for p in partitions}
+        return TopicState(_id_of(described), offsets)
+
+    def _described(self) -> Any:
+        topics = TopicCollection([self._origin.topic])
+        timeout_s = self._timeout_s
+        found = self._asked(lambda: self._admin.describe_topics(topics, request_timeout=timeout_s))
+        return found[self._origin.topic]
+
+    def _offsets(self, partitions: list[int], spec: OffsetSpec, committed: bool) -> dict[int, int]:
+        level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+        asked = {TopicPartition(self._origin.topic, number): spec for number in partitions}
+        found = self._asked(
+            lambda: self._admin.list_offsets(
+                asked, isolation_level=level, request_timeout=self._timeout_s
+            )
+        )
+        return {of.partition: info.offset for of, info in found.items()}
+
+    def _asked(self, ask: Callable[[], dict[Any, Future[Any]]]) -> dict[Any, Any]:
+        """The answers. A partition whose leader changes is asked for again until the timeout."""
+        end = monotonic() + self._timeout_s
+        while True:
+            try:
+                return {key: future.result() for key, future in ask().items()}
+            except KafkaException as error:
+                self._admin.poll(0)  # hears what the answer does not say, such as a wrong password
+                if error.args[0].code() not in LEADER_CHANGES or monotonic() >= end:
+                    raise self._unreadable(error.args[0].str()) from error
+            self._admin.poll(BETWEEN_ASKING_S)
+
+    def read(self, wanted: Split) -> Iterator[Message]:
+        """All messages of the range that are committed, in order."""
+        if wanted.first == wanted.until:
+            return
+        # One for each range: what another has fetched ahead can end none of these early.
+        consumer = Consumer(self._settings | READING)
+        try:
+            consumer.assign([TopicPartition(wanted.name, wanted.partition, wanted.first)])
+            yield from messages_until(partial(self._received, consumer), wanted.until)
+        except KafkaException as error:
+            code = "lost_input" if error.args[0].code() in GONE else "unreadable_input"
+            raise self._unreadable(f"{wanted}: {error.args[0].str()}", code) from error
+        finally:
+            consumer.close()
+
+    def _received(self, consumer: Any) -> list[Any]:
+        """What has come, at least one; OriginError when nothing comes any more."""
+        first = consumer.poll(self._timeout_s)
+        if first is None:
+            raise self._unreadable(f"no answer within {self._origin.timeout}")
+        return [first, *consumer.consume(MESSAGES_AT_ONCE, timeout=0)]
+
+    def _unreadable(self, why: str, code: str = "unreadable_input") -> OriginError:
+        return OriginError(
+            f"topic {self._origin.topic} of {self._origin.servers} cannot be read: "
+            f"{why}{self._heard}. A batch "
+            "that was begun is repeated by the next run; if it asks for offsets that are gone, see "
+            "`./stateful ingest SOURCE --accept-loss`",
+            code=code,
+            subject=self._origin.topic,
+        )
+
+
+def _id_of(described: Any) -> str:
+    return "" if described.topic_id is None else str(described.topic_id)
+
+
+def messages_until(receive: Callable[[], list[Any]], until: int) -> Iterator[Message]:
+    """Those before the offset `until`, of a consumer that gives one partition in order.
+
+    Not each offset has a message: marks of transactions and what was compacted away have none. So
+    the end is a message behind it, or the consumer's word that it has come to the partition's end.
+    """
+    while True:
+        for received in receive():
+            error = received.error()
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                raise KafkaException(error)
+            if received.offset() >= until:
+                return
+            if error is None:
+                yield _message(received)
+
+
+def _message(received: Any) -> Message:
+    _, timestamp_ms = received.timestamp()
+    return Message(
+        received.partition(),
+        received.offset(),
+        received.key(),
+        value=received.value(),
+        headers=received.headers() or [],
+        timestamp_ms=timestamp_ms if timestamp_ms >= 0 else None,
+    )
+
+
+def client_settings(origin: KafkaTopic) -> dict[str, Any]:
+    """As librdkafka names them. SettingsError when a variable of the environment is missing."""
+    protocol = ("SASL_" if origin.sasl else "") + ("SSL" if origin.tls else "PLAINTEXT")
+    settings = {
+        "bootstrap.servers": origin.servers,
+        "security.protocol": protocol,
+        "ssl.ca.location": origin.ca_file,
+        "ssl.certificate.location": origin.certificate_file,
+        "ssl.key.location": origin.key_file,
+        "ssl.key.password": secret(origin, "key_password_env"),
+        "sasl.mechanism": origin.sasl,
+        "sasl.username": origin.username,
+        "sasl.password": secret(origin, "password_env"),
+    }
+    return {key: value for key, value in settings.items() if value is not None}
+
+
+# Confluent's wire format: a zero, the schema's id, highest byte first, and the record.
+ID_ENDS = 5
+
+
+class Values(Protocol):
+    """What a topic's values are."""
+
+    def values(self, value: bytes) -> Mapping[str, object]:
+        """By field; RefusedError when it is none."""
+
+    def raw(self, value: bytes) -> str:
+        """For people to read, and to correct as JSON."""
+
+
+def values_of(source: Source) -> Values:
+    """What reads those of the source's topic. SettingsError when its schema is none."""
+    origin = source.origin
+    assert isinstance(origin, KafkaTopic)
+    if origin.schema_registry is not None:
+        return AvroValues(_SchemaById(origin.schema_registry))
+    if origin.schema is not None:
+        return AvroValues(_one_schema(origin.topic, origin.schema))
+    return JsonValues(source)
+
+
+class JsonValues:
+    """`Values` of JSON in UTF-8."""
+
+    def __init__(self, source: Source) -> None:
+        self._rows = JsonRows("", source)
+
+    def values(self, value: bytes) -> Mapping[str, object]:
+        try:
+            text = value.decode()
+        except UnicodeDecodeError as error:
+            raise RefusedError("not_utf8", f"{error.reason} at byte {error.start}") from None
+        return self._rows.values(text)
+
+    def raw(self, value: bytes) -> str:
+        return _as_text(value)
+
+
+# Of a value: its schema, and where its record begins.
+SchemaOf = Callable[[bytes], tuple[AvroSchema, int]]
+
+
+class AvroValues:
+    """`Values` of one Avro record each."""
+
+    def __init__(self, schema_of: SchemaOf) -> None:
+        self._schema_of = schema_of
+
+    def values(self, value: bytes) -> Mapping[str, object]:
+        schema, begins = self._schema_of(value)
+        data = io.BytesIO(value)
+        data.seek(begins)
+        try:
+            row = read_record(data, schema)
+        except BROKEN as error:
+            raise RefusedError("not_avro", f"no record of its schema: {broken(error)}") from None
+        if rest := len(value) - data.tell():
+            raise RefusedError("not_avro", f"{rest} bytes behind the record of its schema")
+        return row
+
+    def raw(self, value: bytes) -> str:
+        try:
+            return json_text(self.values(value))
+        except RefusedError:
+            return _as_text(value)
+
+
+def _as_text(value: bytes) -> str:
+    return value.decode(errors="backslashreplace")
+
+
+class _SchemaById:
+    """Of one range: what the registry does not know is asked for once."""
+
+    def __init__(self, registry: SchemaRegistry) -> None:
+        self._registry = registry
+        self._refused: dict[int, RefusedError] = {}
+
+    def __call__(self, value: bytes) -> tuple[AvroSchema, int]:
+        if len(value) < ID_ENDS or value[0] != 0:
+            begins = value[:ID_ENDS].hex() or "nothing"
+            raise RefusedError("not_avro", f"it has no schema's id, but begins with {begins}")
+        schema_id = int.from_bytes(value[1:ID_ENDS])
+        if known := self._refused.get(schema_id):
+            raise RefusedError(known.code, known.reason)
+        try:
+            return schema_of(self._registry, schema_id), ID_ENDS
+        except RefusedError as refusal:
+            self._refused[schema_id] = refusal
+            raise
+
+
+def _one_schema(topic: str, text: str) -> SchemaOf:
+    try:
+        schema = read_schema(text)
+    except AvroSchemaError as error:
+        raise SettingsError(f"Kafka topic {topic}: schema: {error}", subject="schema") from None
+    return lambda value: (schema, 0)
+
+
+Row = Mapping[str, object]
+Judge = Callable[[Message, int], Outcome]
+
+
+def outcomes_of_range(source: Source, batch: Batch, split: Split) -> Iterator[Outcome]:
+    """Every message of one range, accepted or refused, and last the range with their number.
+
+    OriginError when messages are not all to be had, or belong to another topic than was planned.
+    """
+    origin = source.origin
+    assert isinstance(origin, KafkaTopic)
+    topic = open_topic(origin)
+    rescue = Rescue(source)
+    judge = judge_of(source, rescue)
+    ids = f"{split.origin_id}/{batch.number}/{origin.topic}"
+    tally = Tally(source, split.source_file)
+    for message in topic.read(split):
+        if message.value is None and origin.tombstones == "skip":
+            tally.skipped += 1
+            continue
+        outcome = judge(message, batch.ingested_at_us)
+        if "quarantine_id" in outcome:
+            outcome["quarantine_id"] = quarantine_id(
+                f"{ids}/{message.partition}", outcome["row_number"]
+            )
+        tally.add(outcome)
+        yield outcome
+    if topic.id() != split.origin_id:
+        said = f"topic {origin.topic} was made anew since {split} was planned"
+        raise lost_input(source.name, said)
+    yield tally.outcome(rescue)
+
+
+def judge_of(source: Source, rescue: Rescue, read: Values | None = None) -> Judge:
+    """What makes an outcome of a message and when it was taken in; types are looked up once."""
+    to_event, read = reader_of_events(source), read or values_of(source)
+    with_message, columns = _with_message(source), value_columns(source)
+    assert isinstance(source.origin, KafkaTopic)
+    topic = source.origin.topic
+
+    def judge(message: Message, ingested_at_us: int) -> Outcome:
+        number = message.offset + 1  # from 1, as in a file
+        name = f"{topic}/{message.partition}"
+        try:
+            if message.value is None:
+                raise RefusedError("tombstone", "the message has no value: it deletes its key")
+            values = with_message(read.values(message.value), message)
+            event = to_event(values, ingested_at_us)
+            landed = {name: value for name, value in values.items() if name != MESSAGE}
+            outcome = accepted(columns, number, event, rescue.text(landed))
+        except RefusedError as refusal:
+            raw = None if message.value is None else read.raw(message.value)
+            outcome = refused(name, number, refusal, raw)
+            outcome["kafka_message"] = as_json(message, raw)
+        outcome["source_file"] = name
+        outcome["kafka_partition"] = message.partition
+        outcome["kafka_offset"] = message.offset
+        return outcome
+
+    return judge
+
+
+def _with_message(source: Source) -> Callable[[Row, Message], Row]:
+    """What adds to a value what its message has beside it, where a field asks for that."""
+    fields = {field.landed: field for field in source.fields}
+    asked = [path for path in (source.time_field, *fields) if path.startswith(f"{MESSAGE}.")]
+    assert isinstance(source.origin, KafkaTopic)
+    member = _member_of(source.origin.topic, fields.get(f"{MESSAGE}.key"))
+
+    def with_message(values: Row, message: Message) -> Row:
+        own = {_own_name(name): value for name, value in values.items()}
+        return own | {MESSAGE: member(message)} if asked else own
+
+    return with_message
+
+
+def _own_name(name: str) -> str:
+    """A member's name as the row has it: none stands for what only the message has."""
+    return f"value.{name}" if name.split(".")[0] == MESSAGE else name
+
+
+def _member_of(topic: str, key: Field | None) -> Callable[[Message], dict[str, object]]:
+    """What a message has beside its value, as a row has it: text where it is any."""
+    kind = "string" if key is None else key.type
+    has_text_key = kind != "binary"
+    of_text = Text if is_read_of_text(kind) else str
+
+    def member(message: Message) -> dict[str, object]:
+        key_text = _text(message.key) if has_text_key else message.key
+        at_ms = message.timestamp_ms
+        return {
+            "key": of_text(key_text) if isinstance(key_text, str) else key_text,
+            "headers": {name: _text(value) for name, value in message.headers},
+            "topic": topic,
+            "partition": message.partition,
+            "offset": message.offset,
+            "timestamp": None if at_ms is None else Instant(at_ms * 1000),
+        }
+
+    return member
+
+
+def _text(value: bytes | None) -> str | bytes | None:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return value
+
+
+# To quarantine and back
+def as_json(message: Message, raw: str | None) -> str:
+    """All of a message that quarantine, which has `raw`, has no column for."""
+    value = message.value
+    is_text = value is None or value == (raw or "").encode()
+    return json.dumps(
+        {
+            "key": _stored(message.key),
+            "headers": [[name, _stored(of)] for name, of in message.headers],
+            "timestamp_ms": message.timestamp_ms,
+            # Only where `raw` has not all of it.
+            **({} if is_text else {"value": _stored(value)}),
+        }
+    )
+
+
+def judged_again(
+    source: Source, row: Mapping[str, Any], corrected: str | None, at_us: int
+) -> Outcome:
+    """What becomes of a row of quarantine now; a correction is JSON, whatever the topic has."""
+    origin = source.origin
+    assert isinstance(origin, KafkaTopic)
+    is_of_record = corrected is not None and origin.format != "json"
+    read = JsonValues(source) if is_of_record else None
+    return judge_of(source, Rescue(source), read=read)(message_of(row, corrected), at_us)
+
+
+def message_of(row: Mapping[str, Any], corrected: str | None) -> Message:
+    """The message of a row of quarantine, with another value if that was corrected."""
+    known = json.loads(row["kafka_message"])
+    text = row["raw"] if corrected is None else corrected
+    value = None if text is None else text.encode()
+    if corrected is None and "value" in known:
+        value = _restored(known["value"])
+    headers: Headers = [(name, _restored(of)) for name, of in known["headers"]]
+    return Message(
+        row["kafka_partition"],
+        row["kafka_offset"],
+        _restored(known["key"]),
+        value=value,
+        headers=headers,
+        timestamp_ms=known["timestamp_ms"],
+    )
+
+
+def _stored(value: bytes | None) -> object:
+    text = _text(value)
+    return {"base64": base64.b64encode(text).decode()} if isinstance(text, bytes) else text
+
+
+def _restored(stored: Any) -> bytes | None:
+    if stored is None:
+        return None
+    return stored.encode() if isinstance(stored, str) else base64.b64decode(stored["base64"])

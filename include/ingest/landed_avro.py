@@ -1,0 +1,309 @@
+"""Avro: the rows of an object container file, schemas of writers, and the registry that serves them.
+
+The container is read here and its records by fastavro, whose own reader of containers unpacks a
+block however large that is.
+"""
+
+import bz2
+import io
+import json
+import lzma
+import ssl
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+from urllib.parse import quote
+from uuid import UUID
+
+import pyarrow as pa
+from fastavro import parse_schema, schemaless_reader
+from fastavro.schema import SchemaParseException, UnknownType
+
+from include.ingest.connector import OriginError
+from include.ingest.landed_values import RefusedError, UnreadableFileError, check_columns
+from include.ingest.rescue import json_text
+from include.origins import SchemaRegistry, secret
+from include.settings import Source
+
+MAX_DEPTH = 64
+# What broken bytes are raised as, by fastavro and by who unpacks them.
+BROKEN = (
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    OSError,
+    RecursionError,
+    SchemaParseException,
+    TypeError,
+    UnknownType,
+    ValueError,
+    lzma.LZMAError,
+    zlib.error,
+)
+
+
+class AvroSchemaError(Exception):
+    """No rows can be read by the schema; the message says why."""
+
+
+class AvroSchema(NamedTuple):
+    """A record's schema, as fastavro has it."""
+
+    parsed: Any
+    columns: list[str]
+
+
+def read_schema(text: str, *named: str) -> AvroSchema:
+    """The schema of that JSON, in which the types of `named`, schemas too, may be named.
+
+    AvroSchemaError when it is none, or none of records, or one that no table could have.
+    """
+    try:
+        types: dict[str, Any] = {}
+        for each in named:
+            parse_schema(json.loads(each), types)
+        written = json.loads(text)
+        if not isinstance(written, dict) or written.get("type") != "record":
+            raise AvroSchemaError("Avro whose items are no records")
+        parsed: Any = parse_schema(written, types)
+        _check(parsed, types)
+    except BROKEN as error:
+        raise AvroSchemaError(f"no Avro schema: {broken(error)}") from None
+    return AvroSchema(parsed, [field["name"] for field in parsed["fields"]])
+
+
+def read_record(data: io.BytesIO, schema: AvroSchema) -> dict[str, object]:
+    """The next record; it raises BROKEN where there is none."""
+    row: Any = schemaless_reader(data, schema.parsed, None)
+    return {name: _value(value) for name, value in row.items()}
+
+
+def _value(value: object) -> object:
+    return str(value) if isinstance(value, UUID) else value
+
+
+def broken(error: BaseException) -> str:
+    """What was raised, for people."""
+    return f"{type(error).__name__} {error}".rstrip()
+
+
+def _check(schema: Any, types: dict[str, Any]) -> None:
+    """AvroSchemaError for a schema that holds itself, or is nested too deeply for a stack."""
+    checked: set[str] = set()
+
+    def check(part: Any, depth: int) -> None:
+        if depth > MAX_DEPTH:
+            raise AvroSchemaError("an Avro schema that holds itself, or is nested too deeply")
+        if not isinstance(part, str):
+            for each in _within(part):
+                check(each, depth + 1)
+        elif part in types and part not in checked:
+            check(types[part], depth + 1)
+            checked.add(part)
+
+    check(schema["name"], 0)
+
+
+def _within(part: Any) -> list[Any]:
+    """The schemas that a part is made of."""
+    if isinstance(part, list):
+        return part
+    inner = {"array": ["items"], "map": ["values"], "fixed": [], "enum": []}
+    if part["type"] in ("record", "error"):
+        return [field["type"] for field in part["fields"]]
+    kind = part["type"]
+    return [part[name] for name in inner.get(kind, ["type"])] if isinstance(kind, str) else [kind]
+
+
+SYNC = {"type": "fixed", "name": "sync", "size": 16}
+HEADER = parse_schema(
+    {
+        "type": "record",
+        "name": "header",
+        "fields": [
+            {"name": "magic", "type": {"type": "fixed", "name": "magic", "size": 4}},
+            {"name": "meta", "type": {"type": "map", "values": "bytes"}},
+            {"name": "sync", "type": SYNC},
+        ],
+    }
+)
+BLOCK = parse_schema(
+    {
+        "type": "record",
+        "name": "block",
+        "fields": [
+            {"name": "count", "type": "long"},
+            {"name": "data", "type": "bytes"},
+            {"name": "sync", "type": SYNC},
+        ],
+    }
+)
+
+
+class Block(NamedTuple):
+    """Records, one after the other, unpacked."""
+
+    records: int
+    data: bytes
+
+
+class AvroRows:
+    """Avro: see `LandedRows` for what its methods promise."""
+
+    def __init__(self, content: bytes, source: Source) -> None:
+        if not content.startswith(b"Obj\x01"):
+            raise UnreadableFileError("not an Avro file")
+        try:
+            self._read(io.BytesIO(content), source)
+        except BROKEN as error:
+            raise UnreadableFileError(f"not a whole Avro file: {broken(error)}") from None
+
+    def _read(self, file: io.BytesIO, source: Source) -> None:
+        header: Any = schemaless_reader(file, HEADER, None)
+        self._schema = _schema_of(header["meta"]["avro.schema"].decode())
+        check_columns(self._schema.columns, source, "Avro")
+        codec = header["meta"].get("avro.codec", b"null").decode()
+        self._blocks = list(_blocks(file, header["sync"], codec, source.max_file_bytes))
+        for _ in self.items():  # finds a record that is broken
+            pass
+
+    def items(self) -> Iterator[dict[str, object]]:
+        for block in self._blocks:
+            data = io.BytesIO(block.data)
+            for _ in range(block.records):
+                yield read_record(data, self._schema)
+            if data.read(1):
+                raise ValueError("a block has more bytes than its records")
+
+    def values(self, item: Mapping[str, object]) -> Mapping[str, object]:
+        return item
+
+    def raw(self, item: Mapping[str, object]) -> str:
+        return json_text(item)
+
+
+def _schema_of(text: str) -> AvroSchema:
+    try:
+        return read_schema(text)
+    except AvroSchemaError as error:
+        raise UnreadableFileError(str(error)) from None
+
+
+def _blocks(file: io.BytesIO, sync: bytes, codec: str, max_bytes: int) -> Iterator[Block]:
+    if codec not in CODECS:
+        raise UnreadableFileError(f"Avro packed with {codec!r}: known are {', '.join(CODECS)}")
+    left = max_bytes
+    while file.tell() < len(file.getbuffer()):
+        block: Any = schemaless_reader(file, BLOCK, None)
+        if block["sync"] != sync:
+            raise ValueError("a block that does not end where it should")
+        data = CODECS[codec](block["data"], left)
+        left -= len(data)
+        if left < 0:
+            raise UnreadableFileError(f"unpacks to more than {max_bytes} bytes: split it")
+        if not 0 <= block["count"] <= len(data):
+            raise ValueError(f"a block of {len(data)} bytes with {block['count']} records")
+        yield Block(block["count"], data)
+
+
+def _snappy(data: bytes, most: int) -> bytes:
+    packed, checksum = data[:-4], data[-4:]
+    # Its first bytes say what it unpacks to: seven bits a byte, the lowest first, and 128 but in the last.
+    ends = next((index for index, byte in enumerate(packed) if byte < 0x80), 0)
+    size = sum((byte & 0x7F) << (7 * index) for index, byte in enumerate(packed[: ends + 1]))
+    found: bytes = pa.decompress(packed, min(size, most + 1), codec="snappy", asbytes=True)
+    if zlib.crc32(found).to_bytes(4) != checksum:
+        raise ValueError("a block's checksum is wrong")
+    return found
+
+
+def _zstd(data: bytes, most: int) -> bytes:
+    with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
+        return bytes(stream.read(most + 1))
+
+
+# Of a block's bytes and the most that is wanted: what they unpack to, or a byte more than that.
+CODECS: dict[str, Callable[[bytes, int], bytes]] = {
+    "null": lambda data, most: data,
+    "deflate": lambda data, most: zlib.decompressobj(-15).decompress(data, most + 1),
+    "snappy": _snappy,
+    "zstandard": _zstd,
+    "bzip2": lambda data, most: bz2.BZ2Decompressor().decompress(data, most + 1),
+    "xz": lambda data, most: lzma.LZMADecompressor().decompress(data, most + 1),
+}
+
+# What a registry answers with of an id that it has not, beside 404: any other server has that, too.
+NO_SUCH_SCHEMA = 40403
+
+
+@lru_cache(maxsize=1_000)
+def schema_of(registry: SchemaRegistry, schema_id: int) -> AvroSchema:
+    """The schema of that id, asked for once in a process, as it never changes.
+
+    RefusedError when the registry knows none, or none that rows can be read by; OriginError when
+    it does not answer.
+    """
+    answer = _asked(registry, f"schemas/ids/{schema_id}")
+    if answer is None:
+        raise RefusedError("unknown_schema", f"{registry.name} has no schema {schema_id}")
+    kind = answer.get("schemaType", "AVRO")
+    if kind != "AVRO":
+        raise RefusedError("unreadable_schema", f"schema {schema_id} is of {kind}, not of Avro")
+    try:
+        return read_schema(answer["schema"], *_named(registry, answer))
+    except AvroSchemaError as error:
+        raise RefusedError("unreadable_schema", f"schema {schema_id}: {error}") from None
+
+
+def _named(registry: SchemaRegistry, answer: dict[str, Any]) -> Iterator[str]:
+    """The schemas that it refers to, each behind those to which it refers itself."""
+    for each in answer.get("references") or ():
+        path = f"subjects/{quote(each['subject'], safe='')}/versions/{each['version']}"
+        if (found := _asked(registry, path)) is None:
+            raise _unreadable(registry, f"it has no {path}, to which a schema refers")
+        yield from _named(registry, found)
+        yield found["schema"]
+
+
+def _asked(registry: SchemaRegistry, path: str) -> dict[str, Any] | None:
+    """The answer to a GET; None of one that says that there is no such schema."""
+    import httpx  # which no other source needs
+
+    password = secret(registry, "password_env")
+    try:
+        answer = httpx.get(
+            f"{registry.url.rstrip('/')}/{path}",
+            headers={"Accept": "application/vnd.schemaregistry.v1+json"},
+            auth=None if password is None else (str(registry.username), password),
+            follow_redirects=True,  # the password stays here
+            verify=_tls(registry),
+            timeout=registry.timeout.total_seconds(),
+        )
+        found = answer.json()
+    except (OSError, httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        raise _unreadable(registry, f"{path}: {broken(error)}") from None
+    body = found if isinstance(found, dict) else {}
+    if answer.status_code == 404 and body.get("error_code") == NO_SUCH_SCHEMA:
+        return None
+    if not answer.is_success or not isinstance(body.get("schema"), str):
+        raise _unreadable(registry, f"{path}: HTTP {answer.status_code}, and no schema")
+    return body
+
+
+def _tls(registry: SchemaRegistry) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=registry.ca_file)
+    if registry.certificate_file is not None:
+        password = secret(registry, "key_password_env")
+        context.load_cert_chain(registry.certificate_file, registry.key_file, password)
+    return context
+
+
+def _unreadable(registry: SchemaRegistry, why: str) -> OriginError:
+    return OriginError(
+        f"{registry.name} cannot be read: {why}. Nothing is lost: the batch that was begun is "
+        "repeated by the next run. See that it is up, and `schema_registry` of the source's topic",
+        code="unreadable_input",
+        subject=registry.url,
+    )

@@ -1,0 +1,260 @@
+"""The rows of one landed file: JSON, CSV, Parquet or Avro; gzip of any.
+
+A file is readable as a whole or not at all: opening it reads all of it first, so that a
+file which breaks in the middle leaves none of its rows behind.
+"""
+
+import gzip
+import io
+import json
+import os
+import stat
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple, Protocol
+from urllib.parse import unquote
+
+from pyarrow import fs
+
+from include.ingest.landed_avro import AvroRows
+from include.ingest.landed_json import CsvRows, JsonRows, csv_row, json_rows
+from include.ingest.landed_parquet import ParquetRows
+from include.ingest.landed_values import RefusedError, Text, UnreadableFileError, is_read_of_text
+from include.lake.errors import LakeError
+from include.lake.paths import Lake
+from include.settings import Source
+
+NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+def folder_values(name: str, source: Source) -> dict[str, object]:
+    """What the folders of the file `name` say of the source's fields, by `Field.landed`.
+
+    UnreadableFileError when a required one is missing, or there twice.
+    """
+    fields = [field for field in source.fields if field.from_folder]
+    if not fields:
+        return {}
+    folders = PurePosixPath(name).parts[:-1]
+    found: dict[str, object] = {}
+    for field in fields:
+        told = [
+            part.removeprefix(field.landed) for part in folders if part.startswith(field.landed)
+        ]
+        if len(told) > 1 or (field.required and told in ([], [NULL])):
+            raise UnreadableFileError(
+                f"its folder says {field.landed} {len(told)} times, expected once: "
+                f"{'/'.join(folders) or 'no folder'}"
+            )
+        text = unquote(told[0]) if told and told[0] != NULL else None
+        is_read = text is not None and is_read_of_text(field.type)
+        found[field.landed] = Text(text) if is_read else text
+    return found
+
+
+Item = Any  # one row as its format holds it: a line, some cells, or values
+GZIP = b"\x1f\x8b"
+
+
+class LandedRows(Protocol):
+    """What all formats have in common."""
+
+    def items(self) -> Iterator[Item]:
+        """The rows; an empty line is no row."""
+
+    def values(self, item: Item) -> Mapping[str, object]:
+        """The row by field; RefusedError when it has no fields that could be read."""
+
+    def raw(self, item: Item) -> str:
+        """The row as text, from which `row_of_raw` reads the same values again."""
+
+
+def open_rows(name: str, content: bytes, source: Source) -> LandedRows:
+    """The rows of the file `name`, without its folder's fields; UnreadableFileError when it cannot be
+    read as a whole."""
+    opener = opener_of(name)
+    if opener is None:
+        raise UnreadableFileError(f"unknown ending: known are {', '.join(OPENERS)}, also with .gz")
+    if content.startswith(GZIP) or name.lower().endswith(".gz"):
+        content = _gunzip(content, source.max_file_bytes)
+    return opener(content, source)
+
+
+def _gunzip(content: bytes, max_bytes: int) -> bytes:
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+            found = file.read(max_bytes + 1)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise UnreadableFileError(f"not a whole gzip file: {error}") from None
+    if len(found) > max_bytes:
+        raise UnreadableFileError(f"unpacks to more than {max_bytes} bytes: split it")
+    return found
+
+
+def opener_of(name: str) -> Callable[[bytes, Source], LandedRows] | None:
+    """What reads files of its ending; None where that is not known."""
+    stem = name.lower().removesuffix(".gz")
+    return next((of for ending, of in OPENERS.items() if stem.endswith(ending)), None)
+
+
+def row_of_raw(name: str, raw: str, source: Source) -> Mapping[str, object]:
+    """The values of one row of the file `name` from its raw text, or a correction of it.
+
+    A JSON object is taken for any file; a row of a CSV file may also be its header and it.
+    """
+    try:
+        folder = folder_values(name, source)
+    except UnreadableFileError as error:
+        raise RefusedError("missing_field", str(error)) from None
+    is_csv = name.lower().removesuffix(".gz").endswith(".csv")
+    reads_csv = is_csv and not _is_object(raw)
+    values = csv_row(raw, source) if reads_csv else JsonRows("", source).values(raw)
+    return {**values, **folder}
+
+
+def has_types(name: str) -> bool:
+    """Whether values of the file `name` have types that the raw text of its rows does not tell."""
+    return opener_of(name) in (ParquetRows, AvroRows)
+
+
+def _is_object(raw: str) -> bool:
+    try:
+        return isinstance(json.loads(raw), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _json(content: bytes, source: Source) -> LandedRows:
+    return json_rows(_text_of(content, "utf-8"), source)
+
+
+def _csv(content: bytes, source: Source) -> LandedRows:
+    return CsvRows(_text_of(content, source.csv.encoding), source)
+
+
+def _text_of(content: bytes, encoding: str) -> str:
+    """The text, without a byte order mark; UnreadableFileError when it is not in the encoding."""
+    try:
+        text = content.decode(encoding)
+    except UnicodeDecodeError as error:
+        said = f"not {encoding.upper()}: {error.reason} at byte {error.start}"
+        raise UnreadableFileError(said) from None
+    if "\0" in text:
+        raise UnreadableFileError("binary: it has NUL bytes")
+    return text.removeprefix("\ufeff")
+
+
+OPENERS: dict[str, Callable[[bytes, Source], LandedRows]] = {
+    ".jsonl": _json,
+    ".ndjson": _json,
+    ".json": _json,
+    ".csv": _csv,
+    ".parquet": ParquetRows,
+    ".avro": AvroRows,
+}
+
+
+class LandedFile(NamedTuple):
+    """A file as the listing has it. In this order files are taken: the older before the newer."""
+
+    modified_ns: int
+    name: str  # below landing/<source>
+    bytes: int
+
+
+def landing_root(lake: Lake, source: str) -> str:
+    """The landing folder as the lake's file system spells it, absolute."""
+    root = lake.path_in_filesystem(lake.landing(source))
+    return os.path.abspath(root) if lake.is_local else root  # noqa: PTH100 (no symlinks)
+
+
+def landed_files(lake: Lake, source: str) -> list[LandedFile]:
+    """All but hidden ones, in the order in which they are taken."""
+    root = landing_root(lake, source)
+    return sorted(_listed_here(root) if lake.is_local else _listed(lake, root))
+
+
+def _listed(lake: Lake, root: str) -> Iterator[LandedFile]:
+    selector = fs.FileSelector(root, recursive=True, allow_not_found=True)
+    for info in lake.filesystem.get_file_info(selector):
+        name = info.path.removeprefix(f"{root}/")
+        if info.type == fs.FileType.File and not any(map(_is_hidden, PurePosixPath(name).parts)):
+            yield LandedFile(info.mtime_ns or 0, name, info.size)
+
+
+def _listed_here(root: str) -> Iterator[LandedFile]:
+    for folder, folders, names in os.walk(root, onerror=_refuse_unlisted):
+        folders[:] = [name for name in folders if not _is_hidden(name)]
+        prefix = f"{folder}/".removeprefix(f"{root}/")
+        links = (name for name in folders if os.path.islink(f"{folder}/{name}"))  # noqa: PTH114 (as all here)
+        for name in (*names, *links):
+            if _is_hidden(name):
+                continue
+            try:
+                found = os.lstat(f"{folder}/{name}")
+            except FileNotFoundError:
+                continue  # removed meanwhile
+            yield LandedFile(found.st_mtime_ns, _storable(prefix + name), found.st_size)
+
+
+def _refuse_unlisted(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):  # removed meanwhile, or nothing has ever landed
+        raise error
+
+
+def _storable(name: str) -> str:
+    """The name; if it is not UTF-8, with \\x.. for each other byte and `/`, which no file can have there."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return f"{os.fsencode(name).decode('utf-8', 'backslashreplace')}/"
+    return name
+
+
+def _is_hidden(name: str) -> bool:
+    # The rule of Hadoop's listing, with its exceptions.
+    if name.startswith(("_common_metadata", "_metadata")):
+        return False
+    under_score = name.startswith("_") and "=" not in name
+    return under_score or name.startswith(".") or name.endswith("._COPYING_")
+
+
+class FileGoneError(LakeError):
+    """A file was listed, and is no longer in landing."""
+
+
+def read_landed(lake: Lake, root: str, name: str, max_bytes: int) -> bytes:
+    """The content of the file `name` below the landing folder `root`.
+
+    UnreadableFileError for what is to be refused, as of more than `max_bytes`; FileGoneError when it is
+    no longer there. Any other failure to read is the lake's and not this file's: it fails the run.
+    """
+    if name.endswith("/"):
+        raise UnreadableFileError(
+            "its name is not UTF-8 (\\x.. is each byte that is not): rename it"
+        )
+    path = f"{root}/{name}"
+    try:
+        if lake.is_local and not stat.S_ISREG(os.lstat(path).st_mode):
+            raise UnreadableFileError("it is a link, a pipe or the like: land the file itself")
+        with lake.filesystem.open_input_file(path) as file:
+            size = file.size()
+            if size > max_bytes:
+                said = f"{size} bytes, more than the {max_bytes} allowed: split it"
+                raise UnreadableFileError(said)
+            content = bytes(file.read(size))
+        if lake.is_local and os.stat(path).st_size != size:  # noqa: PTH116 (a text, as all here)
+            raise UnreadableFileError(
+                "it was written to while it was read: write under a name that begins with _, and rename "
+                "it when it is whole"
+            )
+    except PermissionError as error:
+        raise UnreadableFileError(f"permission denied: {error.strerror}") from None
+    except FileNotFoundError as error:
+        raise FileGoneError(
+            f"{path} was removed while it was to be taken in, and nothing was: run again",
+            code="lost_input",
+            subject=name,
+        ) from error
+    return content

@@ -1,0 +1,275 @@
+"""JSON and CSV: objects a line, arrays of objects or objects over several lines; cells under a header."""
+
+import csv
+import io
+import json
+import re
+from array import array
+from collections.abc import Iterator, Mapping
+from decimal import InvalidOperation
+from typing import NamedTuple, TypeAlias
+
+from include.ingest.landed_values import (
+    EXACT_JSON,
+    JSON,
+    RefusedError,
+    Text,
+    UnreadableFileError,
+    check_columns,
+    is_read_of_text,
+    shown,
+)
+from include.ingest.rescue import Rescue
+from include.settings import Csv, Source
+from include.text_table import counted
+
+EOL = "\r\n"
+BLANKS = f" \t{EOL}"
+BLANK = re.compile(rf"[{BLANKS}]*")
+Spans: TypeAlias = (
+    "array[int]"  # where each row begins and ends, in turns: a file may have millions
+)
+DEEP = "nested too deeply"
+
+
+class JsonRows:
+    """One JSON object a line. Of a field given twice, the last counts."""
+
+    def __init__(self, text: str, source: Source) -> None:
+        self._text = text
+        self._json = EXACT_JSON if any("decimal(" in f.type for f in source.fields) else JSON
+        self._is_known = Rescue(source).is_known
+
+    def items(self) -> Iterator[str]:
+        # Not splitlines(): it also breaks at characters that JSON allows within a string.
+        for line in io.StringIO(self._text, newline="\n"):
+            if line.strip(BLANKS):
+                yield line.rstrip(EOL)
+
+    def values(self, item: str) -> Mapping[str, object]:
+        try:
+            value = self._json.decode(item)
+            # What is rescued may be declared a decimal one day.
+            if isinstance(value, dict) and not self._is_known(value):
+                value = EXACT_JSON.decode(item)
+        except RecursionError:
+            raise RefusedError("not_json", DEEP) from None
+        except (ValueError, InvalidOperation) as error:
+            raise RefusedError("not_json", str(error)) from None
+        if not isinstance(value, dict):
+            raise RefusedError("not_an_object", f"found {shown(value)}")
+        return value
+
+    def raw(self, item: str) -> str:
+        return item
+
+
+class JsonDocument(JsonRows):
+    """Values that lines do not part: the items of an array, or one object after the other."""
+
+    def __init__(self, text: str, source: Source, spans: Spans) -> None:
+        super().__init__(text, source)
+        self._spans = spans
+
+    def items(self) -> Iterator[str]:
+        bounds = iter(self._spans)
+        return (self._text[start:end] for start, end in zip(bounds, bounds, strict=True))
+
+
+def json_rows(text: str, source: Source) -> JsonRows:
+    """The rows as the content has them; UnreadableFileError when an array or object never ends."""
+    start = _skip(text, 0)
+    try:
+        if text.startswith("[", start):
+            return JsonDocument(text, source, _items(text, start))
+        end = _end_of(text, start) if text.startswith("{", start) else None
+        if end is None or text.find("\n", start, end) < 0:  # a broken line is refused alone
+            return JsonRows(text, source)
+        return JsonDocument(text, source, _objects(text, start))
+    except RecursionError:
+        raise UnreadableFileError(f"a JSON value {DEEP}") from None
+
+
+def _items(text: str, start: int) -> Spans:
+    """Those of the array that begins at `start`."""
+    spans: Spans = array("q")
+    at = _skip(text, start + 1)
+    is_first = True
+    while not (is_first and text.startswith("]", at)):
+        end = _must_end(text, at)
+        spans.extend((at, end))
+        at = _skip(text, end)
+        is_first = False
+        if text.startswith("]", at):
+            break
+        if not text.startswith(",", at):
+            raise _broken(text, at, "a JSON array: expected , or ]")
+        at = _skip(text, at + 1)
+    if (rest := _skip(text, at + 1)) < len(text):
+        raise _broken(text, rest, "a JSON array: text behind its end")
+    return spans
+
+
+def _objects(text: str, at: int) -> Spans:
+    spans: Spans = array("q")
+    while at < len(text):
+        end = _must_end(text, at)
+        spans.extend((at, end))
+        at = _skip(text, end)
+    return spans
+
+
+def _must_end(text: str, at: int) -> int:
+    end = _end_of(text, at)
+    if end is None:
+        raise _broken(text, at, "JSON over several lines: a value that is broken, or never ends")
+    return end
+
+
+def _broken(text: str, at: int, told: str) -> UnreadableFileError:
+    line = text.count("\n", 0, at) + 1
+    return UnreadableFileError(f"not {told}, at line {line}: {shown(text[at : at + 40])}")
+
+
+def _skip(text: str, at: int) -> int:
+    found = BLANK.match(text, at)
+    return at if found is None else found.end()
+
+
+def _end_of(text: str, at: int) -> int | None:
+    """Where the value ends that begins there; None of none."""
+    try:
+        return ENDS.raw_decode(text, at)[1]
+    except ValueError:
+        return None
+
+
+# Only to see where values end: whatever is in them is for their own row to be refused for.
+ENDS = json.JSONDecoder(parse_constant=str, parse_float=str, parse_int=str)
+
+# A refused row is kept with its header, which may be much longer than it.
+MAX_HEADER = 256 * 1024  # characters
+MAX_HEADER_COPIES = 64 * 1024**2  # characters of a file; its other refused rows have none
+# The longest cell is bounded by the file's size, which is bounded itself.
+csv.field_size_limit(2**31 - 1)
+
+
+# Of numbers with a decimal comma; a point in one of them is refused.
+POINT = str.maketrans(",.", ".,")
+
+
+def _has_point(kind: str) -> bool:
+    return kind in ("float", "double") or kind.startswith("decimal")
+
+
+class CsvRow(NamedTuple):
+    """A record, and the text it was read from; `cells` is what went wrong if it has none."""
+
+    cells: list[str] | csv.Error
+    text: str
+
+
+class CsvRows:
+    """CSV: see `LandedRows` for what its methods promise."""
+
+    def __init__(self, text: str, source: Source) -> None:
+        self._text = text
+        self._csv = source.csv
+        self._read_of_text = {f.landed for f in source.fields if is_read_of_text(f.type)}
+        self._with_comma = {f.landed for f in source.fields if _has_point(f.type)}
+        if self._csv.decimal == ".":
+            self._with_comma.clear()
+        self._header = ""
+        self._copies_left = MAX_HEADER_COPIES
+        self._columns = self._find_columns()
+        check_columns(self._columns, source, "CSV")
+        for _ in _csv_records(text, source.csv):  # finds a quote that is never closed
+            pass
+
+    def _find_columns(self) -> list[str]:
+        if self._csv.header is not None:
+            return list(self._csv.header)
+        header = next(_csv_records(self._text, self._csv), CsvRow([], ""))
+        if isinstance(header.cells, csv.Error):
+            raise UnreadableFileError(f"the header is no CSV: {header.cells}")
+        if len(header.text) > MAX_HEADER:
+            raise UnreadableFileError(
+                f"the header has {len(header.text)} characters, more than {MAX_HEADER}: is it one?"
+            )
+        self._header = header.text.rstrip(EOL)
+        # Lines may end in delimiters, so that some columns have no name, and mostly no value.
+        return [name or f"column {number}" for number, name in enumerate(header.cells, start=1)]
+
+    def items(self) -> Iterator[CsvRow]:
+        records = _csv_records(self._text, self._csv)
+        if self._csv.header is None:
+            next(records)
+        yield from records
+
+    def values(self, item: CsvRow) -> Mapping[str, object]:
+        if isinstance(item.cells, csv.Error):
+            raise RefusedError("not_csv", str(item.cells))
+        if len(item.cells) != len(self._columns):
+            said = f"{counted(len(item.cells), 'cell')}, the header has {len(self._columns)}"
+            raise RefusedError("not_csv", said)
+        cells = item.cells
+        if self._with_comma:
+            cells = [
+                cell.translate(POINT) if column in self._with_comma else cell
+                for column, cell in zip(self._columns, cells, strict=True)
+            ]
+        texts, named = self._read_of_text, zip(self._columns, cells, strict=True)
+        return {column: Text(cell) if column in texts else cell for column, cell in named if cell}
+
+    def raw(self, item: CsvRow) -> str:
+        text = item.text.rstrip(EOL)
+        if self._csv.header is not None:
+            return text
+        self._copies_left -= len(self._header)
+        return text if self._copies_left < 0 else f"{self._header}\n{text}"
+
+
+def csv_row(raw: str, source: Source) -> Mapping[str, object]:
+    """The values of a raw text: one row, under its header where files have one."""
+    try:
+        rows = CsvRows(raw, source)
+        items = list(rows.items())
+    except UnreadableFileError as error:
+        raise RefusedError("not_csv", str(error)) from None
+    if len(items) != 1:
+        said = f"expected one row, under the header of the file, found {counted(len(items), 'row')}"
+        raise RefusedError("not_csv", said)
+    return rows.values(items[0])
+
+
+def _csv_records(text: str, declared: Csv) -> Iterator[CsvRow]:
+    taken: list[str] = []
+
+    def lines() -> Iterator[str]:
+        for line in io.StringIO(text, newline=""):
+            taken.append(line)
+            yield line
+
+    reader = _reader(lines(), declared)
+    while True:
+        taken.clear()
+        try:
+            cells: list[str] | csv.Error = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            if "unexpected end of data" in str(error):
+                raise UnreadableFileError(f"a quote in {shown(taken[0])} never ends") from None
+            cells = error
+        if (
+            isinstance(cells, csv.Error)
+            or any(cell.strip(BLANKS) for cell in cells)
+            or len(cells) > 1
+        ):
+            yield CsvRow(cells, "".join(taken))
+
+
+def _reader(lines: Iterator[str], declared: Csv) -> Iterator[list[str]]:
+    if declared.quote is None:
+        return csv.reader(lines, strict=True, delimiter=declared.delimiter, quoting=csv.QUOTE_NONE)
+    return csv.reader(lines, strict=True, delimiter=declared.delimiter, quotechar=declared.quote)

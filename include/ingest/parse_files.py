@@ -1,0 +1,417 @@
+"""The rows of landed files and what becomes of each: one outcome per row, and one per file.
+
+The same code runs here, in a few processes (`parse_here`), and on Spark's workers
+(spark_jobs/tables/landing.py), when much has landed. A batch that was parsed (`Parsed`) says what it
+comes to, and writes its rows as files of bronze and quarantine.
+"""
+
+import hashlib
+import json
+import multiprocessing
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain, islice
+from typing import Any, NamedTuple, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from include.ingest.bronze_tables import bronze_columns, quarantine_columns
+from include.ingest.connector import (
+    Batch,
+    Outcome,
+    ReadSplit,
+    Split,
+    origin_columns,
+    refused_columns,
+)
+from include.ingest.group_clock import group_column, newest_of_groups
+from include.ingest.ingest_log import Clock
+from include.ingest.landed_file import folder_values, open_rows, read_landed
+from include.ingest.landed_values import (
+    UNREADABLE_FILE,
+    Event,
+    RefusedError,
+    UnreadableFileError,
+    reader_of_events,
+    shown,
+)
+from include.ingest.rescue import Rescue
+from include.lake.columns import INSTANT, arrow_type, documented, instant_scalar, without_comments
+from include.lake.findings import Finding
+from include.lake.paths import Lake
+from include.lake.table import Staged, stage
+from include.settings import MIB, RESCUED, Field, Source
+from include.text_table import counted
+
+# What an outcome is of.
+FILE, ACCEPTED, REFUSED = "file", "accepted", "refused"
+WHOLE_FILE = 0  # the row number of a file that could not be read
+ROWS_AT_ONCE = 10_000
+# Of a batch; below it a second process would take longer to start than it saves.
+BYTES_A_PROCESS = 4 * MIB
+
+OUTCOME = {
+    "kind": "string",
+    "source_file": "string",
+    "row_number": "bigint",
+    "tally": "string",  # of a file: JSON, what its rows come to
+    "event_time_us": "bigint",
+    "quarantine_id": "string",
+    "reason_code": "string",
+    "reason": "string",
+    "raw": "string",
+    RESCUED: "string",
+}
+
+
+def outcome_schema(source: Source) -> dict[str, str]:
+    """The columns of an outcome: the source's fields, then how the row was judged."""
+    added = {column.name: column.type for column in refused_columns(source)}
+    return {value_column(field): field.type for field in source.fields} | OUTCOME | added
+
+
+def value_column(field: Field) -> str:
+    """The field's column in an outcome; a field may be called `raw` or `reason`, too."""
+    return f"value_{field.name}"
+
+
+def value_columns(source: Source) -> list[str]:
+    """Those of all its fields."""
+    return [value_column(field) for field in source.fields]
+
+
+def arrow_schema(schema: dict[str, str]) -> pa.Schema:
+    """The same in Arrow's types."""
+    return pa.schema([(name, arrow_type(kind)) for name, kind in schema.items()])
+
+
+def in_batches(rows: Iterator[Outcome], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Outcomes as Arrow has them, some thousands at once; fewer where their texts are long."""
+    while chunk := list(islice(rows, ROWS_AT_ONCE)):
+        # By a table, which has as many arrays as it takes: one of Arrow's ends at 2 GiB.
+        yield from pa.Table.from_pylist(chunk, schema=schema).to_batches()
+
+
+def parse_here(source: Source, read: ReadSplit, splits: Sequence[Split]) -> pa.Table:
+    """The outcomes of all rows of the splits, and of each; by several processes if it pays."""
+    all_bytes = sum(split.bytes for split in splits)
+    processes = min(_processors(), all_bytes // BYTES_A_PROCESS, len(splits))
+    parse = partial(_parse_some, source, read)
+    if processes < 2:
+        return pa.Table.from_batches(parse(splits), arrow_schema(outcome_schema(source)))
+    # Not forked: Arrow's threads would be missing in the child.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, context) as pool:
+        parts = chain.from_iterable(pool.map(parse, _shares(splits, processes * 2)))
+        return pa.Table.from_batches(parts, arrow_schema(outcome_schema(source)))
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def _shares(splits: Sequence[Split], count: int) -> list[list[Split]]:
+    """In about `count` parts of about the same size, in order."""
+    most = sum(split.bytes for split in splits) / count
+    shares: list[list[Split]] = [[]]
+    share_bytes = 0
+    for split in splits:
+        if shares[-1] and share_bytes + split.bytes > most:
+            shares.append([])
+            share_bytes = 0
+        shares[-1].append(split)
+        share_bytes += split.bytes
+    return shares
+
+
+def _parse_some(source: Source, read: ReadSplit, splits: Sequence[Split]) -> list[pa.RecordBatch]:
+    rows = chain.from_iterable(map(read, splits))
+    return list(in_batches(rows, arrow_schema(outcome_schema(source))))
+
+
+def outcomes_of_file(
+    lake: Lake, root: str, source: Source, batch: Batch, split: Split
+) -> Iterator[Outcome]:
+    """Every row of one file of `batch`, accepted or refused, and last the file with their number.
+
+    FileGoneError when the file is gone.
+    """
+    name = split.source_file
+    read = partial(read_landed, lake, root, name, source.max_file_bytes)
+    yield from outcomes_of_content(read, source, name, batch.ingested_at_us)
+
+
+def outcomes_of_content(
+    read: Callable[[], bytes], source: Source, name: str, ingested_at_us: int
+) -> Iterator[Outcome]:
+    """Those of the rows of one file, whose content `read` gives, or of one that is unreadable; and last
+    the file with their number."""
+    rescue, tally = Rescue(source), Tally(source, name)
+    for outcome in _outcomes(read, source, name, ingested_at_us, rescue):
+        outcome["source_file"] = name
+        tally.add(outcome)
+        yield outcome
+    yield tally.outcome(rescue)
+
+
+def _outcomes(
+    read: Callable[[], bytes], source: Source, name: str, ingested_at_us: int, rescue: Rescue
+) -> Iterator[Outcome]:
+    try:
+        folder, rows = folder_values(name, source), open_rows(name, read(), source)
+    except UnreadableFileError as error:
+        yield refused(name, WHOLE_FILE, RefusedError(UNREADABLE_FILE, str(error)), None)
+        return
+    to_event, is_known = reader_of_events(source), rescue.is_known
+    columns = value_columns(source)
+    for row_number, item in enumerate(rows.items(), start=1):
+        try:
+            values = {**rows.values(item), **folder} if folder else rows.values(item)
+            event = to_event(values, ingested_at_us)
+            text = None if is_known(values) else rescue.text(values)
+            yield accepted(columns, row_number, event, text)
+        except RefusedError as refusal:
+            yield refused(name, row_number, refusal, rows.raw(item))
+
+
+def accepted(columns: Sequence[str], row_number: int, event: Event, rescued: str | None) -> Outcome:
+    """The outcome of a row that is an event, and of what `Rescue` kept of it.
+
+    `columns`: the source's `value_columns`.
+    """
+    outcome: Outcome = dict(zip(columns, event.values, strict=True))
+    outcome["kind"] = ACCEPTED
+    outcome["row_number"] = row_number
+    outcome["event_time_us"] = event.event_time_us
+    outcome[RESCUED] = rescued
+    return outcome
+
+
+def refused(name: str, row_number: int, refusal: RefusedError, raw: str | None) -> Outcome:
+    """The outcome of a row that is none; its id is the same each time the file is read."""
+    return {
+        "kind": REFUSED,
+        "row_number": row_number,
+        "quarantine_id": quarantine_id(name, row_number),
+        "reason_code": refusal.code,
+        "reason": refusal.reason,
+        "raw": raw,
+    }
+
+
+# How bronze names a row of a re-ingestion: FILE#QUARANTINE_ID. Quarantine has the file under its own name.
+REINGESTED_ROW = "#[0-9a-f]{32}$"
+
+
+def quarantine_id(name: str, row_number: int) -> str:
+    """The key of a landed row in quarantine, from where it stands in landing."""
+    return hashlib.sha256(f"{row_number} {name}".encode()).hexdigest()[:32]
+
+
+class Tally:
+    """What the rows of one split come to, as its own outcome says."""
+
+    def __init__(self, source: Source, name: str) -> None:
+        self._source, self._name = source, name
+        self._group = group_column(source, value_column) if source.watermark_per else None
+        self._newest: dict[Any, int] = {}  # of each group
+        self._newest_us: int | None = None
+        self._accepted = self._rescued = self.skipped = 0
+        self._refused: Counter[str] = Counter()
+
+    def add(self, outcome: Outcome) -> None:
+        """One that is not of the split itself."""
+        if outcome["kind"] == REFUSED:
+            self._refused[outcome["reason_code"]] += 1
+            return
+        self._accepted += 1
+        self._rescued += outcome[RESCUED] is not None
+        event_us = outcome["event_time_us"]
+        if self._newest_us is None or event_us > self._newest_us:
+            self._newest_us = event_us
+        if self._group is not None:
+            group = outcome[self._group]
+            self._newest[group] = max(event_us, self._newest.get(group, event_us))
+
+    def outcome(self, rescue: Rescue | None = None) -> Outcome:
+        """The split's own; `rescue`: what was kept of its rows."""
+        tally = {
+            "accepted": self._accepted,
+            "refused": self._refused,
+            "rescued": self._rescued,
+            "skipped": self.skipped,
+            "newest_us": self._newest_us,
+            "groups": newest_of_groups(self._source, self._newest.items()),
+            "unknown": {} if rescue is None else rescue.counts,
+        }
+        return {"kind": FILE, "source_file": self._name, "tally": json.dumps(tally)}
+
+
+class Refusals(NamedTuple):
+    """Those of a batch for one reason."""
+
+    rows: int  # a file that is refused as a whole counts as one
+    file: str  # the first that has one
+
+
+@dataclass
+class Summary:
+    """A parsed batch in numbers."""
+
+    files: int = 0
+    accepted: int = 0
+    skipped: int = 0  # beside these, by declaration
+    rescued: int = 0  # those that had more than the source's fields
+    unknown: Counter[str] = field(default_factory=Counter)  # of each such field, its rows
+    refusals: dict[str, Refusals] = field(default_factory=dict)  # by the reason's code
+    newest: dict[str, int] = field(default_factory=dict)  # of each file that has events
+    groups: dict[str, int] = field(default_factory=dict)  # the same of groups
+
+    @property
+    def refused(self) -> int:
+        return sum(of_code.rows for of_code in self.refusals.values())
+
+    def add(self, file: str, text: str) -> None:
+        """What a split's own outcome says."""
+        tally = json.loads(text)
+        self.files += 1
+        self.accepted += tally["accepted"]
+        self.skipped += tally["skipped"]
+        self.rescued += tally["rescued"]
+        self.unknown.update(tally["unknown"])
+        for code, rows in tally["refused"].items():
+            known = self.refusals.get(code, Refusals(0, file))
+            self.refusals[code] = Refusals(known.rows + rows, min(known.file, file))
+        newest = {} if tally["newest_us"] is None else {file: tally["newest_us"]}
+        for of, found in ((self.newest, newest), (self.groups, tally["groups"])):
+            for name, event_us in found.items():
+                of[name] = max(event_us, of.get(name, event_us))
+
+
+def quarantine_findings(source: Source, summary: Summary) -> list[Finding]:
+    """A warning where more than `max_quarantined` of the landed rows were refused, or a whole file.
+
+    How many rows such a file has is not known, so one is always told of.
+    """
+    refused, landed = summary.refused, summary.accepted + summary.refused
+    if UNREADABLE_FILE not in summary.refusals and refused <= source.max_quarantined * landed:
+        return []
+    most_first = sorted(summary.refusals.items(), key=lambda of: (-of[1].rows, of[0]))
+    told = (f"{of.rows} {code} (first in {shown(of.file)})" for code, of in most_first)
+    return [
+        Finding(
+            finding="rows_quarantined",
+            severity="warning",
+            count=refused,
+            figure=refused / landed,
+            limit=source.max_quarantined,
+            detail=f"of {counted(landed, 'row')} that landed for {source.name}, {refused} went to "
+            f"quarantine: {', '.join(told)}",
+            action=f"quarantine/{source.name} has each with its reason. Mend what writes them, the "
+            f"files, or the source's entry; then `./stateful reingest {source.name}` takes them in",
+        )
+    ]
+
+
+class Parsed(Protocol):
+    """The outcomes of a batch's rows, wherever they are, and how they get into the tables."""
+
+    def summary(self) -> Summary:
+        """What they are, counted."""
+
+    def stage_accepted(self, before: Clock, after: Clock) -> list[Staged]:
+        """Write the events as files of bronze, of a commit that takes its clock from `before` to `after`."""
+
+    def stage_refused(self) -> list[Staged]:
+        """Write the refused rows as files of quarantine."""
+
+
+Parse = Callable[[Lake, Source, Batch, ReadSplit], AbstractContextManager[Parsed]]
+
+
+def bronze_schema(source: Source) -> pa.Schema:
+    """The columns of a file of bronze."""
+    return without_comments(documented(bronze_columns(source)))
+
+
+def quarantine_schema(source: Source) -> pa.Schema:
+    """The columns of a file of quarantine."""
+    return without_comments(documented(quarantine_columns(source)))
+
+
+def bronze_rows(source: Source, events: pa.Table, before: Clock, after: Clock) -> pa.Table:
+    """Events as bronze stores them, in a commit that takes its clock from `before` to `after`.
+
+    `events` has `event_time_us`, `source_file`, null for a clock row, and columns of bronze; what it
+    lacks of these is null.
+    """
+    times = events["event_time_us"].cast(pa.int64()).cast(INSTANT)
+    instants = {
+        "ingested_at": after.ingested_at_us,
+        "arrival_watermark": before.watermark_us,
+        "commit_watermark": after.watermark_us,
+    }
+    columns = dict(zip(events.column_names, events.columns, strict=True)) | {
+        "event_time": times,
+        "event_date": times.cast(pa.date32()),
+        "is_clock": pc.is_null(events["source_file"]),
+        **{name: pa.repeat(pa.scalar(us, INSTANT), len(times)) for name, us in instants.items()},
+    }
+    schema, none = bronze_schema(source), pa.nulls(len(times))
+    return pa.table({name: columns.get(name, none) for name in schema.names}).cast(schema)
+
+
+def bronze_rows_of(source: Source, outcomes: pa.Table, before: Clock, after: Clock) -> pa.Table:
+    """Accepted rows as bronze stores them, in a commit that takes its clock from `before` to `after`."""
+    names = {value_column(field): field.name for field in source.fields}
+    added = (column.name for column in origin_columns(source))
+    columns = [*names, "event_time_us", "source_file", RESCUED, *added]
+    events = outcomes.select(columns).rename_columns([names.get(name, name) for name in columns])
+    return bronze_rows(source, events, before, after)
+
+
+def quarantine_rows_of(source: Source, outcomes: pa.Table, at_us: int) -> pa.Table:
+    """Refused rows as quarantine stores them: null where an outcome says nothing."""
+    at, schema = pa.repeat(instant_scalar(at_us), outcomes.num_rows), quarantine_schema(source)
+    rows = [schema.empty_table(), outcomes.append_column("ingested_at", at)]
+    return pa.concat_tables(rows, promote_options="permissive").select(schema.names).cast(schema)
+
+
+class ParsedHere:
+    """Outcomes as an Arrow table, written by delta-rs."""
+
+    def __init__(self, lake: Lake, source: Source, batch: Batch, outcomes: pa.Table) -> None:
+        self._lake = lake
+        self._source = source
+        self._batch = batch
+        self._outcomes = outcomes
+        self._accepted = outcomes.filter(pc.equal(outcomes["kind"], ACCEPTED))
+        self._refused = outcomes.filter(pc.equal(outcomes["kind"], REFUSED))
+
+    def summary(self) -> Summary:
+        summary = Summary()
+        files = self._outcomes.filter(pc.equal(self._outcomes["kind"], FILE))
+        for file, tally in zip(files["source_file"], files["tally"], strict=True):
+            summary.add(file.as_py(), tally.as_py())
+        return summary
+
+    def stage_accepted(self, before: Clock, after: Clock) -> list[Staged]:
+        rows = bronze_rows_of(self._source, self._accepted, before, after)
+        return stage(self._lake.bronze(self._source.name), rows, rows.schema, by="event_date")
+
+    def stage_refused(self) -> list[Staged]:
+        rows = quarantine_rows_of(self._source, self._refused, self._batch.ingested_at_us)
+        return stage(self._lake.quarantine(self._source.name), rows, rows.schema)
+
+
+@contextmanager
+def parsed_here(lake: Lake, source: Source, batch: Batch, read: ReadSplit) -> Iterator[ParsedHere]:
+    """The batch, parsed by processes of this machine. In memory, as a batch is `commit_bytes`."""
+    outcomes = parse_here(source, read, batch.splits)
+    yield ParsedHere(lake, source, batch, outcomes)

@@ -1,0 +1,476 @@
+"""A key of a stream: its state, what it waits for, and why each row was emitted, as figures and as text.
+
+Its events are replayed from bronze in this process, as a recompute would: late ones included. So
+what is shown is what bronze makes of the key, and events that came late, which the table may lack, are marked.
+"""
+
+import json
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from functools import reduce
+from itertools import chain, count, repeat
+from operator import and_
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from include.fold.admission import NEVER_US, instant_of, is_late, micros_of
+from include.fold.arrow_values import column_values, conformed_table, decode, encode, plain_rows
+from include.fold.bucket import INSTANTS, as_events, event_names, no_events, outputs_table
+from include.fold.calls import fold_runs
+from include.fold.definition import EMITTED_AT_US, REMOVED, Emitted, Key, KeyedFold, KeyRun
+from include.fold.event_order import keys_of, order_events
+from include.fold.failures import StateFunctionError, as_json
+from include.fold.group_state import TIMERS
+from include.fold.records import Column, DefinitionError, Nested
+from include.fold.states import States, state_schema
+from include.ingest.bronze_tables import late_fields, with_late_fields
+from include.ingest.initial_state import landed_value, read_initial_state
+from include.ingest.landed_values import RefusedError
+from include.lake.columns import arrow_type, instant_scalar
+from include.lake.delta_log import delta_table
+from include.lake.errors import SettingsError, wrong_argument
+from include.lake.paths import Lake
+from include.lake.stream_result import complete_until
+from include.settings import Stream
+from include.stream.bronze_pin import BronzeFiles, BronzePin, pin_bronze, read_files
+from include.stream.manifest import (
+    Base,
+    Savepoint,
+    SavepointError,
+    StreamIdentity,
+    choose_base,
+    clean_savepoints,
+    is_mapped,
+    savepoints_of,
+    states_in,
+)
+from include.stream.plan_recompute import base_text, refuse_before_mapping
+from include.stream.stream_identity import stream_identity
+from include.stream_definition import load_definition
+from include.text_table import value_text
+
+MOST_EVENTS = 20_000  # of a key: they are folded while somebody waits for the page
+# Beside an event's own columns.
+ARRIVAL_US, INGESTED_US, OWN_KEY = "_arrival_us", "_ingested_us", "_key"
+
+
+def key_of_text(fold: KeyedFold, text: str) -> Key:
+    """The key that a person means: a text as it is, None and anything else as JSON has it.
+
+    SettingsError for what is no key of the fold.
+    """
+    shape = fold.keys.shape
+    is_text = shape.kind == "string" and not (shape.nullable and text == "null")
+    try:
+        value = landed_value("key", shape, text if is_text else _from_json(text))
+        (key,) = decode(shape, pa.array([value], arrow_type(shape.kind)), "key")
+    except (RefusedError, DefinitionError) as error:
+        said = error.reason if isinstance(error, RefusedError) else error.message
+        raise wrong_argument("key", f"no key of {fold.stream}: {said}") from None
+    return key
+
+
+def _from_json(text: str) -> Any:
+    try:
+        return json.loads(text, parse_float=Decimal)
+    except (ValueError, RecursionError):
+        return text  # a date, say
+
+
+def text_of_key(key: Any) -> str:
+    """What `key_of_text` makes `key` of, which is as Arrow has it: exact, where people see less."""
+    text = as_json(key)
+    return str(json.loads(text)) if text.startswith('"') else text
+
+
+def too_much(what: str) -> SettingsError:
+    """The error for a key that cannot be replayed while somebody waits for it."""
+    return SettingsError(
+        f"the key has more than {what} since the savepoint before: look at fewer days",
+        code="too_much",
+        subject="days",
+    )
+
+
+def read_events(
+    pin: BronzePin, fold: KeyedFold, key: Key, from_us: int | None, since_us: int | None
+) -> pa.Table:
+    """The key's events from an instant on, as of `pin`: `event_schema(fold)`, ARRIVAL_US, INGESTED_US.
+
+    SettingsError when there are more than MOST_EVENTS of them.
+    """
+    table = delta_table(pin.path)
+    late = late_fields(table, event_names(fold))
+    time, files = INSTANTS[fold.time_us], BronzeFiles(table)
+    wanted = ~pc.field("is_clock") & (pc.field("ingested_at") <= instant_scalar(pin.ingested_at_us))
+    first_us = max((us for us in (from_us, since_us) if us is not None), default=None)
+    if first_us is not None:
+        wanted &= pc.field(time) >= instant_scalar(first_us)
+    # A column that came later may lie elsewhere in older rows: then all are looked at.
+    if not fold.keys.is_derived and not {field.name for field in late} & set(fold.keys.names):
+        wanted &= _is_key(fold, key)
+    columns = {*event_names(fold), "ingested_at", "arrival_watermark"}
+    columns = columns.union(*(field.columns() for field in late))
+    too_early = pc.less(files.span(time)[1], -(2**63) if first_us is None else first_us)
+    found = [_beside(no_events(fold), *([pa.array([], pa.int64())] * 2))]
+    for batch in read_files(table, files.paths_but(too_early), sorted(columns), wanted=wanted):
+        rows = with_late_fields(pa.Table.from_batches([batch]), late)
+        instants = (rows[name].cast(pa.int64()) for name in ("arrival_watermark", "ingested_at"))
+        events = _beside(as_events(rows, fold), *instants)
+        own = _is_key(fold, key, OWN_KEY)
+        keyed = events.append_column(OWN_KEY, keys_of(fold, events)).filter(own)
+        found.append(keyed.drop_columns([OWN_KEY]))
+        if sum(part.num_rows for part in found) > MOST_EVENTS:
+            raise too_much(f"{MOST_EVENTS:,} events")
+    return pa.concat_tables(found)
+
+
+def _beside(events: pa.Table, arrivals_us: Any, ingested_us: Any) -> pa.Table:
+    return events.append_column(ARRIVAL_US, arrivals_us).append_column(INGESTED_US, ingested_us)
+
+
+def state_in(lake: Lake, fold: KeyedFold, key: Key, savepoint: Savepoint) -> pa.Table:
+    """The key's state in a savepoint: `state_schema(fold)`, one row or none.
+
+    SavepointError for one that is damaged.
+    """
+    try:
+        rows = states_in(lake, savepoint).to_table(filter=_is_key(fold, key, "key"))
+    except (OSError, pa.ArrowException) as error:
+        raise SavepointError(f"savepoint {savepoint.savepoint_id}: {error}") from error
+    return conformed_table(rows, state_schema(fold))
+
+
+def initial_state(lake: Lake, fold: KeyedFold, key: Key) -> pa.Table:
+    """What the stream's initial state has of the key: `state_schema(fold)`, one row or none."""
+    initial = read_initial_state(lake, fold.stream, fold, only=_is_key(fold, key, "key"))
+    return state_schema(fold).empty_table() if initial is None else initial.states
+
+
+def _is_key(fold: KeyedFold, key: Key, *inside: str) -> pc.Expression:
+    """Whether a row is the key's: by columns of it, or by the members of one."""
+    is_struct = isinstance(fold.keys.shape, Nested)
+    parts = []
+    for name, value in _values(fold, key):
+        column = pc.field(*inside, name) if is_struct and inside else pc.field(*(inside or (name,)))
+        parts.append(_is(column, value))
+    return reduce(and_, parts)
+
+
+def _is(column: pc.Expression, value: pa.Scalar) -> pc.Expression:
+    return column == value if value.is_valid else column.is_null()
+
+
+def _values(fold: KeyedFold, key: Key) -> Sequence[tuple[str, pa.Scalar]]:
+    values = fold.keys.values(key)
+    return [(name, encode(shape, [values[name]])[0]) for name, shape in fold.keys.parts]
+
+
+MOST_STEPS = 100_000
+KEY_DAYS = 7
+CLOCKS = ("event_time_us", "ingested_at_us")
+
+
+@dataclass(frozen=True)
+class ShownEvent:
+    """An event of the key. `was_late`: a run had passed it when it came."""
+
+    at: datetime  # on the fold's clock
+    text: str
+    ingested_at: datetime
+    was_late: bool
+
+
+class KeyEvents(NamedTuple):
+    """What is folded, in order, and beside it its times and what is shown of it."""
+
+    records: Sequence[Any]
+    times_us: Sequence[int]
+    shown: Sequence[ShownEvent]
+
+
+class Step(NamedTuple):
+    """An instant of the fold's clock at which something happened to the key."""
+
+    at_us: int
+    events: Sequence[ShownEvent]  # none: a timeout, or the end of the state
+    state: Any  # afterwards; None: there is none
+    wakes_at_us: int  # the next timeout, timer or end of the state; NEVER_US for none
+    emitted: Emitted
+    failure: str | None  # the function's: nothing comes after it
+
+
+@dataclass(frozen=True)
+class ShownOutput:
+    """A row that was emitted. `is_removal`: of an update table it was taken away."""
+
+    emitted_at: datetime
+    text: str
+    is_removal: bool = False
+
+
+@dataclass(frozen=True)
+class KeyState:
+    """What is kept of the key. `state` None: nothing, or only a timeout."""
+
+    state: str | None = None
+    changed_at: datetime | None = None
+    timeout_at: datetime | None = None
+    timers: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownStep:
+    """What happened to the key at an instant of the stream's clock."""
+
+    at: datetime
+    events: Sequence[ShownEvent]  # none: a timeout, or the end of the state
+    state: str | None  # afterwards
+    wakes_at: datetime | None  # the next timeout, timer or end of the state
+    outputs: Sequence[ShownOutput]
+    dead_letters: Sequence[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyFigures:
+    """All that there is to show of a key: its page, and `./stateful explain`, as text or JSON."""
+
+    stream: str
+    names: str  # of the key
+    key: str
+    now: datetime
+    days: int
+    base: str
+    until: datetime | None  # the replay's end: what the stream has settled
+    state: KeyState | None
+    steps: Sequence[ShownStep]  # in the time, the newest first
+    late: int  # events of the replay that came late
+    pending: Sequence[ShownEvent]
+    failure: str | None = None
+
+
+def _key_events(fold: KeyedFold, rows: pa.Table, delay_us: int) -> KeyEvents:
+    """Rows of `read_events` in the order in which they are folded.
+
+    Their texts are without the key and the clocks, which are shown beside them.
+    """
+    events = order_events(fold, rows).events
+    columns = [column_values(column, events[column.name]) for column in fold.event_columns]
+    records = map(fold.event._make, zip(*columns, strict=True))  # type: ignore[attr-defined]
+    told = [c.name for c in fold.event_columns if c.name not in (*CLOCKS, *fold.keys.names)]
+    texts = map(value_text, plain_rows(events.select(told))) if told else repeat("{}")
+    beside = (events[name].to_pylist() for name in (fold.time_us, INGESTED_US, ARRIVAL_US))
+    shown = []
+    for text, at_us, ingested_us, arrival_us in zip(texts, *beside, strict=False):
+        can_be_late = arrival_us is not None and not fold.in_processing_time
+        was_late = can_be_late and bool(is_late(at_us, arrival_us, delay_us))
+        shown.append(ShownEvent(instant_of(at_us), text, instant_of(ingested_us), was_late))
+    return KeyEvents(list(records), events[fold.time_us].to_pylist(), shown)
+
+
+def _steps(
+    fold: KeyedFold, key: Key, states: States, events: KeyEvents, until_us: int
+) -> Iterator[Step]:
+    """The steps of the events before `until_us`, from `states` on; timeouts in between.
+
+    The last one has a `failure` when the function fails and nothing has been said of going on.
+    SettingsError after MOST_STEPS, as each timeout may set the next: what came of them is not known.
+    """
+    records, times_us, shown = events
+    begin, last = 0, bisect_left(times_us, until_us)
+    for number in count():
+        at_us = min(times_us[begin] if begin < last else NEVER_US, states.wakes_at(key))
+        if at_us >= until_us:
+            return
+        if number == MOST_STEPS:
+            raise too_much(f"{MOST_STEPS:,} events and timeouts")
+        end = bisect_right(times_us, at_us, begin, last)
+        runs = [KeyRun(key, begin, end)] if end > begin else []
+        emitted, failure = Emitted([], [], []), None
+        try:
+            emitted = fold_runs(fold, states, runs, records, times_us, until_us=at_us + 1)
+        except StateFunctionError as error:
+            failure = str(error)
+        wakes_us = states.wakes_at(key)
+        yield Step(at_us, shown[begin:end], states.get(key), wakes_us, emitted, failure)
+        if failure is not None:
+            return
+        begin = end
+
+
+def _outputs(fold: KeyedFold, steps: Sequence[Step]) -> list[list[ShownOutput]]:
+    """What each step has emitted."""
+    each = [step.emitted for step in steps]
+    together = Emitted(
+        list(chain.from_iterable(e.rows for e in each)),
+        list(chain.from_iterable(e.emitted_at_us for e in each)),
+        list(chain.from_iterable(e.removed for e in each)),
+    )
+    table = outputs_table(fold, together)
+    if not table:
+        return [[] for _ in steps]
+    names = [column.name for column in fold.output_columns]
+    gone = table[REMOVED].to_pylist() if REMOVED in table.column_names else repeat(False)
+    instants = map(instant_of, table[EMITTED_AT_US].to_pylist())
+    found = map(ShownOutput, instants, map(value_text, plain_rows(table.select(names))), gone)
+    return [[next(found) for _ in e.rows] for e in each]
+
+
+def read_key(lake: Lake, stream: Stream, text: str, now: datetime, days: int) -> KeyFigures:
+    """The figures of a key over the newest `days` of what the stream has settled.
+
+    SettingsError for what is no key, or has too many events; LakeError without bronze.
+    """
+    fold, identity = load_definition(stream).fold, stream_identity(lake, stream)
+    key, until = key_of_text(fold, text), complete_until(lake, stream.name)
+    from_us = micros_of((until or now) - timedelta(days=days))
+    # None of another schema of the state: of before a migration.
+    schema = identity.state_schema
+    savepoints = [sp for sp in savepoints_of(lake, stream.name) if sp.state_schema == schema]
+    pin = pin_bronze(lake, stream.source)
+    from_us = _replayable_us(identity, pin, savepoints, from_us=from_us)
+    base, states = _beginning(
+        lake, fold, key, identity=identity, pin=pin, savepoints=savepoints, from_us=from_us
+    )
+    refuse_before_mapping(identity, base, f"from before {instant_of(from_us):%F %T} UTC")
+    rows = read_events(pin, fold, key, from_us=base.until_us, since_us=identity.since_us)
+    events = _key_events(fold, rows, identity.delay_us)
+    until_us = -NEVER_US if until is None else micros_of(until)
+    settled = bisect_left(events.times_us, until_us)
+    steps = [s for s in _steps(fold, key, states, events, until_us) if s.at_us >= from_us]
+    return KeyFigures(
+        stream=stream.name,
+        names=fold.keys.text(),
+        key=text,
+        now=now,
+        days=days,
+        base=base_text(base),
+        until=until,
+        state=None if until is None else _state_of(states.rows()),
+        steps=_shown_steps(fold, steps)[::-1],
+        late=sum(event.was_late for event in events.shown[:settled]),
+        pending=events.shown[settled:],
+        failure=steps[-1].failure if steps else None,
+    )
+
+
+def _replayable_us(
+    identity: StreamIdentity, pin: BronzePin, savepoints: Sequence[Savepoint], from_us: int
+) -> int:
+    """From then on; of states that were mapped, from the first savepoint that has them on."""
+    if not is_mapped(identity.code):
+        return from_us
+    clean = clean_savepoints(savepoints, identity, pin)
+    return max(from_us, min((savepoint.until_us for savepoint in clean), default=from_us))
+
+
+def _beginning(
+    lake: Lake,
+    fold: KeyedFold,
+    key: Key,
+    identity: StreamIdentity,
+    pin: BronzePin,
+    savepoints: Sequence[Savepoint],
+    from_us: int,
+) -> tuple[Base, States]:
+    """Where the replay begins, and with what; in the place of a damaged savepoint with one before."""
+    whole = list(savepoints)
+    while (base := choose_base(whole, identity, pin, at_most_us=from_us)).savepoint is not None:
+        try:
+            return base, States(fold, state_in(lake, fold, key, savepoint=base.savepoint))
+        except SavepointError:
+            whole.remove(base.savepoint)
+    if identity.since_us is not None:
+        return base, States(fold, initial_state(lake, fold, key))
+    return base, States(fold, state_schema(fold).empty_table())
+
+
+def _state_of(rows: pa.Table) -> KeyState:
+    """Of `state_schema`, one row or none."""
+    if not rows.num_rows:
+        return KeyState()
+    (row,) = plain_rows(rows)
+    changed_us, timeout_us = row["changed_at_us"], row["timeout_at_us"]
+    timers = {n: us for n, us in (row.get(TIMERS) or {}).items() if us is not None}
+    return KeyState(
+        None if row["state"] is None else value_text(row["state"]),
+        None if changed_us is None else instant_of(changed_us),
+        _wake(timeout_us),
+        value_text({name: instant_of(us) for name, us in timers.items()}) if timers else None,
+    )
+
+
+def _shown_steps(fold: KeyedFold, steps: Sequence[Step]) -> list[ShownStep]:
+    states = _texts(fold.state_columns, [step.state for step in steps])
+    return [
+        ShownStep(
+            at=instant_of(step.at_us),
+            events=step.events,
+            state=state,
+            wakes_at=_wake(step.wakes_at_us),
+            outputs=of,
+            dead_letters=[f"{each.error}: {each.message}" for each in step.emitted.dead_letters],
+        )
+        for step, state, of in zip(steps, states, _outputs(fold, steps), strict=True)
+    ]
+
+
+def _texts(columns: Sequence[Column], records: Sequence[Any]) -> list[str | None]:
+    """Records as people read them; None where there is none."""
+    known = [record for record in records if record is not None]
+    values = list(zip(*known, strict=True)) or [()] * len(columns)
+    arrays = {c.name: encode(c.shape, of) for c, of in zip(columns, values, strict=True)}
+    texts = map(value_text, plain_rows(pa.table(arrays)))
+    return [None if record is None else next(texts, "{}") for record in records]
+
+
+def _wake(at_us: int | None) -> datetime | None:
+    return None if at_us is None or at_us == NEVER_US else instant_of(at_us)
+
+
+def key_text(f: KeyFigures) -> str:
+    """What is kept of the key, what waits, and why each row was emitted: the newest comes last."""
+    lines = [f"{f.names} {f.key} of {f.stream}, the last {f.days} d, replayed from {f.base}"]
+    for step in reversed(f.steps):
+        lines += _step_lines(step)
+    state = "the stream has settled nothing yet"
+    if f.state and f.until:
+        state = f"state now {_at(f.until)}  {_kept(f.state)}"
+    lines.append(state)
+    if f.late:
+        lines.append(
+            f"{f.late:,} of its events came late: the table may go without until a recompute"
+        )
+    lines += [f"waits     {_at(each.at)}  {_event(each)}" for each in f.pending]
+    return "\n".join([*lines, f"error: {f.failure}"] if f.failure else lines)
+
+
+def _kept(state: KeyState) -> str:
+    timeout = f", timeout {_at(state.timeout_at)}" if state.timeout_at else ""
+    timers = f", timers {state.timers}" if state.timers else ""
+    return f"{state.state or 'none'}{timeout}{timers}"
+
+
+def _step_lines(step: ShownStep) -> Iterator[str]:
+    yield _at(step.at)
+    yield from (f"  {_event(each)}" for each in step.events)
+    if not step.events:
+        yield "  a timeout, or the end of the state"
+    wakes = f", times out {_at(step.wakes_at)}" if step.wakes_at else ""
+    yield f"  -> state {step.state or 'none'}{wakes}"
+    yield from (f"  -> row   {each.text}{' taken away' * each.is_removal}" for each in step.outputs)
+    yield from (f"  -> dead letter: {each}" for each in step.dead_letters)
+
+
+def _event(event: ShownEvent) -> str:
+    late = " (came late)" if event.was_late else ""
+    return f"event {event.text}, ingested {_at(event.ingested_at)}{late}"
+
+
+def _at(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M:%S.%f}"

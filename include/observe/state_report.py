@@ -1,0 +1,295 @@
+"""`./stateful inspect`: a stream's state in figures, and these as tables for a terminal or as JSON."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from statistics import median
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from include.fold.admission import US_PER_MS, instant_of, until_us
+from include.fold.arrow_values import conformed, plain_rows
+from include.fold.definition import KeyedFold
+from include.fold.keys import bucket_ids, murmur3
+from include.lake.columns import INSTANT
+from include.stream.committed_batch import CommittedBatch
+from include.text_table import cut, span_text, text_table, value_text
+
+BIGGEST_KEYS = 10
+STATE_CHARACTERS = 200  # shown of a big key's state
+RANKS = 10_000
+OFFSET = 4  # the bytes by which Arrow says where a text or a list ends
+Figures = NDArray[np.int64]
+Row = dict[str, Any]
+SUMMED = ("keys", "bytes", "pending_events", "pending_bytes")
+SPREAD = {"least": 0.0, "median": 0.5, "p90": 0.9, "p99": 0.99, "most": 1.0}
+# Of states: how many keys have one, a timeout, one that is due; sizes and ages by SPREAD; the biggest.
+NO_KEYS: Row = {
+    **dict.fromkeys(("keys", "bytes", "states", "timeouts", "due", "seen"), 0),
+    **dict.fromkeys(("sizes", "ages_us", "first_timeout_us", "last_timeout_us")),
+    "biggest": (),
+}
+
+
+def timer_column(name: str) -> str:
+    """What figures of states call the number of keys that have set a timer."""
+    return f"timer_{name}"
+
+
+def biggest_keys(rows: pa.Table, sizes: Figures) -> list[Row]:
+    """The keys of the most bytes, for people: key, bytes, instants, and the beginning of the state."""
+    most = pa.array(np.argsort(-sizes, kind="stable")[:BIGGEST_KEYS])
+    taken = rows.take(most)
+    shown = pa.table(
+        {
+            "key": taken["key"],
+            "bytes": pa.array(sizes).take(most),
+            "changed_at": taken["changed_at_us"].cast(INSTANT),
+            "timeout_at": taken["timeout_at_us"].cast(INSTANT),
+            "state": taken["state"],
+        }
+    )
+    return [row | {"state": _shown(row["state"])} for row in plain_rows(shown)]
+
+
+def _shown(state: Row | None) -> str | None:
+    return None if state is None else value_text(state)[:STATE_CHARACTERS]
+
+
+def value_bytes(values: pa.Array) -> Figures:
+    """The bytes of each value in Arrow's buffers.
+
+    Without the bits that say what is null, and with a byte for a boolean: so a value has as many
+    whatever it lies beside. (A slice's own `nbytes` takes a hundred times as long.)
+    """
+    kind = values.type
+    if pa.types.is_struct(kind):
+        return sum((value_bytes(column) for column in values.flatten()), np.zeros(1, np.int64))
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return OFFSET + _filled(pc.binary_length(values))
+    if pa.types.is_map(kind):  # as the list of pairs that it is
+        values = conformed(
+            values, pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)]))
+        )
+        kind = values.type
+    if pa.types.is_list(kind):
+        ends = [0, *_filled(pc.list_value_length(values)).cumsum()]
+        return OFFSET + np.diff(np.append(0, value_bytes(values.flatten()).cumsum())[ends])
+    return np.full(len(values), -(-kind.bit_width // 8))
+
+
+def _filled(lengths: pa.Array) -> Figures:
+    return np.asarray(pc.fill_null(lengths, 0), np.int64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateReport:
+    """A stream's state after its newest committed batch.
+
+    Bytes are uncompressed, as Arrow holds the rows of states; ages are from a key's last change
+    to `until`, on the stream's own clock, and None before anything is settled.
+    """
+
+    stream: str
+    generation: int
+    batch_id: int
+    checkpoint: str
+    clock: str  # what the stream's time is: the column of its events
+    until: datetime | None
+    key: str
+    keys: int
+    keys_without_state: int
+    bytes: int
+    pending_events: int
+    pending_bytes: int
+    # By SPREAD. What is between is exact of few keys; of many, its rank is off by a share of 1 / RANKS
+    # of them at most.
+    bytes_per_key: Row | None
+    age_us: Row | None
+    # kind, ttl, keys_with, keys_without (only an event wakes these), next_at, last_at; due: the next
+    # batch fires them, 0 unless the run ended before its batch without data
+    timeouts: Row
+    biggest_keys: Sequence[Row]  # key, bucket, bytes, changed_at, timeout_at, state
+    partitions: Sequence[Row]  # partition, buckets, and the sums of these
+    partition_skew: Row  # keys, bytes: the largest in times of the median; None where that is 0
+    buckets: Sequence[Row]  # bucket, partition, SUMMED; zeros for one that has nothing yet
+    bucket_skew: Row
+    # What lies beside the states: None in a stream that has no such thing.
+    seen_values: int | None = None  # by which events are known as duplicates
+    timers: Mapping[str, int] | None = None  # how many keys have set each
+
+
+def report_of(
+    stream: str,
+    fold: KeyedFold,
+    batch: CommittedBatch,
+    shape: tuple[int, int],
+    measured: Mapping[int | None, Row],
+    waiting: Mapping[int, tuple[int, int]],
+) -> StateReport:
+    """The report of the state after `batch`, of its buckets that have keys; under None are all together.
+
+    `shape` is the number of buckets and of state partitions. `waiting` has the events that wait
+    in a bucket, and their bytes.
+    """
+    settled_us = None if batch.watermark_ms is None else batch.watermark_ms * US_PER_MS
+    buckets = _buckets(shape, measured, waiting)
+    partitions = [_partition(number, buckets) for number in range(shape[1])]
+    of_all = measured.get(None, NO_KEYS)
+    return StateReport(
+        stream=stream,
+        generation=batch.generation,
+        batch_id=batch.batch_id,
+        checkpoint=batch.checkpoint,
+        clock="ingestion time" if fold.in_processing_time else "event time",
+        until=None if settled_us is None else instant_of(until_us(settled_us)),
+        key=fold.keys.text(),
+        **_sums(buckets),
+        keys_without_state=of_all["keys"] - of_all["states"],
+        bytes_per_key=_spread(of_all["sizes"]),
+        age_us=_spread(of_all["ages_us"]),
+        timeouts=_timeouts(fold, of_all),
+        biggest_keys=of_all["biggest"],
+        partitions=partitions,
+        partition_skew=_skew_of(partitions),
+        buckets=buckets,
+        bucket_skew=_skew_of(buckets),
+        seen_values=of_all["seen"] if fold.deduplicate else None,
+        timers={name: of_all.get(timer_column(name), 0) for name in fold.timers} or None,
+    )
+
+
+def _spread(figures: Sequence[int] | None) -> Row | None:
+    if figures is None:
+        return None
+    # Never below 0: buckets that a batch touched may have settled a little more.
+    return dict(zip(SPREAD, (max(each, 0) for each in figures), strict=True))
+
+
+def _timeouts(fold: KeyedFold, of_all: Row) -> Row:
+    first_us, last_us = of_all["first_timeout_us"], of_all["last_timeout_us"]
+    return {
+        "kind": fold.timeout,
+        "ttl": None if fold.ttl is None else str(fold.ttl),
+        "keys_with": of_all["timeouts"],
+        "keys_without": of_all["keys"] - of_all["timeouts"],
+        "due": of_all["due"],
+        "next_at": None if first_us is None else instant_of(first_us),
+        "last_at": None if last_us is None else instant_of(last_us),
+    }
+
+
+def _buckets(
+    shape: tuple[int, int],
+    measured: Mapping[int | None, Row],
+    waiting: Mapping[int, tuple[int, int]],
+) -> list[Row]:
+    kept = {bucket: (row["keys"], row["bytes"]) for bucket, row in measured.items()}
+    rows = []
+    for bucket in bucket_ids(*shape):
+        figures = kept.get(bucket, (0, 0)) + waiting.get(bucket, (0, 0))
+        place = {"bucket": bucket, "partition": murmur3(bucket) % shape[1]}  # as Spark does
+        rows.append(place | dict(zip(SUMMED, figures, strict=True)))
+    return rows
+
+
+def _partition(number: int, buckets: Sequence[Row]) -> Row:
+    own = [bucket for bucket in buckets if bucket["partition"] == number]
+    return {"partition": number, "buckets": len(own)} | _sums(own)
+
+
+def _sums(rows: Sequence[Row]) -> dict[str, int]:
+    return {name: sum(row[name] for row in rows) for name in SUMMED}
+
+
+def _skew_of(parts: Sequence[Row]) -> Row:
+    """How uneven keys and bytes are spread over partitions or buckets, the empty ones included."""
+    return {name: _largest_to_median([part[name] for part in parts]) for name in SUMMED[:2]}
+
+
+def _largest_to_median(figures: Sequence[int]) -> float | None:
+    middle = median(figures)
+    return max(figures) / middle if middle else None
+
+
+KEY_WIDTH, STATE_WIDTH = 32, 60
+SECOND_US = 1_000_000
+# Of a report, what is one number, instant or word.
+FIGURES = (
+    *("keys", "keys_without_state", "bytes", "pending_events", "pending_bytes", "timeouts"),
+    *("timers", "seen_values", "partition_skew", "bucket_skew"),
+)
+
+
+def report_json(report: StateReport) -> str:
+    """`report` as one JSON object; instants are ISO 8601 in UTC."""
+    return json.dumps(asdict(report), default=_plain, indent=2)
+
+
+def _plain(value: object) -> str:
+    return value.isoformat() if isinstance(value, datetime) else value_text(value)
+
+
+def format_report(report: StateReport) -> str:
+    """`report` as tables; keys and states cut to what fits a terminal."""
+    settled = f"complete until {_instant(report.until)}" if report.until else "nothing settled yet"
+    told = {name: getattr(report, name) for name in FIGURES}
+    lines = [
+        f"{report.stream}: state after batch {report.batch_id}, {settled} ({report.clock})",
+        f"  {report.checkpoint}",
+        *text_table(("figure", ""), list(_figures(told)), left=(0,)),
+    ]
+    if report.keys:
+        lines += _spreads(report)
+        lines += [f"the {len(report.biggest_keys)} biggest keys", *_biggest_keys(report)]
+    names = ("partition", "buckets", "keys", "bytes", "pending_events")
+    parts = [[f"{part[n]:,}" for n in names] for part in report.partitions]
+    return "\n".join([*lines, "state partitions", *text_table(names, parts)])
+
+
+def _figures(told: Mapping[str, Any], of: str = "") -> Iterator[tuple[str, str]]:
+    """Those that are there, by their names in JSON: `timeouts.due`."""
+    for name, value in told.items():
+        if isinstance(value, Mapping):
+            yield from _figures(value, f"{of}{name}.")
+        elif isinstance(value, int):
+            yield f"{of}{name}", f"{value:,}"
+        elif value is not None:
+            is_instant, is_share = isinstance(value, datetime), isinstance(value, float)
+            text = _instant(value) if is_instant else f"{value:.1f}" if is_share else str(value)
+            yield f"{of}{name}", text
+
+
+def _spreads(report: StateReport) -> list[str]:
+    rows = []
+    if report.bytes_per_key:
+        rows.append(["bytes", *(f"{n:,}" for n in report.bytes_per_key.values())])
+    if report.age_us:
+        ages = (span_text(us / SECOND_US) for us in report.age_us.values())
+        rows.append(["since last change", *ages])
+    return text_table(("over keys", "least", "median", "90 %", "99 %", "most"), rows, left=(0,))
+
+
+def _biggest_keys(report: StateReport) -> list[str]:
+    names = (report.key, "bytes", "bucket", "changed", "timeout at", "state")
+    rows = [
+        (
+            cut(value_text(row["key"]), KEY_WIDTH),
+            f"{row['bytes']:,}",
+            str(row["bucket"]),
+            _instant(row["changed_at"]),
+            _instant(row["timeout_at"]),
+            cut(row["state"] or "none", STATE_WIDTH),
+        )
+        for row in report.biggest_keys
+    ]
+    return text_table(names, rows, left=(0, len(names) - 1))
+
+
+def _instant(at: datetime | None) -> str:
+    return f"{at:%Y-%m-%d %H:%M:%S} UTC" if at else "none"

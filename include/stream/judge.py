@@ -1,0 +1,524 @@
+"""Whether a stream's table is right, instant by instant, and if not, why.
+
+From the record and bronze alone. A table is right at t when an entry of the record covers t, all
+code that its fold went through is today's (or was mapped, with somebody's word), and that fold
+has every row of bronze at or before t. Where nothing is recorded nothing is proved: not right.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta
+from functools import cached_property
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from include.catalogue import FINDINGS
+from include.fold.admission import instant_of, micros_of
+from include.ingest.amendments import how_to_finish
+from include.lake.delta_log import table_to_read
+from include.lake.errors import how_to_trust_again
+from include.lake.findings import Finding
+from include.lake.paths import Lake
+from include.settings import Stream
+from include.stream.bronze_pin import BronzeFiles, known, read_files
+from include.stream.manifest import StreamIdentity, serving
+from include.stream.record import BEGINNING_US, Entry, Segment, newest_own, segments_of
+from include.text_table import counted, first_names
+
+COLUMNS = ["event_time", "arrival_watermark", "ingested_at", "is_clock"]
+GROUP = ["event_date", "ingested_at"]
+ANY_DELAY_US = 10**6 * 86_400 * 365 * 100  # no row is further ahead of the clock
+MEASURES = [("event_time", "count"), ("event_time", "min"), ("event_time", "max")]
+
+
+@dataclass(frozen=True)
+class LateGroup:
+    """The late rows that one commit brought for one event date; the last is at `last_us`."""
+
+    date: date
+    ingested_at_us: int
+    rows: int
+    first_us: int
+    last_us: int
+
+
+def late_groups(
+    lake: Lake, source: str, delay_us: int, since_us: int | None, after_us: int | None
+) -> list[LateGroup]:
+    """The late rows under `delay_us`, ingested after `after_us` (None: ever), oldest commit first.
+
+    Rows before `since_us` are left out: an initial state stands for them, late or not.
+    """
+    path = lake.bronze(source)
+    if not lake.is_delta_table(path):
+        return []
+    table = table_to_read(path)
+    paths = _paths(table, delay_us, since_us, after_us=after_us)
+    wanted = _is_late(delay_us, since_us, after_us)
+    parts = [
+        _grouped(pa.Table.from_batches([b])) for b in read_files(table, paths, COLUMNS, wanted)
+    ]
+    if not parts:
+        return []
+    found = pa.concat_tables(parts).group_by(GROUP)
+    whole = found.aggregate([("rows", "sum"), ("first", "min"), ("last", "max")]).to_pylist()
+    groups = [_group(*row.values()) for row in whole]
+    return sorted(groups, key=lambda group: (group.ingested_at_us, group.date))
+
+
+def _paths(
+    table: DeltaTable, delay_us: int, since_us: int | None, after_us: int | None
+) -> list[str]:
+    files = BronzeFiles(table)
+    first, last = files.span("event_time")
+    none = pc.greater(first, pc.subtract(files.latest("arrival_watermark"), delay_us))
+    if since_us is not None:
+        none = pc.or_kleene(none, pc.less(last, since_us))
+    if after_us is not None:
+        none = pc.or_kleene(none, pc.less_equal(files.latest("ingested_at"), after_us))
+    return files.paths_but(known(none))
+
+
+def _is_late(delay_us: int, since_us: int | None, after_us: int | None) -> pc.Expression:
+    delay = pa.scalar(delay_us, pa.duration("us"))
+    late = pc.field("event_time") <= pc.field("arrival_watermark") - delay
+    if since_us is not None:
+        late &= pc.field("event_time") >= pa.scalar(instant_of(since_us))
+    if after_us is not None:
+        late &= pc.field("ingested_at") > pa.scalar(instant_of(after_us))
+    return late & ~pc.field("is_clock")
+
+
+def _grouped(rows: pa.Table) -> pa.Table:
+    # Not the column event_date: partitions are not in the files.
+    days = pc.cast(pc.cast(rows["event_time"], pa.timestamp("us")), pa.date32(), safe=False)
+    rows = rows.append_column("event_date", days)
+    found = rows.group_by(GROUP).aggregate(MEASURES)
+    names = [f"event_time_{function}" for _, function in MEASURES]
+    return found.select([*GROUP, *names]).rename_columns([*GROUP, "rows", "first", "last"])
+
+
+def _group(
+    day: date, ingested_at: datetime, rows: int, first: datetime, last: datetime
+) -> LateGroup:
+    return LateGroup(day, micros_of(ingested_at), rows, micros_of(first), micros_of(last))
+
+
+ReadLate = Callable[[Lake, str, int, int | None, int | None], list[LateGroup]]
+Reason = Literal["late rows", "other code", "not recorded", "cut off"]
+
+
+@dataclass(frozen=True)
+class Span:
+    """Instants `[from_us, until_us)` of a table; BEGINNING_US is the beginning."""
+
+    from_us: int
+    until_us: int
+    reason: Reason | None  # None: it is right there
+    missing: tuple[LateGroup, ...] = ()  # the rows of bronze that its fold does not have
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """A judged table, to before `until_us` (None: nothing of it is complete)."""
+
+    until_us: int | None
+    spans: tuple[Span, ...]  # in order, without gaps, from the beginning to `until_us`
+    live: Span | None  # live's own fold at its newest instant; None before there is one
+
+    @cached_property
+    def wrong(self) -> tuple[Span, ...]:
+        """The spans where the table is not right."""
+        return tuple(span for span in self.spans if span.reason is not None)
+
+    @property
+    def right_until_us(self) -> int:
+        """Until where it is right from the beginning on; BEGINNING_US: nowhere."""
+        until_us = BEGINNING_US if self.until_us is None else self.until_us
+        return self.wrong[0].from_us if self.wrong else until_us
+
+    @property
+    def live_is_right(self) -> bool:
+        """Whether what live goes on with has every row, by today's code."""
+        return self.live is None or self.live.reason is None
+
+
+def judge(
+    lake: Lake,
+    entries: Sequence[Entry],
+    identity: StreamIdentity,
+    reset_us: int | None = None,
+    read_late: ReadLate | None = None,
+) -> Coverage:
+    """The coverage of a table of `identity` whose record has these entries.
+
+    `reset_us`: since when (`ingested_at`) bronze goes by a clock set back. Who judges many tables gives a
+    `read_late` that reads a source's bronze once.
+    """
+    newest = newest_own(entries)
+    if newest is None:
+        return Coverage(None, (), None)
+    segments = segments_of(entries)
+    named = [*(part.entry for part in segments), newest]
+    judged = _Judge(lake, identity, entries, named, reset_us, read_late or late_groups)
+    spans: list[Span] = []
+    at_us = BEGINNING_US
+    for segment in segments:
+        spans += _unrecorded(at_us, segment.from_us)
+        spans += judged.spans(segment)
+        at_us = segment.until_us
+    until_us = max(at_us, BEGINNING_US if newest.until_us is None else newest.until_us)
+    spans += _unrecorded(at_us, until_us)
+    known_until_us = None if until_us == BEGINNING_US else until_us
+    return Coverage(known_until_us, tuple(_joined(spans)), judged.live(newest))
+
+
+def _unrecorded(from_us: int, until_us: int) -> list[Span]:
+    return [Span(from_us, until_us, "not recorded")] if from_us < until_us else []
+
+
+def _accepted(entries: Sequence[Entry], code: str) -> set[str]:
+    """Today's code, and what a mapping of states stands for, and what that one stood for; and of
+    each what serves it: rows of a fold that would have stopped at a failed call and had none."""
+    accepted = serving(code)
+    for entry in sorted(entries, key=lambda entry: entry.number, reverse=True):
+        if entry.mapped_from is not None and accepted & set(entry.codes):
+            accepted |= serving(entry.mapped_from)
+    return accepted
+
+
+def _joined(spans: Iterable[Span]) -> list[Span]:
+    """Neighbours that are alike as one."""
+    joined: list[Span] = []
+    for span in spans:
+        if joined and (joined[-1].reason, joined[-1].missing) == (span.reason, span.missing):
+            span = Span(joined.pop().from_us, span.until_us, span.reason, missing=span.missing)
+        joined.append(span)
+    return joined
+
+
+class _Judge:
+    """Judges entries; reads bronze's late rows once for each delay that they name."""
+
+    def __init__(
+        self,
+        lake: Lake,
+        identity: StreamIdentity,
+        entries: Sequence[Entry],
+        judged: Sequence[Entry],
+        reset_us: int | None,
+        read_late: ReadLate,
+    ) -> None:
+        self._lake, self._identity, self._read_late = lake, identity, read_late
+        self._reset_us, self._accepted = reset_us, _accepted(entries, identity.code)
+        self._pins_us: dict[int, list[int | None]] = {}
+        for entry in judged:
+            self._pins_us.setdefault(entry.delay_us, []).append(entry.bronze_ingested_at_us)
+        self._groups: dict[int, list[LateGroup]] = {}
+
+    @cached_property
+    def _since_reset(self) -> list[LateGroup]:
+        if self._reset_us is None:
+            return []
+        source, since_us = self._identity.source, self._identity.since_us
+        # All rows ingested since, late or not.
+        return late_groups(self._lake, source, -ANY_DELAY_US, since_us, self._reset_us)
+
+    def spans(self, segment: Segment) -> list[Span]:
+        """What a segment comes to: right up to some instant, and wrong from there on."""
+        from_us, until_us = segment.from_us, segment.until_us
+        if reason := self._foreign(segment.entry):
+            return [Span(from_us, until_us, reason)]
+        missing = self._missing(segment.entry, until_us)
+        if not missing:
+            return [Span(from_us, until_us, None)]
+        # An event at t emits at t, so the table is wrong from the first missing row on. Of an
+        # update table, which shows one state, it is as a whole.
+        first_us = max(from_us, min(group.first_us for group in missing))
+        if self._identity.output_mode == "update":
+            first_us = from_us
+        spans = [Span(from_us, first_us, None), Span(first_us, until_us, "late rows", missing)]
+        return [span for span in spans if span.from_us < span.until_us]
+
+    def live(self, newest: Entry) -> Span:
+        """Live's own fold at its newest instant."""
+        until_us = BEGINNING_US if newest.until_us is None else newest.until_us
+        if reason := self._foreign(newest):
+            return Span(until_us, until_us, reason)
+        missing = self._missing(newest, until_us)
+        return Span(until_us, until_us, "late rows" if missing else None, missing=missing)
+
+    def _foreign(self, entry: Entry) -> Reason | None:
+        return None if set(entry.codes) <= self._accepted else "other code"
+
+    def _missing(self, entry: Entry, until_us: int) -> tuple[LateGroup, ...]:
+        """The late rows before an instant that came after all that the entry's fold has; and since
+        a clock was set back that it does not know of, all rows before that instant."""
+        if self._identity.time_column == "ingested_at":
+            return ()  # then no row is late
+        pin_us = entry.bronze_ingested_at_us
+        return tuple(
+            group
+            for group in self._late(entry.delay_us)
+            if (pin_us is None or group.ingested_at_us > pin_us) and group.first_us < until_us
+        )
+
+    def _late(self, delay_us: int) -> list[LateGroup]:
+        if delay_us not in self._groups:
+            pins_us = self._pins_us[delay_us]
+            after_us = None if None in pins_us else min(pin for pin in pins_us if pin is not None)
+            source, since_us = self._identity.source, self._identity.since_us
+            late = self._read_late(self._lake, source, delay_us, since_us, after_us)
+            self._groups[delay_us] = sorted(
+                {*late, *self._since_reset}, key=lambda group: (group.ingested_at_us, group.date)
+            )
+        return self._groups[delay_us]
+
+
+ONE_DAY = timedelta(days=1)
+SHOWN = 5
+OF_COVERAGE = {"late_rows_not_recomputed", "state_lacks_rows", "table_not_right"}
+WHY: dict[Reason, str] = {
+    "late rows": "without late rows that are in bronze",
+    "other code": "by other code than today's",
+    "not recorded": "nothing is recorded of it",
+    "cut off": "a run was cut off, and some keys are ahead: the stream's next run settles them",
+}
+
+
+def coverage_findings(
+    stream: Stream, coverage: Coverage, is_append: bool, is_mapped: bool = False
+) -> list[Finding]:
+    """A finding for each cause for which the table of `stream`, or its live state, is not right.
+
+    `is_mapped`: its states go back to mapped ones, which no replay makes.
+    """
+    found = _findings(stream, coverage, is_append)
+    if not is_mapped:
+        return found
+    return [
+        replace(
+            finding,
+            action=f"{finding.action}. What is of before its states were mapped, "
+            f"`./stateful reseed {stream.name} --recompute --apply` alone makes right: it gives them up",
+        )
+        for finding in found
+    ]
+
+
+def _findings(stream: Stream, coverage: Coverage, is_append: bool) -> list[Finding]:
+    late = [span for span in coverage.wrong if span.reason == "late rows"]
+    others = [span for span in coverage.wrong if span.reason != "late rows"]
+    found = []
+    if groups := not_recomputed(late):
+        found.append(_late_rows(stream, coverage, late, groups=groups, is_append=is_append))
+    elif late or _reason(coverage) == "late rows":
+        found.append(_state_lacks(stream, coverage, late))
+    if others or _reason(coverage) not in (None, "late rows"):
+        found.append(_not_right(stream, coverage, others, is_append=is_append))
+    return found
+
+
+def distrusted(stream: Stream, table: str, reason: str) -> Finding:
+    """The table is not what was recorded of it: the next run stops."""
+    return FINDINGS["table_changed"].found(
+        stream.name,
+        f"{table} is not what was recorded of it: {reason}",
+        str(how_to_trust_again(stream.name)),
+    )
+
+
+def unfinished_erasure(stream: Stream) -> Finding:
+    """Bronze is without a key, and the state is not made of that yet."""
+    return FINDINGS["erasure_unfinished"].found(
+        stream.source,
+        f"an erasure of a key of {stream.source} was begun and is not finished: table, state and "
+        f"savepoints of {stream.name} may have it, and no run goes on until then",
+        how_to_finish(stream.source),
+    )
+
+
+def not_recomputed(late: Iterable[Span]) -> list[LateGroup]:
+    """The late rows that not even the part of the table at their own instant has."""
+    found = {
+        group
+        for span in late
+        for group in span.missing
+        if group.first_us < span.until_us and span.from_us <= group.last_us
+    }
+    return sorted(found, key=lambda group: (group.date, group.ingested_at_us))
+
+
+def spans_text(spans: Sequence[Span]) -> str:
+    """The instants of some spans, for people."""
+    texts = [
+        f"from {instant_text(s.from_us)} until {instant_text(s.until_us)} UTC ({_why(s)})"
+        for s in spans
+    ]
+    more = len(texts) - SHOWN
+    return "; ".join(texts[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
+
+
+def _why(span: Span) -> str:
+    if span.reason != "late rows":
+        return WHY[span.reason] if span.reason else "right"
+    rows = sum(group.rows for group in span.missing)
+    return f"without {counted(rows, 'late row')} of {_dates_text(span.missing)}"
+
+
+def _late_rows(
+    stream: Stream,
+    coverage: Coverage,
+    spans: Sequence[Span],
+    groups: Sequence[LateGroup],
+    is_append: bool,
+) -> Finding:
+    rows = sum(group.rows for group in groups)
+    return FINDINGS["late_rows_not_recomputed"].found(
+        stream.name,
+        f"Late rows ({rows:,}) of {_dates_text(groups)} are in bronze, and the table was "
+        "computed without them",
+        _action(stream, coverage, groups, is_append=is_append),
+        count=rows,
+        event_time_from=known_instant(min(span.from_us for span in spans)),
+        event_time_to=known_instant(max(span.until_us for span in spans)),
+    )
+
+
+def _action(
+    stream: Stream, coverage: Coverage, groups: Sequence[LateGroup], is_append: bool
+) -> str:
+    promote = promote_text(stream)
+    if not is_append:
+        return f"{promote} takes them into the table and the live state"
+    return (
+        f"{_recomputes(stream, coverage, groups)}; or in Airflow backfill the Dag "
+        f"stream_{stream.name}: {ranges_text(groups)} (UTC), Reprocess "
+        "Behavior: All Runs (Missing Runs leaves out dates that have a run). "
+        f"Later rows and the live state take them in only by {promote}"
+    )
+
+
+def _recomputes(stream: Stream, coverage: Coverage, groups: Iterable[LateGroup]) -> str:
+    """The commands that take late rows into the table; none goes beyond what is settled."""
+    commands = []
+    for first, last in _ranges(groups):
+        start, until = f"{first:%F}", f"{last + ONE_DAY:%F}"
+        if (settled := known_instant(coverage.until_us)) and f"{settled:%F}" < until:
+            until = f"{settled.replace(tzinfo=None).isoformat()}Z"
+        commands.append(f"`./stateful recompute {stream.name} {start} {until}`")
+    return _first(commands)
+
+
+def _state_lacks(stream: Stream, coverage: Coverage, late: Sequence[Span]) -> Finding:
+    live = coverage.live
+    groups = {group for span in [*late, *([live] if live else [])] for group in span.missing}
+    since = f", and is not right {spans_text(late)}" if late else ""
+    return FINDINGS["state_lacks_rows"].found(
+        stream.name,
+        f"The live state was computed {WHY['late rows']}: what {stream.name} emits from it "
+        f"lacks their effect{since}",
+        f"{promote_text(stream)} takes them in",
+        count=sum(group.rows for group in groups),
+        event_time_from=known_instant(min((s.from_us for s in late), default=coverage.until_us)),
+        event_time_to=known_instant(max((s.until_us for s in late), default=coverage.until_us)),
+    )
+
+
+def _reason(coverage: Coverage) -> Reason | None:
+    return coverage.live.reason if coverage.live else None
+
+
+def _not_right(
+    stream: Stream, coverage: Coverage, spans: Sequence[Span], is_append: bool
+) -> Finding:
+    what = f"the table of {stream.name} is right {spans_text(spans)}"
+    if not spans and coverage.live is not None:
+        what = f"what {stream.name} emits from here on is right ({_why(coverage.live)})"
+    dates = f"; `./stateful recompute {stream.name} FROM UNTIL` does it for some dates"
+    first = spans[0].from_us if spans else coverage.until_us
+    return FINDINGS["table_not_right"].found(
+        stream.name,
+        f"Nothing proves that {what}",
+        f"`./stateful reseed {stream.name} --apply` makes it anew from bronze by today's "
+        f"code; without --apply it shows the plan{dates if is_append and spans else ''}",
+        event_time_from=known_instant(first),
+        event_time_to=known_instant(spans[-1].until_us if spans else coverage.until_us),
+    )
+
+
+def promote_text(stream: Stream) -> str:
+    """The ways to take late rows into the live state."""
+    return (
+        f"`./stateful reseed {stream.name} --apply` (or in Airflow a backfill with the parameter "
+        "promote: tick Override parameters on existing runs)"
+    )
+
+
+def _dates_text(groups: Iterable[LateGroup]) -> str:
+    return first_names([f"{day:%F}" for day in sorted({group.date for group in groups})], SHOWN)
+
+
+def ranges_text(groups: Iterable[LateGroup]) -> str:
+    """The dates of late rows as Airflow's dialog takes them."""
+    return _first([f"From {first:%F} 00:00, To {last:%F} 23:59" for first, last in _ranges(groups)])
+
+
+def _ranges(groups: Iterable[LateGroup]) -> list[tuple[date, date]]:
+    """Their dates, first and last of each that are next to each other."""
+    ranges: list[tuple[date, date]] = []
+    for day in sorted({group.date for group in groups}):
+        if ranges and day - ranges[-1][1] <= ONE_DAY:
+            ranges[-1] = (ranges[-1][0], day)
+        else:
+            ranges.append((day, day))
+    return ranges
+
+
+def _first(texts: Sequence[str]) -> str:
+    more = len(texts) - SHOWN
+    return "; then ".join(texts[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
+
+
+def instant_text(micros: int) -> str:
+    """An instant of a table for people; the beginning is one, too."""
+    return "the beginning" if micros == BEGINNING_US else f"{instant_of(micros):%Y-%m-%d %H:%M:%S}"
+
+
+def known_instant(micros: int | None) -> datetime | None:
+    """An instant of a table; None for the beginning, and for none."""
+    return None if micros is None or micros == BEGINNING_US else instant_of(micros)
+
+
+def effect_text(coverage: Coverage, from_us: int | None, until_us: int) -> str:
+    """What an operation that computes `[from_us, until_us)` anew does to a table (None: the beginning)."""
+    first_us = BEGINNING_US if from_us is None else from_us
+    inside = [part for s in coverage.wrong if (part := _clipped(s, first_us, until_us))]
+    outside = [part for span in coverage.wrong for part in _without(span, first_us, until_us)]
+    said = "The table is right there already"
+    if inside:
+        said = f"It makes right what is wrong now {spans_text(inside)}"
+    return f"{said}, and leaves as it is what is {spans_text(outside)}" if outside else said
+
+
+def state_between(coverage: Coverage, from_us: int, until_us: int) -> str:
+    """Whether a table is right in `[from_us, until_us)`, in a word or two: right, late rows, ..."""
+    found = (_clipped(span, from_us, until_us) for span in coverage.wrong)
+    reasons = sorted({span.reason for span in found if span and span.reason})
+    return ", ".join(reasons) or "right"
+
+
+def _clipped(span: Span, from_us: int, until_us: int) -> Span | None:
+    first, last = max(span.from_us, from_us), min(span.until_us, until_us)
+    return Span(first, last, span.reason, missing=span.missing) if first < last else None
+
+
+def _without(span: Span, from_us: int, until_us: int) -> list[Span]:
+    parts = (
+        (span.from_us, min(span.until_us, from_us)),
+        (max(span.from_us, until_us), span.until_us),
+    )
+    return [Span(*part, span.reason, span.missing) for part in parts if part[0] < part[1]]

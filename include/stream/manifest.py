@@ -1,0 +1,371 @@
+"""Savepoints, each a folder `savepoints/<stream>/<id>`: Parquet files with the states, and a manifest.
+
+The manifest is written last: a folder without a whole one is no savepoint, and whoever writes or deletes
+savepoints, under the stream's lease, deletes it. An id begins with the instant of its state.
+
+A savepoint is clean when it holds all events of bronze before its instant, and was made by the
+code of now. Live ones stop being clean when rows come late, recomputed ones when still later
+rows arrive: so it is counted each time, and all clean ones give the same result.
+"""
+
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from hashlib import file_digest, sha256
+from itertools import starmap
+from typing import Any, Literal, NamedTuple
+
+import pyarrow.dataset as ds
+from pyarrow import fs
+
+from include.fold.admission import MICROSECOND, instant_of
+from include.lake.errors import StatefulError
+from include.lake.generations import GenerationRow, Generations
+from include.lake.lease import check_held
+from include.lake.paths import Lake
+from include.lake.table import Staged
+from include.settings import SavepointRules
+from include.stream.bronze_pin import BronzePin, count_before, has_commit
+
+MANIFEST = "manifest.json"
+READERS = 8  # of files at once
+READ_BYTES = 8 * 1024 * 1024
+
+
+class DataFile(NamedTuple):
+    """A Parquet file in a savepoint's folder."""
+
+    name: str
+    size: int
+    digest: str  # of all its bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Savepoint:
+    """A savepoint that is there: its manifest. Instants in microseconds."""
+
+    savepoint_id: str
+    stream: str
+    until_us: int  # it is the state of all events before this, on the fold's clock
+    created_at: datetime
+    origin: str  # live, on_demand, recompute or reseed
+    generation: int | None  # live: the generation it was read from
+    run_id: str  # of the run (`ops/runs`) that wrote it
+    keys: int
+    events: int  # bronze rows that are folded into it
+    bronze_id: str
+    bronze_version: int  # read up to
+    bronze_ingested_at_us: int | None  # of the newest row that it has read
+    code: str | None  # that made all of it; None when no one code did
+    state_schema: str  # of the files, as Spark DDL; they have no bucket
+    files: tuple[DataFile, ...]
+
+    @property
+    def until(self) -> datetime:
+        return instant_of(self.until_us)
+
+    def folder(self, lake: Lake) -> str:
+        return lake.savepoint(self.stream, self.savepoint_id)
+
+
+def savepoints_of(lake: Lake, stream: str) -> list[Savepoint]:
+    """The savepoints of `stream` that are there, by `until`; of the same one, the newest last."""
+    found = _newest_first(lake, stream)
+    return sorted(found, key=lambda savepoint: (savepoint.until_us, savepoint.created_at))
+
+
+def newest_savepoint(lake: Lake, stream: str) -> Savepoint | None:
+    """That of the latest instant; None before there is one."""
+    return next(_newest_first(lake, stream), None)
+
+
+def savepoint_at(lake: Lake, stream: str, savepoint_id: str) -> Savepoint | None:
+    """The savepoint of that id; None when it is not there."""
+    found = (sp for sp in savepoints_of(lake, stream) if sp.savepoint_id == savepoint_id)
+    return next(found, None)
+
+
+def _newest_first(lake: Lake, stream: str) -> Iterator[Savepoint]:
+    folder = lake.path_in_filesystem(lake.savepoints(stream))
+    below = fs.FileSelector(folder, recursive=True, allow_not_found=True)
+    found = sorted(lake.filesystem.get_file_info(below), key=lambda info: info.path)
+    for info in (info for info in reversed(found) if info.base_name == MANIFEST):
+        if savepoint := _read(lake, info.path, info.size, info.mtime_ns):
+            yield savepoint
+
+
+# A manifest stays what it is, and a backfill asks for all of them at each interval.
+@lru_cache(maxsize=10_000)
+def _read(lake: Lake, path: str, size: int, mtime_ns: int) -> Savepoint | None:
+    """None for a manifest that is not whole."""
+    try:
+        with lake.filesystem.open_input_stream(path) as file:
+            told = json.loads(file.read())
+        if told["digest"] != _digest_of(known := told["savepoint"]):
+            return None
+        created_at = datetime.fromisoformat(known["created_at"])
+        files = tuple(starmap(DataFile, known["files"]))
+        return Savepoint(**known | {"created_at": created_at, "files": files})
+    except (FileNotFoundError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _digest_of(known: Mapping[str, Any]) -> str:
+    return sha256(json.dumps(known, default=str, sort_keys=True).encode()).hexdigest()
+
+
+def write_manifest(lake: Lake, staged: Sequence[Staged], **columns: Any) -> Savepoint:
+    """Make a savepoint of the files, at least one, that are staged in its folder. `columns`: its others."""
+    folder = lake.savepoint(columns["stream"], columns["savepoint_id"])
+    names, sizes, rows, _ = zip(*staged, strict=True)
+    files = tuple(map(DataFile, names, sizes, _digests(lake, folder, names)))
+    savepoint = Savepoint(keys=sum(rows), files=files, created_at=datetime.now(UTC), **columns)
+    known = asdict(savepoint)
+    told = json.dumps({"savepoint": known, "digest": _digest_of(known)}, default=str, indent=1)
+    check_held()
+    lake.write(f"{folder}/{MANIFEST}", told.encode())
+    return savepoint
+
+
+def _digests(lake: Lake, folder: str, names: Sequence[str]) -> list[str]:
+    def digest(name: str) -> str:
+        path = lake.path_in_filesystem(f"{folder}/{name}")
+        with lake.filesystem.open_input_stream(path, buffer_size=READ_BYTES) as file:
+            return file_digest(file, "sha256").hexdigest()
+
+    with ThreadPoolExecutor(READERS) as readers:
+        return list(readers.map(digest, names))
+
+
+def refuse_damaged(lake: Lake, savepoint: Savepoint) -> None:
+    """SavepointError when a file is gone, or its bytes are not those that were written; what keeps them
+    from being read now, and may pass, as it is."""
+    folder, (names, _, digests) = savepoint.folder(lake), zip(*savepoint.files, strict=True)
+    try:
+        found = _digests(lake, folder, names)
+    except FileNotFoundError:
+        found = []
+    if found != list(digests):
+        said = f"a file of {folder} is gone, or is not what was written"
+        raise SavepointError(said, subject=savepoint.savepoint_id)
+
+
+def states_in(lake: Lake, savepoint: Savepoint) -> ds.Dataset:
+    """Its rows, whose pages are checked as they are read."""
+    checked = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+    folder = lake.path_in_filesystem(savepoint.folder(lake))
+    paths = [f"{folder}/{file.name}" for file in savepoint.files]
+    kind = ds.ParquetFileFormat(default_fragment_scan_options=checked)
+    return ds.dataset(paths, format=kind, filesystem=lake.filesystem)
+
+
+def keep_savepoints(lake: Lake, stream: str, kept: Collection[Savepoint]) -> None:
+    """Delete all savepoints of `stream` but these, and what is left of others. Under its lease."""
+    ids = {savepoint.savepoint_id for savepoint in kept}
+    for name in lake.folders(lake.savepoints(stream)):
+        if name not in ids:
+            folder = lake.savepoint(stream, name)
+            check_held()
+            lake.delete(f"{folder}/{MANIFEST}")  # first, so that nobody begins to use it
+            lake.delete(folder)
+
+
+class SavepointError(StatefulError):
+    """The files of a savepoint are not those that its manifest names, and never will be."""
+
+    code = "unreadable_savepoint"
+    exit_code = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamIdentity:
+    """A stream as its file and entry are now. Made by `include/stream/stream_identity.py`."""
+
+    stream: str
+    source: str
+    output_mode: Literal["append", "update"]
+    time_column: Literal["event_time", "ingested_at"]  # of bronze: the fold's clock
+    delay_us: int  # of the watermark
+    # Fingerprint of the stream's file, its settings and its initial state: a savepoint with
+    # another one holds another fold's state.
+    code: str
+    state_schema: str
+    # `as_of` of the initial state: earlier bronze rows are not folded. None without one.
+    since_us: int | None
+
+
+UNTIL_IN_ID = "%Y%m%dT%H%M%S%f"
+MAPPED_FROM = "+"
+KEEPS_DEAD_LETTERS = "!"
+
+
+def code_of(lineage: str) -> str:
+    """The fingerprint of the code alone."""
+    return lineage.partition(MAPPED_FROM)[0]
+
+
+def until_of(savepoint_id: str) -> datetime:
+    """The instant of a savepoint, which its id begins with."""
+    return datetime.strptime(savepoint_id.partition("-")[0], UNTIL_IN_ID).replace(tzinfo=UTC)
+
+
+def mapped_lineage(code: str, savepoint_id: str) -> str:
+    """Of states that `code` makes from those of a savepoint of an older schema."""
+    return f"{code_of(code)}{MAPPED_FROM}{savepoint_id}"
+
+
+def is_mapped(lineage: str) -> bool:
+    """Whether the states go back to a savepoint whose states were mapped."""
+    return MAPPED_FROM in lineage
+
+
+def mapped_savepoint(lineage: str) -> str | None:
+    """The savepoint whose states were mapped; None where none were."""
+    return lineage.partition(MAPPED_FROM)[2] or None
+
+
+def has_mapped(row: Mapping[str, Any] | None) -> bool:
+    """Whether those of a generation do, whose row this is."""
+    return is_mapped((row or {}).get("code") or "")
+
+
+def keeps_dead_letters(lineage: str) -> bool:
+    """Whether a fold by that name goes on after a failed call."""
+    return code_of(lineage).endswith(KEEPS_DEAD_LETTERS)
+
+
+def same_code(lineage: str | None, other: str | None) -> bool:
+    """Whether the same code made them, whatever they go back to."""
+    if lineage is None or other is None:
+        return lineage == other
+    return code_of(lineage) == code_of(other)
+
+
+def serves(lineage: str | None, wanted: str) -> bool:
+    """Whether whoever goes by the name `wanted` may go on with states of that `lineage`."""
+    return lineage is not None and lineage in serving(wanted)
+
+
+def serving(wanted: str) -> set[str]:
+    """The lineages whose states serve whoever goes by the name `wanted`."""
+    return {wanted, wanted.replace(KEEPS_DEAD_LETTERS, "")}
+
+
+def current_lineage(row: Mapping[str, Any] | None, code: str) -> str:
+    """The lineage that a stream with this `code` goes on with: that of its current generation,
+    whose row this is, if the same code made it."""
+    if not row or row["code"] is None:
+        return code
+    known = str(row["code"])
+    if same_code(known, code):
+        return known
+    if is_mapped(known) and serves(code_of(known), code):  # it keeps dead letters from now on
+        return f"{code}{MAPPED_FROM}{known.partition(MAPPED_FROM)[2]}"
+    return code
+
+
+@dataclass(frozen=True)
+class Base:
+    """Where a replay begins. Without a savepoint: with the initial state, or with nothing."""
+
+    savepoint: Savepoint | None
+    until_us: int | None  # bronze rows from here on are replayed; None: all
+    events: int  # bronze rows that it stands for
+    mapped: bool = False  # it is of an older state schema: its states are mapped to the new one
+
+    def lineage(self, code: str) -> str:
+        """What `code` makes from here on goes by this name."""
+        if self.savepoint is None:
+            return code_of(code)
+        return mapped_lineage(code, self.savepoint.savepoint_id) if self.mapped else code
+
+
+def clean_savepoints(
+    savepoints: Sequence[Savepoint], identity: StreamIdentity, pin: BronzePin
+) -> list[Savepoint]:
+    """Those of `savepoints` that hold all that the pinned bronze has before them."""
+    ours = [savepoint for savepoint in savepoints if serves(savepoint.code, identity.code)]
+    return _holding_all(ours, identity, pin)
+
+
+def _holding_all(
+    savepoints: Sequence[Savepoint], identity: StreamIdentity, pin: BronzePin
+) -> list[Savepoint]:
+    since_us = identity.since_us
+    # One of before the initial state's instant knows no more than that, and a replay from there
+    # would fold rows that it stands for.
+    ours = [
+        savepoint
+        for savepoint in savepoints
+        if is_of(savepoint, pin) and (since_us is None or savepoint.until_us >= since_us)
+    ]
+    cutoffs = [savepoint.until_us for savepoint in ours]
+    counts = count_before(pin, identity.time_column, since_us, cutoffs_us=cutoffs)
+    return [sp for sp, count in zip(ours, counts, strict=True) if sp.events == count]
+
+
+def choose_base(
+    savepoints: Sequence[Savepoint], identity: StreamIdentity, pin: BronzePin, at_most_us: int
+) -> Base:
+    """The clean savepoint with the largest `until` that is not after `at_most_us`."""
+    ours = [savepoint for savepoint in savepoints if serves(savepoint.code, identity.code)]
+    best = newest_holding_all(ours, identity, pin, at_most_us)
+    if best is None:
+        return Base(None, identity.since_us, 0)
+    return Base(best, best.until_us, best.events)
+
+
+def newest_holding_all(
+    savepoints: Sequence[Savepoint], identity: StreamIdentity, pin: BronzePin, at_most_us: int
+) -> Savepoint | None:
+    """The newest by its `until` that holds all, and whose rows bronze has."""
+    early = [savepoint for savepoint in savepoints if savepoint.until_us <= at_most_us]
+    found = sorted(_holding_all(early, identity, pin), key=lambda sp: sp.until_us, reverse=True)
+    return next((savepoint for savepoint in found if holds_rows_of(savepoint, pin)), None)
+
+
+def is_of(savepoint: Savepoint, pin: BronzePin) -> bool:
+    """Whether it was made of this bronze."""
+    return savepoint.bronze_id == pin.table_id
+
+
+def holds_rows_of(savepoint: Savepoint, pin: BronzePin) -> bool:
+    """Whether bronze has the newest row of a savepoint: after an older copy of bronze was put back,
+    other rows may have come in the place of as many that it has read."""
+    read_us = savepoint.bronze_ingested_at_us
+    return read_us is None or has_commit(pin, read_us)
+
+
+def needed_ids(generations: Generations) -> set[str]:
+    """What the current generation began with."""
+    row = generations.current or GenerationRow()
+    return {row[name] for name in ("seed_savepoint", "base_savepoint") if row.get(name)}
+
+
+def expired(
+    savepoints: Sequence[Savepoint],
+    rules: SavepointRules,
+    needed: Collection[str],
+    clean: Callable[[Sequence[Savepoint]], Sequence[Savepoint]],
+) -> list[Savepoint]:
+    """Those that are beyond the rules' age or number and not `needed`, by `until`.
+
+    But for the newest of the `clean` ones at or before the oldest instant that the rules keep: without it a
+    backfill of that instant would replay from the beginning.
+    """
+    by_until = sorted(savepoints, key=lambda savepoint: savepoint.until_us)
+    if not by_until:
+        return []
+    horizon_us = by_until[-1].until_us - rules.keep_for // MICROSECOND
+    kept = [sp for sp in by_until[-rules.keep :] if sp.until_us >= horizon_us]
+    # Which backfills are open, only Airflow knows; but theirs are the recomputes of late.
+    late = max(savepoint.created_at for savepoint in savepoints) - rules.keep_recomputed
+    of_backfills = [sp for sp in savepoints if sp.origin == "recompute" and sp.created_at >= late]
+    spared = {savepoint.savepoint_id for savepoint in (*kept, *of_backfills)} | set(needed)
+    going = [savepoint for savepoint in by_until if savepoint.savepoint_id not in spared]
+    bases = [sp for sp in clean(going) if sp.until_us <= kept[0].until_us] if going else []
+    base = max(bases, key=lambda savepoint: savepoint.until_us, default=None)
+    return [savepoint for savepoint in going if savepoint is not base]

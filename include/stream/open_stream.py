@@ -1,0 +1,337 @@
+"""A stream and what is recorded of it, read once and handed on: whether its parts are of one time, and whether
+it has rows waiting.
+
+Somebody may put back any part of a lake: none must be an older copy. The newest record in the table's log
+is compared with checkpoint, bronze and dead letters before a job builds on it. Reads only.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from include.fold.admission import instant_of
+from include.fold.definition import Definition, KeyedFold
+from include.ingest.amendments import amendments_of
+from include.ingest.ingest_log import STILL, refuse_changed_bronze
+from include.lake.dead_letters import dead_letters_number, has_dead_letters_of
+from include.lake.delta_log import adds_data, commit_hash, open_table, read_actions, table_to_read
+from include.lake.errors import LakeError, how_to_trust_again
+from include.lake.generations import GenerationRow, Generations, is_reseeded, read_generations
+from include.lake.ops import read_ops
+from include.lake.paths import Lake
+from include.lake.table import record_of
+from include.settings import Stream
+from include.stream.bronze_readers import needed_commit
+from include.stream.committed_batch import (
+    is_settled,
+    newest_committed,
+    newest_planned,
+    plan_hash,
+    read_position,
+)
+from include.stream.manifest import StreamIdentity
+from include.stream.record import Entry, StreamRecord, recorded
+from include.stream.stream_identity import identity_of
+from include.stream_definition import load_definition
+
+
+@dataclass(frozen=True)
+class OpenStream:
+    """As of one reading of its table's record. Who commits to that opens the stream `again`."""
+
+    lake: Lake
+    declared: Stream  # as its file says
+    generations: Generations
+
+    @property
+    def name(self) -> str:
+        return self.declared.name
+
+    @property
+    def source(self) -> str:
+        return self.declared.source
+
+    @property
+    def row(self) -> GenerationRow | None:
+        """Of the current generation; None before the first run or reseed."""
+        return self.generations.current
+
+    @property
+    def begun_row(self) -> GenerationRow | None:
+        """The same, of a generation that a batch or a seed stands on: that is pinned to it."""
+        has_batch = self.record.batch_of(self.generation) is not None
+        return self.row if has_batch or self.is_reseeded else None
+
+    @property
+    def generation(self) -> int:
+        return self.generations.number
+
+    @property
+    def checkpoint(self) -> str:
+        """Where the current generation's is, or will be."""
+        return self.lake.checkpoint(self.name, self.generation)
+
+    @property
+    def is_reseeded(self) -> bool:
+        """Whether the generation began with a savepoint, and not with a stream's first run."""
+        return is_reseeded(self.row)
+
+    @cached_property
+    def stream(self) -> Stream:
+        """With the buckets and state partitions that the generation was made with.
+
+        Those of the file are for a first generation; afterwards only a reseed changes them.
+        """
+        row = self.row
+        if row is None or not self.is_reseeded:
+            return self.declared
+        pinned = {name: row[name] for name in ("buckets", "state_partitions")}
+        return replace(self.declared, **pinned)
+
+    @cached_property
+    def definition(self) -> Definition:
+        """Raises SettingsError when the stream's file is wrong."""
+        return load_definition(self.stream)
+
+    @property
+    def fold(self) -> KeyedFold:
+        return self.definition.fold
+
+    @cached_property
+    def identity(self) -> StreamIdentity:
+        """Raises SettingsError when the stream's file or its initial state is wrong."""
+        return identity_of(self.lake, self.stream, self.generations)
+
+    @cached_property
+    def distrust(self) -> str | None:
+        """Why the record in its table's log does not hold; None: it does."""
+        return _why_not_trusted(self)
+
+    @cached_property
+    def record(self) -> StreamRecord:
+        """The record; without entries where the table cannot be counted on."""
+        is_unknown = self.distrust is not None
+        return StreamRecord(stream=self.name) if is_unknown else recorded(self.generations)
+
+    def trusted(self) -> StreamRecord:
+        """The record; LakeError when it does not hold."""
+        if self.distrust is not None:
+            raise self._of_other_times(self.distrust)
+        return self.record
+
+    def refuse_run(self) -> None:
+        """LakeError when no job may move its state on now: a key of its source is being erased, others have
+        changed bronze, or the source's clock is being set back. Under the stream's lease.
+        """
+        known = amendments_of(self.lake, self.source)
+        if (erasure := known.unfinished_erasure(self.row)) is not None:
+            raise erasure.unfinished(self.name)
+        refuse_changed_bronze(self.lake, self.source, self.name)
+        repair = known.repair
+        if repair is None or repair.is_known_to(self.row):
+            return
+        if not repair.is_done:
+            raise repair.unfinished(self.name)
+        raise LakeError(
+            f"the clock of bronze/{repair.source} was set back to {instant_of(repair.to_us)}, and the "
+            f"state of {self.name} is not from after that: make it anew from bronze",
+            code="unfinished_repair",
+            subject=self.name,
+            command=f"./stateful reseed {self.name} --apply",
+        )
+
+    def refuse_other_checkpoint(self) -> None:
+        """LakeError when no batch may follow on its checkpoint, or its record does not hold.
+
+        Under a missing or older one batches get numbers that the table takes for written; one of another life
+        has other states; and a stream that has read more than bronze has would pass over what comes in its place.
+        """
+        lake, record = self.lake, self.trusted()
+        batch_id = record.batch_of(self.generation)
+        if batch_id is not None and plan_hash(lake, self.checkpoint, batch_id) != record.plan:
+            raise self._of_other_times(
+                f"{self.checkpoint} does not have batch {batch_id} that the table has"
+            )
+        if self.row is None:
+            return
+        is_settled(lake, self.checkpoint)  # LakeError where the newest batch does not say
+        planned = newest_planned(lake, self.checkpoint)
+        if planned is None:
+            return
+        position = read_position(lake, f"{self.checkpoint}/offsets/{planned}")
+        bronze, read = lake.bronze(self.row["source"]), position.version - 1
+        newest = _newest_version(lake, bronze, position.table_id)
+        if newest is None or newest < read:
+            raise self._of_other_times(f"{bronze} lacks version {read}, which was read")
+
+    def _of_other_times(self, reason: str) -> LakeError:
+        mend = how_to_trust_again(self.name)
+        return LakeError(
+            f"what {self.name} is made of is of different times, or others have changed it: {reason}. "
+            f"Nothing was done. To mend it: {mend.words}",
+            code="of_other_times",
+            subject=self.name,
+            command=mend.command,
+        )
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether an update table shows keys as of different instants: the newest run ended before it had
+        settled all that it had written.
+
+        So it may have when its checkpoint is damaged: a run says how, and a reseed does without it.
+        """
+        if self.row is None or self.row["output_mode"] != "update":
+            return False
+        committed = newest_committed(self.lake, self.checkpoint)
+        if committed != newest_planned(self.lake, self.checkpoint):
+            return True
+        if self.record.batch_of(self.generation) not in (committed, None):
+            return True
+        try:
+            return not is_settled(self.lake, self.checkpoint)
+        except LakeError:
+            return True
+
+    def after(self, record: StreamRecord) -> "OpenStream":
+        """As it is after a commit of ours with that record."""
+        return replace(self, generations=replace(self.generations, told=record.as_json()))
+
+    def again(self) -> "OpenStream":
+        """As it is now, read again."""
+        return open_stream(self.lake, self.declared)
+
+
+def open_stream(lake: Lake, stream: Stream) -> OpenStream:
+    """`stream` as it is recorded now: under its lease, who writes; without it, who only looks."""
+    return OpenStream(lake, stream, read_generations(lake, stream.name))
+
+
+def _why_not_trusted(opened: OpenStream) -> str | None:
+    """Why the newest record of a stream's table does not hold; None: it does."""
+    lake, generations = opened.lake, opened.generations
+    if generations.mismatch is not None:
+        return generations.mismatch
+    record = recorded(generations)
+    own, counted = record.own, (record.dead_letters, record.dead_letters_commit)
+    try:  # they are written before the rows
+        has_dead_letters = has_dead_letters_of(lake, opened.name, *counted)
+    except LakeError as error:
+        return error.message
+    committed = newest_committed(lake, opened.checkpoint)
+    if own is None:
+        return None if committed is None else "the table has no record, and its stream has run"
+    if (generations.newest_folder or 0) > generations.number:
+        return f"the table has no generation {generations.newest_folder}, which has a checkpoint"
+    if _lacks_batch(record.batch_of(generations.number), committed):
+        return f"the table does not have batch {committed}, which its checkpoint has committed"
+    if opened.row is not None and _is_other_bronze(opened, record, own):
+        return f"{lake.bronze(opened.row['source'])} does not have the version that was read"
+    if not has_dead_letters:
+        return f"{lake.dead_letters(opened.name)} lacks commits that the table's rows go with"
+    return None
+
+
+def _lacks_batch(written: int | None, committed: int | None) -> bool:
+    """Each batch is in the table's log before its checkpoint commits it."""
+    return committed is not None and (written is None or written < committed)
+
+
+def _is_other_bronze(opened: OpenStream, record: StreamRecord, own: Entry) -> bool:
+    """Whether what was read is no more in bronze: that is another table, shorter, or has another commit
+    in its place."""
+    if own.bronze_id is None or opened.row is None:
+        return False
+    bronze = opened.lake.bronze(opened.row["source"])
+    newest = _newest_version(opened.lake, bronze, own.bronze_id)
+    if newest is None:
+        return True
+    read = [
+        (entry.read_version, entry.read_commit)
+        for entry in record.entries
+        if entry.bronze_id == own.bronze_id and entry.read_version is not None
+    ]
+    version, commit = max(read, default=(0, None))
+    found = commit_hash(opened.lake, bronze, version)
+    # The clean-up of its log may have taken it.
+    return newest < version or (None not in (found, commit) and found != commit)
+
+
+def _newest_version(lake: Lake, path: str, table_id: str | None) -> int | None:
+    """Of a table, where it is the one of this id; LakeError when it cannot be read."""
+    table = open_table(path) if lake.is_delta_table(path) else None
+    return None if table is None or str(table.metadata().id) != table_id else int(table.version())
+
+
+# The jobs that commit batches of a stream.
+DRAINING_JOBS = ("run_stream", "compact_state")
+
+
+def has_waiting_rows(lake: Lake, stream: Stream) -> bool:
+    """Whether a run of `stream` would find something to do.
+
+    When in doubt it answers True: a run too many costs half a minute, one too few loses time.
+    """
+    if not lake.is_delta_table(lake.bronze(stream.source)):
+        return False
+    opened = open_stream(lake, stream)
+    try:
+        opened.refuse_run()
+        opened.refuse_other_checkpoint()
+    except LakeError:
+        return True  # the run fails, and says why
+    planned = newest_planned(lake, opened.checkpoint)
+    return _is_cut_off(opened, planned) or _is_behind(opened, planned)
+
+
+def _is_cut_off(opened: OpenStream, planned: int | None) -> bool:
+    """Whether something was begun, and is for the next run to finish."""
+    lake = opened.lake
+    if planned is None and opened.is_reseeded:
+        return True  # its first run makes a checkpoint of the seed
+    if planned != newest_committed(lake, opened.checkpoint):
+        return True
+    if dead_letters_number(lake, opened.name) > opened.record.dead_letters:
+        return True  # dead letters that a killed job has replaced
+    return is_unreported(opened) or opened.is_ahead
+
+
+def _is_behind(opened: OpenStream, planned: int | None) -> bool:
+    """Whether bronze has what the stream has not read."""
+    lake, bronze = opened.lake, opened.lake.bronze(opened.source)
+    first = 0
+    if planned is not None:
+        first = read_position(lake, f"{opened.checkpoint}/offsets/{planned}").version
+    versions = range(first, table_to_read(bronze).version() + 1)
+    if any(_has_data(lake, bronze, version) for version in versions):
+        return True
+    needed = needed_commit(lake, opened.generations, opened.source)
+    return needed is not None and (needed.is_gone or needed.is_growing_old)
+
+
+def is_unreported(opened: OpenStream) -> bool:
+    """Whether no run has recorded how far the table is complete: the one that brought it there died.
+
+    A further run records it, so that it can be published.
+    """
+    own = opened.record.own
+    if own is None or own.until_us is None:
+        return False
+    where = {"subject": opened.name, "outcome": "succeeded", "until": instant_of(own.until_us)}
+    return not any(
+        job in DRAINING_JOBS
+        for job in read_ops(opened.lake, "runs", where, ["job"])["job"].to_pylist()
+    )
+
+
+def _has_data(lake: Lake, bronze: str, version: int) -> bool:
+    """Whether a commit added rows. OPTIMIZE and the like do not; a stream skips them too.
+
+    Nor do the rows count by which a compaction made itself a batch: for no other stream of
+    the source are they worth a run.
+    """
+    actions = read_actions(lake, bronze, version)
+    if actions is None:
+        return True  # cleaned up already: the run will say what that means
+    if (record := record_of(actions)) and record.get(STILL):
+        return False
+    return adds_data(actions)

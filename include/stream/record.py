@@ -1,0 +1,439 @@
+"""What each commit to a stream's table says of the stream: its record.
+
+A clean savepoint proves that a *state* is right. What the *table* holds is another matter: it can be
+rewound, lost, put back from an older copy, or computed by other code. So each commit of ours says which
+instants of the table are of which fold, and how far live has come: whoever decides reads it there.
+
+How a run of a stream moves its record on, batch by batch; what its generation is pinned to; the totals of its rows.
+
+Spark pins the number of state partitions by itself, silently, and knows nothing of buckets:
+under another number keys would look for their states where they are not.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from include.fold.admission import US_PER_MS, micros_of
+from include.lake.delta_log import commit_hash, open_rows_of, table_to_read
+from include.lake.errors import RowCountError, SettingsError
+from include.lake.generations import (
+    ROW,
+    GenerationRow,
+    Generations,
+    is_reseeded,
+    row_as_json,
+    row_of_json,
+)
+from include.lake.paths import Lake, files_of
+from include.lake.table import Record, Table
+from include.settings import Stream
+from include.stream.committed_batch import batch_watermark_ms, plan_hash, read_position
+from include.stream.manifest import same_code, serves
+from include.text_table import counted
+
+Kind = Literal["live", "recompute", "reseed"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """Instants `[from_us, until_us)` of a table, and the fold that their rows are of.
+
+    That fold has all rows of bronze up to the pin; a live one also those up to `read_version`
+    that were not late under `delay_us`; and none of the others. Instants are microseconds on the
+    stream's clock; `from_us` None is the beginning, `until_us` None nothing.
+    """
+
+    kind: Kind
+    from_us: int | None = None
+    until_us: int | None = None
+    generation: int
+    run_id: str | None = None
+    delay_us: int
+    codes: tuple[str, ...]  # all that the state ever went through, the newest last
+    bronze_id: str | None = None
+    bronze_version: int | None = None  # the pin; None: no row is in the fold for sure
+    bronze_ingested_at_us: int | None = None
+    read_version: int | None = None
+    read_commit: str | None = None  # which commit of bronze that was: numbers come again
+    batch_id: int | None = None  # live: the newest that is counted in
+    mapped_from: str | None = None  # the code whose states a migration has mapped
+    number: int = 0  # in the stream's record, from 1: a later entry overrides earlier ones
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamRecord:
+    """The record of a stream, as of one commit to its table; without entries, of a new one."""
+
+    stream: str
+    row: GenerationRow | None = None  # of live's generation
+    entries: tuple[Entry, ...] = ()  # in order; those that later ones hide as a whole are left out
+    plan: str | None = None  # hash of that of live's newest batch, in its checkpoint
+    totals: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # of live's generation, after that batch
+    dead_letters: int = 0  # number of the commit to the dead letters that it counts on
+    dead_letters_commit: str | None = None  # which commit that was: numbers come again
+
+    @property
+    def own(self) -> Entry | None:
+        """The newest entry that says how far the whole table has come."""
+        return newest_own(self.entries)
+
+    def batch_of(self, generation: int) -> int | None:
+        """The newest batch of a generation that is in the table; None: none is."""
+        own = self.own
+        is_of_it = own is not None and (own.kind, own.generation) == ("live", generation)
+        return own.batch_id if own is not None and is_of_it else None
+
+    def with_entry(self, entry: Entry) -> "StreamRecord":
+        """The record after a commit that the entry is of: a new one, or one with its number."""
+        number = entry.number or 1 + max((known.number for known in self.entries), default=0)
+        others = [known for known in self.entries if known.number != number]
+        entries = sorted([*others, replace(entry, number=number)], key=lambda each: each.number)
+        return replace(self, entries=tuple(_needed(entries)))
+
+    def as_json(self) -> Record:
+        """It in plain values, without what is not known."""
+        known = [{n: v for n, v in asdict(e).items() if v is not None} for e in self.entries]
+        row = None if self.row is None else row_as_json(self.row)
+        until_us = None if self.own is None else self.own.until_us
+        said = {"entries": known, ROW: row, "complete_until_us": until_us}
+        return asdict(replace(self, row=None)) | said
+
+
+def record_in(told: Mapping[str, Any]) -> StreamRecord:
+    """The record in what a commit says of itself."""
+    names = StreamRecord.__dataclass_fields__
+    entries = tuple(Entry(**each | {"codes": tuple(each["codes"])}) for each in told["entries"])
+    row = None if told[ROW] is None else row_of_json(told[ROW])
+    known = {n: told[n] for n in names if n in told}
+    return StreamRecord(**known | {"entries": entries, "row": row})
+
+
+def recorded(generations: Generations) -> StreamRecord:
+    """The record that was read with a stream's generation; that of a new stream where there is none, or
+    others have changed the table since."""
+    told = generations.told
+    if told is None or generations.mismatch is not None:
+        return StreamRecord(stream=generations.stream)
+    return record_in(told)
+
+
+def newest_own(entries: Sequence[Entry]) -> Entry | None:
+    """The newest entry that says how far the whole table has come: no recompute does."""
+    own = [entry for entry in entries if entry.kind != "recompute"]
+    return max(own, key=lambda entry: entry.number, default=None)
+
+
+def _needed(entries: Sequence[Entry]) -> Iterator[Entry]:
+    seen = {part.entry.number for part in segments_of(entries)}
+    own = newest_own(entries)
+    return (each for each in entries if each.number in seen or each is own or each.mapped_from)
+
+
+BEGINNING_US = -(2**63)
+FOR_EVER_US = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A part of the table's time, and the entry that its rows are of."""
+
+    from_us: int  # BEGINNING_US: from the beginning
+    until_us: int
+    entry: Entry
+
+
+def segments_of(entries: Iterable[Entry]) -> list[Segment]:
+    """The parts of the table's time that an entry covers, in order; what none covers is left out."""
+    seen: list[Segment] = []
+    for entry in sorted(entries, key=lambda entry: entry.number):
+        from_us = BEGINNING_US if entry.from_us is None else entry.from_us
+        until_us = from_us if entry.until_us is None else entry.until_us
+        hidden_until_us = FOR_EVER_US if entry.kind == "reseed" else until_us
+        if from_us < hidden_until_us:
+            seen = [part for known in seen for part in _around(known, from_us, hidden_until_us)]
+        if from_us < until_us:
+            seen.append(Segment(from_us, until_us, entry))
+    return sorted(seen, key=lambda segment: segment.from_us)
+
+
+def _around(segment: Segment, from_us: int, until_us: int) -> list[Segment]:
+    """What is left of a part under a later entry."""
+    if segment.until_us <= from_us or until_us <= segment.from_us:
+        return [segment]
+    before = Segment(segment.from_us, min(segment.until_us, from_us), segment.entry)
+    behind = Segment(max(segment.from_us, until_us), segment.until_us, segment.entry)
+    return [part for part in (before, behind) if part.from_us < part.until_us]
+
+
+# Columns of ops/batches that add up others, from a generation's first batch on.
+TOTALS = {
+    "total_in": "rows_in",
+    "total_folded": "rows_folded",
+    "total_late": "rows_late",
+    "total_excluded": "rows_excluded",
+    "total_duplicate": "rows_duplicate",
+}
+# Levels, and what a batch changes them by.
+LEVELS = {"rows_pending": "pending_change", "kept_without_timeout": "kept_change"}
+WATERMARK = "watermark_us"
+
+
+# A savepoint made under another one of these still serves a reseed.
+CHANGE_NO_STATE = ("buckets", "state_partitions", "watermark_delay_ms")
+
+
+def refuse_other_settings(row: GenerationRow, settings: dict[str, Any]) -> None:
+    """SettingsError when one of these is another than the generation was made with: who reads its state
+    by the file of now would read something else, or nothing."""
+    for name, value in settings.items():
+        if row[name] != value:
+            raise _changed(row, name, now=value)
+
+
+def refuse_new_code(record: StreamRecord, stream: Stream, code: str) -> None:
+    """SettingsError when a run would be the first by its code, and its entry wants a person to decide."""
+    own = record.own
+    if stream.on_code_change == "run" or own is None or serves(own.codes[-1], code):
+        return
+    if not same_code(own.codes[-1], code):
+        raise SettingsError(
+            f"the code of {stream.name} is another than its newest run's, as `./stateful status "
+            f"{stream.name}` says: make its table and state anew by it; or set on_code_change to run for "
+            "one run, which goes on with the state of before",
+            code="code_changed",
+            subject=stream.name,
+            command=f"./stateful reseed {stream.name} --apply",
+        )
+
+
+def with_code(row: GenerationRow, code: str, event_schema: str) -> GenerationRow:
+    """The row with what is new with a run: its events, and the state's code.
+
+    With new code the state is no one code's any more.
+    """
+    new: dict[str, Any] = {"event_schema": event_schema}
+    known = row["code"]
+    if row["code_changed_at"] is None and known is not None and not same_code(known, code):
+        # It keeps dead letters from now on, or the state is of another code, too.
+        new |= {"code": code} if serves(known, code) else {"code_changed_at": datetime.now(UTC)}
+    return GenerationRow({**row, **new})
+
+
+def _changed(row: GenerationRow, setting: str, now: Any) -> SettingsError:
+    way_out = "put that back, or make its state and its table anew from bronze"
+    if setting == "state_schema":
+        way_out += " (or with --from-state in place of --recompute, by the file's migrate_state)"
+    option = "" if setting in CHANGE_NO_STATE else " --recompute"
+    return SettingsError(
+        f"stream {row['stream']}: {setting} is now {now}, but its state was made with {row[setting]}: "
+        f"{way_out}",
+        code="settings_changed",
+        subject=setting,
+        command=f"./stateful reseed {row['stream']}{option} --apply",
+    )
+
+
+def commit_alone(lake: Lake, record: StreamRecord) -> None:
+    """Commit a record without a row."""
+    table = Table.open(lake, lake.table(record.stream))
+    table.record()
+    table.commit([], record.as_json())
+
+
+def begun_by(row: GenerationRow, record: StreamRecord, run_id: str, code: str) -> Entry:
+    """The live entry that a run of the generation goes on with, or a new one (its number is 0).
+
+    A state that another code goes on with is of both.
+    """
+    own, codes = record.own, tuple[str, ...]([code])
+    if own is None:
+        return _entry(row, None, run_id=run_id, codes=codes)
+    same_delay = own.delay_us == row["watermark_delay_ms"] * US_PER_MS
+    if own.codes[-1] != code:
+        codes = (*own.codes, code)
+    elif own.kind == "live" and same_delay:
+        return own
+    from_us = own.from_us if row["output_mode"] == "update" else own.until_us
+    return replace(
+        _entry(row, from_us, run_id=run_id, codes=codes),
+        until_us=own.until_us,
+        read_version=own.read_version,
+        read_commit=own.read_commit,
+        batch_id=record.batch_of(row["generation"]),
+    )
+
+
+def _entry(row: GenerationRow, from_us: int | None, run_id: str, codes: tuple[str, ...]) -> Entry:
+    reseeded = is_reseeded(row)
+    return Entry(
+        kind="live",
+        from_us=from_us,
+        generation=row["generation"],
+        run_id=run_id,
+        delay_us=row["watermark_delay_ms"] * US_PER_MS,
+        codes=codes,
+        bronze_id=row["bronze_id"],
+        bronze_version=row["bronze_version"] if reseeded else None,
+        bronze_ingested_at_us=micros_of(row["bronze_ingested_at"]) if reseeded else None,
+    )
+
+
+def reached_by(lake: Lake, row: GenerationRow, own: Entry, batch_id: int) -> Entry:
+    """The live entry with what is settled once a batch is committed, by the log of its checkpoint."""
+    checkpoint = lake.checkpoint(row["stream"], row["generation"])
+    watermark_ms = batch_watermark_ms(lake, checkpoint, batch_id)
+    until_us = None if watermark_ms is None else watermark_ms * US_PER_MS + 1
+    if is_reseeded(row):  # its seed has settled that much, whatever the batch brought
+        until_us = max(micros_of(row["until"]), until_us or micros_of(row["until"]))
+    position = read_position(lake, f"{checkpoint}/offsets/{batch_id}")
+    version = position.version - 1
+    return replace(
+        own,
+        until_us=until_us,
+        batch_id=batch_id,
+        bronze_id=position.table_id,
+        read_version=version,
+        read_commit=commit_hash(lake, lake.bronze(row["source"]), version),
+    )
+
+
+@dataclass
+class LiveRecord:
+    """The record of a stream while a run of it goes on."""
+
+    lake: Lake
+    record: StreamRecord
+    row: GenerationRow  # of the generation, with what is new with the run
+    code: str
+    run_id: str
+    at_start: Mapping[str, Any]  # totals before the generation's first batch
+
+    def begin(self) -> StreamRecord:
+        """The record with the run's own entry. What is new with that is committed before any row of it."""
+        own = begun_by(self.row, self.record, run_id=self.run_id, code=self.code)
+        if own.number == 0 or self.record.row != self.row:
+            is_going_on = self.record.batch_of(self.row["generation"]) is not None
+            self.record = replace(self.record, row=self.row).with_entry(own)
+            if is_going_on:
+                commit_alone(self.lake, self.record)
+        return self.record
+
+    def is_of_new_code(self) -> bool:
+        """Whether the run is the first whose code is not that of its generation, before it begins."""
+        known = self.record.row
+        return known is not None and known["code_changed_at"] != self.row["code_changed_at"]
+
+    def totals(self) -> Mapping[str, Any]:
+        """After the newest batch."""
+        return totals_of(self.record, self.row["generation"], self.at_start)
+
+    def after(
+        self, batch_id: int, counts: Mapping[str, Any], dead_letters: Mapping[str, Any]
+    ) -> StreamRecord:
+        """The record of a batch, which may have been made before."""
+        row, record = self.row, self.begin()
+        own, written = record.own, record.batch_of(row["generation"])
+        assert own is not None  # it was begun
+        checkpoint = self.lake.checkpoint(row["stream"], row["generation"])
+        if written is not None and written >= batch_id:
+            return record
+        return replace(
+            record.with_entry(reached_by(self.lake, row, own, batch_id)),
+            plan=plan_hash(self.lake, checkpoint, batch_id),
+            totals=_added(self.totals(), counts),
+            **dead_letters,
+        )
+
+
+def _added(totals: Mapping[str, Any], counts: Mapping[str, Any]) -> dict[str, Any]:
+    """The watermark never goes back, and an empty batch moves nothing."""
+    sums = {total: totals[total] + counts[name] for total, name in (TOTALS | LEVELS).items()}
+    known = [us for us in (totals[WATERMARK], counts[WATERMARK]) if us is not None]
+    return sums | {WATERMARK: max(known, default=None)}
+
+
+def totals_of(
+    record: StreamRecord, generation: int, at_start: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """Totals of a generation's rows; before its first batch those that it began with."""
+    return at_start if record.batch_of(generation) is None else record.totals
+
+
+def seed_totals(row: GenerationRow | None, kept: int = 0) -> dict[str, Any]:
+    """Totals before a generation's first batch; `kept`: states that nothing but an event will wake.
+
+    0 but for a reseeded one: its seed stands for bronze rows, and brings some that wait.
+    """
+    none: dict[str, Any] = {**dict.fromkeys([*TOTALS, *LEVELS], 0), WATERMARK: None}
+    none["kept_without_timeout"] = kept
+    if row is None or not is_reseeded(row):
+        return none
+    folded, excluded, pending = row["seed_events"], row["seed_excluded"], row["seed_pending"]
+    return none | {
+        "total_in": folded + excluded + pending,
+        "total_folded": folded,
+        "total_excluded": excluded,
+        "rows_pending": pending,
+    }
+
+
+RECORDS, WITHOUT_FILE = "num_records", "null_count.source_file"
+
+
+def check_rows_add_up(lake: Lake, record: StreamRecord, row: GenerationRow) -> None:
+    """Raise RowCountError unless all rows that the newest batch has read up to are accounted for.
+
+    Read by the stream = rows of bronze up to its position, and
+    read = folded + late + excluded + duplicate + pending.
+    """
+    own = record.own
+    if own is None or own.read_version is None or record.batch_of(row["generation"]) is None:
+        return
+    version = own.read_version
+    bronze = lake.bronze(row["source"])
+    in_bronze = count_events(lake, bronze, version)
+    totals = totals_of(record, row["generation"], seed_totals(row))
+    done = {name: totals[name] for name in (*TOTALS, "rows_pending") if name != "total_in"}
+    if not in_bronze == totals["total_in"] == sum(done.values()):
+        raise RowCountError(
+            f"stream {row['stream']}: {bronze} has {counted(in_bronze, 'event')} up to version "
+            f"{version}, but {totals['total_in']} were read, and {sum(done.values())} accounted for "
+            f"({done}). The table cannot be trusted: keep the lake as it is; or make table and state "
+            "anew from bronze",
+            subject=row["stream"],
+            command=f"./stateful reseed {row['stream']} --recompute --apply",
+        )
+
+
+def rows_unread(lake: Lake, record: StreamRecord, row: GenerationRow | None, source: str) -> int:
+    """The events of bronze that no batch of the stream has read yet."""
+    path = lake.bronze(source)
+    generation = 0 if row is None else row["generation"]
+    read = totals_of(record, generation, seed_totals(row))["total_in"]
+    return int(count_events(lake, path, table_to_read(path).version()) - read)
+
+
+def count_events(lake: Lake, bronze: str, version: int) -> int:
+    """The rows of a version of a bronze table that are no clock rows.
+
+    By the statistics in the table's log: only clock rows have no source file. LakeError when the
+    log's clean-up has taken the version away.
+    """
+    table = open_rows_of(lake, bronze, version)
+    files = pa.table(table.get_add_actions(flatten=True))
+    if not files.num_rows:
+        return 0
+    names = set(files.column_names)
+    if not {RECORDS, WITHOUT_FILE} <= names or files[WITHOUT_FILE].null_count:
+        # Delta has none past a table's 32nd column, nor where someone's rewriting left none:
+        # count the rows themselves.
+        rows = table.to_pyarrow_dataset(filesystem=files_of(bronze))
+        return int(rows.count_rows(filter=~pc.field("is_clock")))
+    return int(pc.sum(files[RECORDS]).as_py() - pc.sum(files[WITHOUT_FILE]).as_py())

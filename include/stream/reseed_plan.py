@@ -1,0 +1,455 @@
+"""A reseed's plan: pinned bronze, its `until`, its base, what is replaced. Made without a JVM.
+
+After a change of the state schema the base is a savepoint of the older one: whether the mapping itself works is
+seen when the job maps each state.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from itertools import count
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from include.fold.admission import LAST_INSTANT_US, instant_of, micros_of, parse_instant
+from include.fold.deduplicate import SEEN
+from include.fold.definition import KeyedFold
+from include.fold.group_state import TIMERS, GroupStateTimeout
+from include.fold.product_table import can_keep_rows
+from include.ingest.amendments import amendments_of
+from include.ingest.ingest_log import refuse_changed_bronze
+from include.lake.aside import why_no_log
+from include.lake.delta_log import table_to_read
+from include.lake.errors import SettingsError, wrong_argument
+from include.lake.generations import GenerationRow, written_batch
+from include.lake.paths import Lake
+from include.settings import MOST_BUCKETS, MOST_PARTITIONS, Stream
+from include.stream.bronze_pin import BronzePin, count_before, pin_bronze
+from include.stream.judge import Coverage, effect_text
+from include.stream.manifest import (
+    Base,
+    StreamIdentity,
+    choose_base,
+    keeps_dead_letters,
+    newest_holding_all,
+    savepoints_of,
+)
+from include.stream.open_stream import OpenStream, open_stream
+from include.stream.plan_recompute import (
+    recorded_recomputes,
+    refuse_before_mapping,
+    rows_emitted,
+    seconds_for,
+)
+from include.stream.record import BEGINNING_US, FOR_EVER_US
+from include.stream.stream_identity import code_parts, initial_fingerprint, key_fingerprint
+from include.stream.stream_status import dead_letters_coverage, judged
+from include.stream_definition import pinned_settings
+from include.text_table import counted, markdown_cell
+
+MIGRATE = "migrate"  # why a generation was seeded
+IN_PROCESSING_TIME = GroupStateTimeout.ProcessingTimeTimeout
+
+
+@dataclass(frozen=True)
+class ReseedOptions:
+    """What a reseed is asked for; None is as it is now."""
+
+    buckets: int | None = None
+    partitions: int | None = None
+    until: datetime | None = None  # None: all that the pinned bronze settles
+    recompute: bool = False  # from the beginning, whatever savepoints there are
+    from_state: bool = False  # from a savepoint of the older state schema, its states mapped
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> "ReseedOptions":
+        """What was given by these names, among others; SettingsError for an instant that is none."""
+        named = {name: given[name] for name in cls.__dataclass_fields__ if name in given}
+        until = named.pop("until", None)
+        return cls(**named, until=parse_instant("UNTIL", until) if until else None)
+
+    def text(self) -> str:
+        """The options as JSON."""
+        return json.dumps(asdict(self), default=datetime.isoformat)
+
+
+def choose_reseed_base(
+    opened: OpenStream,
+    pin: BronzePin,
+    options: ReseedOptions,
+    at_most_us: int,
+    coverage: Coverage,
+) -> Base:
+    """The base of a reseed of a table that was judged so; none after `at_most_us`.
+
+    SettingsError when only the beginning is left, and the stream's states do not come of it.
+    """
+    identity = opened.identity
+    kept_us = at_most_us  # an update table is written anew as a whole
+    if identity.output_mode == "append":
+        kept_us = min(at_most_us, coverage.right_until_us) if _can_keep(opened) else BEGINNING_US
+    if options.from_state:
+        return mapped_base(opened, pin, kept_us)
+    if options.recompute:
+        return Base(None, identity.since_us, 0)
+    base = choose_base(savepoints_of(opened.lake, opened.name), identity, pin, at_most_us=kept_us)
+    refuse_before_mapping(
+        identity,
+        base,
+        "left that the table is right before (as after late rows from before the mapping)",
+    )
+    return base
+
+
+def refuse_migration(opened: OpenStream, recompute: bool) -> None:
+    """SettingsError unless the state of the stream is one that its `migrate_state` can map."""
+    if recompute:
+        raise wrong_argument(
+            "--from-state",
+            "--from-state maps states, --recompute makes them anew from the beginning: give one of them",
+        )
+    current, name = opened.row, opened.name
+    if current is None:
+        raise SettingsError(
+            f"{name} has no state yet to migrate: run it",
+            code="nothing_there",
+            subject=name,
+            command=f"./stateful stream {name}",
+        )
+    if current["state_schema"] == opened.identity.state_schema:
+        raise SettingsError(
+            f"the state of {name} has the schema of its file already, so there is nothing to "
+            "migrate: leave --from-state out",
+            code="nothing_there",
+            subject=name,
+            command=f"./stateful reseed {name} --apply",
+        )
+    definition = opened.definition
+    if definition.migrate_state is None:
+        raise SettingsError(
+            f"STREAM in include/streams/{name}.py has no migrate_state=, the function from a key's old "
+            "state (a dict of its fields) to its new one: write that function, and add "
+            "migrate_state=migrate_state to STREAM, or make all of it anew",
+            code="not_migratable",
+            subject=name,
+            command=f"./stateful reseed {name} --recompute --apply",
+        )
+    now = pinned_settings(opened.stream, definition.fold)
+    _refuse_other_keys(current, now | {"key_code": key_fingerprint(definition.fold)}, name)
+
+
+def _refuse_other_keys(current: GenerationRow, now: Mapping[str, Any], stream: str) -> None:
+    """States are mapped one by one: neither what they are kept by nor their clock may differ."""
+    changed = [name for name in ("source", "key") if current[name] != now[name]]
+    if current["key_code"] != now["key_code"]:
+        changed.append("the code of the key, or what it needs,")
+    if _key_type(current) != _key_type(now):
+        changed.append("the type of the key")
+    if (current["timeout"] == IN_PROCESSING_TIME) != (now["timeout"] == IN_PROCESSING_TIME):
+        changed.append("the clock (event time or processing time)")
+    if changed:
+        raise SettingsError(
+            f"{stream}: {', '.join(changed)} changed, and migrate_state maps states only: make "
+            "them anew",
+            code="not_migratable",
+            subject=stream,
+            command=f"./stateful reseed {stream} --recompute --apply",
+        )
+
+
+def what_is_not_kept(current: GenerationRow, fold: KeyedFold) -> str | None:
+    """Of what keys should have beside their states, for people; None when all of it is."""
+    was: str = current["state_schema"]
+    told = []
+    known = json.loads(current["settings"] or "{}").get("deduplicate")
+    if fold.seen is not None and f", {SEEN} {fold.seen.column.kind}" not in was:
+        told.append("nothing is seen yet: deduplicate= is new, or has another `by`")
+    elif fold.seen is not None and known != str(fold.deduplicate):
+        told.append(f"what is seen was kept {known}")
+    timers = re.search(rf", {TIMERS} struct<([^<>]*)>$", was)
+    names = [part.partition(":")[0] for part in timers[1].split(", ")] if timers else []
+    if gone := [name for name in names if name not in fold.timers]:
+        told.append(f"of timers= no {', '.join(gone)} is kept, as none is called so")
+    return "; ".join(told) or None
+
+
+def _key_type(pinned: Mapping[str, Any]) -> str:
+    schema: str = pinned["state_schema"]
+    # The keys' types have commas themselves: decimal(12,2), struct<country: string, customer: bigint>.
+    return schema.partition(", state struct<")[0]
+
+
+def mapped_base(opened: OpenStream, pin: BronzePin, at_most_us: int) -> Base:
+    """The newest clean savepoint of what the stream ran on until now, its states to be mapped.
+
+    Raises SettingsError when there is none that is not after `at_most_us`.
+    """
+    name, current = opened.name, opened.row
+    older = [
+        savepoint
+        for savepoint in savepoints_of(opened.lake, name)
+        if current is not None
+        and savepoint.state_schema == current["state_schema"]
+        and savepoint.code is not None
+        and savepoint.code == current["code"]
+    ]
+    if not older:
+        raise SettingsError(
+            f"{name} has no savepoint of its older state: give --recompute; or put its former file back, and the new one "
+            "again after",
+            code="not_migratable",
+            subject=name,
+            command=f"./stateful savepoint {name}",
+        )
+    best = newest_holding_all(older, opened.identity, pin, at_most_us)
+    if best is None:
+        raise SettingsError(
+            f"of {counted(len(older), 'savepoint')} of the older state of {name} none holds all rows of "
+            "bronze before it, late ones too, with a table that is right until there: give "
+            "--recompute; or put its former file back, and the new one again after a reseed, which "
+            "takes late rows in and writes one",
+            code="not_migratable",
+            subject=name,
+            command=f"./stateful reseed {name} --apply",
+        )
+    return Base(best, best.until_us, best.events, mapped=True)
+
+
+def _can_keep(opened: OpenStream) -> bool:
+    """Whether any row of the table can stay."""
+    path = opened.lake.table(opened.name)
+    is_there = opened.row is not None and opened.lake.is_delta_table(path)
+    return is_there and can_keep_rows(table_to_read(path), opened.definition)
+
+
+def dead_letters_kept_us(opened: OpenStream, identity: StreamIdentity) -> int:
+    """Before which instant all dead letters can stay; FOR_EVER_US where the table says it of them."""
+    lake = opened.lake
+    if not keeps_dead_letters(identity.code) and not lake.is_delta_table(
+        lake.dead_letters(opened.name)
+    ):
+        return FOR_EVER_US
+    if identity.output_mode == "append":
+        return FOR_EVER_US
+    return dead_letters_coverage(opened, identity).right_until_us
+
+
+@dataclass(frozen=True)
+class ReseedPlan:
+    """A reseed, decided."""
+
+    opened: OpenStream
+    options: ReseedOptions
+    buckets: int
+    partitions: int
+    pin: BronzePin
+    until_us: int
+    base: Base
+    events: int  # bronze rows before until
+    excluded: int  # before the initial state
+    pending: int  # from until on
+    estimated_seconds: float | None
+    coverage: Coverage  # of the table as it is now
+    rows_replaced: int
+    moved: str | None  # why the table cannot be gone on from, and is moved aside; None: it stays
+    not_kept: str | None = None  # of a migration: what keys had beside their states
+
+    @property
+    def from_us(self) -> int | None:
+        """The first instant whose rows are replaced; None: all are. What an initial state stood
+        for under an earlier `as_of` is among them."""
+        kept = self.base.savepoint is not None and self.opened.identity.output_mode == "append"
+        return self.base.until_us if kept else None
+
+    def text(self) -> str:
+        """The plan for people."""
+        done = "; ".join(map(" ".join, self._parts()))
+        return f"{self._named()}: {done}. {self._effect()}"
+
+    def markdown(self) -> str:
+        """The same as a table, in Markdown."""
+        rows = [*self._parts(), ("comes to", self._effect())]
+        cells = "\n".join(f"| *{verb}* | {markdown_cell(what)} |" for verb, what in rows)
+        return f"{self._named()}\n\n| | |\n|---|---|\n{cells}"
+
+    def _named(self) -> str:
+        return f"reseed {self.opened.name} as of {_at(self.until_us)}"
+
+    def _parts(self) -> list[tuple[str, str]]:
+        """What would be done, each with its verb."""
+        base = "from the beginning"
+        if self.base.savepoint is not None:
+            base = f"from savepoint {self.base.savepoint.savepoint_id}"
+        if self.base.mapped:
+            base += ", its states mapped by migrate_state"
+            base += f" ({self.not_kept})" if self.not_kept else ""
+        where = (
+            "all its table" if self.from_us is None else f"its table from {_at(self.from_us)} on"
+        )
+        rows = counted(self.events - self.base.events, "row")
+        buckets, partitions = counted(self.buckets, "bucket"), self.partitions
+        parts = [
+            ("replays", f"{rows} of bronze (version {self.pin.version}) {base}"),
+            ("replaces", f"{counted(self.rows_replaced, 'row')} of {where}")
+            if self.moved is None
+            else ("moves", f"its table into set_aside/ ({self.moved})"),
+            ("goes on with", counted(self.pending, "waiting row")),
+            ("has", f"{buckets}, {counted(partitions, 'state partition')}"),
+        ]
+        if self.estimated_seconds is not None:
+            parts.append(("takes", f"about {self.estimated_seconds:.0f} s"))
+        return parts
+
+    def _effect(self) -> str:
+        if (distrust := self.opened.distrust) is not None:
+            return f"Its table is not what was recorded of it ({distrust}): all is made anew"
+        now_us, until_us = self.coverage.until_us, self.until_us
+        if now_us is None:
+            return "The table has nothing complete yet"
+        is_same_code = not (self.options.recompute or self.options.from_state)
+        is_right = not self.coverage.wrong and self.coverage.live_is_right
+        if is_right and is_same_code and until_us == now_us:
+            return "The table is right already: no row of it changes"
+        said = effect_text(self.coverage, self.from_us, max(now_us, until_us))
+        if now_us <= until_us:
+            return said
+        return (
+            f"{said}. What is from {_at(until_us)} on is taken away: the next run computes it again"
+        )
+
+
+def plan_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> ReseedPlan:
+    """The plan. Raises SettingsError for options that cannot be; LakeError without bronze, with one
+    that others have changed, and while it is being repaired or a key is erased from it."""
+    amendments_of(lake, stream.source).refuse_before_amended(f"a reseed of {stream.name}")
+    refuse_changed_bronze(lake, stream.source, f"a reseed of {stream.name}")
+    return plan_later_reseed(lake, stream, options)
+
+
+def plan_later_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> ReseedPlan:
+    """The plan of one for when nothing is in its way any more: an erasure ends with such ones."""
+    opened = open_stream(lake, stream)
+    identity, current = opened.identity, opened.row
+    moved = why_no_log(lake, lake.table(stream.name))
+    if options.from_state:
+        refuse_migration(opened, options.recompute)
+    pin = pin_bronze(lake, stream.source)
+    until_us = _until_us(stream, identity, pin, options=options)
+    before = identity  # of a mapping the rows are right that were made by the code before
+    if options.from_state and current is not None:
+        before = replace(identity, code=current["code"])
+    coverage = judged(opened, before)
+    at_most_us = min(until_us, dead_letters_kept_us(opened, before))
+    base = choose_reseed_base(opened, pin, options, at_most_us=at_most_us, coverage=coverage)
+    since_us, column = identity.since_us, identity.time_column
+    (events,) = count_before(pin, column, since_us, cutoffs_us=[until_us])
+    everything = count_before(pin, column, None, cutoffs_us=[until_us, LAST_INSTANT_US])
+    now = current or GenerationRow()
+    return ReseedPlan(
+        opened,
+        options,
+        _count("buckets", options.buckets, now.get("buckets") or stream.buckets, MOST_BUCKETS),
+        partitions=_count(
+            "partitions",
+            options.partitions,
+            now.get("state_partitions") or stream.state_partitions,
+            MOST_PARTITIONS,
+        ),
+        pin=pin,
+        until_us=until_us,
+        base=base,
+        events=events,
+        excluded=everything[0] - events,
+        pending=everything[1] - everything[0],
+        estimated_seconds=seconds_for(events - base.events, recorded_recomputes(lake, stream.name)),
+        coverage=coverage,
+        rows_replaced=0 if moved else _rows_from(lake, stream, identity, base=base),
+        moved=moved,
+        not_kept=what_is_not_kept(current, opened.fold) if base.mapped and current else None,
+    )
+
+
+def _rows_from(lake: Lake, stream: Stream, identity: StreamIdentity, base: Base) -> int:
+    if not lake.is_delta_table(lake.table(stream.name)):
+        return 0
+    if identity.output_mode == "update" or base.savepoint is None:
+        # By its log: a file may be damaged.
+        files = pa.table(table_to_read(lake.table(stream.name)).get_add_actions())
+        return int(pc.sum(files["num_records"]).as_py() or 0)
+    edges = [instant_of(base.savepoint.until_us), instant_of(LAST_INSTANT_US)]
+    return rows_emitted(lake, stream, edges)[0]
+
+
+def _count(name: str, wanted: int | None, now: int, most: int) -> int:
+    if wanted is not None and not 1 <= wanted <= most:
+        raise wrong_argument(name, f"{name} must be from 1 to {most:,}, not {wanted:,}")
+    return wanted or now
+
+
+def _until_us(
+    stream: Stream, identity: StreamIdentity, pin: BronzePin, options: ReseedOptions
+) -> int:
+    settled_us = pin.settled_until_us(identity.time_column, identity.delay_us)
+    # An initial state stands for all before it, whether or not bronze has come so far.
+    until_us = max(settled_us, identity.since_us or settled_us)
+    if options.until is None:
+        return until_us
+    wanted_us = micros_of(options.until)
+    if wanted_us > until_us:
+        raise wrong_argument(
+            "UNTIL",
+            f"UNTIL is {_at(wanted_us)}, but bronze/{stream.source} has settled {stream.name} only "
+            f"until {_at(until_us)}: give that or an earlier instant",
+        )
+    if identity.since_us is not None and wanted_us < identity.since_us:
+        raise SettingsError(
+            f"UNTIL is {_at(wanted_us)}, before the initial state of {_at(identity.since_us)}",
+            code="before_initial_state",
+            subject=stream.name,
+        )
+    return wanted_us
+
+
+def new_row(plan: ReseedPlan) -> GenerationRow:
+    """The row of the generation that a reseed makes, but for its seed."""
+    opened, base, pin, identity = plan.opened, plan.base, plan.pin, plan.opened.identity
+    known = {
+        **pinned_settings(opened.stream, opened.fold),
+        "stream": opened.name,
+        "generation": _new_generation(opened),
+        "started_at": datetime.now(UTC),
+        "buckets": plan.buckets,
+        "state_partitions": plan.partitions,
+        "reseed": MIGRATE if plan.options.from_state else "reseed",
+        "options": plan.options.text(),
+        "initial_state": initial_fingerprint(opened.lake, opened.generations),
+        "initial_as_of": None if identity.since_us is None else instant_of(identity.since_us),
+        "base_savepoint": base.savepoint.savepoint_id if base.savepoint else None,
+        "base_until": None if base.until_us is None else instant_of(base.until_us),
+        "until": instant_of(plan.until_us),
+        "bronze_id": pin.table_id,
+        "bronze_version": pin.version,
+        "bronze_ingested_at": instant_of(pin.ingested_at_us),
+        "seed_excluded": plan.excluded,
+        "seed_pending": plan.pending,
+        "code": base.lineage(identity.code),
+        "key_code": key_fingerprint(opened.fold),
+        "parts": code_parts(opened.declared),
+    }
+    return GenerationRow(known)
+
+
+def _new_generation(opened: OpenStream) -> int:
+    """One whose number no checkpoint and no table has seen: under one that it has, writes would be passed
+    over."""
+    known = 0 if opened.row is None else opened.row["generation"]
+    numbers = count(1 + max(known, opened.generations.newest_folder or 0))
+    return next(n for n in numbers if written_batch(opened.lake, opened.name, n) is None)
+
+
+def _at(micros: int) -> str:
+    return f"{instant_of(micros):%Y-%m-%d %H:%M:%S} UTC"

@@ -1,0 +1,141 @@
+"""What `./stateful status` says of a stream: the verdict, what has changed, and the one command that mends it."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from include.lake.dead_letters import dead_letters_number
+from include.lake.errors import StatefulError, how_to_mend, last_line
+from include.lake.paths import Lake
+from include.registry import stream_named, stream_names
+from include.settings import Stream
+from include.stream.judge import Span, instant_text, known_instant, spans_text
+from include.stream.manifest import has_mapped, keeps_dead_letters, mapped_savepoint, until_of
+from include.stream.reseed_plan import ReseedOptions, plan_reseed
+from include.stream.stream_identity import what_changed
+from include.stream.stream_status import StreamStatus, dead_letters_coverage, stream_status
+from include.text_table import counted
+
+
+@dataclass(frozen=True)
+class Mend:
+    """The command that makes a table right, and what it comes to; None: that is not known."""
+
+    command: str | None
+    rows: int | None = None
+    seconds: float | None = None
+    why: str | None = None  # what is in the way of a plan
+
+    def text(self) -> str:
+        """It for people."""
+        said = f"`{self.command}`" if self.command else "no command mends it"
+        if self.rows is not None:
+            said += f" replays {counted(self.rows, 'row')} of bronze"
+        if self.seconds is not None:
+            said += f", about {self.seconds:.0f} s"
+        return said if self.why is None else f"{said}: {self.why}"
+
+
+def told_of(lake: Lake, stream: Stream) -> tuple[str, dict[str, Any]]:
+    """The status of a stream, for people and for scripts."""
+    status = stream_status(lake, stream)
+    opened = status.opened
+    changed = what_changed(lake, opened.stream, opened.generations)
+    mend = mend_of(status, is_changed=bool(changed))
+    lines = [f"{stream.name} {_verdict(status)}"]
+    if changed:
+        lines.append(f"changed since its state was made: {', '.join(changed)}")
+    if mend is not None:
+        lines.append(f"next: {mend.text()}")
+    told = {"changed": changed, "mend": None if mend is None else asdict(mend)}
+    return "\n  ".join(lines), status_record(status) | told
+
+
+def told_of_each(lake: Lake) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Of all streams: one that cannot be judged is no matter of the others."""
+    for name in stream_names():
+        try:
+            yield told_of(lake, stream_named(name))
+        except StatefulError as error:
+            yield f"{name}: {last_line(error)}", {"stream": name, **error.record()}
+
+
+def mend_of(status: StreamStatus, is_changed: bool) -> Mend | None:
+    """What makes all of a table and of its live state right by the stream's file as it is now; None
+    when nothing is to be done."""
+    opened, name = status.opened, status.opened.name
+    if opened.row is None and status.doubt is None:
+        return Mend(f"./stateful stream {name}")
+    if status.is_right and status.live_is_right and not is_changed:
+        return None
+    if status.bronze_changed is not None:
+        return Mend(how_to_mend(f"bronze/{opened.source}").command, why=status.bronze_changed)
+    recompute = has_mapped(opened.row) and bool(status.coverage.wrong)
+    try:
+        plan = plan_reseed(opened.lake, opened.declared, ReseedOptions(recompute=recompute))
+    except StatefulError as error:
+        return Mend(error.command, why=error.message)
+    option = " --recompute" if recompute else ""
+    return Mend(
+        f"./stateful reseed {name}{option} --apply",
+        plan.events - plan.base.events,
+        plan.estimated_seconds,
+    )
+
+
+def _verdict(status: StreamStatus) -> str:
+    coverage = status.coverage
+    if status.doubt is not None:
+        return f"cannot be counted on: {status.doubt}"
+    if coverage.until_us is None:
+        return "has nothing complete yet"
+    until = f"is complete until {instant_text(coverage.until_us)} UTC"
+    if coverage.wrong:
+        return f"{until}, and not right {spans_text(coverage.wrong)}"
+    if not coverage.live_is_right:
+        return f"{until}, and right until there; its live state is not"
+    return f"{until}, and right"
+
+
+def status_record(status: StreamStatus) -> dict[str, Any]:
+    """The verdict for scripts.
+
+    An instant of None is the beginning, or that nothing is complete; a generation of None, that it
+    has not run, or that nothing is known of its runs.
+    """
+    opened, coverage = status.opened, status.coverage
+    base = mapped_savepoint(opened.identity.code)
+    return {
+        "stream": opened.name,
+        "generation": opened.row["generation"] if opened.row else None,
+        "complete_until": known_instant(coverage.until_us),
+        "is_right": status.is_right and status.live_is_right,
+        "distrust": status.doubt,
+        "wrong": _spans(coverage.wrong),
+        "live_is_right": status.live_is_right,
+        "dead_letters_wrong": _dead_letters_wrong(status),
+        "states_mapped_as_of": None if base is None else until_of(base),
+        "findings": [asdict(each) for each in status.findings],
+    }
+
+
+def _dead_letters_wrong(status: StreamStatus) -> list[dict[str, datetime | str | None]] | None:
+    """Where its dead letters are not right. None where there are none, or the next run is to put
+    back others."""
+    opened = status.opened
+    is_ahead = dead_letters_number(opened.lake, opened.name) != opened.record.dead_letters
+    if not keeps_dead_letters(opened.identity.code) or is_ahead:
+        return None
+    return _spans(dead_letters_coverage(opened, opened.identity).wrong)
+
+
+def _spans(spans: Iterable[Span]) -> list[dict[str, datetime | str | None]]:
+    return [
+        {
+            "from": known_instant(span.from_us),
+            "until": known_instant(span.until_us),
+            "reason": span.reason,
+        }
+        for span in spans
+    ]

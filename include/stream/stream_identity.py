@@ -1,0 +1,314 @@
+"""A stream as its file, entry and initial state are now, with the fingerprint of its code. Read without a JVM."""
+
+import ast
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec, resolve_name
+from pathlib import Path
+
+from include.fold.admission import MICROSECOND, micros_of
+from include.fold.definition import KeyedFold
+from include.ingest.initial_state import read_as_of, read_fingerprint
+from include.lake.generations import GenerationRow, Generations, read_generations
+from include.lake.paths import Lake
+from include.settings import Stream
+from include.stream.manifest import KEEPS_DEAD_LETTERS, StreamIdentity, current_lineage
+from include.stream_definition import load_definition, pinned_settings
+
+# Raised by a release whose fold comes to other results from the same functions and events:
+# the fold's own code is not looked at, as nearly all changes of it change no result.
+FOLD_SEMANTICS = 1
+STREAMS = "include.streams"
+LENGTH = 16  # hex characters
+PART_LENGTH = 8
+# Of `pinned_settings`, those that people have given by another name.
+CALLED = {"state_schema": "class of the state", "watermark_delay_ms": "watermark_delay"}
+# What of the entry is computed by; None: `**more`, which may have either.
+FUNCTIONS = ("fold", "migrate_state", None)
+# How state is spread, and which rows were in time: the fold of given events is the same.
+CHANGE_NO_RESULT = {"buckets", "state_partitions", "watermark_delay_ms"}
+
+
+def code_fingerprint(
+    stream: Stream,
+    initial_state: str | None,
+) -> str:
+    """16 hex characters that name the stream's code, settings and initial state; and KEEPS_DEAD_LETTERS
+    when it keeps what its function fails for as dead letters.
+
+    `initial_state` is that one's fingerprint, or None. Modules of
+    `include.streams` that the stream's file imports count as part of it; those that it loads by a
+    computed name do not.
+    Raises SettingsError as `load_definition` does.
+    """
+    pinned = pinned_settings(stream, load_definition(stream).fold)
+    stands_on = {
+        "fold_semantics": FOLD_SEMANTICS,
+        "initial_state": initial_state,
+        "pinned": {name: pinned[name] for name in pinned.keys() - CHANGE_NO_RESULT},
+        "modules": _modules(f"{STREAMS}.{stream.name}"),
+    }
+    name = _name_of(stands_on)
+    # Behind the name, not in it: states that were made until the first failed call stay good.
+    return name + KEEPS_DEAD_LETTERS if stream.on_error == "dead_letter" else name
+
+
+def key_fingerprint(fold: KeyedFold) -> str | None:
+    """Names the function that makes the keys of events: its code, what that needs of its module, and
+    the modules of `include.streams` that it imports. None for keys that are fields.
+
+    Of one that another function makes, all of the module.
+    """
+    if not callable(fold.key):
+        return None
+    module, name = fold.key.__module__, fold.key.__qualname__
+    file = _file_of(module)
+    tree = only_code(b"" if file is None else file.read_bytes())
+    tree.body = _needed_by(name, _WithoutTypes().visit(tree).body)
+    package = module.rpartition(".")[0]
+    others = [other for other in _imported(package, tree) if _is_of_streams(other)]
+    modules = {known: code for other in others for known, code in _modules(other).items()}
+    return _name_of([module, name, ast.unparse(tree), modules])
+
+
+def code_parts(stream: Stream) -> dict[str, str]:
+    """A short hash of each function, class and name of the stream's code: to tell what has changed.
+
+    By names as "function count_events"; of a module that it imports "function shared.sums".
+    """
+    parts: dict[str, list[str]] = {}
+    hashes = {}
+    for module, code in _modules(f"{STREAMS}.{stream.name}").items():
+        prefix = "" if module == f"{STREAMS}.{stream.name}" else f"{module[len(STREAMS) + 1 :]}."
+        for statement in ast.parse(code).body:
+            text = ast.unparse(statement)
+            name = text.partition(" = ")[0].partition("\n")[0]
+            if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+                kind = "class" if isinstance(statement, ast.ClassDef) else "function"
+                name = f"{kind} {prefix}{statement.name}"
+            parts.setdefault(name, []).append(text)
+    for name, texts in parts.items():
+        hashes[name] = _name_of(texts)[:PART_LENGTH]
+    return hashes
+
+
+def what_changed(lake: Lake, stream: Stream, generations: Generations) -> list[str]:
+    """What is another than when the state was made: "function count_events", "setting ttl"."""
+    row = generations.current
+    if row is None:
+        return []
+    now = pinned_settings(stream, load_definition(stream).fold)
+    settings = [json.loads(pinned["settings"] or "{}") for pinned in (row, now)]
+    names = [CALLED.get(n, n) for n in now if n != "settings" and row[n] != now[n]]
+    if row["initial_state"] != initial_fingerprint(lake, generations):
+        names.append("initial state")
+    parts = _differing(row["parts"] or {}, code_parts(stream))
+    return [*(f"setting {name}" for name in _differing(*settings)), *names, *parts]
+
+
+def _differing(was: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
+    return [name for name in sorted({*was, *now}) if was.get(name) != now.get(name)]
+
+
+def _name_of(stands_on: object) -> str:
+    text = json.dumps(stands_on, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:LENGTH]
+
+
+def only_code(source: bytes) -> ast.Module:
+    """The module of that source without docstrings and COMMENTS."""
+    tree = ast.parse(source)
+    tree.body = [statement for statement in tree.body if not _assigns(statement, "COMMENTS")]
+    return _WithoutDocstrings().visit(tree)  # type: ignore[no-any-return]
+
+
+def _without_entry(tree: ast.Module) -> ast.Module:
+    """With `fold = ...` and `migrate_state = ...` in place of the stream's entry.
+
+    What else results depend on of the entry is pinned. Imports that only the entry needs go with it.
+    """
+    rest: list[ast.stmt] = []
+    needed_by_entry: set[str] = set()
+    for statement in tree.body:
+        value = _entry_in(statement)
+        if value is None:
+            rest.append(statement)
+            continue
+        needed_by_entry |= _names_in([statement])
+        rest += [
+            _assignment(k.arg or "more", k.value) for k in value.keywords if k.arg in FUNCTIONS
+        ]
+    tree.body = rest
+    return _WithoutImports(needed_by_entry - _names_in(tree.body)).visit(tree)  # type: ignore[no-any-return]
+
+
+def _entry_in(statement: ast.stmt) -> ast.Call | None:
+    """`Stream(...)` of `STREAM = Stream(...)`. What another function makes an entry of, such as a
+    threshold that it hands on to the fold, nobody pins: that stays code."""
+    value = statement.value if isinstance(statement, ast.Assign | ast.AnnAssign) else None
+    if not (_assigns(statement, "STREAM") and isinstance(value, ast.Call)):
+        return None
+    name = value.func.attr if isinstance(value.func, ast.Attribute) else ast.unparse(value.func)
+    return value if name == "Stream" else None
+
+
+def _assignment(name: str, value: ast.expr) -> ast.Assign:
+    made = ast.Assign([ast.Name(name, ast.Store())], value)
+    return ast.fix_missing_locations(made)
+
+
+def _names_in(parts: Sequence[ast.AST]) -> set[str]:
+    nodes = (node for part in parts for node in ast.walk(part))
+    return {node.id for node in nodes if isinstance(node, ast.Name)}
+
+
+def _needed_by(name: str, statements: list[ast.stmt]) -> list[ast.stmt]:
+    """Those that make what is called so, and what that needs; all of them where none makes it."""
+    names, found = {name, "*"}, list[ast.stmt]()
+    while more := [one for one in statements if one not in found and names & _about(one)]:
+        found += more
+        names |= _names_in(more)
+    is_made = any(name in _about(one) for one in found)
+    return [one for one in statements if one in found] if is_made else statements
+
+
+def _about(statement: ast.stmt) -> set[str]:
+    """The names of the module that it makes, or may change."""
+    if isinstance(statement, ast.Assign | ast.AnnAssign):
+        return _names_in(
+            statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        )
+    if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+        return {statement.name}
+    nodes = list(ast.walk(statement))
+    made = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    imported = {node.asname or node.name for node in nodes if isinstance(node, ast.alias)}
+    return _names_in([statement]) | made | {name.partition(".")[0] for name in imported}
+
+
+class _WithoutTypes(ast.NodeTransformer):
+    """Without those of functions: another field of an event is no other function of it."""
+
+    def visit_arg(self, node: ast.arg) -> ast.arg:
+        node.annotation = None
+        return node
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        node.returns = None
+        self.generic_visit(node)
+        return node
+
+
+class _WithoutImports(ast.NodeTransformer):
+    def __init__(self, unneeded: set[str]) -> None:
+        self._unneeded = unneeded
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.ImportFrom | None:
+        names = [
+            alias for alias in node.names if (alias.asname or alias.name) not in self._unneeded
+        ]
+        node.names = names
+        return node if names else None
+
+
+class _WithoutDocstrings(ast.NodeTransformer):
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
+        """Any statement that is a mere string does nothing, so all of them may go."""
+        is_text = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        return None if is_text else node
+
+
+def _assigns(statement: ast.stmt, name: str) -> bool:
+    if isinstance(statement, ast.AnnAssign):
+        return ast.unparse(statement.target) == name
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    return [ast.unparse(target) for target in targets] == [name]
+
+
+def _modules(name: str) -> dict[str, str]:
+    """The code of the stream's module `name` and of all of `include.streams` that it imports, by module.
+
+    Of its own entry without what is pinned. Another stream's entry is code like any other: who
+    imports that file may read a setting of it, or what it has for its checks alone.
+    """
+    found: dict[str, str] = {}
+    waiting = [name]
+    while waiting:
+        module = waiting.pop()
+        file = None if module in found else _file_of(module)
+        if file is not None:
+            tree = only_code(file.read_bytes())
+            tree = _without_entry(tree) if module == name else tree
+            package = module if file.stem == "__init__" else module.rpartition(".")[0]
+            waiting += [other for other in _imported(package, tree) if _is_of_streams(other)]
+            found[module] = ast.unparse(tree)
+    return found
+
+
+def _imported(package: str, tree: ast.Module) -> Iterator[str]:
+    """All that may be a module: of `from a import b` both a and a.b. `package`: what relative names are of."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = resolve_name("." * node.level + (node.module or ""), package)
+            yield base
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def _is_of_streams(module: str) -> bool:
+    return f"{module}.".startswith(f"{STREAMS}.")
+
+
+def _file_of(module: str) -> Path | None:
+    """Its source; None when the name is of something in a module."""
+    try:
+        spec = find_spec(module)
+    except ModuleNotFoundError:  # what it would be in is no package
+        return None
+    return None if spec is None or spec.origin is None else Path(spec.origin)
+
+
+def stream_identity(lake: Lake, stream: Stream) -> StreamIdentity:
+    """What tells whether a savepoint is one of `stream`.
+
+    Raises SettingsError when the stream's file or its initial state is wrong.
+    """
+    return identity_of(lake, stream, read_generations(lake, stream.name))
+
+
+def identity_of(lake: Lake, stream: Stream, generations: Generations) -> StreamIdentity:
+    """`stream_identity`, for whoever has read the generations."""
+    fold = load_definition(stream).fold
+    pinned = generations.current or GenerationRow()
+    initial_state = initial_fingerprint(lake, generations)
+    return StreamIdentity(
+        stream=stream.name,
+        source=stream.source,
+        output_mode=fold.output_mode,
+        time_column="ingested_at" if fold.in_processing_time else "event_time",
+        delay_us=stream.watermark_delay // MICROSECOND,
+        code=current_lineage(pinned, code_fingerprint(stream, initial_state)),
+        state_schema=pinned_settings(stream, fold)["state_schema"],
+        since_us=_since_us(lake, stream.name, initial_state, pinned),
+    )
+
+
+def initial_fingerprint(lake: Lake, generations: Generations) -> str | None:
+    """That of the initial state, the pinned one where nothing says that it has changed."""
+    pinned = generations.current or GenerationRow()
+    return read_fingerprint(lake, generations.stream, pinned.get("initial_state"))
+
+
+def _since_us(
+    lake: Lake, stream: str, initial_state: str | None, pinned: GenerationRow
+) -> int | None:
+    """`as_of` of the initial state, in microseconds since 1970; None when there is none."""
+    if initial_state is None:
+        return None
+    # Until the first batch the initial state may still be replaced: then what was pinned is
+    # the instant of another one.
+    if pinned.get("initial_as_of") is not None and pinned["initial_state"] == initial_state:
+        return micros_of(pinned["initial_as_of"])
+    return read_as_of(lake, stream)

@@ -1,0 +1,263 @@
+"""Rows of somebody else's Delta table: each append once, and nothing else in silence."""
+
+import json
+import shutil
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from hypothesis import given
+from hypothesis import strategies as st
+
+from include import origins
+from include.ingest.clock import why_not_ingest
+from include.ingest.connector import OriginError
+from include.ingest.ingest import RunCounts, ingest
+from include.ingest.ingest_log import Ingestion
+from include.ingest.origin import lag_of_run, waiting
+from include.lake.ops import read_ops
+from include.lake.paths import Lake
+from tests.deaths import Dying, KilledError
+from tests.examples import examples
+from tests.ingested import SIGNALS, bronze_of, quarantine_of
+from tests.refused import refused
+from tests.theirs import ACCEPT, Theirs, accept_lost, values_of
+
+pytestmark = pytest.mark.slow
+
+NOW = datetime(2026, 3, 2, tzinfo=UTC)
+
+
+@pytest.fixture
+def theirs(tmp_path: Path) -> Theirs:
+    return Theirs(tmp_path)
+
+
+def test_the_backlog_comes_first_and_then_each_append(lake: Lake, theirs: Theirs):
+    theirs.append(3)
+    theirs.append(2, bad=1)
+    source = theirs.source()
+    assert not lag_of_run(lake, replace(source, spark_bytes=1)).is_little
+    assert ingest(lake, source).rows_landed == 6
+    assert values_of(lake) == [0, 1, 2, 3, 4]
+    (refused,) = quarantine_of(lake)
+    assert (refused["reason_code"], refused["reason"]) == ("missing_field", "value")
+    assert why_not_ingest(lake, source, None, NOW) == f"nothing new in the Delta table {theirs.uri}"
+    theirs.append(2)
+    assert waiting(lake, source) == 1
+    assert ingest(lake, source).rows_bronze == 2
+    assert values_of(lake) == [0, 1, 2, 3, 4, 6, 7]
+    assert ingest(lake, source) == RunCounts()
+
+
+TAKES_AWAY = {
+    "delete": lambda theirs: theirs.delete(0),
+    "overwrite": lambda theirs: theirs.append(2, mode="overwrite"),
+    "merge": lambda theirs: theirs.merge_known(1),
+    "merge that deletes": Theirs.merge_away,
+}
+
+
+@pytest.mark.parametrize("change", TAKES_AWAY)
+def test_a_version_that_takes_rows_away_stops_or_is_ignored_with_a_finding(
+    lake: Lake, theirs: Theirs, change: str
+):
+    theirs.append(2)
+    ingest(lake, theirs.source())
+    TAKES_AWAY[change](theirs)
+    theirs.append(1)
+    for _ in range(2):
+        with refused("changed_input", subject="on_change"):
+            ingest(lake, theirs.source())
+    assert why_not_ingest(lake, theirs.source(), None, NOW) is None  # the run is to say so
+    assert lag_of_run(lake, theirs.source()).is_little
+    assert ingest(lake, theirs.source(on_change="ignore")).rows_bronze == 1
+    assert values_of(lake) == [0, 1, theirs.given - 1]
+    (found,) = read_ops(lake, "findings").to_pylist()
+    assert (found["finding"], found["count"]) == ("versions_ignored", 1)
+    assert ingest(lake, theirs.source()) == RunCounts()
+
+
+@pytest.mark.parametrize("on_change", ["stop", "ignore"])
+def test_a_restore_gives_no_row_again(lake: Lake, tmp_path: Path, on_change: str):
+    theirs = Theirs(tmp_path)
+    theirs.append(2)
+    theirs.append(2)
+    ignoring = theirs.source(on_change="ignore")
+    ingest(lake, ignoring)
+    DeltaTable(theirs.uri).delete("value >= 2")  # a whole file
+    ingest(lake, ignoring)
+    DeltaTable(theirs.uri).restore(1)
+    theirs.append(1)
+    if on_change != "ignore":
+        with refused("changed_input", subject="on_change"):
+            ingest(lake, theirs.source(on_change=on_change))
+        assert values_of(lake) == [0, 1, 2, 3]
+    ingest(lake, ignoring)
+    assert values_of(lake) == [0, 1, 2, 3, 4]
+    found = read_ops(lake, "findings", {"finding": "versions_ignored"})["detail"].to_pylist()
+    assert len([detail for detail in found if "versions 3 of" in detail]) == 1
+
+
+def test_a_table_made_anew_stops_until_it_is_begun_with(lake: Lake, theirs: Theirs, tmp_path: Path):
+    theirs.append(2)
+    ingest(lake, theirs.source())
+    Path(theirs.uri).rename(tmp_path / "old")
+    theirs.append(3)
+    with refused("lost_input", subject="signals", command=ACCEPT):
+        ingest(lake, theirs.source())
+    assert accept_lost(lake, theirs.source()).lost == 0
+    assert ingest(lake, theirs.source()).rows_bronze == 3
+    assert values_of(lake) == [0, 1, 2, 3, 4]
+    assert ingest(lake, theirs.source()) == RunCounts()
+
+
+@pytest.mark.parametrize("gone", [1, 2, 3])
+def test_versions_that_were_cleaned_up_stop_until_they_are_skipped(
+    lake: Lake, theirs: Theirs, gone: int
+):
+    """Also where commits are still there, and what came before them is not."""
+    theirs.append(1)
+    ingest(lake, theirs.source())
+    for _ in range(3):
+        theirs.append(1)
+    DeltaTable(theirs.uri).create_checkpoint()
+    for version in range(gone):
+        theirs.commit_file(version).unlink()
+    with refused("lost_input", subject="signals", command=ACCEPT):
+        ingest(lake, theirs.source())
+    assert accept_lost(lake, theirs.source()).lost == 2
+    ingest(lake, theirs.source())
+    assert values_of(lake) == [0, 3]
+
+
+def test_an_older_copy_stops_until_it_is_gone_on_with(lake: Lake, theirs: Theirs):
+    for _ in range(3):
+        theirs.append(1)
+    ingest(lake, theirs.source())
+    theirs.commit_file(2).unlink()
+    with refused("lost_input", subject="signals", command=ACCEPT):
+        ingest(lake, theirs.source())
+    assert accept_lost(lake, theirs.source()).lost == 0
+    theirs.append(1)
+    ingest(lake, theirs.source())
+    assert values_of(lake) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("gone", [2, 3, 4])
+def test_a_backlog_whose_version_is_cleaned_up_meanwhile_stops_until_it_is_skipped(
+    lake: Lake, theirs: Theirs, monkeypatch: pytest.MonkeyPatch, gone: int
+):
+    """Also where its commit is still there, and those before it are not."""
+    for _ in range(3):
+        theirs.append(1)
+    source = replace(theirs.source(), commit_bytes=1)
+    with monkeypatch.context() as patch:
+        Dying(patch, 3)  # behind the first batch
+        with pytest.raises(KilledError):
+            ingest(lake, source)
+    assert values_of(lake) == [0]
+    for _ in range(2):
+        theirs.append(1)
+    DeltaTable(theirs.uri).create_checkpoint()
+    for version in range(gone):
+        theirs.commit_file(version).unlink()
+    with refused("lost_input", subject="signals", command=ACCEPT):
+        ingest(lake, source)
+    assert accept_lost(lake, theirs.source()).lost == 2
+    ingest(lake, source)
+    assert values_of(lake) == [0, 4]
+    assert ingest(lake, source) == RunCounts()
+
+
+@pytest.mark.parametrize("scheme", ["", "file:", "file://"])
+def test_a_shallow_clone_is_refused_by_the_file_that_is_not_its_own(
+    lake: Lake, theirs: Theirs, tmp_path: Path, scheme: str
+):
+    theirs.append()
+    commit = Path(theirs.uri, "_delta_log", f"{0:020}.json")
+    clone = tmp_path / "clone" / "_delta_log"
+    clone.mkdir(parents=True)
+    actions = [json.loads(line) for line in commit.read_text().splitlines()]
+    for action in actions:
+        if "add" in action:
+            action["add"]["path"] = f"{scheme}{theirs.uri}/{action['add']['path']}"
+    (clone / commit.name).write_text("\n".join(map(json.dumps, actions)))
+    source = replace(SIGNALS, origin=origins.DeltaTable(uri=str(clone.parent)))
+    with refused("unreadable_input"):
+        ingest(lake, source)
+    assert not bronze_of(lake)
+
+
+steps = st.lists(
+    st.tuples(st.just("append"), st.integers(1, 2), st.integers(0, 1))
+    | st.tuples(st.just("optimize"))
+    | st.tuples(st.just("merge_new"), st.integers(1, 2))
+    | st.tuples(st.just("ingest"), st.booleans(), st.none() | st.integers(0, 13)),
+    max_size=12,
+)
+
+
+@examples(20)
+@given(steps)
+def test_every_appended_row_is_taken_once_wherever_runs_die(steps: list[Any]):
+    with TemporaryDirectory() as root:
+        theirs = Theirs(Path(root))
+        theirs.append(2)
+        lake = Lake(f"{root}/lake")
+        for name, *given_ in steps:
+            if name == "ingest":
+                run(lake, theirs, *given_)
+            else:
+                getattr(theirs, name)(*given_)
+        run(lake, theirs, False, None)
+        refused = len(quarantine_of(lake))
+        numbers = [*values_of(lake), *range(refused)]
+        assert len(numbers) == theirs.given
+        assert len(set(values_of(lake))) == theirs.given - refused
+        assert refused == sum(given_[1] for name, *given_ in steps if name == "append")
+
+
+def run(lake: Lake, theirs: Theirs, is_cut: bool, dies_at: int | None) -> None:
+    source = theirs.source()
+    source = replace(source, commit_bytes=1) if is_cut else source
+    with pytest.MonkeyPatch.context() as patch, suppress(KilledError):
+        if dies_at is not None:
+            Dying(patch, dies_at)
+        ingest(lake, source)
+
+
+def test_a_table_that_is_replaced_while_a_run_takes_it_gives_each_row_once(
+    lake: Lake, theirs: Theirs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    theirs.append(1)
+    source = replace(theirs.source(), commit_bytes=1)
+    ingest(lake, source)
+    for _ in range(4):
+        theirs.append(1)
+    other = Theirs(tmp_path / "other")
+    other.given = 100
+    for _ in range(6):
+        other.append(1)
+    take, taken = Ingestion.take, []
+
+    def replaced(self, entry):
+        take(self, entry)
+        taken.append(entry)
+        if len(taken) == 2:
+            shutil.rmtree(theirs.uri)
+            shutil.copytree(other.uri, theirs.uri)
+
+    with monkeypatch.context() as patch, suppress(OriginError):
+        patch.setattr(Ingestion, "take", replaced)
+        ingest(lake, source)
+    with refused("lost_input", subject="signals", command=ACCEPT):
+        ingest(lake, source)
+    assert accept_lost(lake, theirs.source()).lost == 0
+    ingest(lake, source)
+    assert values_of(lake) == [0, 1, 2, 100, 101, 102, 103, 104, 105]

@@ -1,0 +1,359 @@
+"""Files as people have them: found by content, read as the source declares, refused with the cause."""
+
+import codecs
+import gzip
+import io
+import json
+import zlib
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from include.ingest.landed_file import open_rows, row_of_raw
+from include.ingest.landed_values import RefusedError, UnreadableFileError, reader_of_events
+from include.ingest.parse_files import outcomes_of_content, value_column
+from include.settings import Csv, Field, Source
+from tests.landed_files import parquet
+
+NOON = "2026-03-01T12:00:00Z"
+NOON_US = 1_772_366_400_000_000
+FIELDS = (
+    Field(name="key", type="string", comment="Key"),
+    Field(name="count", type="bigint", comment="Count", required=False),
+)
+
+
+def source_of(*more: Field, **settings: Any) -> Source:
+    kept = {"max_file_bytes": 100_000} | settings
+    return Source(name="things", time_field="at", comment="Things", fields=(*FIELDS, *more), **kept)
+
+
+SOURCE = source_of()
+
+
+def taken(name: str, content: bytes, source: Source = SOURCE) -> list[Any]:
+    """What is taken of each row, or the code of its refusal. Of its raw text the same comes again."""
+    rows, to_event = open_rows(name, content, source), reader_of_events(source)
+
+    def judged(read: Callable[[], Any]) -> Any:
+        try:
+            return to_event(read(), NOON_US).values
+        except RefusedError as refusal:
+            return refusal.code
+
+    found = []
+    for item in rows.items():
+        values = judged(lambda item=item: rows.values(item))
+        assert judged(lambda item=item: row_of_raw(name, rows.raw(item), source)) == values
+        found.append(values)
+    return found
+
+
+def unreadable(name: str, content: bytes, source: Source = SOURCE) -> str:
+    with pytest.raises(UnreadableFileError) as caught:
+        open_rows(name, content, source)
+    return str(caught.value)
+
+
+# JSON
+
+
+def row(key: Any, **more: Any) -> dict[str, Any]:
+    return {"key": key, "at": NOON, **more}
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl", "a.ndjson", "a.ndjson.gz"])
+@pytest.mark.parametrize("indent", [None, 2])
+def test_an_array_of_objects_has_a_row_for_each(name: str, indent: int | None):
+    text = json.dumps([row("a", count=1), row("[,]{\n"), 7, row(None)], indent=indent)
+    content = codecs.BOM_UTF8 + f" \n{text}\n\n".encode()
+    content = gzip.compress(content) if name.endswith("gz") else content
+    expected = [("a", 1), ("[,]{\n", None), "not_an_object", "missing_field"]
+    assert taken(name, content) == expected
+
+
+def test_objects_over_several_lines_are_rows():
+    texts = [json.dumps(row(str(number)), indent=number) for number in (1, 2, 3)]
+    assert taken("a.json", "\r\n".join(texts).encode()) == [(key, None) for key in "123"]
+    assert taken("a.json", texts[0].encode()) == [("1", None)]
+
+
+@given(st.lists(st.dictionaries(st.text(), st.text() | st.integers() | st.none(), max_size=3)))
+def test_an_array_is_read_as_it_was_written(objects: list[dict[str, Any]]):
+    for indent in (None, 1):
+        rows = open_rows("a.json", json.dumps(objects, indent=indent).encode(), SOURCE)
+        assert [rows.values(item) for item in rows.items()] == objects
+
+
+def test_a_value_that_is_no_json_is_refused_alone_in_an_array_too():
+    content = f'[{{"key": NaN}},\n{json.dumps(row("a"))}, {{"key": {"1" * 5000}}}]'.encode()
+    assert taken("a.json", content) == ["not_json", ("a", None), "not_json"]
+
+
+# CSV
+
+
+def csv_source(**declared: Any) -> Source:
+    return source_of(csv=Csv(**declared))
+
+
+@pytest.mark.parametrize(
+    ("declared", "content"),
+    [
+        (Csv(delimiter=";"), f"key;at;count\na;{NOON};1\n'b,\";{NOON};\n"),
+        (Csv(delimiter="\t"), f"key\tat\tcount\na\t{NOON}\t1\n'b,\"\t{NOON}\t\n"),
+        (Csv(quote=None), f"key,at,count\na,{NOON},1\n'b;\",{NOON},\n"),
+        (Csv(quote="'"), f"key,at,count\na,{NOON},1\n'''b,\"',{NOON},\n"),
+        (Csv(header=("key", "at", "count")), f'a,{NOON},1\n"\'b,""",{NOON},\n'),
+    ],
+)
+def test_csv_is_read_as_it_is_declared(declared: Csv, content: str):
+    found = taken("a.csv", content.encode(), source_of(csv=declared))
+    assert [key.replace(";", ",") for key, _ in found] == ["a", "'b,\""]
+    assert [count for _, count in found] == [1, None]
+
+
+def test_numbers_of_csv_have_the_declared_decimal_point():
+    field = Field(name="total", type="decimal(12,2)", required=False, comment="")
+    source = source_of(field, csv=Csv(delimiter=";", decimal=","))
+    rows = f"key;at;total\na;{NOON};-12,50\nb;{NOON};12.5\n"
+    assert taken("a.csv", rows.encode(), source) == [("a", None, Decimal("-12.50")), "wrong_type"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp1252", "utf-16", "latin-1"])
+def test_csv_has_the_declared_encoding(encoding: str):
+    content = f"key,at\nzoë,{NOON}\n".encode(encoding)
+    assert taken("a.csv", content, csv_source(encoding=encoding)) == [("zoë", None)]
+
+
+# Packed
+
+
+def test_gzip_is_known_by_its_first_bytes():
+    content = gzip.compress(json.dumps(row("a")).encode())
+    for name in ("a.jsonl", "a.jsonl.gz", "a.JSON"):
+        assert taken(name, content) == [("a", None)]
+    assert taken("a.parquet", gzip.compress(parquet(key=["a"], at=[NOON]))) == [("a", None)]
+    assert "not UTF-8" in unreadable("a.jsonl", gzip.compress(content))
+
+
+# Parquet
+
+
+@pytest.mark.parametrize("compression", ["none", "snappy", "gzip", "zstd", "lz4", "brotli"])
+def test_parquet_is_read_however_it_is_packed(compression: str):
+    content = parquet(compression, key=["a"] * 5, at=[NOON] * 5, count=[1] * 5)
+    assert taken("a.parquet", content) == [("a", 1)] * 5
+
+
+@pytest.mark.parametrize(("value", "rows"), [(7, 100_000), ("x" * 200_000, 1)])
+def test_a_parquet_file_that_states_more_than_a_file_may_have_is_unreadable(value: Any, rows: int):
+    content = parquet(key=["a"] * rows, at=[NOON] * rows, x=[value] * rows)
+    more = Field(name="x", type="string", comment="It", required=False)
+    assert "split it" in unreadable("a.parquet", content, source_of(more))
+    assert len(taken("a.parquet", parquet(key=["a"], at=[NOON], x=["x"]), source_of(more))) == 1
+
+
+def test_members_of_one_name_and_zones_that_nobody_knows_are_refused_alone():
+    twice = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], ["b", "b"])
+    at = pa.array([NOON_US], pa.timestamp("us", "Nowhere/City"))
+    within = pa.array([[NOON_US]], pa.list_(pa.timestamp("us", "Nowhere/City")))
+    for kind, column in (("struct<b: int>", twice), ("array<timestamp>", within)):
+        more = Field(name="x", type=kind, comment="It", required=False)
+        content = parquet(key=["a"], at=at, x=column)
+        assert taken("a.parquet", content, source_of(more)) == ["wrong_type"]
+    assert taken("a.parquet", parquet(key=["a"], at=at)) == [("a", None)]
+
+
+# Avro
+
+AVRO_FIELDS: list[dict[str, Any]] = [
+    {"name": "key", "type": ["null", "string"]},
+    {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+    {"name": "count", "type": ["null", "long"]},
+]
+EVERY = {
+    "price": ("decimal(8,2)", {"type": "bytes", "logicalType": "decimal", "precision": 8, "scale": 2}, Decimal("12.50"), Decimal("12.50")),
+    "wall": ("timestamp_ntz", {"type": "long", "logicalType": "local-timestamp-micros"}, datetime(2026, 3, 1, 12, tzinfo=UTC).replace(tzinfo=None), NOON_US),
+    "seen": ("timestamp", {"type": "long", "logicalType": "timestamp-micros"}, datetime(2026, 3, 1, 12, tzinfo=UTC), NOON_US),
+    "on_day": ("date", {"type": "int", "logicalType": "date"}, date(2026, 3, 1), date(2026, 3, 1)),
+    "blob": ("binary", "bytes", b"\0\xff", b"\0\xff"),
+    "kind": ("string", {"type": "enum", "name": "kind", "symbols": ["A", "B"]}, "B", "B"),
+    "tags": ("array<string>", {"type": "array", "items": "string"}, ["a", "b"], ["a", "b"]),
+    "sizes": ("map<string, int>", {"type": "map", "values": "int"}, {"a": 1}, [("a", 1)]),
+    "who": ("struct<id: bigint>", {"type": "record", "name": "who", "fields": [{"name": "id", "type": "long"}]}, {"id": 7}, {"id": 7}),
+    "ratio": ("double", "double", 0.1, 0.1),
+    "ok": ("boolean", "boolean", True, True),
+    "id": ("string", {"type": "string", "logicalType": "uuid"}, "6ba7b810-9dad-11d1-80b4-00c04fd430c8", "6ba7b810-9dad-11d1-80b4-00c04fd430c8"),
+}  # fmt: skip
+
+
+def avro(rows: list[dict[str, Any]], *more: dict[str, Any], codec: str = "null") -> bytes:
+    sink = io.BytesIO()
+    schema = {"type": "record", "name": "thing", "fields": [*AVRO_FIELDS, *more]}
+    fastavro.writer(sink, schema, rows, codec=codec, sync_interval=100)
+    return sink.getvalue()
+
+
+def avro_row(key: str | None, **more: Any) -> dict[str, Any]:
+    return {"key": key, "at": datetime(2026, 3, 1, 12, tzinfo=UTC), "count": 1, **more}
+
+
+def test_avro_has_every_type():
+    fields = [Field(name=name, type=of[0], comment="It") for name, of in EVERY.items()]
+    more = [{"name": name, "type": of[1]} for name, of in EVERY.items()]
+    content = avro([avro_row("a", **{name: of[2] for name, of in EVERY.items()})], *more)
+    expected = ("a", 1, *(of[3] for of in EVERY.values()))
+    assert taken("a.avro", content, source_of(*fields)) == [expected]
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate", "bzip2", "xz", "zstandard", "snappy"])
+def test_avro_is_read_however_it_is_packed(codec: str):
+    rows = [avro_row(str(number)) for number in range(50)]
+    plain = avro(rows)
+    content = plain if codec == "null" else repacked(plain, codec)
+    assert taken("a.avro", content) == [(str(number), 1) for number in range(50)]
+    assert unreadable("a.avro", content, source_of(max_file_bytes=500))
+
+
+def repacked(content: bytes, codec: str) -> bytes:
+    """The same file as Spark packs it (snappy) and Kafka Connect (zstandard), or as fastavro does."""
+    rows = list(fastavro.reader(io.BytesIO(content)))
+    if codec not in ("snappy", "zstandard"):
+        return avro(rows, codec=codec)
+    data = b"".join(encoded(item) for item in rows)
+    packed = pa.compress(data, "zstd", asbytes=True)
+    if codec == "snappy":
+        packed = pa.compress(data, "snappy", asbytes=True) + zlib.crc32(data).to_bytes(4)
+    schema = {"type": "record", "name": "thing", "fields": AVRO_FIELDS}
+    meta = {"avro.schema": json.dumps(schema).encode(), "avro.codec": codec.encode()}
+    return container(meta, [(len(rows), packed)])
+
+
+def encoded(item: dict[str, Any], schema: Any = None) -> bytes:
+    sink = io.BytesIO()
+    parsed = fastavro.parse_schema(
+        schema or {"type": "record", "name": "thing", "fields": AVRO_FIELDS}
+    )
+    fastavro.schemaless_writer(sink, parsed, item)
+    return sink.getvalue()
+
+
+def container(meta: dict[str, bytes], blocks: list[tuple[int, bytes]]) -> bytes:
+    def part(kind: Any, value: Any) -> bytes:
+        sink = io.BytesIO()
+        fastavro.schemaless_writer(sink, fastavro.parse_schema(kind), value)
+        return sink.getvalue()
+
+    sync = b"s" * 16
+    found = b"Obj\x01" + part({"type": "map", "values": "bytes"}, meta) + sync
+    for count, data in blocks:
+        found += part("long", count) + part("bytes", data) + sync
+    return found
+
+
+def chained(count: int) -> list[dict[str, Any]]:
+    """Each of two fields of the next, which is written at its first one."""
+    last: Any = {"type": "record", "name": "r0", "fields": [{"name": "x", "type": ["null", "int"]}]}
+    for number in range(1, count):
+        two = [{"name": "a", "type": last}, {"name": "b", "type": f"r{number - 1}"}]
+        last = {"type": "record", "name": f"r{number}", "fields": two}
+    return [{"name": "deep", "type": last}]
+
+
+def of_namespace(*fields: dict[str, Any]) -> dict[str, Any]:
+    named = {"type": "record", "name": "n", "namespace": "of"}
+    return {**named, "fields": [*AVRO_FIELDS, *fields]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "blocks", "says"),
+    [
+        ("string", [], "items are no records"),
+        ({"type": "record", "name": "n", "fields": [{"name": "next", "type": ["null", "n"]}]}, [], "holds itself"),
+        (of_namespace({"name": "next", "type": ["null", "of.n"]}), [], "holds itself"),
+        (of_namespace(*chained(70)), [], "nested too deeply"),
+        ({"type": "record", "name": "n", "fields": []}, [], "Avro without at, key; of 0 columns found: none"),
+        ({"type": "record", "name": "n", "fields": AVRO_FIELDS}, [(2**40, b"abc")], "with 1099511627776 records"),
+        ({"type": "record", "name": "n", "fields": AVRO_FIELDS}, [(1, b"abc")], "not a whole Avro file"),
+        ({"type": "record", "name": "n", "fields": AVRO_FIELDS}, [(-1, b"abc")], "not a whole Avro file"),
+        ({"type": "record", "name": "n", "fields": AVRO_FIELDS}, [(1, b"\0" * 9)], "more bytes than its records"),
+    ],
+)  # fmt: skip
+def test_a_hostile_avro_file_is_unreadable(schema: Any, blocks: Any, says: str):
+    content = container({"avro.schema": json.dumps(schema).encode()}, blocks)
+    assert says in unreadable("a.avro", content)
+
+
+@pytest.mark.parametrize(
+    "opening", ["[", '{"type":"record","name":"n","fields":[{"name":"a","type":']
+)
+@pytest.mark.parametrize("depth", [70, 900, 100_000])
+def test_an_avro_schema_that_never_ends_is_unreadable(opening: str, depth: int):
+    content = container({"avro.schema": (opening * depth).encode()}, [])
+    assert "no Avro schema" in unreadable("a.avro", content)
+
+
+# Folders
+
+
+DAY = Field(name="day", type="date", path="dt", from_folder=True, comment="Day of its folder")
+SHOP = Field(name="shop", type="string", from_folder=True, required=False, comment="Shop")
+HOUR = Field(name="hour", type="int", from_folder=True, required=False, comment="Hour")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.jsonl", json.dumps(row("a", dt="x", shop="y")).encode()),
+        ("a.csv", f"key,at,dt\na,{NOON},x\n".encode()),
+        ("a.parquet", parquet(key=["a"], at=[NOON], dt=["x"])),
+    ],
+)
+def test_folders_say_what_all_rows_of_a_file_have(name: str, content: bytes):
+    source, day = source_of(DAY, SHOP, HOUR), date(2026, 11, 20)
+    for folder, known in (
+        ("dt=2026-11-20/shop=A%2FB/x/hour=07", ("a", None, day, "A/B", 7)),
+        ("dt=2026-11-20/shop=__HIVE_DEFAULT_PARTITION__", ("a", None, day, None, None)),
+    ):
+        found, _ = outcomes_of_content(lambda: content, source, f"{folder}/{name}", NOON_US)
+        assert tuple(found[value_column(field)] for field in source.fields) == known
+        raw = json.dumps(row("a", dt="x", shop="y"))
+        again = row_of_raw(f"{folder}/{name}", raw, source)
+        assert reader_of_events(source)(again, NOON_US).values == known
+    name = f"dt=2026-11-20/hour=x/{name}"
+    refusal, _ = outcomes_of_content(lambda: content, source, name, NOON_US)
+    assert refusal["reason_code"] == "wrong_type"
+
+
+@pytest.mark.parametrize("folder", ["", "day=2026-11-20/", "dt=2026-11-20/dt=2026-11-21/"])
+def test_a_file_outside_its_folder_is_unreadable(folder: str):
+    content = json.dumps(row("a")).encode()
+    refusal, _ = outcomes_of_content(lambda: content, source_of(DAY), f"{folder}a.jsonl", NOON_US)
+    assert refusal["reason_code"] == "unreadable_file"
+
+
+def test_a_row_without_a_header_line_whose_first_cell_is_json_is_not_taken_for_a_correction():
+    csv = Csv(delimiter=";", quote=None, header=("key", "at", "count"))
+    content = f'{{"a":1}};{NOON};2\n{{"a":1}};{NOON};x\n{{;{NOON};\n'.encode()
+    assert taken("a.csv", content, source_of(csv=csv)) == [
+        ('{"a":1}', 2),
+        "wrong_type",
+        ("{", None),
+    ]
+    correction = json.dumps({"key": "k", "at": NOON})
+    assert row_of_raw("a.csv", correction, source_of(csv=csv)) == json.loads(correction)
+
+
+def test_a_header_line_that_begins_with_a_brace_is_none_of_a_correction():
+    source = replace(SOURCE, fields=(Field(name="key", type="string", path="{k}", comment="Key"),))
+    content = f"{{k}},at\na,{NOON}\nb,x\n".encode()
+    assert taken("a.csv", content, source) == [("a",), "unreadable_time"]

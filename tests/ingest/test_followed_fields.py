@@ -1,0 +1,153 @@
+"""What becomes of bronze's columns, and of what was rescued, as a source declares other fields."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from include.ingest.bronze_tables import add_fields, late_fields, with_late_fields
+from include.ingest.ingest import ingest
+from include.lake.paths import Lake
+from include.settings import Field, Times
+from include.streams import sources
+from tests.ingest.test_schema_changes import land, row, source
+from tests.landed_files import Landing
+from tests.refused import refused
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+SECONDS, MILLIS = Times(format="epoch_s"), Times(format="epoch_ms")
+NOTE = Field(name="note", type="string", required=False, comment="Said")
+AMOUNT = Field(name="amount", type="bigint", path="body.amount", required=False, comment="Net")
+
+
+def read(lake: Lake, name: str) -> list[Any]:
+    """The column as streams read it, in the order of events."""
+    table = DeltaTable(lake.bronze("signals"))
+    rows = with_late_fields(table.to_pyarrow_table(), late_fields(table, [name]))
+    values: list[Any] = rows.sort_by("event_time")[name].to_pylist()
+    return values
+
+
+# Paths
+
+
+def test_a_renamed_field_is_not_read_under_a_name_that_never_was_its_path(
+    lake: Lake, landed: Landing
+):
+    land(landed, "0.jsonl", row(0, amount=999, body={}), row(1, body={"amount": 5}))
+    ingest(lake, source(AMOUNT))
+    ingest(lake, source())
+    land(landed, "1.jsonl", row(2, amount=999, body={"amount": 6}))
+    ingest(lake, source())
+    ingest(lake, source(replace(AMOUNT, name="total", was="amount")))
+    assert read(lake, "total") == [None, 5, 6]
+
+
+@pytest.mark.parametrize("is_dropped", [True, False])
+@pytest.mark.parametrize("changes", [{"path": "net"}, {"type": "timestamp", "times": MILLIS}])
+def test_a_field_that_older_rows_were_rescued_of_lands_as_it_did_or_gets_another_name(
+    lake: Lake, landed: Landing, changes: dict[str, Any], is_dropped: bool
+):
+    field = replace(AMOUNT, type=changes.get("type", "bigint"), path="amount")
+    at = NOON.isoformat() if "times" in changes else 5
+    land(landed, "0.jsonl", row(0, amount=at))
+    if is_dropped:
+        ingest(lake, source(field))
+    for fields in [(), (field,), (), (field,)]:
+        ingest(lake, source(*fields))
+        land(landed, f"{len(read(lake, 'event_time'))}.jsonl", row(1, amount=at))
+    version = DeltaTable(lake.bronze("signals")).version()
+    with refused("settings_changed", subject="amount"):
+        ingest(lake, source(replace(field, **changes)))
+    assert DeltaTable(lake.bronze("signals")).version() == version
+    other = replace(field, name="other", was="amount", **changes)
+    ingest(lake, source(other))
+    assert set(read(lake, "other")) == {NOON if "times" in changes else 5}
+
+
+def test_the_column_that_keeps_what_is_no_field_is_no_fields(lake: Lake):
+    for name in ("_rescued_data", "_Rescued_Data"):
+        with refused("wrong_setting", subject=name):
+            ingest(lake, source(replace(NOTE, name=name)))
+
+
+# Times
+
+
+AT = Field(name="at", type="timestamp", times=MILLIS, required=False, comment="When")
+IN_SECONDS = replace(AT, times=SECONDS)
+LATER = replace(IN_SECONDS, name="later", path="at", was="at")
+
+
+def declare_and_drop(lake: Lake, landed: Landing, *declared: Field) -> None:
+    """Behind a row of milliseconds; then comes one of seconds."""
+    land(landed, "0.jsonl", row(0, at=1_772_366_400_000))
+    ingest(lake, source())
+    for field in declared:
+        ingest(lake, source(field))
+    ingest(lake, source())
+    land(landed, "1.jsonl", row(1, at=1_772_366_400))
+    ingest(lake, source())
+
+
+@pytest.mark.parametrize(
+    ("declared", "again"),
+    [
+        ((AT,), IN_SECONDS),
+        ((AT,), LATER),
+        ((AT, LATER), LATER),
+    ],
+)
+def test_other_times_of_a_dropped_field_are_refused(
+    lake: Lake, landed: Landing, declared: tuple[Field, ...], again: Field
+):
+    declare_and_drop(lake, landed, *declared)
+    with refused("settings_changed"):
+        ingest(lake, source(again))
+    new = replace(IN_SECONDS, name="new", path="at")
+    ingest(lake, source(new))
+    assert read(lake, "new") == [None, NOON]
+
+
+def test_times_may_change_of_a_field_that_no_row_was_rescued_of(lake: Lake, landed: Landing):
+    land(landed, "0.jsonl", row(0, at=1_772_366_400_000))
+    ingest(lake, source(AT))
+    land(landed, "1.jsonl", row(1, at=1_772_366_400))
+    ingest(lake, source(IN_SECONDS))
+    ingest(lake, source())
+    land(landed, "2.jsonl", row(2, at=1_772_366_400))
+    ingest(lake, source())
+    with refused("settings_changed", subject="at"):
+        ingest(lake, source(AT))
+    ingest(lake, source(IN_SECONDS))
+    assert read(lake, "at") == [NOON] * 3
+
+
+# Names that differ in case alone, of which a table has one
+
+
+@pytest.mark.parametrize(
+    ("had", "name", "code"),
+    [([], "Event_Time", "wrong_setting"), ([NOTE], "Note", "settings_changed")],
+)
+def test_a_field_that_differs_in_case_alone_from_a_column_is_refused(
+    lake: Lake, landed: Landing, had: list[Field], name: str, code: str
+):
+    land(landed, "0.jsonl", row(0, note="a"))
+    ingest(lake, source(*had))
+    land(landed, "1.jsonl", row(1, **{name: "b"}))
+    with refused(code, subject=name):
+        ingest(lake, source(replace(NOTE, name=name)))
+    assert ingest(lake, source(*had)).rows_bronze == 1
+
+
+def test_a_field_that_has_just_been_declared_is_read_before_anything_lands(
+    lake: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch
+):
+    land(landed, "0.jsonl", row(0, body={"amount": 5}), row(1))
+    ingest(lake, source())
+    monkeypatch.setattr(sources, "SOURCES", (source(AMOUNT, NOTE),))
+    add_fields(lake, "signals")
+    assert (read(lake, "amount"), read(lake, "note")) == ([5, None], [None, None])

@@ -1,0 +1,159 @@
+"""Ingestion of real files: counts to the row, watermarks, and what its tables are made of."""
+
+import gzip
+import json
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from include.ingest.bronze_tables import QUARANTINE_COLUMNS, bronze_columns
+from include.ingest.ingest import RunCounts, ingest
+from include.ingest.ingest_log import COLUMNS
+from include.ingest.origin import waiting
+from include.ingest.parse_files import Parse, ParsedHere
+from include.lake.columns import documented
+from include.lake.paths import Lake
+from spark_jobs.tables.landing import ParsedOnSpark
+from tests.ingested import SIGNALS, bronze_of, events_of, quarantine_of
+from tests.landed_files import START, Landing, parquet, signal
+from tests.parsers import both_parsers, both_parsers_at_length
+from tests.refused import refused
+
+pytestmark = pytest.mark.slow
+
+
+def utc(*instants: datetime) -> pa.Array:
+    return pa.array(instants, pa.timestamp("us", tz="UTC"))
+
+
+def csv(*lines: str) -> str:
+    return "\n".join(["device_id,timestamp,value", *lines])
+
+
+@both_parsers
+def test_rows_of_all_formats_come_into_bronze(lake: Lake, landed: Landing, parse: Parse):
+    line = signal(0)
+    landed.add("a b+ü%20#?.jsonl", [line, "", line])
+    landed.add("deep/er/b.jsonl.gz", gzip.compress(line.encode()))
+    landed.add("c.csv", csv("1,2026-03-01T00:00:00Z,10", ""))
+    landed.add(
+        "d.parquet", parquet(device_id=pa.array([1]), value=pa.array([10]), timestamp=utc(START))
+    )
+    landed.add("_e=f.jsonl", [line])
+    landed.add("_metadata.jsonl", [line])  # not hidden, by Hadoop's rule
+    for hidden in ("_e.jsonl", ".f.jsonl", "_g/h.jsonl", "i/.j/k.jsonl", "l.jsonl._COPYING_"):
+        landed.add(hidden, [line])
+
+    counts = ingest(lake, SIGNALS, parse=parse)
+
+    assert counts == RunCounts(1, 6, 7, 7, 0)
+    us = int(START.timestamp()) * 1_000_000
+    names = ["_e=f.jsonl", "_metadata.jsonl", *["a b+ü%20#?.jsonl"] * 2]
+    names += ["c.csv", "d.parquet", "deep/er/b.jsonl.gz"]
+    assert events_of(lake) == [(1, 10, us, START.date(), name) for name in names]
+    assert waiting(lake, SIGNALS) == 0
+
+
+@both_parsers_at_length
+def test_the_tables_are_made_as_documented(lake: Lake, landed: Landing, parse: Parse):
+    landed.add("a.jsonl", [signal(0), "{"])
+    ingest(lake, SIGNALS, parse=parse)
+
+    for path, columns in (
+        (lake.bronze("signals"), bronze_columns(SIGNALS)),
+        (lake.quarantine("signals"), QUARANTINE_COLUMNS),
+        (lake.ingest_log("signals"), COLUMNS),
+    ):
+        found = pa.schema(DeltaTable(path).schema().to_arrow())
+        assert found.equals(documented(columns), check_metadata=True)
+        assert DeltaTable(path).metadata().description
+    table = DeltaTable(lake.bronze("signals"))
+    assert table.metadata().partition_columns == ["event_date"]
+    assert table.metadata().configuration["delta.appendOnly"] == "true"
+    assert table.metadata().configuration["delta.enableDeletionVectors"] == "false"
+    assert len(table.file_uris()) == 1
+
+
+@both_parsers_at_length
+def test_a_field_may_have_the_name_of_a_column_of_quarantine(
+    lake: Lake, landed: Landing, parse: Parse
+):
+    fields = tuple(replace(SIGNALS.fields[1], name=name) for name in ("raw", "kind"))
+    row = {"raw": 1, "kind": 2, "timestamp": START.isoformat()}
+    landed.add("a.jsonl", [json.dumps(row), "{"])
+    assert ingest(lake, replace(SIGNALS, fields=fields), parse=parse).rows_quarantined == 1
+    assert [(row["raw"], row["kind"]) for row in bronze_of(lake)] == [(1, 2)]
+
+
+BAD_ROWS = {
+    "not_json": "{",
+    "not_an_object": "[1]",
+    "missing_field": '{"device_id": 1, "timestamp": "2026-03-01T00:00:00Z"}',
+    "wrong_type": signal(0, value="abc"),
+    "unreadable_time": '{"device_id": 1, "value": 1, "timestamp": "2026-03-01T00:00:00"}',
+    "future_time": '{"device_id": 1, "value": 1, "timestamp": "9999-01-01T00:00:00Z"}',
+}
+
+
+@both_parsers
+def test_a_folder_of_bad_rows_adds_up_to_the_row(lake: Lake, landed: Landing, parse: Parse):
+    landed.add("good.jsonl", [signal(i) for i in range(7)])
+    landed.add("rows.jsonl", [signal(8), *BAD_ROWS.values(), signal(9)])
+    landed.add(
+        "rows.csv",
+        csv("1,2026-03-01T00:00:00Z,x", "1,2026-03-01T00:00:00Z", "2,2026-03-01T00:00:00Z,3"),
+    )
+    landed.add("empty.jsonl", b"")
+    landed.add("notes.txt", b"hello")
+
+    counts = ingest(lake, SIGNALS, parse=parse)
+
+    assert counts == RunCounts(1, 5, 7 + 8 + 3 + 1, 7 + 2 + 1, 6 + 2 + 1)
+    assert len(bronze_of(lake)) == counts.rows_bronze
+    refused = quarantine_of(lake)
+    whole = [row for row in refused if row["reason_code"] == "unreadable_file"]
+    (told,) = ((row["source_file"], row["row_number"], row["raw"]) for row in whole)
+    assert told == ("notes.txt", 0, None)
+    rows = [row for row in refused if row not in whole]
+    of_lines = [row for row in rows if row["source_file"] == "rows.jsonl"]
+    assert {row["reason_code"]: row["raw"] for row in of_lines} == BAD_ROWS
+    of_csv = [row for row in rows if row["source_file"] == "rows.csv"]
+    assert [(row["reason_code"], row["row_number"], row["raw"]) for row in of_csv] == [
+        ("wrong_type", 1, "device_id,timestamp,value\n1,2026-03-01T00:00:00Z,x"),
+        ("not_csv", 2, "device_id,timestamp,value\n1,2026-03-01T00:00:00Z"),
+    ]
+    assert len({row["quarantine_id"] for row in refused}) == len(refused)
+    assert all(row["ingested_at"] and row["resolved_at"] is None for row in refused)
+
+
+def test_bronze_is_compressed_and_in_groups_that_several_cores_can_read(lake, monkeypatch):
+    monkeypatch.setattr("include.lake.table.ROWS_A_GROUP", 2)
+    Landing(lake).add("a.json", [signal(second) for second in range(5)])
+    ingest(lake, SIGNALS)
+    (file,) = DeltaTable(lake.bronze("signals")).file_uris()
+    metadata = pq.read_metadata(file)
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    assert [group.num_rows for group in groups] == [2, 2, 1]
+    assert {group.column(0).compression for group in groups} == {"SNAPPY"}
+
+
+@both_parsers_at_length
+@pytest.mark.parametrize("lines", [[signal(0), signal(1)], ["{", "["]])
+def test_rows_that_are_lost_on_their_way_into_a_file_stop_the_run_before_any_is_taken(
+    lake: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch, parse: Parse, lines: list[str]
+):
+    """As those would be that Spark's workers lose."""
+    landed.add("a.jsonl", lines)
+    for parsed in (ParsedHere, ParsedOnSpark):
+        for name in ("stage_accepted", "stage_refused"):
+            monkeypatch.setattr(parsed, name, lambda *_: [])
+    record: dict[str, Any] = {}
+    with refused("rows_do_not_add_up"):
+        ingest(lake, SIGNALS, record, parse=parse)
+    assert RunCounts(**record) == RunCounts()
+    assert waiting(lake, SIGNALS) == 1

@@ -1,0 +1,60 @@
+"""A watermark that moves further than time has passed is told of, with the file that moved it."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from include.fold.admission import MICROSECOND
+from include.ingest.clock import Clock
+from include.ingest.ingest import SLACK, Jump, find_jump, ingest
+from include.ingest.parse_files import Parse
+from include.lake.ops import read_ops
+from include.lake.paths import Lake
+from tests.clocked import GRACE, SIGNALS, clock_of
+from tests.ingested import SIGNALS as WITHOUT_CLOCK
+from tests.landed_files import START, Landing, signal
+from tests.parsers import both_parsers_at_length
+
+HOUR_US = timedelta(hours=1) // MICROSECOND
+MOST_US = (SIGNALS.max_future + SLACK) // MICROSECOND
+
+
+def jump(newest: dict[str, int], passed_us: int = 0) -> Jump | None:
+    """Of a commit with these files, each with its newest time after the watermark before."""
+    return find_jump(newest, SIGNALS, Clock(0, 0), Clock(max(newest.values()), passed_us))
+
+
+def test_a_jump_is_what_goes_beyond_time_and_the_other_files():
+    assert jump({"a": MOST_US}) is None
+    assert jump({"a": MOST_US + 1}) == (MOST_US + 1, 0, MOST_US + 1, "a")
+    assert jump({"a": MOST_US + 1}, passed_us=1) is None
+    assert jump({"a": 9 * HOUR_US, "b": 8 * HOUR_US}) is None
+    assert jump({"a": 9 * HOUR_US, "b": HOUR_US}) == (8 * HOUR_US, 0, 9 * HOUR_US, "a")
+    assert jump({"b": -9 * HOUR_US, "a": 9 * HOUR_US}) == (9 * HOUR_US, 0, 9 * HOUR_US, "a")
+
+
+@both_parsers_at_length
+def test_a_run_tells_of_the_file_that_moved_the_watermark(lake: Lake, parse: Parse):
+    landed = Landing(lake)
+    landed.add("a.jsonl", [signal(0)])
+    ingest(lake, WITHOUT_CLOCK)  # the first rows move it from nowhere
+    landed.add("b.jsonl", [signal(60), "{"])
+    landed.add("wrong.jsonl", [signal(61), signal(40 * 24 * 3600)])
+    landed.add("z.txt", "")
+    ingest(lake, WITHOUT_CLOCK, parse=parse)
+    (found,) = read_ops(lake, "findings", {"finding": "watermark_jumped"}).to_pylist()
+    assert found["subject"] == "signals"
+    assert "wrong.jsonl" in found["detail"]
+
+
+def test_a_wrong_clock_moves_the_watermark_by_one_step(lake: Lake):
+    source = replace(SIGNALS, max_clock_step=timedelta(days=2))
+    Landing(lake).add("a.jsonl", [signal(0)])
+    ingest(lake, source, interval_end=START)
+    far: datetime = START + timedelta(days=30)  # it is long past that now
+    for run in (1, 2):
+        ingest(lake, source, interval_end=far)
+        reached = clock_of(lake).watermark_us
+        assert reached == (START + run * source.max_clock_step).timestamp() * 1_000_000
+    found = read_ops(lake, "findings").to_pylist()
+    assert [row["finding"] for row in found] == ["clock_row_bounded"] * 2
+    assert source.max_clock_step > GRACE

@@ -1,0 +1,70 @@
+"""A check against what runs and earlier checks recorded: sizes, growth, and a run's limits."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from include.lake.ops import append_ops, read_ops
+from include.maintain.check_checkpoint import check_checkpoint, record_check
+from include.settings import Limits
+from tests.maintain.checked import STREAM, found, recorded_batch
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+def test_sizes_and_findings_are_recorded_with_the_newest_run(lake, made):
+    run = {"job": "run_stream", "subject": STREAM.name, "outcome": "failed"}
+    append_ops(lake, "runs", [run | {"run_id": "old", "ended_at": NOW}])
+    append_ops(lake, "runs", [run | {"run_id": "new", "ended_at": NOW + timedelta(hours=1)}])
+    later = NOW + timedelta(hours=2)
+    append_ops(
+        lake, "runs", [run | {"run_id": "of source", "job": "ingest_source", "ended_at": later}]
+    )
+    result = check_checkpoint(lake, replace(STREAM, limits=Limits(checkpoint_files=3)))
+    record_check(lake, result)
+    sizes = read_ops(lake, "checkpoint_sizes").to_pylist()
+    assert {row["run_id"] for row in sizes} == {"new"}
+    assert sum(row["bytes"] for row in sizes) == result.size.bytes
+    assert sum(row["files"] for row in sizes) == result.size.files
+    state = [row for row in sizes if row["part"] == "state"]
+    assert [(row["operator"], row["partition"], row["store"]) for row in state] == [
+        (0, 0, "default"),
+        (0, 1, "default"),
+    ]
+    (finding,) = read_ops(lake, "findings").to_pylist()
+    assert (finding["run_id"], finding["subject"]) == ("new", STREAM.name)
+    assert (finding["finding"], finding["limit"]) == ("checkpoint_files", 3)
+
+
+def test_growth_is_since_the_newest_record_of_the_same_generation(lake, made):
+    stream = replace(STREAM, limits=Limits(growth_bytes=0))
+    assert found(check_checkpoint(lake, stream)) == {}  # nothing to compare with
+    first = check_checkpoint(lake, stream)
+    record_check(lake, first)
+    another = replace(first.size, generation=2, measured_at=first.size.measured_at)
+    record_check(lake, replace(first, size=replace(another, parts=first.size.parts[:1])))
+    assert found(check_checkpoint(lake, stream)) == {}
+    made.batch()
+    grown = check_checkpoint(lake, stream)
+    assert found(grown) == {"growth_bytes": "warning"}
+    assert grown.findings[0].figure == grown.size.bytes - first.size.bytes
+    record_check(lake, grown)
+    assert found(check_checkpoint(lake, stream)) == {}
+
+
+def test_a_run_is_held_against_its_limits(lake, made):
+    limits = Limits(late_rows=9, rss_bytes=100, pending_rows=7)
+    run = {"run_id": "r", "job": "run_stream", "subject": STREAM.name, "ended_at": NOW}
+    memory = {"jvm_rss_bytes": 60, "python_rss_bytes": 40}
+    append_ops(lake, "runs", [run | memory | {"rows_late": 9}])
+    recorded_batch(lake, 4, rows_pending=1000)
+    recorded_batch(lake, 5, rows_pending=7)
+    stream = replace(STREAM, limits=limits)
+    assert found(check_checkpoint(lake, stream)) == {}
+    later = run | {"ended_at": NOW + timedelta(hours=1)}
+    append_ops(lake, "runs", [later | {"jvm_rss_bytes": 101, "rows_late": 10}])
+    made.batch()
+    recorded_batch(lake, 6, rows_pending=8)
+    result = check_checkpoint(lake, stream)
+    figures = {finding.finding: finding.figure for finding in result.findings}
+    assert figures == {"pending_rows": 8, "many_late_rows": 10, "rss_bytes": 101}
+    assert set(found(result).values()) == {"warning"}

@@ -1,0 +1,191 @@
+"""The figures of `./stateful inspect`, of checkpoints of Spark's, held against the local engine."""
+
+import json
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from include.fold.admission import micros_of
+from include.fold.definition import KeyedFold
+from include.fold.keys import bucket_ids
+from include.observe.state_report import (
+    SPREAD,
+    SUMMED,
+    Row,
+    StateReport,
+    format_report,
+    report_json,
+)
+from include.settings import Stream
+from include.stream_definition import load_definition
+from include.streams import user_counts
+from include.streams.user_sessions import UserEvent
+from spark_jobs.engines.spark_engine import SparkEngine
+from spark_jobs.inspect_state import inspect_state
+from spark_jobs.run_stream import drain
+from tests.bronze import append_commit, stamp
+from tests.engines.lake_runs import (
+    MS_US,
+    START_US,
+    drained,
+    with_conf,
+)
+from tests.engines.test_timeouts_live import (
+    MACHINE,
+    SESSIONS,
+    UPDATING,
+    Arrived,
+    Case,
+    arrived,
+    entry,
+)
+from tests.fold import oracle
+from tests.fold.oracle import Result
+from tests.skewed_state import buckets_of, partitions_of
+
+
+def counted_event(rng: random.Random, time_us: int) -> user_counts.UserEvent:
+    return user_counts.UserEvent(rng.choice("aaabbcdefg"), time_us)
+
+
+CASES = {
+    "sessions": SESSIONS,
+    "no timeouts": Case(entry("user_counts", "user_events", (3, 2)), counted_event),
+    "keys with a timeout only": MACHINE,
+    "by ingestion": UPDATING,
+}
+
+
+def ids_of(stream: Stream) -> tuple[int, ...]:
+    return bucket_ids(stream.buckets, stream.state_partitions)
+
+
+@pytest.mark.spark
+@pytest.mark.full
+@pytest.mark.parametrize("case", CASES)
+def test_the_figures_are_those_of_the_local_engine(spark, lake, case):
+    came = arrived(CASES[case], seed=1)
+    stream, known = came.stream, came.local.states
+    drained(spark, lake, stream, came.fold, came.stamped, runs=1)
+
+    report = inspect_state(spark, lake, stream)
+
+    places = buckets_of(spark, known, ids_of(came.stream))
+    check_report(report, came, dict(zip(known, places, strict=True)))
+    partitions = partitions_of(spark, ids_of(came.stream), stream.state_partitions)
+    assert {row["bucket"]: row["partition"] for row in report.buckets} == partitions
+
+
+def check_report(report: StateReport, came: Arrived, homes: Mapping[Any, int]) -> None:
+    assert micros_of(report.until) == came.until_us
+    check_keys(report, came.fold, came.local, came.until_us)
+    check_timeouts(report.timeouts, came.fold, came.local)
+    check_buckets(report, came, homes)
+    check_json_and_tables(report)
+
+
+def check_keys(report: StateReport, fold: KeyedFold, local: Result, until_us: int) -> None:
+    known = local.states
+    changed_us = [each.changed_at_us for each in known.values() if each.state is not None]
+    assert report.keys == len(known) > 0
+    assert report.keys_without_state == len(known) - len(changed_us)
+    assert report.pending_events == local.pending
+    # The watermark itself is the last instant before `until`.
+    assert report.age_us == spread_of([until_us - 1 - each for each in changed_us])
+    # A letter and where it ends; eight for each number of the state, and for the two times.
+    size = 1 + 4 + 8 * (len(fold.state_columns) + 2)
+    assert report.bytes_per_key == spread_of([size] * len(known))
+    assert report.bytes == size * len(known)
+    assert [row["key"] for row in report.biggest_keys] == sorted(known)[:10]
+    for row in report.biggest_keys:
+        check_key(row, known[row["key"]])
+
+
+def check_key(shown: Row, known: oracle.Known) -> None:
+    instants = (known.changed_at_us, known.timeout_at_us)
+    assert tuple(maybe(micros_of, shown[name]) for name in ("changed_at", "timeout_at")) == instants
+    state = maybe(json.loads, shown["state"])
+    assert state == maybe(lambda state: state._asdict(), known.state)
+
+
+def maybe(function: Callable[[Any], Any], value: Any) -> Any:
+    return None if value is None else function(value)
+
+
+def spread_of(figures: Sequence[int]) -> Row:
+    """Each middle one: the least figure that so many of all are not above."""
+    ordered = sorted(figures)
+    ranks = [max(math.ceil(share * len(ordered)) - 1, 0) for share in SPREAD.values()]
+    return {name: ordered[rank] for name, rank in zip(SPREAD, ranks, strict=True)}
+
+
+def check_timeouts(shown: Row, fold: KeyedFold, local: Result) -> None:
+    timeouts = [each.timeout_at_us for each in local.states.values() if each.timeout_at_us]
+    assert shown["kind"] == fold.timeout
+    assert shown["keys_with"] == len(timeouts)
+    assert shown["keys_without"] == len(local.states) - len(timeouts)
+    assert shown["due"] == 0  # a run that came to its end has fired them
+    assert maybe(micros_of, shown["next_at"]) == min(timeouts, default=None)
+    assert maybe(micros_of, shown["last_at"]) == max(timeouts, default=None)
+
+
+def check_buckets(report: StateReport, came: Arrived, homes: Mapping[Any, int]) -> None:
+    counts = Counter(homes.values())
+    assert {row["bucket"]: row["keys"] for row in report.buckets} == {
+        number: counts[number] for number in ids_of(came.stream)
+    }
+    for partition in report.partitions:
+        own = [row for row in report.buckets if row["partition"] == partition["partition"]]
+        assert partition["buckets"] == len(own)
+        for figure in SUMMED:
+            assert partition[figure] == sum(row[figure] for row in own)
+    for figure in SUMMED:
+        assert getattr(report, figure) == sum(part[figure] for part in report.partitions)
+    for key in report.biggest_keys:
+        assert key["bucket"] == homes[key["key"]]
+
+
+def check_json_and_tables(report: StateReport) -> None:
+    parsed = json.loads(report_json(report))
+    text = format_report(report)
+    assert set(parsed) == set(vars(report))
+    assert parsed["until"] == maybe(datetime.isoformat, report.until)
+    assert text.startswith(f"{report.stream}: state after batch {report.batch_id},")
+    rows = [line.split() for line in text.splitlines()]
+    assert ["keys", f"{report.keys:,}"] in rows
+    assert ["pending_events", f"{report.pending_events:,}"] in rows
+    spread = [f"{figure:,}" for figure in parsed["bytes_per_key"].values()]
+    assert spread in [row[1:] for row in rows]
+
+
+@pytest.mark.spark
+@pytest.mark.e2e
+def test_timeouts_that_a_killed_run_left_are_due(spark, lake):
+    """As when a run is killed between its batch with data and the one without."""
+    stream = entry("user_sessions", "user_events", (5, 2), gap=timedelta(milliseconds=10))
+    fold, ids = load_definition(stream).fold, bucket_ids(5, 2)
+    ann, *others = "abcdefg"
+    home, *places = buckets_of(spark, [ann, *others], ids)
+    bob = next(user for user, place in zip(others, places, strict=True) if place != home)
+    first = [UserEvent(ann, START_US), UserEvent(ann, START_US + 6 * MS_US)]
+    commits = stamp([first, [UserEvent(bob, START_US + 60 * 1_000 * MS_US)]])
+    reports = []
+    with with_conf(spark, "spark.sql.streaming.noDataMicroBatches.enabled", "false"):
+        for rows in commits:
+            append_commit(lake, stream.source, fold, rows)
+            with with_conf(spark, "spark.sql.shuffle.partitions", "2"):
+                drain(SparkEngine(spark), lake, stream)
+            reports.append(inspect_state(spark, lake, stream))
+    unsettled, killed = reports
+    # Its own rows settle a bucket in its batch; what is settled everywhere is said by the next.
+    assert (unsettled.keys, unsettled.until, unsettled.age_us) == (1, None, None)
+    assert unsettled.timeouts["due"] == 0
+    assert micros_of(killed.until) == START_US + MS_US + 1
+    assert killed.age_us == spread_of([MS_US])
+    assert killed.timeouts["due"] == killed.timeouts["keys_with"] == 1
+    assert [report.pending_events for report in reports] == [1, 2]

@@ -1,0 +1,133 @@
+"""`./stateful inspect` on all kinds of checkpoints: skewed, half written, damaged, not ours, moving."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from pyspark.sql import SparkSession
+
+from include.lake.errors import LakeError, SettingsError
+from include.lake.paths import Lake
+from include.observe.state_report import StateReport
+from include.registry import stream_named
+from include.stream_definition import load_definition
+from spark_jobs import inspect_state as job
+from spark_jobs.inspect_state import inspect_state
+from tests.skewed_state import COLD, HOT, SKEWED, drain_skewed, hot_and_cold_users
+
+pytestmark = [pytest.mark.spark, pytest.mark.full, pytest.mark.xdist_group("skewed state")]
+
+
+@pytest.fixture(scope="module")
+def skewed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    lake = Lake(str(tmp_path_factory.mktemp("skewed") / "lake"))
+    drain_skewed(spark, lake)
+    return lake
+
+
+@pytest.fixture(scope="module")
+def report(spark: SparkSession, skewed: Lake) -> StateReport:
+    return inspect_state(spark, skewed, SKEWED)
+
+
+@pytest.fixture
+def copied(skewed: Lake, tmp_path: Path) -> Lake:
+    """A copy of it to spoil."""
+    shutil.copytree(skewed.root, tmp_path / "lake")
+    return Lake(str(tmp_path / "lake"))
+
+
+def checkpoint_of(lake: Lake) -> Path:
+    return Path(lake.checkpoint(SKEWED.name, 1))
+
+
+def test_skew_and_the_biggest_keys_show(spark, skewed, report):
+    assert report.bucket_skew["keys"] == HOT / COLD
+    most = max(partition["keys"] for partition in report.partitions)
+    fewest = report.keys - most
+    assert report.partition_skew["keys"] == most / ((most + fewest) / 2) > 1
+    assert report.bucket_skew["bytes"] > report.partition_skew["bytes"] > 1
+    users = sorted(hot_and_cold_users(spark), key=lambda user: (-len(user), user))
+    assert [key["key"] for key in report.biggest_keys] == users[:10]
+    # Not the entry's numbers count, but those that the state was made with.
+    assert inspect_state(spark, skewed, stream_named("user_counts")) == report
+
+
+def test_a_batch_that_was_begun_and_stray_files_do_not_count(spark, copied, report):
+    checkpoint = checkpoint_of(copied)
+    before = replace(report, checkpoint=str(checkpoint))
+    for log in ("offsets", "commits"):
+        (checkpoint / log / "notes.txt").write_text("not a batch")
+    newest = before.batch_id
+    shutil.copy(checkpoint / "offsets" / str(newest), checkpoint / "offsets" / str(newest + 1))
+    assert inspect_state(spark, copied, SKEWED) == before
+    for name in (str(newest), f".{newest}.crc"):
+        (checkpoint / "commits" / name).unlink(missing_ok=True)
+    earlier = inspect_state(spark, copied, SKEWED)
+    # The last batch, without data, had settled what waited in the other buckets: one event a key.
+    assert earlier.batch_id == newest - 1
+    assert earlier.until < before.until
+    assert earlier.keys < before.keys
+    assert earlier.keys + earlier.pending_events == before.keys + before.pending_events
+
+
+def test_a_damaged_state_is_one_line(spark, copied):
+    remove_state_files(checkpoint_of(copied) / "state")
+    spark.sparkContext.setLogLevel("OFF")
+    with pytest.raises(LakeError) as said:
+        inspect_state(spark, copied, SKEWED)
+    assert "\n" not in str(said.value)
+
+
+@pytest.mark.parametrize("lost", ["state", "state/0/1"])
+def test_a_missing_state_partition_is_one_line(spark, copied, lost):
+    """Spark's reader skips one that is not there."""
+    shutil.rmtree(checkpoint_of(copied) / lost)
+    with pytest.raises(LakeError):
+        inspect_state(spark, copied, SKEWED)
+
+
+def remove_state_files(state: Path) -> None:
+    for file in state.glob("0/*/*"):
+        if file.suffix in (".changelog", ".zip"):
+            file.unlink()
+
+
+@pytest.fixture(autouse=True)
+def _log_level_stays(request):
+    yield
+    if "spark" in request.fixturenames:
+        request.getfixturevalue("spark").sparkContext.setLogLevel("WARN")
+
+
+def test_a_state_deleted_while_it_is_read_is_to_be_read_again(spark, copied, monkeypatch):
+    """A compaction that commits batches in the meantime deletes the older ones."""
+    checkpoint = checkpoint_of(copied)
+    measure = job.measure_states
+
+    def measure_too_late(*args: Any) -> Any:
+        newest = max(
+            int(log.name) for log in (checkpoint / "commits").iterdir() if log.name.isdigit()
+        )
+        for log in ("offsets", "commits"):
+            shutil.copy(checkpoint / log / str(newest), checkpoint / log / str(newest + 1))
+        remove_state_files(checkpoint / "state")
+        return measure(*args)
+
+    monkeypatch.setattr(job, "measure_states", measure_too_late)
+    spark.sparkContext.setLogLevel("OFF")
+    with pytest.raises(LakeError):
+        inspect_state(spark, copied, SKEWED)
+
+
+def test_a_state_type_that_has_changed_since_is_refused(spark, copied, monkeypatch):
+    class Count(NamedTuple):
+        total_count: float
+
+    definition = load_definition(SKEWED)
+    changed = replace(definition, fold=replace(definition.fold, state=Count))
+    monkeypatch.setattr(job, "load_definition", lambda _: changed)
+    with pytest.raises(SettingsError):
+        inspect_state(spark, copied, SKEWED)

@@ -1,0 +1,104 @@
+"""The ops tables are joined and vacuumed while others write to them, and lose no row."""
+
+import os
+import threading
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
+
+from include.lake.ops import append_ops, read_ops
+from include.lake.paths import Lake
+from include.maintain import maintain as module
+from include.maintain.maintain import maintain_ops
+from include.maintain.plan_care import plan_table_care
+from include.settings import TABLE_CARE
+
+EAGER = replace(TABLE_CARE, min_small_files=2, min_garbage_files=1)
+
+
+def append_batch(lake: Lake, batch_id: int) -> None:
+    row = {"stream": "user_counts", "generation": 1, "batch_id": batch_id}
+    append_ops(lake, "batches", [row])
+
+
+def batch_ids(lake: Lake) -> list[int]:
+    return sorted(read_ops(lake, "batches")["batch_id"].to_pylist())
+
+
+def plans_of(lake: Lake):
+    return plan_table_care(lake, EAGER, datetime.now(UTC))
+
+
+def files(lake: Lake) -> int:
+    return len(DeltaTable(lake.ops("batches")).file_uris())
+
+
+def test_small_files_are_joined_and_not_joined_again(lake):
+    for batch in range(5):
+        append_batch(lake, batch)
+    maintain_ops(lake, plans_of(lake), EAGER)
+    assert (files(lake), batch_ids(lake)) == (1, [0, 1, 2, 3, 4])
+    # Readers begin at the newest version: no commit is read one by one.
+    newest = DeltaTable(lake.ops("batches")).version()
+    assert Path(lake.ops("batches"), "_delta_log", f"{newest:020}.checkpoint.parquet").exists()
+
+    maintain_ops(lake, [p for p in plans_of(lake) if p.table.name == "ops/batches"], EAGER)
+    assert DeltaTable(lake.ops("batches")).version() == newest
+
+
+def test_what_was_replaced_long_ago_is_deleted(lake):
+    for batch in range(3):
+        append_batch(lake, batch)
+    DeltaTable(lake.ops("batches")).optimize.compact()
+    keep_no_file(lake, "batches")
+    maintain_ops(lake, plans_of(lake), EAGER)
+    assert len(list(Path(lake.ops("batches")).glob("*.parquet"))) == 1
+    assert batch_ids(lake) == [0, 1, 2]
+
+
+def test_a_conflict_with_another_writer_is_tried_again(lake, monkeypatch):
+    for batch in range(3):
+        append_batch(lake, batch)
+    optimize, conflicts = module.compact, iter([True, True, False])
+
+    def conflict_twice(path, care):
+        if next(conflicts):
+            raise CommitFailedError("another commit came between")
+        return optimize(path, care)
+
+    monkeypatch.setattr(module, "compact", conflict_twice)
+    maintain_ops(lake, plans_of(lake), EAGER)
+    assert (files(lake), batch_ids(lake)) == (1, [0, 1, 2])
+
+
+@pytest.mark.slow
+def test_writers_and_care_at_once_lose_nothing(lake):
+    append_batch(lake, 0)
+    failed: list[BaseException] = []
+
+    def write() -> None:
+        try:
+            for batch in range(1, 30):
+                append_batch(lake, batch)
+        except CommitFailedError as error:
+            failed.append(error)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    while writer.is_alive():
+        maintain_ops(lake, plans_of(lake), EAGER)
+    writer.join()
+    assert failed == []
+    assert batch_ids(lake) == list(range(30))
+
+
+def keep_no_file(lake: Lake, name: str) -> None:
+    properties = {"delta.deletedFileRetentionDuration": "interval 0 hours"}
+    DeltaTable(lake.ops(name)).alter.set_table_properties(properties)
+    old = (datetime.now(UTC) - timedelta(days=1)).timestamp()
+    for file in Path(lake.ops(name)).glob("*.parquet"):
+        os.utime(file, (old, old))

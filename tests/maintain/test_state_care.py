@@ -1,0 +1,78 @@
+"""What comes after each run acts: a checkpoint that grew is found and compacted, and a setting that made a
+run worse is rolled back."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from include.lake.ops import read_ops, update_ops
+from include.lake.paths import Lake
+from include.maintain.check_checkpoint import check_checkpoint
+from include.maintain.tune_rocksdb import (
+    COMPACTED,
+    FLUSHED,
+    MAX_MEMORY_MB,
+    ROLLED_BACK,
+    TRIED,
+    WRITTEN,
+    run_settings,
+)
+from include.settings import MIB, Limits, Stream
+from include.steps import STEPS, LookStep, StreamRun
+from spark_jobs.compact_state import compact
+from spark_jobs.engines.spark_engine import SparkEngine
+from tests.engines.lake_runs import drained, with_conf
+from tests.stream.test_spark_checkpoint import FOLD, STREAM, rows
+
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.turn(2)]
+
+LIMITED = replace(STREAM, limits=Limits(replay_versions=4, rss_bytes=None))
+
+
+def test_a_checkpoint_that_grew_is_found_and_compacted(spark, lake):
+    commits, sizes = rows(4), []
+    for number in range(4):
+        drained(spark, lake, LIMITED, FOLD, commits[number : number + 1], runs=1)
+        sizes.append(check_checkpoint(lake, LIMITED))
+    assert [each.compaction.needed for each in sizes] == [False, False, True, True]
+    assert [found.finding for found in sizes[-1].findings] == ["replay_versions"]
+    with with_conf(spark, "spark.sql.shuffle.partitions", str(LIMITED.state_partitions)):
+        compact(SparkEngine(spark), lake, LIMITED)
+    after = check_checkpoint(lake, LIMITED)
+    assert (after.findings, after.compaction.needed) == ((), False)
+    assert after.size.files < sizes[-1].size.files
+    assert after.size.state_bytes < sizes[-1].size.state_bytes
+
+
+def measure(lake: Lake, memory_mb: int, rewritten: int) -> None:
+    """As if batches with that memory had written 4 MiB, and rewritten so much of it."""
+    batches = read_ops(lake, "batches", {"memory_mb": memory_mb}).to_pylist()
+    metrics = json.dumps([{WRITTEN: 4 * MIB, FLUSHED: rewritten, COMPACTED: 0}])
+    key_names = ("stream", "generation", "batch_id")
+    keys = [{name: batch[name] for name in key_names} for batch in batches]
+    update_ops(lake, "batches", key_names, [key | {"state_metrics": metrics} for key in keys])
+
+
+def tune(lake: Lake, stream: Stream) -> Sequence[str]:
+    """What is recorded of the memory after the step."""
+    (step,) = (step for step in STEPS if step.name == "tune_rocksdb")
+    assert isinstance(step, LookStep)
+    step.look(StreamRun(lake, stream))
+    return read_ops(lake, "rocksdb_memory").sort_by("at")["change"].to_pylist()
+
+
+def test_a_setting_that_made_a_run_worse_is_rolled_back(spark, lake):
+    commits = rows(3)
+    stream = replace(STREAM, limits=Limits(rss_bytes=None))
+    drained(spark, lake, stream, FOLD, commits[:2], runs=2)
+    before = run_settings(lake, stream)
+    measure(lake, int(before[MAX_MEMORY_MB]), rewritten=16 * MIB)
+    assert tune(lake, stream) == [TRIED]
+    tried = int(run_settings(lake, stream)[MAX_MEMORY_MB])
+    assert tried > int(before[MAX_MEMORY_MB])
+    drained(spark, lake, stream, FOLD, commits[2:], runs=1)
+    measure(lake, tried, rewritten=20 * MIB)
+    assert tune(lake, stream) == [TRIED, ROLLED_BACK]
+    assert run_settings(lake, stream) == before

@@ -1,0 +1,45 @@
+"""An ingestion of several batches tells of what each of them refused, on the page and in the alert."""
+
+import os
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from include.airflow.alerts import look
+from include.ingest.ingest import ingest
+from include.job import recorded_run
+from include.observe.stream_line import Recorded, open_findings
+from include.registry import source_named, stream_named
+from include.streams import sources
+from tests.dags import land
+
+STREAM = stream_named("user_counts")
+
+
+@pytest.fixture
+def refused(lake, monkeypatch):
+    """Two files, each a batch of its own: 9 refused rows and 2."""
+    source = replace(source_named("user_events"), commit_bytes=1)
+    others = [each for each in sources.SOURCES if each.name != source.name]
+    monkeypatch.setattr(sources, "SOURCES", (source, *others))
+    land(lake, *["garbage"] * 9, file="a.jsonl")
+    land(lake, *["garbage"] * 2, file="b.jsonl")
+    os.utime(Path(lake.landing(source.name), "a.jsonl"), (1, 1))
+    with recorded_run(lake, "ingest_source", source.name, "d1") as record:
+        ingest(lake, source, record)
+    assert (record["batches"], record["rows_quarantined"]) == (2, 11)
+    return lake
+
+
+def test_the_page_has_the_rows_of_both(refused):
+    recorded = Recorded(refused, datetime.now(UTC) - timedelta(days=30), STREAM)
+    found = open_findings(recorded, STREAM)
+    assert sorted(r["count"] for r in found if r["finding"] == "rows_quarantined") == [2, 9]
+
+
+def test_the_alert_names_the_larger_and_counts_both(refused):
+    alert = look(refused, STREAM, "d1", [])
+    assert alert is not None
+    assert [part for part in ("rows_quarantined", "11", "a.jsonl") if part not in alert.text] == []

@@ -1,0 +1,187 @@
+"""What a migration begins with, and what is refused before anything is written. Without a JVM."""
+
+import sys
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+
+from include.fold.admission import EPOCH, MICROSECOND, micros_of
+from include.fold.deduplicate import Deduplicate
+from include.fold.product_table import ensure_product
+from include.lake.generations import GenerationRow
+from include.stream.bronze_pin import pin_bronze
+from include.stream.manifest import mapped_lineage
+from include.stream.reseed_plan import (
+    MIGRATE,
+    ReseedOptions,
+    new_row,
+    plan_reseed,
+    what_is_not_kept,
+)
+from include.stream.stream_identity import key_fingerprint, stream_identity
+from include.stream_definition import load_definition, pinned_settings
+from include.streams.device_signals import FOLD, Signal
+from tests.bronze import append_commit, stamp
+from tests.changed_stream import (
+    MODULE,
+    NAME,
+    NEW,
+    NEW_STATE,
+    OLD,
+    STREAM,
+    deployed_in,
+    fold_of,
+)
+from tests.refused import refused
+from tests.stream.ledgers import entry, record
+from tests.written_savepoint import written_savepoint
+
+pytestmark = pytest.mark.slow
+
+START_US = 1_750_032_000_000_000
+SECOND_US = 1_000_000
+MAPPED = ReseedOptions(from_state=True)
+ANEW = f"./stateful reseed {NAME} --recompute --apply"
+
+
+class Lived:
+    """A lake in which the stream has run under its old code, with three events a second."""
+
+    def __init__(self, lake, files) -> None:
+        self.lake, self.files = lake, files
+        old = files.deploy(OLD)
+        times = [START_US + second * SECOND_US for second in range(6)]
+        (rows,) = stamp([[Signal(key, time_us, 1) for time_us in times for key in range(3)]])
+        append_commit(lake, STREAM.source, fold_of(old), rows)
+        self.code = stream_identity(lake, STREAM).code
+        self.pins = pinned_settings(STREAM, fold_of(old))
+        self.bronze_id = pin_bronze(lake, STREAM.source).table_id
+        ensure_product(lake.table(NAME), load_definition(STREAM))
+        row = self.pins | {"code": self.code, "key_code": key_fingerprint(fold_of(old))}
+        self.cover("live", None, at(6), row)
+
+    def cover(self, kind: str, from_: datetime | None, until: datetime, row, **columns) -> None:
+        """What the table holds is of the rows until then, by the code of the generation's row."""
+        from_us = None if from_ is None else micros_of(from_)
+        known = {"codes": (row["code"],), "bronze_id": self.bronze_id} | columns
+        record(self.lake, entry(0, kind, from_us, micros_of(until), **known), NAME, row=row)
+
+    def savepoint(self, second: int, **columns) -> str:
+        """One of all events before that second, but for what `columns` say."""
+        made = {
+            "savepoint_id": f"{second}-{len(columns)}",
+            "events": 3 * second,
+            "bronze_id": pin_bronze(self.lake, STREAM.source).table_id,
+            "code": self.code,
+            "state_schema": self.pins["state_schema"],
+        }
+        return written_savepoint(self.lake, NAME, at(second), **made | columns).savepoint_id
+
+    def reseeded(self, source: str, options: ReseedOptions) -> GenerationRow:
+        """A reseed under the code of `source`."""
+        self.files.deploy(source)
+        row = new_row(plan_reseed(self.lake, STREAM, options))
+        row["seed_savepoint"] = "s"
+        mapped = {"mapped_from": self.code} if options.from_state else {}
+        made = {
+            "generation": row["generation"],
+            "bronze_ingested_at_us": micros_of(row["bronze_ingested_at"]),
+        } | mapped
+        self.cover("reseed", row["base_until"], row["until"], row, **made)
+        return row
+
+    def base_id(self, options: ReseedOptions = MAPPED) -> str | None:
+        base = plan_reseed(self.lake, STREAM, options).base
+        assert base.savepoint is None or base.mapped == options.from_state
+        return base.savepoint.savepoint_id if base.savepoint else None
+
+
+def at(second: int) -> datetime:
+    return EPOCH + (START_US + second * SECOND_US) * MICROSECOND
+
+
+@pytest.fixture
+def lived(lake, tmp_path, monkeypatch):
+    yield Lived(lake, deployed_in(tmp_path, monkeypatch))
+    sys.modules.pop(MODULE, None)
+
+
+def test_the_base_is_the_newest_clean_savepoint_of_the_state_that_the_stream_ran_on(lived):
+    clean = lived.savepoint(2)
+    lived.savepoint(1)
+    lived.savepoint(3, events=8)  # without a late row
+    lived.savepoint(4, code=None)  # of two codes
+    lived.savepoint(4, code="another", generation=2)
+    lived.savepoint(5, bronze_id="another", generation=2, origin="recompute")
+    lived.files.deploy(NEW)
+    now = stream_identity(lived.lake, STREAM)
+    lived.savepoint(5, code=now.code, state_schema=now.state_schema)
+    assert lived.base_id() == clean
+    plan = plan_reseed(lived.lake, STREAM, MAPPED)
+    row = new_row(plan)
+    assert (row["reseed"], row["base_savepoint"]) == (MIGRATE, clean)
+    assert row["code"] == mapped_lineage(now.code, clean)
+    assert row["base_until"] == at(2)
+
+
+def test_it_is_not_after_the_instant_that_is_asked_for(lived):
+    early, _ = lived.savepoint(1), lived.savepoint(3)
+    lived.files.deploy(NEW)
+    assert lived.base_id(replace(MAPPED, until=at(2))) == early
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "code", "command"),
+    [
+        (NEW, replace(MAPPED, recompute=True), "wrong_argument", None),
+        (OLD, MAPPED, "nothing_there", f"./stateful reseed {NAME} --apply"),
+        (NEW_STATE, MAPPED, "not_migratable", ANEW),
+        (f"{NEW_STATE}\nmigrate_state = 1\n", MAPPED, "wrong_setting", None),
+        (NEW.replace("device_id: int", "device_id: str"), MAPPED, "not_migratable", ANEW),
+        (NEW.replace("EventTime", "ProcessingTime"), MAPPED, "not_migratable", ANEW),
+        (NEW, replace(MAPPED, until=at(1)), "not_migratable", f"./stateful reseed {NAME} --apply"),
+    ],
+)
+def test_what_cannot_be_migrated_is_refused(lived, source, options, code, command):
+    lived.savepoint(2)
+    lived.files.deploy(source)
+    stream = STREAM
+    if "ProcessingTime" in source:
+        stream = replace(STREAM, watermark_delay=0 * STREAM.watermark_delay)
+    with refused(code, command=command):
+        plan_reseed(lived.lake, stream, options)
+
+
+def test_without_a_savepoint_of_the_older_state_it_says_how_to_get_one(lived):
+    lived.savepoint(2, code=None)
+    lived.files.deploy(NEW)
+    with refused("not_migratable", command=f"./stateful savepoint {NAME}"):
+        plan_reseed(lived.lake, STREAM, MAPPED)
+
+
+def test_a_stream_that_never_ran_has_nothing_to_migrate(lake, tmp_path, monkeypatch):
+    deployed_in(tmp_path, monkeypatch).deploy(NEW)
+    with refused("nothing_there", subject=NAME):
+        plan_reseed(lake, STREAM, MAPPED)
+    sys.modules.pop(MODULE, None)
+
+
+def with_beside(by, timers, hours=1):
+    known = by and Deduplicate(by=by, within=timedelta(hours=hours))
+    return replace(FOLD, timeout="EventTimeTimeout", deduplicate=known, timers=timers)
+
+
+@pytest.mark.parametrize(
+    ("by", "timers", "lost"),
+    [
+        ("value", ("idle", "daily", "more"), []),
+        (("value", "device_id"), ("daily",), ["deduplicate", "idle"]),
+        (None, ("daily",), ["idle"]),
+        ("value", (), ["idle", "daily"]),
+    ],
+)
+def test_the_plan_says_what_keys_have_no_more_beside_their_states(by, timers, lost):
+    was = pinned_settings(STREAM, with_beside("value", ("idle", "daily")))
+    found = what_is_not_kept(was, with_beside(by, timers))
+    assert [name for name in ("deduplicate", "idle", "daily") if name in str(found)] == lost

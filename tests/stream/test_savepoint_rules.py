@@ -1,0 +1,153 @@
+"""When a savepoint is due, which one is a base, and which ones may go."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from include.lake.generations import read_generations
+from include.lake.paths import Lake
+from include.settings import SavepointRules
+from include.stream.bronze_pin import pin_bronze
+from include.stream.manifest import Savepoint, StreamIdentity, choose_base, expired, needed_ids
+from include.streams import user_counts
+from include.streams.user_counts import UserEvent
+from spark_jobs.write_savepoint import is_due
+from tests.bronze import append_commit, stamp
+from tests.refused import refused
+from tests.stream.ledgers import entry
+from tests.stream.ledgers import record as record_entry
+
+HOUR_US = 3_600_000_000
+START_US = 1_750_032_000_000_000  # a midnight
+WRITTEN = datetime(2026, 3, 1, tzinfo=UTC)
+IDENTITY = StreamIdentity(
+    stream="user_counts",
+    source="user_events",
+    output_mode="update",
+    time_column="event_time",
+    delay_us=5,
+    code="now",
+    state_schema="",
+    since_us=None,
+)
+
+
+def savepoint(until_us: int, events: int = 0, code: str = "now", bronze_id: str = "b") -> Savepoint:
+    return Savepoint(
+        savepoint_id=f"{until_us}-{events}-{code}",
+        stream="user_counts",
+        until_us=until_us,
+        origin="live",
+        generation=None,
+        run_id="r",
+        keys=0,
+        files=(),
+        events=events,
+        bronze_id=bronze_id,
+        bronze_ingested_at_us=None,
+        bronze_version=0,
+        code=code,
+        state_schema="",
+        created_at=WRITTEN,
+    )
+
+
+def test_a_savepoint_is_due_with_the_first_run_and_when_a_multiple_is_passed():
+    rules = SavepointRules(cadence=timedelta(hours=1))
+    assert is_due(rules, START_US, None)
+    known = savepoint(START_US + 1)
+    assert not is_due(rules, START_US + HOUR_US - 1, known)
+    assert is_due(rules, START_US + HOUR_US, known)
+    assert not is_due(SavepointRules(cadence=None), START_US + HOUR_US, None)
+
+
+@pytest.mark.parametrize("wrong", [{"keep": 0}, {"events_apart": 0}, {"cadence": timedelta(0)}])
+def test_rules_that_cannot_be_are_refused(wrong):
+    with refused("wrong_setting", subject=next(iter(wrong))):
+        SavepointRules(**wrong)
+
+
+def test_a_base_is_the_newest_clean_savepoint_of_this_code_and_this_bronze(tmp_path_factory):
+    lake = new_lake(tmp_path_factory)
+    write(lake, [[UserEvent("u", START_US + n * HOUR_US) for n in range(10)]])
+    pin = pin_bronze(lake, "user_events")
+
+    def at(hours: int, events: int, code: str = "now") -> Savepoint:
+        return savepoint(START_US + hours * HOUR_US, events, code, pin.table_id)
+
+    clean, lacking, other_code = at(3, 3), at(4, 3), at(5, 5, "before")
+    other_table, beyond = replace(at(5, 5), bronze_id="another"), at(7, 7)
+    known = [clean, lacking, other_code, other_table, beyond]
+    base = choose_base(known, IDENTITY, pin, START_US + 6 * HOUR_US)
+    assert (base.savepoint, base.events) == (clean, 3)
+    assert choose_base(known, IDENTITY, pin, START_US + 7 * HOUR_US).savepoint == beyond
+    assert choose_base(known, IDENTITY, pin, START_US).savepoint is None
+
+
+@given(
+    hours=st.lists(st.integers(0, 200), min_size=1, max_size=20, unique=True),
+    keep=st.integers(1, 10),
+    keep_hours=st.integers(1, 100),
+    data=st.data(),
+)
+def test_what_goes_is_beyond_the_rules_and_not_needed(hours, keep, keep_hours, data):
+    known = [savepoint(START_US + n * HOUR_US) for n in hours]
+    rules = SavepointRules(keep=keep, keep_for=timedelta(hours=keep_hours))
+    needed = {sp.savepoint_id for sp in data.draw(st.lists(st.sampled_from(known)))}
+    going = expired(known, rules, needed, none_clean)
+    kept = [sp for sp in known if sp not in going]
+    newest_us = max(sp.until_us for sp in known)
+    assert needed <= {sp.savepoint_id for sp in kept}
+    by_rule = sorted(known, key=lambda sp: -sp.until_us)[:keep]
+    wanted = {sp.savepoint_id for sp in by_rule if newest_us - sp.until_us <= keep_hours * HOUR_US}
+    assert {sp.savepoint_id for sp in kept} == wanted | needed
+
+
+def test_the_newest_clean_one_before_what_the_rules_keep_is_spared():
+    """Also where a generation needs one far below it."""
+    ancient, older, old, dirty, oldest, newest = (savepoint(START_US + n) for n in range(6))
+    known = [ancient, older, old, dirty, oldest, newest]
+    clean = [ancient, older, old, oldest, newest]
+    going = expired(
+        known,
+        SavepointRules(keep=2),
+        {ancient.savepoint_id},
+        lambda found: [sp for sp in found if sp in clean],
+    )
+    assert going == [older, dirty]
+
+
+def none_clean(_):
+    return []
+
+
+def test_a_backfill_of_long_ago_keeps_what_its_next_interval_begins_with():
+    rules = SavepointRules(keep_for=timedelta(days=1), keep_recomputed=timedelta(days=7))
+    newest = replace(savepoint(START_US + 500 * HOUR_US), created_at=WRITTEN)
+    just, over = WRITTEN - timedelta(days=7), WRITTEN - timedelta(days=7, microseconds=1)
+
+    def old(hours: int, origin: str, created_at: datetime) -> Savepoint:
+        made = savepoint(START_US + hours * HOUR_US)
+        return replace(made, origin=origin, created_at=created_at)
+
+    kept, too_old, live = old(1, "recompute", just), old(2, "recompute", over), old(3, "live", just)
+    assert expired([newest, kept, too_old, live], rules, set(), none_clean) == [too_old, live]
+
+
+def test_what_a_generation_begins_with_is_needed(lake):
+    assert needed_ids(read_generations(lake, "user_counts")) == set()
+    row = {"base_savepoint": "a", "seed_savepoint": "b"}
+    record_entry(lake, entry(1, "reseed", None, 1), row=row)
+    assert needed_ids(read_generations(lake, "user_counts")) == {"a", "b"}
+
+
+def new_lake(tmp_path_factory):
+    return Lake(str(tmp_path_factory.mktemp("lake")))
+
+
+def write(lake, commits):
+    for rows in stamp(commits):
+        append_commit(lake, "user_events", user_counts.FOLD, rows)

@@ -1,0 +1,137 @@
+"""The decision to start no JVM: wrong in one direction it loses hours, in the other money."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from include.ingest.ingest_log import STILL
+from include.lake.paths import Lake
+from include.registry import stream_named
+from include.stream.committed_batch import (
+    batch_watermark_ms,
+    is_settled,
+    newest_committed,
+    plan_hash,
+    read_position,
+)
+from include.stream.open_stream import has_waiting_rows
+from tests.bronze import of_ours
+from tests.refused import refused
+from tests.stream.bronze_lake import FIRST_DAY, append, bronze, write_position
+from tests.stream.ledgers import entry, record
+
+STREAM = stream_named("user_counts")
+
+
+@pytest.fixture(autouse=True)
+def table(lake: Lake) -> None:
+    """A run makes the stream's table before its first batch."""
+    DeltaTable.create(lake.table(STREAM.name), pa.schema([("n", pa.int64())]))
+
+
+def batch(lake: Lake, next_version: int = 1, number: int = 0, *, committed: bool = True) -> Path:
+    """The checkpoint with such a batch."""
+    write_position(lake, STREAM.name, next_version, batch=number, committed=committed)
+    return Path(lake.checkpoint(STREAM.name, 1))
+
+
+@pytest.mark.parametrize(
+    ("commits", "batches", "waits"),
+    [
+        (0, {}, False),  # before the first ingest
+        (1, {}, True),
+        (1, {0: 1}, False),
+        (1, {9: 0, 10: 1}, False),  # numbers are not sorted as text
+        (2, {0: 1}, True),
+    ],
+)
+def test_what_the_newest_batch_has_not_taken_waits(lake, commits, batches, waits):
+    for _ in range(commits):
+        append(lake)
+    for number, version in batches.items():
+        batch(lake, version, number)
+    assert has_waiting_rows(lake, STREAM) == waits
+
+
+def test_an_empty_bronze_table_holds_nothing(lake):
+    DeltaTable.create(lake.bronze(STREAM.source), pa.schema([("n", pa.int64())]))
+    assert not has_waiting_rows(lake, STREAM)
+
+
+def test_a_batch_that_was_never_committed_waits(lake):
+    append(lake)
+    batch(lake, committed=False)
+    assert has_waiting_rows(lake, STREAM)
+
+
+def test_a_clock_row_that_moves_nothing_is_worth_no_run_and_one_that_moves_is(lake):
+    append(lake)
+    batch(lake)
+    rows = pa.table({"n": [1], "event_date": [FIRST_DAY]})
+    for told, waits in (({STILL: True}, False), ({}, True)):
+        path = lake.bronze(STREAM.source)
+        write_deltalake(path, rows, mode="append", commit_properties=of_ours(**told))
+        assert has_waiting_rows(lake, STREAM) == waits
+
+
+def test_a_run_is_settled_when_its_last_batch_left_no_watermark_for_the_next(lake):
+    append(lake)
+    path = lake.checkpoint(STREAM.name, 1)
+    assert is_settled(lake, path)
+    checkpoint = batch(lake)
+    commit = checkpoint / "commits" / "0"
+    for next_watermark, settled in ((7, False), (0, True)):
+        commit.write_text(f'v1\n{{"nextBatchWatermarkMs":{next_watermark}}}')
+        assert is_settled(lake, path) == settled
+
+
+def test_a_bronze_table_made_anew_is_left_to_the_run_to_refuse(lake):
+    append(lake)
+    checkpoint = batch(lake)
+    offsets = checkpoint / "offsets" / "0"
+    offsets.write_text(offsets.read_text().replace(str(bronze(lake).metadata().id), "another"))
+    assert has_waiting_rows(lake, STREAM)
+
+
+def test_an_offset_log_of_another_source_is_named(lake):
+    append(lake)
+    checkpoint = batch(lake)
+    (checkpoint / "offsets" / "0").write_text('v1\n{}\n{"logOffset":3}')
+    with refused("unreadable_checkpoint", subject="checkpoints/user_counts"):
+        read_position(lake, f"{checkpoint}/offsets/0")
+    assert has_waiting_rows(lake, STREAM)  # the run says so
+
+
+@pytest.mark.spark
+@pytest.mark.e2e
+def test_the_offset_log_that_spark_writes_is_understood(spark, lake):
+    source, checkpoint = lake.bronze(STREAM.source), lake.checkpoint(STREAM.name, 1)
+
+    def drain() -> None:
+        rows = spark.readStream.format("delta").load(source)
+        writer = rows.writeStream.format("delta").option("checkpointLocation", checkpoint)
+        writer.trigger(availableNow=True).start(lake.table("copy")).awaitTermination()
+        batch_id = newest_committed(lake, checkpoint)
+        live = entry(1, "live", None, None, batch_id=batch_id)
+        row = {"source": STREAM.source, "output_mode": "append"}
+        plan = plan_hash(lake, checkpoint, batch_id)
+        record(lake, live, STREAM.name, row=row, plan=plan)
+
+    ours, seen = '{"stateful": {}}', []
+    for _ in range(2):
+        rows = spark.range(3).write.format("delta").option("userMetadata", ours)
+        rows.mode("append").save(source)
+        seen.append(has_waiting_rows(lake, STREAM))
+        drain()
+        seen.append(has_waiting_rows(lake, STREAM))
+    assert seen == [True, False, True, False]
+
+
+def test_a_damaged_checkpoint_names_the_whole_command_that_makes_another(lake):
+    append(lake)
+    path = batch(lake)
+    (path / "offsets" / "0").write_text("v1\n")
+    with refused("unreadable_checkpoint", command="./stateful reseed user_counts --apply"):
+        batch_watermark_ms(lake, str(path), 0)
