@@ -189,8 +189,6 @@ class Field:
     times: Times | None = None  # of a timestamp; None: as the source says
     # It is no part of the rows, but of their file's folder: "dt=2026-11-20".
     from_folder: bool = False
-    # The bronze column that older rows have it in: after a change of name, or to a wider type.
-    was: str | None = None
 
     def __post_init__(self) -> None:
         try:
@@ -260,8 +258,6 @@ class Source:
             if getattr(self, limit) <= 0:
                 raise self._wrong(limit, "must be above 0")
         self._check_names()
-        if kept := {field.was for field in self.fields} & {field.name for field in self.fields}:
-            raise self._wrong("was", f"of a field is {min(map(str, kept))!r}, which is one still")
         if self.spark_bytes < 0:
             raise self._wrong("spark_bytes", "must not be negative")
         for span in ("max_future", "clock_grace"):

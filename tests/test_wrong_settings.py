@@ -59,7 +59,6 @@ WRONG: list[tuple[Callable[..., object], dict[str, Any], str]] = [
     (field, {"type": "bolean"}, "a"),
     (field, {"type": "decimal(40,2)"}, "a"),
     (lambda: source(field(), field(name="A")), {}, "A"),
-    (lambda: source(field(), field(name="b", was="a")), {}, "was"),
     (lambda: bronze_columns(source(field(name="ingested_at"))), {}, "ingested_at"),
     (known_by, {"name": "c"}, "deduplicate"),
     (known_by, {"name": "b"}, "deduplicate"),

@@ -1,7 +1,7 @@
 """`bronze/<source>` and `quarantine/<source>`: made with documented columns, and brought after the declared fields."""
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import asdict
 from typing import NamedTuple
 
@@ -10,7 +10,6 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable, Schema
 
 from include.fold.definition import KeyedFold
-from include.fold.records import SqlType, sql_type
 from include.fold.states import event_schema
 from include.ingest.connector import origin_columns, refused_columns
 from include.ingest.rescue import read_rescued
@@ -18,9 +17,9 @@ from include.lake.columns import (
     APPEND_ONLY,
     Column,
     arrow_type,
-    columns_of,
     create_if_absent,
     documented,
+    found_columns,
     sql_name,
 )
 from include.lake.delta_log import delta_table, table_to_read
@@ -83,7 +82,7 @@ def bronze_columns(source: Source) -> tuple[Column, ...]:
     Raises SettingsError when a field has the name of a column that ingestion adds.
     """
     refuse_taken(source)
-    fields = (_column(field, _declared_landed(source, field)) for field in source.fields)
+    fields = (Column(field.name, field.type, field.comment) for field in source.fields)
     return (*fields, *added_columns(source))
 
 
@@ -125,94 +124,37 @@ def added_columns(source: Source) -> tuple[Column, ...]:
     )
 
 
-# In a column's metadata: the path at which its values land, and how times are written there (`Times`,
-# as JSON); the column that older rows have its values in; and, of one that was not declared
-# all the time, whether it is.
-PATH, TIMES, WAS = "stateful.path", "stateful.times", "stateful.was"
-LATE, DECLARED, DROPPED = "stateful.late", "declared", "dropped"
-
-
-class FoundField(NamedTuple):
-    """A column of bronze: its SQL type, and what its metadata says."""
-
-    type: str
-    metadata: dict[str, str]
-
-
-class Landed(NamedTuple):
-    """How values of a field land."""
-
-    path: str
-    times: Times = ISO
+# In the metadata of a column that some rows have in what was rescued of them: how it landed there, as
+# JSON (`_landing`). Empty: its field is gone, and what lands of it is rescued since.
+LATE = "stateful.late"
 
 
 class LateField(NamedTuple):
-    """A column that older rows have elsewhere: in another, or in what was rescued of them."""
+    """A column that some rows have in what was rescued of them."""
 
     name: str
     type: str
-    landed: Landed  # as it was rescued
-    was: "LateField | None" = None
+    path: str  # at which it was rescued
+    times: Times
 
     def columns(self) -> set[str]:
         """All that its values are read from."""
-        return {self.name, RESCUED} | (self.was.columns() if self.was is not None else set())
-
-    def times(self) -> set[Times]:
-        """All ways in which times are written that are read."""
-        return {self.landed.times} | (self.was.times() if self.was is not None else set())
-
-
-def found_fields(table: DeltaTable) -> dict[str, FoundField]:
-    """The columns of bronze, by name."""
-    schema = table.schema()
-    types = dict(columns_of(pa.schema(schema.to_arrow())))
-    return {
-        field.name: FoundField(sql_name(types[field.name]), dict(field.metadata))
-        for field in schema.fields
-    }
+        return {self.name, RESCUED}
 
 
 def late_fields(table: DeltaTable, names: Collection[str]) -> list[LateField]:
-    """Those of the columns `names` that older rows have elsewhere."""
-    found = found_fields(table)
-    return [_late_field(name, found) for name in names if _is_late(name, found)]
+    """Those of the columns `names` that some rows have elsewhere."""
+    kinds, late = dict(found_columns(table)), list[LateField]()
+    for field in table.schema().fields:
+        if field.name in names and (landing := field.metadata.get(LATE)):
+            path, times = json.loads(landing)
+            late.append(LateField(field.name, sql_name(kinds[field.name]), path, Times(**times)))
+    return late
 
 
 def late_fields_of(bronze: str, fold: KeyedFold) -> list[LateField]:
-    """The fold's columns of bronze that older rows have elsewhere."""
+    """The fold's columns of bronze that some rows have elsewhere."""
     return late_fields(table_to_read(bronze), event_schema(fold).names)
-
-
-def _is_late(name: str, found: Mapping[str, FoundField]) -> bool:
-    return name in found and LATE in found[name].metadata
-
-
-def _late_field(name: str, found: Mapping[str, FoundField]) -> LateField:
-    was = found[name].metadata.get(WAS)
-    old = _late_field(was, found) if was and was in found else None
-    return LateField(name, found[name].type, _found_landed(name, found), old)
-
-
-def _found_landed(name: str, found: Mapping[str, FoundField]) -> Landed:
-    metadata = found[name].metadata
-    times = Times(**json.loads(metadata[TIMES])) if TIMES in metadata else ISO
-    return Landed(metadata.get(PATH, name), times)
-
-
-def _declared_landed(source: Source, field: Field) -> Landed:
-    has_times = "timestamp" in field.type.replace("timestamp_ntz", "")
-    return Landed(field.landed, (field.times or source.times) if has_times else ISO)
-
-
-def _marks(landed: Landed) -> dict[str, str]:
-    return {PATH: landed.path, TIMES: json.dumps(asdict(landed.times))}
-
-
-def _column(field: Field, landed: Landed) -> Column:
-    # Nearly all are called as they land, and these are what they are without a word.
-    marks = {} if landed == Landed(field.name) else _marks(landed)
-    return Column(field.name, field.type, field.comment, marks=marks)
 
 
 def with_late_fields(rows: pa.Table, late: Iterable[LateField]) -> pa.Table:
@@ -221,38 +163,30 @@ def with_late_fields(rows: pa.Table, late: Iterable[LateField]) -> pa.Table:
     `rows` have `LateField.columns` but for those that are younger than their file.
     """
     for field in late:
-        column = _filled(rows, field)
+        kind = arrow_type(field.type)
+        column = pa.chunked_array([pa.nulls(rows.num_rows, kind)])
         if field.name in rows.column_names:
+            column = rows[field.name].cast(kind)
             rows = rows.drop_columns(field.name)
+        if column.null_count:
+            texts = pc.if_else(column.is_null(), rows[RESCUED], None).to_pylist()
+            rescued = read_rescued(field.type, field.path, texts, field.times)
+            column = pc.coalesce(column, pa.array(rescued, kind))
         rows = rows.append_column(field.name, column)
     return rows
 
 
-def _filled(rows: pa.Table, field: LateField) -> pa.ChunkedArray:
-    kind = arrow_type(field.type)
-    if field.name in rows.column_names:
-        column = rows[field.name].cast(kind)
-    else:
-        column = pa.chunked_array([pa.nulls(rows.num_rows, kind)])
-    if column.null_count and field.was is not None:
-        column = pc.coalesce(column, _filled(rows, field.was).cast(kind))
-    if column.null_count:
-        texts = pc.if_else(column.is_null(), rows[RESCUED], None)
-        column = pc.coalesce(column, rescued_values(field, texts))
-    return column
-
-
-def rescued_values(field: LateField, texts: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """The field's values of what was rescued."""
-    path, times = field.landed
-    values = read_rescued(field.type, path, texts.to_pylist(), times)
-    return pa.array(values, arrow_type(field.type))
+def _landing(source: Source, field: Field) -> str:
+    """How values of a field land, as JSON: their path, and how times are written."""
+    has_times = "timestamp" in field.type.replace("timestamp_ntz", "")
+    times = (field.times or source.times) if has_times else ISO
+    return json.dumps([field.landed, asdict(times)])
 
 
 def follow_fields(bronze: Table, source: Source) -> None:
     """Give bronze the columns that the source declares anew; SettingsError for what cannot be.
 
-    A column whose field is gone stays, and what still lands of it is rescued; so it is noted there.
+    A column whose field is gone stays.
     """
     bronze.alter(lambda table: _follow(table, bronze.path, source))
 
@@ -269,29 +203,24 @@ def add_fields(lake: Lake, name: str) -> None:
 
 def _follow(table: DeltaTable, path: str, source: Source) -> None:
     _refuse_others(table, path, source)
-    found, added = found_fields(table), {column.name for column in added_columns(source)}
-    if new := [field for field in source.fields if field.name not in found]:
-        _add(table, source, new)
-    declared = {field.name: _declared_landed(source, field) for field in source.fields}
-    for name in found.keys() - added:
-        marks = {}
-        if name in declared and declared[name] != _found_landed(name, found):
-            marks = _marks(declared[name])
-        if name not in declared or _is_late(name, found):
-            marks[LATE] = DECLARED if name in declared else DROPPED
-        known = found[name].metadata
-        if marks.items() - known.items():
-            table.alter.set_column_metadata(name, {**known, **marks})
-
-
-def _add(table: DeltaTable, source: Source, new: Iterable[Field]) -> None:
-    is_late = bool(table.file_uris())
-    columns = []
-    for field in new:
-        marks = _marks(_declared_landed(source, field))
-        marks |= ({LATE: DECLARED} if is_late else {}) | ({WAS: field.was} if field.was else {})
-        columns.append(Column(field.name, field.type, field.comment, marks=marks))
-    table.alter.add_columns(Schema.from_arrow(documented(columns)).fields)
+    found = {field.name: field.metadata for field in table.schema().fields}
+    landing = {field.name: _landing(source, field) for field in source.fields}
+    has_rows = bool(table.file_uris())
+    new = [
+        Column(f.name, f.type, f.comment, marks={LATE: landing[f.name]} if has_rows else {})
+        for f in source.fields
+        if f.name not in found
+    ]
+    if new:
+        table.alter.add_columns(Schema.from_arrow(documented(new)).fields)
+    for name in found.keys() - {column.name for column in added_columns(source)}:
+        known = found[name].get(LATE)
+        if name not in landing:
+            late = known or ""
+        else:
+            late = landing[name] if known == "" else known
+        if late != known:
+            table.alter.set_column_metadata(name, {**found[name], LATE: late})
 
 
 def refuse_other_fields(lake: Lake, source: Source) -> None:
@@ -303,90 +232,28 @@ def refuse_other_fields(lake: Lake, source: Source) -> None:
 
 def _refuse_others(table: DeltaTable, path: str, source: Source) -> None:
     refuse_taken(source)
-    found = found_fields(table)
-    _refuse_other_case(source, path, found)
-    types = {name: column.type for name, column in found.items()}
+    # No table has two columns whose names differ in case alone.
+    found = {name.lower(): (name, sql_name(kind)) for name, kind in found_columns(table)}
+    late = {field.name: field.metadata.get(LATE) for field in table.schema().fields}
     for field in source.fields:
-        column = found.get(field.name)
-        if column is not None and column.type != field.type:
-            raise settings_changed(field.name, _other_type(source, field, path, column.type))
-        is_late = column is None or LATE in column.metadata
-        if is_late and field.was is None and field.required and table.file_uris():
+        name, kind = found.get(field.name.lower(), (field.name, field.type))
+        if (name, kind) != (field.name, field.type):
+            raise _another_name(source, field, f"{path} has {name} {kind}, and keeps both")
+        landed = late.get(name, "")
+        if landed not in (None, "", _landing(source, field)):
+            said = f"{path} has values of it in {RESCUED}, which landed at another path or with other times"
+            raise _another_name(source, field, said)
+        if field.required and landed is not None and table.file_uris():
             raise settings_changed(
                 field.name,
                 f"source {source.name} requires {field.name}, which rows in {path} do not have: "
                 "declare it with required=False",
             )
-        if column is None and field.was is not None:
-            _refuse_was(source, field, path, types)
-        _refuse_landed(source, field, path, found)
 
 
-def _refuse_other_case(source: Source, path: str, found: Collection[str]) -> None:
-    names = {name.lower(): name for name in found}
-    for field in source.fields:
-        column = names.get(field.name.lower(), field.name)
-        if column != field.name:
-            raise settings_changed(
-                field.name,
-                f"source {source.name} declares {field.name}, but {path} has a column {column}, and no "
-                f"table has two that differ in case alone: call the field {column}, with "
-                f"path={field.landed!r}, or something else",
-            )
-
-
-def _refuse_was(source: Source, field: Field, path: str, found: Mapping[str, str]) -> None:
-    old = found.get(str(field.was))
-    if old is None:
-        raise settings_changed(
-            field.name,
-            f"source {source.name}: {field.name} was={field.was!r}, but {path} has no such column; "
-            f"its columns are {', '.join(found)}",
-        )
-    if not is_wider(sql_type(field.type), sql_type(old)):
-        raise settings_changed(
-            field.name,
-            f"source {source.name}: {field.name} {field.type} cannot hold all that {field.was} {old} "
-            "does: give it a type that is as wide, or leave was= out",
-        )
-
-
-def _refuse_landed(
-    source: Source, field: Field, path: str, found: Mapping[str, FoundField]
-) -> None:
-    """What was rescued of a column is read by one path, and times that are written in one way."""
-    declared = _declared_landed(source, field)
-    if _is_late(field.name, found) and declared != (known := _found_landed(field.name, found)):
-        raise settings_changed(
-            field.name,
-            f"source {source.name} declares {field.name} with path={declared.path!r} and "
-            f"{declared.times}, but {path} has values of it in {RESCUED}, which landed as "
-            f"{known.path!r} with {known.times}: give the field another name, with "
-            f"path={declared.path!r} and was={field.name!r}",
-        )
-    name = field.name if field.name in found else str(field.was)
-    if not _is_late(name, found) or found[name].metadata[LATE] != DROPPED:
-        return
-    if other := _late_field(name, found).times() - {declared.times}:
-        raise settings_changed(
-            field.name,
-            f"source {source.name} declares {field.name} with {declared.times}, but the column "
-            f"{name} of {path} was dropped, and had {min(map(str, other))}: how times are written that "
-            "were rescued since is not sure; give the field a new name, with "
-            f"path={field.landed!r} and without was=, which reads all that was rescued by its own times",
-        )
-
-
-def _other_type(source: Source, field: Field, path: str, found: str) -> str:
-    way_out = f"another name, with path={field.landed!r}"
-    if is_wider(sql_type(field.type), sql_type(found)):
-        way_out += f" and was={field.name!r}, which reads older rows from the column of today"
-    return (
-        f"source {source.name} declares {field.name} {field.type}, but {path} has {found}, and a "
-        f"column keeps its type: declare it as it was, or give the field {way_out}"
+def _another_name(source: Source, field: Field, said: str) -> SettingsError:
+    return settings_changed(
+        field.name,
+        f"source {source.name} declares {field.name} {field.type}, but {said}: give the field another "
+        f"name, with path={field.landed!r}",
     )
-
-
-def is_wider(new: SqlType, old: SqlType) -> bool:
-    """Whether a column of type `new` can hold each value of type `old`."""
-    return new == old or (not new.parts and new.holds(old))

@@ -2,12 +2,11 @@
 
 import csv
 import io
-import json
 import re
-from array import array
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from decimal import InvalidOperation
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from include.ingest.landed_values import (
     EXACT_JSON,
@@ -26,9 +25,6 @@ from include.text_table import counted
 EOL = "\r\n"
 BLANKS = f" \t{EOL}"
 BLANK = re.compile(rf"[{BLANKS}]*")
-Spans: TypeAlias = (
-    "array[int]"  # where each row begins and ends, in turns: a file may have millions
-)
 DEEP = "nested too deeply"
 
 
@@ -38,7 +34,7 @@ class JsonRows:
     def __init__(self, text: str, source: Source) -> None:
         self._text = text
         self._json = EXACT_JSON if any("decimal(" in f.type for f in source.fields) else JSON
-        self._is_known = Rescue(source).is_known
+        self._unknown = Rescue(source).unknown
 
     def items(self) -> Iterator[str]:
         # Not splitlines(): it also breaks at characters that JSON allows within a string.
@@ -50,7 +46,7 @@ class JsonRows:
         try:
             value = self._json.decode(item)
             # What is rescued may be declared a decimal one day.
-            if isinstance(value, dict) and not self._is_known(value):
+            if isinstance(value, dict) and self._unknown(value):
                 value = EXACT_JSON.decode(item)
         except RecursionError:
             raise RefusedError("not_json", DEEP) from None
@@ -65,70 +61,42 @@ class JsonRows:
 
 
 class JsonDocument(JsonRows):
-    """Values that lines do not part: the items of an array, or one object after the other."""
+    """Values that lines do not part: those of an array, or one after the other."""
 
-    def __init__(self, text: str, source: Source, spans: Spans) -> None:
+    def __init__(self, text: str, source: Source) -> None:
         super().__init__(text, source)
-        self._spans = spans
+        self._items: list[str] = []
+        at = _skip(text, 0)
+        is_array = text.startswith("[", at)
+        at = _skip(text, at + is_array)
+        is_more = not text.startswith("]", at)
+        try:
+            while is_more:
+                end = _end_of(text, at)
+                self._items.append(text[at:end])
+                at = _skip(text, end)
+                is_more = text.startswith(",", at) if is_array else at < len(text)
+                at = _skip(text, at + (is_array and is_more))
+            if is_array and not text.startswith("]", at):
+                raise ValueError("expected , or ]")
+            if is_array and _skip(text, at + 1) < len(text):
+                raise ValueError("text behind the array")
+        except ValueError as error:
+            line = text.count("\n", 0, at) + 1
+            raise UnreadableFileError(f"not JSON from line {line} on: {error}") from None
 
     def items(self) -> Iterator[str]:
-        bounds = iter(self._spans)
-        return (self._text[start:end] for start, end in zip(bounds, bounds, strict=True))
+        return iter(self._items)
 
 
 def json_rows(text: str, source: Source) -> JsonRows:
-    """The rows as the content has them; UnreadableFileError when an array or object never ends."""
+    """The rows as the content has them; UnreadableFileError of an array, or objects, that are not whole."""
     start = _skip(text, 0)
-    try:
-        if text.startswith("[", start):
-            return JsonDocument(text, source, _items(text, start))
-        end = _end_of(text, start) if text.startswith("{", start) else None
-        if end is None or text.find("\n", start, end) < 0:  # a broken line is refused alone
-            return JsonRows(text, source)
-        return JsonDocument(text, source, _objects(text, start))
-    except RecursionError:
-        raise UnreadableFileError(f"a JSON value {DEEP}") from None
-
-
-def _items(text: str, start: int) -> Spans:
-    """Those of the array that begins at `start`."""
-    spans: Spans = array("q")
-    at = _skip(text, start + 1)
-    is_first = True
-    while not (is_first and text.startswith("]", at)):
-        end = _must_end(text, at)
-        spans.extend((at, end))
-        at = _skip(text, end)
-        is_first = False
-        if text.startswith("]", at):
-            break
-        if not text.startswith(",", at):
-            raise _broken(text, at, "a JSON array: expected , or ]")
-        at = _skip(text, at + 1)
-    if (rest := _skip(text, at + 1)) < len(text):
-        raise _broken(text, rest, "a JSON array: text behind its end")
-    return spans
-
-
-def _objects(text: str, at: int) -> Spans:
-    spans: Spans = array("q")
-    while at < len(text):
-        end = _must_end(text, at)
-        spans.extend((at, end))
-        at = _skip(text, end)
-    return spans
-
-
-def _must_end(text: str, at: int) -> int:
-    end = _end_of(text, at)
-    if end is None:
-        raise _broken(text, at, "JSON over several lines: a value that is broken, or never ends")
-    return end
-
-
-def _broken(text: str, at: int, told: str) -> UnreadableFileError:
-    line = text.count("\n", 0, at) + 1
-    return UnreadableFileError(f"not {told}, at line {line}: {shown(text[at : at + 40])}")
+    is_document = text.startswith("[", start)
+    if text.startswith("{", start):  # a broken line is refused alone
+        with suppress(ValueError):
+            is_document = "\n" in text[start : _end_of(text, start)]
+    return JsonDocument(text, source) if is_document else JsonRows(text, source)
 
 
 def _skip(text: str, at: int) -> int:
@@ -136,16 +104,13 @@ def _skip(text: str, at: int) -> int:
     return at if found is None else found.end()
 
 
-def _end_of(text: str, at: int) -> int | None:
-    """Where the value ends that begins there; None of none."""
+def _end_of(text: str, at: int) -> int:
+    """Where the value ends that begins there; ValueError of none."""
     try:
-        return ENDS.raw_decode(text, at)[1]
-    except ValueError:
-        return None
+        return JSON.raw_decode(text, at)[1]
+    except RecursionError:
+        raise ValueError(DEEP) from None
 
-
-# Only to see where values end: whatever is in them is for their own row to be refused for.
-ENDS = json.JSONDecoder(parse_constant=str, parse_float=str, parse_int=str)
 
 # A refused row is kept with its header, which may be much longer than it.
 MAX_HEADER = 256 * 1024  # characters

@@ -168,13 +168,13 @@ def _outcomes(
     except UnreadableFileError as error:
         yield refused(name, WHOLE_FILE, RefusedError(UNREADABLE_FILE, str(error)), None)
         return
-    to_event, is_known = reader_of_events(source), rescue.is_known
+    to_event, unknown = reader_of_events(source), rescue.unknown
     columns = value_columns(source)
     for row_number, item in enumerate(rows.items(), start=1):
         try:
             values = {**rows.values(item), **folder} if folder else rows.values(item)
             event = to_event(values, ingested_at_us)
-            text = None if is_known(values) else rescue.text(values)
+            text = rescue.text(values) if unknown(values) else None
             yield accepted(columns, row_number, event, text)
         except RefusedError as refusal:
             yield refused(name, row_number, refusal, rows.raw(item))

@@ -4,7 +4,7 @@ import base64
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date, time
 from decimal import Decimal
@@ -77,57 +77,40 @@ class Rescue:
     def __init__(self, source: Source) -> None:
         paths = [source.time_field, *(field.landed for field in source.fields), *source.ignored]
         # Also as a whole name, which is taken first.
-        self._known: set[Steps] = {
-            *((path,) for path in paths),
-            *(tuple(p.split(".")) for p in paths),
-        }
+        self._known = {(path,) for path in paths} | {tuple(path.split(".")) for path in paths}
         self._above = {steps[:n] for steps in self._known for n in range(1, len(steps))}
-        # Whether there is nothing to rescue. Quick, as nearly all rows have nothing; a source that
-        # rescues nothing knows everything.
-        self.is_known = self._checker() if source.rescue else lambda row: True
+        self._names = frozenset(steps[0] for steps in self._known if len(steps) == 1)
+        self._is_wanted = source.rescue
         self.counts: Counter[str] = Counter()  # of each that is no field, its rows
 
-    def _checker(self) -> Callable[[Row], bool]:
-        has_all = frozenset(steps[0] for steps in self._known).issuperset
-        nested = [steps for steps in self._above - self._known if len(steps) == 1]
-        if not nested:
-            return has_all
-
-        def is_known(row: Row) -> bool:
-            if not has_all(row):
-                return False
-            return not any(any(self._unknown(steps, row.get(steps[0]))) for steps in nested)
-
-        return is_known
+    def unknown(self, row: Row) -> dict[str, list[str]]:
+        """The names of values to rescue, with the paths of what is no field. Quick, as nearly all rows
+        have none."""
+        if self._names.issuperset(row) or not self._is_wanted:
+            return {}
+        found = {name: self._unknown((name,), row[name]) for name in row.keys() - self._names}
+        return {name: paths for name, paths in found.items() if paths}
 
     def text(self, row: Row) -> str | None:
         """These values as a JSON object, name to value as landed; None of nothing, or of nulls alone.
-        Of many rows, better asked only where `is_known` is False.
 
         RefusedError when it is nested too deeply.
         """
-        if self.is_known(row):
-            return None
-        paths = {name: list(self._unknown((name,), value)) for name, value in row.items()}
-        unknown = {name: row[name] for name, of in paths.items() if of}
-        if not unknown:
+        if not (unknown := self.unknown(row)):
             return None
         try:
-            text = json_text(unknown)
+            text = json_text({name: value for name, value in row.items() if name in unknown})
         except RecursionError:
             raise RefusedError("not_json", "nested too deeply") from None
-        self.counts.update(chain(*paths.values()))
+        self.counts.update(chain(*unknown.values()))
         return text
 
-    def _unknown(self, steps: Steps, value: object) -> Iterator[str]:
-        """The paths of what is not known of the value there."""
+    def _unknown(self, steps: Steps, value: object) -> list[str]:
         if value is None or steps in self._known:
-            return
+            return []
         if steps not in self._above or not isinstance(value, dict):
-            yield ".".join(steps)
-            return
-        for name, of in value.items():
-            yield from self._unknown((*steps, name), of)
+            return [".".join(steps)]
+        return [path for name, of in value.items() for path in self._unknown((*steps, name), of)]
 
 
 def read_rescued(

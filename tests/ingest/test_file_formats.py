@@ -4,6 +4,7 @@ import codecs
 import gzip
 import io
 import json
+import re
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
@@ -93,9 +94,22 @@ def test_an_array_is_read_as_it_was_written(objects: list[dict[str, Any]]):
         assert [rows.values(item) for item in rows.items()] == objects
 
 
-def test_a_value_that_is_no_json_is_refused_alone_in_an_array_too():
-    content = f'[{{"key": NaN}},\n{json.dumps(row("a"))}, {{"key": {"1" * 5000}}}]'.encode()
-    assert taken("a.json", content) == ["not_json", ("a", None), "not_json"]
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[{"key": 1},\n{"key": NaN}]',
+        '[{"key": 1},\n]',
+        '[{"key": 1}\n{"key": 2}]',
+        '[{"key": 1}\n',
+        '[{"key": 1}]\n{"key": 2}',
+        '{\n"key": 1}\n{"key": ',
+        f'[{{"key": 1}},\n{{"key": {"1" * 5000}}}]',
+        '[{"key": 1},\n' + "[" * 100_000,
+    ],
+)
+def test_an_array_or_objects_over_lines_that_are_not_whole_are_refused_with_the_line(text: str):
+    assert re.search("from line [123] on", unreadable("a.json", text.encode()))
+    assert "line 1 " not in unreadable("a.json", f"\n{text}".encode())
 
 
 # CSV

@@ -30,99 +30,65 @@ def read(lake: Lake, name: str) -> list[Any]:
     return values
 
 
-# Paths
+# Paths and times
 
 
-def test_a_renamed_field_is_not_read_under_a_name_that_never_was_its_path(
-    lake: Lake, landed: Landing
-):
-    land(landed, "0.jsonl", row(0, amount=999, body={}), row(1, body={"amount": 5}))
-    ingest(lake, source(AMOUNT))
-    ingest(lake, source())
-    land(landed, "1.jsonl", row(2, amount=999, body={"amount": 6}))
-    ingest(lake, source())
-    ingest(lake, source(replace(AMOUNT, name="total", was="amount")))
-    assert read(lake, "total") == [None, 5, 6]
+AT = Field(name="at", type="timestamp", times=MILLIS, required=False, comment="When")
 
 
 @pytest.mark.parametrize("is_dropped", [True, False])
-@pytest.mark.parametrize("changes", [{"path": "net"}, {"type": "timestamp", "times": MILLIS}])
-def test_a_field_that_older_rows_were_rescued_of_lands_as_it_did_or_gets_another_name(
-    lake: Lake, landed: Landing, changes: dict[str, Any], is_dropped: bool
+@pytest.mark.parametrize(
+    ("field", "changes", "landed_as", "value"),
+    [
+        (replace(AMOUNT, path="amount"), {"path": "net"}, {"amount": 6, "net": 5}, 5),
+        (AT, {"times": SECONDS}, {"at": 1_772_366_400}, NOON),
+    ],
+)
+def test_a_field_that_rows_were_rescued_of_lands_as_it_did_or_gets_another_name(
+    lake: Lake,
+    landed: Landing,
+    field: Field,
+    changes: dict[str, Any],
+    landed_as: dict[str, Any],
+    value: object,
+    is_dropped: bool,
 ):
-    field = replace(AMOUNT, type=changes.get("type", "bigint"), path="amount")
-    at = NOON.isoformat() if "times" in changes else 5
-    land(landed, "0.jsonl", row(0, amount=at))
+    land(landed, "0.jsonl", row(0, **landed_as))
+    ingest(lake, source())
+    ingest(lake, source(field))
     if is_dropped:
-        ingest(lake, source(field))
-    for fields in [(), (field,), (), (field,)]:
-        ingest(lake, source(*fields))
-        land(landed, f"{len(read(lake, 'event_time'))}.jsonl", row(1, amount=at))
+        ingest(lake, source())
+    land(landed, "1.jsonl", row(1, **landed_as))
+    ingest(lake, source())
     version = DeltaTable(lake.bronze("signals")).version()
-    with refused("settings_changed", subject="amount"):
+    with refused("settings_changed", subject=field.name):
         ingest(lake, source(replace(field, **changes)))
     assert DeltaTable(lake.bronze("signals")).version() == version
-    other = replace(field, name="other", was="amount", **changes)
+    other = replace(field, **{"path": field.landed, **changes, "name": "other"})
     ingest(lake, source(other))
-    assert set(read(lake, "other")) == {NOON if "times" in changes else 5}
+    assert read(lake, "other") == [value] * 2
+
+
+def test_a_field_that_was_dropped_is_read_of_what_landed_meanwhile_once_it_is_declared_again(
+    lake: Lake, landed: Landing
+):
+    land(landed, "0.jsonl", row(0, at=1_772_366_400_000))
+    ingest(lake, source(AT))
+    land(landed, "1.jsonl", row(1, at=1_772_366_400))
+    ingest(lake, source(replace(AT, times=SECONDS)))
+    ingest(lake, source())
+    land(landed, "2.jsonl", row(2, at=1_772_366_400))
+    ingest(lake, source())
+    ingest(lake, source(replace(AT, times=SECONDS)))
+    assert read(lake, "at") == [NOON] * 3
+    with refused("settings_changed", subject="at"):
+        ingest(lake, source(AT))
 
 
 def test_the_column_that_keeps_what_is_no_field_is_no_fields(lake: Lake):
     for name in ("_rescued_data", "_Rescued_Data"):
         with refused("wrong_setting", subject=name):
             ingest(lake, source(replace(NOTE, name=name)))
-
-
-# Times
-
-
-AT = Field(name="at", type="timestamp", times=MILLIS, required=False, comment="When")
-IN_SECONDS = replace(AT, times=SECONDS)
-LATER = replace(IN_SECONDS, name="later", path="at", was="at")
-
-
-def declare_and_drop(lake: Lake, landed: Landing, *declared: Field) -> None:
-    """Behind a row of milliseconds; then comes one of seconds."""
-    land(landed, "0.jsonl", row(0, at=1_772_366_400_000))
-    ingest(lake, source())
-    for field in declared:
-        ingest(lake, source(field))
-    ingest(lake, source())
-    land(landed, "1.jsonl", row(1, at=1_772_366_400))
-    ingest(lake, source())
-
-
-@pytest.mark.parametrize(
-    ("declared", "again"),
-    [
-        ((AT,), IN_SECONDS),
-        ((AT,), LATER),
-        ((AT, LATER), LATER),
-    ],
-)
-def test_other_times_of_a_dropped_field_are_refused(
-    lake: Lake, landed: Landing, declared: tuple[Field, ...], again: Field
-):
-    declare_and_drop(lake, landed, *declared)
-    with refused("settings_changed"):
-        ingest(lake, source(again))
-    new = replace(IN_SECONDS, name="new", path="at")
-    ingest(lake, source(new))
-    assert read(lake, "new") == [None, NOON]
-
-
-def test_times_may_change_of_a_field_that_no_row_was_rescued_of(lake: Lake, landed: Landing):
-    land(landed, "0.jsonl", row(0, at=1_772_366_400_000))
-    ingest(lake, source(AT))
-    land(landed, "1.jsonl", row(1, at=1_772_366_400))
-    ingest(lake, source(IN_SECONDS))
-    ingest(lake, source())
-    land(landed, "2.jsonl", row(2, at=1_772_366_400))
-    ingest(lake, source())
-    with refused("settings_changed", subject="at"):
-        ingest(lake, source(AT))
-    ingest(lake, source(IN_SECONDS))
-    assert read(lake, "at") == [NOON] * 3
 
 
 # Names that differ in case alone, of which a table has one
