@@ -99,7 +99,7 @@ def report(stream: Stream, start: datetime, until: datetime, row: RunRecord) -> 
     return (
         f"{stream.name} from {start:%F %R} until {until:%F %R} UTC: "
         f"{counted(row['rows_in'], 'row')} replayed; {counted(row['rows_before'], 'row')} of the table "
-        f"became {row['rows_out']:,} ({row['rows_removed']:,} removed, {row['rows_added']:,} added)"
+        f"became {row['rows_out']:,}"
     )
 
 

@@ -41,7 +41,6 @@ from include.stream_definition import load_definition
 from spark_jobs.engines.data_checks import DataChecks
 from spark_jobs.engines.engine import Engine, Rows, Stage
 from spark_jobs.engines.packing import Bounds
-from spark_jobs.tables.product import RangeChange
 from spark_jobs.write_savepoint import write_savepoint
 
 P = TypeVar("P", RecomputePlan, ReseedPlan)
@@ -303,18 +302,18 @@ def restate(
             row=replay.row_after(outcome),
             **dead_letters_now(lake, opened.name),
         )
-        change = table.replace(
+        before, after = table.replace(
             rows,
             made.with_entry(replay.entry()).as_json(),
             replay.from_us,
             until_us=replay.end_us,
             is_made_anew=opened.distrust is not None,
         )
-        record |= _replaced_row(replay, outcome, change)
+        record |= {"rows_before": before, "rows_out": after} | _replaced_row(replay, outcome)
     return outcome
 
 
-def _replaced_row(replay: Replay, outcome: Outcome, change: RangeChange) -> dict[str, object]:
+def _replaced_row(replay: Replay, outcome: Outcome) -> dict[str, object]:
     """What `ops/runs` has of what a replay has replaced; None is the beginning."""
     start, base = (
         None if us is None else instant_of(us) for us in (replay.from_us, replay.base.until_us)
@@ -326,10 +325,6 @@ def _replaced_row(replay: Replay, outcome: Outcome, change: RangeChange) -> dict
         "base_until": base,
         "bronze_version": replay.pin.version,
         "rows_in": outcome.rows_read,
-        "rows_out": change.after,
-        "rows_before": change.before,
-        "rows_removed": change.removed,
-        "rows_added": change.added,
         "savepoint_id": outcome.savepoint.savepoint_id,
     }
 

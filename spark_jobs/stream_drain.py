@@ -38,7 +38,7 @@ from include.stream.record import (
     with_code,
 )
 from include.stream.shared_jvm import is_small
-from include.stream.stream_identity import code_parts, key_fingerprint
+from include.stream.stream_identity import code_parts
 from include.stream_definition import pinned_settings
 from spark_jobs.engines.data_checks import DataChecks
 from spark_jobs.engines.engine import Engine, LiveQuery, Rows, Seed
@@ -225,7 +225,6 @@ def row_of_run(opened: OpenStream, start: Start, code: str) -> GenerationRow:
         started_at=datetime.now(UTC),
         **settings,
         code=code,
-        key_code=key_fingerprint(fold),
         parts=code_parts(opened.declared),
         event_schema=events,
     )

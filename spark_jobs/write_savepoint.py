@@ -36,7 +36,6 @@ from include.stream.manifest import (
     needed_ids,
     newest_savepoint,
     savepoints_of,
-    serving,
     write_manifest,
 )
 from include.stream.open_stream import OpenStream, open_stream
@@ -160,9 +159,9 @@ def _code_of_all(known: StreamRecord, pinned: GenerationRow) -> str | None:
     """The code of a generation's state; None when another has moved it on, too: no replay of either
     can say whether such a state is right."""
     codes = set(() if known.own is None else known.own.codes)
-    if pinned["code_changed_at"] or not codes <= serving(pinned["code"] or ""):
+    if pinned["code_changed_at"] or not codes <= {pinned["code"]}:
         return None
-    return str(pinned["code"])
+    return pinned["code"]  # type: ignore[no-any-return]
 
 
 def savepoint(engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None = None) -> None:

@@ -111,10 +111,5 @@ def _changed(stream: Stream, told: Mapping[str, Any]) -> str:
         return "the table shows the live state, which a backfill changes by promote alone"
     if "interval" not in told:
         return "the table was right there"
-    read, before, after, removed, added = (
-        f"{told[f'rows_{name}'] or 0:,}" for name in ("read", "before", "after", "removed", "added")
-    )
-    return (
-        f"{before} rows of the table became {after} ({removed} removed, {added} added); {read} rows of "
-        "bronze read"
-    )
+    read, before, after = (f"{told[f'rows_{name}'] or 0:,}" for name in ("read", "before", "after"))
+    return f"{before} rows of the table became {after}; {read} rows of bronze read"

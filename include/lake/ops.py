@@ -74,8 +74,6 @@ generation bigint The same: the stream's; of a reseed, its own
 base_until timestamp The same: the savepoint it was replayed from; null: no savepoint
 bronze_version bigint The same: the version of bronze replayed
 rows_before bigint The same, append: the interval's table rows before
-rows_removed bigint The same, append: rows that are no longer there
-rows_added bigint The same, append: rows that were not there before
 savepoint_id string The same: the savepoint at its end
 estimated_seconds double Recompute: what the plan said; null: nothing to go by
 """,

@@ -65,11 +65,10 @@ def recompute_extra(lake: Lake, stream: str, dag_run_id: str) -> dict[str, Any] 
     until = complete_until(lake, stream)
     extra = {"run_id": rows[-1]["run_id"], "complete_until": until and until.isoformat()}
     if (row := next((row for row in reversed(rows) if row["job"] == RECOMPUTE), None)) is not None:
-        counts = ("rows_before", "rows_removed", "rows_added")
-        extra |= {count: row[count] for count in ("run_id", *counts)}
+        extra |= {"run_id": row["run_id"], "savepoint": row["savepoint_id"]}
         extra |= {"interval": [row["start"].isoformat(), row["until"].isoformat()]}
-        extra |= {"rows_read": row["rows_in"], "rows_after": row["rows_out"]}
-        extra |= {"savepoint": row["savepoint_id"]}
+        names = {"rows_read": "rows_in", "rows_before": "rows_before", "rows_after": "rows_out"}
+        extra |= {name: row[column] for name, column in names.items()}
     if rows[-1]["job"] == RESEED:
         extra |= {"promoted_to": rows[-1]["generation"]}
     return extra

@@ -45,7 +45,7 @@ from include.stream.manifest import (
     StreamIdentity,
     choose_base,
     clean_savepoints,
-    is_mapped,
+    mapped_savepoint,
     savepoints_of,
     states_in,
 )
@@ -363,7 +363,7 @@ def _replayable_us(
     identity: StreamIdentity, pin: BronzePin, savepoints: Sequence[Savepoint], from_us: int
 ) -> int:
     """From then on; of states that were mapped, from the first savepoint that has them on."""
-    if not is_mapped(identity.code):
+    if mapped_savepoint(identity.code) is None:
         return from_us
     clean = clean_savepoints(savepoints, identity, pin)
     return max(from_us, min((savepoint.until_us for savepoint in clean), default=from_us))

@@ -24,7 +24,7 @@ from include.lake.findings import Finding
 from include.lake.paths import Lake
 from include.settings import Stream
 from include.stream.bronze_pin import BronzeFiles, known, read_files
-from include.stream.manifest import StreamIdentity, serving
+from include.stream.manifest import StreamIdentity
 from include.stream.record import BEGINNING_US, Entry, Segment, newest_own, segments_of
 from include.text_table import counted, first_names
 
@@ -181,12 +181,11 @@ def _unrecorded(from_us: int, until_us: int) -> list[Span]:
 
 
 def _accepted(entries: Sequence[Entry], code: str) -> set[str]:
-    """Today's code, and what a mapping of states stands for, and what that one stood for; and of
-    each what serves it: rows of a fold that would have stopped at a failed call and had none."""
-    accepted = serving(code)
+    """Today's code, and what a mapping of states stands for, and what that one stood for."""
+    accepted = {code}
     for entry in sorted(entries, key=lambda entry: entry.number, reverse=True):
         if entry.mapped_from is not None and accepted & set(entry.codes):
-            accepted |= serving(entry.mapped_from)
+            accepted.add(entry.mapped_from)
     return accepted
 
 

@@ -199,72 +199,23 @@ class StreamIdentity:
 
 UNTIL_IN_ID = "%Y%m%dT%H%M%S%f"
 MAPPED_FROM = "+"
-KEEPS_DEAD_LETTERS = "!"
 
 
+# Whom a state comes of is named by its code; and by the savepoint of an older schema whose states that has
+# mapped, if it has, or any state since.
 def code_of(lineage: str) -> str:
     """The fingerprint of the code alone."""
     return lineage.partition(MAPPED_FROM)[0]
 
 
+def mapped_savepoint(lineage: str | None) -> str | None:
+    """The savepoint whose states were mapped; None where none were."""
+    return (lineage or "").partition(MAPPED_FROM)[2] or None
+
+
 def until_of(savepoint_id: str) -> datetime:
     """The instant of a savepoint, which its id begins with."""
     return datetime.strptime(savepoint_id.partition("-")[0], UNTIL_IN_ID).replace(tzinfo=UTC)
-
-
-def mapped_lineage(code: str, savepoint_id: str) -> str:
-    """Of states that `code` makes from those of a savepoint of an older schema."""
-    return f"{code_of(code)}{MAPPED_FROM}{savepoint_id}"
-
-
-def is_mapped(lineage: str) -> bool:
-    """Whether the states go back to a savepoint whose states were mapped."""
-    return MAPPED_FROM in lineage
-
-
-def mapped_savepoint(lineage: str) -> str | None:
-    """The savepoint whose states were mapped; None where none were."""
-    return lineage.partition(MAPPED_FROM)[2] or None
-
-
-def has_mapped(row: Mapping[str, Any] | None) -> bool:
-    """Whether those of a generation do, whose row this is."""
-    return is_mapped((row or {}).get("code") or "")
-
-
-def keeps_dead_letters(lineage: str) -> bool:
-    """Whether a fold by that name goes on after a failed call."""
-    return code_of(lineage).endswith(KEEPS_DEAD_LETTERS)
-
-
-def same_code(lineage: str | None, other: str | None) -> bool:
-    """Whether the same code made them, whatever they go back to."""
-    if lineage is None or other is None:
-        return lineage == other
-    return code_of(lineage) == code_of(other)
-
-
-def serves(lineage: str | None, wanted: str) -> bool:
-    """Whether whoever goes by the name `wanted` may go on with states of that `lineage`."""
-    return lineage is not None and lineage in serving(wanted)
-
-
-def serving(wanted: str) -> set[str]:
-    """The lineages whose states serve whoever goes by the name `wanted`."""
-    return {wanted, wanted.replace(KEEPS_DEAD_LETTERS, "")}
-
-
-def current_lineage(row: Mapping[str, Any] | None, code: str) -> str:
-    """The lineage that a stream with this `code` goes on with: that of its current generation,
-    whose row this is, if the same code made it."""
-    if not row or row["code"] is None:
-        return code
-    known = str(row["code"])
-    if same_code(known, code):
-        return known
-    if is_mapped(known) and serves(code_of(known), code):  # it keeps dead letters from now on
-        return f"{code}{MAPPED_FROM}{known.partition(MAPPED_FROM)[2]}"
-    return code
 
 
 @dataclass(frozen=True)
@@ -280,14 +231,14 @@ class Base:
         """What `code` makes from here on goes by this name."""
         if self.savepoint is None:
             return code_of(code)
-        return mapped_lineage(code, self.savepoint.savepoint_id) if self.mapped else code
+        return f"{code_of(code)}{MAPPED_FROM}{self.savepoint.savepoint_id}" if self.mapped else code
 
 
 def clean_savepoints(
     savepoints: Sequence[Savepoint], identity: StreamIdentity, pin: BronzePin
 ) -> list[Savepoint]:
     """Those of `savepoints` that hold all that the pinned bronze has before them."""
-    ours = [savepoint for savepoint in savepoints if serves(savepoint.code, identity.code)]
+    ours = [savepoint for savepoint in savepoints if savepoint.code == identity.code]
     return _holding_all(ours, identity, pin)
 
 
@@ -311,7 +262,7 @@ def choose_base(
     savepoints: Sequence[Savepoint], identity: StreamIdentity, pin: BronzePin, at_most_us: int
 ) -> Base:
     """The clean savepoint with the largest `until` that is not after `at_most_us`."""
-    ours = [savepoint for savepoint in savepoints if serves(savepoint.code, identity.code)]
+    ours = [savepoint for savepoint in savepoints if savepoint.code == identity.code]
     best = newest_holding_all(ours, identity, pin, at_most_us)
     if best is None:
         return Base(None, identity.since_us, 0)

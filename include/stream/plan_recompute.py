@@ -25,7 +25,13 @@ from include.lake.stream_result import complete_until, replaced_by
 from include.settings import Stream
 from include.stream.bronze_pin import BronzePin, count_before, pin_bronze
 from include.stream.judge import Coverage, effect_text, state_between
-from include.stream.manifest import Base, StreamIdentity, choose_base, is_mapped, savepoints_of
+from include.stream.manifest import (
+    Base,
+    StreamIdentity,
+    choose_base,
+    mapped_savepoint,
+    savepoints_of,
+)
 from include.stream.open_stream import OpenStream
 from include.stream.stream_status import judged, stream_status
 from include.stream_definition import load_definition
@@ -241,7 +247,7 @@ def before_initial_state(identity: StreamIdentity, until: datetime) -> SettingsE
 
 def refuse_before_mapping(identity: StreamIdentity, base: Base, where: str) -> None:
     """SettingsError when only the beginning is left, and the stream's states do not come of it."""
-    if base.savepoint is None and is_mapped(identity.code):
+    if base.savepoint is None and mapped_savepoint(identity.code):
         raise SettingsError(
             f"the state of {identity.stream} goes back to one that migrate_state has mapped, and no "
             f"clean savepoint of it is {where}: what is earlier is as the former code made it. Make all of "

@@ -33,7 +33,7 @@ from include.lake.paths import Lake, files_of
 from include.lake.table import Record, Table
 from include.settings import Stream
 from include.stream.committed_batch import batch_watermark_ms, plan_hash, read_position
-from include.stream.manifest import same_code, serves
+from include.stream.manifest import code_of
 from include.text_table import counted
 
 Kind = Literal["live", "recompute", "reseed"]
@@ -200,9 +200,9 @@ def refuse_other_settings(row: GenerationRow, settings: dict[str, Any]) -> None:
 def refuse_new_code(record: StreamRecord, stream: Stream, code: str) -> None:
     """SettingsError when a run would be the first by its code, and its entry wants a person to decide."""
     own = record.own
-    if stream.on_code_change == "run" or own is None or serves(own.codes[-1], code):
+    if stream.on_code_change == "run" or own is None:
         return
-    if not same_code(own.codes[-1], code):
+    if code_of(own.codes[-1]) != code_of(code):
         raise SettingsError(
             f"the code of {stream.name} is another than its newest run's, as `./stateful status "
             f"{stream.name}` says: make its table and state anew by it; or set on_code_change to run for "
@@ -220,9 +220,8 @@ def with_code(row: GenerationRow, code: str, event_schema: str) -> GenerationRow
     """
     new: dict[str, Any] = {"event_schema": event_schema}
     known = row["code"]
-    if row["code_changed_at"] is None and known is not None and not same_code(known, code):
-        # It keeps dead letters from now on, or the state is of another code, too.
-        new |= {"code": code} if serves(known, code) else {"code_changed_at": datetime.now(UTC)}
+    if row["code_changed_at"] is None and known is not None and code_of(known) != code_of(code):
+        new |= {"code_changed_at": datetime.now(UTC)}
     return GenerationRow({**row, **new})
 
 

@@ -34,7 +34,6 @@ from include.stream.manifest import (
     Base,
     StreamIdentity,
     choose_base,
-    keeps_dead_letters,
     newest_holding_all,
     savepoints_of,
 )
@@ -46,7 +45,7 @@ from include.stream.plan_recompute import (
     seconds_for,
 )
 from include.stream.record import BEGINNING_US, FOR_EVER_US
-from include.stream.stream_identity import code_parts, initial_fingerprint, key_fingerprint
+from include.stream.stream_identity import code_parts, initial_fingerprint
 from include.stream.stream_status import dead_letters_coverage, judged
 from include.stream_definition import pinned_settings
 from include.text_table import counted, markdown_cell
@@ -138,15 +137,15 @@ def refuse_migration(opened: OpenStream, recompute: bool) -> None:
             subject=name,
             command=f"./stateful reseed {name} --recompute --apply",
         )
-    now = pinned_settings(opened.stream, definition.fold)
-    _refuse_other_keys(current, now | {"key_code": key_fingerprint(definition.fold)}, name)
+    _refuse_other_keys(current, opened)
 
 
-def _refuse_other_keys(current: GenerationRow, now: Mapping[str, Any], stream: str) -> None:
+def _refuse_other_keys(current: GenerationRow, opened: OpenStream) -> None:
     """States are mapped one by one: neither what they are kept by nor their clock may differ."""
+    now, stream = pinned_settings(opened.stream, opened.fold), opened.name
     changed = [name for name in ("source", "key") if current[name] != now[name]]
-    if current["key_code"] != now["key_code"]:
-        changed.append("the code of the key, or what it needs,")
+    if opened.fold.keys.is_derived:
+        changed.append("the code, by which a function makes the key,")
     if _key_type(current) != _key_type(now):
         changed.append("the type of the key")
     if (current["timeout"] == IN_PROCESSING_TIME) != (now["timeout"] == IN_PROCESSING_TIME):
@@ -229,11 +228,8 @@ def _can_keep(opened: OpenStream) -> bool:
 def dead_letters_kept_us(opened: OpenStream, identity: StreamIdentity) -> int:
     """Before which instant all dead letters can stay; FOR_EVER_US where the table says it of them."""
     lake = opened.lake
-    if not keeps_dead_letters(identity.code) and not lake.is_delta_table(
-        lake.dead_letters(opened.name)
-    ):
-        return FOR_EVER_US
-    if identity.output_mode == "append":
+    has_some = opened.fold.keeps_dead_letters or lake.is_delta_table(lake.dead_letters(opened.name))
+    if identity.output_mode == "append" or not has_some:
         return FOR_EVER_US
     return dead_letters_coverage(opened, identity).right_until_us
 
@@ -437,7 +433,6 @@ def new_row(plan: ReseedPlan) -> GenerationRow:
         "seed_excluded": plan.excluded,
         "seed_pending": plan.pending,
         "code": base.lineage(identity.code),
-        "key_code": key_fingerprint(opened.fold),
         "parts": code_parts(opened.declared),
     }
     return GenerationRow(known)

@@ -11,7 +11,7 @@ from include.lake.paths import Lake
 from include.registry import stream_named, stream_names
 from include.settings import Stream
 from include.stream.judge import Span, instant_text, known_instant, spans_text
-from include.stream.manifest import has_mapped, keeps_dead_letters, mapped_savepoint, until_of
+from include.stream.manifest import mapped_savepoint, until_of
 from include.stream.reseed_plan import ReseedOptions, plan_reseed
 from include.stream.stream_identity import what_changed
 from include.stream.stream_status import StreamStatus, dead_letters_coverage, stream_status
@@ -71,7 +71,8 @@ def mend_of(status: StreamStatus, is_changed: bool) -> Mend | None:
         return None
     if status.bronze_changed is not None:
         return Mend(how_to_mend(f"bronze/{opened.source}").command, why=status.bronze_changed)
-    recompute = has_mapped(opened.row) and bool(status.coverage.wrong)
+    is_mapped = opened.row is not None and mapped_savepoint(opened.row["code"]) is not None
+    recompute = is_mapped and bool(status.coverage.wrong)
     try:
         plan = plan_reseed(opened.lake, opened.declared, ReseedOptions(recompute=recompute))
     except StatefulError as error:
@@ -125,7 +126,7 @@ def _dead_letters_wrong(status: StreamStatus) -> list[dict[str, datetime | str |
     back others."""
     opened = status.opened
     is_ahead = dead_letters_number(opened.lake, opened.name) != opened.record.dead_letters
-    if not keeps_dead_letters(opened.identity.code) or is_ahead:
+    if not opened.fold.keeps_dead_letters or is_ahead:
         return None
     return _spans(dead_letters_coverage(opened, opened.identity).wrong)
 

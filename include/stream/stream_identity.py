@@ -8,12 +8,11 @@ from importlib.util import find_spec, resolve_name
 from pathlib import Path
 
 from include.fold.admission import MICROSECOND, micros_of
-from include.fold.definition import KeyedFold
 from include.ingest.initial_state import read_as_of, read_fingerprint
 from include.lake.generations import GenerationRow, Generations, read_generations
 from include.lake.paths import Lake
 from include.settings import Stream
-from include.stream.manifest import KEEPS_DEAD_LETTERS, StreamIdentity, current_lineage
+from include.stream.manifest import StreamIdentity, code_of
 from include.stream_definition import load_definition, pinned_settings
 
 # Raised by a release whose fold comes to other results from the same functions and events:
@@ -30,12 +29,10 @@ FUNCTIONS = ("fold", "migrate_state", None)
 CHANGE_NO_RESULT = {"buckets", "state_partitions", "watermark_delay_ms"}
 
 
-def code_fingerprint(
-    stream: Stream,
-    initial_state: str | None,
-) -> str:
-    """16 hex characters that name the stream's code, settings and initial state; and KEEPS_DEAD_LETTERS
-    when it keeps what its function fails for as dead letters.
+def code_fingerprint(stream: Stream, initial_state: str | None) -> str:
+    """16 hex characters that name the stream's code, settings and initial state.
+
+    What becomes of a failed call is none of it: until then states are the same.
 
     `initial_state` is that one's fingerprint, or None. Modules of
     `include.streams` that the stream's file imports count as part of it; those that it loads by a
@@ -49,27 +46,7 @@ def code_fingerprint(
         "pinned": {name: pinned[name] for name in pinned.keys() - CHANGE_NO_RESULT},
         "modules": _modules(f"{STREAMS}.{stream.name}"),
     }
-    name = _name_of(stands_on)
-    # Behind the name, not in it: states that were made until the first failed call stay good.
-    return name + KEEPS_DEAD_LETTERS if stream.on_error == "dead_letter" else name
-
-
-def key_fingerprint(fold: KeyedFold) -> str | None:
-    """Names the function that makes the keys of events: its code, what that needs of its module, and
-    the modules of `include.streams` that it imports. None for keys that are fields.
-
-    Of one that another function makes, all of the module.
-    """
-    if not callable(fold.key):
-        return None
-    module, name = fold.key.__module__, fold.key.__qualname__
-    file = _file_of(module)
-    tree = only_code(b"" if file is None else file.read_bytes())
-    tree.body = _needed_by(name, _WithoutTypes().visit(tree).body)
-    package = module.rpartition(".")[0]
-    others = [other for other in _imported(package, tree) if _is_of_streams(other)]
-    modules = {known: code for other in others for known, code in _modules(other).items()}
-    return _name_of([module, name, ast.unparse(tree), modules])
+    return _name_of(stands_on)
 
 
 def code_parts(stream: Stream) -> dict[str, str]:
@@ -163,43 +140,6 @@ def _names_in(parts: Sequence[ast.AST]) -> set[str]:
     return {node.id for node in nodes if isinstance(node, ast.Name)}
 
 
-def _needed_by(name: str, statements: list[ast.stmt]) -> list[ast.stmt]:
-    """Those that make what is called so, and what that needs; all of them where none makes it."""
-    names, found = {name, "*"}, list[ast.stmt]()
-    while more := [one for one in statements if one not in found and names & _about(one)]:
-        found += more
-        names |= _names_in(more)
-    is_made = any(name in _about(one) for one in found)
-    return [one for one in statements if one in found] if is_made else statements
-
-
-def _about(statement: ast.stmt) -> set[str]:
-    """The names of the module that it makes, or may change."""
-    if isinstance(statement, ast.Assign | ast.AnnAssign):
-        return _names_in(
-            statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-        )
-    if isinstance(statement, ast.FunctionDef | ast.ClassDef):
-        return {statement.name}
-    nodes = list(ast.walk(statement))
-    made = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    imported = {node.asname or node.name for node in nodes if isinstance(node, ast.alias)}
-    return _names_in([statement]) | made | {name.partition(".")[0] for name in imported}
-
-
-class _WithoutTypes(ast.NodeTransformer):
-    """Without those of functions: another field of an event is no other function of it."""
-
-    def visit_arg(self, node: ast.arg) -> ast.arg:
-        node.annotation = None
-        return node
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
-        node.returns = None
-        self.generic_visit(node)
-        return node
-
-
 class _WithoutImports(ast.NodeTransformer):
     def __init__(self, unneeded: set[str]) -> None:
         self._unneeded = unneeded
@@ -283,13 +223,14 @@ def identity_of(lake: Lake, stream: Stream, generations: Generations) -> StreamI
     fold = load_definition(stream).fold
     pinned = generations.current or GenerationRow()
     initial_state = initial_fingerprint(lake, generations)
+    code, known = code_fingerprint(stream, initial_state), pinned["code"]
     return StreamIdentity(
         stream=stream.name,
         source=stream.source,
         output_mode=fold.output_mode,
         time_column="ingested_at" if fold.in_processing_time else "event_time",
         delay_us=stream.watermark_delay // MICROSECOND,
-        code=current_lineage(pinned, code_fingerprint(stream, initial_state)),
+        code=known if known is not None and code_of(known) == code else code,
         state_schema=pinned_settings(stream, fold)["state_schema"],
         since_us=_since_us(lake, stream.name, initial_state, pinned),
     )

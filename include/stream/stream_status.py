@@ -25,7 +25,7 @@ from include.stream.judge import (
     judge,
     unfinished_erasure,
 )
-from include.stream.manifest import StreamIdentity, has_mapped
+from include.stream.manifest import StreamIdentity, mapped_savepoint
 from include.stream.open_stream import OpenStream, open_stream
 from include.stream.record import BEGINNING_US
 
@@ -82,7 +82,9 @@ class StreamStatus:
         if row is None:
             return found
         is_append = row["output_mode"] == "append"
-        of_table = coverage_findings(opened.declared, self.coverage, is_append, has_mapped(row))
+        of_table = coverage_findings(
+            opened.declared, self.coverage, is_append, mapped_savepoint(row["code"]) is not None
+        )
         return [*found, *of_table]
 
 

@@ -6,9 +6,8 @@ Arrow table), without a JVM, and Spark those of a DataFrame.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial, reduce
-from operator import and_
-from typing import NamedTuple, TypeAlias
+from functools import reduce
+from typing import TypeAlias
 
 import pyarrow as pa
 from delta.tables import DeltaTable
@@ -24,7 +23,6 @@ from pyspark.errors import (
     SparkRuntimeException,
 )
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType
 
@@ -141,18 +139,7 @@ TXN_APP_ID = "spark.databricks.delta.write.txnAppId"
 TXN_VERSION = "spark.databricks.delta.write.txnVersion"
 USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
-GOES = "_goes"
-
 Rows: TypeAlias = pa.Table | DataFrame
-
-
-class RangeChange(NamedTuple):
-    """Rows of a range before and after, and how many of them differ."""
-
-    before: int
-    after: int
-    removed: int
-    added: int
 
 
 @contextmanager
@@ -179,10 +166,6 @@ def range_condition(at: str, date: str, from_us: int | None, until_us: int | Non
             bound = f"timestamp_micros({bound_us}L)"
             parts.append(f"{at} {operator} {bound} AND {date} {of_date} to_date({bound})")
     return " AND ".join(parts) or "true"
-
-
-# A replacement that changes no more of the rows merges these alone, so that the change feed has no others.
-FEW = 0.1
 
 
 class Product:
@@ -291,22 +274,20 @@ class Product:
         # A MERGE has no options. Within `foreachBatch` the outer session's settings are ignored,
         # silently; and a second write to the table in the same batch would be skipped, too.
         settings = {TXN_APP_ID: app_id, TXN_VERSION: str(batch_id), USER_METADATA: text}
-        with session_settings(emitted.sparkSession, settings):
-            self._merge_by_spark(emitted.withColumn(EMITTED_AT, F.timestamp_micros(EMITTED_AT_US)))
-
-    def _merge_by_spark(self, rows: DataFrame) -> None:
-        columns: dict[str, str | SparkColumn] = {
+        rows = emitted.withColumn(EMITTED_AT, F.timestamp_micros(EMITTED_AT_US))
+        columns: dict[str, str | Column] = {
             f"`{name}`": f"new.`{name}`" for name in self._plain.names
         }
-        (
-            DeltaTable.forPath(rows.sparkSession, self.path)
-            .alias("old")
-            .merge(rows.alias("new"), same_key(self._fold))
-            .whenMatchedDelete(f"new.{REMOVED}")
-            .whenMatchedUpdate(set=columns)
-            .whenNotMatchedInsert(f"NOT new.{REMOVED}", values=columns)
-            .execute()
-        )
+        with session_settings(rows.sparkSession, settings):
+            (
+                DeltaTable.forPath(rows.sparkSession, self.path)
+                .alias("old")
+                .merge(rows.alias("new"), same_key(self._fold))
+                .whenMatchedDelete(f"new.{REMOVED}")
+                .whenMatchedUpdate(set=columns)
+                .whenNotMatchedInsert(f"NOT new.{REMOVED}", values=columns)
+                .execute()
+            )
 
     def replace(
         self,
@@ -315,80 +296,36 @@ class Product:
         from_us: int | None = None,
         until_us: int | None = None,
         is_made_anew: bool = False,
-    ) -> RangeChange:
-        """Make those emitted from one instant on the only rows there before another, in one commit.
+    ) -> tuple[int, int]:
+        """Make those emitted from one instant on the only rows there before another, in one commit; how
+        many there were, and are.
 
         None: no bound, as for an update table. No row may be of `until_us` or later: Delta refuses
         that. `is_made_anew`: whatever others have changed. Where no row can stay beside them the table
         gets their columns, too.
         """
         self._follow(is_made_anew)
-        new = self._stored_frame(_emitted_from(emitted, from_us))
-        if not self._can_keep_rows and from_us is None:
-            return self._replace_columns(new, record)
-        within = partial(range_condition, from_us=from_us, until_us=until_us)
-        condition = within(EMITTED_AT, EMITTED_DATE)
-        old = self._spark.read.format("delta").load(self.path).where(condition)
-        added = [field for field in self._documented if field.name not in old.columns]
-        for field in added:
-            old = old.withColumn(field.name, F.lit(None).cast(new.schema[field.name].dataType))
-            new = _with_comment(new, field)
-        balance = _balance(old, new)
-        change = _change(balance)
-        few = change.removed + change.added <= change.before * FEW
+        within = range_condition(EMITTED_AT, EMITTED_DATE, from_us, until_us)
+        rows = self._stored_frame(_emitted_from(emitted, from_us))
+        old = self._spark.read.format("delta").load(self.path)
+        before, is_whole = old.where(within).count(), not self._can_keep_rows and from_us is None
+        known = () if is_whole else old.columns
+        new_columns = [field for field in self._documented if field.name not in known]
         check_held()
-        if change.removed == change.added == 0 and not added:
-            self._table.commit([], record)
-        # In the condition of a MERGE Spark compares no maps.
-        elif few and not (is_made_anew or added) and "map<" not in str(new.dtypes):
-            of_old = within(f"old.{EMITTED_AT}", f"old.{EMITTED_DATE}")
-            with session_settings(self._spark, {USER_METADATA: self._table.text(record)}):
-                self._merge_changed(balance.where("_net != 0"), of_old)
-        else:
-            writer = new.write.format("delta").mode("overwrite").option("replaceWhere", condition)
-            writer = writer.option("mergeSchema", bool(added))
-            writer.option("userMetadata", self._table.text(record)).save(self.path)
-        return change
-
-    def _replace_columns(self, new: DataFrame, record: Record) -> RangeChange:
-        """Make rows of other columns the whole table: the same one, with its history."""
-        before, after = self._spark.read.format("delta").load(self.path).count(), new.count()
-        check_held()
-        writer = reduce(_with_comment, self._documented, new).write.format("delta")
-        if EMITTED_DATE in self._plain.names:
+        if not before and not new_columns and rows.isEmpty():
+            self._table.commit([], record)  # of nothing for nothing Spark makes none
+            return 0, 0
+        text = self._table.text(record, self._plain if is_whole else None)
+        writer = reduce(_with_comment, new_columns, rows).write.format("delta").mode("overwrite")
+        if is_whole and EMITTED_DATE in self._plain.names:
             writer = writer.partitionBy(EMITTED_DATE)
-        writer = writer.mode("overwrite").option("overwriteSchema", True)
-        writer.option("userMetadata", self._table.text(record, self._plain)).save(self.path)
-        return RangeChange(before, after, removed=before, added=after)
-
-    def _merge_changed(self, balance: DataFrame, within: str) -> None:
-        """Commit the difference of the table and other rows alone."""
-        names = self._plain.names
-        changed = balance.withColumnsRenamed({f"_value_{n}": name for n, name in enumerate(names)})
-        if self._fold.output_mode == "update":
-            new, old = changed.where("_net < 0"), changed.where("_net > 0")
-            parts = [name for name, _ in self._fold.keys.parts]
-            keys = new.select(*(F.col(f"`{name}`").alias(f"_{name}") for name in parts))
-            same_keys = [F.col(f"`{name}`").eqNullSafe(F.col(f"`_{name}`")) for name in parts]
-            gone = old.join(keys, reduce(and_, same_keys), "left_anti")
-            changes = new.withColumn(REMOVED, F.lit(False))
-            self._merge_by_spark(changes.union(gone.withColumn(REMOVED, F.lit(True))))
-            return
-        # All rows that equal one go, and come again as often as they are wanted.
-        goes = F.array_repeat(F.lit(True), F.least("_before", F.lit(1)).cast("int"))
-        comes = F.array_repeat(F.lit(False), F.col("_after").cast("int"))
-        rows = changed.select(
-            *(F.col(f"`{name}`") for name in names), F.explode(F.concat(goes, comes)).alias(GOES)
-        )
-        same = " AND ".join(f"old.`{name}` <=> new.`{name}`" for name in names)
-        (
-            DeltaTable.forPath(self._spark, self.path)
-            .alias("old")
-            .merge(rows.alias("new"), f"new.{GOES} AND {within} AND {same}")
-            .whenMatchedDelete()
-            .whenNotMatchedInsert(f"NOT new.{GOES}", values={f"`{n}`": f"new.`{n}`" for n in names})
-            .execute()
-        )
+        if is_whole:
+            writer = writer.option("overwriteSchema", True)
+        else:
+            writer = writer.option("replaceWhere", within).option("mergeSchema", bool(new_columns))
+        writer.option("userMetadata", text).save(self.path)
+        now = self._spark.read.format("delta").load(self.path)
+        return before, now.where(within).count()
 
     def _stored_frame(self, emitted: DataFrame) -> DataFrame:
         """Rows as the table has them; of an update stream without the keys that are to go."""
@@ -406,33 +343,3 @@ def _with_comment(rows: DataFrame, field: pa.Field) -> DataFrame:
 
 def _emitted_from(emitted: DataFrame, from_us: int | None) -> DataFrame:
     return emitted if from_us is None else emitted.where(F.col(EMITTED_AT_US) >= from_us)
-
-
-def _balance(old: DataFrame, new: DataFrame) -> DataFrame:
-    """How often two sets of rows have each row: `_before`, `_after`, and `_net` less often than before.
-
-    Their columns are numbered, and of ours each begins with an underscore, as no field of an output can.
-    """
-    values = [f"_value_{position}" for position in range(len(new.columns))]
-    sides = ((old.select(new.columns), 1), (new, -1))
-    tagged = [rows.toDF(*values).withColumn("_sign", F.lit(sign)) for rows, sign in sides]
-    return (
-        reduce(DataFrame.union, tagged)
-        .groupBy(*values)
-        .agg(
-            F.sum("_sign").alias("_net"),
-            F.count_if(F.col("_sign") > 0).alias("_before"),
-            F.count_if(F.col("_sign") < 0).alias("_after"),
-        )
-    )
-
-
-def _change(balance: DataFrame) -> RangeChange:
-    sums = (
-        F.sum("_before"),
-        F.sum("_after"),
-        F.sum(F.greatest("_net", F.lit(0))),
-        F.sum(F.greatest(-F.col("_net"), F.lit(0))),
-    )
-    row = balance.agg(*(F.coalesce(total, F.lit(0)) for total in sums)).collect()[0]
-    return RangeChange(*(int(value) for value in row))

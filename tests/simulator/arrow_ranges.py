@@ -1,8 +1,6 @@
 """Rows of a range replaced without a JVM: the commits that `Product.replace` makes with Spark."""
 
-from collections import Counter
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,7 +11,6 @@ from include.lake.columns import instant_scalar
 from include.lake.lease import check_held
 from include.lake.paths import files_of
 from include.lake.table import USER_METADATA, Record, Table
-from spark_jobs.tables.product import RangeChange
 
 # Without a predicate delta-rs lets rows stand that another writer has appended meanwhile.
 EVERYTHING = "true"
@@ -48,31 +45,33 @@ class Range(NamedTuple):
         return " AND ".join(parts) or EVERYTHING
 
 
-def replace_within(table: Table, within: Range, rows: pa.Table, record: Record) -> RangeChange:
-    """Make those of `rows` in the range the only ones there of a table.
-
-    One commit, which carries the record.
-    """
+def replace_within(table: Table, within: Range, rows: pa.Table, record: Record) -> tuple[int, int]:
+    """Make those of `rows` in the range the only ones there of a table, in one commit, which carries the
+    record; how many there were, and are."""
     new = rows.filter(within.rows())
-    change = _compare(_rows_within(table, within, new.schema), new)
-    if change.removed or change.added or len(new.schema) > len(table.columns()):
-        check_held()
+    # Not by files: Delta cuts the instants of its statistics to milliseconds, and Arrow takes them for
+    # exact.
+    files = table.delta.to_pyarrow_dataset(filesystem=files_of(table.path))
+    before = files.to_table(columns=[within.at]).filter(within.rows()).num_rows
+    has_more = len(new.schema) > len(table.columns())
+    check_held()
+    if before or new.num_rows or has_more:
         write_deltalake(
             table.delta,
             new,
             mode="overwrite",
-            schema_mode="merge" if len(new.schema) > len(table.columns()) else None,
+            schema_mode="merge" if has_more else None,
             predicate=within.predicate(),
             commit_properties=table.telling(record),
         )
     else:
         table.commit([], record)
-    return change
+    return before, new.num_rows
 
 
 def replace_columns(
     table: Table, rows: pa.Table, partition_by: list[str], record: Record
-) -> RangeChange:
+) -> tuple[int, int]:
     """Make rows of other columns the whole table, in one commit, which carries the record."""
     before = table.delta.to_pyarrow_dataset(filesystem=files_of(table.path)).count_rows()
     check_held()
@@ -85,46 +84,4 @@ def replace_columns(
         schema_mode="overwrite",
         commit_properties=CommitProperties(custom_metadata=told, max_commit_retries=0),
     )
-    return RangeChange(before, rows.num_rows, before, added=rows.num_rows)
-
-
-def _rows_within(table: Table, within: Range, schema: pa.Schema) -> pa.Table:
-    # Not by files: Delta cuts the instants of its statistics to milliseconds, and Arrow takes them for
-    # exact.
-    files = table.delta.to_pyarrow_dataset(filesystem=files_of(table.path))
-    rows = files.to_table()
-    for field in schema:
-        if field.name not in rows.column_names:  # a column that the rows which come here add
-            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
-    return rows.select(schema.names).cast(schema).filter(within.rows())
-
-
-def _compare(old: pa.Table, new: pa.Table) -> RangeChange:
-    """How two sets of rows differ, equal rows counted."""
-    before, after = Counter(_rows_of(old)), Counter(_rows_of(new))
-    return RangeChange(
-        old.num_rows, new.num_rows, (before - after).total(), (after - before).total()
-    )
-
-
-def _rows_of(table: pa.Table) -> Iterator[tuple[Any, ...]]:
-    """Each row as a value that equals that of an equal row, as Spark groups them."""
-    columns = (_comparable(column) for column in table.columns)
-    return zip(*columns, strict=True)
-
-
-def _comparable(column: pa.ChunkedArray) -> list[Any]:
-    if pa.types.is_timestamp(column.type):
-        column = column.cast(pa.int64())
-    values = column.to_pylist()
-    is_plain = not (pa.types.is_nested(column.type) or pa.types.is_floating(column.type))
-    return values if is_plain else list(map(_hashable, values))
-
-
-def _hashable(value: Any) -> Any:
-    """NaN is no number that equals itself; in a group of rows it is one."""
-    if isinstance(value, dict):
-        return tuple(map(_hashable, value.values()))
-    if isinstance(value, (list, tuple)):
-        return tuple(map(_hashable, value))
-    return "NaN" if value != value else value
+    return before, rows.num_rows

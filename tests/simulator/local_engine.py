@@ -38,7 +38,7 @@ from spark_jobs.engines.packing import Bounds
 from spark_jobs.engines.replay import migrated
 from spark_jobs.engines.state_rows import projected, states_from_rows, states_to_rows
 from spark_jobs.tables.dead_letters import DeadLetters, stored
-from spark_jobs.tables.product import Product, RangeChange
+from spark_jobs.tables.product import Product
 from tests.simulator.arrow_ranges import Range, replace_columns, replace_within
 from tests.simulator.writes import write_point
 
@@ -208,7 +208,7 @@ class LocalProduct(Product):
         from_us: int | None = None,
         until_us: int | None = None,
         is_made_anew: bool = False,
-    ) -> RangeChange:
+    ) -> tuple[int, int]:
         self._follow(is_made_anew)
         if not self._can_keep_rows and from_us is None:
             by = [EMITTED_DATE] if EMITTED_DATE in self._plain.names else []

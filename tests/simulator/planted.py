@@ -76,7 +76,7 @@ def intervals_of_other_code(patch: pytest.MonkeyPatch) -> None:
 
 def mapped_states_given_up(patch: pytest.MonkeyPatch) -> None:
     """L7. Without a clean savepoint a reseed begins at the beginning, mapping or not."""
-    patch.setattr(plan_recompute, "is_mapped", lambda lineage: False)
+    patch.setattr(plan_recompute, "mapped_savepoint", lambda lineage: None)
 
 
 def a_table_older_than_its_checkpoint(patch: pytest.MonkeyPatch) -> None:

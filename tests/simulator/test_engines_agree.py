@@ -120,8 +120,7 @@ def test_both_replace_a_range_alike(spark, lake, first, second):
     new = batch_of(pair.fold, [(1, 4, 4 * day // 3 + 1), (3, 1, day + 2)])
     bounds = (START_US + day + 1, START_US + 2 * day + 1)
     before = rows_in(pair.path)
-    change = pair.hands[first].replace(pair.rows(first, new), {}, *bounds)
-    assert change == (6, 2, 5, 1)
+    assert pair.hands[first].replace(pair.rows(first, new), {}, *bounds) == (6, 2)
     version = DeltaTable(pair.path).version()
     # Spark's own reader of the feed, whoever wrote it.
     feed = spark.read.option("readChangeFeed", "true").option("startingVersion", version)
@@ -132,9 +131,8 @@ def test_both_replace_a_range_alike(spark, lake, first, second):
         change_of_row = {"insert": 1, "delete": -1}[row["_change_type"]]
         before[(row[0], row[1], row["at_us"] - START_US)] += change_of_row
     assert +before == rows_in(pair.path)
-    again = pair.hands[second].replace(pair.rows(second, new), {}, *bounds)
-    assert again == (2, 2, 0, 0)
-    assert DeltaTable(pair.path).version() == version + 1  # the record alone
+    assert pair.hands[second].replace(pair.rows(second, new), {}, *bounds) == (2, 2)
+    assert +before == rows_in(pair.path)
 
 
 @pytest.mark.parametrize("name", SHIPPED)

@@ -11,7 +11,6 @@ from include.lake.errors import SettingsError
 from include.lake.paths import Lake
 from include.registry import stream_named
 from include.stream import stream_identity as module
-from include.stream.manifest import KEEPS_DEAD_LETTERS
 from include.stream.stream_identity import code_fingerprint, stream_identity
 from tests.initial_state import AS_OF, AS_OF_US, Row, document, rows_table, write_file, write_table
 from tests.refused import refused
@@ -106,9 +105,15 @@ def test_settings_the_source_and_the_initial_state_count(files):
     assert len({*found, code_fingerprint(elsewhere, None)}) == 5
 
 
-def test_how_state_is_spread_and_what_is_late_do_not_count(files):
-    spread = replace(STREAM, buckets=100, state_partitions=7, watermark_delay=timedelta(hours=1))
-    assert files.fingerprint(stream=spread) == files.fingerprint()
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"buckets": 100, "state_partitions": 7, "watermark_delay": timedelta(hours=1)},
+        {"on_error": "dead_letter"},
+    ],
+)
+def test_how_state_is_spread_what_is_late_and_what_becomes_of_errors_do_not_count(files, settings):
+    assert files.fingerprint(stream=replace(STREAM, **settings)) == files.fingerprint()
 
 
 def test_a_release_whose_fold_comes_to_other_results_counts(files, monkeypatch):
@@ -120,12 +125,6 @@ def test_a_release_whose_fold_comes_to_other_results_counts(files, monkeypatch):
 def test_a_wrong_entry_is_refused(files):
     with refused("wrong_setting", subject="settings"):
         files.fingerprint(stream=replace(STREAM, settings={}))
-
-
-def test_a_stream_that_keeps_dead_letters_has_the_same_name_with_a_mark_behind_it(files):
-    keeping = replace(STREAM, on_error="dead_letter")
-    assert files.fingerprint(stream=keeping) == files.fingerprint() + KEEPS_DEAD_LETTERS
-    assert replace(STREAM, on_error="stop") == STREAM
 
 
 def test_an_unknown_way_to_take_errors_is_refused():

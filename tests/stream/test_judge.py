@@ -98,13 +98,3 @@ def test_a_mapping_stands_for_the_code_before_it_and_that_one_for_its_own():
     mapped = replace(APPEND, code="a+2")
     assert judged(ledger, [], mapped).wrong == ()
     assert [span.until_us for span in judged(ledger, []).wrong] == [9]
-
-
-def test_what_serves_the_code_before_a_mapping_is_right_too():
-    ledger = [
-        entry(1, "live", None, 3, codes=("old",)),
-        entry(2, "live", 3, 4, codes=("old", "old!")),
-        entry(3, "reseed", 4, 6, codes=("a+1",), mapped_from="old!", bronze_ingested_at_us=0),
-    ]
-    mapped = replace(APPEND, code="a!+1")
-    assert judged(ledger, [], mapped).wrong == ()

@@ -11,7 +11,6 @@ from include.fold.deduplicate import Deduplicate
 from include.fold.product_table import ensure_product
 from include.lake.generations import GenerationRow
 from include.stream.bronze_pin import pin_bronze
-from include.stream.manifest import mapped_lineage
 from include.stream.reseed_plan import (
     MIGRATE,
     ReseedOptions,
@@ -19,7 +18,7 @@ from include.stream.reseed_plan import (
     plan_reseed,
     what_is_not_kept,
 )
-from include.stream.stream_identity import key_fingerprint, stream_identity
+from include.stream.stream_identity import stream_identity
 from include.stream_definition import load_definition, pinned_settings
 from include.streams.device_signals import FOLD, Signal
 from tests.bronze import append_commit, stamp
@@ -58,7 +57,7 @@ class Lived:
         self.pins = pinned_settings(STREAM, fold_of(old))
         self.bronze_id = pin_bronze(lake, STREAM.source).table_id
         ensure_product(lake.table(NAME), load_definition(STREAM))
-        row = self.pins | {"code": self.code, "key_code": key_fingerprint(fold_of(old))}
+        row = self.pins | {"code": self.code}
         self.cover("live", None, at(6), row)
 
     def cover(self, kind: str, from_: datetime | None, until: datetime, row, **columns) -> None:
@@ -121,7 +120,7 @@ def test_the_base_is_the_newest_clean_savepoint_of_the_state_that_the_stream_ran
     plan = plan_reseed(lived.lake, STREAM, MAPPED)
     row = new_row(plan)
     assert (row["reseed"], row["base_savepoint"]) == (MIGRATE, clean)
-    assert row["code"] == mapped_lineage(now.code, clean)
+    assert row["code"] == f"{now.code}+{clean}"
     assert row["base_until"] == at(2)
 
 

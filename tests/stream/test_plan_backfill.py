@@ -15,7 +15,7 @@ from include.lake.generations import GenerationRow
 from include.lake.paths import Lake
 from include.registry import stream_named
 from include.stream.bronze_pin import pin_bronze
-from include.stream.manifest import StreamIdentity, mapped_lineage
+from include.stream.manifest import StreamIdentity
 from include.stream.open_stream import OpenStream, open_stream
 from include.stream.plan_recompute import plan_backfill, schedule_intervals
 from include.stream.record import StreamRecord
@@ -114,7 +114,7 @@ def test_an_update_table_has_no_interval_to_recompute(planned_lake):
 
 
 def test_states_that_were_mapped_have_no_beginning_to_go_back_to(planned_lake):
-    mapped = replace(IDENTITY, code=mapped_lineage(IDENTITY.code, "an older one"))
+    mapped = replace(IDENTITY, code=f"{IDENTITY.code}+an older one")
     interval = START + 2 * HOUR, START + 3 * HOUR
     before = len([at for at in EVENTS if at < START + 2 * HOUR])
     record(planned_lake, "of the code alone", START + 2 * HOUR, before)

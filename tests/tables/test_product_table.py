@@ -3,7 +3,6 @@
 from collections import Counter
 from typing import NamedTuple
 
-import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
@@ -18,7 +17,7 @@ from include.fold.definition import (
 )
 from include.fold.records import columns_of
 from spark_jobs.engines.packing import to_stream, unpack
-from spark_jobs.tables.product import Product, RangeChange
+from spark_jobs.tables.product import Product
 from tests.refused import refused
 
 
@@ -84,7 +83,7 @@ def named(key: str, number: int) -> Named:
 
 def frame(spark, fold, rows, removed=()):
     """(row, emitted at) as a batch hands them over: packed, and unpacked."""
-    values, times_us = zip(*rows, strict=True)
+    values, times_us = zip(*rows, strict=True) if rows else ([], [])
     emitted = Emitted(list(values), list(times_us), list(removed))
     stream = bytearray(to_stream(outputs_table(fold, emitted)))
     packed = spark.createDataFrame([(0, stream)], "bucket int, outputs binary")
@@ -110,22 +109,18 @@ def rows_in(table: Product) -> Counter:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("mode", ["append", "update"])
-def test_where_few_rows_change_the_change_feed_has_those_alone(spark, lake, mode):
+def test_rows_of_any_names_are_written_and_replaced(spark, lake, mode):
     fold = fold_of(mode)
     table = product_table(spark, lake, fold)
-    is_update = [False] * 60 if mode == "update" else ()
+    assert table.replace(frame(spark, fold, [], []), {}) == (0, 0)
+    is_update = [False] * 6 if mode == "update" else ()
     # Some rows are there twice in a table that may have them so.
-    old = [(named(f"k{n if is_update else n // 2}", 1), 5) for n in range(60)]
+    old = [(named(f"k{n if is_update else n // 2}", 1), 5) for n in range(6)]
     table.write_once(frame(spark, fold, old, is_update), "named/1", 0, {})
-    new = [*old[1:], (named("k99", 4), 7)]  # one row less of two, or of one; and one more
-    changed = (named("k8", 3), 9)
-    new[7] = changed
-    change = table.replace(frame(spark, fold, new, is_update), {})
+    assert rows_in(table) == Counter(old)
+    new = [*old[2:], (named("k99", 4), 7)]
+    assert table.replace(frame(spark, fold, new, is_update[1:]), {}) == (6, 5)
     assert rows_in(table) == Counter(new)
-    newest = DeltaTable(table.path).version()
-    feed = pa.table(DeltaTable(table.path).load_cdf(starting_version=newest)).to_pylist()
-    assert len(feed) < 10
-    assert change == RangeChange(before=60, after=60, removed=2, added=2)
 
 
 class Long(NamedTuple):
@@ -154,7 +149,7 @@ def test_a_rebuild_replaces_columns_and_partitions_in_one_commit(spark, lake, mo
     )
     table = product_table(spark, lake, fold, is_rebuilt=True)
     rows = frame(spark, fold, [(Retyped("b", 0.5), 2)], removed)
-    assert table.replace(rows, {}) == RangeChange(before=1, after=1, removed=1, added=1)
+    assert table.replace(rows, {}) == (1, 1)
     now = DeltaTable(begun.path)
     assert (now.metadata().id, now.version()) == (known.metadata().id, known.version() + 1)
     comments = [field.metadata["comment"] for field in now.schema().fields]
