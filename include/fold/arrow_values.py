@@ -1,34 +1,19 @@
 """Values of records as Arrow columns, and back; columns brought to another schema."""
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
-from datetime import UTC
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from enum import Enum
 from functools import partial
-from itertools import accumulate, chain, pairwise
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from include.fold.call_checks import output_value
 from include.fold.definition import KeyedFold
 from include.fold.group_state import TIMERS
-from include.fold.records import (
-    Column,
-    DefinitionError,
-    FrozenDict,
-    Items,
-    Member,
-    Moment,
-    Nested,
-    Pairs,
-    Shape,
-    check_years,
-    wrong,
-)
+from include.fold.records import Column, FrozenDict, Items, Nested, Pairs, Scalar, Shape, wrong
 from include.lake.columns import arrow_type
-
-Decoder = Callable[[Any, pa.Array, str], list[Any]]
 
 
 def python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
@@ -42,67 +27,48 @@ def python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
 def encode(shape: Shape, values: Sequence[Any]) -> pa.Array:
     """Values as `shape.stored` has made them, or None, as Arrow."""
     kind = arrow_type(shape.kind)
-    if isinstance(shape, Moment) and shape.is_count:
-        return pa.array(values, pa.int64()).cast(kind)
-    if isinstance(shape, Member):
-        return pa.array([None if v is None else v.value for v in values], kind)
-    if isinstance(shape, Nested):
-        mask = None
-        if None in values:
-            nothing, mask = (None,) * len(shape.parts), _absent(values)
-            values = [nothing if value is None else value for value in values]
-        columns = list(zip(*values, strict=True)) or [()] * len(shape.parts)
-        members = [encode(part, of) for (_, part), of in zip(shape.parts, columns, strict=True)]
-        return pa.StructArray.from_arrays(members, fields=list(kind), mask=mask)
-    if isinstance(shape, Items):
-        items = encode(shape.item, list(chain.from_iterable(v or () for v in values)))
-        return pa.ListArray.from_arrays(_offsets(values), items, type=kind, mask=_absent(values))
-    if isinstance(shape, Pairs):
-        keys = encode(shape.key, list(chain.from_iterable(v or () for v in values)))
-        of = chain.from_iterable(v.values() for v in values if v is not None)
-        items = encode(shape.item, list(of))
-        mask = _absent(values)
-        return pa.MapArray.from_arrays(_offsets(values), keys, items, type=kind, mask=mask)
-    return pa.array(values, kind)
+    try:
+        return pa.array(values, kind)
+    except pa.ArrowException:  # it knows no Enum
+        return pa.array(list(map(_without_members, values)), kind)
 
 
-def _absent(values: Sequence[Any]) -> pa.Array:
-    return pa.array([v is None for v in values], pa.bool_())
-
-
-def _offsets(values: Sequence[Any]) -> pa.Array:
-    lengths = (0 if v is None else len(v) for v in values)
-    return pa.array(accumulate(lengths, initial=0), pa.int32())
+def _without_members(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, dict):
+        return {key: _without_members(of) for key, of in value.items()}
+    return tuple(map(_without_members, value)) if isinstance(value, tuple) else value
 
 
 def decode(shape: Shape, column: pa.Array | pa.ChunkedArray, name: str) -> list[Any]:
     """The other way round. DefinitionError where a part that must not be None is not there, or
     for a value that is no member of its Enum; `name` is what it is called there."""
-    decoder = _DECODERS.get(type(shape))
-    if decoder is None:
-        return python_values(column)
-    return decoder(
-        shape, column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column, name
-    )
-
-
-def _moments(shape: Moment, column: pa.Array, name: str) -> list[Any]:
-    if shape.is_count:
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    if isinstance(shape, Nested):
+        return _records(shape, column, name)
+    if isinstance(shape, Items):
+        return _tuples(shape, column, name)
+    if isinstance(shape, Pairs):
+        return _dicts(shape, column, name)
+    assert isinstance(shape, Scalar)
+    if shape.is_instant:
         return python_values(column.cast(pa.int64()))
-    naive = column.cast(pa.timestamp("us")).to_pylist()
-    return [None if at is None else at.replace(tzinfo=UTC) for at in naive]
+    if shape.plain is datetime:
+        naive = column.cast(pa.timestamp("us")).to_pylist()
+        return [None if at is None else at.replace(tzinfo=UTC) for at in naive]
+    if issubclass(shape.plain, Enum):
+        return _enum_members(shape.plain, column, name)
+    return python_values(column)
 
 
-def _enum_members(shape: Member, column: pa.Array, name: str) -> list[Any]:
-    known = {None: None, **{member.value: member for member in shape.members}}
+def _enum_members(members: type[Enum], column: pa.Array, name: str) -> list[Any]:
+    known = {None: None, **{member.value: member for member in members}}
     try:
         return [known[value] for value in column.to_pylist()]
     except KeyError as error:
-        raise wrong(
-            name,
-            f"is {error}, which is no value of {shape.members.__name__}: add it there, or "
-            f"declare the field {type(error.args[0]).__name__}",
-        ) from None
+        raise wrong(name, f"is {error}, which is no value of {members.__name__}") from None
 
 
 def _records(shape: Nested, column: pa.Array, name: str) -> list[Any]:
@@ -152,15 +118,6 @@ def _with_none(column: pa.Array, there: list[Any]) -> list[Any]:
     return [next(values) if is_there else None for is_there in column.is_valid().to_pylist()]
 
 
-_DECODERS: dict[type[Shape], Decoder] = {
-    Moment: _moments,
-    Member: _enum_members,
-    Nested: _records,
-    Items: _tuples,
-    Pairs: _dicts,
-}
-
-
 def column_values(column: Column, values: pa.Array | pa.ChunkedArray) -> list[Any]:
     """The values of a record's column."""
     return decode(column.shape, values, column.name)
@@ -177,7 +134,7 @@ def states_to_migrate(states: pa.StructArray, fold: KeyedFold) -> list[dict[str,
     counts = {
         column.name
         for column in fold.state_columns
-        if isinstance(column.shape, Moment) and column.shape.is_count
+        if isinstance(column.shape, Scalar) and column.shape.is_instant
     }
     columns = [
         column.cast(pa.int64())
@@ -205,43 +162,6 @@ def _plain(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_list(kind):
         return tuple(_plain(of, kind.value_type) for of in value)
     return value
-
-
-def array_of_outputs(column: Column, values: Sequence[Any]) -> pa.Array:
-    """`values` of an output's column as Arrow. Integers may stand for doubles, if equal.
-
-    Raises DefinitionError, which names the column, for anything that this would change; for
-    None where it is not declared, and for None among the items of an array.
-    """
-    if column.is_plain and _are_usual(column.shape, values, column.nullable):
-        kind = arrow_type(column.kind)
-        with suppress(*NOT_AS_DECLARED):  # the same below says which value it is
-            if not isinstance(column.shape, Moment):
-                return pa.array(values, kind)
-            instants = pa.array(values, pa.int64())
-            for first_or_last in pc.min_max(instants).as_py().values():
-                check_years(first_or_last or 0, column.name)
-            return instants.cast(kind)
-    try:
-        stored = [output_value(column, value) for value in values]
-    except (TypeError, ValueError) as error:
-        raise DefinitionError(str(error), subject=column.name) from error
-    return encode(column.shape, stored)
-
-
-NOT_AS_DECLARED = (TypeError, ValueError, OverflowError)
-
-
-def _are_usual(shape: Shape, values: Iterable[Any], nullable: bool) -> bool:
-    """Whether each is of the very type that is declared, so that Arrow need not be told of it."""
-    types = set(map(type, values))
-    if nullable and type(None) in types:
-        types.discard(type(None))
-        values = [value for value in values if value is not None]
-    if isinstance(shape, Items):
-        items = chain.from_iterable(values)
-        return types <= {tuple, list} and _are_usual(shape.item, items, nullable=False)
-    return types <= {int if isinstance(shape, Moment) else getattr(shape, "plain", None)}
 
 
 def conformed_table(rows: pa.Table, schema: pa.Schema) -> pa.Table:

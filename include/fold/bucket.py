@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 
 from include.fold.admission import instant_of
 from include.fold.arrow_values import (
-    array_of_outputs,
     column_values,
     conformed,
     encode,
@@ -28,18 +27,12 @@ from include.fold.definition import (
     INGESTED_AT_US,
     KEY,
     DeadLetter,
-    Emitted,
     KeyedFold,
 )
 from include.fold.event_order import Ordered, order_events
-from include.fold.failures import (
-    ARITHMETIC,
-    BrokenInvariantError,
-    StateFunctionError,
-    is_row,
-    no_row,
-)
-from include.fold.records import NO_RECORDS, Column
+from include.fold.failures import ARITHMETIC, BrokenInvariantError, StateFunctionError
+from include.fold.outputs import outputs_table
+from include.fold.records import Column
 from include.fold.states import DEAD_LETTERS, States, event_schema, output_schema
 
 
@@ -160,33 +153,6 @@ def _event_values(fold: KeyedFold, ordered: Ordered, column: Column) -> list[Any
     keys = np.empty(len(ordered.keys), object)
     keys[:] = column_values(column, ordered.keys)
     return np.repeat(keys, np.diff(ordered.bounds)).tolist()
-
-
-def outputs_table(fold: KeyedFold, emitted: Emitted) -> pa.Table:
-    """What was emitted, as Arrow.
-
-    Raises DefinitionError for a value of another type than the output's field declares.
-    """
-    if not emitted.rows:
-        return output_schema(fold).empty_table()
-    arrays = _record_arrays(fold, emitted.rows)
-    arrays.append(pa.array(emitted.emitted_at_us, pa.int64()))
-    if fold.output_mode == "update":
-        arrays.append(pa.array(emitted.removed, pa.bool_()))
-    return pa.table(arrays, schema=output_schema(fold))
-
-
-def _record_arrays(fold: KeyedFold, rows: Sequence[Any]) -> list[pa.Array]:
-    if any(issubclass(kind, NO_RECORDS) for kind in set(map(type, rows))):
-        raise no_row(fold, next(row for row in rows if isinstance(row, NO_RECORDS)))
-    try:
-        columns = zip(fold.output_columns, zip(*rows, strict=True), strict=True)
-        return [array_of_outputs(column, values) for column, values in columns]
-    except (TypeError, ValueError) as error:
-        for row in rows:
-            if not is_row(fold, row):
-                raise no_row(fold, row) from error
-        raise
 
 
 def dead_letters_table(dead_letters: Sequence[DeadLetter]) -> pa.Table:

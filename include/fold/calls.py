@@ -16,7 +16,6 @@ from operator import attrgetter
 from typing import Any
 
 from include.fold.admission import NEVER_US
-from include.fold.call_checks import CallChecks
 from include.fold.definition import DeadLetter, Emitted, ExactlyOne, Key, KeyedFold, KeyRun
 from include.fold.event_order import distinct
 from include.fold.failures import (
@@ -28,7 +27,7 @@ from include.fold.failures import (
     refuse_timeout_loop,
 )
 from include.fold.group_state import TIMERS, GroupState, TickingGroupState
-from include.fold.product_table import checked_projection, project
+from include.fold.outputs import checked_output, checked_projection, project
 from include.fold.records import record_of
 from include.fold.states import States, end_us
 
@@ -247,7 +246,6 @@ class CheckedCalls(Calls):
         super().__init__(fold, *given)
         self._dead_letters: list[DeadLetter] = []
         self.emitted = self.emitted._replace(dead_letters=self._dead_letters)
-        self._checks = CallChecks(fold)
         self._begin_call, self._function = self._begin_undoable, self._checked
         self._before: tuple[Any, int, int] = (None, 0, NEVER_US)
         self._timers: Any = None
@@ -283,11 +281,13 @@ class CheckedCalls(Calls):
         """The state after a call, and what it emits by itself: in an update stream nothing."""
         # To its end, before anything is looked at: what it yields last may be what it fails with.
         yielded = list(self._fold.function(key, iter(events), group))
-        state = self._checks.state(group.getOption)
+        state = group.getOption
+        if state is not None:
+            state = self._fold.stored(state)
         if not self._is_update:
-            return state, [self._checks.output(row) for row in yielded]
+            return state, [checked_output(self._fold, row) for row in yielded]
         row = checked_projection(self._fold, key, state, yielded[-1] if yielded else None)
-        self._returned = row if state is None else self._checks.output(row)
+        self._returned = row if state is None else checked_output(self._fold, row)
         return state, ()
 
     def _keep_dead_letter(self, at_us: int, events: tuple[Any, ...], error: Exception) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import timedelta
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 from include.fold.admission import LAST_INSTANT_US, MICROSECOND, NEVER_US
@@ -15,6 +15,7 @@ from include.fold.records import (
     DefinitionError,
     Nested,
     columns_of,
+    is_plainly,
     nested,
     record_of,
     wrong,
@@ -173,18 +174,36 @@ class KeyedFold:
         return fold_key(self.key, self.event, self.event_columns)
 
     @cached_property
-    def stored_state(self) -> Callable[[Any], Any] | None:
-        """Makes of a state what the store gives back; None where that is the same.
+    def plain_state(self) -> tuple[Any, ...]:
+        """Of each of the state's columns the type that is stored as it is, if it has one."""
+        return tuple(column.plain for column in self.state_columns)
 
-        TypeError, which names the field, for one that cannot be stored exactly.
-        """
-        if all(column.is_plain for column in self.state_columns):
-            return None
-        return partial(_stored_record, self.state, self.state_columns)
+    @cached_property
+    def plain_outputs(self) -> tuple[Any, ...]:
+        """The same of the output's."""
+        return tuple(column.plain for column in self.output_columns)
+
+    @cached_property
+    def has_plain_state(self) -> bool:
+        """Whether a state is its own stored form."""
+        return all(column.is_plain for column in self.state_columns)
+
+    def stored(self, state: Any) -> Any:
+        """What the store gives back of a state. TypeError, which names the field, or UnicodeEncodeError
+        for one that cannot be stored exactly."""
+        state = record_of(self.state, state)
+        if not self.has_plain_state:
+            values = zip(self.state_columns, state, strict=True)
+            return self.state._make(of.shape.stored(each, of.name) for of, each in values)  # type: ignore[attr-defined]
+        for plain, column, value in zip(self.plain_state, self.state_columns, state, strict=True):
+            if not is_plainly(value, plain):
+                column.check(value)
+        return state
 
     def group_state(self) -> GroupState[Any]:
         """What shows the function a key's state, call after call."""
-        return GroupState(self.timeout, self.stored_state, self.timers)
+        stored = None if self.has_plain_state else self.stored
+        return GroupState(self.timeout, stored, self.timers)
 
     @cached_property
     def seen(self) -> SeenValues | None:
@@ -209,10 +228,8 @@ class KeyedFold:
         the stored form of a state is another: between calls a decimal gets its declared digits,
         and a dict its order, and within one they do not.
         """
-        has_other_form = self.stored_state is not None
-        return (
-            self.output_mode == "append" or self.wakes or self.keeps_dead_letters or has_other_form
-        )
+        is_one_row = self.output_mode == "update" and not self.wakes
+        return not is_one_row or self.keeps_dead_letters or not self.has_plain_state
 
     @property
     def keeps_dead_letters(self) -> bool:
@@ -263,11 +280,6 @@ class Definition:
 def _refuse_other(name: str, value: object, known: tuple[str, ...]) -> None:
     if value not in known:
         raise DefinitionError(f"{name}={value!r} is none of {', '.join(known)}", subject=name)
-
-
-def _stored_record(record: Any, columns: tuple[Column, ...], value: Any) -> Any:
-    values = zip(columns, record_of(record, value), strict=True)
-    return record._make(column.shape.stored(each, column.name) for column, each in values)
 
 
 def _refuse_names(record: type, reserved: set[str]) -> None:

@@ -15,7 +15,6 @@ from typing import Any
 from include.fold.admission import EPOCH, US_PER_MS
 from include.fold.definition import DeadLetter, Key, KeyedFold
 from include.fold.group_state import GroupState
-from include.fold.records import NO_RECORDS, DefinitionError
 from include.lake.errors import StatefulError
 
 # Timeouts of one key without an event between them, after which their pace is looked at. As
@@ -71,25 +70,6 @@ def failure(
         f"{function_text(fold)} failed for {fold.keys.text()} {key!r} ({called} at "
         f"{at:%Y-%m-%dT%H:%M:%S.%fZ}): {type(error).__name__}: {error}. Mend it and run the stream again; "
         'or give its entry on_error="dead_letter", by which such calls are kept apart and the rest goes on'
-    )
-
-
-def is_row(fold: KeyedFold, row: Any) -> bool:
-    """Whether what was yielded has, as far as it tells, as many values as the output has fields, in
-    their order."""
-    if isinstance(row, NO_RECORDS):
-        return False
-    if not hasattr(row, "__len__"):
-        return hasattr(row, "__iter__")
-    return len(row) == len(fold.output_columns)
-
-
-def no_row(fold: KeyedFold, row: Any) -> DefinitionError:
-    """What is said of one that has not."""
-    names = ", ".join(column.name for column in fold.output_columns)
-    return DefinitionError(
-        f"{function_name(fold)} yielded {row!r}, but a row of its output has {names}",
-        subject=function_name(fold),
     )
 
 

@@ -111,7 +111,7 @@ def _derived(function: Callable[[Any], Any]) -> FoldKey:
 
 
 def _groupable(name: str, shape: Shape) -> Shape:
-    if shape.is_nested or (isinstance(shape, Scalar) and shape.plain is float):
+    if not isinstance(shape, Scalar) or shape.plain is float:
         raise DefinitionError(
             f"key {name!r} is {shape.kind}, by which nothing is grouped: use int, str, bool, bytes, "
             "date, datetime, Decimal or an Enum",

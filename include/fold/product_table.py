@@ -1,25 +1,21 @@
-"""A stream's product table, made with its documented columns, and the row that it has of a key's state."""
+"""A stream's product table, made with its documented columns."""
 
 import logging
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from include.fold.definition import EMITTED_AT, EMITTED_DATE, Definition, Key, KeyedFold
-from include.fold.records import DefinitionError
+from include.fold.definition import EMITTED_AT, EMITTED_DATE, Definition, KeyedFold
 from include.lake.columns import (
     APPEND_ONLY,
     CHECKPOINT_INTERVAL,
     Column,
     columns_of,
-    create_if_absent,
     documented,
-    found_columns,
     sql_name,
 )
-from include.lake.delta_log import delta_table
+from include.lake.delta_log import create_if_absent, delta_table, found_columns
 from include.lake.errors import PUT_BACK, LakeError
 
 log = logging.getLogger("job.tables")
@@ -128,27 +124,3 @@ def same_key(fold: KeyedFold) -> str:
 def _same(name: str, nullable: bool) -> str:
     equal = f"old.{name} = new.{name}"
     return f"({equal} OR (old.{name} IS NULL AND new.{name} IS NULL))" if nullable else equal
-
-
-def project(fold: KeyedFold, key: Key, state: Any) -> Any:
-    """The row of an update stream's table for a key; without state, only the key is filled."""
-    assert fold.project is not None  # or it is no update stream
-    if state is not None:
-        return fold.project(key, state)
-    known = fold.keys.values(key)
-    return tuple(known.get(column.name) for column in fold.output_columns)
-
-
-def checked_projection(fold: KeyedFold, key: Key, state: Any, returned: Any) -> Any:
-    """The projection of `state`, which the row that a call yielded last (or None) must be."""
-    row = project(fold, key, state)
-    if returned is not None and state is not None and not _is_same(returned, row):
-        raise DefinitionError(
-            f"it returned {returned!r}, but project() makes {row!r} of its state", subject="project"
-        )
-    return row
-
-
-def _is_same(one: Any, other: Any) -> bool:
-    """Whether both are stored alike: Python says of a NaN that it is not even itself, but writes it so."""
-    return one == other or repr([*one]) == repr([*other])

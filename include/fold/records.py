@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from enum import Enum, Flag
-from functools import cache
+from functools import cache, lru_cache
 from typing import (
     Annotated,
     Any,
@@ -27,7 +27,6 @@ from typing import (
 
 from include.fold.admission import EPOCH, LAST_INSTANT_US, MICROSECOND
 from include.lake.errors import StatefulError
-from include.text_table import did_you_mean
 
 MIN_INT, MAX_INT = -(2**63), 2**63 - 1
 FIRST_INSTANT_US = (datetime.min.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
@@ -60,11 +59,6 @@ class Shape:
     kind: str
     nullable: bool
 
-    @property
-    def is_nested(self) -> bool:
-        """Whether it is made of other values."""
-        return isinstance(self, (Nested, Items, Pairs))
-
     def stored(self, value: Any, name: str) -> Any:
         """The value as it is stored; TypeError, which names it, for one that cannot be exactly.
 
@@ -87,17 +81,36 @@ class Shape:
 
 @dataclass(frozen=True)
 class Scalar(Shape):
-    """A value that is stored as it is: int, float, str, bool, bytes, date."""
+    """A value that is not made of others. `plain` is its type: an int, float, str, bool, bytes or
+    date is stored as it is, a datetime in UTC, a Decimal with all the digits that are declared, a
+    member of an Enum as its value."""
 
-    plain: Any  # the type
+    plain: Any
+
+    @property
+    def is_instant(self) -> bool:
+        """Whether it is an Instant: microseconds since 1970, which a table shows as a timestamp."""
+        return self.plain is int and self.kind == "timestamp"
 
     def _stored(self, value: Any, name: str) -> Any:
-        if type(value) is not self.plain:
+        if type(value) is not self.plain:  # datetimes of pandas have nanoseconds
             self._refuse(value, name)
-        if self.plain is int and not MIN_INT <= value <= MAX_INT:
+        if self.is_instant:
+            check_years(value, name)
+        elif self.plain is int and not MIN_INT <= value <= MAX_INT:
             raise TypeError(f"{name} = {value!r} is beyond the 64 bits of a {self.kind}")
-        if self.plain is str:
+        elif self.plain is str:
             _check_text(value, name)
+        elif self.plain is datetime:
+            return _in_utc(value, name)
+        elif self.plain is Decimal:
+            kind = sql_type(self.kind)
+            exact = exact_decimal(value, kind.precision, kind.scale)
+            if exact is None:
+                raise TypeError(
+                    f"{name} = {value} is no {self.kind}: round it, or declare more digits"
+                )
+            return exact
         return value
 
 
@@ -109,25 +122,13 @@ def _check_text(value: str, name: str) -> None:
         raise
 
 
-@dataclass(frozen=True)
-class Moment(Shape):
-    """A datetime with a zone; stored as UTC. `is_count`: an Instant, microseconds since 1970."""
-
-    is_count: bool
-
-    def _stored(self, value: Any, name: str) -> Any:
-        if self.is_count:
-            count = Scalar(self.kind, False, int).stored(value, name)
-            check_years(count, name)
-            return count
-        if type(value) is not datetime:  # that of pandas has nanoseconds, which would be cut off
-            self._refuse(value, name)
-        if value.tzinfo is None:
-            raise TypeError(f"{name} = {value!r} has no zone: give it one, such as datetime.UTC")
-        try:
-            return value.astimezone(UTC)
-        except OverflowError:
-            raise _beyond_the_years(value, name) from None
+def _in_utc(value: datetime, name: str) -> datetime:
+    if value.tzinfo is None:
+        raise TypeError(f"{name} = {value!r} has no zone: give it one, such as datetime.UTC")
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        raise _beyond_the_years(value, name) from None
 
 
 def check_years(count: int, name: str) -> None:
@@ -138,25 +139,6 @@ def check_years(count: int, name: str) -> None:
 
 def _beyond_the_years(value: Any, name: str) -> TypeError:
     return TypeError(f"{name} = {value!r} is beyond the years 1 to 9999")
-
-
-@dataclass(frozen=True)
-class Money(Shape):
-    """A Decimal; stored with the digits that are declared, all of them."""
-
-    precision: int
-    scale: int
-
-    def _stored(self, value: Any, name: str) -> Any:
-        if type(value) is not Decimal:
-            self._refuse(value, name)
-        exact = exact_decimal(value, self.precision, self.scale)
-        if exact is not None:
-            return exact
-        raise TypeError(
-            f"{name} = {value} is no {self.kind}: round it, or declare more digits by "
-            'Annotated[Decimal, "decimal(p,s)"]'
-        )
 
 
 def exact_decimal(value: Decimal, precision: int, scale: int) -> Decimal | None:
@@ -171,18 +153,6 @@ def exact_decimal(value: Decimal, precision: int, scale: int) -> Decimal | None:
 @cache
 def _digits(precision: int) -> Context:
     return Context(prec=precision, traps=[Inexact, InvalidOperation])
-
-
-@dataclass(frozen=True)
-class Member(Shape):
-    """A member of an Enum; stored as its value."""
-
-    members: type[Enum]
-
-    def _stored(self, value: Any, name: str) -> Any:
-        if type(value) is not self.members:
-            self._refuse(value, name)
-        return value
 
 
 @dataclass(frozen=True)
@@ -233,7 +203,6 @@ SCALARS = (
     *("string", "binary", "date", "timestamp", "timestamp_ntz"),
 )
 INTEGERS = ("tinyint", "smallint", "int", "bigint")
-NESTED = ("array<...>", "map<..., ...>", "struct<name: ..., ...>")
 SYNONYMS = {
     "byte": "tinyint",
     "short": "smallint",
@@ -243,12 +212,15 @@ SYNONYMS = {
     "numeric": "decimal",
     "dec": "decimal",
 }
+PARTS = {"array": 1, "map": 2}
+KNOWN = f"{', '.join(SCALARS)}, decimal(p,s), array<...>, map<..., ...>, struct<name: ..., ...>"
 MAX_PRECISION = 38
+ANY_DECIMAL = "decimal(38,18)"  # what Spark makes of a Decimal of Python's by itself
 TOKEN = re.compile(r"\w+|`[^`]+`|\S")
 
 
 class SqlTypeError(ValueError):
-    """A text is no SQL type; the message says what is wrong with it."""
+    """A text is no SQL type; the message says which there are."""
 
 
 class SqlType(NamedTuple):
@@ -284,87 +256,66 @@ class SqlType(NamedTuple):
         return all(one.holds(two) for one, two in zip(self.parts, other.parts, strict=True))
 
 
+@lru_cache
 def sql_type(text: str) -> SqlType:
     """The type that `text` names, such as `array<struct<sku: string, price: decimal(12,2)>>`.
 
     SqlTypeError when it names none.
     """
     words = TOKEN.findall(text)[::-1]  # the next one last
-    try:
+    with suppress(IndexError, ValueError):
         found = _type(words)
-        _expect(words, "")
-    except SqlTypeError as error:
-        raise SqlTypeError(f"{text!r} is no SQL type: {error}") from None
-    return found
-
-
-def _next(words: list[str]) -> str:
-    return words.pop() if words else ""
-
-
-def _expect(words: list[str], mark: str) -> None:
-    if (word := _next(words)) != mark:
-        raise SqlTypeError(f"expected {mark or 'its end'}, and not {word or 'its end'}")
-
-
-def _listed(words: list[str], marks: str, of: Callable[[list[str]], Any]) -> list[Any]:
-    """What stands between two marks, with commas between."""
-    _expect(words, marks[0])
-    parts = [of(words)]
-    while words[-1:] == [","]:
-        words.pop()
-        parts.append(of(words))
-    _expect(words, marks[1])
-    return parts
+        if not words:
+            return found
+    raise SqlTypeError(f"{text!r} is no SQL type: known are {KNOWN}")
 
 
 def _type(words: list[str]) -> SqlType:
-    word = _next(words)
-    name = SYNONYMS.get(word.lower(), word.lower())
+    """The type that begins with the next word; ValueError for none, IndexError where words end."""
+    word = words.pop().lower()
+    name = SYNONYMS.get(word, word)
+    if name in SCALARS:
+        return SqlType(name)
     if name == "decimal":
         return _decimal(words)
     if name == "struct":
-        return _struct(words)
-    if name in ("array", "map"):
-        parts = _listed(words, "<>", _type)
-        if len(parts) != (1 if name == "array" else 2):
-            raise SqlTypeError(f"{name} has {len(parts)} parts")
-        return SqlType(name, tuple(parts))
-    if name not in SCALARS:
-        meant = did_you_mean(name, [*SCALARS, "decimal", "array", "map", "struct"])
-        known = ", ".join([*SCALARS, "decimal(p,s)", *NESTED])
-        raise SqlTypeError(f"unknown type {word!r}: known are {known}{meant}")
-    return SqlType(name)
+        names, parts = zip(*_listed(words, "<>", _field), strict=True)
+        if len(set(map(str.lower, names))) == len(names):  # a table has only one of them
+            return SqlType(name, parts, names)
+    elif len(of := _listed(words, "<>", _type)) == PARTS.get(name):
+        return SqlType(name, tuple(of))
+    raise ValueError(name)
 
 
 def _decimal(words: list[str]) -> SqlType:
     """Spark's own, where no digits are given: decimal(10,0)."""
-    digits = _listed(words, "()", _next) if words[-1:] == ["("] else ["10"]
-    if len(digits) > 2 or not all(each.isascii() and each.isdigit() for each in digits):
-        raise SqlTypeError(f"decimal({','.join(digits)}) has no numbers of digits")
-    precision, scale = int(digits[0]), int([*digits, "0"][1])
+    digits = _listed(words, "()", _next_number) if words[-1:] == ["("] else [10]
+    precision, scale = digits if len(digits) > 1 else (*digits, 0)
     if not 0 <= scale <= precision <= MAX_PRECISION or precision == 0:
-        raise SqlTypeError(
-            f"decimal({precision},{scale}): digits are 1 to {MAX_PRECISION}, of which the second "
-            "number are behind the point"
-        )
+        raise ValueError(digits)
     return SqlType("decimal", precision=precision, scale=scale)
 
 
-def _struct(words: list[str]) -> SqlType:
-    fields = _listed(words, "<>", _field)
-    names = tuple(name for name, _ in fields)
-    if len({name.lower() for name in names}) < len(names):  # a table has only one of them
-        raise SqlTypeError(
-            f"two of the fields {', '.join(names)} differ in case alone, or not at all"
-        )
-    return SqlType("struct", tuple(kind for _, kind in fields), names)
+def _next_number(words: list[str]) -> int:
+    return int(words.pop())
+
+
+def _listed(words: list[str], marks: str, of: Callable[[list[str]], Any]) -> list[Any]:
+    """What stands between two marks, with commas between."""
+    if words.pop() != marks[0]:
+        raise ValueError(marks)
+    parts = [of(words)]
+    while (mark := words.pop()) == ",":
+        parts.append(of(words))
+    if mark != marks[1]:
+        raise ValueError(mark)
+    return parts
 
 
 def _field(words: list[str]) -> tuple[str, SqlType]:
-    name = _next(words)
+    name = words.pop()
     if not ((name[1:-1] and name[0] == "`") or name.isidentifier()):
-        raise SqlTypeError(f"{name!r} is no field's name")
+        raise ValueError(name)
     if words[-1:] == [":"]:
         words.pop()
     return name.strip("`"), _type(words)
@@ -376,13 +327,17 @@ def _quoted(name: str) -> str:
 
 # Microseconds since 1970, UTC, that a table shows as a timestamp: an int to compare and count with.
 Instant = NewType("Instant", int)
-NAMES: dict[str, type] = {"bigint": int, "double": float, "string": str, "boolean": bool}
+NAMES: dict[Any, str] = {int: "bigint", float: "double", str: "string", bool: "boolean"}
+KINDS: dict[Any, str] = {
+    **NAMES,
+    bytes: "binary",
+    date: "date",
+    datetime: "timestamp",
+    Instant: "timestamp",
+    Decimal: ANY_DECIMAL,
+}
 # Whose items are no values in the order of a record's fields: a mapping has its keys, a text its letters.
 NO_RECORDS = (Mapping, Set, str, bytes)
-SCALAR_NAMES: dict[Any, str] = {plain: name for name, plain in NAMES.items()}
-KINDS: dict[Any, str] = {**SCALAR_NAMES, bytes: "binary", date: "date"}
-# What Spark makes of a Decimal by itself.
-ANY_DECIMAL = "decimal(38,18)"
 
 
 class DefinitionError(StatefulError, TypeError):
@@ -412,14 +367,18 @@ class Column(NamedTuple):
         return self.shape.nullable
 
     @property
+    def plain(self) -> Any:
+        """The type of its values where that is a number, text or boolean, stored as it is; else None."""
+        return _plain(self.shape)
+
+    @property
     def is_plain(self) -> bool:
-        """Whether values are plain numbers, texts or booleans, or a tuple of these."""
-        if isinstance(self.shape, Moment):
-            return self.shape.is_count
-        is_items = isinstance(self.shape, Items)
-        shape = self.shape.item if isinstance(self.shape, Items) else self.shape
-        is_plain = isinstance(shape, Scalar) and shape.kind in NAMES
-        return is_plain and not (is_items and shape.nullable)
+        """Whether what is stored of each value is the value: one of these, an Instant, or a tuple of
+        these."""
+        shape = self.shape
+        if isinstance(shape, Items):
+            return _plain(shape.item) is not None and not shape.item.nullable
+        return _plain(shape) is not None or (isinstance(shape, Scalar) and shape.is_instant)
 
     def check(self, value: Any) -> None:
         """Raise TypeError for a value that the column cannot hold exactly.
@@ -427,6 +386,20 @@ class Column(NamedTuple):
         Spark would not complain: a wrong Python type becomes NULL in its state store.
         """
         self.shape.stored(value, self.name)
+
+
+def _plain(shape: Shape) -> Any:
+    is_plain = isinstance(shape, Scalar) and NAMES.get(shape.plain) == shape.kind
+    return shape.plain if is_plain else None  # type: ignore[attr-defined]
+
+
+def is_plainly(value: Any, plain: Any) -> bool:
+    """Whether `value` is of that very type of NAMES, and nothing more needs to be asked."""
+    if type(value) is not plain:
+        return False
+    if type(value) is int:
+        return MIN_INT <= value <= MAX_INT
+    return type(value) is not str or value.isascii()
 
 
 def record_of(record: Any, values: Any) -> Any:
@@ -484,54 +457,16 @@ def shape_of(hint: Any, within: tuple[type, ...] = ()) -> Shape:
         options = [option for option in get_args(hint) if option is not type(None)]
         nullable = len(options) < len(get_args(hint))
         hint = options[0] if len(options) == 1 else hint
-    if hint in (datetime, Instant):
-        return Moment("timestamp", nullable, hint is Instant)
     if hint in KINDS:
-        return Scalar(KINDS[hint], nullable, hint)
+        return Scalar(KINDS[hint], nullable, int if hint is Instant else hint)
+    if get_origin(hint) is Annotated and get_args(hint)[0] is Decimal:
+        return Scalar(_decimal_kind(get_args(hint)[1]), nullable, Decimal)
     if isinstance(hint, type) and issubclass(hint, Enum):
         return _member(hint, nullable)
     if _is_record(hint):
         if not hint._fields:
             raise UnknownTypeError(f"{hint.__name__} has no fields, and no column can be of none")
         return nested(hint, columns_of(hint, within), nullable)
-    return _money(hint, nullable) or _collection(hint, nullable, within) or _unknown_hint()
-
-
-def _unknown_hint() -> Shape:
-    raise UnknownTypeError(
-        "use int, float, str, bool, bytes, date, datetime, Instant, Decimal, an Enum, a NamedTuple, "
-        "tuple[X, ...], dict[str, X] or dict[int, X] of these, or one of them | None"
-    )
-
-
-def _money(hint: Any, nullable: bool) -> Shape | None:
-    given, text = (hint, ANY_DECIMAL)
-    if get_origin(hint) is Annotated:
-        given, text, *_ = get_args(hint)
-    if given is not Decimal:
-        return None
-    try:
-        kind = sql_type(text)
-    except (SqlTypeError, TypeError) as error:
-        raise UnknownTypeError(str(error)) from None
-    if kind.name != "decimal":
-        raise UnknownTypeError(f"{text!r} is no decimal(p,s)")
-    return Money(str(kind), nullable, kind.precision, kind.scale)
-
-
-def _member(members: type[Enum], nullable: bool) -> Shape:
-    kinds = {type(member.value) for member in members}
-    if kinds not in ({str}, {int}):
-        raise UnknownTypeError(f"the values of {members.__name__} must be all texts or all ints")
-    for member in members:
-        if isinstance(member.value, int) and not MIN_INT <= member.value <= MAX_INT:
-            raise UnknownTypeError(f"{member} = {member.value} is beyond the 64 bits of a bigint")
-    if issubclass(members, Flag):
-        raise UnknownTypeError("flags together are no member, and could not be read again: use int")
-    return Member(SCALAR_NAMES[kinds.pop()], nullable, members)
-
-
-def _collection(hint: Any, nullable: bool, within: tuple[type, ...]) -> Shape | None:
     origin, parts = get_origin(hint), get_args(hint)
     if origin is tuple and parts[1:] == (...,):
         item = shape_of(parts[0], within)
@@ -539,7 +474,29 @@ def _collection(hint: Any, nullable: bool, within: tuple[type, ...]) -> Shape | 
     if origin in (dict, Mapping) and parts[0] in (str, int):
         key, item = shape_of(parts[0], within), shape_of(parts[1], within)
         return Pairs(f"map<{key.kind}, {item.kind}>", nullable, key, item)
-    return None
+    raise UnknownTypeError(
+        "use int, float, str, bool, bytes, date, datetime, Instant, Decimal, an Enum, a NamedTuple, "
+        "tuple[X, ...], dict[str, X] or dict[int, X] of these, or one of them | None"
+    )
+
+
+def _decimal_kind(text: Any) -> str:
+    with suppress(SqlTypeError, TypeError):
+        if (kind := sql_type(text)).name == "decimal":
+            return str(kind)
+    raise UnknownTypeError(f"{text!r} is no decimal(p,s)")
+
+
+def _member(members: type[Enum], nullable: bool) -> Shape:
+    kinds = {type(member.value) for member in members}
+    if kinds not in ({str}, {int}) or issubclass(members, Flag):
+        raise UnknownTypeError(
+            f"{members.__name__} is no Enum whose values are all texts or all ints"
+        )
+    for member in members:
+        if isinstance(member.value, int) and not MIN_INT <= member.value <= MAX_INT:
+            raise UnknownTypeError(f"{member} = {member.value} is beyond the 64 bits of a bigint")
+    return Scalar(NAMES[kinds.pop()], nullable, members)
 
 
 def _is_record(hint: Any) -> bool:

@@ -20,7 +20,6 @@ import pyarrow.compute as pc
 
 from include.fold.admission import NEVER_US
 from include.fold.arrow_values import decode, encode, kept_without_timeout, python_values, wake_us
-from include.fold.call_checks import is_plainly
 from include.fold.deduplicate import SEEN, SeenValues
 from include.fold.definition import (
     DEAD_LETTERS_DDL,
@@ -32,7 +31,7 @@ from include.fold.definition import (
 )
 from include.fold.group_state import TIMERS
 from include.fold.key_codes import positions_of
-from include.fold.records import MAX_INT, MIN_INT, NAMES, record_of
+from include.fold.records import MAX_INT, MIN_INT
 from include.lake.columns import arrow_type
 
 
@@ -132,8 +131,6 @@ class States:
         # What they have beside it, by column; most folds have none.
         self._beside: dict[str, dict[Key, Any]] = {column.name: {} for column in fold.beside}
         self._positions: list[int] = []  # of the same keys among the stored ones; -1 for none
-        # The usual type of each column is looked at first: this runs for every key of a batch.
-        self._columns = [(NAMES.get(column.kind), column) for column in fold.state_columns]
         self._key = fold.keys.shape
 
     def fetch(self, keys: pa.Array | pa.ChunkedArray) -> None:
@@ -193,21 +190,14 @@ class States:
             is_gone = timeout_at_us == NEVER_US
             self._known[key] = ABSENT if is_gone else (None, NO_STATE_US, timeout_at_us)
             return
-        if self._fold.stored_state is not None:
-            state = self._fold.stored_state(state)
-        else:
-            state = record_of(self._fold.state, state)
-            for (plain, column), value in zip(self._columns, state, strict=True):
-                if not is_plainly(value, plain):
-                    column.check(value)
-        self._known[key] = (state, changed_at_us, timeout_at_us)
+        self._known[key] = (self._fold.stored(state), changed_at_us, timeout_at_us)
 
     def put_all(self, keys: list[Key], states: list[Any], changed_at_us: list[int]) -> bool:
         """`put` of many fetched keys at once, without timeouts. False, and nothing is done, unless
         each has a state of the stream's record, and that the usual type in each of its columns."""
         if set(map(type, states)) - {self._fold.state}:
             return False
-        for (plain, _), values in zip(self._columns, zip(*states, strict=True), strict=False):
+        for plain, values in zip(self._fold.plain_state, zip(*states, strict=True), strict=False):
             if set(map(type, values)) - {plain}:
                 return False
             if plain is int and not MIN_INT <= min(values) <= max(values) <= MAX_INT:

@@ -13,16 +13,8 @@ from include.fold.definition import KeyedFold
 from include.fold.states import event_schema
 from include.ingest.connector import origin_columns, refused_columns
 from include.ingest.rescue import read_rescued
-from include.lake.columns import (
-    APPEND_ONLY,
-    Column,
-    arrow_type,
-    create_if_absent,
-    documented,
-    found_columns,
-    sql_name,
-)
-from include.lake.delta_log import delta_table, table_to_read
+from include.lake.columns import APPEND_ONLY, Column, arrow_type, documented, sql_name
+from include.lake.delta_log import create_if_absent, delta_table, found_columns, table_to_read
 from include.lake.errors import SettingsError, settings_changed
 from include.lake.paths import Lake
 from include.lake.table import Table

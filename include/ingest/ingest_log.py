@@ -25,8 +25,8 @@ from include.fold.admission import instant_of, micros_of
 from include.ingest.bronze_tables import KEEPS_LOG, create_tables
 from include.ingest.connector import SPLIT_COLUMNS, Done, Split
 from include.ingest.group_clock import Groups, logged_groups, no_groups
-from include.lake.columns import Column, create_if_absent, documented, without_comments
-from include.lake.delta_log import open_table, unbroken
+from include.lake.columns import Column, documented, without_comments
+from include.lake.delta_log import create_if_absent, open_table, unbroken
 from include.lake.errors import LakeError, how_to_mend, settings_changed
 from include.lake.ops import Result, compact_now_and_then, despite_others
 from include.lake.paths import Lake, files_of

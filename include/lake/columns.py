@@ -1,12 +1,11 @@
-"""Columns of tables, documented, their SQL types as Arrow has them, and tables made with them."""
+"""Columns of tables, documented, and their SQL types as Arrow has them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
 
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from include.fold.records import SqlType, sql_type
 
@@ -111,33 +110,6 @@ APPEND_ONLY = "delta.appendOnly"
 # A table is opened from its newest checkpoint and each commit since: a quarter of the time of
 # delta-rs's interval of 100, and what Spark does by itself.
 CHECKPOINT_INTERVAL = {"delta.checkpointInterval": "10"}
-
-
-def create_if_absent(
-    path: str,
-    columns: Iterable[Column],
-    comment: str,
-    properties: Mapping[str, str],
-    partition_by: Sequence[str] = (),
-    name: str | None = None,
-) -> None:
-    """Make the Delta table at `path`, without a row; one that is there already stays as it is."""
-    if DeltaTable.is_deltatable(path):
-        return  # also when its log is damaged: whoever reads it says so
-    DeltaTable.create(
-        path,
-        schema=documented(columns),
-        mode="ignore",  # another process may be making it
-        partition_by=list(partition_by),
-        name=name,
-        description=comment,
-        configuration={**CHECKPOINT_INTERVAL, **properties},
-    )
-
-
-def found_columns(table: DeltaTable) -> list[tuple[str, pa.DataType]]:
-    """Names and types of a Delta table's columns."""
-    return columns_of(pa.schema(table.schema().to_arrow()))
 
 
 def columns_of(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:

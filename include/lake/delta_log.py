@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from threading import Lock
@@ -19,6 +19,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from pyarrow import fs
 
 from include.fold.admission import EPOCH
+from include.lake.columns import CHECKPOINT_INTERVAL, Column, columns_of, documented
 from include.lake.errors import LakeError, damaged, subject_of
 from include.lake.paths import Lake, files_of
 
@@ -323,3 +324,28 @@ def made_at(actions: Sequence[Mapping[str, Any]]) -> datetime:
         action["commitInfo"].get("timestamp", 0) for action in actions if "commitInfo" in action
     ]
     return EPOCH + timedelta(milliseconds=max(millis, default=0))
+
+
+def create_if_absent(
+    path: str,
+    columns: Iterable[Column],
+    comment: str,
+    properties: Mapping[str, str],
+    partition_by: Sequence[str] = (),
+) -> None:
+    """Make the Delta table at `path`, without a row; one that is there already stays as it is."""
+    if DeltaTable.is_deltatable(path):
+        return  # also when its log is damaged: whoever reads it says so
+    DeltaTable.create(
+        path,
+        schema=documented(columns),
+        mode="ignore",  # another process may be making it
+        partition_by=list(partition_by),
+        description=comment,
+        configuration={**CHECKPOINT_INTERVAL, **properties},
+    )
+
+
+def found_columns(table: DeltaTable) -> list[tuple[str, pa.DataType]]:
+    """Names and types of a Delta table's columns."""
+    return columns_of(pa.schema(table.schema().to_arrow()))

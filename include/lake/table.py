@@ -24,10 +24,11 @@ from deltalake.table import TableMerger
 from deltalake.transaction import AddAction
 from pyarrow import fs
 
-from include.lake.columns import columns_of, found_columns
+from include.lake.columns import columns_of
 from include.lake.delta_log import (
     changes_data,
     commit_info,
+    found_columns,
     made_at,
     open_table,
     read_actions,

@@ -20,12 +20,13 @@ import pyarrow.compute as pc
 
 from include.fold.admission import NEVER_US, instant_of, is_late, micros_of
 from include.fold.arrow_values import column_values, conformed_table, decode, encode, plain_rows
-from include.fold.bucket import INSTANTS, as_events, event_names, no_events, outputs_table
+from include.fold.bucket import INSTANTS, as_events, event_names, no_events
 from include.fold.calls import fold_runs
 from include.fold.definition import EMITTED_AT_US, REMOVED, Emitted, Key, KeyedFold, KeyRun
 from include.fold.event_order import keys_of, order_events
 from include.fold.failures import StateFunctionError, as_json
 from include.fold.group_state import TIMERS
+from include.fold.outputs import outputs_table
 from include.fold.records import Column, DefinitionError, Nested
 from include.fold.states import States, state_schema
 from include.ingest.bronze_tables import late_fields, with_late_fields

@@ -24,8 +24,8 @@ from include.fold.failures import BrokenInvariantError
 from include.fold.records import DefinitionError, sql_type
 from include.fold.states import event_schema
 from include.ingest.bronze_tables import LateField, late_fields_of, with_late_fields
-from include.lake.columns import found_columns, sql_name
-from include.lake.delta_log import table_to_read, unbroken
+from include.lake.columns import sql_name
+from include.lake.delta_log import found_columns, table_to_read, unbroken
 from include.lake.paths import files_of
 from include.settings import MIB
 from spark_jobs.engines.packing import (

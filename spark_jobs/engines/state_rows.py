@@ -14,7 +14,6 @@ from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 
 from include.fold.arrow_values import conformed_table
-from include.fold.bucket import outputs_table
 from include.fold.definition import (
     BUCKET_STATE,
     KEYS,
@@ -24,7 +23,7 @@ from include.fold.definition import (
     state_rows_ddl,
 )
 from include.fold.failures import ARITHMETIC, BrokenInvariantError
-from include.fold.product_table import project
+from include.fold.outputs import outputs_table, project
 from include.fold.states import States, event_schema, state_schema
 from include.lake.errors import LakeError, SettingsError
 from include.lake.paths import files_of

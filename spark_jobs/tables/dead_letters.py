@@ -14,13 +14,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from include.fold.product_table import PROPERTIES
-from include.lake.columns import INSTANT, create_if_absent, documented, without_comments
+from include.lake.columns import INSTANT, documented, without_comments
 from include.lake.dead_letters import (
     AT,
     AT_DATE,
     COLUMNS,
     NUMBER,
 )
+from include.lake.delta_log import create_if_absent
 from include.lake.lease import check_held
 from include.lake.ops import despite_others
 from include.lake.paths import Lake

@@ -10,8 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include.fold.admission import LAST_INSTANT_US
-from include.fold.bucket import outputs_table
-from include.fold.call_checks import CallChecks
 from include.fold.definition import (
     EMITTED_AT_US,
     REMOVED,
@@ -19,6 +17,7 @@ from include.fold.definition import (
     KeyedFold,
     flat_map_groups_with_state,
 )
+from include.fold.outputs import checked_output, outputs_table
 from include.fold.records import FIRST_INSTANT_US, DefinitionError, Instant, columns_of
 from include.fold.states import output_schema
 from tests.refused import refused
@@ -63,9 +62,9 @@ def table_of(output: type, values: list) -> pa.Table:
         found = outputs_table(fold, Emitted(rows, [1] * len(rows), []))
     except DefinitionError:
         with pytest.raises((TypeError, ValueError, OverflowError)):
-            [CallChecks(fold).output(row) for row in rows]
+            [checked_output(fold, row) for row in rows]
         raise
-    checked = [CallChecks(fold).output(row) for row in rows]
+    checked = [checked_output(fold, row) for row in rows]
     again = outputs_table(fold, Emitted(checked, [1] * len(rows), []))
     assert repr(again.to_pylist()) == repr(found.to_pylist())
     return found
@@ -160,7 +159,7 @@ def test_values_of_no_type_of_ours_are_refused(output, values):
 @pytest.mark.parametrize("rows", [[], [Ints("b", (1,))]])
 def test_what_is_no_row_is_refused_with_what_it_should_have(row, rows):
     fold, emitted = fold_for(Ints), Emitted([*rows, row], [1] * (len(rows) + 1), [])
-    for call in (lambda: outputs_table(fold, emitted), lambda: CallChecks(fold).output(row)):
+    for call in (lambda: outputs_table(fold, emitted), lambda: checked_output(fold, row)):
         with refused("wrong_definition"):
             call()
 

@@ -43,8 +43,3 @@ def test_other_spellings_are_the_same_type(text, spelled):
 def test_what_is_no_type_is_refused(text):
     with pytest.raises(SqlTypeError):
         sql_type(text)
-
-
-def test_what_was_meant_is_said():
-    with pytest.raises(SqlTypeError, match="Did you mean boolean"):
-        sql_type("bolean")

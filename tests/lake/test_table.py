@@ -15,7 +15,8 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.lake.columns import Column, create_if_absent, documented, without_comments
+from include.lake.columns import Column, documented, without_comments
+from include.lake.delta_log import create_if_absent
 from include.lake.paths import Lake
 from include.lake.table import Table, stage
 from tests.examples import examples

@@ -8,15 +8,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from include.fold import arrow_values, bucket, calls, event_order, states
-from include.fold import event_order as distinct
-from include.fold import keys as codes
-from include.fold import keys as spark_hash
+from include.fold import (
+    arrow_values,
+    bucket,
+    calls,
+    deduplicate,
+    event_order,
+    key_codes,
+    records,
+    states,
+)
 from include.fold.admission import NEVER_US
 from include.fold.calls import Calls
 from include.fold.deduplicate import SEEN, SeenValues
 from include.fold.group_state import TIMERS, GroupState
-from include.fold.records import Items, Money, Nested, Pairs
+from include.fold.records import Items, Nested, Pairs
 from include.fold.states import States
 from tests.simulator.local_engine import LocalEngine
 from tests.simulator.replaced import everywhere
@@ -166,15 +172,15 @@ def seen_slides(patch: pytest.MonkeyPatch) -> None:
             if value is not None:
                 seen.pop(value, None)
                 seen[value] = at_us
-        known.put_beside(SEEN, run.key, tuple(map(distinct.Seen._make, seen.items())) or None)
+        known.put_beside(SEEN, run.key, tuple(map(event_order.Seen._make, seen.items())) or None)
         return kept
 
-    patch.setattr(distinct, "_first_ones", first_ones)
+    patch.setattr(event_order, "_first_ones", first_ones)
 
 
 def a_part_of_the_key_is_dropped(patch: pytest.MonkeyPatch) -> None:
     """Keys are told apart by all of their parts but the last."""
-    of_parts = codes._codes_of_parts
+    of_parts = key_codes._codes_of_parts
 
     def of_fewer(keys: pa.StructArray) -> tuple[Any, pa.StructArray]:
         parts = keys.flatten()[:-1]
@@ -183,12 +189,12 @@ def a_part_of_the_key_is_dropped(patch: pytest.MonkeyPatch) -> None:
         _, first, together = np.unique(of, return_index=True, return_inverse=True)
         return together, keys.take(pa.array(first))
 
-    patch.setattr(codes, "_codes_of_parts", of_fewer)
+    patch.setattr(key_codes, "_codes_of_parts", of_fewer)
 
 
 def none_is_a_key_like_another(patch: pytest.MonkeyPatch) -> None:
     """A part that is None is taken for the first value that there is."""
-    codes_of = codes.codes_of
+    codes_of = key_codes.codes_of
 
     def with_none(keys: Any) -> Any:
         of, distinct = codes_of(keys)
@@ -203,13 +209,13 @@ def none_is_a_key_like_another(patch: pytest.MonkeyPatch) -> None:
 
 def a_key_changes_its_bucket(patch: pytest.MonkeyPatch) -> None:
     """Which one it is in depends on how many rows come together."""
-    hashes_of = spark_hash.hashes_of
-    patch.setattr(spark_hash, "hashes_of", lambda keys: hashes_of(keys) + len(keys))
+    hashes_of = key_codes.hashes_of
+    patch.setattr(key_codes, "hashes_of", lambda keys: hashes_of(keys) + len(keys))
 
 
 def digits_are_lost(patch: pytest.MonkeyPatch) -> None:
     """Decimals are kept as they were made, and get their digits in the store alone."""
-    patch.setattr(Money, "_stored", lambda self, value, name: value)
+    patch.setattr(records, "exact_decimal", lambda value, precision, scale: value)
 
 
 def dicts_keep_their_order(patch: pytest.MonkeyPatch) -> None:
@@ -222,32 +228,41 @@ def dicts_keep_their_order(patch: pytest.MonkeyPatch) -> None:
 
 
 def none_becomes_empty(patch: pytest.MonkeyPatch) -> None:
-    """A tuple or dict that is not there is stored as one without items."""
-    encode = arrow_values.encode
+    """A tuple or dict that is not there is stored as one without items. (Not what a key has seen, which
+    is the project's.)"""
+    seen = deduplicate.Seen
 
-    def filled(shape: Any, values: Any) -> pa.Array:
-        if isinstance(shape, (Items, Pairs)) and not _is_of_the_project(shape):
-            values = [() if v is None and isinstance(shape, Items) else v for v in values]
-            values = [{} if v is None else v for v in values]
-        return encode(shape, values)
+    def filled(shape: Any, value: Any) -> Any:
+        if value is not None or not isinstance(shape, (Items, Pairs)):
+            return value
+        is_seen = isinstance(shape, Items) and getattr(shape.item, "record", None) is seen
+        return None if is_seen else () if isinstance(shape, Items) else {}
 
-    everywhere(patch, encode, filled)
-
-
-def _is_of_the_project(shape: Any) -> bool:
-    """As what a key has seen: no tuple of a record."""
-    return isinstance(shape, Items) and isinstance(shape.item, Nested)
+    stored_with(patch, filled)
 
 
 def zeros_lose_their_sign(patch: pytest.MonkeyPatch) -> None:
     """In what is stored of numbers."""
+    stored_with(patch, lambda shape, value: value + 0.0 if isinstance(value, float) else value)
+
+
+def stored_with(patch: pytest.MonkeyPatch, change: Callable[[Any, Any], Any]) -> None:
+    """Values, and all that they are made of, are changed as they are stored."""
     encode = arrow_values.encode
 
-    def unsigned(shape: Any, values: Any) -> pa.Array:
-        made = encode(shape, values)
-        return pc.add(made, 0.0) if pa.types.is_floating(made.type) else made
+    def changed(shape: Any, value: Any) -> Any:
+        if value is not None and isinstance(shape, Nested):
+            value = tuple(map(changed, (of for _, of in shape.parts), value))
+        elif value is not None and isinstance(shape, Items):
+            value = tuple(changed(shape.item, item) for item in value)
+        elif value is not None and isinstance(shape, Pairs):
+            value = {key: changed(shape.item, of) for key, of in value.items()}
+        return change(shape, value)
 
-    everywhere(patch, encode, unsigned)
+    def encode_changed(shape: Any, values: Any) -> pa.Array:
+        return encode(shape, [changed(shape, value) for value in values])
+
+    everywhere(patch, encode, encode_changed)
 
 
 def ties_as_they_arrive(patch: pytest.MonkeyPatch) -> None:

@@ -23,12 +23,12 @@ The session is closed when the stream's clock has come to its timeout:
 """
 
 import inspect
-import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from functools import partial
+from types import CodeType, MappingProxyType
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -57,14 +57,12 @@ from include.fold.definition import (
 )
 from include.fold.records import (
     Items,
-    Member,
-    Moment,
-    Money,
     Nested,
     Pairs,
     Scalar,
     Shape,
     columns_of,
+    sql_type,
 )
 from include.fold.states import NO_STATE_US, KeyState, States, event_schema
 
@@ -283,10 +281,7 @@ LONG_US = (1_000_000, 3_600_000_000, 86_400_000_000)
 MOST_SPANS = 8  # of the function's own
 FIRST_DAY = date(2026, 1, 30)
 # Of what is a key or a part of one: the events of a case are to meet.
-FEW = {
-    "string": st.sampled_from(("a", "a", "a", "b", "c")),
-    "bigint": st.sampled_from((1, 1, 1, 2, 3)),
-}
+FEW: dict[Any, tuple[Any, ...]] = {str: ("a", "a", "a", "b", "c"), int: (1, 1, 1, 2, 3)}
 # Whose sum depends on the order: (0.1 + 0.2) + 0.3 is not 0.1 + (0.2 + 0.3).
 FLOATS = (0.0, 0.1, 0.2, 0.3, 0.7, -0.7, -0.0, 1e16)
 Values = Mapping[str, st.SearchStrategy[Any]]
@@ -327,21 +322,15 @@ class Part(NamedTuple):
 def parts_of(fold: KeyedFold, case: Case) -> list[Part]:
     """What each run of a case is given."""
     runs: list[list[Happened]] = [[]]
-    now_us = FIRST_US
-    for before, step in zip((None, *case.steps), case.steps, strict=False):
-        # A run settles an instant wholly, so no cut is between ties.
-        if before is not None and before.ends_run and step.after_us:
+    now_us, is_cut = FIRST_US, False
+    times = {fold.time_us, EVENT_TIME_US, INGESTED_AT_US}.intersection(fold.event._fields)  # type: ignore[attr-defined]
+    for event, after_us, ends_run in case.steps:
+        if is_cut and after_us:  # a run settles an instant wholly, so no cut is between ties
             runs.append([])
-        now_us += step.after_us
-        runs[-1].append(Happened(_at(fold, step.event, now_us), now_us))
+        now_us, is_cut = now_us + after_us, ends_run
+        runs[-1].append(Happened(event._replace(**dict.fromkeys(times, now_us)), now_us))
     parts = [Part(events, events[-1].time_us) for events in runs]
     return [*parts[:-1], parts[-1]._replace(clock_us=now_us + case.wait_us)]
-
-
-def _at(fold: KeyedFold, event: Any, now_us: int) -> Any:
-    """The event with its times filled in: those are the case's, and none of the drawn ones."""
-    times = {fold.time_us, EVENT_TIME_US, INGESTED_AT_US}.intersection(event._fields)
-    return event._replace(**dict.fromkeys(times, now_us))
 
 
 def drawn_cases(fold: KeyedFold, values: Values, old_state: type | None) -> st.SearchStrategy[Case]:
@@ -352,152 +341,101 @@ def drawn_cases(fold: KeyedFold, values: Values, old_state: type | None) -> st.S
     if not own_us:  # else a function that wakes every second would do so for a day
         spans += LONG_US
     keys = {} if fold.keys.is_derived else dict(fold.keys.parts)
-    of_keys = {name: values.get(name, _few(part)) for name, part in keys.items()}
-    event = _records(fold.event, {**values, **of_keys}, constants)
+    values = {**{name: _drawn(shape, [], FEW) for name, shape in keys.items()}, **values}
     after = st.sampled_from([0] * (len(spans) // 3) + spans)
-    steps = st.lists(
-        st.builds(Step, event, after, st.sampled_from([False, True, True])),
-        min_size=1,
-        max_size=MOST_EVENTS,
-    )
+    step = st.builds(Step, _records(fold.event, values, constants), after, st.booleans())
+    steps = st.lists(step, min_size=1, max_size=MOST_EVENTS)
     old_states: st.SearchStrategy[dict[Any, Any]] = st.just({})
     if old_state is not None:
         old = _records(old_state, values, constants)
-        old_states = st.dictionaries(_keys(fold, of_keys), old, max_size=2)
+        old_states = st.dictionaries(_drawn(fold.keys.shape, [], FEW), old, max_size=2)
     return st.builds(Case, steps, st.just(0) | st.sampled_from(spans), old_states)
-
-
-def _few(shape: Shape) -> st.SearchStrategy[Any]:
-    few = FEW.get(shape.kind) if isinstance(shape, Scalar) else None
-    few = _drawn(shape, []) if few is None else few
-    return st.none() | few if shape.nullable else few
-
-
-def _keys(fold: KeyedFold, of_keys: Values) -> st.SearchStrategy[Any]:
-    if fold.keys.is_derived:
-        return _shaped(fold.keys.shape, [])
-    if isinstance(fold.keys.shape, Nested):
-        return st.builds(fold.keys.shape.record, **of_keys)
-    return of_keys[fold.keys.names[0]]
 
 
 def _records(record: Any, values: Values, constants: list[Any]) -> st.SearchStrategy[Any]:
     columns = columns_of(record)
-    return st.builds(record, *(values.get(c.name, _shaped(c.shape, constants)) for c in columns))
+    return st.builds(record, *(values.get(c.name, _drawn(c.shape, constants)) for c in columns))
 
 
-def _shaped(shape: Shape, constants: list[Any]) -> st.SearchStrategy[Any]:
-    drawn = _drawn(shape, constants)
+def _drawn(
+    shape: Shape, constants: list[Any], few: Mapping[Any, tuple[Any, ...]] = MappingProxyType({})
+) -> st.SearchStrategy[Any]:
+    """Values of a shape; what it is made of, in twos and threes."""
+    if isinstance(shape, Nested):
+        drawn = st.builds(shape.record, *(_drawn(of, constants, few) for _, of in shape.parts))
+    elif isinstance(shape, Items):
+        drawn = st.lists(_drawn(shape.item, constants), max_size=3).map(tuple)
+    elif isinstance(shape, Pairs):
+        keys, items = _drawn(shape.key, constants), _drawn(shape.item, constants)
+        drawn = st.dictionaries(keys, items, max_size=3)
+    else:
+        assert isinstance(shape, Scalar)
+        known = few.get(shape.plain)
+        drawn = st.sampled_from(known) if known else _scalars(shape, constants)
     return st.none() | drawn if shape.nullable else drawn
 
 
-def _drawn(shape: Shape, constants: list[Any]) -> st.SearchStrategy[Any]:
-    """Values of a shape; what it is made of, in twos and threes."""
-    if isinstance(shape, Nested):
-        return st.builds(shape.record, *(_shaped(part, constants) for _, part in shape.parts))
-    if isinstance(shape, Items):
-        return st.lists(_shaped(shape.item, constants), max_size=3).map(tuple)
-    if isinstance(shape, Pairs):
-        keys, items = _shaped(shape.key, constants), _shaped(shape.item, constants)
-        return st.dictionaries(keys, items, max_size=3)
-    if isinstance(shape, Member):
-        return st.sampled_from(list(shape.members))
-    if isinstance(shape, Money):
-        most = min(99, 10**shape.precision - 1)
-        return st.integers(-most, most).map(partial(_money, shape.scale))
-    if isinstance(shape, Moment) and not shape.is_count:
-        return st.integers(0, 3).map(lambda n: EPOCH + n * MICROSECOND)
-    return _scalars(shape.kind, constants)
-
-
-def _money(scale: int, unscaled: int) -> Decimal:
-    return Decimal(unscaled).scaleb(-scale)
-
-
-def _scalars(kind: str, constants: list[Any]) -> st.SearchStrategy[Any]:
-    if kind == "binary":
+def _scalars(shape: Scalar, constants: list[Any]) -> st.SearchStrategy[Any]:
+    plain = shape.plain
+    known = [value for value in constants if type(value) is plain]
+    if plain is Decimal:
+        kind = sql_type(shape.kind)
+        most = min(99, 10**kind.precision - 1)
+        return st.integers(-most, most).map(lambda number: Decimal(number).scaleb(-kind.scale))
+    if plain is int:
+        near = [value + n for value in known for n in (0, 1)]
+        return st.sampled_from([0, 1, 2, *near]) | st.integers(-1_000, 1_000_000)
+    if plain is str:
+        return st.sampled_from(["a", "b", *known]) | st.text("abc", max_size=3)
+    if plain is float:
+        tenths = st.integers(-9_999, 9_999).map(lambda number: number / 10)
+        return st.sampled_from([*FLOATS, *known]) | tenths
+    if plain is datetime:
+        return st.sampled_from([EPOCH + number * MICROSECOND for number in range(4)])
+    if plain is date:
+        return st.sampled_from([FIRST_DAY + timedelta(days=number) for number in range(4)])
+    if plain is bytes:
         return st.binary(max_size=2)
-    if kind == "date":
-        return st.integers(0, 3).map(lambda n: FIRST_DAY + timedelta(days=n))
-    if kind == "boolean":
-        return st.booleans()
-    if kind == "string":
-        texts = [value for value in constants if isinstance(value, str)]
-        return st.sampled_from(["a", "b", *texts]) | st.text("abc", max_size=3)
-    if kind == "double":
-        known = [value for value in constants if isinstance(value, float)]
-        return st.sampled_from([*FLOATS, *known]) | st.integers(-9_999, 9_999).map(_tenths)
-    near = [value + n for value in constants if type(value) is int for n in (0, 1)]
-    return st.sampled_from([0, 1, 2, *near]) | st.integers(-1_000, 1_000_000)
-
-
-def _tenths(number: int) -> float:
-    return number / 10
+    return st.sampled_from([False, True] if plain is bool else list(plain))
 
 
 def constants_of(fold: KeyedFold) -> list[Any]:
-    """Numbers, texts and spans of time that its functions mention, each once."""
-    window = () if fold.deduplicate is None else (fold.deduplicate.within,)
-    found = {(type(of), of): of for of in _plain_in((*window, fold.function), set())}
-    texts_cut = (
-        of for of in found.values() if not isinstance(of, str) or 0 < len(of) <= LONGEST_TEXT
-    )
-    return [of for of in texts_cut if not isinstance(of, bool)]
+    """Numbers, texts and spans of time that its function mentions, each once; also functions beside
+    it that it calls."""
+    found: list[Any] = [] if fold.deduplicate is None else [fold.deduplicate.within]
+    functions = [getattr(fold.function, "function", fold.function)]
+    for function in filter(inspect.isfunction, functions):  # which grow
+        named = inspect.getclosurevars(function)
+        around = [*named.nonlocals.values(), *named.globals.values()]
+        found += _plain_in((function.__code__, *around))
+        functions += (
+            of
+            for of in around
+            if getattr(of, "__module__", "") == function.__module__ and of not in functions
+        )
+    return list({(type(of), of): of for of in found}.values())
 
 
-def _plain_in(value: Any, seen: set[int]) -> Iterator[Any]:
-    """What is plain in it, and in all that lies in it: in a function its constants, cells and globals."""
-    if isinstance(value, PLAIN):
+def _plain_in(value: Any) -> Iterator[Any]:
+    if isinstance(value, CodeType):
+        value = value.co_consts
+    if isinstance(value, tuple | frozenset):
+        for each in value:
+            yield from _plain_in(each)
+    elif isinstance(value, str):
+        if 0 < len(value) <= LONGEST_TEXT:
+            yield value
+    elif isinstance(value, PLAIN) and not isinstance(value, bool):
         yield value
-    elif id(value) not in seen:
-        seen.add(id(value))
-        for inner in _inside(value):
-            yield from _plain_in(inner, seen)
-
-
-def _inside(value: Any) -> Iterable[Any]:
-    if isinstance(value, tuple | frozenset | list | set):
-        return value
-    if isinstance(value, dict):
-        return [*value, *value.values()]
-    if isinstance(value, types.CodeType):
-        return value.co_consts
-    if isinstance(value, types.FunctionType):
-        named = inspect.getclosurevars(value)
-        around = [of for of in named.globals.values() if _is_own(of, value)]
-        return [value.__code__, *named.nonlocals.values(), *around]
-    if isinstance(value, types.MethodType):
-        return [value.__func__]
-    if isinstance(value, partial):
-        return [value.func, value.args]
-    if isinstance(getattr(type(value), "__call__", None), types.FunctionType):  # noqa: B004
-        return [type(value).__call__, *vars(value).values()]
-    return [value.__wrapped__] if hasattr(value, "__wrapped__") else []
-
-
-def _is_own(value: Any, function: types.FunctionType) -> bool:
-    """Of what a function names of its module: plain values, and functions written there, too."""
-    is_function = isinstance(value, types.FunctionType)
-    return isinstance(value, (*PLAIN, tuple, frozenset)) or (
-        is_function and value.__module__ == function.__module__
-    )
 
 
 def spans_us(constants: Iterable[Any]) -> list[int]:
     """Those that may be spans of time, in microseconds; a small number may be milliseconds."""
     spans: list[int] = []
     for value in constants:
-        if isinstance(value, timedelta):
-            spans.append(value // MICROSECOND)
-        elif isinstance(value, str):
-            spans += _of_words(value)
-        elif isinstance(value, int):
+        if isinstance(value, int):
             spans += [value, value * 1_000] if value <= MILLISECONDS_AT_MOST else [value]
+        elif isinstance(value, str | timedelta):
+            with suppress(ValueError):  # most texts are no span
+                spans.append(duration_us(value))
     return sorted({span for span in spans if 1 < span <= LONGEST_US})
-
-
-def _of_words(text: str) -> list[int]:
-    try:
-        return [duration_us(text)]
-    except ValueError:  # most texts are no span
-        return []
