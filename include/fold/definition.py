@@ -174,14 +174,15 @@ class KeyedFold:
         return fold_key(self.key, self.event, self.event_columns)
 
     @cached_property
-    def plain_state(self) -> tuple[Any, ...]:
-        """Of each of the state's columns the type that is stored as it is, if it has one."""
-        return tuple(column.plain for column in self.state_columns)
+    def usual_state(self) -> tuple[tuple[Any, Column], ...]:
+        """The state's columns, each behind the type that is stored as it is, if it has one: that is
+        looked at first."""
+        return tuple((column.plain, column) for column in self.state_columns)
 
     @cached_property
-    def plain_outputs(self) -> tuple[Any, ...]:
-        """The same of the output's."""
-        return tuple(column.plain for column in self.output_columns)
+    def usual_outputs(self) -> tuple[tuple[Any, Column], ...]:
+        """The output's."""
+        return tuple((column.plain, column) for column in self.output_columns)
 
     @cached_property
     def has_plain_state(self) -> bool:
@@ -195,7 +196,7 @@ class KeyedFold:
         if not self.has_plain_state:
             values = zip(self.state_columns, state, strict=True)
             return self.state._make(of.shape.stored(each, of.name) for of, each in values)  # type: ignore[attr-defined]
-        for plain, column, value in zip(self.plain_state, self.state_columns, state, strict=True):
+        for (plain, column), value in zip(self.usual_state, state, strict=True):
             if not is_plainly(value, plain):
                 column.check(value)
         return state

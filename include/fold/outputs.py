@@ -63,10 +63,10 @@ def checked_output(fold: KeyedFold, row: Iterable[Any]) -> tuple[Any, ...]:
     if not isinstance(row, tuple) and isinstance(row, NO_RECORDS):
         raise _no_row(fold, row)
     try:
-        values = zip(fold.plain_outputs, fold.output_columns, row, strict=True)
+        values = zip(fold.usual_outputs, row, strict=True)
         return tuple(
             value if is_plainly(value, plain) else _stored(column, value)
-            for plain, column, value in values
+            for (plain, column), value in values
         )
     except (TypeError, ValueError) as error:
         if _is_row(fold, row):

@@ -197,7 +197,8 @@ class States:
         each has a state of the stream's record, and that the usual type in each of its columns."""
         if set(map(type, states)) - {self._fold.state}:
             return False
-        for plain, values in zip(self._fold.plain_state, zip(*states, strict=True), strict=False):
+        columns = zip(*states, strict=True)
+        for (plain, _), values in zip(self._fold.usual_state, columns, strict=False):
             if set(map(type, values)) - {plain}:
                 return False
             if plain is int and not MIN_INT <= min(values) <= max(values) <= MAX_INT:
