@@ -83,7 +83,7 @@ def plan(lake: str, params: Any) -> str:
     except (SettingsError, LakeError) as error:
         raise AirflowFailException(str(error)) from error
     log.info("%s", found.text())
-    return found.markdown()
+    return found.text()
 
 
 # A branch, as a task's pool is fixed before the stream is known.

@@ -5,7 +5,6 @@ Plans are made here, without a JVM; what is carried out is the job's, and so is 
 
 import os
 import sys
-from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated
 
@@ -72,7 +71,7 @@ def show_backfill(
     """Show what each run of a backfill would do; changes nothing."""
     plan = plan_backfill(open_stream(lake, stream), start, until)
     if is_json:
-        show_json(asdict(plan))
+        show_json(plan.record())
     else:
         say(plan.text())
     return 0

@@ -338,7 +338,7 @@ def read_key(lake: Lake, stream: Stream, text: str, now: datetime, days: int) ->
     base, states = _beginning(
         lake, fold, key, identity=identity, pin=pin, savepoints=savepoints, from_us=from_us
     )
-    refuse_before_mapping(identity, base, f"from before {instant_of(from_us):%F %T} UTC")
+    refuse_before_mapping(identity, base)
     rows = read_events(pin, fold, key, from_us=base.until_us, since_us=identity.since_us)
     events = _key_events(fold, rows, identity.delay_us)
     until_us = -NEVER_US if until is None else micros_of(until)

@@ -31,7 +31,7 @@ from include.page.stream_figures import PARTS, StreamFigures
 from include.settings import Stream
 from include.stream.judge import spans_text
 from include.stream.open_stream import open_stream
-from include.stream.plan_recompute import BackfillPlan, plan_backfill
+from include.stream.plan_recompute import RecomputePlan, plan_backfill
 from include.text_table import bytes_text, span_text, value_text
 
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 480, 170, 72, 12, 24
@@ -162,7 +162,7 @@ class BackfillForm:
     dag_id: str
     start: str
     until: str
-    plan: BackfillPlan | None = None
+    plan: RecomputePlan | None = None
     refusal: str | None = None
 
     @property
@@ -191,7 +191,7 @@ def read_form(lake: Lake, stream: Stream, dag_id: str, start: str, until: str) -
     return replace(form, plan=plan)
 
 
-def backfill_request(dag_id: str, plan: BackfillPlan) -> Mapping[str, Any]:
+def backfill_request(dag_id: str, plan: RecomputePlan) -> Mapping[str, Any]:
     """What makes just the runs of `plan`, once more where there are such: *All Runs*."""
     return {
         "dag_id": dag_id,

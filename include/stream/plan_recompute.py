@@ -1,15 +1,15 @@
-"""What recomputes would do: of one interval, or of each interval of a backfill; what shares a JVM, what promotes.
+"""Recomputes, planned: of one interval, or of each of a backfill; what shares a JVM, what promotes.
 
 From the lake alone, without a JVM; the job does what its own plan says, made under the lease.
 """
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice, pairwise
-from operator import truediv
 from statistics import median
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,14 +17,14 @@ import pyarrow.compute as pc
 from croniter import croniter, croniter_range
 from deltalake.exceptions import DeltaError
 
-from include.fold.admission import US_PER_MS, instant_of, micros_of
+from include.fold.admission import instant_of, micros_of
 from include.lake.delta_log import dataset_of, unbroken
 from include.lake.errors import LakeError, SettingsError, wrong_argument
 from include.lake.paths import Lake
 from include.lake.stream_result import complete_until, replaced_by
 from include.settings import Stream
 from include.stream.bronze_pin import BronzePin, count_before, pin_bronze
-from include.stream.judge import Coverage, effect_text, state_between
+from include.stream.judge import state_between
 from include.stream.manifest import (
     Base,
     StreamIdentity,
@@ -65,64 +65,43 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class RecomputePlan:
-    """Recomputes, decided: of intervals, each from the end of the one before."""
+    """Recomputes, decided: of intervals, each from the end of the one before; and how many more would be
+    refused, and why."""
 
     opened: OpenStream
     pin: BronzePin
     base: Base
-    coverage: Coverage  # of the table as it is now
     runs: Sequence[PlannedRun]
+    settled: datetime  # the stream is complete before this instant
+    unsettled: int  # intervals that end later
+    early: int  # that an initial state stands for
 
-    def text(self) -> str:
-        """The plan of the first for people."""
-        run = self.runs[0]
-        took = "no recompute of it is recorded to estimate the time by"
-        if run.estimated_seconds is not None:
-            took = f"about {run.estimated_seconds:.0f} s"
-        return (
-            f"recompute {self.opened.name} from {run.start:%Y-%m-%d %H:%M:%S} until "
-            f"{run.until:%Y-%m-%d %H:%M:%S} UTC: replays {counted(run.rows_to_read, 'row')} of bronze "
-            f"(version {self.pin.version}) from {run.base}, replaces "
-            f"{counted(run.rows_replaced, 'row')} of its table; {took}. "
-            f"{effect_text(self.coverage, micros_of(run.start), micros_of(run.until))}"
-        )
-
-
-@dataclass(frozen=True)
-class BackfillPlan:
-    """The runs of a backfill, in order, and how many more would be refused, and why."""
-
-    stream: str
-    runs: Sequence[PlannedRun]
-    unsettled: int
-    settled: datetime
-    early: Sequence[SettingsError] = ()  # of each before an initial state
+    def record(self) -> dict[str, Any]:
+        """The plan for scripts."""
+        told = {"stream": self.opened.name, "runs": [asdict(run) for run in self.runs]}
+        return told | {"settled": self.settled, "unsettled": self.unsettled, "early": self.early}
 
     def text(self) -> str:
         """The plan for people."""
-        runs = self.runs
+        runs, estimates = self.runs, [run.estimated_seconds for run in self.runs]
+        took = "nothing is recorded yet to estimate the time by"
+        if known := [seconds for seconds in estimates if seconds is not None]:
+            took = f"in about {timedelta(seconds=round(sum(known)))}"
+        rows = counted(sum(run.rows_to_read for run in runs), "row")
         lines = [
-            f"a backfill of stream_{self.stream} would make {counted(len(runs), 'run')} and "
-            f"replay {counted(sum(run.rows_to_read for run in runs), 'row')}{self._took()}",
+            f"recompute {self.opened.name}: {counted(len(runs), 'interval')}, from which {rows} of bronze "
+            f"(version {self.pin.version}) are replayed; {took}",
             *text_table(COLUMNS, [_cells(run) for run in runs[:SHOWN]], WORDS),
         ]
         if len(runs) > SHOWN:
             lines.append(f"  ... and {len(runs) - SHOWN:,} more")
-        if self.early:
-            lines.append(f"and {len(self.early):,} that would be refused: {self.early[0]}")
-        if self.unsettled:
+        if self.early or self.unsettled:
             lines.append(
-                f"and {self.unsettled:,} that would be refused: the stream is complete until "
-                f"{self.settled:%Y-%m-%d %H:%M:%S} UTC"
+                f"and {self.early:,} that the initial state stands for, and {self.unsettled:,} that are "
+                f"not settled (the stream is complete until {self.settled:%Y-%m-%d %H:%M:%S} UTC): "
+                "refused"
             )
         return "\n".join(lines)
-
-    def _took(self) -> str:
-        estimates = [run.estimated_seconds for run in self.runs]
-        known = [seconds for seconds in estimates if seconds is not None]
-        if not known:
-            return "; none is recorded yet to estimate the time by"
-        return f", in about {timedelta(seconds=round(sum(known)))}"
 
 
 def plan_recompute(opened: OpenStream, start: datetime, until: datetime) -> RecomputePlan:
@@ -131,85 +110,72 @@ def plan_recompute(opened: OpenStream, start: datetime, until: datetime) -> Reco
     Raises SettingsError for an empty interval, NotSettledError for one that live has not
     settled, LakeError when there is nothing to compute from, or it must not be now.
     """
-    if start >= until:
-        raise wrong_argument(
-            "UNTIL", f"the interval from {start} until {until} is empty: give a later end"
-        )
-    _refuse(opened, until)
-    if (initial := before_initial_state(opened.identity, until)) is not None:
-        raise initial
-    return _plan(opened, [(start, until)])
+    _refuse_empty(start, until)
+    return _planned(opened, [(start, until)])
 
 
-def plan_backfill(opened: OpenStream, start: datetime, until: datetime) -> BackfillPlan:
-    """The Dag runs for the intervals of the stream's schedule that begin in `[start, until)`.
-
-    Raises SettingsError when none begins there, NotSettledError when the stream has settled
-    none of them yet, LakeError when there is nothing to compute from, or it must not be now.
-    """
-    if until <= start:
-        raise wrong_argument(
-            "FROM", f"FROM must be before UNTIL, and {start} is not before {until}"
-        )
+def plan_backfill(opened: OpenStream, start: datetime, until: datetime) -> RecomputePlan:
+    """The same for the intervals of the stream's schedule that begin in `[start, until)`."""
+    _refuse_empty(start, until)
     schedule = opened.declared.schedule
     intervals = schedule_intervals(schedule, start, until)
     if not intervals:
         raise wrong_argument(
-            "FROM",
-            f"no interval of the schedule {schedule!r} of {opened.name} begins from {start} "
-            f"until {until}",
+            "FROM", f"no interval of the schedule {schedule!r} begins from {start} until {until}"
         )
-    settled = _refuse(opened, intervals[0][1])
-    closed = [interval for interval in intervals if interval[1] <= settled]
-    ends = (end for _, end in closed)
-    early = [why for end in ends if (why := before_initial_state(opened.identity, end)) is not None]
-    if len(early) == len(closed):
-        raise early[0]
-    plan = _plan(opened, closed[len(early) :])
-    return BackfillPlan(opened.name, plan.runs, len(intervals) - len(closed), settled, early)
+    return _planned(opened, intervals)
 
 
-def _refuse(opened: OpenStream, until: datetime) -> datetime:
-    """Before which instant all is settled, `until` at least; the error when nothing may be recomputed."""
+def _refuse_empty(start: datetime, until: datetime) -> None:
+    if start >= until:
+        raise wrong_argument("UNTIL", f"UNTIL must be after FROM, and {until} is not after {start}")
+
+
+def _planned(opened: OpenStream, intervals: Sequence[tuple[datetime, datetime]]) -> RecomputePlan:
+    lake, identity, name = opened.lake, opened.identity, opened.name
     opened.refuse_run()
-    if opened.identity.output_mode == "update":
+    if identity.output_mode == "update":
         raise SettingsError(
-            f"the table of {opened.name} shows the live state, and no row of it is an interval's: "
+            f"the table of {name} shows the live state, and no row of it is an interval's: "
             "a reseed takes late rows into both",
             code="no_interval",
-            subject=opened.name,
-            command=f"./stateful reseed {opened.name} --apply",
+            subject=name,
+            command=f"./stateful reseed {name} --apply",
         )
-    return check_settled(opened.lake, opened.declared, until)
-
-
-def _plan(opened: OpenStream, intervals: Sequence[tuple[datetime, datetime]]) -> RecomputePlan:
-    lake, identity = opened.lake, opened.identity
-    edges = [intervals[0][0], *(until for _, until in intervals)]
+    settled = check_settled(lake, opened.declared, intervals[0][1])
+    opened.trusted()
+    closed = [interval for interval in intervals if interval[1] <= settled]
+    since_us = identity.since_us
+    open_ = [i for i in closed if since_us is None or micros_of(i[1]) > since_us]
+    if not open_:
+        raise SettingsError(
+            f"the initial state of {name} stands for all before {instant_of(since_us or 0)}",
+            code="before_initial_state",
+            subject=name,
+        )
+    edges = [open_[0][0], *(until for _, until in open_)]
     edges_us = [micros_of(edge) for edge in edges]
     pin = pin_bronze(lake, opened.source)
-    _refuse_beyond_bronze(opened, pin, until_us=edges_us[-1])
-    base = choose_base(savepoints_of(lake, opened.name), identity, pin, at_most_us=edges_us[0])
-    refuse_before_mapping(identity, base, f"from before {edges[0]:%F %T} UTC")
-    events = count_before(pin, identity.time_column, identity.since_us, cutoffs_us=edges_us)
-    events[0] = base.events
-    replaced = rows_emitted(lake, opened.declared, edges)
-    recorded = recorded_recomputes(lake, opened.name)
-    opened.trusted()
+    base = choose_base(savepoints_of(lake, name), identity, pin, at_most_us=edges_us[0])
+    refuse_before_mapping(identity, base)
+    events = count_before(pin, identity.time_column, since_us, cutoffs_us=edges_us)
+    rows = [after - before for before, after in pairwise([base.events, *events[1:]])]
+    replaced, seconds = rows_emitted(lake, opened.declared, edges), seconds_for(lake, name, rows)
     coverage = judged(opened, identity)
     runs = [
         PlannedRun(
             start,
             until,
             RUN_BEFORE if number else base_text(base),
-            rows_to_read=events[number + 1] - events[number],
+            rows_to_read=rows[number],
             rows_replaced=replaced[number],
-            estimated_seconds=seconds_for(events[number + 1] - events[number], recorded),
+            estimated_seconds=seconds[number],
             now=state_between(coverage, micros_of(start), micros_of(until)),
         )
-        for number, (start, until) in enumerate(intervals)
+        for number, (start, until) in enumerate(open_)
     ]
-    return RecomputePlan(opened, pin, base, coverage, runs)
+    unsettled, early = len(intervals) - len(closed), len(closed) - len(open_)
+    return RecomputePlan(opened, pin, base, runs, settled, unsettled, early)
 
 
 def _cells(run: PlannedRun) -> list[str]:
@@ -231,27 +197,12 @@ def base_text(base: Base) -> str:
     return "the beginning" if base.until_us is None else "the initial state"
 
 
-def before_initial_state(identity: StreamIdentity, until: datetime) -> SettingsError | None:
-    """The error of who would recompute what is before that instant, for a stream whose initial state
-    stands for all of it; None where something is to be recomputed."""
-    if identity.since_us is None or micros_of(until) > identity.since_us:
-        return None
-    as_of = instant_of(identity.since_us)
-    return SettingsError(
-        f"{identity.stream} begins with an initial state as of {as_of}: there is nothing to recompute "
-        "before that",
-        code="before_initial_state",
-        subject=identity.stream,
-    )
-
-
-def refuse_before_mapping(identity: StreamIdentity, base: Base, where: str) -> None:
+def refuse_before_mapping(identity: StreamIdentity, base: Base) -> None:
     """SettingsError when only the beginning is left, and the stream's states do not come of it."""
     if base.savepoint is None and mapped_savepoint(identity.code):
         raise SettingsError(
-            f"the state of {identity.stream} goes back to one that migrate_state has mapped, and no "
-            f"clean savepoint of it is {where}: what is earlier is as the former code made it. Make all of "
-            "it anew by the code of now, which gives that up",
+            f"the states of {identity.stream} were mapped by migrate_state, and no clean savepoint of "
+            "theirs is early enough: all can be made anew by the code of now, which gives them up",
             code="mapped_state",
             subject=identity.stream,
             command=f"./stateful reseed {identity.stream} --recompute --apply",
@@ -263,55 +214,27 @@ def check_settled(lake: Lake, stream: Stream, until: datetime) -> datetime:
     settled = complete_until(lake, stream.name)
     if settled is not None and until <= settled:
         return settled
-    delay = stream.watermark_delay
-    known = "has settled nothing yet"
-    if settled is not None:
-        known = f"is complete until {settled:%Y-%m-%d %H:%M:%S} UTC"
     raise NotSettledError(
-        f"{stream.name} {known}: what is before {until:%Y-%m-%d %H:%M:%S} UTC can be recomputed "
-        f"once an event after {until + delay:%Y-%m-%d %H:%M:%S} UTC is in bronze. "
-        "Nothing was changed; then run the stream",
+        f"{stream.name} is not complete until {until:%Y-%m-%d %H:%M:%S} UTC: run it once an event "
+        f"after {until + stream.watermark_delay:%Y-%m-%d %H:%M:%S} UTC is in bronze",
         subject=stream.name,
         command=f"./stateful stream {stream.name}",
     )
 
 
-def _refuse_beyond_bronze(opened: OpenStream, pin: BronzePin, until_us: int) -> None:
-    """NotSettledError when the pinned rows do not settle all before `until_us`, as live has.
-
-    Such as an older copy of bronze, or one that is ingested anew: rows that come again later would be
-    in time there, and nothing would call what lacks them wrong.
-    """
-    identity, row = opened.identity, opened.row
-    delay_us = identity.delay_us if row is None else row["watermark_delay_ms"] * US_PER_MS
-    there_us = pin.settled_until_us(identity.time_column, delay_us)
-    if until_us > there_us:
-        raise NotSettledError(
-            f"{pin.path} settles what is before {instant_of(there_us):%Y-%m-%d %H:%M:%S} UTC only, and "
-            f"live has come further: ingest what is missing of it, and then make the table anew. "
-            "Nothing was changed",
-            code="of_other_times",
-            subject=f"bronze/{identity.source}",
-            command=f"./stateful reseed {identity.stream} --recompute --apply",
-        )
-
-
-def recorded_recomputes(lake: Lake, stream: str) -> list[tuple[int, float]]:
-    """Rows read and seconds of each recompute and reseed of the stream."""
-    return [
+def seconds_for(lake: Lake, stream: str, rows: Sequence[int]) -> list[float | None]:
+    """What each of some replays of so many rows would take, by the recorded recomputes and reseeds of the
+    stream: as long as they mostly did, and what more rows cost; None without any."""
+    recorded = [
         (row["rows_in"], (row["ended_at"] - row["started_at"]).total_seconds())
         for row in replaced_by(lake, stream)
         if row["ended_at"] > row["started_at"]
     ]
-
-
-def seconds_for(rows: int, recorded: Sequence[tuple[int, float]]) -> float | None:
-    """What replaying so many rows would take: the recorded median, and what more rows cost; None without any."""
     if not recorded:
-        return None
-    read, seconds = zip(*recorded, strict=True)
-    typical, rows_per_second = float(median(seconds)), float(max(map(truediv, read, seconds)))
-    return max(typical, rows / rows_per_second) if rows_per_second else typical
+        return [None] * len(rows)
+    typical = float(median(seconds for _, seconds in recorded))
+    rate = max(read / seconds for read, seconds in recorded)
+    return [max(typical, count / rate) if rate else typical for count in rows]
 
 
 def rows_emitted(lake: Lake, stream: Stream, edges: Sequence[datetime]) -> list[int]:
@@ -380,7 +303,7 @@ def next_tick(schedule: str, start: datetime) -> datetime:
 
 # To either side. Airflow takes the dates in a URL, and a backfill starts its runs in order, so
 # those of it that wait are next to the one that runs.
-NEAR = 100
+NEAR = 50
 
 
 def why_not_promote(
@@ -394,17 +317,13 @@ def why_not_promote(
     """
     if stream_status(lake, stream).live_is_right:
         return f"the live state of {stream.name} is right: there is nothing to promote"
-    dates = near_dates(stream.schedule, start, complete_until(lake, stream.name))
-    # Not asked about no dates: Airflow would count the runs of all.
-    waiting = sum(queued(side) for side in dates if side)
+    waiting = queued(near_dates(stream.schedule, start, complete_until(lake, stream.name)))
     if waiting:
         return f"the backfill has {counted(waiting, 'more run')} queued: the last one promotes"
     return None
 
 
-def near_dates(
-    schedule: str, start: datetime, settled: datetime | None
-) -> tuple[list[datetime], list[datetime]]:
+def near_dates(schedule: str, start: datetime, settled: datetime | None) -> list[datetime]:
     """The logical dates next to `start`, before and after it, of intervals that end by `settled`.
 
     Later runs are not a backfill's: it would be refused, and live's own scheduled runs lie there.
@@ -413,7 +332,7 @@ def near_dates(
     before = [back.get_prev(datetime) for _ in range(NEAR)]
     ticks = [ahead.get_next(datetime) for _ in range(NEAR + 1)]
     after = [date for date, end in pairwise(ticks) if settled is not None and end <= settled]
-    return before, after
+    return before + after
 
 
 log = logging.getLogger("job")
@@ -443,8 +362,7 @@ def last_waiting_end(
 
 def _most(lake: Lake, stream: Stream) -> int:
     """How many intervals one job may recompute."""
-    recorded = recorded_recomputes(lake, stream.name)
-    seconds = median(took for _, took in recorded) if recorded else UNKNOWN.total_seconds()
+    seconds = seconds_for(lake, stream.name, [0])[0] or UNKNOWN.total_seconds()
     return min(MOST, max(1, int(stream.timeout.total_seconds() * SHARE / seconds)))
 
 

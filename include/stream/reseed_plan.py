@@ -5,7 +5,6 @@ seen when the job maps each state.
 """
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -16,9 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from include.fold.admission import LAST_INSTANT_US, instant_of, micros_of, parse_instant
-from include.fold.deduplicate import SEEN
-from include.fold.definition import KeyedFold
-from include.fold.group_state import TIMERS, GroupStateTimeout
+from include.fold.group_state import GroupStateTimeout
 from include.fold.product_table import can_keep_rows
 from include.ingest.amendments import amendments_of
 from include.ingest.ingest_log import refuse_changed_bronze
@@ -29,7 +26,6 @@ from include.lake.generations import GenerationRow, written_batch
 from include.lake.paths import Lake
 from include.settings import MOST_BUCKETS, MOST_PARTITIONS, Stream
 from include.stream.bronze_pin import BronzePin, count_before, pin_bronze
-from include.stream.judge import Coverage, effect_text
 from include.stream.manifest import (
     Base,
     StreamIdentity,
@@ -39,16 +35,16 @@ from include.stream.manifest import (
 )
 from include.stream.open_stream import OpenStream, open_stream
 from include.stream.plan_recompute import (
-    recorded_recomputes,
+    base_text,
     refuse_before_mapping,
     rows_emitted,
     seconds_for,
 )
 from include.stream.record import BEGINNING_US, FOR_EVER_US
 from include.stream.stream_identity import code_parts, initial_fingerprint
-from include.stream.stream_status import dead_letters_coverage, judged
+from include.stream.stream_status import StreamStatus, dead_letters_coverage, judged
 from include.stream_definition import pinned_settings
-from include.text_table import counted, markdown_cell
+from include.text_table import counted
 
 MIGRATE = "migrate"  # why a generation was seeded
 IN_PROCESSING_TIME = GroupStateTimeout.ProcessingTimeTimeout
@@ -81,26 +77,22 @@ def choose_reseed_base(
     pin: BronzePin,
     options: ReseedOptions,
     at_most_us: int,
-    coverage: Coverage,
+    right_until_us: int,
 ) -> Base:
-    """The base of a reseed of a table that was judged so; none after `at_most_us`.
+    """The base of a reseed of a table that is right until then; none after `at_most_us`.
 
     SettingsError when only the beginning is left, and the stream's states do not come of it.
     """
     identity = opened.identity
     kept_us = at_most_us  # an update table is written anew as a whole
     if identity.output_mode == "append":
-        kept_us = min(at_most_us, coverage.right_until_us) if _can_keep(opened) else BEGINNING_US
+        kept_us = min(at_most_us, right_until_us) if _can_keep(opened) else BEGINNING_US
     if options.from_state:
         return mapped_base(opened, pin, kept_us)
     if options.recompute:
         return Base(None, identity.since_us, 0)
     base = choose_base(savepoints_of(opened.lake, opened.name), identity, pin, at_most_us=kept_us)
-    refuse_before_mapping(
-        identity,
-        base,
-        "left that the table is right before (as after late rows from before the mapping)",
-    )
+    refuse_before_mapping(identity, base)
     return base
 
 
@@ -109,77 +101,45 @@ def refuse_migration(opened: OpenStream, recompute: bool) -> None:
     if recompute:
         raise wrong_argument(
             "--from-state",
-            "--from-state maps states, --recompute makes them anew from the beginning: give one of them",
+            "--from-state maps states, --recompute makes them anew: give one of them",
         )
-    current, name = opened.row, opened.name
-    if current is None:
+    current, name, fold = opened.row, opened.name, opened.fold
+    anew = f"./stateful reseed {name} --recompute --apply"
+    if current is None or current["state_schema"] == opened.identity.state_schema:
+        first = (
+            f"./stateful stream {name}" if current is None else f"./stateful reseed {name} --apply"
+        )
         raise SettingsError(
-            f"{name} has no state yet to migrate: run it",
+            f"{name} has no state of an older schema to map",
             code="nothing_there",
             subject=name,
-            command=f"./stateful stream {name}",
+            command=first,
         )
-    if current["state_schema"] == opened.identity.state_schema:
-        raise SettingsError(
-            f"the state of {name} has the schema of its file already, so there is nothing to "
-            "migrate: leave --from-state out",
-            code="nothing_there",
-            subject=name,
-            command=f"./stateful reseed {name} --apply",
+    if opened.definition.migrate_state is None:
+        raise _not_migratable(
+            name,
+            "STREAM has no migrate_state=, a function from a key's old state to the new one",
+            anew,
         )
-    definition = opened.definition
-    if definition.migrate_state is None:
-        raise SettingsError(
-            f"STREAM in include/streams/{name}.py has no migrate_state=, the function from a key's old "
-            "state (a dict of its fields) to its new one: write that function, and add "
-            "migrate_state=migrate_state to STREAM, or make all of it anew",
-            code="not_migratable",
-            subject=name,
-            command=f"./stateful reseed {name} --recompute --apply",
-        )
-    _refuse_other_keys(current, opened)
-
-
-def _refuse_other_keys(current: GenerationRow, opened: OpenStream) -> None:
-    """States are mapped one by one: neither what they are kept by nor their clock may differ."""
-    now, stream = pinned_settings(opened.stream, opened.fold), opened.name
-    changed = [name for name in ("source", "key") if current[name] != now[name]]
-    if opened.fold.keys.is_derived:
-        changed.append("the code, by which a function makes the key,")
-    if _key_type(current) != _key_type(now):
+    # States are mapped one by one: neither what they are kept by nor their clock may differ.
+    now = pinned_settings(opened.stream, fold)
+    changed = [part for part in ("source", "key") if current[part] != now[part]]
+    if fold.keys.is_derived:
+        changed.append("the code, which makes the key,")
+    # The keys' types have commas themselves: decimal(12,2), struct<country: string, customer: bigint>.
+    if len({pins["state_schema"].partition(", state struct<")[0] for pins in (current, now)}) > 1:
         changed.append("the type of the key")
     if (current["timeout"] == IN_PROCESSING_TIME) != (now["timeout"] == IN_PROCESSING_TIME):
         changed.append("the clock (event time or processing time)")
     if changed:
-        raise SettingsError(
-            f"{stream}: {', '.join(changed)} changed, and migrate_state maps states only: make "
-            "them anew",
-            code="not_migratable",
-            subject=stream,
-            command=f"./stateful reseed {stream} --recompute --apply",
-        )
+        said = f"{', '.join(changed)} changed, and migrate_state maps states only"
+        raise _not_migratable(name, said, anew)
 
 
-def what_is_not_kept(current: GenerationRow, fold: KeyedFold) -> str | None:
-    """Of what keys should have beside their states, for people; None when all of it is."""
-    was: str = current["state_schema"]
-    told = []
-    known = json.loads(current["settings"] or "{}").get("deduplicate")
-    if fold.seen is not None and f", {SEEN} {fold.seen.column.kind}" not in was:
-        told.append("nothing is seen yet: deduplicate= is new, or has another `by`")
-    elif fold.seen is not None and known != str(fold.deduplicate):
-        told.append(f"what is seen was kept {known}")
-    timers = re.search(rf", {TIMERS} struct<([^<>]*)>$", was)
-    names = [part.partition(":")[0] for part in timers[1].split(", ")] if timers else []
-    if gone := [name for name in names if name not in fold.timers]:
-        told.append(f"of timers= no {', '.join(gone)} is kept, as none is called so")
-    return "; ".join(told) or None
-
-
-def _key_type(pinned: Mapping[str, Any]) -> str:
-    schema: str = pinned["state_schema"]
-    # The keys' types have commas themselves: decimal(12,2), struct<country: string, customer: bigint>.
-    return schema.partition(", state struct<")[0]
+def _not_migratable(stream: str, said: str, command: str) -> SettingsError:
+    return SettingsError(
+        f"{stream}: {said}", code="not_migratable", subject=stream, command=command
+    )
 
 
 def mapped_base(opened: OpenStream, pin: BronzePin, at_most_us: int) -> Base:
@@ -187,33 +147,22 @@ def mapped_base(opened: OpenStream, pin: BronzePin, at_most_us: int) -> Base:
 
     Raises SettingsError when there is none that is not after `at_most_us`.
     """
-    name, current = opened.name, opened.row
+    name, current = opened.name, opened.row or GenerationRow()
     older = [
         savepoint
         for savepoint in savepoints_of(opened.lake, name)
-        if current is not None
-        and savepoint.state_schema == current["state_schema"]
+        if savepoint.state_schema == current["state_schema"]
         and savepoint.code is not None
         and savepoint.code == current["code"]
     ]
-    if not older:
-        raise SettingsError(
-            f"{name} has no savepoint of its older state: give --recompute; or put its former file back, and the new one "
-            "again after",
-            code="not_migratable",
-            subject=name,
-            command=f"./stateful savepoint {name}",
-        )
     best = newest_holding_all(older, opened.identity, pin, at_most_us)
     if best is None:
-        raise SettingsError(
-            f"of {counted(len(older), 'savepoint')} of the older state of {name} none holds all rows of "
-            "bronze before it, late ones too, with a table that is right until there: give "
-            "--recompute; or put its former file back, and the new one again after a reseed, which "
-            "takes late rows in and writes one",
-            code="not_migratable",
-            subject=name,
-            command=f"./stateful reseed {name} --apply",
+        job = "reseed" if older else "savepoint"
+        raise _not_migratable(
+            name,
+            "no savepoint of its older state holds all rows before it, with a table that is right until "
+            "there: give --recompute; or put its former file back, and the new one again after",
+            f"./stateful {job} {name}{' --apply' if older else ''}",
         )
     return Base(best, best.until_us, best.events, mapped=True)
 
@@ -249,10 +198,9 @@ class ReseedPlan:
     excluded: int  # before the initial state
     pending: int  # from until on
     estimated_seconds: float | None
-    coverage: Coverage  # of the table as it is now
+    now: str  # what the table is
     rows_replaced: int
     moved: str | None  # why the table cannot be gone on from, and is moved aside; None: it stays
-    not_kept: str | None = None  # of a migration: what keys had beside their states
 
     @property
     def from_us(self) -> int | None:
@@ -262,60 +210,24 @@ class ReseedPlan:
         return self.base.until_us if kept else None
 
     def text(self) -> str:
-        """The plan for people."""
-        done = "; ".join(map(" ".join, self._parts()))
-        return f"{self._named()}: {done}. {self._effect()}"
-
-    def markdown(self) -> str:
-        """The same as a table, in Markdown."""
-        rows = [*self._parts(), ("comes to", self._effect())]
-        cells = "\n".join(f"| *{verb}* | {markdown_cell(what)} |" for verb, what in rows)
-        return f"{self._named()}\n\n| | |\n|---|---|\n{cells}"
-
-    def _named(self) -> str:
-        return f"reseed {self.opened.name} as of {_at(self.until_us)}"
-
-    def _parts(self) -> list[tuple[str, str]]:
-        """What would be done, each with its verb."""
-        base = "from the beginning"
-        if self.base.savepoint is not None:
-            base = f"from savepoint {self.base.savepoint.savepoint_id}"
-        if self.base.mapped:
-            base += ", its states mapped by migrate_state"
-            base += f" ({self.not_kept})" if self.not_kept else ""
+        """The plan for people; a list in Markdown."""
+        rows = counted(self.events - self.base.events, "row")
+        base = f"{base_text(self.base)}{', its states mapped' if self.base.mapped else ''}"
         where = (
             "all its table" if self.from_us is None else f"its table from {_at(self.from_us)} on"
         )
-        rows = counted(self.events - self.base.events, "row")
-        buckets, partitions = counted(self.buckets, "bucket"), self.partitions
         parts = [
-            ("replays", f"{rows} of bronze (version {self.pin.version}) {base}"),
-            ("replaces", f"{counted(self.rows_replaced, 'row')} of {where}")
+            f"reseed {self.opened.name} as of {_at(self.until_us)}; now it {self.now}",
+            f"replays {rows} of bronze (version {self.pin.version}) from {base}",
+            f"replaces {counted(self.rows_replaced, 'row')} of {where}"
             if self.moved is None
-            else ("moves", f"its table into set_aside/ ({self.moved})"),
-            ("goes on with", counted(self.pending, "waiting row")),
-            ("has", f"{buckets}, {counted(partitions, 'state partition')}"),
+            else f"moves its table into set_aside/ ({self.moved})",
+            f"goes on with {counted(self.pending, 'waiting row')}, "
+            f"{counted(self.buckets, 'bucket')}, {counted(self.partitions, 'state partition')}",
         ]
         if self.estimated_seconds is not None:
-            parts.append(("takes", f"about {self.estimated_seconds:.0f} s"))
-        return parts
-
-    def _effect(self) -> str:
-        if (distrust := self.opened.distrust) is not None:
-            return f"Its table is not what was recorded of it ({distrust}): all is made anew"
-        now_us, until_us = self.coverage.until_us, self.until_us
-        if now_us is None:
-            return "The table has nothing complete yet"
-        is_same_code = not (self.options.recompute or self.options.from_state)
-        is_right = not self.coverage.wrong and self.coverage.live_is_right
-        if is_right and is_same_code and until_us == now_us:
-            return "The table is right already: no row of it changes"
-        said = effect_text(self.coverage, self.from_us, max(now_us, until_us))
-        if now_us <= until_us:
-            return said
-        return (
-            f"{said}. What is from {_at(until_us)} on is taken away: the next run computes it again"
-        )
+            parts.append(f"takes about {self.estimated_seconds:.0f} s")
+        return "\n- ".join(parts)
 
 
 def plan_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> ReseedPlan:
@@ -339,8 +251,11 @@ def plan_later_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> Res
     if options.from_state and current is not None:
         before = replace(identity, code=current["code"])
     coverage = judged(opened, before)
-    at_most_us = min(until_us, dead_letters_kept_us(opened, before))
-    base = choose_reseed_base(opened, pin, options, at_most_us=at_most_us, coverage=coverage)
+    at_most_us, right_until_us = (
+        min(until_us, dead_letters_kept_us(opened, before)),
+        coverage.right_until_us,
+    )
+    base = choose_reseed_base(opened, pin, options, at_most_us, right_until_us)
     since_us, column = identity.since_us, identity.time_column
     (events,) = count_before(pin, column, since_us, cutoffs_us=[until_us])
     everything = count_before(pin, column, None, cutoffs_us=[until_us, LAST_INSTANT_US])
@@ -361,11 +276,10 @@ def plan_later_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> Res
         events=events,
         excluded=everything[0] - events,
         pending=everything[1] - everything[0],
-        estimated_seconds=seconds_for(events - base.events, recorded_recomputes(lake, stream.name)),
-        coverage=coverage,
+        estimated_seconds=seconds_for(lake, stream.name, [events - base.events])[0],
+        now=StreamStatus(opened, coverage).text(),
         rows_replaced=0 if moved else _rows_from(lake, stream, identity, base=base),
         moved=moved,
-        not_kept=what_is_not_kept(current, opened.fold) if base.mapped and current else None,
     )
 
 

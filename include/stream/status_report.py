@@ -10,7 +10,7 @@ from include.lake.errors import StatefulError, how_to_mend, last_line
 from include.lake.paths import Lake
 from include.registry import stream_named, stream_names
 from include.settings import Stream
-from include.stream.judge import Span, instant_text, known_instant, spans_text
+from include.stream.judge import Span, known_instant
 from include.stream.manifest import mapped_savepoint, until_of
 from include.stream.reseed_plan import ReseedOptions, plan_reseed
 from include.stream.stream_identity import what_changed
@@ -43,7 +43,7 @@ def told_of(lake: Lake, stream: Stream) -> tuple[str, dict[str, Any]]:
     opened = status.opened
     changed = what_changed(lake, opened.stream, opened.generations)
     mend = mend_of(status, is_changed=bool(changed))
-    lines = [f"{stream.name} {_verdict(status)}"]
+    lines = [f"{stream.name} {status.text()}"]
     if changed:
         lines.append(f"changed since its state was made: {', '.join(changed)}")
     if mend is not None:
@@ -83,20 +83,6 @@ def mend_of(status: StreamStatus, is_changed: bool) -> Mend | None:
         plan.events - plan.base.events,
         plan.estimated_seconds,
     )
-
-
-def _verdict(status: StreamStatus) -> str:
-    coverage = status.coverage
-    if status.doubt is not None:
-        return f"cannot be counted on: {status.doubt}"
-    if coverage.until_us is None:
-        return "has nothing complete yet"
-    until = f"is complete until {instant_text(coverage.until_us)} UTC"
-    if coverage.wrong:
-        return f"{until}, and not right {spans_text(coverage.wrong)}"
-    if not coverage.live_is_right:
-        return f"{until}, and right until there; its live state is not"
-    return f"{until}, and right"
 
 
 def status_record(status: StreamStatus) -> dict[str, Any]:

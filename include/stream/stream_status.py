@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from include.catalogue import FINDINGS
 from include.fold.admission import micros_of
 from include.fold.group_state import GroupStateTimeout
-from include.ingest.amendments import amendments_of
+from include.ingest.amendments import amendments_of, how_to_finish
 from include.ingest.ingest_log import how_bronze_changed
 from include.lake.delta_log import open_table
-from include.lake.errors import how_to_mend
+from include.lake.errors import how_to_mend, how_to_trust_again
 from include.lake.findings import Finding
 from include.lake.generations import GenerationRow
 from include.lake.paths import Lake
@@ -21,9 +21,9 @@ from include.stream.judge import (
     ReadLate,
     Span,
     coverage_findings,
-    distrusted,
+    instant_text,
     judge,
-    unfinished_erasure,
+    spans_text,
 )
 from include.stream.manifest import StreamIdentity, mapped_savepoint
 from include.stream.open_stream import OpenStream, open_stream
@@ -58,33 +58,40 @@ class StreamStatus:
         """Whether its state is right, from which the next rows come."""
         return self.doubt is None and self.coverage.live_is_right
 
+    def text(self) -> str:
+        """The verdict for people, in one line."""
+        coverage = self.coverage
+        if self.doubt is not None:
+            return f"cannot be counted on: {self.doubt}"
+        if coverage.until_us is None:
+            return "has nothing complete yet"
+        until = f"is complete until {instant_text(coverage.until_us)} UTC"
+        if coverage.wrong:
+            return f"{until}, and not right {spans_text(coverage.wrong)}"
+        return f"{until}, and right{'' if self.live_is_right else '; its live state is not'}"
+
     @property
     def findings(self) -> list[Finding]:
         """What people should know of the table, and of the bronze that it is made of."""
-        opened, row = self.opened, self.opened.row
-        found = []
+        opened, row, found = self.opened, self.opened.row, []
         if self.bronze_changed is not None:
-            found.append(
-                FINDINGS["bronze_changed"].found(
-                    opened.source,
-                    f"{self.bronze_changed}. Until it is mended nothing is ingested, and no stream goes "
-                    "on with it",
-                    str(how_to_mend(f"bronze/{opened.source}")),
-                )
-            )
+            mend = str(how_to_mend(f"bronze/{opened.source}"))
+            known = FINDINGS["bronze_changed"]
+            found.append(known.found(opened.source, self.bronze_changed, mend))
         if self.unfinished is not None:
-            found.append(unfinished_erasure(opened.declared))
+            known, mend = FINDINGS["erasure_unfinished"], how_to_finish(opened.source)
+            found.append(known.found(opened.source, self.unfinished, mend))
         table = opened.lake.table(opened.name)
         if row is None and not opened.lake.is_delta_table(table):
             return found  # it has not run; or a checkpoint alone is left, which its run refuses
-        if self.opened.distrust is not None:
-            return [*found, distrusted(opened.declared, table, self.opened.distrust)]
+        if opened.distrust is not None:
+            mend = str(how_to_trust_again(opened.name))
+            said = f"{table} is not what was recorded of it: {opened.distrust}"
+            return [*found, FINDINGS["table_changed"].found(opened.name, said, mend)]
         if row is None:
             return found
-        is_append = row["output_mode"] == "append"
-        of_table = coverage_findings(
-            opened.declared, self.coverage, is_append, mapped_savepoint(row["code"]) is not None
-        )
+        is_append, is_mapped = row["output_mode"] == "append", mapped_savepoint(row["code"])
+        of_table = coverage_findings(opened.name, self.coverage, is_append, is_mapped is not None)
         return [*found, *of_table]
 
 

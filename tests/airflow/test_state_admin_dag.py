@@ -1,7 +1,6 @@
 """The Dag of a reseed: what it asks for, what it shows, and that only an approved one is applied."""
 
 import json
-import re
 from copy import deepcopy
 from itertools import product
 from pathlib import Path
@@ -100,8 +99,7 @@ def plan(dag, **params: object) -> str:
 def test_the_plan_is_for_a_person_to_read_and_changes_nothing(lake, dag):
     bring_late_row(lake)
     text = plan(dag, buckets=100)
-    cells = dict(re.findall(r"^\| \*(\w+)\* \| (.+)", text, re.M))  # a table, in Markdown
-    assert (cells["has"].split()[0], "replays" in cells) == ("100", True)
+    assert [said for said in ("\n- replays", "100 buckets") if said not in text] == []
     assert "--apply" not in text  # that is for who plans by hand
     assert read_generations(lake, "user_counts").current is None
 

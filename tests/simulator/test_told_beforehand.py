@@ -23,28 +23,6 @@ from tests.simulator.steps import land, lived, run
 from tests.simulator.world import MINUTE_US, World
 
 
-def some_wait(world: World) -> ReseedOptions:
-    land(world, [("a", 0, 1), ("b", MINUTE_US, 2)])
-    return ReseedOptions()
-
-
-def earlier(world: World) -> ReseedOptions:
-    return ReseedOptions(until=instant_of(world.now_us) - timedelta(minutes=50))
-
-
-@pytest.mark.parametrize(
-    ("asked", "unchanged"),
-    [(lambda world: ReseedOptions(), True), (some_wait, False), (earlier, False)],
-)
-def test_of_an_update_table_it_is_told_whether_a_row_changes(world, asked, unchanged):
-    kind = "counts_per_key"
-    lived(world, kind)
-    before, stream, options = world.table(kind), world.streams[kind], asked(world)
-    told = plan_reseed(world.lake, stream, options).text()
-    reseed(world.engine, world.lake, stream, options)
-    assert ("no row of it changes" in told) == (world.table(kind) == before) == unchanged
-
-
 def poisoned(world: World) -> int:
     """The machine's clock is a day ahead, for once; when that was."""
     land(world, [("a", 0, 1)])

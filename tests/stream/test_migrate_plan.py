@@ -2,25 +2,18 @@
 
 import sys
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import pytest
 
 from include.fold.admission import EPOCH, MICROSECOND, micros_of
-from include.fold.deduplicate import Deduplicate
 from include.fold.product_table import ensure_product
 from include.lake.generations import GenerationRow
 from include.stream.bronze_pin import pin_bronze
-from include.stream.reseed_plan import (
-    MIGRATE,
-    ReseedOptions,
-    new_row,
-    plan_reseed,
-    what_is_not_kept,
-)
+from include.stream.reseed_plan import MIGRATE, ReseedOptions, new_row, plan_reseed
 from include.stream.stream_identity import stream_identity
 from include.stream_definition import load_definition, pinned_settings
-from include.streams.device_signals import FOLD, Signal
+from include.streams.device_signals import Signal
 from tests.bronze import append_commit, stamp
 from tests.changed_stream import (
     MODULE,
@@ -164,23 +157,3 @@ def test_a_stream_that_never_ran_has_nothing_to_migrate(lake, tmp_path, monkeypa
     with refused("nothing_there", subject=NAME):
         plan_reseed(lake, STREAM, MAPPED)
     sys.modules.pop(MODULE, None)
-
-
-def with_beside(by, timers, hours=1):
-    known = by and Deduplicate(by=by, within=timedelta(hours=hours))
-    return replace(FOLD, timeout="EventTimeTimeout", deduplicate=known, timers=timers)
-
-
-@pytest.mark.parametrize(
-    ("by", "timers", "lost"),
-    [
-        ("value", ("idle", "daily", "more"), []),
-        (("value", "device_id"), ("daily",), ["deduplicate", "idle"]),
-        (None, ("daily",), ["idle"]),
-        ("value", (), ["idle", "daily"]),
-    ],
-)
-def test_the_plan_says_what_keys_have_no_more_beside_their_states(by, timers, lost):
-    was = pinned_settings(STREAM, with_beside("value", ("idle", "daily")))
-    found = what_is_not_kept(was, with_beside(by, timers))
-    assert [name for name in ("deduplicate", "idle", "daily") if name in str(found)] == lost

@@ -100,7 +100,7 @@ def test_what_an_initial_state_stands_for_is_said_to_be_refused(planned_lake):
     begun = replace(IDENTITY, since_us=(START + 2 * HOUR - EPOCH) // MICROSECOND)
     plan = plan_backfill(opened(planned_lake, begun), START, START + 4 * HOUR)
     assert [run.start for run in plan.runs] == [START + 2 * HOUR, START + 3 * HOUR]
-    assert len(plan.early) == 2
+    assert plan.early == 2
     with refused("before_initial_state", subject=STREAM.name):
         plan_backfill(opened(planned_lake, begun), START, START + 2 * HOUR)
 

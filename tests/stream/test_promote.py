@@ -18,8 +18,8 @@ EVERY = {
 @given(st.sampled_from(sorted(EVERY)), st.integers(-5, (NEAR + 5) * 1440 * 60))
 def test_all_settled_intervals_near_the_run_and_not_its_own(schedule, seconds):
     step, settled = EVERY[schedule], START + timedelta(seconds=seconds)
-    before, after = near_dates(schedule, START, settled)
-    assert sorted(before) == [START - n * step for n in range(NEAR, 0, -1)]
+    before = [START - n * step for n in range(1, NEAR + 1)]
     ahead = [START + n * step for n in range(1, NEAR + 1)]
-    assert after == [date for date in ahead if date + step <= settled]
-    assert near_dates(schedule, START, None)[1] == []
+    after = [date for date in ahead if date + step <= settled]
+    assert near_dates(schedule, START, settled) == before + after
+    assert near_dates(schedule, START, None) == before
