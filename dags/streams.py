@@ -16,8 +16,8 @@ Of a scheduled run the group *backfill* is skipped, of a backfill *care*, and al
 | `check_checkpoint` | measures the checkpoint, holds it and the run against the stream's limits, and the table against what is recorded of it: `ops/checkpoint_sizes`, `ops/findings` | `run_stream` was |
 | `compact_state` | uploads snapshots of the state and deletes what no start needs, as a run of its own | the check saw nothing to gain |
 | `tune_rocksdb` | judges the change of a RocksDB setting that is on trial, or proposes one | `run_stream` was |
-| `publish` | what is wrong now and what is over, into its log and `ops/alerts`; an event of the stream's Asset: rows written, `complete_until`, state, findings, alerts; or the interval, and what changed in it | neither has done anything that is not told yet, or it has failed: alerts are in its log all the same |
-| `alert` | tells the notifiers of `include/streams/notify.py` what has opened and closed (docs/alerts.md) | nothing has |
+| `publish` | an event of the stream's Asset: rows written, `complete_until`, state, open findings; or the interval, and what changed in it | neither has changed the table, or it has failed |
+| `alert` | tells the notifiers of `include/streams/notify.py`, and its log, which findings have opened and closed (docs/alerts.md) | none has, or it is a backfill |
 
 Streams that share a source take turns to ingest it, by pools of one slot, and share a JVM for small runs of one instant.
 
@@ -30,7 +30,7 @@ stopped. A red `check_checkpoint` says what a person must do; the rows of that r
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 from itertools import groupby
@@ -40,7 +40,7 @@ from airflow.sdk import DAG, CronDataIntervalTimetable, Param, TaskGroup, task
 from airflow.sdk.exceptions import AirflowFailException
 
 from dags.spark_task import before, job_task, skip
-from include.airflow.alerts import deadline, look, send
+from include.airflow.alerts import deadline, tell
 from include.airflow.assets import (
     bronze_asset,
     source_asset,
@@ -55,7 +55,6 @@ from include.airflow.dag_run import (
     interval_of,
     is_backfill,
     news,
-    record_told,
     run_note,
     task_states,
 )
@@ -116,20 +115,6 @@ def stream_run(context: Any, lake: str, stream: Stream) -> StreamRun:
         is_due=is_due,
         dag_run_id=dag_run.run_id,
     )
-
-
-def alerts(
-    lake: str, stream: Stream, dag_run: Any, states: Mapping[str, str | None]
-) -> list[dict[str, Any]]:
-    """Return the findings that this Dag run has opened and closed, for the Asset's event, and log them."""
-    from include.lake.paths import open_lake
-
-    alert = look(open_lake(lake), stream, dag_run.run_id, failed_tasks(dag_run, states))
-    if alert is None:
-        return []
-    log.warning("%s", alert.text)
-    told = ("change", "subject", "finding", "severity", "detail", "action")
-    return [{name: row[name] for name in told} for row in (*alert.opened, *alert.closed)]
 
 
 def note_of(lake: str, stream: Stream, dag_run: Any, extra: dict[str, Any] | None) -> str:
@@ -197,13 +182,30 @@ def look_task(step: LookStep, stream: Stream, lake: str) -> Any:
 
 
 def alert_task(stream: Stream, lake: str) -> Any:
-    # By a task of its own: readers of the table do not wait for a notifier that does not answer.
-    @task(task_id="alert", pool=stream_pool(stream), retries=2, trigger_rule="none_failed")
-    def alert(**context: Any) -> None:
-        """The only one that sends, so that what is sent twice after a kill is only what it sent."""
-        from include.lake.paths import open_lake
+    table, bronze = table_asset(stream, lake), bronze_asset(source_named(stream.source), lake)
 
-        if send(open_lake(lake), stream.name, context) is None:
+    # By a task of its own: readers of the table do not wait for a notifier that does not answer.
+    @task(
+        task_id="alert",
+        pool=stream_pool(stream),
+        inlets=[table, bronze],
+        retries=2,
+        trigger_rule="none_failed",
+    )
+    def alert(dag_run: Any, ti: Any, asset_state_store: Any, **context: Any) -> None:
+        """What opened and closed of the stream and of its source, each kept with its own Asset."""
+        from include.lake.paths import open_lake
+        from include.observe.alerts import look_at
+
+        if is_backfill(dag_run):
+            skip("the next run of the schedule tells what a backfill has opened and closed")
+        now, failed = datetime.now(UTC), failed_tasks(ti, dag_run.run_id)
+        looks = look_at(open_lake(lake), stream, now, failed)
+        stores = {
+            stream.source: asset_state_store[bronze],
+            stream.name: asset_state_store[table],
+        }
+        if tell(stream.name, looks, now, stores, context | {"dag_run": dag_run, "ti": ti}) is None:
             skip("nothing has opened or closed")
 
     return alert()
@@ -248,18 +250,16 @@ def stream_dag(stream: Stream) -> DAG:
             outlets=[table],
             retries=2,
             trigger_rule="all_done",
-            on_success_callback=partial(record_told, lake=lake, stream=stream),
         )
         def publish(outlet_events: Any, dag_run: Any, ti: Any) -> None:
             """An event of the stream's Asset, if this Dag run has changed anything."""
             states = task_states(ti, dag_run.run_id)
-            told = alerts(lake, stream, dag_run, states)
             extra = news(lake, stream, dag_run, states=states)
             if is_backfill(dag_run) and states.get("recompute_interval") == "success":
                 ti.xcom_push(key=KEY, value=note_of(lake, stream, dag_run, extra))
             if extra is None:
-                skip("this Dag run has not changed the table: there is nothing new to tell")
-            outlet_events[table].extra = {**extra, "alerts": told}
+                skip("this Dag run has not changed the table: there is nothing to tell")
+            outlet_events[table].extra = extra
 
         [tasks["compact_state"], tasks["promote"]] >> publish() >> alert_task(stream, lake)
     return dag

@@ -17,14 +17,15 @@ to be done.
 """
 
 import logging
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
 from airflow.sdk import DAG, CronDataIntervalTimetable, task
 
-from dags.spark_task import spark_task
-from include.airflow.alerts import send
-from include.airflow.assets import source_pool, stream_pool
+from dags.spark_task import skip, spark_task
+from include.airflow.alerts import tell
+from include.airflow.assets import ops_asset, source_pool, stream_pool
 from include.registry import all_sources, loadable_streams, stream_named
 from include.settings import TABLE_CARE, Stream, default_lake
 
@@ -53,7 +54,7 @@ SPARK_TASKS = {
 
 
 @task.branch(retries=2)
-def plan_tables(lake: str, dag_run: Any) -> list[str]:
+def plan_tables(lake: str, ti: Any) -> list[str]:
     """The tasks that have something to do: a skipped one costs no process."""
     from include.lake.paths import open_lake
     from include.maintain.maintain import find_old_generations, format_old_generations
@@ -63,12 +64,12 @@ def plan_tables(lake: str, dag_run: Any) -> list[str]:
         record_plan_findings,
         spark_tables_named,
     )
-    from include.observe.alerts import record_plan_alerts, untold
+    from include.observe.alerts import looks_at_tables
 
     opened, now = open_lake(lake), datetime.now(UTC)
     plans = plan_table_care(opened, TABLE_CARE, now)
     record_plan_findings(opened, plans)
-    record_plan_alerts(opened, plans, dag_run.run_id, now=now)
+    ti.xcom_push("looks", [asdict(look) for look in looks_at_tables(plans)])
     log.info("%s", format_plan(plans))
     log.info("%s", format_old_generations(opened, STREAMS, now))
     needy = {plan.table for plan in plans if plan.needs_care}
@@ -83,7 +84,7 @@ def plan_tables(lake: str, dag_run: Any) -> list[str]:
         if find_old_generations(opened, stream, now).expired
     ]
     chosen += ["maintain_ops"] * any(table.lease is None for table in needy)
-    return chosen + ["alert"] * bool(untold(opened, NAME))
+    return [*chosen, "alert"]
 
 
 @task(retries=2)
@@ -95,11 +96,14 @@ def delete_generations(name: str, lake: str) -> list[int]:
 
 
 @task(retries=2)
-def alert(lake: str, **context: Any) -> None:
-    from include.lake.paths import open_lake
+def alert(ti: Any, asset_state_store: Any, **context: Any) -> None:
+    """What opened and closed of all tables, kept with the Asset of `ops`."""
+    from include.observe.alerts import Look
 
-    if told := send(open_lake(lake), NAME, context):
-        log.warning("%s", told.text)
+    looks = [Look(**look) for look in ti.xcom_pull("plan_tables", key="looks")]
+    stores = {look.subject: asset_state_store for look in looks}
+    if tell(NAME, looks, datetime.now(UTC), stores, context | {"ti": ti}) is None:
+        skip("nothing has opened or closed")
 
 
 @task(retries=2)
@@ -148,5 +152,5 @@ with DAG(
         *(maintain_tables(name, root) for name in SPARK_TASKS),
         *(delete_replaced(stream, root) for stream in STREAMS),
         maintain_ops(root),
-        alert(root),
+        alert.override(inlets=[ops_asset(root)])(),
     ]

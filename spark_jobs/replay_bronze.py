@@ -295,7 +295,7 @@ def restate(
     with replayed(engine, replay) as outcome:
         rows = engine.published(replay.fold, outcome.outputs, outcome.states)
         judge = partial(table.judge, rows, from_us=replay.from_us)
-        checks.admit(judge, what, replay.row["generation"])
+        checks.admit(judge, what)
         record |= replace_dead_letters(engine, replay, outcome.dead_letters)
         made = replace(
             opened.record,

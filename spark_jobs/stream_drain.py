@@ -138,7 +138,7 @@ def write_initial_rows(
     states = start.seed.states
     if states is not None:
         rows = engine.published(opened.fold, [], states)
-        checks.admit(partial(table.judge, rows), "the initial state", opened.generation)
+        checks.admit(partial(table.judge, rows), "the initial state")
         table.replace(rows, live.begin().as_json())
 
 

@@ -1,6 +1,8 @@
 """Alerts go out: to Airflow's notifiers of `include/streams/notify.py`, and when a deadline is missed.
 
-Airflow imports this at each parse of the Dags: what reads a lake is imported by the functions.
+What people were told is kept in Airflow's store of each Asset that findings are of, under the name
+of their subject. Airflow imports this at each parse of the Dags: what reads a lake is imported by
+the functions.
 """
 
 import copy
@@ -15,26 +17,23 @@ from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 from airflow.sdk.exceptions import AirflowTaskTimeout
 
 from include.lake.errors import SettingsError
-from include.registry import stream_named, stream_names
+from include.registry import stream_named
 from include.settings import Stream, default_lake
 
 if TYPE_CHECKING:
-    from include.lake.paths import Lake
-    from include.observe.alerts import Alert
+    from include.observe.alerts import Alert, Look
 
 log = logging.getLogger(__name__)
 
 NOTIFY_MODULE, NOTIFY_FILE = "include.streams.notify", "include/streams/notify.py"
-# Of a deadline and a task at once, one tells.
-PATIENCE = timedelta(minutes=5)
 # Of each notifier. The task has the pool of its stream meanwhile, and its Dag run the next one's place.
 ANSWERS_WITHIN = timedelta(minutes=1)
 
 
-def notifiers() -> dict[str, Callable[[Any], None]]:
-    """Those of `include/streams/notify.py`, by place and kind; SettingsError when that file is wrong."""
+def notifiers() -> tuple[Callable[[Any], None], ...]:
+    """Those of `include/streams/notify.py`; SettingsError when that file is wrong."""
     try:
-        declared = tuple(importlib.import_module(NOTIFY_MODULE).NOTIFY)
+        return tuple(importlib.import_module(NOTIFY_MODULE).NOTIFY)
     # Whatever the user's file raises, or has in place of a tuple: it is that file which is wrong.
     except Exception as error:
         raise SettingsError(
@@ -42,40 +41,42 @@ def notifiers() -> dict[str, Callable[[Any], None]]:
             "where there is one",
             subject=NOTIFY_FILE,
         ) from error
-    kinds = (getattr(each, "__qualname__", type(each).__name__) for each in declared)
-    return {
-        f"{n} {kind}": each for n, (kind, each) in enumerate(zip(kinds, declared, strict=True), 1)
-    }
 
 
-def send(lake: "Lake", by: str, context: Mapping[str, Any]) -> "Alert | None":
-    """Tell all notifiers what `by` has recorded and not told; None when that is nothing.
+def tell(
+    by: str,
+    looks: "Sequence[Look]",
+    at: datetime,
+    stores: Mapping[str, Any],
+    context: Mapping[str, Any],
+) -> "Alert | None":
+    """Tell all notifiers what has opened and closed, and write down that they know; None: nothing has.
 
-    One that fails, or does not answer, raises when the others have been told; the next call tells
-    only it.
+    `at`: since when the looks were taken. `stores`: where that is kept, by subject. It is written when all have answered: who fails, or dies
+    before, tells all of them once more.
     """
-    from include.lake.lease import hold_lease
-    from include.observe.alerts import Alert, mark_heard, mark_told, untold
+    from include.observe.alerts import alert_of
 
-    with hold_lease(lake, f"alerts-{by}", PATIENCE):
-        rows = untold(lake, by)
-        if not rows:
-            return None
-        failures: list[Exception] = []
-        for name, notifier in notifiers().items():
-            new = [row for row in rows if name not in row["heard_by"]]
-            if not new:
-                continue
-            try:
-                _notify(notifier, Alert(by, tuple(new)), context)
-            except Exception as error:  # noqa: BLE001 (whatever theirs raises: the others come first)
-                failures.append(error)
-            else:
-                mark_heard(lake, new, name)
-        if failures:
-            raise ExceptionGroup(f"{len(failures)} of NOTIFY ({NOTIFY_FILE}) failed", failures)
-        mark_told(lake, rows)
-        return Alert(by, tuple(rows))
+    known = {look.subject: stores[look.subject].get(look.subject) or {} for look in looks}
+    alert = alert_of(by, looks, known)
+    if alert is not None:
+        log.warning("%s", alert.text)
+        send(alert, context)
+    for look in looks:
+        stores[look.subject].set(look.subject, look.told(known[look.subject], at))
+    return alert
+
+
+def send(alert: "Alert", context: Mapping[str, Any]) -> None:
+    """To all notifiers. One that fails, or does not answer, raises when the others have been told."""
+    failures: list[Exception] = []
+    for notifier in notifiers():
+        try:
+            _notify(notifier, alert, context)
+        except Exception as error:  # noqa: BLE001 (whatever theirs raises: the others come first)
+            failures.append(error)
+    if failures:
+        raise ExceptionGroup(f"{len(failures)} of NOTIFY ({NOTIFY_FILE}) failed", failures)
 
 
 def _notify(notifier: Callable[[Any], None], alert: "Alert", context: Mapping[str, Any]) -> None:
@@ -90,22 +91,6 @@ def _notify(notifier: Callable[[Any], None], alert: "Alert", context: Mapping[st
     except AirflowTaskTimeout as error:  # no Exception: who sends would take it for an end
         name = type(notifier).__name__
         raise TimeoutError(f"{name} has not answered within {ANSWERS_WITHIN}") from error
-
-
-def look(
-    lake: "Lake", stream: Stream, dag_run_id: str, failed: Sequence[str] | None = None
-) -> "Alert | None":
-    """Record what has opened and closed of a stream; what of it is this Dag run's, or None.
-
-    `failed`: the tasks of the Dag run that failed; None: not known.
-    """
-    from include.observe.alerts import Alert, changes_of, record_changes, standings
-
-    now = datetime.now(UTC)
-    found = standings(lake, stream, now, streams=stream_names(), failed=failed)
-    record_changes(lake, stream.name, dag_run_id, standings=found, now=now)
-    changes = changes_of(lake, stream.name, dag_run_id)
-    return Alert(stream.name, tuple(changes)) if changes else None
 
 
 def deadline(stream: Stream) -> DeadlineAlert | None:
@@ -126,11 +111,11 @@ def deadline(stream: Stream) -> DeadlineAlert | None:
 def deadline_missed(stream: str, context: Mapping[str, Any]) -> None:
     """Tell of a table that is behind its promise. A backfill's deadline says nothing of that."""
     from include.lake.paths import open_lake
+    from include.observe.alerts import behind_alert
 
-    dag_run = context["dag_run"]
-    if dag_run["run_type"] == "backfill":
+    if context["dag_run"]["run_type"] == "backfill":
         return
-    lake = open_lake(default_lake())
-    alert = look(lake, stream_named(stream), dag_run["dag_run_id"])
+    alert = behind_alert(open_lake(default_lake()), stream_named(stream), datetime.now(UTC))
     log.warning("%s", alert.text if alert else f"{stream}: the deadline passed, the table is fresh")
-    send(lake, stream, context)
+    if alert is not None:
+        send(alert, context)

@@ -36,40 +36,24 @@ def task_states(ti: Any, run_id: str) -> dict[str, str | None]:
     return dict(states.get(run_id, {}))
 
 
-def failed_tasks(dag_run: Any, states: Mapping[str, str | None]) -> list[str] | None:
-    """Those of this Dag run, whose tasks are in these `states`; None of a backfill, of which only its
-    own runs tell more."""
-    if is_backfill(dag_run):
-        return None
-    return [task for task, state in states.items() if state == "failed"]
+def failed_tasks(ti: Any, run_id: str) -> list[str]:
+    """The tasks of a run of the same Dag that have failed by now."""
+    return [task for task, state in task_states(ti, run_id).items() if state == "failed"]
 
 
 def news(
     lake: str, stream: Stream, dag_run: Any, states: Mapping[str, str | None]
 ) -> dict[str, Any] | None:
-    """Return what this Dag run, whose tasks are in these `states`, has to tell; None if nothing is new.
-
-    Nor when its job has failed: what was done before that is told once it is mended.
-    """
+    """Return what this Dag run, whose tasks are in these `states`, has to tell; None if it has changed
+    nothing, or its job has failed."""
     from include.lake.paths import open_lake
-    from include.observe.asset_event import asset_extra, recompute_extra, untold
+    from include.observe.asset_event import asset_extra, recompute_extra
 
-    opened, is_of_interval = open_lake(lake), is_backfill(dag_run)
+    is_of_interval = is_backfill(dag_run)
     if states.get("recompute_interval" if is_of_interval else "run_stream") == "failed":
         return None
-    if is_of_interval:
-        return recompute_extra(opened, stream.name, dag_run.run_id)
-    runs = untold(opened, stream.name, dag_run.run_id, is_of_interval=False)
-    return asset_extra(opened, stream.name, runs) if runs else None
-
-
-def record_told(context: Any, lake: str, stream: Stream) -> None:
-    """Once Airflow has the event: a retry of `publish` before that tells all of it again."""
-    from include.lake.paths import open_lake
-    from include.observe.asset_event import mark_told
-
-    dag_run = context["dag_run"]
-    mark_told(open_lake(lake), stream.name, dag_run.run_id, is_of_interval=is_backfill(dag_run))
+    extra_of = recompute_extra if is_of_interval else asset_extra
+    return extra_of(open_lake(lake), stream, dag_run.run_id)
 
 
 # What the plugin run_notes looks for.
@@ -90,7 +74,7 @@ def run_note(
     from include.stream.stream_status import stream_status
 
     told = extra or {}
-    edges = [str(edge)[:16].replace("T", " ") for edge in told.get("interval", interval)]
+    edges = [_minute(edge) for edge in told.get("interval", interval)]
     parts = [f"{' until '.join(edges)} UTC: {_changed(stream, told)}"]
     if "promoted_to" in told:
         parts.append(f"promoted: the live state is generation {told['promoted_to']}")
@@ -98,6 +82,10 @@ def run_note(
     parts += [] if found else ["the table is right now"]
     parts += [f"still {each.finding}: {each.detail}. Next: {each.action}" for each in found]
     return _fitting(OURS + "\n\n".join(parts))
+
+
+def _minute(at: object) -> str:
+    return str(at)[:16].replace("T", " ")
 
 
 def _fitting(note: str) -> str:
@@ -112,4 +100,5 @@ def _changed(stream: Stream, told: Mapping[str, Any]) -> str:
     if "interval" not in told:
         return "the table was right there"
     read, before, after = (f"{told[f'rows_{name}'] or 0:,}" for name in ("read", "before", "after"))
-    return f"{before} rows of the table became {after}; {read} rows of bronze read"
+    when = _minute(told["ended_at"])
+    return f"on {when} {before} rows of the table became {after}; {read} rows of bronze read"

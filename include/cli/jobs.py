@@ -35,7 +35,6 @@ from include.observe.explain import KEY_DAYS, key_text, read_key
 from include.observe.metrics import metrics_text
 from include.observe.stream_line import (
     Overview,
-    Recorded,
     open_losses,
     read_overview,
     record_accepted,
@@ -131,7 +130,7 @@ def _accept_loss(lake: Lake, source: Source, is_applied: bool) -> int:
         loss = plan_loss(lake, source)
         if loss is not None:
             return planned(str(loss), is_applied, lambda: accept_loss(lake, source, loss))
-        lost = open_losses(Recorded(lake, datetime.now(UTC)), source.name)
+        lost = open_losses(lake, source.name)
         if not lost:
             say(f"nothing that {source.name} has not taken is lost")
             return 0

@@ -34,8 +34,6 @@ DESCRIPTIONS = {
     "runs": "Each run of a job, with its counts, until when the table is complete, and its error",
     "batches": "Each batch of a stream: rows, watermark, Spark's metrics and durations",
     "findings": "What a run or a check found that people should know, and what to do",
-    "alerts": "What opened and closed of the findings that people are told of, each once",
-    "data_checks": "What each check of a stream said of rows that were about to be published",
     "checkpoint_sizes": "Bytes and files of each checkpoint, by part, whenever it was measured",
     "rocksdb_memory": "What was tried of RocksDB's memory, why, and what came of it",
 }
@@ -68,7 +66,6 @@ rows_dead_lettered bigint Stream: of rows_folded, those that the function failed
 timeouts_dead_lettered bigint Stream: timeouts that it failed for
 rows_duplicate bigint Stream: rows that their key had folded before (deduplicate=), not folded again
 jvm_start_seconds double From its JVM's start to its own; null without one, and of another run's JVM
-told_at timestamp Stream: when the Asset's event had told of it; null: never
 start timestamp Recompute, reseed: rows emitted from here on, before `until`; null: from the beginning
 generation bigint The same: the stream's; of a reseed, its own
 base_until timestamp The same: the savepoint it was replayed from; null: no savepoint
@@ -119,38 +116,6 @@ figure double What was measured, if it has a limit
 limit double The limit it was held against
 unit string Of figure and limit: bytes, files, versions, batches, rows, share, times, seconds
 action string What to do about it; null where detail says it
-""",
-    "alerts": """
-subject string Key: the source, stream or table, as in ops/findings
-number bigint Key: counts the changes of the subject, from 1
-finding string Key: what it is, as in ops/findings
-change string opened, or closed: no run finds it any more
-at timestamp When that was seen
-opened_at timestamp Closed: when it opened
-severity string warning or error
-count bigint How many rows or keys it is about
-detail string What it means
-action string What to do about it
-dag_run_id string The Airflow Dag run that saw it
-told_by string Whose task tells of it: a stream, or table_maintenance
-heard_by string JSON: the notifiers that have told of it
-told_at timestamp When all of them had; null: still to be told
-""",
-    "data_checks": """
-run_id string The run (ops/runs) that asked
-stream string The stream whose `checks=` has it
-job string What would publish the rows, such as recompute_interval
-generation bigint The generation that they are of
-batch_id bigint Spark's batch id; null where it is no batch
-checked_at timestamp When
-check_name string The check's name
-severity string warning or error
-kind string each_row, or together: of all rows published at once
-condition string What must hold, in Spark's SQL
-rows bigint Rows that it was asked of
-rows_failing bigint Of these, those that do not meet it; null: not together
-is_met boolean Whether it held; if not, the rows are not published (error), or are (warning)
-examples string JSON: some that do not meet it; null without any
 """,
     "checkpoint_sizes": """
 stream string The stream whose checkpoint was measured

@@ -214,10 +214,12 @@ def _coverage(lake: Lake, stream: Stream) -> list[Finding]:
 def record_check(lake: Lake, result: CheckResult) -> None:
     """Append the check's findings to `ops/findings` and its sizes to `ops/checkpoint_sizes`.
 
-    In that order: sizes say that a check was made, so what it did not find is over.
+    In that order: sizes say that a check was made, so what it did not find is over. Of one beside a
+    job that writes there are none.
     """
     record_findings(lake, result.run_id, result.size.stream, findings=result.findings)
-    record_sizes(lake, result.size, result.run_id)
+    if all(found.finding != "written_while_measured" for found in result.findings):
+        record_sizes(lake, result.size, result.run_id)
 
 
 def record_sizes(lake: Lake, size: CheckpointSize, run_id: str | None) -> None:

@@ -1,11 +1,9 @@
-"""What the event of a stream's Asset tells its readers, once: of runs, or of a backfill's interval."""
+"""What the event of a stream's Asset tells its readers: of runs, or of a backfill's interval. Plain JSON."""
 
-from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from include.lake.generations import read_generations
-from include.lake.ops import read_ops, update_ops
 from include.lake.paths import Lake
 from include.lake.stream_result import (
     RECOMPUTE,
@@ -15,58 +13,50 @@ from include.lake.stream_result import (
     succeeded_runs,
 )
 from include.maintain.check_checkpoint import measured_bytes
+from include.observe.stream_line import WINDOW_DAYS, Recorded
+from include.settings import Stream
 
 
-def untold(lake: Lake, stream: str, dag_run_id: str, is_of_interval: bool) -> list[dict[str, Any]]:
-    """Of the drains or the recomputes and reseeds of a Dag run, what no event has told, in order."""
-    rows = (replaced_by if is_of_interval else succeeded_runs)(lake, stream, dag_run_id)
-    return [row for row in rows if row["told_at"] is None]
+def asset_extra(lake: Lake, stream: Stream, dag_run_id: str) -> dict[str, Any] | None:
+    """Of the drains of a Dag run; None where there are none.
 
-
-def mark_told(lake: Lake, stream: str, dag_run_id: str, is_of_interval: bool) -> None:
-    """That the Asset's event has told what was `untold`: not again, if the Dag run is cleared."""
-    rows, now = untold(lake, stream, dag_run_id, is_of_interval), datetime.now(UTC)
-    told = [{"run_id": row["run_id"], "told_at": now} for row in rows]
-    update_ops(lake, "runs", ["run_id"], told)
-
-
-def asset_extra(lake: Lake, stream: str, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What the stream's Asset event tells its readers of `runs`, in order; plain JSON values.
-
-    Rows and findings are those of all of them; the rest is as it is now, also where they are old
-    and others have come since.
+    Rows are those of all of them; the rest is as it is now, also where others have come since.
     """
-    until = complete_until(lake, stream)
+    runs = succeeded_runs(lake, stream.name, dag_run_id)
+    if not runs:
+        return None
+    until = complete_until(lake, stream.name)
+    recorded = Recorded(lake, datetime.now(UTC) - timedelta(days=WINDOW_DAYS), stream)
     return {
         "run_id": runs[-1]["run_id"],
         "rows": sum(run["rows_out"] or 0 for run in runs),
         "rows_late": sum(run["rows_late"] or 0 for run in runs),
         "rows_duplicate": sum(run["rows_duplicate"] or 0 for run in runs),
         "complete_until": until and until.isoformat(),
-        "generation": read_generations(lake, stream).number,
-        "state_bytes": measured_bytes(lake, stream=stream, part="state"),
+        "generation": read_generations(lake, stream.name).number,
+        "state_bytes": measured_bytes(lake, stream=stream.name, part="state"),
         "findings": [
-            {"finding": row["finding"], "severity": row["severity"], "detail": row["detail"]}
-            for run in runs
-            for row in read_ops(lake, "findings", {"run_id": run["run_id"]}).to_pylist()
+            {name: row[name] for name in ("subject", "finding", "severity", "detail", "action")}
+            for row in recorded.open_findings(stream)
         ],
     }
 
 
-def recompute_extra(lake: Lake, stream: str, dag_run_id: str) -> dict[str, Any] | None:
-    """What the Asset event of a backfill's Dag run tells; None when that is nothing new.
+def recompute_extra(lake: Lake, stream: Stream, dag_run_id: str) -> dict[str, Any] | None:
+    """Of the recompute of a backfill's Dag run, and of what promoted it; None where there is neither.
 
-    Of its recompute, if it made one, `interval` is the start and the end that it is before, beside counts
-    of rows. `promoted_to` is the generation, if it was promoted.
+    `interval` is the start and the end that it is before, beside counts of rows. `promoted_to` is
+    the generation.
     """
-    rows = replaced_by(lake, stream, dag_run_id)
-    if not untold(lake, stream, dag_run_id, is_of_interval=True):
+    rows = replaced_by(lake, stream.name, dag_run_id)
+    if not rows:
         return None
-    until = complete_until(lake, stream)
+    until = complete_until(lake, stream.name)
     extra = {"run_id": rows[-1]["run_id"], "complete_until": until and until.isoformat()}
     if (row := next((row for row in reversed(rows) if row["job"] == RECOMPUTE), None)) is not None:
         extra |= {"run_id": row["run_id"], "savepoint": row["savepoint_id"]}
         extra |= {"interval": [row["start"].isoformat(), row["until"].isoformat()]}
+        extra |= {"ended_at": row["ended_at"].isoformat()}
         names = {"rows_read": "rows_in", "rows_before": "rows_before", "rows_after": "rows_out"}
         extra |= {name: row[column] for name, column in names.items()}
     if rows[-1]["job"] == RESEED:

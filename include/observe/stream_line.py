@@ -2,14 +2,11 @@
 
 Read from `ops` and bronze, without a JVM. Nothing is raised for a lake that cannot be read: what
 is wrong with it is what a page has to show.
-
-What `ops` has of all streams, read once: of each table the columns that are shown; and of what was
-found, what is open.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property, lru_cache
 from operator import itemgetter
@@ -35,37 +32,22 @@ from include.text_table import counted
 
 Row = Mapping[str, Any]
 RUN, INGEST, RESEED = "run_stream", "ingest_source", "reseed_stream"
-SUMMED = ("rows_in", "rows_late", "rows_landed", "rows_quarantined", "rows_rescued")
+SUMMED = ("rows_in", "rows_late", "rows_quarantined")
 RUN_COLUMNS = (
-    *("run_id", "job", "subject", "started_at", "ended_at", "outcome", "error"),
-    *("rows_pending", "rows_out", "until", *SUMMED),
+    *("run_id", "job", "subject", "started_at", "ended_at", "outcome", "error", "until"),
+    *("rows_pending", "rows_out", "rows_landed", "rows_rescued", *SUMMED),
 )
-FINDING_COLUMNS = (
-    *("run_id", "found_at", "subject", "finding", "severity", "count", "detail", "action"),
-)
+FINDING_COLUMNS = ("found_at", "subject", "finding", "severity", "count", "detail", "action")
 SIZE_COLUMNS = ("stream", "measured_at", "part", "bytes")
 # Lost for good: open until a person has said, by `./stateful ingest SOURCE --accept-loss`, that it may be.
 LOST, ACCEPTED = ("rows_skipped", "versions_ignored"), "loss_accepted"
-# Said by each batch, or each command, of what it did itself. All else is said anew as a whole.
-EACH_ITS_OWN = {"rows_dead_lettered", "rows_quarantined", *LOST}
 # A check comes after each run. Some of these may have failed.
 UNCHECKED = timedelta(days=2)
 
 
 @dataclass(frozen=True)
-class RunsOf:
-    """The runs of a job and a subject."""
-
-    newest: Row
-    succeeded: Row  # the newest of these; {} without any
-    count: int  # in the window
-    began: datetime | None  # the first in the window
-    sums: Mapping[str, int]  # of SUMMED, in the window
-
-
-@dataclass(frozen=True)
 class Recorded:
-    """The rows that a page of all streams is made of; each table is read when it is asked for."""
+    """What `ops` has of all streams; each table is read once, when it is asked for."""
 
     lake: Lake
     since: datetime  # of what is counted over a time: the window's beginning
@@ -77,71 +59,104 @@ class Recorded:
         name: str,
         by: str,
         where: Mapping[str, Any],
-        columns: Sequence[str] | None = None,
+        columns: Sequence[str],
         since: datetime | None = None,
     ) -> list[Row]:
         """Rows of `ops/<name>` whose instant `by` lies in the window, in its order.
 
         `since`: in place of the window's beginning.
         """
-        asked = None if columns is None else [*{*columns, by}]
+        asked = [*{*columns, by}]
         rows = read_ops(self.lake, name, where, asked, since=(by, since or self.since)).to_pylist()
         return sorted(rows, key=itemgetter(by))
 
     @cached_property
-    def runs(self) -> Mapping[tuple[str, str], RunsOf]:
-        """Of each job and subject, its runs."""
-        rows = self._read_runs()
-        done = rows.filter(pc.equal(rows["outcome"], "succeeded"))
-        window = rows.filter(pc.greater_equal(rows["ended_at"], pa.scalar(self.since)))
-        succeeded = _by_group(done, [("at", "max")])
-        counted = [("started_at", "min"), ([], "count_all"), *((name, "sum") for name in SUMMED)]
-        counts = _by_group(window, counted)
-        return {
-            of: RunsOf(
-                newest=_row(rows, group),
-                succeeded=_row(rows, succeeded[of]) if of in succeeded else {},
-                count=counts.get(of, {}).get("count_all", 0),
-                began=counts.get(of, {}).get("started_at_min"),
-                sums={name: counts.get(of, {}).get(f"{name}_sum") or 0 for name in SUMMED},
-            )
-            for of, group in _by_group(rows, [("at", "max")]).items()
-        }
-
-    def _read_runs(self) -> pa.Table:
-        """In order, with their number `at`."""
+    def _runs(self) -> pa.Table:
         rows = read_ops(self.lake, "runs", None, RUN_COLUMNS, before=("ended_at", not_ahead()))
         rows = rows.filter(pc.is_in(rows["job"], pa.array([RUN, INGEST, RESEED])))
         if self.only is not None:
             names = pa.array([self.only.name, self.only.source])
             rows = rows.filter(pc.is_in(rows["subject"], names))
-        return rows.sort_by("ended_at").append_column("at", pa.array(range(rows.num_rows)))
+        return rows.sort_by("ended_at")
+
+    @cached_property
+    def newest(self) -> Mapping[tuple[str, str], Row]:
+        """The newest run of each job and subject."""
+        return _newest(self._runs)
+
+    @cached_property
+    def succeeded(self) -> Mapping[tuple[str, str], Row]:
+        """The newest of these that has succeeded."""
+        return _newest(self._runs.filter(pc.equal(self._runs["outcome"], "succeeded")))
+
+    @cached_property
+    def counted(self) -> Mapping[tuple[str, str], Row]:
+        """Of those in the window `count_all`, `started_at_min`, and of SUMMED the sums: `rows_in_sum`."""
+        rows = self._runs.filter(pc.greater_equal(self._runs["ended_at"], pa.scalar(self.since)))
+        sums = ((name, "sum") for name in SUMMED)
+        groups = rows.group_by(["job", "subject"])
+        counts = groups.aggregate([([], "count_all"), ("started_at", "min"), *sums])
+        return {(row["job"], row["subject"]): row for row in counts.to_pylist()}
 
     @cached_property
     def findings(self) -> Mapping[str, Sequence[Row]]:
-        """Of each subject, those found since its newest run began, or in the window; all that is lost."""
-        began = (runs.newest["started_at"] for runs in self.runs.values())
-        wanted = pc.field("found_at") >= pa.scalar(min([self.since, *began]))
+        """Those of each subject that may be open or are of the window, in order."""
+        wanted = pc.field("found_at") >= pa.scalar(self._begun(RUN, INGEST))
         wanted |= pc.field("finding").isin([*LOST, ACCEPTED])
         rows = read_ops(self.lake, "findings", columns=FINDING_COLUMNS, wanted=wanted)
         found: dict[str, list[Row]] = defaultdict(list)
-        for row in rows.to_pylist():
+        for row in rows.sort_by("found_at").to_pylist():
             found[row["subject"]].append(row)
         return found
 
+    def _begun(self, *jobs: str) -> datetime:
+        """When the oldest of the newest runs that succeeded began, or before."""
+        runs = (run["started_at"] for (job, _), run in self.succeeded.items() if job in jobs)
+        oldest: datetime = min(runs, default=self.since)
+        return min(self.since, oldest)
+
+    def open_findings(self, stream: Stream) -> list[Row]:
+        """Those of a stream and of its source, the worst first.
+
+        What a run of either has found is over with the next one that succeeds, what a check has
+        found with the next check after such a run; both with a reseed; and what is lost for good
+        when that is accepted.
+        """
+        ingested = self.succeeded.get((INGEST, stream.source), {}).get("started_at", self.since)
+        # A stream may be called as its source is.
+        begun = {stream.source: ingested, stream.name: self._looked_since(stream)}
+        found = [row for subject, since in begun.items() for row in self._found(subject, since)]
+        return sorted(found, key=lambda row: (SEVERITIES.index(row["severity"]), row["finding"]))
+
+    def _looked_since(self, stream: Stream) -> datetime:
+        """The beginning of the newest run that has succeeded; until it is checked, the check before."""
+        run = self.succeeded.get((RUN, stream.name), {})
+        reseed = self.succeeded.get((RESEED, stream.name), {})
+        began: datetime = run.get("started_at", self.since)
+        since: datetime = min(began, self.sizes.get((stream.name, "checked"), began))
+        begun_anew: datetime = reseed.get("started_at", since)
+        return max(since, begun_anew)
+
+    def _found(self, subject: str, since: datetime) -> list[Row]:
+        """Without what was said once more since."""
+        found = self.findings.get(subject, ())
+        lost = accepted_at(found)
+        rows = [r for r in found if r["found_at"] >= (lost if r["finding"] in LOST else since)]
+        return list({(row["finding"], row["detail"]): row for row in rows}.values())
+
     @cached_property
-    def sizes(self) -> Mapping[tuple[str, str], int]:
-        """Bytes of each stream's checkpoint when it was last measured: of its `state`, and `all`."""
-        ran = [runs.newest["started_at"] for (job, _), runs in self.runs.items() if job == RUN]
-        since = ("measured_at", min(ran, default=self.since) - UNCHECKED)
+    def sizes(self) -> Mapping[tuple[str, str], Any]:
+        """Bytes of each stream's checkpoint as last `checked`, at this instant: of its `state`, and `all`."""
+        since = ("measured_at", self._begun(RUN) - UNCHECKED)
+        before = ("measured_at", not_ahead())
         where = {} if self.only is None else {"stream": self.only.name}
-        rows = read_ops(self.lake, "checkpoint_sizes", where, SIZE_COLUMNS, since)
-        of_state = rows.filter(pc.equal(rows["part"], "state"))
-        sizes = {}
-        for part, measured in (("all", rows), ("state", of_state)):
-            sums = measured.group_by(["stream", "measured_at"]).aggregate([("bytes", "sum")])
+        rows = read_ops(self.lake, "checkpoint_sizes", where, SIZE_COLUMNS, since, before)
+        sizes: dict[tuple[str, str], Any] = {}
+        for part, of in (("all", rows), ("state", rows.filter(pc.equal(rows["part"], "state")))):
+            sums = of.group_by(["stream", "measured_at"]).aggregate([("bytes", "sum")])
             for row in sums.sort_by("measured_at").to_pylist():  # the newest last
                 sizes[row["stream"], part] = row["bytes_sum"]
+                sizes[row["stream"], "checked"] = row["measured_at"]
         return sizes
 
     def status(self, stream: Stream) -> StreamStatus:
@@ -164,72 +179,30 @@ class Recorded:
         return lru_cache(None)(late_groups)
 
 
-def _by_group(rows: pa.Table, figures: Sequence[tuple[Any, str]]) -> dict[tuple[str, str], Row]:
-    groups = rows.group_by(["job", "subject"]).aggregate(figures)
-    return {(row["job"], row["subject"]): row for row in groups.to_pylist()}
+def _newest(rows: pa.Table) -> dict[tuple[str, str], Row]:
+    """The last row of each job and subject. Of the others, of which there are more with each run, no
+    Python object is made."""
+    numbered = rows.append_column("at", pa.array(range(rows.num_rows), pa.int64()))
+    last = numbered.group_by(["job", "subject"]).aggregate([("at", "max")])["at_max"]
+    return {(row["job"], row["subject"]): row for row in rows.take(last).to_pylist()}
 
 
-def _row(rows: pa.Table, group: Row) -> Row:
-    """The row that a group names by `at_max`."""
-    return rows.slice(group["at_max"], 1).to_pylist()[0]  # type: ignore[no-any-return]
+def accepted_at(found: Sequence[Row]) -> datetime:
+    """Until when somebody has accepted what is lost, by the findings of a source."""
+    accepted = [row["found_at"] for row in found if row["finding"] == ACCEPTED]
+    return max(accepted, default=datetime.min.replace(tzinfo=UTC))
 
 
-def open_findings(recorded: Recorded, stream: Stream) -> list[Row]:
-    """What was found of a stream and of its source since their newest run began, the worst first.
-
-    Each run is followed by a check, so what an earlier one found, and this one did not, is over.
-    """
-    of_stream = _found_since(recorded, RUN, stream.name)
-    of_source = _found_since(recorded, INGEST, stream.source)
-    # A stream may be called as its source is.
-    found = {id(row): row for row in [*of_source, *of_stream]}.values()
-    return sorted(found, key=lambda row: (SEVERITIES.index(row["severity"]), row["finding"]))
-
-
-def _found_since(recorded: Recorded, job: str, subject: str) -> list[Row]:
-    runs = recorded.runs.get((job, subject))
-    began = recorded.since if runs is None else runs.newest["started_at"]
-    found = [row for row in recorded.findings.get(subject, ()) if row["found_at"] >= began]
-    found = [*open_losses(recorded, subject), *(r for r in found if r["finding"] not in LOST)]
-    if mended := mended_run(recorded, subject):
-        found = [row for row in found if row["run_id"] != mended["run_id"]]
-    return newest_of_each(found, ("finding",))
-
-
-def open_losses(recorded: Recorded, subject: str) -> list[Row]:
+def open_losses(lake: Lake, source: str) -> list[Row]:
     """What is lost for good, and nobody has accepted yet, whenever it was found."""
-    rows = recorded.findings.get(subject, ())
-    accepted = [row["found_at"] for row in rows if row["finding"] == ACCEPTED]
-    since = max(accepted, default=datetime.min.replace(tzinfo=UTC))
-    return [row for row in rows if row["finding"] in LOST and row["found_at"] > since]
+    found = Recorded(lake, datetime.now(UTC)).findings.get(source, ())
+    return [r for r in found if r["finding"] in LOST and r["found_at"] >= accepted_at(found)]
 
 
 def record_accepted(lake: Lake, source: str) -> None:
     """That somebody has seen what was lost until now: the findings on it are over."""
     found = Finding(finding=ACCEPTED, severity="info", detail="what was lost is accepted")
     record_findings(lake, None, source, [found])
-
-
-def mended_run(recorded: Recorded, subject: str) -> Row | None:
-    """The newest run of a stream, if it has failed and a reseed has made all anew since."""
-    runs, reseeds = (recorded.runs.get((job, subject)) for job in (RUN, RESEED))
-    if runs is None or reseeds is None or runs.newest["outcome"] != "failed":
-        return None
-    done = reseeds.succeeded
-    return runs.newest if done and done["ended_at"] > runs.newest["ended_at"] else None
-
-
-def newest_of_each(rows: Sequence[Row], columns: Sequence[str]) -> list[Row]:
-    """Without what was said anew later, of the same `columns`."""
-    newest: dict[tuple[Any, ...], datetime] = {}
-    for row in sorted(rows, key=itemgetter("found_at")):
-        newest[tuple(row[column] for column in columns)] = row["found_at"]
-    return [
-        row
-        for row in rows
-        if row["finding"] in EACH_ITS_OWN
-        or row["found_at"] == newest[tuple(row[column] for column in columns)]
-    ]
 
 
 Status = Literal["right", "late", "code", "unproved", "unsettled", "none"]
@@ -302,8 +275,6 @@ WINDOW_DAYS = 30
 # and Python has not, beyond the year 9999, overflow.
 READ_ERRORS = (LakeError, OSError, OverflowError, ValueError, pa.ArrowException, DeltaError)
 State = Literal["filled", "empty", "unreadable"]
-# Of a stream's rows, and of its source's; and the columns of ops/runs that count them.
-KINDS = {"in": "rows_in", "late": "rows_late", "quarantined": "rows_quarantined"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -327,14 +298,15 @@ class StreamLine:
     last_error: str | None = None
     run_seconds: float | None = None
     runs: int = 0
-    rows: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
+    rows: Mapping[str, int] = field(
+        default_factory=lambda: dict.fromkeys(("in", "late", "quarantined"), 0)
+    )
     rows_pending: int | None = None
     state_keys: int | None = None  # of the newest savepoint
     keys_at: datetime | None = None  # the instant of that
     state_bytes: int | None = None
     checkpoint_bytes: int | None = None
     found: Sequence[Row] = ()  # open findings, the worst first
-    mended: Set[str] = frozenset()  # findings on the table that a recompute or reseed has put right
     days: tuple[Day, ...] = ()
     trouble: str | None = None  # why the rest of the line is not there
 
@@ -407,13 +379,8 @@ def read_overview(
 
 def line_of(recorded: Recorded, stream: Stream, now: datetime) -> StreamLine:
     """The line of one stream. What `ops` has is read as a whole; of bronze, each says its own."""
-    return replace(line_without_state(recorded, stream, now), **_state(recorded, stream))
-
-
-def line_without_state(recorded: Recorded, stream: Stream, now: datetime) -> StreamLine:
-    """The same, from `ops`, bronze and the record of the table alone."""
-    known = _by_schedule(stream, now) | _runs(recorded, stream)
-    known["found"] = open_findings(recorded, stream)
+    found = recorded.open_findings(stream)
+    known = _by_schedule(stream, now) | _runs(recorded, stream) | _state(recorded, stream)
     try:
         status = recorded.status(stream)
         first_us, _ = recorded.data_us(stream.source)
@@ -423,9 +390,10 @@ def line_without_state(recorded: Recorded, stream: Stream, now: datetime) -> Str
         if status.coverage.until_us is not None:  # a rewind has taken back what runs had come to
             known["until"] = instant_of(status.coverage.until_us)
         known["days"] = days_of(status.coverage, now, WINDOW_DAYS, first_us=first_us)
-        known["mended"] = OF_COVERAGE - {finding.finding for finding in status.findings}
-        known["found"] = tuple(r for r in known["found"] if r["finding"] not in known["mended"])
-    return StreamLine(**known)
+        # A recompute or a reseed may have made right what a check had found of the table.
+        over = OF_COVERAGE - {finding.finding for finding in status.findings}
+        found = [row for row in found if row["finding"] not in over]
+    return StreamLine(**known, found=tuple(found))
 
 
 def bare_line(stream: Stream, now: datetime, trouble: str) -> StreamLine:
@@ -434,7 +402,10 @@ def bare_line(stream: Stream, now: datetime, trouble: str) -> StreamLine:
 
 
 def _by_schedule(stream: Stream, now: datetime) -> dict[str, Any]:
-    before, following = _ticks(stream.schedule, now)
+    ticks = croniter(stream.schedule, now)
+    following = ticks.get_next(datetime)
+    ticks.get_prev(datetime)
+    before = ticks.get_prev(datetime)  # of two intervals: on a Monday there is a weekend between
     return {
         "stream": stream.name,
         "source": stream.source,
@@ -445,47 +416,35 @@ def _by_schedule(stream: Stream, now: datetime) -> dict[str, Any]:
     }
 
 
-@lru_cache(maxsize=1_000)
-def _ticks(schedule: str, now: datetime) -> tuple[datetime, datetime]:
-    """The tick before the newest one, and the next: on a Monday there is a weekend between."""
-    ticks = croniter(schedule, now)
-    following = ticks.get_next(datetime)
-    ticks.get_prev(datetime)
-    return ticks.get_prev(datetime), following
-
-
 def _runs(recorded: Recorded, stream: Stream) -> dict[str, Any]:
-    of = ((INGEST, stream.source), (RUN, stream.name), (RESEED, stream.name))
-    taken_in, runs, reseeds = (recorded.runs.get(each) for each in of)
-    sums = {} if taken_in is None else {**taken_in.sums}
-    known: dict[str, Any] = {}
-    if runs is not None:
-        sums |= {name: runs.sums[name] for name in ("rows_in", "rows_late")}
-        known = {
-            "until": runs.succeeded.get("until"),
-            "runs": runs.count,
-            "rows_pending": runs.succeeded.get("rows_pending"),
-        }
-        is_mended = reseeds is not None and mended_run(recorded, stream.name)
-        known |= _last(reseeds.succeeded if reseeds and is_mended else runs.newest)
-    known["rows"] = {kind: sums.get(name, 0) for kind, name in KINDS.items()}
-    # No run is begun after an ingestion that failed, so that none says that it did.
-    if taken_in is not None and taken_in.newest["outcome"] == "failed":
-        failed = taken_in.newest
-        if runs is None or known["run_end"] < failed["ended_at"]:
-            error = f"ingestion of {stream.source}: {failed['error']}"
-            known |= {"run_end": failed["ended_at"], "last_outcome": "failed", "last_error": error}
-    return known
-
-
-def _last(run: Row) -> dict[str, Any]:
-    """What a line says of the newest run."""
-    return {
-        "run_end": run["ended_at"],
-        "last_outcome": run["outcome"],
-        "last_error": run["error"],
-        "run_seconds": (run["ended_at"] - run["started_at"]).total_seconds(),
+    """Of the runs in the window and of the newest: a reseed is one, and so is an ingestion that failed,
+    as none is begun after it."""
+    run, source = (RUN, stream.name), (INGEST, stream.source)
+    own, taken_in = recorded.counted.get(run, {}), recorded.counted.get(source, {})
+    done = recorded.succeeded.get(run, {})
+    ingested = recorded.newest.get(source, {"outcome": None})
+    candidates = [recorded.newest.get(run), recorded.succeeded.get((RESEED, stream.name))]
+    candidates += [ingested] if ingested["outcome"] == "failed" else []
+    last = max(filter(None, candidates), key=itemgetter("ended_at"), default=None)
+    known = {
+        "until": done.get("until"),
+        "runs": own.get("count_all", 0),
+        "rows_pending": done.get("rows_pending"),
+        "rows": {
+            "in": own.get("rows_in_sum") or 0,
+            "late": own.get("rows_late_sum") or 0,
+            "quarantined": taken_in.get("rows_quarantined_sum") or 0,
+        },
     }
+    if last is not None:
+        of = f"ingestion of {stream.source}: " if last is ingested else ""
+        known |= {
+            "run_end": last["ended_at"],
+            "last_outcome": last["outcome"],
+            "last_error": last["error"] and f"{of}{last['error']}",
+            "run_seconds": (last["ended_at"] - last["started_at"]).total_seconds(),
+        }
+    return known
 
 
 def _state(recorded: Recorded, stream: Stream) -> dict[str, Any]:
@@ -506,22 +465,14 @@ FOLDED = {"rows_in": "read", "rows_late": "late", "rows_pending": "pending", "ro
 def run_report(lake: Lake, stream: Stream, *, since: datetime, now: datetime) -> str:
     """Counts of the runs of `stream` and its source since then, and open findings; empty where none ran."""
     recorded = Recorded(lake, now - timedelta(days=WINDOW_DAYS), stream)
-    rows = [
-        _counts(recorded, INGEST, stream.source, since=since, words=TAKEN),
-        _counts(recorded, RUN, stream.name, since=since, words=FOLDED),
-    ]
-    if not any(rows):
+    said = []
+    for job, subject, words in ((INGEST, stream.source, TAKEN), (RUN, stream.name, FOLDED)):
+        run = recorded.newest.get((job, subject))
+        if run is not None and run["ended_at"] >= since:
+            counts = (f"{run[name] or 0:,} {word}" for name, word in words.items())
+            said.append(f"rows of {subject}: {', '.join(counts)}")
+    if not said:
         return ""
     # As the check after the run has found them: the table is not judged again.
-    found = finding_lines(open_findings(recorded, stream), stream.name)
-    return "\n".join(["; ".join(filter(None, rows)), *found])
-
-
-def _counts(
-    recorded: Recorded, job: str, subject: str, *, since: datetime, words: dict[str, str]
-) -> str:
-    runs = recorded.runs.get((job, subject))
-    if runs is None or runs.newest["ended_at"] < since:
-        return ""
-    counts = (f"{runs.newest[name] or 0:,} {word}" for name, word in words.items())
-    return f"rows of {subject}: {', '.join(counts)}"
+    found = finding_lines(recorded.open_findings(stream), stream.name)
+    return "\n".join(["; ".join(said), *found])

@@ -39,7 +39,7 @@ from include.observe.stream_line import (
     days_of,
     line_of,
 )
-from include.settings import Stream
+from include.settings import Check, Stream
 from include.stream.judge import Coverage, Span
 from include.stream.manifest import Savepoint, newest_savepoint, savepoints_of, states_in
 from include.stream_definition import load_definition
@@ -145,8 +145,7 @@ LEAST_TIME = timedelta(hours=1)
 
 def time_of_runs(recorded: Recorded, stream: Stream, now: datetime) -> timedelta:
     """Since the first run of the window, and for an hour at least."""
-    runs = recorded.runs.get((RUN, stream.name))
-    began = None if runs is None else runs.began
+    began = recorded.counted.get((RUN, stream.name), {}).get("started_at_min")
     length = WINDOW_DAYS * DAY if began is None else now - began
     return min(max(length, LEAST_TIME), WINDOW_DAYS * DAY)
 
@@ -183,9 +182,6 @@ def _size(rows: Sequence[Row]) -> Row:
 
 REFUSED = ("ingested_at", "source_file", "row_number", "reason_code", "reason", "raw")
 SHOWN_REFUSED = 10
-NOT_CHECKED: Row = dict.fromkeys(
-    ("is_met", "checked_at", "job", "batch_id", "rows", "rows_failing", "examples")
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,7 +200,7 @@ class StreamFigures:
     savepoints: tuple[Savepoint, ...] = ()  # the newest first
     trials: Sequence[Row] = ()  # of RocksDB's memory, the newest first
     recomputes: Sequence[Row] = ()  # the newest first
-    checks: tuple[Row, ...] = ()  # what each said last; nothing yet: its words alone
+    checks: Sequence[Check] = ()
     days: tuple[Day, ...] = ()
     is_complete: bool = False  # until some instant: before that nothing can be right
     wrong: tuple[Span, ...] = ()  # where the table is not right
@@ -218,6 +214,11 @@ class StreamFigures:
     def findings(self) -> Sequence[Row]:
         """Open ones, the worst first."""
         return self.line.found
+
+    def not_met(self, check: Check) -> str:
+        """What is open of a check of its own; empty where it is met."""
+        said = (row["detail"] for row in self.findings if row["finding"].startswith("data_check_"))
+        return next((detail for detail in said if f"check {check.name}: " in detail), "")
 
     @property
     def unread(self) -> list[str]:
@@ -244,7 +245,6 @@ def read_stream(
         "savepoints": lambda: {"savepoints": savepoints_of(lake, stream.name)[::-1]},
         "trials": lambda: {"trials": _trials(lake, stream)},
         "recomputes": lambda: {"recomputes": replaced_by(lake, stream.name)[::-1]},
-        "checks": lambda: {"checks": _checks(recorded, stream)},
         "keys": lambda: {"keys": newest_keys(lake, stream.name)},
         "rows": lambda: {"result": read_result(lake, stream.name)},
         "quarantine": lambda: {"refused": _refused(lake, stream.source)},
@@ -257,6 +257,7 @@ def read_stream(
         title=stream.title or stream.name,
         now=now,
         limits=vars(stream.limits),
+        checks=stream.checks,
         key_names=load_definition(stream).fold.keys.text(),
         troubles=troubles,
         **{"time": time or WINDOW_DAYS * DAY, **read},
@@ -280,19 +281,6 @@ def _each(
 def _trials(lake: Lake, stream: Stream) -> list[Row]:
     rows = read_ops(lake, "rocksdb_memory", {"stream": stream.name})
     return rows.sort_by([("at", "descending")]).to_pylist()  # type: ignore[no-any-return]
-
-
-def _checks(recorded: Recorded, stream: Stream) -> tuple[Row, ...]:
-    """The newest verdict of each check that is declared now, by its condition of now."""
-    if not stream.checks:
-        return ()
-    rows = recorded.in_window("data_checks", "checked_at", {"stream": stream.name})
-    newest = {(row["check_name"], row["condition"]): row for row in rows}
-    return tuple(
-        {**newest.get((check.name, check.condition), NOT_CHECKED), "check_name": check.name}
-        | {"condition": check.condition, "severity": check.severity}
-        for check in stream.checks
-    )
 
 
 def _refused(lake: Lake, source: str) -> Sequence[Row]:

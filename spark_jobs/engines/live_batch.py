@@ -60,7 +60,8 @@ class BatchWriter:
         newest = self._live.record.batch_of(self._generation)
         is_written = newest is not None and newest >= batch_id  # by a run that was killed behind it
         if counts["rows_out"] and not is_written:
-            self._admit(folded, batch_id)
+            judge = partial(self._table.judge, folded.emitted)
+            self._checks.admit(judge, f"batch {batch_id}")
         if self._live.is_of_new_code():
             told = [code_changed(self._stream)]
             record_findings(self._lake, self._live.run_id, self._stream, findings=told)
@@ -76,15 +77,6 @@ class BatchWriter:
             self._table.write_once(rows, writer, batch_id, record.as_json())
             self._live.record = record
         self._note(counts, batch_id)
-
-    def _admit(self, folded: FoldedBatch, batch_id: int) -> None:
-        """Ask the stream's checks of what is about to be written."""
-        self._checks.admit(
-            partial(self._table.judge, folded.emitted),
-            f"batch {batch_id}",
-            self._generation,
-            batch_id=batch_id,
-        )
 
     def _write_dead_letters(
         self, folded: FoldedBatch, buckets: int, is_written: bool

@@ -139,8 +139,8 @@ def test_a_backfill_run_publishes_its_own_newest_recompute(lake, lake_dags):
     publish.python_callable(outlet_events=events, dag_run=backfill, ti=ti)
     interval = ["2026-03-01T04:00:00+00:00", "2026-03-01T05:00:00+00:00"]
     expected = {"run_id": "r2", "interval": interval, "savepoint": "s2"} | counts
-    expected |= {"complete_until": None}
-    assert events[asset].extra == expected | {"alerts": []}
+    expected |= {"complete_until": None, "ended_at": (LATER + 2 * HOUR).isoformat()}
+    assert events[asset].extra == expected
     (left,) = ti.xcom_push.call_args_list
     assert left.kwargs["key"] == "note"
     json.dumps(events[asset].extra)
@@ -157,7 +157,7 @@ def test_the_note_says_what_the_interval_became_and_what_is_left(lake):
     lived(lake)
     counts = {"rows_read": 1_900, "rows_before": 30, "rows_after": 32}
     record_recompute(lake, LATER, **counts)
-    extra = recompute_extra(lake, "user_counts", "d1")
+    extra = recompute_extra(lake, stream_named("user_counts"), "d1")
     note = run_note(lake, SESSIONS, INTERVAL, extra=extra)
     figures = ("03-01 04:00", "03-01 05:00", " 30 ", " 32;", "1,900 ")
     assert [figure for figure in figures if figure not in note] == []

@@ -160,7 +160,7 @@ def test_a_backfills_first_run_recomputes_all_that_wait_and_the_next_finds_it_ri
     at = datetime(2026, 3, 1, 1, tzinfo=UTC)
     backfill = sessions | {"run_type": "backfill"}
     first = run_dag(airflow_environment, logical_date=at, queued=[at + HOUR], **backfill)
-    assert first == outcome("recompute_interval", "publish", "alert")  # the late row is over
+    assert first == outcome("recompute_interval", "publish")
     (restated,) = read_ops(lake, "runs", {"job": "recompute_interval"}).to_pylist()
     assert (restated["start"], restated["until"]) == (at, at + 2 * HOUR)
     next_one = run_dag(airflow_environment, logical_date=at + HOUR, **backfill)
@@ -209,7 +209,7 @@ def test_a_backfill_promotes_at_its_end_and_live_goes_on_from_there(lake, airflo
     assert counts(lake) == {("ann", 5), ("bob", 5)}
     last = run_dag(airflow_environment, logical_date=at + HOUR, **backfill)
     # The late rows are over.
-    assert last == outcome("recompute_interval", "promote", "publish", "alert")
+    assert last == outcome("recompute_interval", "promote", "publish")
     assert counts(lake) == {("ann", 6), ("bob", 5)}
 
     land_hours(lake, range(6, 8))

@@ -1,7 +1,6 @@
 """The Dags as Airflow would run them: ids, order, templates, arguments, skips, and the Asset."""
 
 import importlib.util
-import json
 import os
 import sys
 from collections import defaultdict
@@ -21,10 +20,9 @@ from include.airflow.assets import is_ours
 from include.fold.admission import parse_instant
 from include.ingest import ingest
 from include.job import job_parser
-from include.lake.ops import append_ops, read_ops
-from include.lake.stream_result import succeeded_runs
+from include.lake.ops import append_ops
 from include.observe.asset_event import asset_extra
-from include.registry import all_sources, all_streams, source_named
+from include.registry import all_sources, all_streams, source_named, stream_named
 from include.steps import Start
 from include.streams import sources, user_counts
 from include.streams.user_counts import FOLD, UserEvent
@@ -235,16 +233,15 @@ def test_a_compaction_that_gains_nothing_starts_no_jvm(lake_dags):
 def test_a_check_that_needs_a_person_fails_and_its_findings_are_published(lake, lake_dags):
     at = datetime(2026, 3, 1, tzinfo=UTC)
     run = {"run_id": "r1", "job": "run_stream", "subject": "user_counts", "dag_run_id": "d1"}
-    append_ops(lake, "runs", [run | {"outcome": "succeeded", "ended_at": at, "rows_out": 1}])
+    run |= {"started_at": at, "ended_at": at, "outcome": "succeeded"}
+    append_ops(lake, "runs", [run | {"rows_out": 1}])
     record(lake, entry(1, "live", None, None, batch_id=3, bronze_id=None))
     tasks = lake_dags["stream_user_counts"]
     with pytest.raises(AirflowFailException):
         tasks.get_task("check_checkpoint").python_callable(
             dag_run=dag_run(), params={"promote": False}
         )
-    (finding,) = asset_extra(lake, "user_counts", succeeded_runs(lake, "user_counts", "d1"))[
-        "findings"
-    ]
+    (finding,) = asset_extra(lake, stream_named("user_counts"), "d1")["findings"]
     assert (finding["finding"], finding["severity"]) == ("checkpoint_of_other_times", "error")
 
 
@@ -254,30 +251,6 @@ def test_a_check_that_needs_a_person_fails_and_its_findings_are_published(lake, 
 def ti_of(run_id: str = RUN_ID, **states: str):
     """A task instance of a Dag run whose other tasks are in these states."""
     return Mock(dag_id="stream_user_counts", get_task_states=lambda **_: {run_id: states})
-
-
-def test_what_opened_is_in_the_event_and_once(lake, lake_dags):
-    at = datetime.now(UTC)
-    run = {"run_id": "r1", "job": "run_stream", "subject": "user_counts", "dag_run_id": RUN_ID}
-    ended = {"started_at": at, "ended_at": at, "outcome": "succeeded"}
-    append_ops(lake, "runs", [run | ended | {"rows_out": 7}])
-    publish, told = lake_dags["stream_user_counts"].get_task("publish"), defaultdict(Mock)
-    for _ in range(2):
-        ti = ti_of(run_stream="success", check_checkpoint="failed")
-        publish.python_callable(outlet_events=told, dag_run=dag_run(), ti=ti)
-        ((event),) = told.values()
-        ((alert),) = event.extra["alerts"]
-        assert (alert["change"], alert["finding"]) == ("opened", "run_failed")
-        assert "check_checkpoint" in alert["detail"]
-        json.dumps(event.extra)
-    assert read_ops(lake, "alerts").num_rows == 1
-
-
-def test_alerts_are_sent_by_a_task_of_their_own_which_is_skipped_without_any(lake, lake_dags):
-    task = lake_dags["stream_user_counts"].get_task("alert")
-    assert task.trigger_rule == "none_failed"  # a red publish leaves it undone, so the run is red
-    with pytest.raises(AirflowSkipException):
-        task.python_callable()
 
 
 def test_a_promise_is_a_deadline_of_the_dag(lake, monkeypatch):
@@ -299,11 +272,8 @@ def test_runs_that_one_dag_run_has_had_are_told_together(lake, lake_dags):
         ran = {"dag_run_id": RUN_ID, "outcome": "succeeded", "until": at}
         ran |= {"started_at": at, "ended_at": at}
         append_ops(lake, "runs", [row | ran | {"rows_out": 10 * hour, "rows_late": late}])
-    said = {"subject": "user_counts", "finding": "late_rows", "severity": "warning"}
-    append_ops(lake, "findings", [said | {"run_id": "r1", "detail": "7 rows came too late"}])
     publish, told = lake_dags["stream_user_counts"].get_task("publish"), defaultdict(Mock)
     publish.python_callable(outlet_events=told, dag_run=dag_run(), ti=ti_of())
     (extra,) = (event.extra for event in told.values())
     assert (extra["run_id"], extra["rows"], extra["rows_late"]) == ("r2", 30, 7)
     assert extra["complete_until"] is None  # by the record of the table, which there is not
-    assert [finding["detail"] for finding in extra["findings"]] == ["7 rows came too late"]

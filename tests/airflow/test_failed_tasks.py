@@ -1,34 +1,57 @@
-"""What `publish` tells of the tasks of its Dag run that failed."""
+"""What `alert` tells of the tasks of its Dag run that failed, and what it keeps of that with the Asset."""
 
 from types import SimpleNamespace
-from unittest.mock import Mock
+from typing import Any
 
 import pytest
 from airflow.sdk.api.datamodels._generated import DagRun
 from airflow.sdk.exceptions import AirflowSkipException
 
-from include.lake.ops import read_ops
+from include.streams import notify
 from tests.dags import load_dags
 
 
-def told(lake, run_type: str = "scheduled", **states: str) -> list[tuple[str, str]]:
-    """What a Dag run, which found nothing new, records when its tasks are in these `states`."""
-    publish = load_dags(lake.root)["stream_user_counts"].get_task("publish")
-    run_id = f"d{read_ops(lake, 'alerts').num_rows}"
-    ti = SimpleNamespace(
-        dag_id="stream_user_counts", get_task_states=lambda dag_id, run_ids: {run_id: states}
+class Stores(dict[Any, Any]):
+    """Airflow's stores, by Asset; of each the methods that tasks call."""
+
+    def __missing__(self, asset: Any) -> SimpleNamespace:
+        kept: dict[str, Any] = {}
+        self[asset] = SimpleNamespace(get=kept.get, set=kept.__setitem__)
+        return self[asset]
+
+
+@pytest.fixture
+def told(lake, monkeypatch):
+    """What a Dag run, which found nothing new, tells when its tasks are in these `states`."""
+    alert, stores, messages = (
+        load_dags(lake.root)["stream_user_counts"].get_task("alert"),
+        Stores(),
+        [],
     )
-    dag_run = DagRun.model_construct(run_id=run_id, run_type=run_type)
-    with pytest.raises(AirflowSkipException):
-        publish.python_callable(outlet_events=Mock(), dag_run=dag_run, ti=ti)
-    rows = read_ops(lake, "alerts", {"dag_run_id": run_id}).to_pylist()
-    return [(row["change"], row["detail"]) for row in rows if row["finding"] == "run_failed"]
+    monkeypatch.setattr(notify, "NOTIFY", (lambda context: messages.append(context["alert"].text),))
+
+    def tell(run_type: str = "scheduled", **states: str) -> str | None:
+        ti = SimpleNamespace(
+            dag_id="stream_user_counts", get_task_states=lambda dag_id, run_ids: {"d1": states}
+        )
+        dag_run = DagRun.model_construct(run_id="d1", run_type=run_type)
+        before = len(messages)
+        try:
+            alert.python_callable(dag_run=dag_run, ti=ti, asset_state_store=stores)
+        except AirflowSkipException:
+            assert len(messages) == before
+            return None
+        (text,) = messages[before:]
+        return text
+
+    assert alert.trigger_rule == "none_failed"  # a red publish leaves it undone, so the run is red
+    return tell
 
 
-def test_a_task_that_failed_is_told_once_and_that_it_is_over(lake):
+def test_a_task_that_failed_is_told_once_and_that_it_is_over(told):
     failed = {"run_stream": "failed", "check_checkpoint": "upstream_failed"}
-    assert told(lake, "backfill", **failed) == []
-    assert told(lake, **failed) == [("opened", "failed: run_stream")]
-    ((change, _),) = told(lake, run_stream="success")
-    assert change == "closed"
-    assert told(lake, run_stream="success") == []
+    assert told("backfill", **failed) is None
+    assert "failed: run_stream" in told(**failed)
+    assert told(**failed) is None
+    assert "over: run_failed" in told(run_stream="success")
+    assert told(run_stream="success") is None

@@ -1,4 +1,4 @@
-"""What `publish` tells of a Dag run that is cleared, and has done something before."""
+"""What `publish` tells of a Dag run that is cleared, and has done something before: all of it again."""
 
 from datetime import timedelta
 from types import SimpleNamespace
@@ -23,8 +23,8 @@ class Publisher:
         self.lake = lake
         self.task = load_dags(lake.root)[f"stream_{STREAM}"].get_task("publish")
 
-    def run(self, dag_run_id: str, run_type: str = "scheduled", *, dies: bool = False, **states):
-        """The event and the note, None where it is skipped; its process `dies` before Airflow has them."""
+    def run(self, dag_run_id: str, run_type: str = "scheduled", **states):
+        """The event, None where it is skipped."""
         (asset,) = self.task.outlets
         events = {asset: SimpleNamespace(extra=None)}
         ti = Mock(dag_id=f"stream_{STREAM}", get_task_states=lambda **_: {dag_run_id: states})
@@ -38,9 +38,6 @@ class Publisher:
         finally:
             done = states.get("recompute_interval") == "success"
             assert ti.xcom_push.called == (done and run_type == "backfill")
-        if not dies:
-            for callback in self.task.on_success_callback:
-                callback({"dag_run": dag_run})
         return events[asset].extra
 
     def drained(self, run_id: str, dag_run_id: str, hours: int, rows: int, **others) -> None:
@@ -63,19 +60,12 @@ def publisher(lake):
     return Publisher(lake)
 
 
-def test_a_run_that_was_cleared_tells_of_what_it_has_done_since(publisher):
+def test_a_run_that_was_cleared_tells_of_what_it_has_done_since_too(publisher):
     publisher.drained("r1", "d1", hours=0, rows=5)
     assert publisher.run("d1", run_stream="success")["rows"] == 5
-    assert publisher.run("d1", run_stream="success") is None
     publisher.drained("r2", "d1", hours=1, rows=2)
     again = publisher.run("d1", run_stream="success")
-    assert (again["run_id"], again["rows"]) == ("r2", 2)
-
-
-def test_what_airflow_did_not_get_is_told_by_the_retry(publisher):
-    publisher.drained("r1", "d1", hours=0, rows=5)
-    lost = publisher.run("d1", dies=True, run_stream="success")
-    assert publisher.run("d1", run_stream="success") == lost
+    assert (again["run_id"], again["rows"]) == ("r2", 7)
 
 
 def test_a_run_that_failed_this_time_tells_nothing_of_the_time_before(publisher):
@@ -91,11 +81,10 @@ def test_a_repeated_backfill_whose_recompute_failed_tells_of_no_recompute(publis
     assert publisher.run("scheduled__1", "backfill", recompute_interval="failed") is None
 
 
-def test_a_repeated_backfill_tells_only_of_what_is_new(publisher):
+def test_a_repeated_backfill_tells_of_its_newest_recompute_and_of_what_promoted_it(publisher):
     publisher.replaced("r1", hours=0, **COUNTS)
     backfill = {"run_type": "backfill", "recompute_interval": "success"}
     assert publisher.run("scheduled__1", **backfill)["run_id"] == "r1"
-    assert publisher.run("scheduled__1", **backfill) is None
     # Its `promote` had failed, and was cleared.
     publisher.replaced("r2", hours=1, job="reseed_stream", generation=7)
     promoted = publisher.run("scheduled__1", **backfill)

@@ -45,14 +45,9 @@ def of_history(lake: Lake) -> Iterator[tuple[str, str]]:
     streams = streams_like(3)
     streams[1] = replace(streams[1], checks=checks)
     write_history(lake, streams, 40)
-    told = {
-        "stream": streams[1].name,
-        "check_name": "low",
-        "condition": "count < 9",
-        "is_met": False,
-    }
-    row = {"checked_at": NOW, "rows": 9, "rows_failing": 2, "examples": '[{"count": 9}]'}
-    append_ops(lake, "data_checks", [told | row])
+    found = {"subject": streams[1].name, "finding": "data_check_failed", "severity": "error"}
+    said = "check low: 2 of 9 rows do not meet `count < 9`"
+    append_ops(lake, "findings", [found | {"found_at": NOW, "detail": said}])
     overview = read_overview(lake, streams, NOW)
     yield "all streams", overview_html(overview, lambda name: f"dags/stream_{name}")
     figures = read_stream(lake, streams[1], NOW, timedelta(days=2))

@@ -1,12 +1,13 @@
 """Lakes of one stream for alerts: its runs, their checks, and what was found, written into `ops`."""
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
-from include.observe.alerts import record_changes, standings, untold
+from include.observe.alerts import Alert, alert_of, look_at
 from include.registry import stream_named
 from include.settings import Stream
 
@@ -20,6 +21,8 @@ class Told:
 
     def __init__(self, lake: Lake, stream: Stream = STREAM) -> None:
         self.lake, self.stream, self.hour = lake, stream, 0
+        self.known: dict[str, Any] = {}
+        self.alert: Alert | None = None
 
     @property
     def now(self) -> datetime:
@@ -71,17 +74,14 @@ class Told:
             "error": None if outcome == "succeeded" else "it broke",
         }
 
-    def look(self, failed: list[str] | None = None) -> list[tuple[str, str, str]]:
+    def look(self, failed: Sequence[str] = ()) -> list[tuple[str, str, str]]:
         """The end of the hour: what opened and closed in it, as (change, subject, finding)."""
-        before = {self._key(row) for row in untold(self.lake, self.stream.name)}
-        names = [self.stream.name, "threshold_alerts"]
-        found = standings(self.lake, self.stream, self.now, names, failed)
-        dag_run = f"scheduled__{self.hour}"
-        record_changes(self.lake, self.stream.name, dag_run, found, self.now)
-        rows = [r for r in untold(self.lake, self.stream.name) if self._key(r) not in before]
+        looks = look_at(self.lake, self.stream, self.now, failed)
+        known = {look.subject: self.known.get(look.subject, {}) for look in looks}
+        self.alert = alert_of(self.stream.name, looks, known)
+        told = {look.subject: look.told(known[look.subject], self.now) for look in looks}
+        self.known |= json.loads(json.dumps(told))
         self.hour += 1
-        return sorted((row["change"], row["subject"], row["finding"]) for row in rows)
-
-    @staticmethod
-    def _key(row: Any) -> tuple[Any, ...]:
-        return row["subject"], row["number"], row["finding"]
+        rows = [] if self.alert is None else [("opened", row) for row in self.alert.opened]
+        rows += [] if self.alert is None else [("closed", row) for row in self.alert.closed]
+        return sorted((change, row["subject"], row["finding"]) for change, row in rows)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from include.airflow.alerts import look
 from include.ingest.ingest import ingest
 from include.job import recorded_run
-from include.observe.stream_line import Recorded, open_findings
+from include.observe.alerts import Alert, look_at
+from include.observe.stream_line import Recorded
 from include.registry import source_named, stream_named
 from include.streams import sources
 from tests.dags import land
@@ -35,11 +35,11 @@ def refused(lake, monkeypatch):
 
 def test_the_page_has_the_rows_of_both(refused):
     recorded = Recorded(refused, datetime.now(UTC) - timedelta(days=30), STREAM)
-    found = open_findings(recorded, STREAM)
+    found = recorded.open_findings(STREAM)
     assert sorted(r["count"] for r in found if r["finding"] == "rows_quarantined") == [2, 9]
 
 
-def test_the_alert_names_the_larger_and_counts_both(refused):
-    alert = look(refused, STREAM, "d1", [])
-    assert alert is not None
-    assert [part for part in ("rows_quarantined", "11", "a.jsonl") if part not in alert.text] == []
+def test_the_alert_names_both(refused):
+    looks = look_at(refused, STREAM, datetime.now(UTC), [])
+    text = Alert(STREAM.name, [row for look in looks for row in look.open]).text
+    assert [part for part in ("rows_quarantined", "a.jsonl", "b.jsonl") if part not in text] == []

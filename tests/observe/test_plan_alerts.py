@@ -3,14 +3,14 @@
 import shutil
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 
 from include.ingest.ingest import ingest
-from include.lake.ops import read_ops
 from include.maintain.plan_care import plan_table_care
-from include.observe.alerts import record_plan_alerts
+from include.observe.alerts import looks_at_tables
 from include.registry import source_named
 from include.settings import TABLE_CARE
 from tests.dags import land
@@ -25,13 +25,19 @@ class Days:
 
     def __init__(self, lake):
         self.lake, self.day = lake, 0
+        self.known: dict[str, Any] = {}
 
     def look(self) -> list[tuple[str, str]]:
-        now, run_id = NOON + timedelta(days=self.day), f"d{self.day}"
-        record_plan_alerts(self.lake, plan_table_care(self.lake, TABLE_CARE, now), run_id, now)
+        now = NOON + timedelta(days=self.day)
         self.day += 1
-        rows = read_ops(self.lake, "alerts", {"dag_run_id": run_id, "subject": NAME}).to_pylist()
-        return [(row["change"], row["finding"]) for row in rows]
+        looks = looks_at_tables(plan_table_care(self.lake, TABLE_CARE, now))
+        found = []
+        for look in (look for look in looks if look.subject == NAME):
+            opened, closed = look.news(self.known)
+            found += [("opened", row["finding"]) for row in opened]
+            found += [("closed", row["finding"]) for row in closed]
+            self.known = look.told(self.known, now)
+        return found
 
 
 @pytest.fixture

@@ -41,33 +41,16 @@ def test_the_biggest_keys_are_those_of_the_newest_savepoint(lake):
     assert [key["bytes"] for key in found.keys] == [4 + 4 + 4 + sizes[key] + 8 for key in expected]
 
 
-def test_of_each_check_its_newest_verdict_by_the_condition_of_now(lake):
+def test_a_check_is_met_or_has_its_open_finding(lake):
     low = Check(name="low", each_row="value < 9")
     sums = Check(name="sums", together="sum(value) < 9", severity="warning")
     stream = replace(STREAMS[0], checks=(low, sums))
-    row = {
-        "stream": stream.name,
-        "check_name": "low",
-        "condition": "value < 9",
-        "severity": "warning",
-    }
-    asked = [
-        row | {"checked_at": NOW - timedelta(hours=hours), "rows": 5} | told
-        for hours, told in (
-            (1, {"is_met": False, "rows_failing": 2, "examples": '["<9>"]'}),
-            (2, {"is_met": True, "rows_failing": 0}),
-            (0.5, {"is_met": True, "rows_failing": 0, "condition": "value < 99"}),
-        )
-    ]
-    append_ops(lake, "data_checks", asked)
+    row = {"subject": stream.name, "finding": "data_check_warning", "severity": "warning"}
+    said = "check sums: 2 rows together do not meet `sum(value) < 9`; <published>"
+    append_ops(lake, "findings", [row | {"found_at": NOW, "detail": said}])
     found = read_stream(lake, stream, NOW, WINDOW)
-    assert [
-        (c["check_name"], c["severity"], c["rows_failing"], c["is_met"]) for c in found.checks
-    ] == [
-        ("low", "error", 2, False),
-        ("sums", "warning", None, None),
-    ]
-    assert "[&#34;&lt;9&gt;&#34;]" in stream_html(found)
+    assert [found.not_met(check) for check in found.checks] == ["", said]
+    assert "&lt;published&gt;" in stream_html(found)
 
 
 def test_skew_is_what_stands_out_of_buckets_and_of_each_stores_partitions(lake):
