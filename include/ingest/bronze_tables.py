@@ -206,13 +206,11 @@ def _follow(table: DeltaTable, path: str, source: Source) -> None:
     if new:
         table.alter.add_columns(Schema.from_arrow(documented(new)).fields)
     for name in found.keys() - {column.name for column in added_columns(source)}:
-        known = found[name].get(LATE)
-        if name not in landing:
-            late = known or ""
-        else:
-            late = landing[name] if known == "" else known
-        if late != known:
-            table.alter.set_column_metadata(name, {**found[name], LATE: late})
+        late = found[name].get(LATE)
+        if late is None and name not in landing:
+            table.alter.set_column_metadata(name, {**found[name], LATE: ""})
+        if late == "" and name in landing:
+            table.alter.set_column_metadata(name, {**found[name], LATE: landing[name]})
 
 
 def refuse_other_fields(lake: Lake, source: Source) -> None:

@@ -14,16 +14,15 @@ idle group that M has passed is forgotten: M would be the same with it. Under an
 the groups begin anew, and M goes on from where it is.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from operator import attrgetter
 from statistics import median_low
 from typing import Any, NamedTuple
 
 from include.fold.admission import MICROSECOND, US_PER_MS
 from include.lake.errors import LakeError
 from include.lake.findings import Finding
-from include.settings import FOLDER, Field, Source
+from include.settings import FOLDER, Source
 
 SECOND_US = 1_000_000
 # The newest event time of each group of a commit's rows, in microseconds.
@@ -148,26 +147,9 @@ def floor_to_ms(micros: int) -> int:
     return micros // US_PER_MS * US_PER_MS
 
 
-def group_column(source: Source, column_of: Callable[[Field], str] = attrgetter("name")) -> str:
-    """The column that tells a row's group; `column_of`: where the rows have a field."""
-    if source.watermark_per == FOLDER:
-        return "source_file"
-    return next(column_of(each) for each in source.fields if each.name == source.watermark_per)
-
-
-def newest_of_groups(source: Source, newest: Iterable[tuple[Any, int]]) -> dict[str, int]:
-    """Of the newest event times for each value of `group_column`."""
-    found: dict[str, int] = {}
-    for value, event_us in newest:
-        name = _group_of(source, value)
-        if name is not None:
-            found[name] = max(event_us, found.get(name, event_us))
-    return found
-
-
-def _group_of(source: Source, value: Any) -> str | None:
-    """The name of a row's group; None: of none, as rows from before the field was there."""
-    if value is None or source.watermark_per != FOLDER:
-        return None if value is None else str(value)
-    folder, slash, _ = str(value).partition("/")
+def group_of(source: Source, source_file: str, row: Mapping[str, Any]) -> str:
+    """The name of the group that a row is of, which has values of fields as an outcome does."""
+    if source.watermark_per != FOLDER:
+        return str(row[f"value_{source.watermark_per}"])
+    folder, slash, _ = source_file.partition("/")
     return folder if slash else ""

@@ -10,11 +10,9 @@ is due (clock.py).
 """
 
 import argparse
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
 
 from include import job
 from include.fold.admission import MICROSECOND, micros_of, parse_instant
@@ -32,7 +30,7 @@ from include.ingest.ingest_log import (
 )
 from include.ingest.landed_values import shown
 from include.ingest.origin import connector_of, place_of
-from include.ingest.parse_files import Parse, Parsed, Summary, parsed_here, quarantine_findings
+from include.ingest.parse_files import Counts, Parse, Parsed, parsed_here, quarantine_findings
 from include.job import RunRecord
 from include.lake.errors import RowCountError
 from include.lake.findings import Finding, record_findings
@@ -76,52 +74,26 @@ def new_fields(lake: Lake, source: Source, unknown: Mapping[str, int]) -> list[F
 SLACK = timedelta(hours=1)
 
 
-class Jump(NamedTuple):
-    """By what the watermark went beyond all other rows known, and with which file."""
-
-    by_us: int
-    passed_us: int  # since the commit before
-    watermark_us: int
-    file: str
-
-
-def find_jump(
-    newest: Mapping[str, int], source: Source, before: Clock, after: Clock
-) -> Jump | None:
-    """None when M rose by no more than the time since the commit before, and some slack.
-
-    Nor is it one when a second file of the commit is about as new, or the source has groups: then
-    the newest event has not moved M (group_clock.py). `newest`: the newest event of each file.
-    """
-    if source.watermark_per is not None or after == before:
-        return None
-    marks = (before.watermark_us, after.watermark_us, before.ingested_at_us, after.ingested_at_us)
-    if any(mark is None for mark in marks):
-        return None
-    from_us, to_us, last_us, now_us = (mark or 0 for mark in marks)
-    passed_us = now_us - last_us
-    most_us = passed_us + (source.max_future + SLACK) // MICROSECOND
-    if to_us - from_us <= most_us:
-        return None
-    (_, file), *others = sorted((-us, name) for name, us in newest.items())
-    by_us = to_us - max([from_us, *(-us for us, _ in others[:1])])
-    return Jump(by_us, passed_us, to_us, file) if by_us > most_us else None
-
-
-def jump_findings(source: Source, jumps: Sequence[Jump]) -> list[Finding]:
-    """One warning for a run: of its furthest jump."""
-    if not jumps:
+def jump_findings(
+    source: Source, newest: Mapping[str, int], before: Clock, after: Clock
+) -> list[Finding]:
+    """A warning where one file, of those with these newest events, has moved M further than time has
+    passed since the commit before, and some slack. Not of groups: no one of them moves M alone."""
+    if source.watermark_per is not None or before.watermark_us is None or after == before:
         return []
-    jump = max(jumps)
+    passed_us = (after.ingested_at_us or 0) - (before.ingested_at_us or 0)
+    file, *others = sorted(newest, key=lambda name: -newest[name])
+    to_us = after.watermark_us or 0
+    by_us = to_us - max([before.watermark_us, *(newest[name] for name in others[:1])])
+    if by_us <= passed_us + (source.max_future + SLACK) // MICROSECOND:
+        return []
     return [
         Finding(
             finding="watermark_jumped",
             severity="warning",
-            count=len(jumps),
-            detail=f"{jump.file} moved the watermark of bronze/{source.name} "
-            f"{_span(jump.by_us)} beyond all other rows, to {as_text(jump.watermark_us)}, "
-            f"{_span(jump.passed_us)} after the commit before: what lands with older times than "
-            "that, and a stream's watermark_delay, is late",
+            detail=f"{file} moved the watermark of bronze/{source.name} {_span(by_us)} beyond all other "
+            f"rows, to {as_text(to_us)}, {_span(passed_us)} after the commit before: what lands "
+            "with older times than that, and a stream's watermark_delay, is late",
             action="if a clock is wrong, set it right, and then this source's by `./stateful repair-clock "
             f"{source.name} --to TO`, which shows what it would do; if this was a load of "
             "history, nothing",
@@ -133,22 +105,6 @@ def _span(micros: int) -> str:
     return str(timedelta(seconds=micros // 1_000_000))
 
 
-@dataclass(frozen=True)
-class RunCounts:
-    """What one run committed; the names are columns of ops/runs."""
-
-    batches: int = 0
-    files_landed: int = 0
-    rows_landed: int = 0
-    rows_bronze: int = 0
-    rows_quarantined: int = 0
-    rows_rescued: int = 0
-
-    def __add__(self, other: "RunCounts") -> "RunCounts":
-        theirs = asdict(other)
-        return RunCounts(**{name: count + theirs[name] for name, count in asdict(self).items()})
-
-
 class BatchWriter:
     """Takes batch after batch into bronze and quarantine; what this run has done."""
 
@@ -157,10 +113,7 @@ class BatchWriter:
         self._ingestion = ingestion
         self._lake, self._source = ingestion.lake, ingestion.source
         self._parse = parse
-        self.counts = RunCounts()
-        self.jumps: list[Jump] = []  # of the watermark, by this run's commits
-        self.skipped = 0  # messages that are passed over by declaration
-        self.unknown: Counter[str] = Counter()  # of each that is no field, its rows
+        self.counts = Counts()
 
     def finish(self) -> None:
         """What an earlier run has logged, and the tables lack."""
@@ -181,55 +134,48 @@ class BatchWriter:
         return True
 
     def _take(self, batch: Batch, parsed: Parsed, cut: Cut) -> None:
-        summary = parsed.summary()
-        if summary.files != len(batch.splits):
-            raise RowCountError(f"{summary.files} of {len(batch.splits)} files were read")
-        before, after, files = stage_events(self._ingestion, batch, parsed, summary)
-        if summary.refused:
+        counts = parsed.counts()
+        if counts.files_landed != len(batch.splits):
+            said = f"{counts.files_landed} of {len(batch.splits)} files were read"
+            raise RowCountError(said)
+        before, after, files = stage_events(self._ingestion, batch, parsed, counts)
+        if counts.rows_quarantined:
             files[QUARANTINE] = parsed.stage_refused()
-        _check_staged(files, summary)
+        _check_staged(files, counts)
         # Before it is taken: a run that dies says it again, and none keeps it for itself.
-        found = quarantine_findings(self._source, summary) if summary.refused else []
+        found = quarantine_findings(self._source, counts) if counts.refused else []
+        found += jump_findings(self._source, counts.newest, before, after)
         record_findings(self._lake, self.run_id, self._source.name, [*cut.passed_over, *found])
-        jump = find_jump(summary.newest, self._source, before, after)
         self._ingestion.take(Entry(before, after, files, cut.splits))
-        self._count(summary, jump)
-
-    def _count(self, summary: Summary, jump: Jump | None) -> None:
-        self.jumps += [] if jump is None else [jump]
-        self.unknown.update(summary.unknown)
-        accepted, refused = summary.accepted, summary.refused
-        rows = (accepted + refused, accepted, refused, summary.rescued)
-        self.counts += RunCounts(1, summary.files, *rows)
-        self.skipped += summary.skipped
+        self.counts += replace(counts, batches=1)
 
 
 def stage_events(
-    ingestion: Ingestion, batch: Batch, parsed: Parsed, summary: Summary
+    ingestion: Ingestion, batch: Batch, parsed: Parsed, counts: Counts
 ) -> tuple[Clock, Clock, dict[str, Sequence[Staged]]]:
     """Write a batch's events as files of bronze; the clock before and after them, and the files by table."""
     before = read_clock(ingestion)
-    if not summary.accepted:
+    if not counts.rows_bronze:
         return before, before, {}
-    newest_us = max(summary.newest.values())
-    after = clock_after(before, newest_us, batch.ingested_at_us, newest=summary.groups)
+    newest_us = max(counts.newest.values())
+    after = clock_after(before, newest_us, batch.ingested_at_us, newest=counts.groups)
     return before, after, {BRONZE: parsed.stage_accepted(before, after)}
 
 
-def _counts_of(ingestion: Ingestion, number: int) -> RunCounts:
+def _counts_of(ingestion: Ingestion, number: int) -> Counts:
     """Of a batch that an earlier run has logged. Of a clock row nothing."""
     logged = ingestion.logged
     if not (splits := logged.splits(number)):
-        return RunCounts()
+        return Counts()
     bronze, refused = (
         sum(file["rows"] for file in logged.files(table, number)) for table in (BRONZE, QUARANTINE)
     )
-    return RunCounts(1, splits, bronze + refused, bronze, refused)
+    return Counts(1, splits, bronze, refused)
 
 
-def _check_staged(files: Mapping[str, Sequence[Staged]], summary: Summary) -> None:
+def _check_staged(files: Mapping[str, Sequence[Staged]], counts: Counts) -> None:
     """RowCountError when the files do not have the rows that were parsed."""
-    for table, judged in ((BRONZE, summary.accepted), (QUARANTINE, summary.refused)):
+    for table, judged in ((BRONZE, counts.rows_bronze), (QUARANTINE, counts.rows_quarantined)):
         written = sum(file.rows for file in files.get(table, ()))
         if written != judged:
             raise RowCountError(f"{counted(judged, 'row')} for {table}, but {written} were written")
@@ -241,7 +187,7 @@ def ingest(
     record: RunRecord | None = None,
     interval_end: datetime | None = None,
     parse: Parse = parsed_here,
-) -> RunCounts:
+) -> Counts:
     """Drain landing, and write a clock row where one is due (`interval_end`: of the Dag run).
 
     A `record` gets the counts, too, and also when it fails half-way.
@@ -261,9 +207,9 @@ def ingest(
             found += groups.held_back()
     finally:
         if record is not None:
-            record |= asdict(writer.counts)
-        found += [*jump_findings(source, writer.jumps), *skip_findings(source, writer.skipped)]
-        found += new_fields(lake, source, writer.unknown)
+            record |= writer.counts.of_run()
+        found += skip_findings(source, writer.counts.skipped)
+        found += new_fields(lake, source, writer.counts.unknown)
         record_findings(lake, run_id, source.name, found)
     return writer.counts
 

@@ -37,7 +37,13 @@ from include.ingest.landed_values import (
     is_read_of_text,
     reader_of_events,
 )
-from include.ingest.parse_files import Tally, accepted, quarantine_id, refused, value_columns
+from include.ingest.parse_files import (
+    accepted,
+    quarantine_id,
+    refused,
+    value_columns,
+    with_counts,
+)
 from include.ingest.rescue import Rescue, json_text
 from include.lake.errors import SettingsError
 from include.origins import MESSAGE, KafkaTopic, SchemaRegistry, secret
@@ -356,28 +362,32 @@ def outcomes_of_range(source: Source, batch: Batch, split: Split) -> Iterator[Ou
 
     OriginError when messages are not all to be had, or belong to another topic than was planned.
     """
+    rescue = Rescue(source)
+    yield from with_counts(
+        source, split.source_file, _outcomes(source, batch, split, rescue), rescue
+    )
+
+
+def _outcomes(
+    source: Source, batch: Batch, split: Split, rescue: Rescue
+) -> Iterator[Outcome | None]:
     origin = source.origin
     assert isinstance(origin, KafkaTopic)
-    topic = open_topic(origin)
-    rescue = Rescue(source)
-    judge = judge_of(source, rescue)
+    topic, judge = open_topic(origin), judge_of(source, rescue)
     ids = f"{split.origin_id}/{batch.number}/{origin.topic}"
-    tally = Tally(source, split.source_file)
     for message in topic.read(split):
         if message.value is None and origin.tombstones == "skip":
-            tally.skipped += 1
+            yield None
             continue
         outcome = judge(message, batch.ingested_at_us)
         if "quarantine_id" in outcome:
             outcome["quarantine_id"] = quarantine_id(
                 f"{ids}/{message.partition}", outcome["row_number"]
             )
-        tally.add(outcome)
         yield outcome
     if topic.id() != split.origin_id:
         said = f"topic {origin.topic} was made anew since {split} was planned"
         raise lost_input(source.name, said)
-    yield tally.outcome(rescue)
 
 
 def judge_of(source: Source, rescue: Rescue, read: Values | None = None) -> Judge:

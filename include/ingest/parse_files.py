@@ -8,15 +8,16 @@ comes to, and writes its rows as files of bronze and quarantine.
 import hashlib
 import json
 import multiprocessing
+import operator
 import os
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from heapq import nlargest
 from itertools import chain, islice
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,7 +31,7 @@ from include.ingest.connector import (
     origin_columns,
     refused_columns,
 )
-from include.ingest.group_clock import group_column, newest_of_groups
+from include.ingest.group_clock import group_of
 from include.ingest.ingest_log import Clock
 from include.ingest.landed_file import folder_values, open_rows, read_landed
 from include.ingest.landed_values import (
@@ -39,14 +40,13 @@ from include.ingest.landed_values import (
     RefusedError,
     UnreadableFileError,
     reader_of_events,
-    shown,
 )
 from include.ingest.rescue import Rescue
 from include.lake.columns import INSTANT, arrow_type, documented, instant_scalar, without_comments
 from include.lake.findings import Finding
 from include.lake.paths import Lake
 from include.lake.table import Staged, stage
-from include.settings import MIB, RESCUED, Field, Source
+from include.settings import MIB, RESCUED, Source
 from include.text_table import counted
 
 # What an outcome is of.
@@ -60,7 +60,7 @@ OUTCOME = {
     "kind": "string",
     "source_file": "string",
     "row_number": "bigint",
-    "tally": "string",  # of a file: JSON, what its rows come to
+    "counts": "string",  # of a file: JSON, what its rows come to
     "event_time_us": "bigint",
     "quarantine_id": "string",
     "reason_code": "string",
@@ -70,25 +70,21 @@ OUTCOME = {
 }
 
 
-def outcome_schema(source: Source) -> dict[str, str]:
+def outcome_schema(source: Source) -> pa.Schema:
     """The columns of an outcome: the source's fields, then how the row was judged."""
-    added = {column.name: column.type for column in refused_columns(source)}
-    return {value_column(field): field.type for field in source.fields} | OUTCOME | added
+    types = {value_column(field.name): field.type for field in source.fields} | OUTCOME
+    types |= {column.name: column.type for column in refused_columns(source)}
+    return pa.schema([(name, arrow_type(kind)) for name, kind in types.items()])
 
 
-def value_column(field: Field) -> str:
-    """The field's column in an outcome; a field may be called `raw` or `reason`, too."""
-    return f"value_{field.name}"
+def value_column(name: str) -> str:
+    """A field's column in an outcome; a field may be called `raw` or `reason`, too."""
+    return f"value_{name}"
 
 
 def value_columns(source: Source) -> list[str]:
     """Those of all its fields."""
-    return [value_column(field) for field in source.fields]
-
-
-def arrow_schema(schema: dict[str, str]) -> pa.Schema:
-    """The same in Arrow's types."""
-    return pa.schema([(name, arrow_type(kind)) for name, kind in schema.items()])
+    return [value_column(field.name) for field in source.fields]
 
 
 def in_batches(rows: Iterator[Outcome], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -102,14 +98,15 @@ def parse_here(source: Source, read: ReadSplit, splits: Sequence[Split]) -> pa.T
     """The outcomes of all rows of the splits, and of each; by several processes if it pays."""
     all_bytes = sum(split.bytes for split in splits)
     processes = min(_processors(), all_bytes // BYTES_A_PROCESS, len(splits))
-    parse = partial(_parse_some, source, read)
+    schema = outcome_schema(source)
+    parse = partial(_parse_some, schema, read)
     if processes < 2:
-        return pa.Table.from_batches(parse(splits), arrow_schema(outcome_schema(source)))
+        return pa.Table.from_batches(parse(splits), schema)
     # Not forked: Arrow's threads would be missing in the child.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, context) as pool:
         parts = chain.from_iterable(pool.map(parse, _shares(splits, processes * 2)))
-        return pa.Table.from_batches(parts, arrow_schema(outcome_schema(source)))
+        return pa.Table.from_batches(parts, schema)
 
 
 def _processors() -> int:
@@ -130,9 +127,10 @@ def _shares(splits: Sequence[Split], count: int) -> list[list[Split]]:
     return shares
 
 
-def _parse_some(source: Source, read: ReadSplit, splits: Sequence[Split]) -> list[pa.RecordBatch]:
-    rows = chain.from_iterable(map(read, splits))
-    return list(in_batches(rows, arrow_schema(outcome_schema(source))))
+def _parse_some(
+    schema: pa.Schema, read: ReadSplit, splits: Sequence[Split]
+) -> list[pa.RecordBatch]:
+    return list(in_batches(chain.from_iterable(map(read, splits)), schema))
 
 
 def outcomes_of_file(
@@ -152,12 +150,25 @@ def outcomes_of_content(
 ) -> Iterator[Outcome]:
     """Those of the rows of one file, whose content `read` gives, or of one that is unreadable; and last
     the file with their number."""
-    rescue, tally = Rescue(source), Tally(source, name)
-    for outcome in _outcomes(read, source, name, ingested_at_us, rescue):
+    rescue = Rescue(source)
+    outcomes = _outcomes(read, source, name, ingested_at_us, rescue)
+    yield from with_counts(source, name, outcomes, rescue)
+
+
+def with_counts(
+    source: Source, name: str, outcomes: Iterable[Outcome | None], rescue: Rescue
+) -> Iterator[Outcome]:
+    """Outcomes of a split's rows, of which None is passed over, and last its own, with their counts."""
+    counts = Counts(files_landed=1)
+    for outcome in outcomes:
+        if outcome is None:
+            counts.skipped += 1
+            continue
         outcome["source_file"] = name
-        tally.add(outcome)
+        counts.add_row(source, outcome)
         yield outcome
-    yield tally.outcome(rescue)
+    counts.unknown = dict(rescue.counts)
+    yield {"kind": FILE, "source_file": name, "counts": json.dumps(vars(counts))}
 
 
 def _outcomes(
@@ -214,96 +225,79 @@ def quarantine_id(name: str, row_number: int) -> str:
     return hashlib.sha256(f"{row_number} {name}".encode()).hexdigest()[:32]
 
 
-class Tally:
-    """What the rows of one split come to, as its own outcome says."""
-
-    def __init__(self, source: Source, name: str) -> None:
-        self._source, self._name = source, name
-        self._group = group_column(source, value_column) if source.watermark_per else None
-        self._newest: dict[Any, int] = {}  # of each group
-        self._newest_us: int | None = None
-        self._accepted = self._rescued = self.skipped = 0
-        self._refused: Counter[str] = Counter()
-
-    def add(self, outcome: Outcome) -> None:
-        """One that is not of the split itself."""
-        if outcome["kind"] == REFUSED:
-            self._refused[outcome["reason_code"]] += 1
-            return
-        self._accepted += 1
-        self._rescued += outcome[RESCUED] is not None
-        event_us = outcome["event_time_us"]
-        if self._newest_us is None or event_us > self._newest_us:
-            self._newest_us = event_us
-        if self._group is not None:
-            group = outcome[self._group]
-            self._newest[group] = max(event_us, self._newest.get(group, event_us))
-
-    def outcome(self, rescue: Rescue | None = None) -> Outcome:
-        """The split's own; `rescue`: what was kept of its rows."""
-        tally = {
-            "accepted": self._accepted,
-            "refused": self._refused,
-            "rescued": self._rescued,
-            "skipped": self.skipped,
-            "newest_us": self._newest_us,
-            "groups": newest_of_groups(self._source, self._newest.items()),
-            "unknown": {} if rescue is None else rescue.counts,
-        }
-        return {"kind": FILE, "source_file": self._name, "tally": json.dumps(tally)}
-
-
-class Refusals(NamedTuple):
-    """Those of a batch for one reason."""
-
-    rows: int  # a file that is refused as a whole counts as one
-    file: str  # the first that has one
-
-
 @dataclass
-class Summary:
-    """A parsed batch in numbers."""
+class Counts:
+    """What the rows of a split, a batch or a run come to; two can be added."""
 
-    files: int = 0
-    accepted: int = 0
-    skipped: int = 0  # beside these, by declaration
-    rescued: int = 0  # those that had more than the source's fields
-    unknown: Counter[str] = field(default_factory=Counter)  # of each such field, its rows
-    refusals: dict[str, Refusals] = field(default_factory=dict)  # by the reason's code
-    newest: dict[str, int] = field(default_factory=dict)  # of each file that has events
-    groups: dict[str, int] = field(default_factory=dict)  # the same of groups
+    batches: int = 0
+    files_landed: int = 0
+    rows_bronze: int = 0
+    rows_quarantined: int = 0
+    rows_rescued: int = 0  # of those of bronze: they had more than the source's fields
+    # What is told of them beside `ops/runs`.
+    skipped: int = field(default=0, compare=False)  # messages, by declaration
+    unknown: dict[str, int] = field(
+        default_factory=dict, compare=False
+    )  # rows, by what no field is
+    refused: dict[str, int] = field(
+        default_factory=dict, compare=False
+    )  # rows, by the reason's code
+    newest: dict[str, int] = field(default_factory=dict, compare=False)  # event of a file; of two
+    groups: dict[str, int] = field(default_factory=dict, compare=False)  # the same of each group
 
     @property
-    def refused(self) -> int:
-        return sum(of_code.rows for of_code in self.refusals.values())
+    def rows_landed(self) -> int:
+        return self.rows_bronze + self.rows_quarantined
 
-    def add(self, file: str, text: str) -> None:
-        """What a split's own outcome says."""
-        tally = json.loads(text)
-        self.files += 1
-        self.accepted += tally["accepted"]
-        self.skipped += tally["skipped"]
-        self.rescued += tally["rescued"]
-        self.unknown.update(tally["unknown"])
-        for code, rows in tally["refused"].items():
-            known = self.refusals.get(code, Refusals(0, file))
-            self.refusals[code] = Refusals(known.rows + rows, min(known.file, file))
-        newest = {} if tally["newest_us"] is None else {file: tally["newest_us"]}
-        for of, found in ((self.newest, newest), (self.groups, tally["groups"])):
-            for name, event_us in found.items():
-                of[name] = max(event_us, of.get(name, event_us))
+    def of_run(self) -> dict[str, int]:
+        """The columns of `ops/runs`."""
+        names = ("batches", "files_landed", "rows_landed", "rows_bronze", "rows_quarantined")
+        return {name: getattr(self, name) for name in (*names, "rows_rescued")}
+
+    def add_row(self, source: Source, outcome: Outcome) -> None:
+        """One that is not of the split itself."""
+        if outcome["kind"] == REFUSED:
+            self.rows_quarantined += 1
+            code = outcome["reason_code"]
+            self.refused[code] = self.refused.get(code, 0) + 1
+            return
+        self.rows_bronze += 1
+        self.rows_rescued += outcome[RESCUED] is not None
+        event_us, name = outcome["event_time_us"], outcome["source_file"]
+        if event_us > self.newest.get(name, event_us - 1):
+            self.newest[name] = event_us
+        if source.watermark_per is not None:
+            group = group_of(source, name, outcome)
+            self.groups[group] = max(event_us, self.groups.get(group, event_us))
+
+    def __add__(self, other: "Counts") -> "Counts":
+        both = [vars(self), vars(other)]
+        sums = {name: _summed(name, *(each[name] for each in both)) for name in vars(self)}
+        sums["newest"] = dict(nlargest(2, sums["newest"].items(), key=lambda of: of[1]))
+        return Counts(**sums)
 
 
-def quarantine_findings(source: Source, summary: Summary) -> list[Finding]:
+def _summed(name: str, one: Any, other: Any) -> Any:
+    if isinstance(one, int):
+        return one + other
+    add = max if name in ("newest", "groups") else operator.add
+    return one | {key: add(of, one[key]) if key in one else of for key, of in other.items()}
+
+
+def counts_in(outcomes_of_files: Iterable[str]) -> Counts:
+    """All that the outcomes of files say together."""
+    return sum((Counts(**json.loads(text)) for text in outcomes_of_files), Counts())
+
+
+def quarantine_findings(source: Source, counts: Counts) -> list[Finding]:
     """A warning where more than `max_quarantined` of the landed rows were refused, or a whole file.
 
     How many rows such a file has is not known, so one is always told of.
     """
-    refused, landed = summary.refused, summary.accepted + summary.refused
-    if UNREADABLE_FILE not in summary.refusals and refused <= source.max_quarantined * landed:
+    refused, landed = counts.rows_quarantined, counts.rows_landed
+    if UNREADABLE_FILE not in counts.refused and refused <= source.max_quarantined * landed:
         return []
-    most_first = sorted(summary.refusals.items(), key=lambda of: (-of[1].rows, of[0]))
-    told = (f"{of.rows} {code} (first in {shown(of.file)})" for code, of in most_first)
+    told = ", ".join(f"{rows} {code}" for code, rows in sorted(counts.refused.items()))
     return [
         Finding(
             finding="rows_quarantined",
@@ -312,7 +306,7 @@ def quarantine_findings(source: Source, summary: Summary) -> list[Finding]:
             figure=refused / landed,
             limit=source.max_quarantined,
             detail=f"of {counted(landed, 'row')} that landed for {source.name}, {refused} went to "
-            f"quarantine: {', '.join(told)}",
+            f"quarantine: {told}",
             action=f"quarantine/{source.name} has each with its reason. Mend what writes them, the "
             f"files, or the source's entry; then `./stateful reingest {source.name}` takes them in",
         )
@@ -322,8 +316,8 @@ def quarantine_findings(source: Source, summary: Summary) -> list[Finding]:
 class Parsed(Protocol):
     """The outcomes of a batch's rows, wherever they are, and how they get into the tables."""
 
-    def summary(self) -> Summary:
-        """What they are, counted."""
+    def counts(self) -> Counts:
+        """What they come to."""
 
     def stage_accepted(self, before: Clock, after: Clock) -> list[Staged]:
         """Write the events as files of bronze, of a commit that takes its clock from `before` to `after`."""
@@ -369,7 +363,7 @@ def bronze_rows(source: Source, events: pa.Table, before: Clock, after: Clock) -
 
 def bronze_rows_of(source: Source, outcomes: pa.Table, before: Clock, after: Clock) -> pa.Table:
     """Accepted rows as bronze stores them, in a commit that takes its clock from `before` to `after`."""
-    names = {value_column(field): field.name for field in source.fields}
+    names = {value_column(field.name): field.name for field in source.fields}
     added = (column.name for column in origin_columns(source))
     columns = [*names, "event_time_us", "source_file", RESCUED, *added]
     events = outcomes.select(columns).rename_columns([names.get(name, name) for name in columns])
@@ -394,12 +388,8 @@ class ParsedHere:
         self._accepted = outcomes.filter(pc.equal(outcomes["kind"], ACCEPTED))
         self._refused = outcomes.filter(pc.equal(outcomes["kind"], REFUSED))
 
-    def summary(self) -> Summary:
-        summary = Summary()
-        files = self._outcomes.filter(pc.equal(self._outcomes["kind"], FILE))
-        for file, tally in zip(files["source_file"], files["tally"], strict=True):
-            summary.add(file.as_py(), tally.as_py())
-        return summary
+    def counts(self) -> Counts:
+        return counts_in(self._outcomes["counts"].drop_null().to_pylist())
 
     def stage_accepted(self, before: Clock, after: Clock) -> list[Staged]:
         rows = bronze_rows_of(self._source, self._accepted, before, after)

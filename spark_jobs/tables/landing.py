@@ -15,22 +15,23 @@ from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
 from include.fold.admission import DAY_US
-from include.ingest.connector import Batch, Outcome, ReadSplit
+from include.ingest.connector import Batch, ReadSplit
 from include.ingest.ingest_log import Clock
 from include.ingest.parse_files import (
     ACCEPTED,
     FILE,
     REFUSED,
+    Counts,
     Parse,
-    Summary,
-    arrow_schema,
     bronze_rows_of,
     bronze_schema,
+    counts_in,
     in_batches,
     outcome_schema,
     quarantine_rows_of,
     quarantine_schema,
 )
+from include.lake.columns import sql_name
 from include.lake.paths import Lake
 from include.lake.table import Staged, Stager
 from include.settings import Source
@@ -72,12 +73,9 @@ class ParsedOnSpark:
         self._batch = batch
         self._outcomes = outcomes
 
-    def summary(self) -> Summary:
-        summary = Summary()
-        files = self._outcomes.where(F.col("kind") == FILE).select("source_file", "tally")
-        for row in files.collect():
-            summary.add(row.source_file, row.tally)
-        return summary
+    def counts(self) -> Counts:
+        files = self._outcomes.where(F.col("kind") == FILE).select("counts")
+        return counts_in(row.counts for row in files.collect())
 
     def stage_accepted(self, before: Clock, after: Clock) -> list[Staged]:
         day = F.expr(f"event_time_us - pmod(event_time_us, {DAY_US})")  # one file for each
@@ -114,25 +112,9 @@ def parse_batch(spark: SparkSession, source: Source, batch: Batch, read: ReadSpl
     numbers = spark.createDataFrame([(n,) for n in range(len(batch.splits))], "number INT")
     schema = outcome_schema(source)
 
-    def parse(row: Outcome) -> Iterator[Outcome]:
-        return read(batch.splits[row["number"]])
+    def parse(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        splits = (batch.splits[n] for part in given for n in part["number"].to_pylist())
+        yield from in_batches(chain.from_iterable(map(read, splits)), schema)
 
-    return numbers.mapInArrow(in_arrow(parse, schema), ddl(schema))
-
-
-def ddl(schema: dict[str, str]) -> str:
-    """The schema as Spark spells it."""
-    return ", ".join(f"`{name}` {kind}" for name, kind in schema.items())
-
-
-def in_arrow(
-    parse: Callable[[Outcome], Iterator[Outcome]], schema: dict[str, str]
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """`parse` for `mapInArrow`: any number of rows of `schema` for each row given."""
-    columns = arrow_schema(schema)
-
-    def parse_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        given = chain.from_iterable(batch.to_pylist() for batch in batches)
-        yield from in_batches(chain.from_iterable(map(parse, given)), columns)
-
-    return parse_batches
+    ddl = ", ".join(f"`{column.name}` {sql_name(column.type)}" for column in schema)
+    return numbers.mapInArrow(parse, ddl)

@@ -18,9 +18,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from include.ingest.connector import OriginError, ReadSplit, Split
-from include.ingest.ingest import RunCounts, ingest
+from include.ingest.ingest import ingest
 from include.ingest.kafka_offsets import TopicConnector
-from include.ingest.parse_files import Outcome
+from include.ingest.parse_files import Counts, Outcome
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.settings import Source
@@ -164,7 +164,7 @@ class World:
         missing = (sent - taken).keys()
         assert missing <= self.may_be_lost(), f"lost: {missing - self.may_be_lost()}"
         self._check_told(len(missing))
-        assert ingest(self.lake, self.source()) == RunCounts()
+        assert ingest(self.lake, self.source()) == Counts()
         return len(missing)
 
     def may_be_lost(self) -> set[object]:

@@ -10,8 +10,9 @@ from deltalake import DeltaTable
 
 from include.ingest.clock import landing_lag
 from include.ingest.connector import Split
-from include.ingest.ingest import RunCounts, ingest
+from include.ingest.ingest import ingest
 from include.ingest.kafka_rows import open_topic
+from include.ingest.parse_files import Counts
 from include.ingest.reingest import reingest
 from include.lake.lease import wait_until
 from include.lake.paths import Lake
@@ -63,7 +64,7 @@ def test_only_committed_transactions_are_taken_and_an_open_one_is_waited_for(
     known = dict(sent.bodies)
     sent.send(producer, [signal(9)])
     later, sent.bodies = sent.bodies, known
-    assert ingest(lake, sent.source()) == RunCounts()
+    assert ingest(lake, sent.source()) == Counts()
     check_all_there(lake, sent.bodies)
     assert "a transaction is open" in str(landing_lag(lake, sent.source()))
     producer.commit_transaction()
@@ -97,7 +98,7 @@ def test_a_compacted_topic_ends_where_it_was_planned_to(lake: Lake, broker: Brok
     assert counts.rows_bronze == len(taken) == len(set(taken)) < 60
     assert left() <= set(taken) <= before
     assert 59 in taken
-    assert ingest(lake, source) == RunCounts()
+    assert ingest(lake, source) == Counts()
 
 
 def test_tls_and_a_password_of_the_environment(

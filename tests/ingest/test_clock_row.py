@@ -1,6 +1,5 @@
 """Clock rows in bronze, as the ingest job writes them on real tables, or holds them back."""
 
-from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -9,8 +8,9 @@ import pytest
 
 from include.fold.admission import micros_of
 from include.ingest import ingest as ingestion
-from include.ingest.ingest import RunCounts, ingest
+from include.ingest.ingest import ingest
 from include.ingest.ingest_log import Clock
+from include.ingest.parse_files import Counts
 from include.lake.findings import Finding
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
@@ -32,12 +32,12 @@ pytestmark = pytest.mark.slow
 def test_a_silent_source_gets_a_clock_row_that_raises_the_watermark(lake: Lake, landed: Landing):
     landed.add("a.jsonl", [signal(0), "{", signal(1)])
     record: dict[str, Any] = {}
-    assert ingest(lake, SIGNALS, record, START) == RunCounts(1, 1, 3, 2, 1)
+    assert ingest(lake, SIGNALS, record, START) == Counts(1, 1, 2, 1)
     end = START + HOUR
     record = {}
-    assert ingest(lake, SIGNALS, record, end) == RunCounts()
+    assert ingest(lake, SIGNALS, record, end) == Counts()
 
-    assert record == asdict(RunCounts())
+    assert record == Counts().of_run()
     before = micros_of(START + timedelta(seconds=1))
     (*events, row) = in_order(lake)
     assert [event.is_clock for event in events] == [False, False]
@@ -95,13 +95,13 @@ def test_the_row_is_held_back_when_files_came_during_the_drain(
 
 
 def test_the_first_row_needs_data_or_an_initial_state(lake: Lake, landed: Landing):
-    assert ingest(lake, SIGNALS, interval_end=START) == RunCounts()
+    assert ingest(lake, SIGNALS, interval_end=START) == Counts()
     assert (version(lake), clock_of(lake)) == (0, Clock())
     seed = Path(lake.initial_state("device_signals")).with_suffix(".json")
     seed.parent.mkdir()
     seed.touch()
 
-    assert ingest(lake, SIGNALS, interval_end=START) == RunCounts()
+    assert ingest(lake, SIGNALS, interval_end=START) == Counts()
 
     (row,) = in_order(lake)
     assert (row.is_clock, row.arrival_watermark) == (True, None)

@@ -12,7 +12,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from include import origins
-from include.ingest.ingest import RunCounts, ingest
+from include.ingest.ingest import ingest
+from include.ingest.parse_files import Counts
 from include.lake.paths import Lake
 from tests.ingested import SIGNALS, bronze_of, quarantine_of
 from tests.landed_files import START
@@ -79,4 +80,4 @@ def test_a_damaged_commit_behind_a_checkpoint_stops_until_it_is_skipped(
     assert accept_lost(lake, theirs.source()).lost == last - version + 1
     ingest(lake, theirs.source())
     assert values_of(lake) == [*range(version), *range(last + 1, 5)]
-    assert ingest(lake, theirs.source()) == RunCounts()
+    assert ingest(lake, theirs.source()) == Counts()

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from include.ingest.ingest import RunCounts, ingest
+from include.ingest.ingest import ingest
+from include.ingest.parse_files import Counts
 from include.lake.paths import Lake
 from include.origins import DeltaTable
 from include.settings import Source
@@ -95,7 +96,7 @@ def test_appends_are_taken_and_other_changes_stop_or_are_ignored(
     write(spark, uri, "UPDATE {table} SET value = 100 WHERE value = 4", insert(9))
     assert ingest(lake, source_of(uri, on_change="ignore")).rows_bronze == 1
     assert taken(lake) == given(*range(10))
-    assert ingest(lake, source_of(uri)) == RunCounts()
+    assert ingest(lake, source_of(uri)) == Counts()
 
 
 def test_rows_that_a_deletion_vector_deletes_are_never_taken(

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from include import origins
 from include.ingest.clock import why_not_ingest
 from include.ingest.connector import OriginError
-from include.ingest.ingest import RunCounts, ingest
+from include.ingest.ingest import ingest
 from include.ingest.ingest_log import Ingestion
 from include.ingest.origin import lag_of_run, waiting
+from include.ingest.parse_files import Counts
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from tests.deaths import Dying, KilledError
@@ -52,7 +53,7 @@ def test_the_backlog_comes_first_and_then_each_append(lake: Lake, theirs: Theirs
     assert waiting(lake, source) == 1
     assert ingest(lake, source).rows_bronze == 2
     assert values_of(lake) == [0, 1, 2, 3, 4, 6, 7]
-    assert ingest(lake, source) == RunCounts()
+    assert ingest(lake, source) == Counts()
 
 
 TAKES_AWAY = {
@@ -80,7 +81,7 @@ def test_a_version_that_takes_rows_away_stops_or_is_ignored_with_a_finding(
     assert values_of(lake) == [0, 1, theirs.given - 1]
     (found,) = read_ops(lake, "findings").to_pylist()
     assert (found["finding"], found["count"]) == ("versions_ignored", 1)
-    assert ingest(lake, theirs.source()) == RunCounts()
+    assert ingest(lake, theirs.source()) == Counts()
 
 
 @pytest.mark.parametrize("on_change", ["stop", "ignore"])
@@ -114,7 +115,7 @@ def test_a_table_made_anew_stops_until_it_is_begun_with(lake: Lake, theirs: Thei
     assert accept_lost(lake, theirs.source()).lost == 0
     assert ingest(lake, theirs.source()).rows_bronze == 3
     assert values_of(lake) == [0, 1, 2, 3, 4]
-    assert ingest(lake, theirs.source()) == RunCounts()
+    assert ingest(lake, theirs.source()) == Counts()
 
 
 @pytest.mark.parametrize("gone", [1, 2, 3])
@@ -172,7 +173,7 @@ def test_a_backlog_whose_version_is_cleaned_up_meanwhile_stops_until_it_is_skipp
     assert accept_lost(lake, theirs.source()).lost == 2
     ingest(lake, source)
     assert values_of(lake) == [0, 4]
-    assert ingest(lake, source) == RunCounts()
+    assert ingest(lake, source) == Counts()
 
 
 @pytest.mark.parametrize("scheme", ["", "file:", "file://"])

@@ -10,7 +10,8 @@ from include import job
 from include.cli.__main__ import main
 from include.ingest.amendments import begin_erasure
 from include.ingest.from_scratch import move_source_aside, plan_from_scratch
-from include.ingest.ingest import RunCounts, ingest
+from include.ingest.ingest import ingest
+from include.ingest.parse_files import Counts
 from include.lake import aside
 from include.lake.errors import LakeError
 from include.lake.lease import hold_lease
@@ -55,7 +56,7 @@ def test_a_source_is_ingested_anew_from_landing_by_one_command(lake: Lake, lande
         logs = [name for name in names if f"{table}/_delta_log/0" in name]
         assert {name.startswith("set_aside/") for name in logs} == {False, True}
     assert values_of(lake) == before
-    assert ingest(lake, SIGNALS) == RunCounts()
+    assert ingest(lake, SIGNALS) == Counts()
 
 
 @pytest.mark.parametrize("options", [["--apply"], ["--from-scratch", "--accept-loss"]])
@@ -127,5 +128,5 @@ def test_a_move_that_was_cut_off_is_finished_by_its_repeat(
     with pytest.raises(LakeError):
         ingest(lake, SIGNALS)
     move_source_aside(lake, SIGNALS)
-    assert ingest(lake, SIGNALS) == RunCounts(1, 1, 2, 1, 1)
+    assert ingest(lake, SIGNALS) == Counts(1, 1, 1, 1)
     assert values_of(lake) == before

@@ -17,8 +17,9 @@ from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.ingest.ingest import RunCounts, ingest
+from include.ingest.ingest import ingest
 from include.ingest.origin import waiting
+from include.ingest.parse_files import Counts
 from include.lake.paths import Lake
 from tests.clocked import HOUR, SIGNALS, in_order
 from tests.deaths import Dying, KilledError, MachineClock
@@ -115,7 +116,7 @@ def check_all_taken(world: World) -> None:
     assert sorted(refused) == sorted(world.refused)
     check_clock(world.lake)
     assert waiting(world.lake, SIGNALS) == 0
-    assert ingest(world.lake, replace(SIGNALS, clock_grace=None)) == RunCounts()
+    assert ingest(world.lake, replace(SIGNALS, clock_grace=None)) == Counts()
 
 
 def events_in_bronze(lake: Lake) -> Counter[tuple[str, str]]:

@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.ingest.ingest import RunCounts, ingest
+from include.ingest.ingest import ingest
 from include.ingest.kafka_rows import Message, judge_of, judged_again, values_of
 from include.ingest.landed_avro import schema_of
+from include.ingest.parse_files import Counts
 from include.ingest.rescue import Rescue
 from include.lake.paths import Lake
 from include.origins import SchemaRegistry
@@ -92,7 +93,7 @@ def test_each_message_is_read_by_the_schema_it_was_written_with(
     for number in range(6):
         of = record(number) | {"unit": "K"}
         topic.produce(number % 2, registry.wire((first, second)[number % 3 == 0], of))
-    assert ingest(lake, by_registry(registry)) == RunCounts(1, 2, 6, 6, 0, 2)
+    assert ingest(lake, by_registry(registry)) == Counts(1, 2, 6, 0, 2)
     rows = sorted(bronze_of(lake), key=lambda row: row["event_time"])
     assert [row["event_time"] - START for row in rows] == [timedelta(seconds=n) for n in range(6)]
     rescued = ['{"unit": "K"}', None, None]
@@ -307,7 +308,7 @@ def test_a_registry_that_cannot_be_read_stops_the_run_and_the_next_goes_on(
         assert "\n" not in str(told.value)
     assert bronze_of(lake) == quarantine_of(lake) == []
     registry.answers = None
-    assert ingest(lake, source) == RunCounts(1, 1, 1, 1, 0)
+    assert ingest(lake, source) == Counts(1, 1, 1, 0)
 
 
 def test_a_password_of_the_environment_is_given_and_shown_nowhere(

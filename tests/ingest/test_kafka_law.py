@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from include.ingest import kafka_offsets
 from include.ingest.connector import OriginError
-from include.ingest.ingest import RunCounts, ingest
+from include.ingest.ingest import ingest
 from include.ingest.origin import waiting
+from include.ingest.parse_files import Counts
 from include.lake.paths import Lake
 from tests.clocked import HOUR
 from tests.clocked import SIGNALS as CLOCKED
@@ -94,7 +95,7 @@ def test_every_message_is_taken_once(size: int, data: st.DataObject):
         assert places(bronze_of(world.lake)) == sorted(world.good)
         assert places(quarantine_of(world.lake)) == sorted(world.bad)
         assert waiting(world.lake, SOURCE) == 0
-        assert ingest(world.lake, replace(SOURCE, clock_grace=None)) == RunCounts()
+        assert ingest(world.lake, replace(SOURCE, clock_grace=None)) == Counts()
         check_bodies(world.topic, bronze_of(world.lake))
 
 

@@ -8,7 +8,8 @@ from deltalake import DeltaTable
 from include.cli.__main__ import load
 from include.cli.app import main
 from include.ingest.clock import landing_lag, why_not_ingest
-from include.ingest.ingest import RunCounts, ingest
+from include.ingest.ingest import ingest
+from include.ingest.parse_files import Counts
 from include.lake.paths import Lake
 from include.streams import sources
 from tests.ingested import SIGNALS, bronze_of, other_findings, quarantine_of
@@ -112,7 +113,7 @@ def test_a_topic_made_anew_stops_until_it_is_begun_with(lake: Lake, topic: FakeT
     with refused("lost_input", subject="signals", command=ACCEPT):
         ingest(lake, SOURCE)
     accept_lost(lake, SOURCE)
-    assert ingest(lake, SOURCE) == RunCounts(1, 1, 4, 3, 1)
+    assert ingest(lake, SOURCE) == Counts(1, 1, 3, 1)
     assert offsets_of(lake) == [(0, 0), (0, 0), (0, 1), (0, 1), (0, 2), (0, 2)]
     assert len({row["quarantine_id"] for row in quarantine_of(lake)}) == 2
 
@@ -131,7 +132,7 @@ def test_a_partition_that_lost_its_end_or_is_gone_stops_until_it_is_gone_on_with
     with refused("lost_input", subject="signals", command=ACCEPT):
         ingest(lake, SOURCE)
     accept_lost(lake, SOURCE)
-    assert ingest(lake, SOURCE) == RunCounts()
+    assert ingest(lake, SOURCE) == Counts()
     produce(topic, 2)
     assert ingest(lake, SOURCE).rows_bronze == 2
 

@@ -8,8 +8,9 @@ import pytest
 from deltalake import DeltaTable
 
 from include.ingest.bronze_tables import late_fields, with_late_fields
-from include.ingest.ingest import RunCounts, ingest
+from include.ingest.ingest import ingest
 from include.ingest.kafka_rows import as_json, client_settings, judge_of, judged_again, message_of
+from include.ingest.parse_files import Counts
 from include.ingest.rescue import Rescue
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
@@ -84,7 +85,7 @@ def test_members_that_are_called_as_the_messages_own_are_kept_and_never_read_as_
 def test_poison_is_quarantined_with_where_it_was(lake: Lake, topic: FakeTopic, value, code, raw):
     topic.produce(0, signal(0))
     sent = topic.produce(0, value, key=b"\xfe", headers=[("a", b"b"), ("a", b"\xff")])
-    assert ingest(lake, of_topic()) == RunCounts(1, 1, 2, 1, 1)
+    assert ingest(lake, of_topic()) == Counts(1, 1, 1, 1)
     (row,) = quarantine_of(lake)
     assert (row["reason_code"], row["raw"]) == (code, raw)
     assert (row["source_file"], row["row_number"]) == ("signals/0", 2)
@@ -107,10 +108,10 @@ def test_tombstones_are_passed_over_and_counted_where_that_is_declared(
     for value in (signal(0), None, None):
         topic.produce(0, value)
     source = of_topic(tombstones="skip")
-    assert ingest(lake, source) == RunCounts(1, 1, 1, 1, 0)
+    assert ingest(lake, source) == Counts(1, 1, 1, 0)
     (found,) = read_ops(lake, "findings").to_pylist()
     assert (found["finding"], found["count"]) == ("tombstones_skipped", 2)
-    assert ingest(lake, source) == RunCounts()
+    assert ingest(lake, source) == Counts()
 
 
 # What is declared

@@ -14,8 +14,9 @@ import pytest
 from deltalake import DeltaTable
 
 from include.fold.admission import micros_of
-from include.ingest.ingest import RunCounts, ingest
+from include.ingest.ingest import ingest
 from include.ingest.ingest_log import Clock
+from include.ingest.parse_files import Counts
 from include.ingest.reingest import read_corrections, reingest
 from include.lake.paths import Lake
 from include.settings import Field
@@ -24,7 +25,7 @@ from tests.ingested import SIGNALS, bronze_of, quarantine_of
 from tests.landed_files import START, Landing, signal
 from tests.refused import refused
 
-NOTHING = RunCounts()
+NOTHING = Counts()
 
 
 def now() -> datetime:
@@ -46,8 +47,7 @@ def sources_in_bronze(lake: Lake) -> list[str]:
     return sorted(row["source_file"] for row in bronze_of(lake))
 
 
-def assert_rows_add_up(lake: Lake, counts: RunCounts) -> None:
-    assert counts.rows_landed == counts.rows_bronze + counts.rows_quarantined
+def assert_rows_add_up(lake: Lake, counts: Counts) -> None:
     assert counts.rows_bronze == len(bronze_of(lake))
     assert counts.rows_quarantined == len(open_rows(lake))
 
@@ -66,7 +66,7 @@ def test_corrected_rows_come_in_and_the_others_stay_open(lake: Lake, landed: Lan
 
     counts = reingest(lake, SIGNALS, corrections, now())
 
-    assert counts == RunCounts(batches=1, rows_bronze=2, rows_quarantined=-2)
+    assert counts == Counts(batches=1, rows_bronze=2, rows_quarantined=-2)
     assert_rows_add_up(lake, total + counts)
     left = open_rows(lake)
     assert set(left) == {("a.jsonl", 3), ("a.jsonl", 4)}
@@ -126,13 +126,13 @@ def test_a_mended_file_brings_its_rows_and_a_broken_one_stays(lake: Lake, landed
     landed.add("b.txt", b"x")
     landed.add("gone.txt", b"x").with_name("gone.txt")
     total = ingest(lake, SIGNALS)
-    assert total == RunCounts(1, 3, 3, 0, 3)
+    assert total == Counts(1, 3, 0, 3)
     landed.add("a.jsonl.gz", whole)
     (landed.folder / "gone.txt").unlink()
 
     counts = reingest(lake, SIGNALS, {}, now())
 
-    assert counts == RunCounts(1, 0, 2, 2, 0)  # two events, one refused row for the file
+    assert counts == Counts(1, 0, 2, 0)  # two events, one refused row for the file
     total += counts
     assert_rows_add_up(lake, total)
     assert set(open_rows(lake)) == {("a.jsonl.gz", 2), ("b.txt", 0), ("gone.txt", 0)}

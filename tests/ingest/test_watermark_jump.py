@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from include.fold.admission import MICROSECOND
 from include.ingest.clock import Clock
-from include.ingest.ingest import SLACK, Jump, find_jump, ingest
+from include.ingest.ingest import SLACK, ingest, jump_findings
 from include.ingest.parse_files import Parse
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
@@ -18,18 +18,19 @@ HOUR_US = timedelta(hours=1) // MICROSECOND
 MOST_US = (SIGNALS.max_future + SLACK) // MICROSECOND
 
 
-def jump(newest: dict[str, int], passed_us: int = 0) -> Jump | None:
+def is_jump(newest: dict[str, int], passed_us: int = 0) -> bool:
     """Of a commit with these files, each with its newest time after the watermark before."""
-    return find_jump(newest, SIGNALS, Clock(0, 0), Clock(max(newest.values()), passed_us))
+    after = Clock(max(newest.values()), passed_us)
+    return bool(jump_findings(SIGNALS, newest, Clock(0, 0), after))
 
 
 def test_a_jump_is_what_goes_beyond_time_and_the_other_files():
-    assert jump({"a": MOST_US}) is None
-    assert jump({"a": MOST_US + 1}) == (MOST_US + 1, 0, MOST_US + 1, "a")
-    assert jump({"a": MOST_US + 1}, passed_us=1) is None
-    assert jump({"a": 9 * HOUR_US, "b": 8 * HOUR_US}) is None
-    assert jump({"a": 9 * HOUR_US, "b": HOUR_US}) == (8 * HOUR_US, 0, 9 * HOUR_US, "a")
-    assert jump({"b": -9 * HOUR_US, "a": 9 * HOUR_US}) == (9 * HOUR_US, 0, 9 * HOUR_US, "a")
+    assert not is_jump({"a": MOST_US})
+    assert is_jump({"a": MOST_US + 1})
+    assert not is_jump({"a": MOST_US + 1}, passed_us=1)
+    assert not is_jump({"a": 9 * HOUR_US, "b": 8 * HOUR_US})
+    assert is_jump({"a": 9 * HOUR_US, "b": HOUR_US})
+    assert is_jump({"b": -9 * HOUR_US, "a": 9 * HOUR_US})
 
 
 @both_parsers_at_length
