@@ -13,7 +13,7 @@ from deltalake import write_deltalake
 
 from include.fold.records import SCALARS
 from include.ingest.clock import Clock, clock_after
-from include.ingest.group_clock import no_groups
+from include.ingest.group_clock import logged_groups
 from include.ingest.ingest import ingest
 from include.ingest.landed_file import row_of_raw
 from include.ingest.landed_values import to_event
@@ -59,7 +59,7 @@ def test_the_order_is_taken_as_it_is():
 
 
 def test_the_watermark_of_producers_that_are_apart_is_as_shown():
-    clock, watermarks = Clock(None, None, no_groups(declared("CLICKS"))), []
+    clock, watermarks = Clock(None, None, logged_groups({}, declared("CLICKS"))), []
     shown = re.findall(r"^\| (\d\d:\d\d) \|(.*?)\|(.*?)\| (\d\d:\d\d) \|", PAGE, re.MULTILINE)
     for ingested, german, american, _ in shown:
         given = {"de": german.strip(), "us": american.strip()}

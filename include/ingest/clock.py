@@ -16,6 +16,7 @@ it may be late. The Dag and the job decide alike, here.
 """
 
 import logging
+from collections.abc import Mapping
 from datetime import datetime
 from typing import NamedTuple
 
@@ -24,7 +25,7 @@ from pyarrow import fs
 
 from include.fold.admission import EPOCH, MICROSECOND, US_PER_MS, instant_of
 from include.ingest.amendments import REPAIR, ClockRepair, amendments_in
-from include.ingest.group_clock import Groups, Newest, floor_to_ms
+from include.ingest.group_clock import floor_to_ms
 from include.ingest.ingest_log import STILL, Clock, Ingestion, has_to_mend, read_log
 from include.ingest.origin import behind, lag_of_run, place_of
 from include.ingest.parse_files import bronze_rows
@@ -41,42 +42,22 @@ def read_clock(ingestion: Ingestion) -> Clock:
 
 
 def clock_after(
-    before: Clock, newest_event_us: int, now_us: int, newest: Newest | None = None
+    before: Clock, newest_us: int, now_us: int, groups: Mapping[str, int] | None = None
 ) -> Clock:
-    """The clock after a commit, at `now_us`, of events up to `newest_event_us`.
+    """The clock after a commit, at `now_us`, of events up to `newest_us`, and `groups` up to theirs.
 
-    `newest`: of each group, of a source that has some.
+    Or, without these, of a clock row, which says that all until `newest_us` has landed: a group that
+    is not idle is believed more than that, and holds M back.
     """
-    ingested_at_us = _ingested_at_after(before, now_us)
+    at_us = _ingested_at_after(before, now_us)
+    reached_us, after = floor_to_ms(min(newest_us, at_us)), None
     if before.groups is not None:
-        if newest is None:
-            raise ValueError("a commit of a source with watermark_per must tell of its groups")
-        return _by_groups(before, before.groups, newest, None, ingested_at_us)
-    newest_us = floor_to_ms(min(newest_event_us, ingested_at_us))
+        after = before.groups.after(groups or {}, before.ingested_at_us, at_us)
+        awake = [us for us, _ in after.awake()]
+        reached_us = min([*awake, reached_us] if groups is None else awake)
     if before.watermark_us is not None:
-        newest_us = max(newest_us, before.watermark_us)
-    return Clock(newest_us, ingested_at_us)
-
-
-def clock_after_row(before: Clock, target_us: int, now_us: int) -> Clock:
-    """The clock after a clock row, at `now_us`, which says that all until `target_us` has landed.
-
-    A group that is not idle is believed more than that: it holds M back.
-    """
-    if before.groups is None:
-        return clock_after(before, target_us, now_us)
-    ingested_at_us = _ingested_at_after(before, now_us)
-    claimed_us = floor_to_ms(min(target_us, ingested_at_us))
-    return _by_groups(before, before.groups, {}, claimed_us, ingested_at_us)
-
-
-def _by_groups(
-    before: Clock, known: Groups, newest: Newest, claimed_us: int | None, ingested_at_us: int
-) -> Clock:
-    groups = known.after(newest, before.ingested_at_us, ingested_at_us)
-    reached = (before.watermark_us, groups.reached_us(claimed_us))
-    watermark_us = max(us for us in reached if us is not None)
-    return Clock(watermark_us, ingested_at_us, groups.without_passed(watermark_us))
+        reached_us = max(reached_us, before.watermark_us)
+    return Clock(reached_us, at_us, after and after.without_passed(reached_us))
 
 
 def clock_set_back(before: Clock, to_us: int, now_us: int) -> Clock:
@@ -237,7 +218,7 @@ def write_clock_row(
         )
         if plan.target_us is not None:
             now_us = (now - EPOCH) // MICROSECOND
-            after = clock_after_row(before, plan.target_us, now_us)
+            after = clock_after(before, plan.target_us, now_us)
             plan = _held_back(source, plan, before, after, now_us)
         if plan.target_us is not None:
             ingestion.take_rows(before, after, clock_row(source, before, after))

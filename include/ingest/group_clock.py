@@ -25,49 +25,42 @@ from include.lake.findings import Finding
 from include.settings import FOLDER, Source
 
 SECOND_US = 1_000_000
-# The newest event time of each group of a commit's rows, in microseconds.
-Newest = Mapping[str, int]
 
 
 class Group(NamedTuple):
     """What is known of a group, in microseconds."""
 
     newest_us: int  # what it has reached
-    seen_us: int  # `ingested_at` of the newest commit that has a row of it
-    silent_us: int = 0  # counted since
+    silent_us: int = 0  # counted since its newest row
 
 
 @dataclass(frozen=True)
 class Groups:
-    """The groups of a source after a commit."""
+    """The groups of a source with `watermark_per` after a commit."""
 
-    source: str
-    per: str
-    idle_after_us: int
-    at_most: int = field(compare=False)
+    source: Source
     of: Mapping[str, Group] = field(default_factory=dict)
 
-    def is_idle(self, group: Group) -> bool:
-        return group.silent_us >= self.idle_after_us
+    @property
+    def idle_after_us(self) -> int:
+        return self.source.idle_after // MICROSECOND
 
-    def awake(self) -> dict[str, Group]:
-        """Those that are not idle."""
-        return {name: group for name, group in self.of.items() if not self.is_idle(group)}
+    def awake(self) -> list[tuple[int, str]]:
+        """Those that are not idle, what each has reached before its name; the least first."""
+        known = ((group, name) for name, group in self.of.items())
+        return sorted((g.newest_us, name) for g, name in known if g.silent_us < self.idle_after_us)
 
-    def reached_us(self, claimed_us: int | None = None) -> int | None:
-        """The least that those which are not idle have reached, and `claimed_us`; None: nothing."""
-        reached = [group.newest_us for group in self.awake().values()]
-        return min([*reached, *([] if claimed_us is None else [claimed_us])], default=None)
-
-    def after(self, newest: Newest, before_us: int | None, ingested_at_us: int) -> "Groups":
-        """With a commit at `ingested_at_us` behind that of `before_us`."""
-        passed_us = counted_us(before_us, ingested_at_us, self.idle_after_us)
+    def after(
+        self, newest: Mapping[str, int], before_us: int | None, ingested_at_us: int
+    ) -> "Groups":
+        """With a commit at `ingested_at_us` of rows up to `newest`, behind that of `before_us`."""
+        passed_us = 0 if before_us is None else ingested_at_us - before_us
+        passed_us = min(passed_us, self.idle_after_us // 2)
         of = {n: g._replace(silent_us=g.silent_us + passed_us) for n, g in self.of.items()}
         for name, event_us in newest.items():
             reached_us = floor_to_ms(min(event_us, ingested_at_us))
-            if name in of:
-                reached_us = max(reached_us, of[name].newest_us)
-            of[name] = Group(reached_us, ingested_at_us)
+            known = of.get(name)
+            of[name] = Group(reached_us if known is None else max(reached_us, known.newest_us))
         return replace(self, of=of)
 
     def set_back(self, to_us: int) -> "Groups":
@@ -77,34 +70,27 @@ class Groups:
 
     def without_passed(self, watermark_us: int) -> "Groups":
         """Without the idle ones that M has passed. LakeError when too many are left."""
-        of = {
-            name: group
-            for name, group in self.of.items()
-            if group.newest_us > watermark_us or not self.is_idle(group)
-        }
-        if len(of) > self.at_most:
+        awake = {name for _, name in self.awake()}
+        of = {n: g for n, g in self.of.items() if g.newest_us > watermark_us or n in awake}
+        if len(of) > self.source.watermark_groups:
             raise LakeError(
-                f"source {self.source} has {len(of):,} groups by watermark_per={self.per!r} that "
-                "hold its watermark or are ahead of it, and its watermark_groups allows "
-                f"{self.at_most:,}: nothing more is ingested. Take a field with fewer values, a "
-                "shorter idle_after, or raise watermark_groups: the ingest log names all of them "
-                "with each batch",
+                f"source {self.source.name} has {len(of):,} groups by watermark_per that hold its "
+                f"watermark or are ahead of it, and watermark_groups allows "
+                f"{self.source.watermark_groups:,}: nothing more is ingested. Take a field with fewer "
+                "values, a shorter idle_after, or raise watermark_groups",
                 code="too_many_groups",
-                subject=self.source,
+                subject=self.source.name,
             )
         return replace(self, of=of)
 
     def metadata(self) -> dict[str, object]:
         """What the ingest log says of them, for `logged_groups`."""
-        return {"per": self.per, "of": self.of}
+        return {"per": self.source.watermark_per, "of": self.of}
 
     def held_back(self) -> list[Finding]:
         """A finding on the group that the watermark waits for, when the others are far ahead of it."""
-        awake = sorted((group.newest_us, name) for name, group in self.awake().items())
-        if len(awake) < 2:
-            return []
-        least_us, least = awake[0]
-        by_us = median_low([us for us, _ in awake[1:]]) - least_us
+        (least_us, least), *others = self.awake() or [(0, "")]
+        by_us = median_low([us for us, _ in others]) - least_us if others else 0
         if by_us <= self.idle_after_us:
             return []
         return [
@@ -114,32 +100,20 @@ class Groups:
                 figure=by_us / SECOND_US,
                 limit=self.idle_after_us / SECOND_US,
                 unit="seconds",
-                detail=f"{self.per.strip('<>')} {least!r} is {by_us / SECOND_US:,.0f} s behind the "
-                "others: the watermark waits for it",
+                detail=f"{least!r} is {by_us / SECOND_US:,.0f} s behind the others: the watermark waits "
+                "for it",
                 action="see to that producer; without rows of it for idle_after the watermark goes on",
             )
         ]
 
 
-def no_groups(source: Source) -> Groups | None:
-    """Before the first commit; None of a source without `watermark_per`."""
+def logged_groups(said: Mapping[str, Any], source: Source) -> Groups | None:
+    """What the ingest log says of the groups: of none yet where they were others, None of a source
+    without `watermark_per`."""
     if source.watermark_per is None:
         return None
-    idle_after_us = source.idle_after // MICROSECOND
-    return Groups(source.name, source.watermark_per, idle_after_us, source.watermark_groups)
-
-
-def logged_groups(said: Mapping[str, Any], source: Source) -> Groups | None:
-    """What the ingest log says of the groups; none of them yet where they were others."""
-    groups = no_groups(source)
-    if groups is None or said.get("per") != groups.per:
-        return groups
-    return replace(groups, of={name: Group(*values) for name, values in said["of"].items()})
-
-
-def counted_us(before_us: int | None, at_us: int, idle_after_us: int) -> int:
-    """What the time between two commits counts as silence."""
-    return 0 if before_us is None else min(at_us - before_us, idle_after_us // 2)
+    known = said["of"] if said.get("per") == source.watermark_per else {}
+    return Groups(source, {name: Group(*values) for name, values in known.items()})
 
 
 def floor_to_ms(micros: int) -> int:

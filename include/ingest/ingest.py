@@ -158,7 +158,7 @@ def stage_events(
     if not counts.rows_bronze:
         return before, before, {}
     newest_us = max(counts.newest.values())
-    after = clock_after(before, newest_us, batch.ingested_at_us, newest=counts.groups)
+    after = clock_after(before, newest_us, batch.ingested_at_us, counts.groups)
     return before, after, {BRONZE: parsed.stage_accepted(before, after)}
 
 

@@ -24,7 +24,7 @@ from deltalake.table import TableMerger
 from include.fold.admission import instant_of, micros_of
 from include.ingest.bronze_tables import KEEPS_LOG, create_tables
 from include.ingest.connector import SPLIT_COLUMNS, Done, Split
-from include.ingest.group_clock import Groups, logged_groups, no_groups
+from include.ingest.group_clock import Groups, logged_groups
 from include.lake.columns import Column, documented, without_comments
 from include.lake.delta_log import create_if_absent, open_table, unbroken
 from include.lake.errors import LakeError, how_to_mend, settings_changed
@@ -133,7 +133,7 @@ class Logged:
         rows = self._of_kind(BATCH)
         rows = rows.filter(pc.is_valid(rows["watermark_after"]))
         if not rows.num_rows:
-            return Clock(groups=no_groups(source))
+            return Clock(groups=logged_groups({}, source))
         row = rows.filter(pc.equal(rows["batch"], pc.max(rows["batch"]))).to_pylist()[0]
         groups = logged_groups(json.loads(row["groups"] or "{}"), source)
         return Clock(micros_of(row["watermark_after"]), micros_of(row["ingested_at"]), groups)

@@ -339,7 +339,7 @@ def test_folders_say_what_all_rows_of_a_file_have(name: str, content: bytes):
         ("dt=2026-11-20/shop=__HIVE_DEFAULT_PARTITION__", ("a", None, day, None, None)),
     ):
         found, _ = outcomes_of_content(lambda: content, source, f"{folder}/{name}", NOON_US)
-        assert tuple(found[value_column(field)] for field in source.fields) == known
+        assert tuple(found[value_column(field.name)] for field in source.fields) == known
         raw = json.dumps(row("a", dt="x", shop="y"))
         again = row_of_raw(f"{folder}/{name}", raw, source)
         assert reader_of_events(source)(again, NOON_US).values == known

@@ -15,12 +15,11 @@ from include.fold.admission import MICROSECOND
 from include.ingest.clock import (
     bronze_rows,
     clock_after,
-    clock_after_row,
     clock_row,
     clock_set_back,
     write_still_row,
 )
-from include.ingest.group_clock import no_groups
+from include.ingest.group_clock import logged_groups
 from include.ingest.ingest_log import Clock, Ingestion
 from include.lake.paths import Lake
 from include.settings import Field, Source
@@ -45,7 +44,7 @@ SOURCE = Source(
     watermark_per="key",
     idle_after=IDLE,
 )
-EMPTY = Clock(groups=no_groups(SOURCE))
+EMPTY = Clock(groups=logged_groups({}, SOURCE))
 
 # Few and at the edges, so that groups meet, fall idle exactly, and wake.
 MINUTES = st.sampled_from([0, 1, 14, 15, 16, 29, 30, 31, 60, 1440])
@@ -98,7 +97,7 @@ def next_clock(before: Clock, commit: Commit) -> Clock:
     if commit.reset_us is not None:
         return clock_set_back(before, commit.reset_us, commit.now_us)
     if commit.clock_us is not None:
-        return clock_after_row(before, commit.clock_us, commit.now_us)
+        return clock_after(before, commit.clock_us, commit.now_us)
     newest = {r.key: max(s.time_us for s in commit.rows if s.key == r.key) for r in commit.rows}
     return clock_after(before, max(newest.values()), commit.now_us, newest)
 
@@ -178,7 +177,7 @@ def landed(before: Clock, at_minute: float, **minutes: float) -> Clock:
 
 def test_idle_groups_that_the_clock_has_passed_are_forgotten_and_others_are_counted():
     source = replace(SOURCE, watermark_groups=2)
-    clock = Clock(groups=no_groups(source))
+    clock = Clock(groups=logged_groups({}, source))
     for day in range(10):  # as folders of days come and go
         clock = landed(clock, day * 1440, **{f"day{day}": day * 1440})
         clock = landed(clock, day * 1440 + 15, **{f"day{day}": day * 1440})

@@ -7,10 +7,10 @@ from typing import Any
 import pyarrow.compute as pc
 import pytest
 
-from include.ingest import clock as bronze_clock
 from include.ingest import group_clock, ingest_log
 from include.ingest.bronze_tables import late_fields
-from include.ingest.group_clock import Groups, counted_us
+from include.ingest.clock import clock_after, read_clock
+from include.ingest.group_clock import Groups
 from include.ingest.ingest_log import BRONZE, Clock, Ingestion, Logged
 from include.lake.table import Record, Table, record_of
 from tests.simulator.replaced import everywhere
@@ -18,37 +18,40 @@ from tests.simulator.replaced import everywhere
 
 def the_newest_group_counts(patch: pytest.MonkeyPatch) -> None:
     """And not the one that is furthest behind."""
-
-    def reached_us(self: Groups, claimed_us: int | None = None) -> int | None:
-        reached = [group.newest_us for group in self.awake().values()]
-        return max([*reached, *([] if claimed_us is None else [claimed_us])], default=None)
-
-    patch.setattr(Groups, "reached_us", reached_us)
+    awake = Groups.awake
+    patch.setattr(Groups, "awake", lambda self: awake(self)[-1:])
 
 
 def no_group_is_idle(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Groups, "is_idle", lambda self, group: False)
+    patch.setattr(
+        Groups, "awake", lambda self: sorted((g.newest_us, n) for n, g in self.of.items())
+    )
 
 
 def a_pause_is_silence(patch: pytest.MonkeyPatch) -> None:
     """All time between two commits counts as silence of each group."""
-    whole = lambda before, at, idle: 0 if before is None else at - before  # noqa: E731
-    everywhere(patch, counted_us, whole)
+    after = Groups.after
+
+    def silent(self: Groups, newest: Any, before_us: int | None, at_us: int) -> Groups:
+        passed_us = 0 if before_us is None else at_us - before_us
+        of = after(self, newest, before_us, at_us).of
+        grown = {n: self.of[n].silent_us + passed_us for n in of.keys() - newest.keys()}
+        return replace(
+            self, of={n: g._replace(silent_us=grown.get(n, g.silent_us)) for n, g in of.items()}
+        )
+
+    patch.setattr(Groups, "after", silent)
 
 
 def a_group_takes_the_clock_back(patch: pytest.MonkeyPatch) -> None:
     """One that is new, or wakes, behind the clock."""
 
-    def by_groups(
-        before: Clock, known: Groups, newest: Any, claimed_us: int | None, ingested_at_us: int
-    ) -> Clock:
-        groups = known.after(newest, before.ingested_at_us, ingested_at_us)
-        reached_us = groups.reached_us(claimed_us)
-        at_us = before.watermark_us if reached_us is None else reached_us
-        assert at_us is not None
-        return Clock(at_us, ingested_at_us, groups.without_passed(at_us))
+    right = clock_after
 
-    patch.setattr(bronze_clock, "_by_groups", by_groups)
+    def goes_back(before: Clock, *given: Any) -> Clock:
+        return right(replace(before, watermark_us=None), *given)
+
+    everywhere(patch, right, goes_back)
 
 
 def groups_stay_ahead_of_a_repair(patch: pytest.MonkeyPatch) -> None:
@@ -110,7 +113,7 @@ def the_clock_is_of_bronze(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(Ingestion, "_look", looked)
     patch.setattr(Ingestion, "take", taken)
-    everywhere(patch, bronze_clock.read_clock, clock)
+    everywhere(patch, read_clock, clock)
 
 
 def others_are_not_looked_for(patch: pytest.MonkeyPatch) -> None:

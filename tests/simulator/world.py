@@ -24,7 +24,7 @@ from deltalake import DeltaTable
 from include.fold.admission import EPOCH, instant_of, micros_of
 from include.ingest.amendments import amendments_of
 from include.ingest.bronze_tables import follow_fields
-from include.ingest.clock import clock_after, clock_after_row, clock_row, read_clock
+from include.ingest.clock import clock_after, clock_row, read_clock
 from include.ingest.ingest import ingest
 from include.ingest.ingest_log import Clock, Ingestion, read_log
 from include.ingest.parse_files import bronze_rows
@@ -211,7 +211,7 @@ class World:
             return
         clock_us = clock_us // 1000 * 1000
         commit = Commit(self.now_us, (), clock_us)
-        self._append((), lambda before: clock_after_row(before, clock_us, self.now_us), commit)
+        self._append((), lambda before: clock_after(before, clock_us, self.now_us), commit)
 
     def note_repairs(self) -> None:
         """Commits of bronze that have set the clock back, by jobs: tell the oracle of them."""
