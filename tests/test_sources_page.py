@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from include.fold.records import SCALARS
 from include.ingest.clock import Clock, clock_after
 from include.ingest.group_clock import logged_groups
 from include.ingest.ingest import ingest
-from include.ingest.landed_file import row_of_raw
+from include.ingest.landed_file import open_rows, row_of_raw
 from include.ingest.landed_values import to_event
 from include.ingest.parse_files import outcomes_of_content, value_column
 from include.lake.ops import read_ops
@@ -126,8 +127,10 @@ def test_the_shipment_is_taken_as_it_is(lake, tmp_path):
 def test_the_sale_is_taken_as_it_is():
     source, name = declared("SALES"), "dt=2026-11-20/till7.csv"
     content = block("csv").encode("cp1252")
-    sale, _ = outcomes_of_content(lambda: content, source, name, 2 * NOON_US)
-    found = [sale[value_column(field)] for field in source.fields]
+    sale, _ = outcomes_of_content(
+        partial(open_rows, name, content, source), source, name, 2 * NOON_US
+    )
+    found = [sale[value_column(field.name)] for field in source.fields]
     assert found == ["Köln", Decimal("12.50"), date(2026, 11, 20)]
 
 

@@ -7,16 +7,14 @@ import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from deltalake import DeltaTable as OpenTable
 from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
-from include.fold.arrow_values import conformed_table
 from include.ingest import connector
 from include.ingest.connector import (
     Batch,
@@ -31,6 +29,7 @@ from include.ingest.connector import (
     lost_input,
     written_at,
 )
+from include.ingest.landed_parquet import ParquetRows
 from include.ingest.landed_values import UnreadableFileError
 from include.ingest.parse_files import outcomes_of_content
 from include.lake.delta_log import (
@@ -100,50 +99,31 @@ def bodies(actions: Actions, kind: str) -> list[Mapping[str, Any]]:
     return [action[kind] for action in actions if kind in action]
 
 
+@lru_cache(maxsize=64)
+def known_at(uri: str, version: int) -> tuple[pa.Schema, list[str], dict[str, dict[str, Any]]]:
+    """The columns of a version, which of them are in the names of folders, and its files if some are.
+
+    Of the newest version where the log has that one no more.
+    """
+    table = table_at(uri, version)
+    table = open_table(uri) if table is None else table
+    by = table.metadata().partition_columns
+    return pa.schema(table.schema().to_arrow()), by, added_files(table) if by else {}
+
+
 def has_values(uri: str, split: Split) -> bool:
     """Whether the log still says of which partition a file is."""
-    files, schema = _files_at(uri, split.first)
-    return not schema.names or split.name in files
-
-
-def partition_values(uri: str, split: Split) -> pa.Table | None:
-    """One row of these columns, of a file of which they are known; None without any."""
-    files, schema = _files_at(uri, split.first)
-    if not schema.names:
-        return None
-    values = files[str(split.name)]["partition"]
-    return pa.Table.from_pylist([{name: values[name] for name in schema.names}], schema=schema)
-
-
-@lru_cache(maxsize=64)
-def schema_at(uri: str, version: int) -> pa.Schema:
-    """Of all columns."""
-    return pa.schema(_table_for(uri, version).schema().to_arrow())
-
-
-@lru_cache(maxsize=64)
-def _files_at(uri: str, version: int) -> tuple[dict[str, dict[str, Any]], pa.Schema]:
-    table = _table_for(uri, version)
-    columns = table.metadata().partition_columns
-    if not columns:
-        return {}, pa.schema([])
-    schema = pa.schema(table.schema().to_arrow())
-    return added_files(table), pa.schema([schema.field(name) for name in columns])
-
-
-def _table_for(uri: str, version: int) -> OpenTable:
-    """As of a version; of the newest where the log has that no more."""
-    table = table_at(uri, version)
-    return open_table(uri) if table is None else table
+    _, by, files = known_at(uri, split.first)
+    return not by or split.name in files
 
 
 def outcomes_of_added(source: Source, batch: Batch, split: Split) -> Iterator[Outcome]:
     """Every row of one file, and last the file with their number. OriginError when the file is gone."""
-    content = partial(_content, source, split)
-    yield from outcomes_of_content(content, source, split.source_file, batch.ingested_at_us)
+    opened = partial(_opened, source, split)
+    yield from outcomes_of_content(opened, source, split.source_file, batch.ingested_at_us)
 
 
-def _content(source: Source, split: Split) -> bytes:
+def _opened(source: Source, split: Split) -> ParquetRows:
     origin = source.origin
     assert isinstance(origin, DeltaTable)
     try:
@@ -157,13 +137,9 @@ def _content(source: Source, split: Split) -> bytes:
         raise _gone(source, split, "is gone, as after a VACUUM") from error
     if not has_values(origin.uri, split):
         raise _gone(source, split, "is of a partition that its log has lost")
-    try:
-        return _completed(content, origin.uri, split, partition_values(origin.uri, split))
-    except (pa.ArrowException, OSError, ValueError) as error:
-        if is_of_machine(error):
-            raise
-        # Not as it is: of the fields it may lack some.
-        raise UnreadableFileError(f"not a whole Parquet file: {first_line(error)}") from None
+    schema, by, files = known_at(origin.uri, split.first)
+    known = files[str(split.name)]["partition"] if by else {}
+    return ParquetRows(content, source, schema, {name: known[name] for name in by})
 
 
 def _gone(source: Source, split: Split, why: str) -> OriginError:
@@ -171,77 +147,30 @@ def _gone(source: Source, split: Split, why: str) -> OriginError:
     return lost_input(source.name, said)
 
 
-def _completed(content: bytes, uri: str, split: Split, values: pa.Table | None) -> bytes:
-    """The file with the columns of its folders, and its instants as such: unless it is told
-    otherwise, Spark writes these in 96 bits, which do not say that they are UTC."""
-    file = pq.ParquetFile(pa.BufferReader(content), coerce_int96_timestamp_unit="us")
-    leaves = range(len(file.schema))
-    has_instants = any(file.schema.column(leaf).physical_type == "INT96" for leaf in leaves)
-    if values is None and not has_instants:
-        return content
-    rows = file.read()
-    if has_instants:
-        schema = schema_at(uri, split.first)
-        known = [schema.field(name) for name in rows.column_names if name in schema.names]
-        rows = conformed_table(rows, pa.schema(known))
-    return _as_parquet(_with_partition_values(rows, values))
+class Taken(NamedTuple):
+    """What was taken of a table."""
 
-
-def _with_partition_values(rows: pa.Table, values: pa.Table | None) -> pa.Table:
-    if values is None:
-        return rows
-    for name in values.column_names:
-        if name not in rows.column_names:
-            value = values[name][0]
-            rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
-    return rows
-
-
-def _as_parquet(rows: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    pq.write_table(rows, sink)
-    return bytes(sink.getvalue())
-
-
-@dataclass(frozen=True)
-class Taken:
-    """What was taken of the table that has this id."""
-
-    done: Done
-    table_id: str
-
-    @cached_property
-    def splits(self) -> list[tuple[int, Split]]:
-        """Each with its batch."""
-        return [each for each in self.done.splits if each[1].origin_id == self.table_id]
-
-    @cached_property
-    def ends(self) -> list[Split]:
-        """Versions of which all was taken."""
-        return [split for _, split in self.splits if split.name is None]
-
-    @property
-    def complete(self) -> int:
-        """The version until which all is taken, by the newest batch that says so; -1 before the first."""
-        return int(self.ends[-1].until) - 1 if self.ends else -1
-
-    @property
-    def begun(self) -> int | None:
-        """The version whose files, all that the table had, are taken first; None before the first is."""
-        return next((split.first for _, split in self.splits if split.name is not None), None)
+    complete: int  # the version until which all is; -1 before the first
+    begun: int | None  # the version whose files, all that the table had, are taken first
+    files: set[tuple[int, str | None]]  # version and path, of those that are not complete
 
     @property
     def next(self) -> int | None:
         """The version that comes next, or the one that was begun with; None before the first batch."""
         return self.complete + 1 or self.begun
 
-    def behind(self) -> set[tuple[int, str | None]]:
-        """Version and path of each file that is taken of versions behind the complete ones."""
-        return {(s.first, s.name) for _, s in self.splits if s.name and s.first > self.complete}
+
+def taken_of(done: Done, table_id: str) -> Taken:
+    """That of the table with this id."""
+    splits = [split for _, split in done.splits if split.origin_id == table_id]
+    ends = [split.until - 1 for split in splits if split.name is None]
+    complete = ends[-1] if ends else -1
+    files = [(split.first, split.name) for split in splits if split.name is not None]
+    begun = files[0][0] if files else None
+    return Taken(complete, begun, {each for each in files if each[0] > complete})
 
 
-@dataclass(frozen=True)
-class Waiting:
+class Waiting(NamedTuple):
     """A version that is not all taken."""
 
     version: int
@@ -346,7 +275,7 @@ class TableConnector:
         """Why what comes next cannot be taken; None when it can."""
         if done.splits and done.origin_id != self.id:
             return f"the Delta table {self.origin.uri} was made anew since"
-        taken = Taken(done, self.id)
+        taken = taken_of(done, self.id)
         if taken.next is None or taken.complete == self.newest or self._opens(taken.next):
             return None
         return (
@@ -360,7 +289,7 @@ class TableConnector:
             return self._behind_files(list(self._gone(self.cut(done))))
         if done.origin_id != self.id:  # all that it has
             return GoesOn(lost, 0, [Split(None, None, 0, 0, self.id)])
-        first = Taken(done, self.id).next or 0
+        first = taken_of(done, self.id).next or 0
         if first > self.newest:
             return GoesOn(lost, 0, [self._end(self.newest, self.newest)])
         until = self._earliest(first)
@@ -383,10 +312,9 @@ class TableConnector:
 
     def _waiting(self, done: Done) -> Iterator[Waiting]:
         """Versions that are not all taken."""
-        known = Taken(done, self.id)
-        taken, complete = known.behind(), known.complete
+        complete, begun, taken = taken_of(done, self.id)
         if complete < 0:
-            complete = self.newest if known.begun is None else known.begun
+            complete = self.newest if begun is None else begun
             yield Waiting(complete, self._untaken(self._backlog(complete), taken))
         for version in range(complete + 1, self.newest + 1):
             actions = actions_of(self.origin.uri, version)

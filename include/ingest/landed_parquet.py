@@ -1,10 +1,12 @@
 """The rows of a Parquet file, by its column types; only the source's own columns are read."""
 
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from include.fold.arrow_values import conformed_table
 from include.ingest.landed_values import (
     Instant,
     LocalTime,
@@ -25,11 +27,20 @@ NO_PYTHON_VALUE = (ValueError, OverflowError, LookupError, pa.ArrowException)
 
 
 class ParquetRows:
-    """Parquet: see `LandedRows` for what its methods promise."""
+    """Parquet: see `LandedRows` for what its methods promise.
 
-    def __init__(self, content: bytes, source: Source) -> None:
+    `schema`: of the Delta table that it is a file of, and `partition` what its folders say.
+    """
+
+    def __init__(
+        self,
+        content: bytes,
+        source: Source,
+        schema: pa.Schema | None = None,
+        partition: Mapping[str, object] = MappingProxyType({}),
+    ) -> None:
         try:
-            self._table = _read_parquet(content, source)
+            self._table = _read_parquet(content, source, schema, partition)
         except (pa.ArrowException, OSError, ValueError) as error:
             if is_of_machine(error):
                 raise
@@ -48,12 +59,15 @@ class ParquetRows:
         return json_text(item)
 
 
-def _read_parquet(content: bytes, source: Source) -> pa.Table:
+def _read_parquet(
+    content: bytes, source: Source, schema: pa.Schema | None, partition: Mapping[str, object]
+) -> pa.Table:
     # Instants in 96 bits, as Spark writes them, reach further than nanoseconds do.
     file = pq.ParquetFile(pa.BufferReader(content), coerce_int96_timestamp_unit="us")
-    columns = list(file.schema_arrow.names)
-    check_columns(columns, source, "Parquet")
-    wanted = landed_columns(source, columns)
+    own = list(file.schema_arrow.names)
+    added = [name for name in partition if name not in own]
+    check_columns(own + added, source, "Parquet")
+    wanted = landed_columns(source, own + added)
     groups = map(file.metadata.row_group, range(file.metadata.num_row_groups))
     unpacked_bytes = sum(group.total_byte_size for group in groups)
     value_bytes = file.metadata.num_rows * len(wanted) * BYTES_A_VALUE
@@ -61,8 +75,17 @@ def _read_parquet(content: bytes, source: Source) -> pa.Table:
         raise UnreadableFileError(
             f"unpacks to {unpacked_bytes} bytes, in memory {value_bytes} or more: split it"
         )
-    table = file.read(columns=wanted)
+    table = file.read(columns=[name for name in wanted if name not in added])
     table.validate(full=True)
+    if schema is None:
+        return table
+    leaves = map(file.schema.column, range(len(file.schema)))
+    if any(leaf.physical_type == "INT96" for leaf in leaves):  # which do not say that they are UTC
+        known = [schema.field(name) for name in table.column_names if name in schema.names]
+        table = conformed_table(table, pa.schema(known))
+    for name in added:
+        value = pa.scalar(partition[name], schema.field(name).type)
+        table = table.append_column(name, pa.repeat(value, file.metadata.num_rows))
     return table
 
 

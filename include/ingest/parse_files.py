@@ -33,7 +33,7 @@ from include.ingest.connector import (
 )
 from include.ingest.group_clock import group_of
 from include.ingest.ingest_log import Clock
-from include.ingest.landed_file import folder_values, open_rows, read_landed
+from include.ingest.landed_file import LandedRows, folder_values, open_rows, read_landed
 from include.ingest.landed_values import (
     UNREADABLE_FILE,
     Event,
@@ -141,17 +141,20 @@ def outcomes_of_file(
     FileGoneError when the file is gone.
     """
     name = split.source_file
-    read = partial(read_landed, lake, root, name, source.max_file_bytes)
-    yield from outcomes_of_content(read, source, name, batch.ingested_at_us)
+
+    def opened() -> LandedRows:
+        return open_rows(name, read_landed(lake, root, name, source.max_file_bytes), source)
+
+    yield from outcomes_of_content(opened, source, name, batch.ingested_at_us)
 
 
 def outcomes_of_content(
-    read: Callable[[], bytes], source: Source, name: str, ingested_at_us: int
+    opened: Callable[[], LandedRows], source: Source, name: str, ingested_at_us: int
 ) -> Iterator[Outcome]:
-    """Those of the rows of one file, whose content `read` gives, or of one that is unreadable; and last
-    the file with their number."""
+    """Those of the rows of one file, which `opened` gives, or of one that is unreadable; and last the file
+    with their number."""
     rescue = Rescue(source)
-    outcomes = _outcomes(read, source, name, ingested_at_us, rescue)
+    outcomes = _outcomes(opened, source, name, ingested_at_us, rescue)
     yield from with_counts(source, name, outcomes, rescue)
 
 
@@ -172,10 +175,14 @@ def with_counts(
 
 
 def _outcomes(
-    read: Callable[[], bytes], source: Source, name: str, ingested_at_us: int, rescue: Rescue
+    opened: Callable[[], LandedRows],
+    source: Source,
+    name: str,
+    ingested_at_us: int,
+    rescue: Rescue,
 ) -> Iterator[Outcome]:
     try:
-        folder, rows = folder_values(name, source), open_rows(name, read(), source)
+        folder, rows = folder_values(name, source), opened()
     except UnreadableFileError as error:
         yield refused(name, WHOLE_FILE, RefusedError(UNREADABLE_FILE, str(error)), None)
         return

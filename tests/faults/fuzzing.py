@@ -6,6 +6,7 @@ import json
 import re
 import zlib
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,12 @@ import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
 from include.ingest.landed_avro import BLOCK, HEADER
-from include.ingest.landed_file import row_of_raw
+from include.ingest.landed_file import open_rows, row_of_raw
 from include.ingest.landed_values import RefusedError
 from include.ingest.parse_files import (
     FILE,
     REFUSED,
     WHOLE_FILE,
-    arrow_schema,
     in_batches,
     outcome_schema,
     outcomes_of_content,
@@ -232,10 +232,10 @@ class Read:
 def read_file(name: str, content: bytes, source: Source = SOURCE) -> Read:
     """Parse it as ingestion does, into Arrow's batches, and its refused rows once more."""
     before = _reset_peak()
-    *outcomes, file = outcomes_of_content(lambda: content, source, name, INGESTED_US)
-    table = pa.Table.from_batches(
-        in_batches(iter([*outcomes, file]), arrow_schema(outcome_schema(source)))
+    *outcomes, file = outcomes_of_content(
+        partial(open_rows, name, content, source), source, name, INGESTED_US
     )
+    table = pa.Table.from_batches(in_batches(iter([*outcomes, file]), outcome_schema(source)))
     peak = _peak_bytes() - before
     kinds = table["kind"].to_pylist()
     assert kinds[-1] == FILE

@@ -1,11 +1,13 @@
 """What comes of files with changed bytes: rows, or refusals of ours, and never much memory."""
 
 import json
+from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from include.ingest.landed_file import open_rows
 from include.ingest.parse_files import ACCEPTED, outcomes_of_content
 from tests.examples import examples
 from tests.faults.fuzzing import (
@@ -38,6 +40,7 @@ def test_whatever_a_line_is_the_others_are_taken(number, text):
     lines = FILES["lines.jsonl"].decode().splitlines()
     lines[number] = json.dumps({"it": text}) + text.replace("\n", "").replace("\0", "")
     content = "\n".join(lines).encode("utf-8", "replace")
-    found = outcomes_of_content(lambda: content, SOURCE, "a.jsonl", INGESTED_US)
+    opened = partial(open_rows, "a.jsonl", content, SOURCE)
+    found = outcomes_of_content(opened, SOURCE, "a.jsonl", INGESTED_US)
     taken = {outcome["value_number"] for outcome in found if outcome["kind"] == ACCEPTED}
     assert taken == set(range(ROWS)) - {number}

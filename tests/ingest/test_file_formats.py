@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import fastavro
@@ -319,6 +320,11 @@ def test_an_avro_schema_that_never_ends_is_unreadable(opening: str, depth: int):
 # Folders
 
 
+def outcomes(name: str, content: bytes, source: Source) -> list[dict[str, Any]]:
+    opened = partial(open_rows, name, content, source)
+    return list(outcomes_of_content(opened, source, name, NOON_US))
+
+
 DAY = Field(name="day", type="date", path="dt", from_folder=True, comment="Day of its folder")
 SHOP = Field(name="shop", type="string", from_folder=True, required=False, comment="Shop")
 HOUR = Field(name="hour", type="int", from_folder=True, required=False, comment="Hour")
@@ -338,20 +344,20 @@ def test_folders_say_what_all_rows_of_a_file_have(name: str, content: bytes):
         ("dt=2026-11-20/shop=A%2FB/x/hour=07", ("a", None, day, "A/B", 7)),
         ("dt=2026-11-20/shop=__HIVE_DEFAULT_PARTITION__", ("a", None, day, None, None)),
     ):
-        found, _ = outcomes_of_content(lambda: content, source, f"{folder}/{name}", NOON_US)
+        found, _ = outcomes(f"{folder}/{name}", content, source)
         assert tuple(found[value_column(field.name)] for field in source.fields) == known
         raw = json.dumps(row("a", dt="x", shop="y"))
         again = row_of_raw(f"{folder}/{name}", raw, source)
         assert reader_of_events(source)(again, NOON_US).values == known
     name = f"dt=2026-11-20/hour=x/{name}"
-    refusal, _ = outcomes_of_content(lambda: content, source, name, NOON_US)
+    refusal, _ = outcomes(name, content, source)
     assert refusal["reason_code"] == "wrong_type"
 
 
 @pytest.mark.parametrize("folder", ["", "day=2026-11-20/", "dt=2026-11-20/dt=2026-11-21/"])
 def test_a_file_outside_its_folder_is_unreadable(folder: str):
     content = json.dumps(row("a")).encode()
-    refusal, _ = outcomes_of_content(lambda: content, source_of(DAY), f"{folder}a.jsonl", NOON_US)
+    refusal, _ = outcomes(f"{folder}a.jsonl", content, source_of(DAY))
     assert refusal["reason_code"] == "unreadable_file"
 
 
