@@ -19,7 +19,7 @@ from include.fold.admission import MICROSECOND, micros_of, parse_instant
 from include.ingest.amendments import amendments_in
 from include.ingest.bronze_tables import follow_fields
 from include.ingest.clock import as_text, clock_after, read_clock, write_clock_row
-from include.ingest.connector import Batch, Connector, Cut
+from include.ingest.connector import Batch, Connector
 from include.ingest.ingest_log import (
     BRONZE,
     QUARANTINE,
@@ -105,49 +105,31 @@ def _span(micros: int) -> str:
     return str(timedelta(seconds=micros // 1_000_000))
 
 
-class BatchWriter:
-    """Takes batch after batch into bronze and quarantine; what this run has done."""
-
-    def __init__(self, ingestion: Ingestion, parse: Parse, run_id: str | None = None) -> None:
-        self.run_id = run_id
-        self._ingestion = ingestion
-        self._lake, self._source = ingestion.lake, ingestion.source
-        self._parse = parse
-        self.counts = Counts()
-
-    def finish(self) -> None:
-        """What an earlier run has logged, and the tables lack."""
-        for number in self._ingestion.finish():
-            self.counts += _counts_of(self._ingestion, number)
-
-    def take_next(self, connector: Connector) -> bool:
-        """The first of it that no batch has; False when there is nothing more."""
-        logged = self._ingestion.logged
-        cut = connector.cut(logged.done())
-        if not cut.splits:
-            return False
-        at_us = micros_of(datetime.now(UTC)) // 1000 * 1000
-        read = [split for split in cut.splits if split.name is not None]
-        batch = Batch(logged.newest + 1, read, at_us)
-        with self._parse(self._lake, self._source, batch, connector.reader(batch)) as parsed:
-            self._take(batch, parsed, cut)
-        return True
-
-    def _take(self, batch: Batch, parsed: Parsed, cut: Cut) -> None:
+def take_next(
+    ingestion: Ingestion, connector: Connector, parse: Parse, run_id: str | None
+) -> Counts | None:
+    """Take the first of it that no batch has into bronze and quarantine; None when there is nothing more."""
+    lake, source, logged = ingestion.lake, ingestion.source, ingestion.logged
+    cut = connector.cut(logged.done())
+    if not cut.splits:
+        return None
+    at_us = micros_of(datetime.now(UTC)) // 1000 * 1000
+    read = [split for split in cut.splits if split.name is not None]
+    batch = Batch(logged.newest + 1, read, at_us)
+    with parse(lake, source, batch, connector.reader(batch)) as parsed:
         counts = parsed.counts()
-        if counts.files_landed != len(batch.splits):
-            said = f"{counts.files_landed} of {len(batch.splits)} files were read"
-            raise RowCountError(said)
-        before, after, files = stage_events(self._ingestion, batch, parsed, counts)
+        if counts.files_landed != len(read):
+            raise RowCountError(f"{counts.files_landed} of {len(read)} files were read")
+        before, after, files = stage_events(ingestion, batch, parsed, counts)
         if counts.rows_quarantined:
             files[QUARANTINE] = parsed.stage_refused()
         _check_staged(files, counts)
         # Before it is taken: a run that dies says it again, and none keeps it for itself.
-        found = quarantine_findings(self._source, counts) if counts.refused else []
-        found += jump_findings(self._source, counts.newest, before, after)
-        record_findings(self._lake, self.run_id, self._source.name, [*cut.passed_over, *found])
-        self._ingestion.take(Entry(before, after, files, cut.splits))
-        self.counts += replace(counts, batches=1)
+        found = quarantine_findings(source, counts) if counts.refused else []
+        found += jump_findings(source, counts.newest, before, after)
+        record_findings(lake, run_id, source.name, [*cut.passed_over, *found])
+        ingestion.take(Entry(before, after, files, cut.splits))
+    return replace(counts, batches=1)
 
 
 def stage_events(
@@ -194,24 +176,26 @@ def ingest(
     """
     run_id = (record or {}).get("run_id")
     ingestion = prepare(lake, source)
-    writer, found = BatchWriter(ingestion, parse, run_id), list[Finding]()
+    counts, found = Counts(), list[Finding]()
     try:
-        writer.finish()
+        for number in ingestion.finish():  # what an earlier run has logged, and the tables lack
+            counts += _counts_of(ingestion, number)
         follow_fields(ingestion.bronze, source)
         connector = connector_of(lake, source)
         # What comes meanwhile waits for the next run.
-        while ingestion.again(lambda: writer.take_next(connector)):
-            pass
+        while taken := ingestion.again(lambda: take_next(ingestion, connector, parse, run_id)):
+            counts += taken
         found = write_clock_row(ingestion, interval_end, datetime.now(UTC))
         if (groups := read_clock(ingestion).groups) is not None:
             found += groups.held_back()
     finally:
         if record is not None:
-            record |= writer.counts.of_run()
-        found += skip_findings(source, writer.counts.skipped)
-        found += new_fields(lake, source, writer.counts.unknown)
+            record |= counts.of_run()
+        if counts.skipped:
+            found.append(_skipped(source, counts.skipped))
+        found += new_fields(lake, source, counts.unknown)
         record_findings(lake, run_id, source.name, found)
-    return writer.counts
+    return counts
 
 
 def prepare(lake: Lake, source: Source) -> Ingestion:
@@ -225,12 +209,10 @@ def prepare(lake: Lake, source: Source) -> Ingestion:
     return ingestion
 
 
-def skip_findings(source: Source, count: int) -> list[Finding]:
+def _skipped(source: Source, count: int) -> Finding:
     """Of messages that were passed over, as the source says."""
-    if not count:
-        return []
     detail = f"passed over: {counted(count, 'message')} without a value of {place_of(source)}"
-    return [Finding(finding="tombstones_skipped", severity="info", count=count, detail=detail)]
+    return Finding(finding="tombstones_skipped", severity="info", count=count, detail=detail)
 
 
 # A compaction of a stream's state holds the lease for half a minute or so.

@@ -20,18 +20,18 @@ from pyarrow import fs
 from include.fold.admission import LAST_INSTANT_US, MICROSECOND, instant_of
 from include.fold.arrow_values import conformed_table, decode
 from include.fold.definition import KeyedFold
-from include.fold.records import DefinitionError, Items, Nested, Pairs, Shape
+from include.fold.records import DefinitionError, Shape, SqlType, sql_type
 from include.fold.states import state_schema
 from include.ingest.landed_values import (
     JSON,
-    MIN_US,
+    Instant,
     RefusedError,
     converter,
     instant_us,
     shown,
     wrong_type,
 )
-from include.lake.columns import INSTANT, arrow_type, columns_of, sql_name
+from include.lake.columns import INSTANT, columns_of, sql_name
 from include.lake.delta_log import (
     changes_data,
     delta_table,
@@ -182,90 +182,6 @@ def _check_timeouts(states: pa.Table, as_of_us: int, fold: KeyedFold) -> None:
         raise RefusedError("past_time", f"key {shown(key)}: timeout_at {said}")
 
 
-def _check_members(
-    name: str, value: Any, required: Collection[str], optional: Collection[str] = ()
-) -> None:
-    if not isinstance(value, Mapping):
-        raise wrong_type(name or "it", value, "an object")
-    prefix = f"{name}." if name else ""
-    known = [*required, *optional]
-    for member in value:
-        if member not in known:
-            raise RefusedError(
-                "unknown_member",
-                f"{prefix}{member} is not known: take it out, or spell it as one of "
-                f"{', '.join(known)}",
-            )
-    for member in required:
-        if member not in value:
-            raise RefusedError("missing_field", f"{prefix}{member} is missing: add it")
-
-
-class _Table:
-    """A Delta table with the columns `key`, `state`, `as_of` and, perhaps, `timeout_at`."""
-
-    def __init__(self, lake: Lake, path: str) -> None:
-        self._lake, self._path = lake, path
-        self._log: DeltaTable = delta_table(path)  # as it is now, whatever is committed meanwhile
-        self._rows = self._log.to_pyarrow_dataset(filesystem=files_of(path))
-
-    def as_of_us(self) -> int:
-        self._check_type("as_of", INSTANT)
-        column = self._rows.to_table(columns=["as_of"])["as_of"].cast(pa.int64())
-        instants_us = pc.unique(column).to_pylist()
-        if len(instants_us) != 1 or instants_us[0] is None:
-            raise RefusedError(
-                "wrong_type", f"as_of must be one instant in all rows, not {len(instants_us)}"
-            )
-        if not MIN_US <= instants_us[0] <= LAST_INSTANT_US:
-            raise RefusedError("unreadable_time", "as_of is outside the years 1 to 9999")
-        return int(instants_us[0])
-
-    def fingerprint(self, pinned: str | None) -> str:
-        """The table's id, and the version in which its rows last changed: not by OPTIMIZE or VACUUM."""
-        table_id, version = str(self._log.metadata().id), int(self._log.version())
-        while version > 0:
-            commit = read_actions(self._lake, self._path, version)  # None when it was cleaned up
-            if commit is None and pinned is not None and _names_earlier(pinned, table_id, version):
-                return pinned
-            if commit is None or changes_data(commit):
-                break
-            version -= 1
-        return f"{table_id}@{version}"
-
-    def rows(self, fold: KeyedFold) -> pa.Table:
-        self._check_columns(fold)
-        return self._rows.to_table()
-
-    def _check_columns(self, fold: KeyedFold) -> None:
-        columns = dict(columns_of(self._rows.schema))
-        _check_members("", columns, ("key", "state", "as_of"), ("timeout_at",))
-        self._check_type("key", arrow_type(fold.keys.kind))
-        if "timeout_at" in columns:
-            self._check_type("timeout_at", INSTANT)
-        if not pa.types.is_struct(columns["state"]):
-            raise wrong_type("state", sql_name(columns["state"]), "a struct")
-        members = dict(columns_of(pa.schema(list(columns["state"]))))  # in any order
-        _check_members("state", members, [column.name for column in fold.state_columns])
-        for column in fold.state_columns:
-            if sql_name(members[column.name]) != column.kind:
-                raise wrong_type(
-                    f"state.{column.name}", sql_name(members[column.name]), column.kind
-                )
-
-    def _check_type(self, name: str, kind: pa.DataType) -> None:
-        if name not in self._rows.schema.names:
-            raise RefusedError("missing_field", f"{name} is missing: add it")
-        if self._rows.schema.field(name).type != kind:
-            found = sql_name(self._rows.schema.field(name).type)
-            raise wrong_type(name, found, sql_name(kind))
-
-
-def _names_earlier(pinned: str, table_id: str, version: int) -> bool:
-    pinned_id, _, pinned_version = pinned.rpartition("@")
-    return pinned_id == table_id and int(pinned_version) <= version
-
-
 def _check_states(rows: pa.RecordBatch, fold: KeyedFold) -> None:
     """RefusedError names the first key with a part that may not be null, or is no such value."""
     for name, nullable in (("key", fold.keys.shape.nullable), ("state", False)):
@@ -284,6 +200,69 @@ def _check_states(rows: pa.RecordBatch, fold: KeyedFold) -> None:
         raise
 
 
+class _Table:
+    """A Delta table with the columns `key`, `state`, `as_of` and, perhaps, `timeout_at`."""
+
+    def __init__(self, lake: Lake, path: str) -> None:
+        self._lake, self._path = lake, path
+        self._log: DeltaTable = delta_table(path)  # as it is now, whatever is committed meanwhile
+        self._rows = self._log.to_pyarrow_dataset(filesystem=files_of(path))
+
+    def as_of_us(self) -> int:
+        _check_columns({"as_of": "timestamp"}, {"as_of": self._types().get("as_of")})
+        column = self._rows.to_table(columns=["as_of"])["as_of"].cast(pa.int64())
+        instants_us = pc.unique(column).to_pylist()
+        if len(instants_us) != 1 or instants_us[0] is None:
+            said = f"as_of must be one instant in all rows, not {len(instants_us)}"
+            raise RefusedError("wrong_type", said)
+        return instant_us("as_of", Instant(instants_us[0]), ISO)
+
+    def fingerprint(self, pinned: str | None) -> str:
+        """The table's id, and the version in which its rows last changed: not by OPTIMIZE or VACUUM."""
+        table_id, version = str(self._log.metadata().id), int(self._log.version())
+        while version > 0:
+            commit = read_actions(self._lake, self._path, version)  # None when it was cleaned up
+            if commit is None and pinned is not None and _names_earlier(pinned, table_id, version):
+                return pinned
+            if commit is None or changes_data(commit):
+                break
+            version -= 1
+        return f"{table_id}@{version}"
+
+    def rows(self, fold: KeyedFold) -> pa.Table:
+        found = {"timeout_at": "timestamp", **self._types()}
+        wanted = {"key": fold.keys.kind, "as_of": "timestamp", "timeout_at": "timestamp"}
+        _check_columns(wanted | {f"state.{c.name}": c.kind for c in fold.state_columns}, found)
+        return self._rows.to_table()
+
+    def _types(self) -> dict[str, str]:
+        """Of the columns, and of the members of `state`, in any order."""
+        found: dict[str, str] = {}
+        for name, kind in columns_of(self._rows.schema):
+            members = (
+                columns_of(pa.schema(list(kind)))
+                if name == "state" and pa.types.is_struct(kind)
+                else []
+            )
+            found |= {f"state.{member}": sql_name(of) for member, of in members} or {
+                name: sql_name(kind)
+            }
+        return found
+
+
+def _check_columns(wanted: Mapping[str, str], found: Mapping[str, str | None]) -> None:
+    for name in sorted(wanted.keys() | found.keys()):
+        has, expected = found.get(name), wanted.get(name)
+        if has != expected:
+            said = f"{name} is {has or 'missing'}, expected {expected or 'no such column'}"
+            raise RefusedError("wrong_type", said)
+
+
+def _names_earlier(pinned: str, table_id: str, version: int) -> bool:
+    pinned_id, _, pinned_version = pinned.rpartition("@")
+    return pinned_id == table_id and int(pinned_version) <= version
+
+
 class _File:
     """A JSON file: an object with `as_of` and `keys`, each with `key`, `state` and, perhaps, `timeout_at`."""
 
@@ -294,7 +273,7 @@ class _File:
             self._document = JSON.decode(content.decode("utf-8-sig"))
         except (ValueError, RecursionError) as error:
             raise RefusedError("not_json", f"it is not JSON: {error}") from None
-        _check_members("", self._document, required=("as_of", "keys"))
+        _check_members("", self._document, ("as_of", "keys"))
         self._keys = self._document["keys"]
         if not isinstance(self._keys, list):
             raise wrong_type("keys", self._keys, "a list")
@@ -311,11 +290,24 @@ class _File:
         rows = []
         for number, item in enumerate(self._keys, start=1):
             try:
-                rows.append(_row(item, fold))
+                given = {"timeout_at": None, **item} if isinstance(item, dict) else item
+                _check_members("", given, ("key", "state", "timeout_at"))
+                at = given["timeout_at"]
+                rows.append(
+                    {
+                        "key": landed_value("key", fold.keys.shape, given["key"]),
+                        "state": landed_value("state", fold.state_shape, given["state"]),
+                        "timeout_at": None if at is None else instant_us("timeout_at", at, ISO),
+                    }
+                )
             except RefusedError as refusal:
-                has_key = isinstance(item, dict) and "key" in item
-                where = f"row {number}" + (f" (key {shown(item['key'])})" if has_key else "")
-                raise RefusedError(refusal.code, f"{where}: {refusal.reason}") from None
+                key = (
+                    f" (key {shown(item['key'])})"
+                    if isinstance(item, dict) and "key" in item
+                    else ""
+                )
+                said = f"row {number}{key}: {refusal.reason}"
+                raise RefusedError(refusal.code, said) from None
         own = [state_schema(fold).field(name) for name in ("key", "state")]
         return pa.Table.from_pylist(rows, pa.schema([*own, ("timeout_at", INSTANT)]))
 
@@ -324,38 +316,34 @@ def _canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-def _row(item: Any, fold: KeyedFold) -> dict[str, Any]:
-    _check_members("", item, required=("key", "state"), optional=("timeout_at",))
-    columns, state, at = fold.state_columns, item["state"], item.get("timeout_at")
-    _check_members("state", state, required=[column.name for column in columns])
-    return {
-        "key": landed_value("key", fold.keys.shape, item["key"]),
-        "state": {c.name: landed_value(f"state.{c.name}", c.shape, state[c.name]) for c in columns},
-        "timeout_at": None if at is None else instant_us("timeout_at", at, ISO),
-    }
-
-
 def landed_value(name: str, shape: Shape, value: Any) -> Any:
     """What a field of JSON stands for, as Arrow takes it; RefusedError for what is none of the shape."""
     if value is None:
         if not shape.nullable:
             raise wrong_type(name, value, shape.kind)
         return None
-    _check_parts(name, shape, value)
+    _check_parts(name, sql_type(shape.kind), value)
     return converter(shape.kind, ISO)(name, value)
 
 
-def _check_parts(name: str, shape: Shape, value: Any) -> None:
+def _check_parts(name: str, kind: SqlType, value: Any) -> None:
     """Ingestion passes over what is no member of a struct; here it is a mistake."""
-    if value is None:
-        return
-    if isinstance(shape, Nested):
-        _check_members(name, value, required=[part for part, _ in shape.parts])
-        for part, of in shape.parts:
-            _check_parts(f"{name}.{part}", of, value[part])
-    elif isinstance(shape, Items) and isinstance(value, list):
+    if kind.name == "struct" and value is not None:
+        _check_members(f"{name}.", value, kind.names)
+        for member, part in zip(kind.names, kind.parts, strict=True):
+            _check_parts(f"{name}.{member}", part, value[member])
+    elif kind.name == "array" and isinstance(value, list):
         for n, item in enumerate(value):
-            _check_parts(f"{name}[{n}]", shape.item, item)
-    elif isinstance(shape, Pairs) and isinstance(value, dict):
+            _check_parts(f"{name}[{n}]", kind.parts[0], item)
+    elif kind.name == "map" and isinstance(value, dict):
         for key, item in value.items():
-            _check_parts(f"{name}[{key!r}]", shape.item, item)
+            _check_parts(f"{name}[{key!r}]", kind.parts[1], item)
+
+
+def _check_members(prefix: str, value: Any, names: Collection[str]) -> None:
+    if not isinstance(value, dict):
+        raise wrong_type(prefix.rstrip(".") or "it", value, f"an object of {', '.join(names)}")
+    for member in (*value, *names):
+        if member not in names or member not in value:
+            said = f"{prefix}{member} is missing, or is none of {', '.join(names)}"
+            raise RefusedError("unknown_member", said)

@@ -5,9 +5,10 @@ import io
 import json
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from functools import lru_cache, partial
+from contextlib import suppress
+from functools import cache, lru_cache, partial
 from time import monotonic
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from confluent_kafka import (
     Consumer,
@@ -253,107 +254,84 @@ def client_settings(origin: KafkaTopic) -> dict[str, Any]:
 ID_ENDS = 5
 
 
-class Values(Protocol):
-    """What a topic's values are."""
-
-    def values(self, value: bytes) -> Mapping[str, object]:
-        """By field; RefusedError when it is none."""
-
-    def raw(self, value: bytes) -> str:
-        """For people to read, and to correct as JSON."""
+Row = Mapping[str, object]
+# Of a message's value, by field; RefusedError when it is none.
+ReadValue = Callable[[bytes], Row]
 
 
-def values_of(source: Source) -> Values:
-    """What reads those of the source's topic. SettingsError when its schema is none."""
+def values_of(source: Source) -> ReadValue:
+    """What reads values of one range of the source's topic. SettingsError when its schema is none."""
     origin = source.origin
     assert isinstance(origin, KafkaTopic)
-    if origin.schema_registry is not None:
-        return AvroValues(_SchemaById(origin.schema_registry))
     if origin.schema is not None:
-        return AvroValues(_one_schema(origin.topic, origin.schema))
-    return JsonValues(source)
+        return partial(_avro_row, _declared_schema(origin.topic, origin.schema), begins=0)
+    if origin.schema_registry is not None:
+        return _by_registry(origin.schema_registry)
+    return _json_values(source)
 
 
-class JsonValues:
-    """`Values` of JSON in UTF-8."""
+def _json_values(source: Source) -> ReadValue:
+    rows = JsonRows("", source)
 
-    def __init__(self, source: Source) -> None:
-        self._rows = JsonRows("", source)
-
-    def values(self, value: bytes) -> Mapping[str, object]:
+    def row(value: bytes) -> Row:
         try:
             text = value.decode()
         except UnicodeDecodeError as error:
             raise RefusedError("not_utf8", f"{error.reason} at byte {error.start}") from None
-        return self._rows.values(text)
+        return rows.values(text)
 
-    def raw(self, value: bytes) -> str:
-        return _as_text(value)
-
-
-# Of a value: its schema, and where its record begins.
-SchemaOf = Callable[[bytes], tuple[AvroSchema, int]]
+    return row
 
 
-class AvroValues:
-    """`Values` of one Avro record each."""
+def _avro_row(schema: AvroSchema, value: bytes, begins: int) -> Row:
+    data = io.BytesIO(value)
+    data.seek(begins)
+    try:
+        row = read_record(data, schema)
+    except BROKEN as error:
+        raise RefusedError("not_avro", f"no record of its schema: {broken(error)}") from None
+    if rest := len(value) - data.tell():
+        raise RefusedError("not_avro", f"{rest} bytes behind the record of its schema")
+    return row
 
-    def __init__(self, schema_of: SchemaOf) -> None:
-        self._schema_of = schema_of
 
-    def values(self, value: bytes) -> Mapping[str, object]:
-        schema, begins = self._schema_of(value)
-        data = io.BytesIO(value)
-        data.seek(begins)
+def _declared_schema(topic: str, text: str) -> AvroSchema:
+    try:
+        return read_schema(text)
+    except AvroSchemaError as error:
+        raise SettingsError(f"Kafka topic {topic}: schema: {error}", subject="schema") from None
+
+
+def _by_registry(registry: SchemaRegistry) -> ReadValue:
+    @cache  # what the registry does not know is asked for once
+    def known(schema_id: int) -> AvroSchema | RefusedError:
         try:
-            row = read_record(data, schema)
-        except BROKEN as error:
-            raise RefusedError("not_avro", f"no record of its schema: {broken(error)}") from None
-        if rest := len(value) - data.tell():
-            raise RefusedError("not_avro", f"{rest} bytes behind the record of its schema")
-        return row
+            return schema_of(registry, schema_id)
+        except RefusedError as refusal:
+            return refusal
 
-    def raw(self, value: bytes) -> str:
-        try:
-            return json_text(self.values(value))
-        except RefusedError:
-            return _as_text(value)
-
-
-def _as_text(value: bytes) -> str:
-    return value.decode(errors="backslashreplace")
-
-
-class _SchemaById:
-    """Of one range: what the registry does not know is asked for once."""
-
-    def __init__(self, registry: SchemaRegistry) -> None:
-        self._registry = registry
-        self._refused: dict[int, RefusedError] = {}
-
-    def __call__(self, value: bytes) -> tuple[AvroSchema, int]:
+    def row(value: bytes) -> Row:
         if len(value) < ID_ENDS or value[0] != 0:
             begins = value[:ID_ENDS].hex() or "nothing"
             raise RefusedError("not_avro", f"it has no schema's id, but begins with {begins}")
-        schema_id = int.from_bytes(value[1:ID_ENDS])
-        if known := self._refused.get(schema_id):
-            raise RefusedError(known.code, known.reason)
-        try:
-            return schema_of(self._registry, schema_id), ID_ENDS
-        except RefusedError as refusal:
-            self._refused[schema_id] = refusal
-            raise
+        schema = known(int.from_bytes(value[1:ID_ENDS]))
+        if isinstance(schema, RefusedError):
+            raise RefusedError(schema.code, schema.reason)
+        return _avro_row(schema, value, ID_ENDS)
+
+    return row
 
 
-def _one_schema(topic: str, text: str) -> SchemaOf:
-    try:
-        schema = read_schema(text)
-    except AvroSchemaError as error:
-        raise SettingsError(f"Kafka topic {topic}: schema: {error}", subject="schema") from None
-    return lambda value: (schema, 0)
+def _raw(read: ReadValue, is_json: bool, value: bytes | None) -> str | None:
+    """A message's value for people to read, and to correct as JSON."""
+    if value is None:
+        return None
+    if not is_json:
+        with suppress(RefusedError):
+            return json_text(read(value))
+    return value.decode(errors="backslashreplace")
 
 
-Row = Mapping[str, object]
 Judge = Callable[[Message, int], Outcome]
 
 
@@ -390,12 +368,16 @@ def _outcomes(
         raise lost_input(source.name, said)
 
 
-def judge_of(source: Source, rescue: Rescue, read: Values | None = None) -> Judge:
-    """What makes an outcome of a message and when it was taken in; types are looked up once."""
-    to_event, read = reader_of_events(source), read or values_of(source)
-    with_message, columns = _with_message(source), value_columns(source)
+def judge_of(source: Source, rescue: Rescue, is_corrected: bool = False) -> Judge:
+    """What makes an outcome of a message and when it was taken in; types are looked up once.
+
+    A value that was corrected is JSON, whatever the topic has.
+    """
     assert isinstance(source.origin, KafkaTopic)
-    topic = source.origin.topic
+    topic, is_json = source.origin.topic, is_corrected or source.origin.format == "json"
+    read = _json_values(source) if is_json else values_of(source)
+    to_event = reader_of_events(source)
+    with_message, columns = _with_message(source), value_columns(source)
 
     def judge(message: Message, ingested_at_us: int) -> Outcome:
         number = message.offset + 1  # from 1, as in a file
@@ -403,12 +385,12 @@ def judge_of(source: Source, rescue: Rescue, read: Values | None = None) -> Judg
         try:
             if message.value is None:
                 raise RefusedError("tombstone", "the message has no value: it deletes its key")
-            values = with_message(read.values(message.value), message)
+            values = with_message(read(message.value), message)
             event = to_event(values, ingested_at_us)
             landed = {name: value for name, value in values.items() if name != MESSAGE}
             outcome = accepted(columns, number, event, rescue.text(landed))
         except RefusedError as refusal:
-            raw = None if message.value is None else read.raw(message.value)
+            raw = _raw(read, is_json, message.value)
             outcome = refused(name, number, refusal, raw)
             outcome["kafka_message"] = as_json(message, raw)
         outcome["source_file"] = name
@@ -485,12 +467,9 @@ def as_json(message: Message, raw: str | None) -> str:
 def judged_again(
     source: Source, row: Mapping[str, Any], corrected: str | None, at_us: int
 ) -> Outcome:
-    """What becomes of a row of quarantine now; a correction is JSON, whatever the topic has."""
-    origin = source.origin
-    assert isinstance(origin, KafkaTopic)
-    is_of_record = corrected is not None and origin.format != "json"
-    read = JsonValues(source) if is_of_record else None
-    return judge_of(source, Rescue(source), read=read)(message_of(row, corrected), at_us)
+    """What becomes of a row of quarantine now."""
+    judge = judge_of(source, Rescue(source), is_corrected=corrected is not None)
+    return judge(message_of(row, corrected), at_us)
 
 
 def message_of(row: Mapping[str, Any], corrected: str | None) -> Message:

@@ -12,9 +12,10 @@ import re
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
-from functools import cache, partial
+from functools import partial
 from typing import Any, NamedTuple, NoReturn
 from zoneinfo import ZoneInfo
 
@@ -79,78 +80,49 @@ class LocalTime(NamedTuple):
 
 def instant_us(name: str, value: object, times: Times) -> int:
     """Microseconds since 1970, UTC; RefusedError when it is not sure which these are."""
-    return _in_range(name, _instant_us(name, value, times))
-
-
-def _instant_us(name: str, value: object, times: Times) -> int:
     if isinstance(value, Instant):
-        return value.micros
+        return _in_range(name, value.micros)
     if isinstance(value, LocalTime):
-        wall = EPOCH + _in_range(name, value.micros) * MICROSECOND
-        return _zoned_us(name, wall.replace(tzinfo=None), times)
-    if isinstance(value, datetime):
-        return _of_datetime(name, value, times)
-    if times.format in EPOCHS:
-        return _epoch_us(name, value, times.format)
-    return _text_us(name, value, times)
+        wall: object = (EPOCH + _in_range(name, value.micros) * MICROSECOND).replace(tzinfo=None)
+        return _of_datetime(name, wall, times)
+    if times.format in EPOCHS and not isinstance(value, datetime):
+        return _in_range(name, _epoch_us(name, value, times.format))
+    # Digits past the microsecond are cut off, which is also what Parquet times get.
+    return _of_datetime(name, value, times)
 
 
 def _epoch_us(name: str, value: object, unit: str) -> int:
     is_number = type(value) in (int, float, Decimal)
-    if not is_number and not (isinstance(value, str) and NUMBER.fullmatch(value)):
-        raise _unreadable(name, value, f"{unit}, such as {1_790_000_000_000_000 // EPOCHS[unit]}")
-    try:
+    if is_number or (isinstance(value, str) and NUMBER.fullmatch(value)):
         # A float's shortest text is what was meant by it: 0.1 seconds are 100,000 microseconds.
-        exact = Decimal(str(value)) * EPOCHS[unit]
-        if exact and abs(exact.adjusted()) > MAX_DIGITS:  # of which an int would fill the memory
-            raise _unreadable(name, value, unit)
-        return math.floor(exact)
-    except (ArithmeticError, ValueError):  # (the latter: it is no number)
-        raise _unreadable(name, value, unit) from None
+        with suppress(ArithmeticError, ValueError):  # (the latter: it is no number)
+            exact = Decimal(str(value)) * EPOCHS[unit]
+            if not exact or abs(exact.adjusted()) <= MAX_DIGITS:  # or an int would fill the memory
+                return math.floor(exact)
+    raise _unreadable(name, value, unit)
 
 
-def _text_us(name: str, value: object, times: Times) -> int:
-    if not isinstance(value, str):
-        raise _unreadable(name, value, _expected(times))
+def _of_datetime(name: str, value: object, times: Times) -> int:
     try:
-        found = _parser(times.format)(value)
-    except ValueError as error:
+        found = _parsed(value, times.format)
+        if found is not None and found.tzinfo is not None:
+            return _in_range(name, (found - EPOCH) // MICROSECOND)
+        if found is not None and times.zone is not None:
+            return _zoned_us(name, found, times.zone)
+    except (ValueError, OverflowError) as error:
         raise RefusedError("unreadable_time", f"{name} is {shown(value)}: {error}") from None
-    if found is None or (found.tzinfo is None and times.zone is None):
-        raise _unreadable(name, value, _expected(times))
-    try:
-        # Digits past the microsecond are cut off, which is also what Parquet times get.
-        return _of_datetime(name, found, times)
-    except OverflowError:
-        raise _unreadable(name, value, "the years 1 to 9999") from None
+    raise _unreadable(name, value, f"{times.format}, with a zone in it or in the declared times")
 
 
-def _of_datetime(name: str, value: datetime, times: Times) -> int:
-    if value.tzinfo is None:
-        return _zoned_us(name, value, times)
-    return (value - EPOCH) // MICROSECOND
-
-
-@cache
-def _parser(format: str) -> Callable[[str], datetime | None]:
-    if format == "iso":
-        return lambda text: (
-            datetime.fromisoformat(text)
-            if INSTANT.fullmatch(text) or LOCAL.fullmatch(text)
-            else None
-        )
-    return lambda text: datetime.strptime(text, format)  # noqa: DTZ007 (the zone is declared)
-
-
-def _expected(times: Times) -> str:
-    if times.format != "iso":
-        return f"the format {times.format!r}, with a zone in it or in the declared times"
-    return "ISO-8601 with a zone, as 2026-01-31T12:00:00Z"
-
-
-def local_us(name: str, value: object) -> int:
-    """A time without a zone, as microseconds since 1970 on the same wall."""
-    return _in_range(name, _local_us(name, value))
+def _parsed(value: object, format: str) -> datetime | None:
+    if isinstance(value, datetime):
+        return value
+    if not isinstance(value, str):
+        return None
+    if format != "iso":
+        return datetime.strptime(value, format)  # noqa: DTZ007 (the zone is declared)
+    is_iso = INSTANT.fullmatch(value) or LOCAL.fullmatch(value)
+    return datetime.fromisoformat(value) if is_iso else None
 
 
 def _in_range(name: str, micros: int) -> int:
@@ -159,32 +131,27 @@ def _in_range(name: str, micros: int) -> int:
     return micros
 
 
-def _local_us(name: str, value: object) -> int:
+def local_us(name: str, value: object) -> int:
+    """A time without a zone, as microseconds since 1970 on the same wall."""
     if isinstance(value, LocalTime):
-        return value.micros
-    if isinstance(value, datetime) and value.tzinfo is None:
-        return (value.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
-    if not isinstance(value, str) or not LOCAL.fullmatch(value):
-        raise _unreadable(name, value, "ISO-8601 without a zone, as 2026-01-31T12:00:00")
+        return _in_range(name, value.micros)
     try:
-        return (datetime.fromisoformat(value).replace(tzinfo=UTC) - EPOCH) // MICROSECOND
+        wall = _parsed(value, "iso")
     except ValueError as error:
         raise RefusedError("unreadable_time", f"{name} is {shown(value)}: {error}") from None
+    if wall is None or wall.tzinfo is not None:
+        raise _unreadable(name, value, "ISO-8601 without a zone")
+    return (wall.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
 
 
-def _zoned_us(name: str, wall: datetime, times: Times) -> int:
-    """The instant of a time on the wall of the declared zone, if there is one and only one."""
-    if times.zone is None:
-        raise _unreadable(name, wall.isoformat(), _expected(times))
-    zone = ZoneInfo(times.zone)
+def _zoned_us(name: str, wall: datetime, of: str) -> int:
+    """The instant of a time on the wall of the zone, if there is one and only one."""
+    zone = ZoneInfo(of)
     first, second = (wall.replace(tzinfo=zone, fold=fold) for fold in (0, 1))
     if first.utcoffset() != second.utcoffset():
-        is_gap = first.astimezone(UTC).astimezone(zone).replace(tzinfo=None) != wall
-        how_often = "never" if is_gap else "twice"
-        raise RefusedError(
-            "unreadable_time", f"{name} is {wall.isoformat()}, which {times.zone} had {how_often}"
-        )
-    return (first - EPOCH) // MICROSECOND
+        said = f"{name} is {wall.isoformat()}, which {of} had never, or twice"
+        raise RefusedError("unreadable_time", said)
+    return _in_range(name, (first - EPOCH) // MICROSECOND)
 
 
 def _unreadable(name: str, value: object, expected: str) -> RefusedError:

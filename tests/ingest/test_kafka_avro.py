@@ -78,9 +78,9 @@ def test_the_wire_format_is_that_of_its_documentation(registry: FakeRegistry):
     schema = {"type": "record", "name": "test", "fields": fields}
     registry.schemas[258] = {"schema": json.dumps(schema)}
     value = bytes.fromhex("00 00 00 01 02 36 06 66 6f 6f")
-    assert values_of(by_registry(registry)).values(value) == {"a": 27, "b": "foo"}
+    assert values_of(by_registry(registry))(value) == {"a": 27, "b": "foo"}
     bare = of_topic(format="avro", schema=json.dumps(schema))
-    assert values_of(bare).values(value[5:]) == {"a": 27, "b": "foo"}
+    assert values_of(bare)(value[5:]) == {"a": 27, "b": "foo"}
 
 
 def test_each_message_is_read_by_the_schema_it_was_written_with(
@@ -112,7 +112,7 @@ def test_types_that_a_schema_refers_to_are_those_of_its_references(registry: Fak
     used = registry.add(whole, references=refers)
     value = b"\0" + used.to_bytes(4) + b"\x02"
     for _ in range(2):
-        assert values_of(by_registry(registry)).values(value) == {"pair": {"unit": "C"}}
+        assert values_of(by_registry(registry))(value) == {"pair": {"unit": "C"}}
     assert len(registry.asked) == 3
 
 
@@ -123,7 +123,7 @@ def test_a_schema_is_declared_as_text_or_as_a_file(tmp_path: Path):
     assert of_file == of_topic(format="avro", schema=json.dumps(SIGNAL))
     path.unlink()  # workers have no such file
     value = b"\x02\x00\x04"
-    assert values_of(of_file).values(value)["value"] == 2
+    assert values_of(of_file)(value)["value"] == 2
 
 
 # As JSON that says the same

@@ -188,31 +188,25 @@ def test_times_are_read_as_they_are_declared(times, value, minutes):
 
 
 @pytest.mark.parametrize(
-    ("times", "value", "says"),
+    ("times", "value"),
     [
-        (Times(), "1772366400", "expected ISO-8601 with a zone"),
-        (Times(), '"2026-03-01T12:00:00"', "expected ISO-8601 with a zone"),
-        (Times(format="epoch_ms"), f'"{AT}"', "expected epoch_ms, such as 17"),
-        (Times(format="epoch_ms"), "true", "expected epoch_ms"),
-        (Times(format="epoch_s"), "1e13", "outside the years"),
-        (Times(format="epoch_s"), "1e30", "expected epoch_s"),
-        (Times(format="epoch_s"), '"1' + "0" * 19 + '"', "expected epoch_s"),
-        (Times(zone="Europe/Berlin"), '"2026-03-29T02:30:00"', "which Europe/Berlin had never"),
-        (Times(zone="Europe/Berlin"), '"2026-10-25T02:30:00"', "which Europe/Berlin had twice"),
-        (Times(format="%d/%m/%Y"), '"01/03/2026"', "with a zone in it"),
-        (Times(format="%d/%m/%Y", zone="UTC"), '"2026-03-01"', "does not match format"),
+        (Times(), "1772366400"),
+        (Times(), '"2026-03-01T12:00:00"'),
+        (Times(format="epoch_ms"), f'"{AT}"'),
+        (Times(format="epoch_ms"), "true"),
+        (Times(format="epoch_s"), "1e13"),
+        (Times(format="epoch_s"), "1e30"),
+        (Times(format="epoch_s"), '"1' + "0" * 19 + '"'),
+        (Times(zone="Europe/Berlin"), '"2026-03-29T02:30:00"'),
+        (Times(zone="Europe/Berlin"), '"2026-10-25T02:30:00"'),
+        (Times(format="%d/%m/%Y"), '"01/03/2026"'),
+        (Times(format="%d/%m/%Y", zone="UTC"), '"2026-03-01"'),
     ],
 )
-def test_a_time_that_is_not_sure_is_refused(times, value, says):
-    rows = open_rows("a.jsonl", f'{{"at": "{AT}", "value": {value}}}'.encode(), SOURCE)
-    to_event = reader_of_events(source_of("timestamp", times=times))
-    with pytest.raises(RefusedError) as caught:
-        to_event(rows.values(next(iter(rows.items()))), AT_US)
-    assert caught.value.code == "unreadable_time"
-    assert says in caught.value.reason
-
-
-SOURCE = source_of("timestamp")
+def test_a_time_that_is_not_sure_is_refused(times, value):
+    line = f'{{"at": "{AT}", "value": {value}}}'
+    found = taken(source_of("timestamp", times=times), "a.jsonl", line.encode())
+    assert found == ["unreadable_time"]
 
 
 def test_a_parquet_time_without_a_zone_is_of_the_declared_one():
