@@ -26,8 +26,8 @@ from pyarrow import fs
 from include.fold.admission import EPOCH, MICROSECOND, US_PER_MS, instant_of
 from include.ingest.amendments import REPAIR, ClockRepair, amendments_in
 from include.ingest.group_clock import floor_to_ms
-from include.ingest.ingest_log import STILL, Clock, Ingestion, has_to_mend, read_log
-from include.ingest.origin import behind, lag_of_run, place_of
+from include.ingest.ingest_log import STILL, Clock, Ingestion, has_to_mend, read_done, read_log
+from include.ingest.origin import connector_of, lag_of_run, place_of
 from include.ingest.parse_files import bronze_rows
 from include.lake.errors import LakeError
 from include.lake.findings import Finding
@@ -170,7 +170,10 @@ def as_text(micros: int) -> str:
 
 def landing_lag(lake: Lake, source: Source) -> str | None:
     """How landing is known to be behind once it has been drained; None when it is not."""
-    return behind(lake, source) or lagging_producer(lake, source)
+    lag = connector_of(lake, source).lag(read_done(lake, source.name))
+    if lag.waiting:
+        return f"{lag.waiting} more have come to {place_of(source)} meanwhile"
+    return lag.held or lagging_producer(lake, source)
 
 
 def lagging_producer(lake: Lake, source: Source) -> str | None:
@@ -211,53 +214,33 @@ def write_clock_row(
         return []
     has_seed, lag = has_initial_state(lake, source), landing_lag(lake, source)
 
-    def write() -> ClockPlan:
+    def write() -> tuple[ClockPlan, int | None]:
         before = read_clock(ingestion)
         plan = plan_clock_row(
             source, before.watermark_us, has_seed, lag=lag, interval_end=interval_end, now=now
         )
-        if plan.target_us is not None:
-            now_us = (now - EPOCH) // MICROSECOND
-            after = clock_after(before, plan.target_us, now_us)
-            plan = _held_back(source, plan, before, after, now_us)
-        if plan.target_us is not None:
+        if plan.target_us is None:
+            return plan, None
+        now_us = (now - EPOCH) // MICROSECOND
+        after = clock_after(before, plan.target_us, now_us)
+        # Where groups hold it back, time passes by it for who is silent. Not at one instant twice.
+        if after.watermark_us != before.watermark_us or now_us > (before.ingested_at_us or 0):
             ingestion.take_rows(before, after, clock_row(source, before, after))
-        return plan
+        return plan, after.watermark_us
 
-    plan = ingestion.again(write)
-    if plan.target_us is None:
-        log.info("no clock row: %s", plan.why)
+    plan, reached_us = ingestion.again(write)
+    log.info("clock row of %s, at %s: %s", source.name, reached_us, plan.why)
+    if not plan.is_bounded or reached_us != plan.target_us:
         return []
-    log.info("clock row: bronze/%s is at %s now", source.name, as_text(plan.target_us))
-    return [_bounded(source, plan)] if plan.is_bounded else []
-
-
-def _held_back(
-    source: Source, plan: ClockPlan, before: Clock, after: Clock, now_us: int
-) -> ClockPlan:
-    """The plan of a row that takes the clock to `after`, which groups may hold back.
-
-    One that moves nothing is written, too: by it, time passes for who is silent. Not at one
-    instant twice.
-    """
-    if before.groups is None or after.watermark_us == plan.target_us:
-        return plan
-    why = (
-        f"groups of {source.name} that are not idle have not come so far (groups in the ingest log)"
-    )
-    passes = before.ingested_at_us is None or now_us > before.ingested_at_us
-    moves = passes or after.watermark_us != before.watermark_us
-    return ClockPlan(after.watermark_us if moves else None, why)
-
-
-def _bounded(source: Source, plan: ClockPlan) -> Finding:
-    return Finding(
-        finding="clock_row_bounded",
-        severity="warning",
-        detail=f"{plan.why}. The next run goes on from there",
-        action="if the machine's clock is ahead, set it right at once; after a pause, nothing; if "
-        f"runs of {source.name} are further apart than that, raise its max_clock_step",
-    )
+    return [
+        Finding(
+            finding="clock_row_bounded",
+            severity="warning",
+            detail=f"{plan.why}. The next run goes on from there",
+            action="if the machine's clock is ahead, set it right at once; after a pause, nothing; if "
+            f"runs of {source.name} are further apart than that, raise its max_clock_step",
+        )
+    ]
 
 
 def write_still_row(lake: Lake, source: Source) -> None:

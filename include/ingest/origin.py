@@ -96,13 +96,6 @@ def lag_of_run(lake: Lake, source: Source) -> Lag:
         return Lag(1, is_little=True)
 
 
-def behind(lake: Lake, source: Source) -> str | None:
-    """What is known to be missing once all was drained; None when nothing is."""
-    lag = connector_of(lake, source).lag(read_done(lake, source.name))
-    more = f"{lag.waiting} more have come to {place_of(source)} meanwhile"
-    return more if lag.waiting else lag.held
-
-
 def place_of(source: Source) -> str:
     """Where rows of the source are before they are taken, for people."""
     return f"landing/{source.name}" if source.origin is None else source.origin.place
