@@ -12,9 +12,16 @@ reseeded as `reseed_stream.py` does it, and runs again. Killed anywhere and begu
 import logging
 from datetime import UTC, datetime
 
-from include.amend.clock_repair_plan import plan_clock_repair, wanted_repair
+from include.amend.clock_repair_plan import plan_clock_repair
 from include.fold.admission import micros_of, parse_instant
-from include.ingest.amendments import REPAIR, ClockRepair, amended_streams, begin_repair, note
+from include.ingest.amendments import (
+    REPAIR,
+    ClockRepair,
+    amended_streams,
+    amendments_of,
+    begin_repair,
+    note,
+)
 from include.ingest.clock import write_reset_row
 from include.ingest.ingest_log import refuse_changed_bronze
 from include.job import PATIENCE, job_parser, nothing_running, recorded_run
@@ -62,20 +69,19 @@ def _set_back(lake: Lake, source: Source, to: datetime | None) -> ClockRepair:
     """The repair whose commit is made: not under a run that began before its intent."""
     with nothing_running(lake, [source.name], streams_of(source.name)):
         refuse_changed_bronze(lake, source.name, "a repair of its clock")
-        if (repair := wanted_repair(lake, source, to)) is None:
-            assert to is not None  # or nothing was wanted
-            plan = plan_clock_repair(lake, source, to)
-            log.info("%s", plan.text())
+        plan = plan_clock_repair(lake, source, to)
+        log.info("%s", plan.text)
+        if plan.begun is None:
             begin_repair(lake, source, plan.to_us)
-            repair = _open_repair(lake, source)
+        repair = _open_repair(lake, source)
         # Also where the log has it already: bronze may lack it still.
         write_reset_row(lake, source, repair, micros_of(datetime.now(UTC)))
     return _open_repair(lake, source)
 
 
 def _open_repair(lake: Lake, source: Source) -> ClockRepair:
-    begun = wanted_repair(lake, source, None)
-    assert begun is not None
+    begun = amendments_of(lake, source.name).open_repair
+    assert begun is not None  # it is open
     return begun
 
 

@@ -29,8 +29,6 @@ from include.stream.committed_batch import is_settled, newest_committed, newest_
 from include.stream.manifest import SavepointError, refuse_damaged, savepoint_at
 from include.stream.open_stream import OpenStream
 from include.stream.record import (
-    LiveRecord,
-    StreamRecord,
     check_rows_add_up,
     refuse_new_code,
     refuse_other_settings,
@@ -46,7 +44,6 @@ from spark_jobs.engines.live_batch import BatchWriter, totals_of_run
 from spark_jobs.engines.packed_files import check_bronze
 from spark_jobs.engines.packing import Bounds
 from spark_jobs.engines.state_rows import refuse_other_events
-from spark_jobs.tables.product import Product
 
 
 @dataclass(frozen=True)
@@ -117,31 +114,6 @@ def _after_reseed(engine: Engine, lake: Lake, row: GenerationRow, fold: KeyedFol
     return Start(Seed(as_of_us, states, waiting), pins, kept, after)
 
 
-def write_initial_rows(
-    engine: Engine,
-    opened: OpenStream,
-    table: Product,
-    start: Start,
-    live: LiveRecord,
-    checks: DataChecks,
-) -> None:
-    """An update table shows all states from the beginning: also those without an event yet.
-
-    Before the first batch is planned the whole table is replaced: an earlier attempt may have
-    had another initial state. From then on it is pinned, and the rows are there.
-    """
-    planned = newest_planned(opened.lake, opened.checkpoint)
-    if opened.fold.output_mode != "update" or start.seed is None or planned is not None:
-        return
-    if start.first_version is not None:
-        return  # a reseed has written them
-    states = start.seed.states
-    if states is not None:
-        rows = engine.published(opened.fold, [], states)
-        checks.admit(partial(table.judge, rows), "the initial state")
-        table.replace(rows, live.begin().as_json())
-
-
 INGEST_PATIENCE = timedelta(minutes=10)
 
 
@@ -154,67 +126,73 @@ def drain_stream(
     only clock rows may be new. To be called under the stream's lease. Raises the engine's own
     error (Spark: StreamingQueryException) when a batch fails.
     """
-    lake, stream, fold = opened.lake, opened.stream, opened.fold
+    lake, stream, fold, known = opened.lake, opened.stream, opened.fold, opened.trusted()
     rocksdb = run_settings(lake, stream)
-    known = opened.trusted()
     put_back_dead_letters(lake, stream.name, known.dead_letters)
     begin_checkpoint_anew(opened)
     opened.refuse_other_checkpoint()
     if opened.row is not None:
         refuse_cut_off(lake, opened.generations, stream.source)
-    code = opened.identity.code
-    refuse_new_code(known, stream, code)
+    refuse_new_code(known, stream, opened.identity.code)
     refuse_unreadable_events(opened)
     start = plan_start(engine, opened)
-    if opened.begun_row is not None:  # before the table, which does not fit other ones either
-        refuse_other_settings(opened.begun_row, pinned_settings(stream, fold))
+    row = row_of_run(opened, start)  # before the table, which does not fit other settings either
     table = engine.product_table(lake, stream.name, opened.definition)
     checks = DataChecks(lake, stream, record, then=f"./stateful stream {stream.name}")
     checks.refuse_wrong(table)
     add_fields(lake, stream.source)
     check_bronze(lake.bronze(stream.source), fold)
-    live = LiveRecord(
-        lake,
-        known,
-        row_of_run(opened, start, code),
-        code,
-        run_id=record["run_id"],
-        at_start=seed_totals(opened.row, start.kept_at_start),
-    )
     writer = BatchWriter(
-        live,
-        opened.generation,
+        opened,
+        row,
+        record["run_id"],
+        seed_totals(opened.row, start.kept_at_start),
         table=table,
         dead_letters=engine.dead_letters_table(lake, stream.name),
         checks=checks,
         memory_mb=memory_of(rocksdb),
     )
-    if start.first_version is not None and newest_planned(lake, opened.checkpoint) is None:
+    is_first, seed = newest_planned(lake, opened.checkpoint) is None, start.seed
+    if is_first and start.first_version is not None:
         append_still_row(opened)  # something to read: its first batch takes the seed in
-    write_initial_rows(engine, opened, table, start, live, checks)
+    elif is_first and fold.output_mode == "update" and seed and seed.states is not None:
+        # It shows all states from the beginning, also those without an event yet. An earlier attempt may
+        # have had another initial state; from the first batch on it is pinned.
+        rows = engine.published(fold, [], seed.states)
+        checks.admit(partial(table.judge, rows), "the initial state")
+        table.replace(rows, writer.begin().as_json())
     query = LiveQuery(
         lake,
         stream,
         fold,
         checkpoint=opened.checkpoint,
-        seed=start.seed,
+        seed=seed,
         first_version=start.first_version,
         compacting=compacting,
         settings={**session_conf(rocksdb), **(COMPACTING if compacting else {})},
         is_small=is_small(opened),
     )
-    _run(engine, query, writer, checks=checks, record=record)
-    opened = opened.after(live.record)
-    known = opened.trusted()
-    record_position(opened, known, record)
-    check_rows(opened, known, record["run_id"])
+    measured = list[dict[str, Any]]()
+    try:
+        measured = engine.drain(query, writer)
+    except Exception:
+        if checks.stopped is not None:  # what Spark makes of it is long
+            raise checks.stopped from None
+        raise
+    finally:
+        batches = writer.committed(newest_committed(lake, query.checkpoint), measured)
+        record |= totals_of_run(batches)
+        append_ops(lake, "batches", batches)
+        record_findings(lake, record["run_id"], stream.name, findings=findings_of_run(batches))
+    opened = opened.after(writer.record)
+    _record_position(opened, record)
     return opened
 
 
-def row_of_run(opened: OpenStream, start: Start, code: str) -> GenerationRow:
+def row_of_run(opened: OpenStream, start: Start) -> GenerationRow:
     """What the generation stands on, with what is new with a run; SettingsError when that has changed
     of which it is pinned."""
-    stream, fold, row = opened.stream, opened.fold, opened.begun_row
+    stream, fold, row, code = opened.stream, opened.fold, opened.begun_row, opened.identity.code
     settings, events = pinned_settings(stream, fold) | start.pins, event_ddl(fold)
     if row is not None:
         refuse_other_settings(row, settings)
@@ -249,28 +227,6 @@ def refuse_unreadable_events(opened: OpenStream) -> None:
         refuse_other_events(opened.fold, pa.schema(list(arrow_type(f"struct<{pinned}>"))))
 
 
-def _run(
-    engine: Engine,
-    query: LiveQuery,
-    writer: BatchWriter,
-    checks: DataChecks,
-    record: RunRecord,
-) -> None:
-    """Run the query, and record what came of it, also when it fails."""
-    lake, stream, measured = query.lake, query.stream.name, list[dict[str, Any]]()
-    try:
-        measured = engine.drain(query, writer)
-    except Exception:
-        if checks.stopped is not None:  # what Spark makes of it is long
-            raise checks.stopped from None
-        raise
-    finally:
-        batches = writer.committed(newest_committed(lake, query.checkpoint), measured)
-        record |= totals_of_run(batches)
-        append_ops(lake, "batches", batches)
-        record_findings(lake, record["run_id"], stream, findings=findings_of_run(batches))
-
-
 def stay_in_log(opened: OpenStream) -> None:
     """Give a stream something to read that has to read on: before bronze's log is cut at what its
     last run has read (two runs, where commits without rows came after that), and to settle what
@@ -289,18 +245,17 @@ def append_still_row(opened: OpenStream) -> None:
         write_still_row(opened.lake, source_named(opened.source))
 
 
-def record_position(opened: OpenStream, known: StreamRecord, record: RunRecord) -> None:
-    """How far the table is complete, and what waits, into the run's record."""
+def _record_position(opened: OpenStream, record: RunRecord) -> None:
+    """How far the table is complete, and what waits, into the run's record; it fails, with a finding, when
+    rows do not add up."""
+    known = opened.trusted()
     until_us = None if known.own is None else known.own.until_us
     record["until"] = None if until_us is None else instant_of(until_us)
     if known.batch_of(opened.generation) is not None:
         record["rows_pending"] = known.totals["rows_pending"]
-
-
-def check_rows(opened: OpenStream, known: StreamRecord, run_id: str) -> None:
-    """Fail the run, with a finding, when rows do not add up."""
     try:
         check_rows_add_up(opened.lake, known, opened.generations.pinned())
     except RowCountError as error:
-        record_error(opened.lake, run_id, opened.name, name="rows_do_not_add_up", error=error)
+        name, run_id = "rows_do_not_add_up", record["run_id"]
+        record_error(opened.lake, run_id, opened.name, name=name, error=error)
         raise

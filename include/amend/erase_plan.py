@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from include.amend.erase_rows import Found, files_in_landing, find, mentions
-from include.amend.erased_key import ErasedKey, streams_by_key
+from include.amend.erased_key import ErasedKey
 from include.fold.admission import EPOCH
 from include.ingest.amendments import Erasure, amendments_of
 from include.ingest.ingest_log import Ingestion
@@ -21,13 +21,18 @@ from include.settings import Source, Stream
 from include.stream.committed_batch import newest_planned
 from include.stream.manifest import savepoints_of
 from include.stream.reseed_plan import ReseedOptions, plan_later_reseed
-from include.text_table import counted
+from include.text_table import counted, text_table
 
 
 def refuse_erasure(lake: Lake, key: ErasedKey, begun: Erasure | None) -> None:
     """LakeError when a key cannot be erased as the lake is; `begun`: an erasure of it is open."""
     source = key.source
-    refuse_aside(lake)
+    if aside := lying_aside(lake):
+        raise LakeError(
+            f"{lake.root}/{aside[0]} may have the key: move it out of the lake, or delete it",
+            code="not_erasable",
+            subject=aside[0],
+        )
     bronze = f"bronze/{source.name}"
     is_there = lake.is_delta_table(lake.bronze(source.name))
     columns = delta_table(lake.bronze(source.name)).schema().fields if is_there else []
@@ -48,17 +53,6 @@ def refuse_erasure(lake: Lake, key: ErasedKey, begun: Erasure | None) -> None:
         )
     for stream in streams_of(source.name):
         _refuse_stream(lake, stream, key, begun)
-
-
-def refuse_aside(lake: Lake) -> None:
-    """LakeError while something lies aside, which may have the key."""
-    if aside := lying_aside(lake):
-        raise LakeError(
-            f"{lake.root}/{aside[0]} may have the key, as all that was moved aside: "
-            "move it out of the lake, or delete it",
-            code="not_erasable",
-            subject=aside[0],
-        )
 
 
 def _refuse_changed(lake: Lake, source: Source, begun: Erasure | None) -> None:
@@ -85,10 +79,10 @@ def _refuse_stream(lake: Lake, stream: Stream, key: ErasedKey, begun: Erasure | 
             subject=f"checkpoints/{stream.name}",
         )
     generations = read_generations(lake, stream.name)
-    if generations.current is None and (left := _left_of(lake, generations)):
+    if generations.current is None and _has_run(lake, generations):
         raise LakeError(
-            f"{left} is there, and may have the key, but no record of {stream.name} is, which would not be "
-            f"made anew: put its table back from a copy that is not older, or make the stream anew",
+            f"{stream.name} has run, and no record of it is left by which it would be made anew: put its "
+            "table back from a copy that is not older, or make it anew first",
             code="not_erasable",
             subject=stream.name,
             command=f"./stateful reseed {stream.name} --recompute --apply",
@@ -102,16 +96,16 @@ def _refuse_stream(lake: Lake, stream: Stream, key: ErasedKey, begun: Erasure | 
         )
 
 
-def _left_of(lake: Lake, generations: Generations) -> str | None:
-    """What a stream that has run has written; None when there is nothing of it."""
+def _has_run(lake: Lake, generations: Generations) -> bool:
+    """Whether there is anything that a stream which runs has written."""
     stream = generations.stream
-    for path in (lake.table(stream), lake.dead_letters(stream)):
-        if lake.is_delta_table(path) and open_table(path).file_uris():
-            return path
-    if savepoints_of(lake, stream):
-        return lake.savepoints(stream)
+    tables = filter(lake.is_delta_table, (lake.table(stream), lake.dead_letters(stream)))
     checkpoint = lake.checkpoint(stream, generations.number)
-    return None if newest_planned(lake, checkpoint) is None else checkpoint
+    return (
+        any(open_table(path).file_uris() for path in tables)
+        or bool(savepoints_of(lake, stream))
+        or newest_planned(lake, checkpoint) is not None
+    )
 
 
 def _is_initial(lake: Lake, stream: Stream, key: ErasedKey) -> bool:
@@ -133,8 +127,6 @@ class ErasePlan:
     key: ErasedKey
     found: Found
     landed: tuple[str, ...]  # files that are still in landing
-    own: tuple[str, ...]  # streams that keep states by the key
-    others: tuple[str, ...]  # streams that may have folded its rows into states of other keys
     waiting: int  # landed files that are not taken yet
     unread: int  # files that were refused as a whole: nobody knows what is in them
     undeclared: tuple[str, ...]  # what no source or stream of today has, below the lake
@@ -162,61 +154,39 @@ class ErasePlan:
 
     def text(self) -> str:
         """The plan for people. It does not name the key."""
-        return "\n".join(self._lines())
-
-    def _lines(self) -> Iterator[str]:
         source, found = self.key.source, self.found
-        yield (
+        heading = (
             f"erase a key of {source.name} ({', '.join(self.key.values)})"
             f"{', which was begun and is not finished' if self.begun else ''}: "
-            f"{counted(found.rows, 'row')} of bronze on {counted(len(found.dates), 'date')}, "
-            f"{counted(len(found.refused), 'row')} of quarantine"
+            f"{counted(found.rows, 'row')} of bronze, {counted(len(found.refused), 'row')} of quarantine"
         )
-        if source.origin is None:
-            yield (
-                f"- landing: {counted(len(self.landed), 'file')} with such rows deleted as a whole; "
-                f"bronze keeps their other rows: {', '.join(self.landed) or 'none'}"
-            )
-        else:
-            yield f"- {place_of(source)} is not ours: erase it there, too"
-        yield "- bronze and quarantine: these dates are written again without it; older versions deleted"
-        for name in self.own:
-            yield f"- {name} keeps states by it: its state, table and savepoints are made anew from bronze"
-        for name in self.others:
-            yield f"- {name} may have folded its rows into states of other keys: made anew, too"
-        if self.own or self.others:
-            yield (
-                "  Each from the beginning, as `reseed --recompute`: late rows of others are taken in. Rows "
-                "of other keys are equal, not the same bytes. Savepoints and replaced checkpoints are deleted"
-            )
-        yield from (f"  {reseed}" for reseed in self.reseeds)
-        yield "- ops: texts of errors, findings and alerts of the source and its streams are replaced"
-        yield "- all these tables: no older version, change feed or log can be read any more"
-        yield from self._left()
-
-    def _left(self) -> Iterator[str]:
-        """What is for people to do."""
-        if self.waiting:
-            yield (
-                f"NOT looked into: {counted(self.waiting, 'file')} of landing not taken yet. What they have "
-                "of the key comes back with them: run a stream of the source first"
-            )
-        if self.unread:
-            yield (
-                f"NOT looked into: {counted(self.unread, 'file')} of landing that quarantine has as a whole "
-                "(row_number 0). Delete what is of the key"
-            )
-        if self.undeclared:
-            yield (
-                f"NOT looked into: {', '.join(self.undeclared)}, of no source or stream that is declared: "
-                "delete what may have the key"
-            )
-        if self.elsewhere:
-            yield f"NOT touched: {', '.join(self.elsewhere)}: erase it there, too"
-        yield (
-            "NOT ours: copies and snapshots of the lake, Airflow (delete logs, XComs and Dag run "
-            "notes up to now), what reads your tables, a file that lands again, this shell's history"
-        )
+        streams = [stream.name for stream in streams_of(source.name)]
+        landed = f"deleted as a whole: {', '.join(self.landed)}; bronze keeps their other rows"
+        done = [
+            ("dates of bronze", len(found.dates), "written again without it"),
+            (place_of(source), len(self.landed), landed),
+            ("streams", len(streams), f"made anew from the beginning: {', '.join(streams)}"),
+        ]
+        left = [
+            (
+                "files not taken yet",
+                self.waiting,
+                "NOT looked into: run a stream of the source first",
+            ),
+            ("files refused whole", self.unread, "NOT looked into: delete what is of the key"),
+            ("undeclared", len(self.undeclared), f"NOT looked into: {', '.join(self.undeclared)}"),
+            ("elsewhere", len(self.elsewhere), f"NOT touched: {'; '.join(self.elsewhere)}"),
+        ]
+        rows = [(part, f"{count:,}", told) for part, count, told in (*done, *left) if count]
+        if source.origin is not None:
+            rows.append((place_of(source), "", "NOT ours: erase it there, too"))
+        rows += [
+            ("ops", "", "texts of the source and its streams are replaced"),
+            ("all these tables", "", "no older version, change feed, log or savepoint is left"),
+            ("outside", "", "NOT ours: copies of the lake, Airflow's logs and XComs, your readers"),
+        ]
+        table = text_table(("where", "how many", "what becomes of it"), rows, left=(0, 2))
+        return "\n".join([heading, *table, *self.reseeds])
 
 
 def plan_erasure(lake: Lake, key: ErasedKey) -> ErasePlan:
@@ -227,20 +197,13 @@ def plan_erasure(lake: Lake, key: ErasedKey) -> ErasePlan:
     refuse_erasure(lake, key, begun)
     found = find(lake, key)
     if begun is None and not found.rows and not found.refused:
-        same = [e.erasure for e in amendments_of(lake, source).erasures if e.is_of(key.texts)]
-        before = f": it was erased (erasure {same[-1]} of the ingest log)" if same else ""
         raise SettingsError(
-            f"{source} has no row of that key{before}",
-            code="nothing_there",
-            subject=source,
+            f"{source} has no row of that key", code="nothing_there", subject=source
         )
-    own, others = streams_by_key(key)
     return ErasePlan(
         key,
         found,
         tuple(files_in_landing(lake, source, found.files)),
-        own=tuple(stream.name for stream in own),
-        others=tuple(stream.name for stream in others),
         waiting=0 if key.source.origin else waiting(lake, key.source),
         unread=_unread(lake, source),
         undeclared=tuple(_undeclared(lake)),

@@ -10,7 +10,7 @@ import pyarrow as pa
 from include.fold.keys import FoldKey
 from include.lake.columns import arrow_type
 from include.lake.errors import SettingsError, wrong_argument
-from include.registry import source_named, source_names, stream_named, stream_names, streams_of
+from include.registry import source_named, source_names, stream_named, stream_names
 from include.settings import Field, Source, Stream
 from include.stream_definition import load_definition
 
@@ -70,13 +70,6 @@ def key_fields(stream: Stream) -> tuple[str, ...] | None:
     keys: FoldKey = load_definition(stream).fold.keys
     known = {field.name for field in source_named(stream.source).fields}
     return keys.names if not keys.is_derived and known >= set(keys.names) else None
-
-
-def streams_by_key(key: ErasedKey) -> tuple[list[Stream], list[Stream]]:
-    """The streams of its source that keep states by it, and the others, which may have folded its rows."""
-    streams = list(streams_of(key.source.name))
-    own = [stream for stream in streams if set(key_fields(stream) or ()) == set(key.values)]
-    return own, [stream for stream in streams if stream not in own]
 
 
 def _values(name: str, fields: tuple[str, ...], text: str) -> list[str | None]:

@@ -5,12 +5,11 @@ Plans are made here, without a JVM; what is carried out is the job's, and so is 
 
 import os
 import sys
-from datetime import datetime
 from typing import Annotated
 
 import typer
 
-from include.amend.clock_repair_plan import plan_clock_repair, wanted_repair
+from include.amend.clock_repair_plan import plan_clock_repair
 from include.amend.erase_plan import plan_erasure
 from include.amend.erased_key import ERASED_KEY, erased_key
 from include.cli.app import (
@@ -29,10 +28,9 @@ from include.cli.app import (
     planned,
     show_json,
 )
-from include.ingest.clock import as_text
 from include.lake.paths import Lake
 from include.registry import stream_named
-from include.settings import MOST_BUCKETS, MOST_PARTITIONS, Source, Stream
+from include.settings import MOST_BUCKETS, MOST_PARTITIONS, Stream
 from include.spark.submit import run_job, say
 from include.stream.open_stream import open_stream
 from include.stream.plan_recompute import plan_backfill, plan_recompute
@@ -125,7 +123,7 @@ def repair_clock(
     """Set the clock of a source back, and reseed its streams: the plan, or with --apply do it."""
     wanted = [] if to is None else ["--to", to.isoformat()]
     args = ["--source", source.name, "--lake", lake.root, *wanted]
-    text = _repair_text(lake, source, to)
+    text = plan_clock_repair(lake, source, to).text
     return planned(text, is_applied, lambda: run_job("repair_clock", args))
 
 
@@ -161,14 +159,6 @@ def _key_of_stdin() -> str:
             "the key on the standard input is no text in UTF-8", subject="KEY"
         ) from None
     return told.removesuffix("\n")
-
-
-def _repair_text(lake: Lake, source: Source, to: datetime | None) -> str:
-    begun = wanted_repair(lake, source, to)
-    if begun is None:
-        assert to is not None  # or nothing was wanted
-        return plan_clock_repair(lake, source, to).text()
-    return f"finish the repair of {source.name}: its clock is at {as_text(begun.to_us)} then"
 
 
 def _run(job: str, lake: Lake, stream: Stream, args: list[str]) -> int:

@@ -251,36 +251,30 @@ def begun_by(row: GenerationRow, record: StreamRecord, run_id: str, code: str) -
 
     A state that another code goes on with is of both.
     """
-    own, codes = record.own, tuple[str, ...]([code])
+    own, seed = record.own, row if is_reseeded(row) else GenerationRow()
+    new = Entry(
+        kind="live",
+        generation=row["generation"],
+        run_id=run_id,
+        delay_us=row["watermark_delay_ms"] * US_PER_MS,
+        codes=(code,),
+        bronze_id=row["bronze_id"],
+        bronze_version=seed["bronze_version"],
+        bronze_ingested_at_us=micros_of(seed["bronze_ingested_at"]) if seed else None,
+    )
     if own is None:
-        return _entry(row, None, run_id=run_id, codes=codes)
-    same_delay = own.delay_us == row["watermark_delay_ms"] * US_PER_MS
-    if own.codes[-1] != code:
-        codes = (*own.codes, code)
-    elif own.kind == "live" and same_delay:
+        return new
+    is_same_code = own.codes[-1] == code
+    if is_same_code and (own.kind, own.delay_us) == ("live", new.delay_us):
         return own
-    from_us = own.from_us if row["output_mode"] == "update" else own.until_us
     return replace(
-        _entry(row, from_us, run_id=run_id, codes=codes),
+        new,
+        codes=new.codes if is_same_code else (*own.codes, code),
+        from_us=own.from_us if row["output_mode"] == "update" else own.until_us,
         until_us=own.until_us,
         read_version=own.read_version,
         read_commit=own.read_commit,
         batch_id=record.batch_of(row["generation"]),
-    )
-
-
-def _entry(row: GenerationRow, from_us: int | None, run_id: str, codes: tuple[str, ...]) -> Entry:
-    reseeded = is_reseeded(row)
-    return Entry(
-        kind="live",
-        from_us=from_us,
-        generation=row["generation"],
-        run_id=run_id,
-        delay_us=row["watermark_delay_ms"] * US_PER_MS,
-        codes=codes,
-        bronze_id=row["bronze_id"],
-        bronze_version=row["bronze_version"] if reseeded else None,
-        bronze_ingested_at_us=micros_of(row["bronze_ingested_at"]) if reseeded else None,
     )
 
 
@@ -303,55 +297,20 @@ def reached_by(lake: Lake, row: GenerationRow, own: Entry, batch_id: int) -> Ent
     )
 
 
-@dataclass
-class LiveRecord:
-    """The record of a stream while a run of it goes on."""
-
-    lake: Lake
-    record: StreamRecord
-    row: GenerationRow  # of the generation, with what is new with the run
-    code: str
-    run_id: str
-    at_start: Mapping[str, Any]  # totals before the generation's first batch
-
-    def begin(self) -> StreamRecord:
-        """The record with the run's own entry. What is new with that is committed before any row of it."""
-        own = begun_by(self.row, self.record, run_id=self.run_id, code=self.code)
-        if own.number == 0 or self.record.row != self.row:
-            is_going_on = self.record.batch_of(self.row["generation"]) is not None
-            self.record = replace(self.record, row=self.row).with_entry(own)
-            if is_going_on:
-                commit_alone(self.lake, self.record)
-        return self.record
-
-    def is_of_new_code(self) -> bool:
-        """Whether the run is the first whose code is not that of its generation, before it begins."""
-        known = self.record.row
-        return known is not None and known["code_changed_at"] != self.row["code_changed_at"]
-
-    def totals(self) -> Mapping[str, Any]:
-        """After the newest batch."""
-        return totals_of(self.record, self.row["generation"], self.at_start)
-
-    def after(
-        self, batch_id: int, counts: Mapping[str, Any], dead_letters: Mapping[str, Any]
-    ) -> StreamRecord:
-        """The record of a batch, which may have been made before."""
-        row, record = self.row, self.begin()
-        own, written = record.own, record.batch_of(row["generation"])
-        assert own is not None  # it was begun
-        checkpoint = self.lake.checkpoint(row["stream"], row["generation"])
-        if written is not None and written >= batch_id:
-            return record
-        return replace(
-            record.with_entry(reached_by(self.lake, row, own, batch_id)),
-            plan=plan_hash(self.lake, checkpoint, batch_id),
-            totals=_added(self.totals(), counts),
-            **dead_letters,
-        )
+def after_batch(
+    lake: Lake, record: StreamRecord, row: GenerationRow, batch_id: int, totals: Mapping[str, Any]
+) -> StreamRecord:
+    """The record, which has the run's entry, with a batch of the generation and the totals after it."""
+    assert record.own is not None  # it was begun
+    checkpoint = lake.checkpoint(row["stream"], row["generation"])
+    return replace(
+        record.with_entry(reached_by(lake, row, record.own, batch_id)),
+        plan=plan_hash(lake, checkpoint, batch_id),
+        totals=totals,
+    )
 
 
-def _added(totals: Mapping[str, Any], counts: Mapping[str, Any]) -> dict[str, Any]:
+def added(totals: Mapping[str, Any], counts: Mapping[str, Any]) -> dict[str, Any]:
     """The watermark never goes back, and an empty batch moves nothing."""
     sums = {total: totals[total] + counts[name] for total, name in (TOTALS | LEVELS).items()}
     known = [us for us in (totals[WATERMARK], counts[WATERMARK]) if us is not None]

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -10,8 +11,18 @@ from include.fold.admission import instant_of
 from include.lake.dead_letters import dead_letters_now
 from include.lake.errors import RowCountError
 from include.lake.findings import Finding, dead_letters_findings, record_findings
-from include.lake.generations import app_id
-from include.stream.record import LEVELS, WATERMARK, LiveRecord
+from include.lake.generations import GenerationRow, app_id
+from include.stream.open_stream import OpenStream
+from include.stream.record import (
+    LEVELS,
+    WATERMARK,
+    StreamRecord,
+    added,
+    after_batch,
+    begun_by,
+    commit_alone,
+    totals_of,
+)
 from spark_jobs.engines.data_checks import DataChecks
 from spark_jobs.engines.engine import FoldedBatch
 from spark_jobs.tables.dead_letters import DeadLetters
@@ -32,68 +43,82 @@ NOT_TOLD = {*LEVELS.values(), WATERMARK}  # but what they come to
 DEAD_LETTERED = ("rows_dead_lettered", "timeouts_dead_lettered")
 
 
+@dataclass
 class BatchWriter:
-    """What an engine calls with each batch of one run of a stream."""
+    """What an engine calls with each batch of one run of a stream; how its record moves on by them."""
 
-    def __init__(
-        self,
-        live: LiveRecord,
-        generation: int,
-        table: Product,
-        dead_letters: DeadLetters,
-        checks: DataChecks,
-        memory_mb: int | None = None,
-    ) -> None:
-        self._live = live
-        self._lake, self._stream = live.lake, live.record.stream
-        self._generation = generation
-        self._table = table
-        self._dead_letters = dead_letters
-        self._checks = checks
-        self._memory_mb = memory_mb  # that RocksDB may use
+    opened: OpenStream  # as it was when the run began
+    row: GenerationRow  # of the generation, with what is new with the run
+    run_id: str
+    at_start: Mapping[str, Any]  # totals before the generation's first batch
+    table: Product
+    dead_letters: DeadLetters
+    checks: DataChecks
+    memory_mb: int | None = None  # that RocksDB may use
+
+    def __post_init__(self) -> None:
+        self._lake, self._stream = self.opened.lake, self.opened.name
+        self._generation = self.row["generation"]
+        self.record = self.opened.record
         self._written: list[dict[str, Any]] = []
         self._dead_letters_keys: Counter[str] = Counter()  # in the run so far
 
     def __call__(self, folded: FoldedBatch, batch_id: int) -> None:
         counts = dict(folded.counts)
         self._check(counts, batch_id)
-        newest = self._live.record.batch_of(self._generation)
+        newest = self.record.batch_of(self._generation)
         is_written = newest is not None and newest >= batch_id  # by a run that was killed behind it
         if counts["rows_out"] and not is_written:
-            judge = partial(self._table.judge, folded.emitted)
-            self._checks.admit(judge, f"batch {batch_id}")
-        if self._live.is_of_new_code():
-            told = [code_changed(self._stream)]
-            record_findings(self._lake, self._live.run_id, self._stream, findings=told)
-        self._live.begin()
+            judge = partial(self.table.judge, folded.emitted)
+            self.checks.admit(judge, f"batch {batch_id}")
+        known = self.record.row
+        if known is not None and known["code_changed_at"] != self.row["code_changed_at"]:
+            record_findings(self._lake, self.run_id, self._stream, [code_changed(self._stream)])
+        self.begin()
         counts |= self._write_dead_letters(
             folded, counts.pop("buckets_with_dead_letters"), is_written
         )
         if not is_written:
-            dead_letters = dead_letters_now(self._lake, self._stream)
-            record = self._live.after(batch_id, counts, dead_letters)
+            record = after_batch(
+                self._lake, self.record, self.row, batch_id, added(self._totals(), counts)
+            )
+            record = replace(record, **dead_letters_now(self._lake, self._stream))
             rows = folded.emitted if counts["rows_out"] else None
             writer = app_id(self._stream, self._generation)
-            self._table.write_once(rows, writer, batch_id, record.as_json())
-            self._live.record = record
+            self.table.write_once(rows, writer, batch_id, record.as_json())
+            self.record = record
         self._note(counts, batch_id)
+
+    def begin(self) -> StreamRecord:
+        """The record with the run's own entry. What is new with that is committed before any row of it."""
+        own = begun_by(self.row, self.record, self.run_id, self.opened.identity.code)
+        if own.number == 0 or self.record.row != self.row:
+            is_going_on = self.record.batch_of(self._generation) is not None
+            self.record = replace(self.record, row=self.row).with_entry(own)
+            if is_going_on:
+                commit_alone(self._lake, self.record)
+        return self.record
+
+    def _totals(self) -> Mapping[str, Any]:
+        """After the newest batch."""
+        return totals_of(self.record, self._generation, self.at_start)
 
     def _write_dead_letters(
         self, folded: FoldedBatch, buckets: int, is_written: bool
     ) -> dict[str, Any]:
         """Write the dead letters of `buckets` to a table of its own, unless the batch `is_written`; what that
         is for `ops/batches`."""
-        summary = self._dead_letters.summary([folded.dead_letters]) if buckets else None
+        summary = self.dead_letters.summary([folded.dead_letters]) if buckets else None
         if summary is None:
             return {"rows_dead_lettered": 0, "timeouts_dead_lettered": 0}
         if not is_written:
-            self._dead_letters.append(folded.dead_letters)
+            self.dead_letters.append(folded.dead_letters)
         self._dead_letters_keys += summary.by_key
         first, last = instant_of(summary.first_us), instant_of(summary.last_us)
         counts = (summary.events, summary.timeouts)
         found = dead_letters_findings(self._stream, *counts, (first, last), self._dead_letters_keys)
         # Before the batch is recorded: of one that a kill has cut off behind that nobody tells again.
-        record_findings(self._lake, self._live.run_id, self._stream, findings=found)
+        record_findings(self._lake, self.run_id, self._stream, findings=found)
         return {
             "rows_dead_lettered": summary.events,
             "timeouts_dead_lettered": summary.timeouts,
@@ -112,14 +137,14 @@ class BatchWriter:
 
     def _note(self, counts: dict[str, Any], batch_id: int) -> None:
         late_from_us, late_to_us = counts.pop("late_first_us"), counts.pop("late_last_us")
-        totals = self._live.totals()
+        totals = self._totals()
         watermark_us = totals[WATERMARK]
         row = {
             "stream": self._stream,
             "generation": self._generation,
             "batch_id": batch_id,
-            "run_id": self._live.run_id,
-            "memory_mb": self._memory_mb,
+            "run_id": self.run_id,
+            "memory_mb": self.memory_mb,
             "committed_at": datetime.now(UTC),
             "watermark": None if watermark_us is None else instant_of(watermark_us),
             "late_from": instant_of(late_from_us) if counts["rows_late"] else None,

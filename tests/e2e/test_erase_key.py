@@ -172,8 +172,8 @@ def test_no_byte_of_a_visitor_is_left_anywhere_and_all_else_is_as_it_was(spark, 
     seen = rows_of(lake.table("visits_of_visitor"))
     assert main(["erase", "visits_of_visitor", WHO, "--lake", lake.root]) == 0
     plan = capsys.readouterr().out
-    assert "6 rows of bronze on 1 date, 2 rows of quarantine" in plan
-    assert "visits_of_page may have folded its rows into states of other keys" in plan
+    assert "6 rows of bronze, 2 rows of quarantine" in plan
+    assert "visits_of_page" in plan
     assert "nothing was changed" in plan
     assert WHO not in plan
 
