@@ -22,7 +22,6 @@ from include.settings import Stream
 from include.stream.open_stream import OpenStream, open_stream
 from include.stream.plan_recompute import plan_recompute
 from include.stream.status_report import told_of
-from include.text_table import counted
 from spark_jobs.engines.data_checks import DataChecks
 from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine
@@ -68,7 +67,7 @@ def _recompute_and_record(
         opened=opened,
         stream=stream,
         row=opened.row,
-        identity=opened.identity,
+        code=plan.base.lineage(opened.identity.code),
         pin=plan.pin,
         base=plan.base,
         run_id=record["run_id"],
@@ -78,29 +77,11 @@ def _recompute_and_record(
     )
     again = f"./stateful recompute {stream.name} {start.isoformat()} {until.isoformat()}"
     checks = DataChecks(lake, stream, record, then=again)
-    outcome = restate(
-        engine,
-        replay,
-        checks,
-        record,
-        what=f"the interval from {start:%F %R} until {until:%F %R} UTC",
-    )
-    record |= {
-        "rows_folded": outcome.rows_read - outcome.rows_duplicate,
-        "rows_duplicate": outcome.rows_duplicate,
-        "estimated_seconds": plan.runs[0].estimated_seconds,
-    }
+    what = f"the interval from {start:%F %R} until {until:%F %R} UTC"
+    restate(engine, replay, checks, record, what)
+    record["estimated_seconds"] = plan.runs[0].estimated_seconds
     delete_expired(opened)
-    log.info("%s\n%s", report(stream, start, until, record), told_of(lake, stream)[0])
-
-
-def report(stream: Stream, start: datetime, until: datetime, row: RunRecord) -> str:
-    """What was done, in words, for the task's log."""
-    return (
-        f"{stream.name} from {start:%F %R} until {until:%F %R} UTC: "
-        f"{counted(row['rows_in'], 'row')} replayed; {counted(row['rows_before'], 'row')} of the table "
-        f"became {row['rows_out']:,}"
-    )
+    log.info("%s", told_of(lake, stream)[0])
 
 
 def parse_args(argv: Sequence[str] | None = None) -> Namespace:

@@ -26,7 +26,6 @@ from include.stream.manifest import (
     Base,
     Savepoint,
     SavepointError,
-    StreamIdentity,
     holds_rows_of,
     is_of,
     keep_savepoints,
@@ -35,7 +34,7 @@ from include.stream.manifest import (
 )
 from include.stream.open_stream import OpenStream
 from include.stream.plan_recompute import RecomputePlan
-from include.stream.record import Entry
+from include.stream.record import Entry, StreamRecord
 from include.stream.reseed_plan import ReseedPlan
 from include.stream_definition import load_definition
 from spark_jobs.engines.data_checks import DataChecks
@@ -80,7 +79,7 @@ class Replay:
     opened: OpenStream
     stream: Stream  # with the buckets that it is folded by
     row: GenerationRow  # of the generation that its rows are of
-    identity: StreamIdentity
+    code: str  # what the states come of
     pin: BronzePin
     base: Base
     run_id: str
@@ -97,11 +96,6 @@ class Replay:
         return self.opened.fold
 
     @property
-    def lineage(self) -> str:
-        """What the states come of; see `include/stream/manifest.py`."""
-        return self.base.lineage(self.identity.code)
-
-    @property
     def end_us(self) -> int | None:
         """Before which instant rows are replaced. A reseed's have no end: what live has emitted beyond
         `until_us` it will emit again."""
@@ -114,28 +108,21 @@ class Replay:
             return self.from_us
         return self.base.until_us if self.base.savepoint else None
 
-    def row_after(self, outcome: "Outcome") -> GenerationRow:
-        """The row that the record has then: of a reseed with its seed, from which live goes on."""
-        if self.origin == "recompute":
-            return self.row
-        seed = {
-            "seed_savepoint": outcome.savepoint.savepoint_id,
-            "seed_events": outcome.events,
-            "switched_at": datetime.now(UTC),
-        }
-        return GenerationRow({**self.row, **seed})
-
-    def entry(self) -> Entry:
-        """The record's entry for its rows."""
-        base, pin = self.base, self.pin
-        return Entry(
+    def record(self, savepoint: Savepoint) -> StreamRecord:
+        """That of the stream once its rows are there, with the savepoint at their end: of a reseed live
+        goes on from that."""
+        row, base, pin = self.row, self.base, self.pin
+        if self.origin == "reseed":
+            seed = {"seed_savepoint": savepoint.savepoint_id, "seed_events": savepoint.events}
+            row = GenerationRow({**row, **seed, "switched_at": datetime.now(UTC)})
+        entry = Entry(
             kind=self.origin,
             from_us=self.from_us,
             until_us=self.until_us,
-            generation=self.row["generation"],
+            generation=row["generation"],
             run_id=self.run_id,
-            delay_us=self.row["watermark_delay_ms"] * US_PER_MS,
-            codes=(self.lineage,),
+            delay_us=row["watermark_delay_ms"] * US_PER_MS,
+            codes=(self.code,),
             bronze_id=pin.table_id,
             bronze_version=pin.version,
             bronze_ingested_at_us=pin.ingested_at_us,
@@ -143,19 +130,8 @@ class Replay:
             read_commit=commit_hash(self.lake, pin.path, pin.version),
             mapped_from=base.savepoint.code if base.mapped and base.savepoint else None,
         )
-
-
-@dataclass
-class Outcome:
-    """What a replay came to."""
-
-    outputs: list[Rows]  # of each stage
-    dead_letters: list[Rows]  # of each stage; of none when the fold keeps none
-    states: Rows  # at `until`
-    events: int  # bronze rows that those stand for
-    rows_read: int
-    rows_duplicate: int  # of those
-    savepoint: Savepoint
+        dead_letters = dead_letters_now(self.lake, self.opened.name)
+        return replace(self.opened.record, row=row, **dead_letters).with_entry(entry)
 
 
 def stops_on_the_way(
@@ -176,11 +152,12 @@ def stops_on_the_way(
 
 
 @contextmanager
-def replayed(engine: Engine, replay: Replay) -> Iterator[Outcome]:
-    """What all pinned rows from the base on come to, kept while the body runs."""
+def replayed(engine: Engine, replay: Replay) -> Iterator[tuple[list[Stage], Savepoint]]:
+    """What all pinned rows from the base on come to, in stages, kept while the body runs; the savepoint at
+    the end."""
     add_fields(replay.lake, replay.stream.source)
     states = _base_states(engine, replay)
-    from_us, events, rows_read = replay.base.until_us, replay.base.events, 0
+    from_us, events = replay.base.until_us, replay.base.events
     kept: list[Stage] = []
     savepoint: Savepoint | None = None
     try:
@@ -194,22 +171,11 @@ def replayed(engine: Engine, replay: Replay) -> Iterator[Outcome]:
             kept.append(stage)
             # Not what others write from the first look on: a savepoint of it would look clean.
             refuse_changed_bronze(replay.lake, replay.stream.source, f"a {replay.origin}")
-            events, rows_read = events + stage.events, rows_read + stage.events
+            events += stage.events
             savepoint = _ensure_savepoint(engine, replay, stage.states, stop_us, events)
             from_us = stop_us
-        outputs = [stage.outputs for stage in kept]
-        dead_letters = [stage.dead_letters for stage in kept if stage.dead_letters is not None]
-        duplicate = sum(stage.rows_duplicate for stage in kept)
         assert savepoint is not None  # the last stop is the end
-        yield Outcome(
-            outputs,
-            dead_letters,
-            kept[-1].states,
-            events=events,
-            rows_read=rows_read,
-            rows_duplicate=duplicate,
-            savepoint=savepoint,
-        )
+        yield kept, savepoint
     finally:
         for stage in kept:
             engine.release(stage)
@@ -256,7 +222,7 @@ def _ensure_savepoint(
     engine: Engine, replay: Replay, states: Rows, until_us: int, events: int
 ) -> Savepoint:
     """A savepoint of just that: an equal one that is there already, or a new one."""
-    wanted = (until_us, events, replay.lineage)
+    wanted = (until_us, events, replay.code)
     for known in savepoints_of(replay.lake, replay.stream.name):
         if (known.until_us, known.events, known.code) != wanted:
             continue
@@ -277,55 +243,48 @@ def _ensure_savepoint(
         bronze_id=replay.pin.table_id,
         bronze_version=replay.pin.version,
         bronze_ingested_at_us=replay.pin.ingested_at_us,
-        code=replay.lineage,
-        state_schema=replay.identity.state_schema,
+        code=replay.code,
+        state_schema=replay.opened.identity.state_schema,
     )
 
 
 def restate(
     engine: Engine, replay: Replay, checks: DataChecks, record: RunRecord, what: str
-) -> Outcome:
+) -> None:
     """Replay, and replace dead letters, then the table's, whose commit makes it so; into the run's
     `record`, what was done. `what` would not be published where a check does not hold."""
-    opened, lake = replay.opened, replay.lake
+    opened, base_us = replay.opened, replay.base.until_us
     table = engine.product_table(
-        lake, opened.name, opened.definition, is_rebuilt=replay.origin == "reseed"
+        replay.lake, opened.name, opened.definition, is_rebuilt=replay.origin == "reseed"
     )
     checks.refuse_wrong(table)  # before anything is written
-    with replayed(engine, replay) as outcome:
-        rows = engine.published(replay.fold, outcome.outputs, outcome.states)
+    with replayed(engine, replay) as (stages, savepoint):
+        outputs = [stage.outputs for stage in stages]
+        rows = engine.published(replay.fold, outputs, stages[-1].states)
         judge = partial(table.judge, rows, from_us=replay.from_us)
         checks.admit(judge, what)
-        record |= replace_dead_letters(engine, replay, outcome.dead_letters)
-        made = replace(
-            opened.record,
-            row=replay.row_after(outcome),
-            **dead_letters_now(lake, opened.name),
-        )
-        before, after = table.replace(
+        dead_letters = [stage.dead_letters for stage in stages if stage.dead_letters is not None]
+        record |= replace_dead_letters(engine, replay, dead_letters)
+        record["rows_before"], record["rows_out"] = table.replace(
             rows,
-            made.with_entry(replay.entry()).as_json(),
+            replay.record(savepoint).as_json(),
             replay.from_us,
             until_us=replay.end_us,
             is_made_anew=opened.distrust is not None,
         )
-        record |= {"rows_before": before, "rows_out": after} | _replaced_row(replay, outcome)
-    return outcome
-
-
-def _replaced_row(replay: Replay, outcome: Outcome) -> dict[str, object]:
-    """What `ops/runs` has of what a replay has replaced; None is the beginning."""
-    start, base = (
-        None if us is None else instant_of(us) for us in (replay.from_us, replay.base.until_us)
+    read, duplicate = (
+        sum(counts) for counts in zip(*((s.events, s.rows_duplicate) for s in stages), strict=True)
     )
-    return {
-        "start": start,
+    record |= {
+        "start": None if replay.from_us is None else instant_of(replay.from_us),
         "until": instant_of(replay.until_us),
         "generation": replay.row["generation"],
-        "base_until": base,
+        "base_until": None if base_us is None else instant_of(base_us),
         "bronze_version": replay.pin.version,
-        "rows_in": outcome.rows_read,
-        "savepoint_id": outcome.savepoint.savepoint_id,
+        "rows_in": read,
+        "rows_folded": read - duplicate,
+        "rows_duplicate": duplicate,
+        "savepoint_id": savepoint.savepoint_id,
     }
 
 

@@ -65,7 +65,7 @@ def reseed(
             opened=opened,
             stream=replace(stream, buckets=plan.buckets, state_partitions=plan.partitions),
             row=row,
-            identity=replace(opened.identity, code=row["code"]),
+            code=row["code"],
             pin=plan.pin,
             base=plan.base,
             run_id=record["run_id"],
