@@ -65,8 +65,7 @@ class Limits:
 class SavepointRules:
     """How often a stream's state is written down as a savepoint, and for how long it is kept.
 
-    Never deleted are those that the stream's generation begins with, and the
-    cheapest base for a backfill of the oldest instant that is kept.
+    Never deleted are those that the stream's generation begins with.
     """
 
     # Of the stream's clock: a run whose `until` has passed a multiple of it writes one.

@@ -8,7 +8,6 @@ makes older states unreadable: the job keeps one.
 """
 
 import logging
-from collections.abc import Sequence
 from typing import Any
 
 from include.fold.admission import MICROSECOND, US_PER_MS, instant_of, until_us
@@ -30,7 +29,6 @@ from include.stream.committed_batch import (
 )
 from include.stream.manifest import (
     Savepoint,
-    clean_savepoints,
     expired,
     keep_savepoints,
     needed_ids,
@@ -94,11 +92,7 @@ def is_due(rules: SavepointRules, until_us: int, newest: Savepoint | None) -> bo
 def delete_expired(opened: OpenStream) -> None:
     """Delete the savepoints that the stream's rules no longer keep. Under the stream's lease."""
     lake, known = opened.lake, savepoints_of(opened.lake, opened.name)
-
-    def clean(found: Sequence[Savepoint]) -> Sequence[Savepoint]:
-        return clean_savepoints(found, opened.identity, pin_bronze(lake, opened.source))
-
-    going = expired(known, opened.stream.savepoints, needed_ids(opened.generations), clean)
+    going = expired(known, opened.stream.savepoints, needed_ids(opened.generations))
     if going:
         keep_savepoints(lake, opened.name, [each for each in known if each not in going])
         log.info("deleted %d savepoints of %s", len(going), opened.name)

@@ -158,12 +158,10 @@ def judge(
     newest = newest_own(entries)
     if newest is None:
         return Coverage(None, (), None)
-    segments = segments_of(entries)
-    named = [*(part.entry for part in segments), newest]
-    judged = _Judge(lake, identity, entries, named, reset_us, read_late or late_groups)
+    judged = _Judge(lake, identity, entries, reset_us, read_late or late_groups)
     spans: list[Span] = []
     at_us = BEGINNING_US
-    for segment in segments:
+    for segment in segments_of(entries):
         spans += _unrecorded(at_us, segment.from_us)
         spans += judged.spans(segment)
         at_us = segment.until_us
@@ -204,15 +202,11 @@ class _Judge:
         lake: Lake,
         identity: StreamIdentity,
         entries: Sequence[Entry],
-        judged: Sequence[Entry],
         reset_us: int | None,
         read_late: ReadLate,
     ) -> None:
         self._lake, self._identity, self._read_late = lake, identity, read_late
         self._reset_us, self._accepted = reset_us, _accepted(entries, identity.code)
-        self._pins_us: dict[int, list[int | None]] = {}
-        for entry in judged:
-            self._pins_us.setdefault(entry.delay_us, []).append(entry.bronze_ingested_at_us)
         self._groups: dict[int, list[LateGroup]] = {}
 
     @cached_property
@@ -264,10 +258,8 @@ class _Judge:
 
     def _late(self, delay_us: int) -> list[LateGroup]:
         if delay_us not in self._groups:
-            pins_us = self._pins_us[delay_us]
-            after_us = None if None in pins_us else min(pin for pin in pins_us if pin is not None)
             source, since_us = self._identity.source, self._identity.since_us
-            late = self._read_late(self._lake, source, delay_us, since_us, after_us)
+            late = self._read_late(self._lake, source, delay_us, since_us, None)
             self._groups[delay_us] = sorted(
                 {*late, *self._since_reset}, key=lambda group: (group.ingested_at_us, group.date)
             )

@@ -9,7 +9,7 @@ rows arrive: so it is counted each time, and all clean ones give the same result
 """
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -237,14 +237,14 @@ class Base:
 def clean_savepoints(
     savepoints: Sequence[Savepoint], identity: StreamIdentity, pin: BronzePin
 ) -> list[Savepoint]:
-    """Those of `savepoints` that hold all that the pinned bronze has before them."""
-    ours = [savepoint for savepoint in savepoints if savepoint.code == identity.code]
-    return _holding_all(ours, identity, pin)
+    """Those of today's code that hold all that the pinned bronze has before them."""
+    return _holding_all([sp for sp in savepoints if sp.code == identity.code], identity, pin)
 
 
 def _holding_all(
     savepoints: Sequence[Savepoint], identity: StreamIdentity, pin: BronzePin
 ) -> list[Savepoint]:
+    """The same, of any code."""
     since_us = identity.since_us
     # One of before the initial state's instant knows no more than that, and a replay from there
     # would fold rows that it stands for.
@@ -297,16 +297,9 @@ def needed_ids(generations: Generations) -> set[str]:
 
 
 def expired(
-    savepoints: Sequence[Savepoint],
-    rules: SavepointRules,
-    needed: Collection[str],
-    clean: Callable[[Sequence[Savepoint]], Sequence[Savepoint]],
+    savepoints: Sequence[Savepoint], rules: SavepointRules, needed: Collection[str]
 ) -> list[Savepoint]:
-    """Those that are beyond the rules' age or number and not `needed`, by `until`.
-
-    But for the newest of the `clean` ones at or before the oldest instant that the rules keep: without it a
-    backfill of that instant would replay from the beginning.
-    """
+    """Those that are beyond the rules' age or number and not `needed`, by `until`."""
     by_until = sorted(savepoints, key=lambda savepoint: savepoint.until_us)
     if not by_until:
         return []
@@ -316,7 +309,4 @@ def expired(
     late = max(savepoint.created_at for savepoint in savepoints) - rules.keep_recomputed
     of_backfills = [sp for sp in savepoints if sp.origin == "recompute" and sp.created_at >= late]
     spared = {savepoint.savepoint_id for savepoint in (*kept, *of_backfills)} | set(needed)
-    going = [savepoint for savepoint in by_until if savepoint.savepoint_id not in spared]
-    bases = [sp for sp in clean(going) if sp.until_us <= kept[0].until_us] if going else []
-    base = max(bases, key=lambda savepoint: savepoint.until_us, default=None)
-    return [savepoint for savepoint in going if savepoint is not base]
+    return [savepoint for savepoint in by_until if savepoint.savepoint_id not in spared]

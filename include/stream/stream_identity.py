@@ -103,21 +103,22 @@ def only_code(source: bytes) -> ast.Module:
 def _without_entry(tree: ast.Module) -> ast.Module:
     """With `fold = ...` and `migrate_state = ...` in place of the stream's entry.
 
-    What else results depend on of the entry is pinned. Imports that only the entry needs go with it.
+    What else results depend on of the entry is pinned. Names that only the entry needs are not imported.
     """
     rest: list[ast.stmt] = []
-    needed_by_entry: set[str] = set()
     for statement in tree.body:
         value = _entry_in(statement)
         if value is None:
             rest.append(statement)
-            continue
-        needed_by_entry |= _names_in([statement])
-        rest += [
-            _assignment(k.arg or "more", k.value) for k in value.keywords if k.arg in FUNCTIONS
-        ]
-    tree.body = rest
-    return _WithoutImports(needed_by_entry - _names_in(tree.body)).visit(tree)  # type: ignore[no-any-return]
+        else:
+            parts = [part for part in value.keywords if part.arg in FUNCTIONS]
+            rest += [_assignment(part.arg or "more", part.value) for part in parts]
+    needed = {"*", *_names_in(rest)}
+    imports = [statement for statement in rest if isinstance(statement, ast.ImportFrom)]
+    for each in imports:
+        each.names = [alias for alias in each.names if (alias.asname or alias.name) in needed]
+    tree.body = [each for each in rest if not isinstance(each, ast.ImportFrom) or each.names]
+    return tree
 
 
 def _entry_in(statement: ast.stmt) -> ast.Call | None:
@@ -138,18 +139,6 @@ def _assignment(name: str, value: ast.expr) -> ast.Assign:
 def _names_in(parts: Sequence[ast.AST]) -> set[str]:
     nodes = (node for part in parts for node in ast.walk(part))
     return {node.id for node in nodes if isinstance(node, ast.Name)}
-
-
-class _WithoutImports(ast.NodeTransformer):
-    def __init__(self, unneeded: set[str]) -> None:
-        self._unneeded = unneeded
-
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.ImportFrom | None:
-        names = [
-            alias for alias in node.names if (alias.asname or alias.name) not in self._unneeded
-        ]
-        node.names = names
-        return node if names else None
 
 
 class _WithoutDocstrings(ast.NodeTransformer):

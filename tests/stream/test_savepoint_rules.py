@@ -97,31 +97,13 @@ def test_what_goes_is_beyond_the_rules_and_not_needed(hours, keep, keep_hours, d
     known = [savepoint(START_US + n * HOUR_US) for n in hours]
     rules = SavepointRules(keep=keep, keep_for=timedelta(hours=keep_hours))
     needed = {sp.savepoint_id for sp in data.draw(st.lists(st.sampled_from(known)))}
-    going = expired(known, rules, needed, none_clean)
+    going = expired(known, rules, needed)
     kept = [sp for sp in known if sp not in going]
     newest_us = max(sp.until_us for sp in known)
     assert needed <= {sp.savepoint_id for sp in kept}
     by_rule = sorted(known, key=lambda sp: -sp.until_us)[:keep]
     wanted = {sp.savepoint_id for sp in by_rule if newest_us - sp.until_us <= keep_hours * HOUR_US}
     assert {sp.savepoint_id for sp in kept} == wanted | needed
-
-
-def test_the_newest_clean_one_before_what_the_rules_keep_is_spared():
-    """Also where a generation needs one far below it."""
-    ancient, older, old, dirty, oldest, newest = (savepoint(START_US + n) for n in range(6))
-    known = [ancient, older, old, dirty, oldest, newest]
-    clean = [ancient, older, old, oldest, newest]
-    going = expired(
-        known,
-        SavepointRules(keep=2),
-        {ancient.savepoint_id},
-        lambda found: [sp for sp in found if sp in clean],
-    )
-    assert going == [older, dirty]
-
-
-def none_clean(_):
-    return []
 
 
 def test_a_backfill_of_long_ago_keeps_what_its_next_interval_begins_with():
@@ -134,7 +116,7 @@ def test_a_backfill_of_long_ago_keeps_what_its_next_interval_begins_with():
         return replace(made, origin=origin, created_at=created_at)
 
     kept, too_old, live = old(1, "recompute", just), old(2, "recompute", over), old(3, "live", just)
-    assert expired([newest, kept, too_old, live], rules, set(), none_clean) == [too_old, live]
+    assert expired([newest, kept, too_old, live], rules, set()) == [too_old, live]
 
 
 def test_what_a_generation_begins_with_is_needed(lake):
