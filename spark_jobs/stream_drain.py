@@ -17,10 +17,9 @@ from include.lake.columns import arrow_type
 from include.lake.dead_letters import put_back_dead_letters
 from include.lake.errors import LakeError, RowCountError
 from include.lake.findings import findings_of_run, record_error, record_findings
-from include.lake.generations import GenerationRow, is_reseeded
+from include.lake.generations import GenerationRow
 from include.lake.lease import hold_lease
 from include.lake.ops import append_ops
-from include.lake.paths import Lake
 from include.maintain.tune_rocksdb import memory_of, run_settings, session_conf
 from include.registry import source_named
 from include.spark.conf import COMPACTING
@@ -58,60 +57,44 @@ class Start:
 
 def plan_start(engine: Engine, opened: OpenStream) -> Start:
     """The start of a stream's next run; SettingsError when the initial state is no good."""
-    lake, fold, row = opened.lake, opened.fold, opened.row
-    if row is not None and is_reseeded(row):
-        return _after_reseed(engine, lake, row, fold=fold)
-    if newest_committed(lake, opened.checkpoint) is not None:
-        return _resume(opened)
-    initial = engine.initial_states(lake, opened.name, fold)
-    if initial is None:
-        return Start(pins={"initial_state": None, "initial_as_of": None})
-    pins = {
-        "initial_state": initial.fingerprint,
-        "initial_as_of": instant_of(initial.as_of_us),
-    }
-    seed = Seed(initial.as_of_us, initial.states)
-    return Start(seed, pins, _kept_without_timeout(engine, initial.states, fold))
-
-
-def _kept_without_timeout(engine: Engine, states: Rows, fold: KeyedFold) -> int:
-    return engine.count_without_timeout(states) if fold.times_out and fold.ttl is None else 0
-
-
-def _resume(opened: OpenStream) -> Start:
-    """The checkpoint has the initial state; it must still be the one that was pinned."""
-    pinned = opened.generations.pinned()
-    as_of = pinned["initial_as_of"]
-    seed = None if as_of is None else Seed(micros_of(as_of), None)
-    initial = read_fingerprint(opened.lake, opened.name, pinned["initial_state"])
-    return Start(seed, {"initial_state": initial})
-
-
-def _after_reseed(engine: Engine, lake: Lake, row: GenerationRow, fold: KeyedFold) -> Start:
-    """The savepoint of the reseed, and the events that waited then; or a checkpoint with both."""
-    stream, as_of_us = row["stream"], micros_of(row["until"])
-    pins = {"initial_state": read_fingerprint(lake, stream, row["initial_state"])}
-    after = row["bronze_version"] + 1
-    if newest_committed(lake, lake.checkpoint(stream, row["generation"])) is not None:
-        return Start(Seed(as_of_us, None), pins, first_version=after)
-    savepoint = savepoint_at(lake, stream, row["seed_savepoint"])
+    lake, fold, row = opened.lake, opened.fold, opened.row or GenerationRow()
+    has_begun = newest_committed(lake, opened.checkpoint) is not None
+    if not has_begun and not opened.is_reseeded:
+        initial = engine.initial_states(lake, opened.name, fold)
+        if initial is None:
+            return Start(pins={"initial_state": None, "initial_as_of": None})
+        as_of = instant_of(initial.as_of_us)
+        pins = {"initial_state": initial.fingerprint, "initial_as_of": as_of}
+        kept = _kept_without_timeout(engine, initial.states, fold)
+        return Start(Seed(initial.as_of_us, initial.states), pins, kept)
+    # The checkpoint or the savepoint has the initial state; it must still be the one that was pinned.
+    pins = {"initial_state": read_fingerprint(lake, opened.name, row["initial_state"])}
+    as_of = row["until"] if opened.is_reseeded else row["initial_as_of"]
+    after = row["bronze_version"] + 1 if opened.is_reseeded else None
+    if has_begun:
+        seed = None if as_of is None else Seed(micros_of(as_of), None)
+        return Start(seed, pins, first_version=after)
+    savepoint = savepoint_at(lake, opened.name, row["seed_savepoint"])
     try:
         if savepoint is None:
             raise SavepointError(f"savepoint {row['seed_savepoint']} is gone")
         refuse_damaged(lake, savepoint)
     except SavepointError as error:
         raise LakeError(
-            f"{error}. Generation {row['generation']} of {stream} begins with it: put it back; or, begin "
-            "anew",
+            f"{error}. Generation {opened.generation} of {opened.name} begins with it: put it back; or, "
+            "begin anew",
             code="unreadable_savepoint",
-            subject=stream,
-            command=f"./stateful reseed {stream} --apply",
+            subject=opened.name,
+            command=f"./stateful reseed {opened.name} --apply",
         ) from error
     states = engine.savepoint_states(lake, savepoint)
-    kept = _kept_without_timeout(engine, states, fold)
-    ingested_us = micros_of(row["bronze_ingested_at"])
-    waiting = engine.events(lake, row["source"], fold, Bounds(ingested_us, as_of_us))
-    return Start(Seed(as_of_us, states, waiting), pins, kept, after)
+    bounds = Bounds(micros_of(row["bronze_ingested_at"]), micros_of(as_of))
+    seed = Seed(micros_of(as_of), states, engine.events(lake, row["source"], fold, bounds))
+    return Start(seed, pins, _kept_without_timeout(engine, states, fold), after)
+
+
+def _kept_without_timeout(engine: Engine, states: Rows, fold: KeyedFold) -> int:
+    return engine.count_without_timeout(states) if fold.times_out and fold.ttl is None else 0
 
 
 INGEST_PATIENCE = timedelta(minutes=10)

@@ -132,8 +132,7 @@ class OpenStream:
         if not repair.is_done:
             raise repair.unfinished(self.name)
         raise LakeError(
-            f"the clock of bronze/{repair.source} was set back to {instant_of(repair.to_us)}, and the "
-            f"state of {self.name} is not from after that: make it anew from bronze",
+            f"the state of {self.name} is not from after the clock of bronze/{repair.source} was set back",
             code="unfinished_repair",
             subject=self.name,
             command=f"./stateful reseed {self.name} --apply",

@@ -252,15 +252,14 @@ def rows_emitted(lake: Lake, stream: Stream, edges: Sequence[datetime]) -> list[
         )
     first, last = (edge.astimezone(UTC).date() for edge in (edges[0], edges[-1]))
     dates = (pc.field("emitted_date") >= first) & (pc.field("emitted_date") <= last)
-    below = np.zeros(len(edges), np.int64)
     edges_us = np.array([micros_of(edge) for edge in edges])
+    counts = np.zeros(len(edges) + 1, np.int64)
     with unbroken(path):
         for batch in dataset_of(path).scanner(["emitted_at"], filter=dates).to_batches():
-            emitted_us = np.sort(
-                pc.cast(batch["emitted_at"], pa.int64()).to_numpy(zero_copy_only=False)
-            )
-            below += np.searchsorted(emitted_us, edges_us)
-    return [int(count) for count in np.diff(below)]
+            emitted_us = pc.cast(batch["emitted_at"], pa.int64()).to_numpy(zero_copy_only=False)
+            places = np.searchsorted(edges_us, emitted_us, side="right")
+            counts += np.bincount(places, minlength=len(counts))
+    return [int(count) for count in counts[1:-1]]
 
 
 def schedule_intervals(

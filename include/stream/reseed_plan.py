@@ -251,11 +251,8 @@ def plan_later_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> Res
     if options.from_state and current is not None:
         before = replace(identity, code=current["code"])
     coverage = judged(opened, before)
-    at_most_us, right_until_us = (
-        min(until_us, dead_letters_kept_us(opened, before)),
-        coverage.right_until_us,
-    )
-    base = choose_reseed_base(opened, pin, options, at_most_us, right_until_us)
+    at_most_us = min(until_us, dead_letters_kept_us(opened, before))
+    base = choose_reseed_base(opened, pin, options, at_most_us, coverage.right_until_us)
     since_us, column = identity.since_us, identity.time_column
     (events,) = count_before(pin, column, since_us, cutoffs_us=[until_us])
     everything = count_before(pin, column, None, cutoffs_us=[until_us, LAST_INSTANT_US])
