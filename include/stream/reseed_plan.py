@@ -24,7 +24,7 @@ from include.lake.delta_log import table_to_read
 from include.lake.errors import SettingsError, wrong_argument
 from include.lake.generations import GenerationRow, written_batch
 from include.lake.paths import Lake
-from include.settings import MOST_BUCKETS, MOST_PARTITIONS, Stream
+from include.settings import Stream
 from include.stream.bronze_pin import BronzePin, count_before, pin_bronze
 from include.stream.manifest import (
     Base,
@@ -260,13 +260,8 @@ def plan_later_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> Res
     return ReseedPlan(
         opened,
         options,
-        _count("buckets", options.buckets, now.get("buckets") or stream.buckets, MOST_BUCKETS),
-        partitions=_count(
-            "partitions",
-            options.partitions,
-            now.get("state_partitions") or stream.state_partitions,
-            MOST_PARTITIONS,
-        ),
+        options.buckets or now["buckets"] or stream.buckets,
+        options.partitions or now["state_partitions"] or stream.state_partitions,
         pin=pin,
         until_us=until_us,
         base=base,
@@ -291,12 +286,6 @@ def _rows_from(lake: Lake, stream: Stream, identity: StreamIdentity, base: Base)
     return rows_emitted(lake, stream, edges)[0]
 
 
-def _count(name: str, wanted: int | None, now: int, most: int) -> int:
-    if wanted is not None and not 1 <= wanted <= most:
-        raise wrong_argument(name, f"{name} must be from 1 to {most:,}, not {wanted:,}")
-    return wanted or now
-
-
 def _until_us(
     stream: Stream, identity: StreamIdentity, pin: BronzePin, options: ReseedOptions
 ) -> int:
@@ -309,8 +298,8 @@ def _until_us(
     if wanted_us > until_us:
         raise wrong_argument(
             "UNTIL",
-            f"UNTIL is {_at(wanted_us)}, but bronze/{stream.source} has settled {stream.name} only "
-            f"until {_at(until_us)}: give that or an earlier instant",
+            f"UNTIL is {_at(wanted_us)}, and bronze/{stream.source} settles {stream.name} until "
+            f"{_at(until_us)} only",
         )
     if identity.since_us is not None and wanted_us < identity.since_us:
         raise SettingsError(
