@@ -111,7 +111,6 @@ FOUND = (
     _verdict("warning", "check", "stream", "state_lacks_rows", "the dates are recomputed, the live state is not", f"{RESEED}, or a backfill with promote"),
     _verdict("warning", "run_stream", "stream", "late_rows", "rows behind the watermark", "see late_rows_not_recomputed"),
     _verdict("warning", "run_stream", "stream", "rows_dead_lettered", "the function failed for rows, which are in dead_letters/NAME", "mend it; `./stateful reseed NAME --recompute --apply`"),
-    _verdict("warning", "run_stream", "stream", "key_dead_lettered_again", "it fails for one key again and again", "look at the key's dead letters"),
     _verdict("warning", "run_stream", "stream", "data_check_warning", "rows that are in the table do not meet a check of `checks=`", "look at the rows that it names; mend the function or the check"),
     _verdict("warning", "run_stream", "stream", "code_changed", "the state is now of two codes", "`./stateful reseed NAME --recompute --apply`"),
     _verdict("warning", "ingest", "source", "watermark_jumped", "one file moved the watermark far beyond all other rows", "`./stateful repair-clock SOURCE --to TO`, if a clock was wrong"),

@@ -17,7 +17,7 @@ from include.ingest.ingest_log import refuse_changed_bronze
 from include.job import RunRecord
 from include.lake.dead_letters import dead_letters_now
 from include.lake.delta_log import commit_hash, table_to_read
-from include.lake.findings import Finding, dead_letters_findings, record_findings
+from include.lake.findings import Finding, dead_letters_finding, record_findings
 from include.lake.generations import GenerationRow
 from include.lake.paths import Lake
 from include.settings import Stream
@@ -304,7 +304,7 @@ def replace_dead_letters(
         table.replace_range(dead_letters, from_us, replay.end_us)
     if found is None:
         return {"rows_dead_lettered": 0, "timeouts_dead_lettered": 0}
-    between = instant_of(found.first_us), instant_of(found.last_us)
-    findings = dead_letters_findings(stream, found.events, found.timeouts, between, found.by_key)
-    record_findings(replay.lake, replay.run_id, stream, findings=findings)
-    return {"rows_dead_lettered": found.events, "timeouts_dead_lettered": found.timeouts}
+    events, timeouts, first_us, last_us = found
+    told = dead_letters_finding(stream, events, timeouts, instant_of(first_us), instant_of(last_us))
+    record_findings(replay.lake, replay.run_id, stream, findings=[told])
+    return {"rows_dead_lettered": events, "timeouts_dead_lettered": timeouts}

@@ -58,11 +58,6 @@ def record_error(lake: Lake, run_id: str, subject: str, name: str, error: Except
     record_findings(lake, run_id, subject, findings=[found])
 
 
-KEY_DEAD_LETTERED_AGAIN = 10  # times in one run; above that the key is named
-NAMED_KEYS = 5
-KEY_CHARACTERS = 60
-
-
 def findings_of_run(batches: Sequence[Mapping[str, Any]]) -> list[Finding]:
     """The findings of a run that committed these rows of `ops/batches`."""
     if not batches:
@@ -93,19 +88,11 @@ def findings_of_run(batches: Sequence[Mapping[str, Any]]) -> list[Finding]:
     return found
 
 
-def dead_letters_findings(
-    stream: str,
-    events: int,
-    timeouts: int,
-    first_and_last: tuple[datetime, datetime],
-    by_key: Mapping[str, int],
-) -> list[Finding]:
-    """That there are dead letters, at least one; and which keys' again and again.
-
-    `by_key`: how often in the run so far, of the keys with the most.
-    """
-    first, last = first_and_last
-    rows = Finding(
+def dead_letters_finding(
+    stream: str, events: int, timeouts: int, first: datetime, last: datetime
+) -> Finding:
+    """That there are dead letters, at least one."""
+    return Finding(
         finding="rows_dead_lettered",
         severity="warning",
         count=events + timeouts,
@@ -116,27 +103,6 @@ def dead_letters_findings(
         action=f"look at dead_letters/{stream} and mend the function; then `./stateful reseed {stream} "
         "--recompute --apply` takes them in",
     )
-    again = {key: count for key, count in by_key.items() if count > KEY_DEAD_LETTERED_AGAIN}
-    return [rows, _again(stream, again)] if again else [rows]
-
-
-def _again(stream: str, by_key: Mapping[str, int]) -> Finding:
-    most = sorted(by_key.items(), key=lambda item: (-item[1], item[0]))[:NAMED_KEYS]
-    named = ", ".join(f"{_shown(key)} ({count:,})" for key, count in most)
-    return Finding(
-        finding="key_dead_lettered_again",
-        severity="warning",
-        count=len(by_key),
-        detail=f"Keys for which the function failed more than {KEY_DEAD_LETTERED_AGAIN} times in this "
-        f"run, those with the most first: {named}",
-        action=f"SELECT * FROM dead_letters/{stream} WHERE key = ...: their state, or what they send, "  # noqa: S608 (for people to read)
-        "is what the function does not expect",
-    )
-
-
-def _shown(key: str) -> str:
-    """A key as a person can read it in a line."""
-    return repr(key if len(key) <= KEY_CHARACTERS else f"{key[:KEY_CHARACTERS]}...")
 
 
 def _late_rows(late: int, batches: Sequence[Mapping[str, Any]]) -> Finding:

@@ -1,6 +1,5 @@
 """How a batch of the live engine is committed: its rows and its record, each exactly once."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -10,7 +9,7 @@ from typing import Any
 from include.fold.admission import instant_of
 from include.lake.dead_letters import dead_letters_now
 from include.lake.errors import RowCountError
-from include.lake.findings import Finding, dead_letters_findings, record_findings
+from include.lake.findings import Finding, dead_letters_finding, record_findings
 from include.lake.generations import GenerationRow, app_id
 from include.stream.open_stream import OpenStream
 from include.stream.record import (
@@ -61,7 +60,6 @@ class BatchWriter:
         self._generation = self.row["generation"]
         self.record = self.opened.record
         self._written: list[dict[str, Any]] = []
-        self._dead_letters_keys: Counter[str] = Counter()  # in the run so far
 
     def __call__(self, folded: FoldedBatch, batch_id: int) -> None:
         counts = dict(folded.counts)
@@ -113,15 +111,14 @@ class BatchWriter:
             return {"rows_dead_lettered": 0, "timeouts_dead_lettered": 0}
         if not is_written:
             self.dead_letters.append(folded.dead_letters)
-        self._dead_letters_keys += summary.by_key
-        first, last = instant_of(summary.first_us), instant_of(summary.last_us)
-        counts = (summary.events, summary.timeouts)
-        found = dead_letters_findings(self._stream, *counts, (first, last), self._dead_letters_keys)
+        events, timeouts, first_us, last_us = summary
+        first, last = instant_of(first_us), instant_of(last_us)
+        found = dead_letters_finding(self._stream, events, timeouts, first, last)
         # Before the batch is recorded: of one that a kill has cut off behind that nobody tells again.
-        record_findings(self._lake, self.run_id, self._stream, findings=found)
+        record_findings(self._lake, self.run_id, self._stream, findings=[found])
         return {
-            "rows_dead_lettered": summary.events,
-            "timeouts_dead_lettered": summary.timeouts,
+            "rows_dead_lettered": events,
+            "timeouts_dead_lettered": timeouts,
             "dead_letters_from": first,
             "dead_letters_to": last,
         }

@@ -4,7 +4,6 @@ It is made with its first row. Like the product it is a function of bronze and t
 code: live appends to it, a recompute or reseed replaces its interval.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from functools import reduce
 from typing import NamedTuple
@@ -29,7 +28,6 @@ from include.lake.table import Table, stage
 from spark_jobs.tables.product import Rows, range_condition
 
 PLAIN = without_comments(documented(COLUMNS))
-MOST_KEYS = 1_000  # that are remembered of one batch
 
 
 class Summary(NamedTuple):
@@ -39,7 +37,6 @@ class Summary(NamedTuple):
     timeouts: int
     first_us: int
     last_us: int
-    by_key: Counter[str]  # of the MOST_KEYS keys with the most of them
 
 
 class DeadLetters:
@@ -89,10 +86,7 @@ class DeadLetters:
             return None
         events = sum(call["cause"] == "event" for call in calls)
         times_us = [call["at_us"] for call in calls]
-        by_key = Counter(call["key"] for call in calls)
-        most = sorted(by_key.items(), key=lambda item: (-item[1], item[0]))[:MOST_KEYS]
-        first_us, last_us = min(times_us), max(times_us)
-        return Summary(events, len(calls) - events, first_us, last_us, Counter(dict(most)))
+        return Summary(events, len(calls) - events, min(times_us), max(times_us))
 
     def replace_range(
         self, parts: Sequence[DataFrame], from_us: int | None, until_us: int | None
@@ -145,8 +139,4 @@ def _summary_frame(dead_letters: DataFrame) -> Summary | None:
     events, timeouts, first_us, last_us = dead_letters.agg(
         F.count_if(is_event), F.count_if(~is_event), F.min("at_us"), F.max("at_us")
     ).collect()[0]
-    if first_us is None:
-        return None
-    most = dead_letters.groupBy("key").count().orderBy(F.desc("count"), "key").limit(MOST_KEYS)
-    by_key = Counter(dict(map(tuple, most.collect())))
-    return Summary(events, timeouts, first_us, last_us=last_us, by_key=by_key)
+    return None if first_us is None else Summary(events, timeouts, first_us, last_us)

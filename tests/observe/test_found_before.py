@@ -16,9 +16,7 @@ def told(lake):
     return told
 
 
-@pytest.mark.parametrize(
-    "name", ["rows_dead_lettered", "data_check_warning", "key_dead_lettered_again"]
-)
+@pytest.mark.parametrize("name", ["rows_dead_lettered", "data_check_warning"])
 @pytest.mark.parametrize("outcome", ["succeeded", "failed"])
 def test_what_the_first_of_two_runs_of_one_dag_run_found_is_told(told, outcome, name):
     """A leader's JVM took the stream along and then more had come; or Airflow tried again."""

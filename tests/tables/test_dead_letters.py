@@ -168,9 +168,7 @@ def check_record(lake, dead_letters: Counter[oracle.DeadLetter]) -> None:
     findings = read_ops(lake, "findings", {"finding": "rows_dead_lettered"}).to_pylist()
     assert sum(finding["count"] for finding in findings) == events + timeouts
     assert all("--recompute" in finding["action"] for finding in findings)
-    assert read_ops(lake, "findings", {"finding": "key_dead_lettered_again"}).num_rows
     assert savepoints_of(lake, KEEPING.name)
-    assert all(savepoint.code.endswith("!") for savepoint in savepoints_of(lake, KEEPING.name))
 
 
 def newest_run(lake, job: str) -> dict[str, Any]:
