@@ -18,25 +18,30 @@ from datetime import UTC, datetime
 from include.amend.erase_plan import ErasePlan, plan_erasure
 from include.amend.erase_rows import erase_in_ops, erase_rows, forget_history
 from include.amend.erased_key import ERASED_KEY, ErasedKey, erased_key
-from include.ingest.amendments import ERASURE, Erasure, amendments_of, begin_erasure, note
+from include.ingest.amendments import (
+    ERASURE,
+    Erasure,
+    amended_streams,
+    amendments_of,
+    begin_erasure,
+    note,
+)
 from include.ingest.clock import write_still_row
 from include.ingest.ingest_log import Ingestion
 from include.job import PATIENCE, nothing_running, recorded_run
 from include.lake.delta_log import delta_table
 from include.lake.errors import SettingsError
-from include.lake.generations import read_generations
 from include.lake.lease import hold_lease
 from include.lake.ops import SCHEMAS
 from include.lake.paths import Lake, open_lake
 from include.maintain.maintain import delete_replaced_generations
 from include.registry import all_streams, source_names, streams_of
-from include.settings import Stream
 from include.stream.manifest import keep_savepoints
 from include.stream.reseed_plan import ReseedOptions
 from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, spark_session
-from spark_jobs.reseed_stream import reseed
+from spark_jobs.reseed_stream import rebuild_amended
 
 JOB = "erase_key"
 
@@ -54,8 +59,8 @@ def erase(engine: Engine, lake: Lake, key: ErasedKey) -> None:
         recorded_run(lake, JOB, source, None),
     ):
         erasure = _without_rows(lake, key)
-        for stream in streams_of(source):
-            _make_anew(engine, lake, stream, erasure)
+        anew, then = ReseedOptions(recompute=True), f"./stateful erase {source} KEY --apply"
+        rebuild_amended(engine, lake, erasure, anew, then=then)
         with nothing_running(lake, source_names(), all_streams()):
             _without_past(lake, key, erasure)
         log.info("a key of %s is erased: erasure %d of its ingest log", source, erasure.erasure)
@@ -101,22 +106,12 @@ def _erase_all_of(lake: Lake, plan: ErasePlan, erasure: Erasure) -> None:
     note(lake, key.source, ERASURE, erasure.erasure, bronze_version=version)
 
 
-def _make_anew(engine: Engine, lake: Lake, stream: Stream, erasure: Erasure) -> None:
-    """State, table, dead letters and savepoints of a stream that has ever run."""
-    row = read_generations(lake, stream.name).current
-    if row is None:
-        return
-    if not erasure.is_known_to(row):
-        then = f"./stateful erase {stream.source} KEY --apply"
-        reseed(engine, lake, stream, ReseedOptions(recompute=True), then=then)
-    with hold_lease(lake, f"stream-{stream.name}", PATIENCE):
-        delete_replaced_generations(lake, stream)
-
-
 def _without_past(lake: Lake, key: ErasedKey, erasure: Erasure) -> None:
     """Of all tables that may have had the key; the certificate comes last."""
     source = key.source.name
     streams = [stream.name for stream in streams_of(source)]
+    for stream, _ in amended_streams(lake, source):
+        delete_replaced_generations(lake, stream)
     _forget(lake, [*map(lake.table, streams), *map(lake.dead_letters, streams)])
     _erase_in_ops(lake, source)
     _forget(lake, map(lake.ops, SCHEMAS))

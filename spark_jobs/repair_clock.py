@@ -35,7 +35,7 @@ from include.stream.reseed_plan import ReseedOptions
 from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, spark_session
-from spark_jobs.reseed_stream import reseed
+from spark_jobs.reseed_stream import rebuild_amended
 
 JOB = "repair_clock"
 
@@ -58,9 +58,10 @@ def repair_clock(
         recorded_run(lake, JOB, source.name, dag_run_id=dag_run_id),
     ):
         repair = _set_back(lake, source, to)
-        for stream, _ in amended_streams(lake, source.name):
-            _reseed(engine, lake, stream, repair=repair, dag_run_id=dag_run_id)
-        with nothing_running(lake, [source.name], []):
+        rebuild_amended(engine, lake, repair, ReseedOptions(), dag_run_id)
+        with nothing_running(lake, [source.name], streams_of(source.name)):
+            for stream, _ in amended_streams(lake, source.name):
+                _delete_savepoints_ahead(lake, stream)
             note(lake, source, REPAIR, repair.repair, is_done=True)  # every stream is reseeded
         log.info("the clock of bronze/%s is repaired", source.name)
 
@@ -85,23 +86,14 @@ def _open_repair(lake: Lake, source: Source) -> ClockRepair:
     return begun
 
 
-def _reseed(
-    engine: Engine, lake: Lake, stream: Stream, repair: ClockRepair, dag_run_id: str | None
-) -> None:
-    if not repair.is_known_to(read_generations(lake, stream.name).current):
-        reseed(engine, lake, stream, ReseedOptions(), dag_run_id)
-    _delete_savepoints_ahead(lake, stream)
-
-
 def _delete_savepoints_ahead(lake: Lake, stream: Stream) -> None:
     """Those after what the clock settles now: until it came to them again, the newest by its
     `until` would keep others from being written, and have older ones deleted."""
-    with hold_lease(lake, f"stream-{stream.name}", PATIENCE):
-        generations = read_generations(lake, stream.name)
-        until, needed = generations.pinned()["until"], needed_ids(generations)
-        known = savepoints_of(lake, stream.name)
-        kept = [each for each in known if each.until <= until or each.savepoint_id in needed]
-        keep_savepoints(lake, stream.name, kept)
+    generations = read_generations(lake, stream.name)
+    until, needed = generations.pinned()["until"], needed_ids(generations)
+    known = savepoints_of(lake, stream.name)
+    kept = [each for each in known if each.until <= until or each.savepoint_id in needed]
+    keep_savepoints(lake, stream.name, kept)
 
 
 def main() -> None:

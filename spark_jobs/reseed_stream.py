@@ -16,6 +16,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
 
+from include.ingest.amendments import ClockRepair, Erasure, amended_streams
 from include.job import PATIENCE, job_parser, recorded_run
 from include.lake.aside import move_aside, why_unreadable
 from include.lake.dead_letters import put_back_dead_letters
@@ -78,6 +79,20 @@ def reseed(
         restate(engine, replay, checks, record, what="the reseed")
         log.info("%s runs on generation %s from here on", stream.name, row["generation"])
         delete_expired(opened.again())
+
+
+def rebuild_amended(
+    engine: Engine,
+    lake: Lake,
+    amendment: Erasure | ClockRepair,
+    options: ReseedOptions,
+    dag_run_id: str | None = None,
+    then: str | None = None,
+) -> None:
+    """Reseed each stream of an amended source that has ever run, and whose state is not from after that."""
+    for stream, row in amended_streams(lake, amendment.source):
+        if not amendment.is_known_to(row):
+            reseed(engine, lake, stream, options, dag_run_id, then)
 
 
 def _planned(lake: Lake, stream: Stream, options: ReseedOptions, run_id: str) -> ReseedPlan:

@@ -68,7 +68,7 @@ def test_streams_and_ingestion_wait_for_an_erasure_that_was_cut_off(written, wor
 def test_a_reseed_while_an_erasure_is_open_begins_with_no_state_of_before(world, monkeypatch):
     """As many rows have come late as are erased: by its count a savepoint with the key is clean."""
     lived_with_late_rows(world)
-    cut_off_before(world, "_make_anew", monkeypatch)
+    cut_off_before(world, "rebuild_amended", monkeypatch)
     for kind in KINDS:
         reseed(world.engine, world.lake, world.streams[kind], ReseedOptions())
         table = world.table(kind)
