@@ -205,7 +205,7 @@ def _jvm_of(lake: "Lake", stream: Stream) -> tuple[object, ...]:
 
 
 def _why_not_recompute(run: StreamRun) -> str | None:
-    """Never; NotSettledError, without a JVM, when live has not settled the interval yet."""
+    """Never; SettingsError, without a JVM, when live has not settled the interval yet."""
     from include.stream.plan_recompute import check_settled
 
     assert run.until is not None  # a backfill's runs have an interval

@@ -44,7 +44,7 @@ def recompute(
 ) -> None:
     """Recompute `[start, until)` of `stream`, and record it in `ops/runs`.
 
-    Raises NotSettledError when the live stream has not come that far yet.
+    Raises SettingsError when the live stream has not come that far yet.
     """
     with hold_lease(lake, f"stream-{stream.name}", PATIENCE):
         opened = open_stream(lake, stream)

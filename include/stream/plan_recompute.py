@@ -44,12 +44,6 @@ MOST_RUNS = 60_000  # a year of them, ten minutes each
 RUN_BEFORE = "the run before"
 
 
-class NotSettledError(SettingsError):
-    """The live stream has not come to the interval's end: the message says when it will."""
-
-    code = "not_settled"
-
-
 @dataclass(frozen=True)
 class PlannedRun:
     """The recompute of one interval, after those of the intervals before it; its fields are told as JSON."""
@@ -107,8 +101,7 @@ class RecomputePlan:
 def plan_recompute(opened: OpenStream, start: datetime, until: datetime) -> RecomputePlan:
     """The plan for `[start, until)`, on the stream's clock.
 
-    Raises SettingsError for an empty interval, NotSettledError for one that live has not
-    settled, LakeError when there is nothing to compute from, or it must not be now.
+    Raises SettingsError for an interval that is empty, or that live has not settled, LakeError when there is nothing to compute from, or it must not be now.
     """
     _refuse_empty(start, until)
     return _planned(opened, [(start, until)])
@@ -210,13 +203,14 @@ def refuse_before_mapping(identity: StreamIdentity, base: Base) -> None:
 
 
 def check_settled(lake: Lake, stream: Stream, until: datetime) -> datetime:
-    """Before which instant live has settled everything; NotSettledError unless that is `until` or later."""
+    """Before which instant live has settled everything; SettingsError unless that is `until` or later."""
     settled = complete_until(lake, stream.name)
     if settled is not None and until <= settled:
         return settled
-    raise NotSettledError(
+    raise SettingsError(
         f"{stream.name} is not complete until {until:%Y-%m-%d %H:%M:%S} UTC: run it once an event "
         f"after {until + stream.watermark_delay:%Y-%m-%d %H:%M:%S} UTC is in bronze",
+        code="not_settled",
         subject=stream.name,
         command=f"./stateful stream {stream.name}",
     )
@@ -270,28 +264,19 @@ def schedule_intervals(
     SettingsError for more than MOST_RUNS: a year that was mistyped would be counted for hours.
     """
     try:
-        ticks = _ticks(schedule, start, until)
-    except (OverflowError, ValueError) as error:
-        raise wrong_argument(
-            "FROM",
-            f"what begins from {start} until {until} cannot be counted, as the schedule {schedule!r} "
-            "is also looked at before and after: give years further from 1 and 9999",
-        ) from error
-    if len(ticks) > MOST_RUNS + 1:
+        found = islice(croniter_range(start, until, schedule), MOST_RUNS + 1)
+        begun = [tick for tick in found if tick < until]
+        ticks = [*begun, next_tick(schedule, begun[-1])] if begun else []
+    except (OverflowError, ValueError) as error:  # it looks at the years before and after, too
+        said = f"no schedule goes from {start} until {until}"
+        raise wrong_argument("FROM", said) from error
+    if len(begun) > MOST_RUNS:
         raise SettingsError(
-            f"more than {MOST_RUNS:,} intervals of the schedule {schedule!r} begin from {start} until "
-            f"{until}: give a shorter time",
+            f"more than {MOST_RUNS:,} intervals begin from {start} until {until}: give a shorter time",
             code="too_much",
             subject="UNTIL",
         )
     return list(pairwise(ticks))
-
-
-def _ticks(schedule: str, start: datetime, until: datetime) -> list[datetime]:
-    """Those in `[start, until)` and the next; two more than MOST_RUNS at most."""
-    found = (tick for tick in croniter_range(start, until, schedule) if tick < until)
-    ticks = list(islice(found, MOST_RUNS + 1))
-    return [*ticks, next_tick(schedule, ticks[-1])] if ticks else []
 
 
 def next_tick(schedule: str, start: datetime) -> datetime:

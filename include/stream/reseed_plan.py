@@ -46,7 +46,6 @@ from include.stream.stream_status import StreamStatus, dead_letters_coverage, ju
 from include.stream_definition import pinned_settings
 from include.text_table import counted
 
-MIGRATE = "migrate"  # why a generation was seeded
 IN_PROCESSING_TIME = GroupStateTimeout.ProcessingTimeTimeout
 
 
@@ -320,8 +319,6 @@ def new_row(plan: ReseedPlan) -> GenerationRow:
         "started_at": datetime.now(UTC),
         "buckets": plan.buckets,
         "state_partitions": plan.partitions,
-        "reseed": MIGRATE if plan.options.from_state else "reseed",
-        "options": plan.options.text(),
         "initial_state": initial_fingerprint(opened.lake, opened.generations),
         "initial_as_of": None if identity.since_us is None else instant_of(identity.since_us),
         "base_savepoint": base.savepoint.savepoint_id if base.savepoint else None,

@@ -52,8 +52,6 @@ def test_a_verdict_is_that_of_duckdb(spark):
         Check(name="wrong", each_row="count(*) > 1"),
         Check(name="wrong", together="n > 1"),
         Check(name="wrong", together="max(n)"),
-        Check(name="wrong", together="rand() < 0.5"),
-        Check(name="wrong", each_row="n > 10 * rand()"),
     ],
 )
 def test_what_spark_cannot_ask_is_refused_before_anything_is_read(spark, check):

@@ -10,7 +10,7 @@ from include.fold.admission import EPOCH, MICROSECOND, micros_of
 from include.fold.product_table import ensure_product
 from include.lake.generations import GenerationRow
 from include.stream.bronze_pin import pin_bronze
-from include.stream.reseed_plan import MIGRATE, ReseedOptions, new_row, plan_reseed
+from include.stream.reseed_plan import ReseedOptions, new_row, plan_reseed
 from include.stream.stream_identity import stream_identity
 from include.stream_definition import load_definition, pinned_settings
 from include.streams.device_signals import Signal
@@ -112,7 +112,7 @@ def test_the_base_is_the_newest_clean_savepoint_of_the_state_that_the_stream_ran
     assert lived.base_id() == clean
     plan = plan_reseed(lived.lake, STREAM, MAPPED)
     row = new_row(plan)
-    assert (row["reseed"], row["base_savepoint"]) == (MIGRATE, clean)
+    assert row["base_savepoint"] == clean
     assert row["code"] == f"{now.code}+{clean}"
     assert row["base_until"] == at(2)
 
