@@ -13,7 +13,7 @@ Of a scheduled run the group *backfill* is skipped, of a backfill *care*, and al
 | `run_stream` | new bronze rows through the fold into `tables/<stream>` | it is a backfill, or there is nothing to do: nothing new in bronze, no reseed to begin with, and the table is what was recorded of it |
 | `recompute_interval` | the rows of the run's interval once more, late rows included: `ops/runs` | it is no backfill |
 | `promote` | a reseed: makes the live state right (late rows, other code), and all rows from the first instant on that is not | it is no backfill with the parameter `promote`, more of its runs are queued, or the live state is right |
-| `check_checkpoint` | measures the checkpoint, holds it and the run against the stream's limits, and the table against what is recorded of it: `ops/checkpoint_sizes`, `ops/findings` | `run_stream` was |
+| `check_checkpoint` | measures the checkpoint, holds it and the run against the stream's limits, and the table against what is recorded of it: `ops/figures`, `ops/findings` | `run_stream` was |
 | `compact_state` | uploads snapshots of the state and deletes what no start needs, as a run of its own | the check saw nothing to gain |
 | `tune_rocksdb` | judges the change of a RocksDB setting that is on trial, or proposes one | `run_stream` was |
 | `publish` | an event of the stream's Asset: rows written, `complete_until`, state, open findings; or the interval, and what changed in it | neither has changed the table, or it has failed |

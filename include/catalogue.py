@@ -16,7 +16,7 @@ By = Literal[
     "ingest",
     "run_stream",
     "check",
-    "compact_state",
+    "tune_rocksdb",
     "table_maintenance",
     "recompute",
     "alerts",
@@ -93,7 +93,6 @@ LIMITED = (
     Figure("rss_bytes", "bytes", "stream", "memory that a run held", "rss_bytes", "rss_bytes", "warning", "check", "hold RocksDB to less by the entry's `rocksdb`; or raise the limit"),
     Figure("uncommitted_batches", "batches", "stream", "batches begun and not committed", "uncommitted_batches", "uncommitted_batches", "warning", "check", "the next run repeats it; if it fails again, ops/runs says why"),
     Figure("replay_versions", "versions", "stream", "change logs that a start replays: compacted after the run", "replay_versions", "replay_versions"),
-    Figure("garbage_share", "share", "stream", "bytes that no start needs: compacted after the run", "garbage_share", "garbage_share"),
 )
 FOUND = (
     _verdict("error", "alerts", "stream", "run_failed", "a task of the stream's Dag failed", "the task's log has the error and what to do; clearing the task is always safe"),
@@ -128,6 +127,9 @@ FOUND = (
     _verdict("info", "ingest", "source", "loss_accepted", "somebody has accepted what was lost until then"),
     _verdict("info", "ingest", "source", "tombstones_skipped", "messages without a value"),
     _verdict("info", "ingest", "source", "unknown_field", "producers send a field that is not declared", "declare it"),
+    _verdict("info", "tune_rocksdb", "stream", "memory_tried", "RocksDB has another memory, on trial"),
+    _verdict("info", "tune_rocksdb", "stream", "memory_kept", "the trial has done what it was made for"),
+    _verdict("info", "tune_rocksdb", "stream", "memory_rolled_back", "it has not, or a run has failed"),
     _verdict("info", "check", "stream", "written_while_measured", "a job was writing: the next check looks again"),
 )
 # fmt: on

@@ -37,16 +37,14 @@ def wrong(limit: str, said: str) -> SettingsError:
 class Limits:
     """What a stream's checkpoint and runs may come to before a check speaks up.
 
-    Each is a most; None is no limit. Above `replay_versions` or `garbage_share` the state is
-    compacted without asking; the others become findings for people.
+    Each is a most; None is no limit. Above `replay_versions` the state is compacted without
+    asking; the others become findings for people.
     """
 
     checkpoint_bytes: int | None = 8 * GIB
     checkpoint_files: int | None = 20_000
     # Change logs that a partition replays at each start: two a run, so about ten runs.
     replay_versions: int | None = 20
-    # The part of the state's bytes that no start and no repair needs; from 16 MiB on.
-    garbage_share: float | None = 0.5
     # The largest state partition, in times of the median; from 16 MiB on.
     skew: float | None = 4.0
     growth_bytes: int | None = 1 * GIB  # of the checkpoint from one run to the next

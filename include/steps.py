@@ -256,9 +256,7 @@ def _why_not_compact(run: StreamRun) -> str | None:
     """When a compaction would gain nothing worth a JVM."""
     if run.is_dry:
         return "nothing is changed"
-    if run.is_compacting or run.checked.compaction.needed:
-        return None
-    return run.checked.compaction.reason
+    return None if run.is_compacting else run.checked.why_not_compact
 
 
 def _tune(run: StreamRun) -> Told:

@@ -14,9 +14,9 @@ import logging
 
 from include.ingest.clock import write_still_row
 from include.job import job_parser, recorded_run
+from include.lake.figures import record_figures
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake
-from include.maintain.check_checkpoint import format_compaction, record_sizes
 from include.registry import source_named
 from include.settings import Stream
 from include.stream.committed_batch import is_settled, newest_planned
@@ -65,13 +65,13 @@ def _compact(engine: Engine, opened: OpenStream, dag_run_id: str | None) -> None
     with hold_lease(lake, f"ingest-{stream.source}", INGEST_PATIENCE):
         opened = fold_what_waits(engine, opened, dag_run_id)
         with recorded_run(lake, JOB, stream.name, dag_run_id=dag_run_id) as record:
-            before = measure_checkpoint(lake, opened.name, opened.generation)
+            before = measure_checkpoint(lake, opened.name, opened.generation).measured
             for _ in range(BATCHES):
                 write_still_row(lake, source_named(stream.source))
             drain_stream(engine, opened, record, compacting=True)
-            after = measure_checkpoint(lake, opened.name, opened.generation)
-            record_sizes(lake, after, record["run_id"])
-            log.info("%s", format_compaction(before, after))
+            after = measure_checkpoint(lake, opened.name, opened.generation).measured
+            record_figures(lake, opened.name, record["run_id"], after)
+            log.info("%s: %s bytes became %s", opened.name, f"{before.bytes:,}", f"{after.bytes:,}")
 
 
 def fold_what_waits(engine: Engine, opened: OpenStream, dag_run_id: str | None) -> OpenStream:

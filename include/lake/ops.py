@@ -34,8 +34,7 @@ DESCRIPTIONS = {
     "runs": "Each run of a job, with its counts, until when the table is complete, and its error",
     "batches": "Each batch of a stream: rows, watermark, Spark's metrics and durations",
     "findings": "What a run or a check found that people should know, and what to do",
-    "checkpoint_sizes": "Bytes and files of each checkpoint, by part, whenever it was measured",
-    "rocksdb_memory": "What was tried of RocksDB's memory, why, and what came of it",
+    "figures": "What checks have measured of checkpoints",
 }
 _COLUMNS = {
     "runs": """
@@ -117,28 +116,13 @@ limit double The limit it was held against
 unit string Of figure and limit: bytes, files, versions, batches, rows, share, times, seconds
 action string What to do about it; null where detail says it
 """,
-    "checkpoint_sizes": """
-stream string The stream whose checkpoint was measured
-generation bigint The checkpoint's generation
-measured_at timestamp When it was listed
+    "figures": """
+subject string The stream whose checkpoint was measured
+figure string checkpoint_bytes (a row for each part), files, or replay_versions: change logs that a start replays
+part string metadata, offsets, commits, sources, state/0/3 for a state partition, state for what is beside these
+value double What was measured
+at timestamp When
 run_id string The newest run (ops/runs) of the stream by then
-part string metadata, offsets, commits, sources, state (one row for each partition), state_metadata, or unknown
-operator bigint State: the operator's id; null for other parts
-partition bigint State: the partition's number
-store string State: the store's name, such as default
-bytes bigint Bytes of all its files, checksum files too
-files bigint How many files these are
-replay_versions bigint State: change logs a start replays after it
-replay_bytes bigint State: bytes of these change logs
-garbage_bytes bigint State: bytes that no start needs
-""",
-    "rocksdb_memory": """
-stream string The stream whose state stores it is of
-at timestamp When: the runs from then on have it
-change string tried, kept or rolled_back
-memory_mb bigint What they may use together, in MiB
-before_mb bigint What it was before
-why string Why, with figures
 """,
 }
 

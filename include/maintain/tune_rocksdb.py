@@ -1,15 +1,13 @@
 """Size the memory of a stream's state stores by what its last runs have measured, one change at a time.
 
 Too little memory for what is written shows: a run flushes and compacts, on the local disk, what it
-has just written or replayed. The formula is `wanted_mb`. A change is a row of `ops/rocksdb_memory`, and so
-is what became of it: the next run with data decides whether it stays, and a run that fails ends it.
-Works without a JVM, from the record alone.
+has just written or replayed. The formula is `wanted_mb`. A change is a finding, and so is what became of it:
+the next run with data decides whether it stays, and a run that fails ends it. Works without a JVM, from the
+record alone.
 
-Every setting of Spark's RocksDB state store: what we run it with, why, and what hands may set.
-
-Spark takes any name below `spark.sql.streaming.stateStore.rocksdb` without a word, and a
-wrong one does nothing. So only names from here are ever set, and a test holds them against
-Spark's own. The figures were measured on the project's workloads.
+Of the other settings one value was the best on every workload measured (`include/spark/conf.py`); hands may
+hold any that Spark knows. Spark takes any name below `spark.sql.streaming.stateStore.rocksdb` without a
+word, and a wrong one does nothing: so only names from here are ever set, and a test holds them against Spark's own.
 """
 
 import json
@@ -17,118 +15,75 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from difflib import get_close_matches
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
+import pyarrow.compute as pc
 
+from include.catalogue import FINDINGS
 from include.lake.errors import SettingsError
+from include.lake.findings import record_findings
 from include.lake.generations import read_generations
-from include.lake.ops import append_ops, newest_row, read_ops
+from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.settings import MIB, Stream
 from include.spark.conf import STATE_STORE
-from include.text_table import bytes_text
+from include.text_table import bytes_text, did_you_mean
 
-MAX_MEMORY_MB, WRITE_BUFFER_RATIO = "maxMemoryUsageMB", "writeBufferCacheRatio"
-BOUNDED, HIGH_PRIORITY = "boundedMemoryUsage", "highPriorityPoolRatio"
+MAX_MEMORY_MB, BOUNDED = "maxMemoryUsageMB", "boundedMemoryUsage"
 # What all stores of a process have together, as the first of them had it.
-OF_PROCESS = (BOUNDED, MAX_MEMORY_MB, WRITE_BUFFER_RATIO, HIGH_PRIORITY)
-NUMBER = re.compile(r"-?\d+(\.\d+)?")  # Python reads more as a number than Spark does
-A_NUMBER: tuple[str, ...] = ()
-BOOLEAN = ("true", "false")
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One setting: Spark's own value, and `ours` where we run with another."""
-
-    name: str  # Spark's short name
-    spark: str
-    allowed: tuple[str, ...]  # A_NUMBER: any, whose bounds are Spark's to hold
-    why: str
-    ours: str | None = None
-    below: str = f"{STATE_STORE}.rocksdb"
-
-    @property
-    def value(self) -> str:
-        """What we run with unless the tuner or hands say more."""
-        return self.spark if self.ours is None else self.ours
-
-    @property
-    def full_name(self) -> str:
-        """As a session takes it."""
-        return f"{self.below}.{self.name}"
-
-
-# fmt: off
-KNOWN = (
-    # --- Memory. The first is tuned; its value is of no stream: the tuner takes it from the machine ---
-    Setting(MAX_MEMORY_MB, "500", A_NUMBER, "memory of all stores of a process together: too little, and each run flushes and compacts for nothing what a start replays"),
-    Setting(WRITE_BUFFER_RATIO, "0.5", A_NUMBER, "the part of it for what is written: replay fills that, while a batch reads each large value once"),
-    # --- Fixed: one value is the best on every workload measured ---
-    Setting(BOUNDED, "false", BOOLEAN, "without it a million keys took 204 MB after 20 change logs, and more with each", "true"),
-    Setting("changelogCheckpointing.enabled", "false", BOOLEAN, "without it a batch uploads 2 to 3 times the bytes, and flushes all it wrote", "true"),
-    Setting("trackTotalNumberOfRows", "true", BOOLEAN, "only to count rows, it doubles the gets, and reads 40 % more bytes", "false"),
-    # Any other word is none, silently.
-    Setting("compression", "lz4", ("zstd", "lz4", "lz4hc", "snappy", "none"), "snapshots are a third smaller than with lz4; CPU time did not move", "zstd"),
-    Setting("minDeltasForSnapshot", "10", A_NUMBER, "with 10, a run flushes its change logs into a snapshot that nobody uploads before it ends (17 MB, 0.9 s); compact_state sets 1", "1000", below=STATE_STORE),
-    Setting("compactOnCommit", "false", BOOLEAN, "only worth it with an upload: compact_state sets true"),
-    Setting("resetStatsOnLoad", "true", BOOLEAN, "else a batch's counters hold all before, and mislead"),
-    # --- Fixed at Spark's value: they moved nothing, or protect ---
-    Setting("writeBufferSizeMB", "-1", A_NUMBER, "the limit on memory comes first; with 1 MB, replay took 8 times as long"),
-    Setting("maxWriteBufferNumber", "-1", A_NUMBER, "moved nothing"),
-    Setting("blockSizeKB", "4", A_NUMBER, "moved nothing: a value is larger than a block"),
-    Setting("blockCacheSizeMB", "8", A_NUMBER, "moved nothing, whether memory is bounded or not"),
-    Setting(HIGH_PRIORITY, "0.1", A_NUMBER, "few large values have few index blocks"),
-    Setting("maxOpenFiles", "-1", A_NUMBER, "a compacted store has one file"),
-    Setting("allowFAllocate", "true", BOOLEAN, "moved nothing"),
-    Setting("verifyNonEmptyFilesInZip", "true", BOOLEAN, "protects snapshots, and cost nothing"),
-    Setting("checkStaleReusedFilesInSnapshot", "true", BOOLEAN, "protects snapshots from a clean-up elsewhere"),
-    Setting("lockAcquireTimeoutMs", "120000", A_NUMBER, "a lease keeps others away"),
-    Setting("memoryUpdateIntervalMs", "1000", A_NUMBER, "no figure of a batch depends on it"),
-)
-# fmt: on
-SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in KNOWN}
-
-# What the first run writes into the checkpoint. Spark overrides a later value silently.
-PINNED: Mapping[str, str] = {
-    "formatVersion": "the format of the store's files",
-    "mergeOperatorVersion": "how lists are stored",
-    "providerClass": "the kind of state store",
-    "compression.codec": "how change logs are compressed",
-    "partitions": "the number of state partitions: `state_partitions` of the stream",
-    "encodingFormat": "how rows are stored",
-    "rowChecksum.enabled": "whether rows have checksums",
+OF_PROCESS = (BOUNDED, MAX_MEMORY_MB, "writeBufferCacheRatio", "highPriorityPoolRatio")
+NUMBER = r"-?\d+(\.\d+)?"  # Python reads more as a number than Spark does
+BOOLEAN = "true|false"
+# What hands may hold, and how Spark reads it; bounds of numbers are Spark's to hold.
+BY_HAND: Mapping[str, str] = {
+    **dict.fromkeys(
+        (
+            *(MAX_MEMORY_MB, "writeBufferCacheRatio", "highPriorityPoolRatio"),
+            *("writeBufferSizeMB", "maxWriteBufferNumber", "blockSizeKB", "blockCacheSizeMB"),
+            *("maxOpenFiles", "lockAcquireTimeoutMs", "memoryUpdateIntervalMs"),
+            "minDeltasForSnapshot",
+        ),
+        NUMBER,
+    ),
+    **dict.fromkeys(
+        (
+            *(BOUNDED, "changelogCheckpointing.enabled", "trackTotalNumberOfRows"),
+            *("compactOnCommit", "resetStatsOnLoad", "allowFAllocate"),
+            *("verifyNonEmptyFilesInZip", "checkStaleReusedFilesInSnapshot"),
+        ),
+        BOOLEAN,
+    ),
+    "compression": "zstd|lz4|lz4hc|snappy|none",  # any other word is none, silently
 }
 
 
 def hand_settings(stream: Stream) -> Mapping[str, str]:
-    """The stream's `rocksdb`; SettingsError names the setting that is wrong, and what may be."""
+    """The stream's `rocksdb`; SettingsError names the setting that is wrong, and what may be.
+
+    So it is for those that the first run writes into the checkpoint: Spark ignores another value later.
+    """
     for name, value in stream.rocksdb.items():
-        if problem := _why_not(name, value):
-            raise SettingsError(f"stream {stream.name}: {problem}", subject=name)
+        if name not in BY_HAND:
+            wrong = f"rocksdb setting {name!r} cannot be set{did_you_mean(name, BY_HAND)}"
+        elif not (isinstance(value, str) and re.fullmatch(BY_HAND[name], value)):
+            allowed = "a number" if BY_HAND[name] == NUMBER else BY_HAND[name].replace("|", " or ")
+            wrong = f"rocksdb setting {name} must be {allowed}, as text, not {value!r}"
+        else:
+            continue
+        raise SettingsError(f"stream {stream.name}: {wrong}", subject=name)
     return stream.rocksdb
 
 
-def _why_not(name: str, value: str) -> str | None:
-    """Why a setting cannot be held by hand."""
-    if name in PINNED:
-        return (
-            f"rocksdb setting {name} cannot be set: it is {PINNED[name]}, "
-            "which the first run writes into the checkpoint, and Spark ignores another later"
-        )
-    if name not in SETTINGS:
-        near = get_close_matches(name, SETTINGS, n=1, cutoff=0.7)
-        hint = f"did you mean {near[0]}? " if near else ""
-        return f"unknown rocksdb setting {name!r}: {hint}known are {', '.join(sorted(SETTINGS))}"
-    allowed = SETTINGS[name].allowed
-    if isinstance(value, str) and (value in allowed if allowed else NUMBER.fullmatch(value)):
-        return None
-    said = " or ".join(allowed) or "a number"
-    return f"rocksdb setting {name} must be {said}, as text, not {value!r}"
+def full_name(name: str) -> str:
+    """A setting as a session takes it."""
+    return (
+        f"{STATE_STORE}.{name}"
+        if name == "minDeltasForSnapshot"
+        else f"{STATE_STORE}.rocksdb.{name}"
+    )
 
 
 PER_PARTITION_MB = 64
@@ -146,8 +101,12 @@ WRITTEN, FLUSHED, COMPACTED = (
     "rocksdbTotalBytesWrittenByFlush",
     "rocksdbTotalBytesWrittenByCompaction",
 )
-TABLE = "rocksdb_memory"
-TRIED, KEPT, ROLLED_BACK = "tried", "kept", "rolled_back"
+OF_MEMORY = (
+    FINDINGS["memory_tried"],
+    FINDINGS["memory_kept"],
+    FINDINGS["memory_rolled_back"],
+)
+TRIED, KEPT, ROLLED_BACK = CHANGES = [figure.finding for figure in OF_MEMORY]
 BATCH_COLUMNS = (
     *("batch_id", "run_id", "committed_at", "memory_mb"),
     *("rows_in", "state_bytes", "state_metrics"),
@@ -157,38 +116,51 @@ Row = Mapping[str, Any]
 
 
 class Change(NamedTuple):
-    """The newest row on the memory of a stream's stores, in MiB."""
+    """A change of the memory of a stream's stores, in MiB."""
 
-    change: str  # TRIED, KEPT or ROLLED_BACK
+    finding: str  # of CHANGES
     memory_mb: int  # from then on
     before_mb: int
     at: datetime
 
 
+def changes_of(lake: Lake, stream: str) -> list[Row]:
+    """The findings on changes of a stream's memory, the newest first."""
+    of_memory = pc.field("finding").isin(CHANGES)
+    rows = read_ops(lake, "findings", {"subject": stream}, wanted=of_memory)
+    return rows.sort_by([("found_at", "descending")]).to_pylist()  # type: ignore[no-any-return]
+
+
 def newest_change(lake: Lake, stream: Stream) -> Change | None:
     """None as long as nothing was tried."""
-    row = newest_row(read_ops(lake, TABLE, {"stream": stream.name}, Change._fields), "at")
-    return None if row is None else Change(**{name: row[name] for name in Change._fields})
+    for row in changes_of(lake, stream.name):
+        memory_mb, before_mb = (int(row[name] / MIB) for name in ("figure", "limit"))
+        return Change(row["finding"], memory_mb, before_mb, row["found_at"])
+    return None
 
 
 def record_change(lake: Lake, stream: Stream, outcome: "Outcome") -> None:
     """What the next runs, and the next decision, stand on; nothing when nothing changes."""
-    if outcome.change is not None:
-        append_ops(
-            lake, TABLE, [{"stream": stream.name, "at": datetime.now(UTC), **outcome._asdict()}]
+    if outcome.finding is not None:
+        found = FINDINGS[outcome.finding].found(
+            stream.name,
+            outcome.why,
+            figure=outcome.memory_mb * MIB,
+            limit=outcome.before_mb * MIB,
+            unit="bytes",
         )
+        record_findings(lake, None, stream.name, [found])
 
 
 def run_settings(lake: Lake, stream: Stream) -> Settings:
-    """The settings of a run that starts now.
+    """The memory of a run that starts now, and what is held by hand.
 
     SettingsError when the stream's entry holds a setting that is unknown or out of range.
     """
     change = newest_change(lake, stream)
-    runs = _runs(lake, stream) if change is not None and change.change == TRIED else []
-    return History(
-        stream=stream, change=change, runs=runs, machine_bytes=machine_memory_bytes()
-    ).settings
+    runs = _runs(lake, stream) if change is not None and change.finding == TRIED else []
+    history = History(stream=stream, change=change, runs=runs, machine_bytes=machine_memory_bytes())
+    return history.settings
 
 
 def memory_of(settings: Settings) -> int:
@@ -198,12 +170,7 @@ def memory_of(settings: Settings) -> int:
 
 def session_conf(settings: Settings) -> dict[str, str]:
     """The settings as a Spark session takes them."""
-    return {SETTINGS[name].full_name: value for name, value in settings.items()}
-
-
-def memory_limit_mb(machine_bytes: int, partitions: int) -> int:
-    """The first limit for a stream with so many state partitions, in MiB."""
-    return max(FLOOR_MB, min(PER_PARTITION_MB * partitions, memory_ceiling_mb(machine_bytes)))
+    return {full_name(name): value for name, value in settings.items()}
 
 
 def memory_ceiling_mb(machine_bytes: int) -> int:
@@ -245,31 +212,38 @@ class History:
     """All that a decision stands on."""
 
     stream: Stream
-    change: Change | None
+    change: Change | None  # the newest
     runs: Sequence[Row]  # of `ops/runs`, of run_stream: those of a compaction have other settings
     batches: Sequence[Row] = ()  # of `ops/batches`, of the generation
     machine_bytes: int
 
     @property
+    def trial(self) -> Change | None:
+        """The change that is on trial."""
+        change = self.change
+        return None if change is None or change.finding != TRIED else change
+
+    @property
+    def runs_since(self) -> Sequence[Row]:
+        """Those that began after the change."""
+        change = self.change
+        return [run for run in self.runs if change is None or run["started_at"] >= change.at]
+
+    @property
     def has_failed(self) -> bool:
         """Whether a trial goes on, and a run has failed since it began, whatever the cause."""
-        change = self.change
-        return change is not None and any(
-            run["outcome"] == "failed" and run["started_at"] >= change.at
-            for run in self.runs
-            if change.change == TRIED
-        )
+        outcomes = {run["outcome"] for run in self.runs_since}
+        return self.trial is not None and "failed" in outcomes
 
     @property
     def settings(self) -> Settings:
-        """Of the next run: its memory, as far as the machine has it, over ours; by hand over both."""
+        """Of the next run: its memory, as far as the machine has it; by hand over that."""
+        ceiling = memory_ceiling_mb(self.machine_bytes)
         if self.change is None:
-            memory = memory_limit_mb(self.machine_bytes, self.stream.state_partitions)
+            memory = max(FLOOR_MB, PER_PARTITION_MB * self.stream.state_partitions)
         else:
             memory = self.change.before_mb if self.has_failed else self.change.memory_mb
-        memory = min(memory, memory_ceiling_mb(self.machine_bytes))
-        ours = {name: setting.value for name, setting in SETTINGS.items()}
-        return ours | {MAX_MEMORY_MB: str(memory)} | dict(hand_settings(self.stream))
+        return {MAX_MEMORY_MB: str(min(memory, ceiling)), **hand_settings(self.stream)}
 
     @property
     def memory_mb(self) -> int:
@@ -309,8 +283,8 @@ class Outcome(NamedTuple):
 
     memory_mb: int
     why: str
-    change: str | None = None
-    before_mb: int | None = None
+    finding: str | None = None  # of CHANGES
+    before_mb: int = 0
 
 
 def tune_rocksdb(lake: Lake, stream: Stream) -> Outcome:
@@ -329,39 +303,30 @@ def tune_rocksdb(lake: Lake, stream: Stream) -> Outcome:
 
 def decide(history: History) -> Outcome:
     """Judge the trial if there is one, else try a change if the formula asks for one."""
-    change = history.change
-    if change is not None and change.change == TRIED:
-        return _judge(history, change)
-    return _propose(history)
+    return _propose(history) if history.trial is None else _judge(history, history.trial)
 
 
 def _propose(history: History) -> Outcome:
-    memory, stream = history.memory_mb, history.stream
-    if MAX_MEMORY_MB in stream.rocksdb or history.settings[BOUNDED] != "true":
+    memory, stream, change = history.memory_mb, history.stream, history.change
+    if MAX_MEMORY_MB in stream.rocksdb or stream.rocksdb.get(BOUNDED) == "false":
         return Outcome(memory, "held by hand")
     measured = history.measured(memory)
     if measured is None:
         return Outcome(memory, "no run with data was measured under it yet")
-    if _runs_since_rolled_back(history) < PATIENCE_RUNS:
+    is_rolled_back = change is not None and change.finding == ROLLED_BACK
+    if is_rolled_back and len(history.runs_since) < PATIENCE_RUNS:
         return Outcome(memory, f"a change was rolled back: {PATIENCE_RUNS} runs are to pass")
     ceiling = memory_ceiling_mb(history.machine_bytes)
     wanted = wanted_mb(memory, ceiling, stream.limits.rss_bytes, measured)
     if max(wanted, memory) < LEAST_CHANGE * min(wanted, memory):
         return Outcome(memory, "no change is worth a trial")
-    return Outcome(wanted, _why(measured, is_more=wanted > memory), TRIED, memory)
-
-
-def _why(measured: Figures, is_more: bool) -> str:
-    if is_more:
-        rewritten, written = bytes_text(measured.rewritten), bytes_text(measured.written)
-        return f"a batch flushes and compacts {rewritten}, and writes {written}"
-    rss, stores = bytes_text(measured.rss), bytes_text(measured.store_memory)
-    return f"a run holds {rss}, above the stream's limit, {stores} of it in the state stores"
-
-
-def _runs_since_rolled_back(history: History) -> float:
-    at = history.change.at if history.change and history.change.change == ROLLED_BACK else None
-    return math.inf if at is None else sum(bool(run["started_at"] >= at) for run in history.runs)
+    figures = {name: bytes_text(value) for name, value in measured._asdict().items()}
+    why = "a batch flushes and compacts {rewritten}, and writes {written}"
+    if wanted < memory:
+        why = (
+            "a run holds {rss}, above the stream's limit, {store_memory} of it in the state stores"
+        )
+    return Outcome(wanted, why.format(**figures), TRIED, memory)
 
 
 def wanted_mb(memory_mb: int, ceiling_mb: int, rss_limit: int | None, measured: Figures) -> int:
@@ -384,21 +349,21 @@ def wanted_mb(memory_mb: int, ceiling_mb: int, rss_limit: int | None, measured: 
     return max(memory_mb, int(min(memory_mb * (1 + measured.rewriting), most)))
 
 
-def _judge(history: History, change: Change) -> Outcome:
-    memory, back = change.memory_mb, change.before_mb
-    if history.has_failed:
-        return Outcome(back, "a run failed during the trial", ROLLED_BACK, memory)
-    if history.memory_mb != memory:
-        why = "the stream's settings, or the machine, changed during the trial"
-        return Outcome(back, why, ROLLED_BACK, memory)
-    after, before = history.measured(memory), history.measured(back, is_before=True)
-    if after is None:
-        return Outcome(memory, "on trial: no run with data was measured under it yet")
-    if before is None:  # such as in a new generation
-        return Outcome(back, "what was measured before it is gone", ROLLED_BACK, memory)
+def _judge(history: History, trial: Change) -> Outcome:
+    memory, back = trial.memory_mb, trial.before_mb
     figure = "rewriting" if memory > back else "store_memory"
-    was, now = getattr(before, figure), getattr(after, figure)
-    said = f"{figure} {was:,.2f} before and {now:,.2f} with the change, which is to be at most {MARGIN} of it"
-    if now <= MARGIN * was:
-        return Outcome(memory, said, KEPT, back)
-    return Outcome(back, said, ROLLED_BACK, memory)
+    after, before = history.measured(memory), history.measured(back, is_before=True)
+    if history.has_failed:
+        why = "a run failed during the trial"
+    elif history.memory_mb != memory:
+        why = "the stream's settings, or the machine, changed during the trial"
+    elif after is None:
+        return Outcome(memory, "on trial: no run with data was measured under it yet")
+    elif before is None:
+        why = "what was measured before it is gone"  # such as in a new generation
+    else:
+        was, now = getattr(before, figure), getattr(after, figure)
+        why = f"{figure} {was:,.2f} before and {now:,.2f} with the change, which is to be at most {MARGIN} of it"
+        if now <= MARGIN * was:
+            return Outcome(memory, why, KEPT, back)
+    return Outcome(back, why, ROLLED_BACK, memory)

@@ -12,7 +12,6 @@ from include.lake.stream_result import (
     replaced_by,
     succeeded_runs,
 )
-from include.maintain.check_checkpoint import measured_bytes
 from include.observe.stream_line import WINDOW_DAYS, Recorded
 from include.settings import Stream
 
@@ -27,6 +26,7 @@ def asset_extra(lake: Lake, stream: Stream, dag_run_id: str) -> dict[str, Any] |
         return None
     until = complete_until(lake, stream.name)
     recorded = Recorded(lake, datetime.now(UTC) - timedelta(days=WINDOW_DAYS), stream)
+    measured = recorded.measured.get(stream.name)
     return {
         "run_id": runs[-1]["run_id"],
         "rows": sum(run["rows_out"] or 0 for run in runs),
@@ -34,7 +34,7 @@ def asset_extra(lake: Lake, stream: Stream, dag_run_id: str) -> dict[str, Any] |
         "rows_duplicate": sum(run["rows_duplicate"] or 0 for run in runs),
         "complete_until": until and until.isoformat(),
         "generation": read_generations(lake, stream.name).number,
-        "state_bytes": measured_bytes(lake, stream=stream.name, part="state"),
+        "state_bytes": measured and measured.state_bytes,
         "findings": [
             {name: row[name] for name in ("subject", "finding", "severity", "detail", "action")}
             for row in recorded.open_findings(stream)

@@ -20,6 +20,7 @@ from deltalake.exceptions import DeltaError
 from include.fold.admission import instant_of, micros_of
 from include.lake.delta_log import first_line, open_table
 from include.lake.errors import LakeError
+from include.lake.figures import Measured, read_measured
 from include.lake.findings import SEVERITIES, Finding, finding_lines, record_findings
 from include.lake.ops import not_ahead, read_ops
 from include.lake.paths import Lake
@@ -38,7 +39,6 @@ RUN_COLUMNS = (
     *("rows_pending", "rows_out", "rows_landed", "rows_rescued", *SUMMED),
 )
 FINDING_COLUMNS = ("found_at", "subject", "finding", "severity", "count", "detail", "action")
-SIZE_COLUMNS = ("stream", "measured_at", "part", "bytes")
 # Lost for good: open until a person has said, by `./stateful ingest SOURCE --accept-loss`, that it may be.
 LOST, ACCEPTED = ("rows_skipped", "versions_ignored"), "loss_accepted"
 # A check comes after each run. Some of these may have failed.
@@ -133,7 +133,8 @@ class Recorded:
         run = self.succeeded.get((RUN, stream.name), {})
         reseed = self.succeeded.get((RESEED, stream.name), {})
         began: datetime = run.get("started_at", self.since)
-        since: datetime = min(began, self.sizes.get((stream.name, "checked"), began))
+        measured = self.measured.get(stream.name)
+        since: datetime = began if measured is None else min(began, measured.at)
         begun_anew: datetime = reseed.get("started_at", since)
         return max(since, begun_anew)
 
@@ -145,19 +146,11 @@ class Recorded:
         return list({(row["finding"], row["detail"]): row for row in rows}.values())
 
     @cached_property
-    def sizes(self) -> Mapping[tuple[str, str], Any]:
-        """Bytes of each stream's checkpoint as last `checked`, at this instant: of its `state`, and `all`."""
-        since = ("measured_at", self._begun(RUN) - UNCHECKED)
-        before = ("measured_at", not_ahead())
-        where = {} if self.only is None else {"stream": self.only.name}
-        rows = read_ops(self.lake, "checkpoint_sizes", where, SIZE_COLUMNS, since, before)
-        sizes: dict[tuple[str, str], Any] = {}
-        for part, of in (("all", rows), ("state", rows.filter(pc.equal(rows["part"], "state")))):
-            sums = of.group_by(["stream", "measured_at"]).aggregate([("bytes", "sum")])
-            for row in sums.sort_by("measured_at").to_pylist():  # the newest last
-                sizes[row["stream"], part] = row["bytes_sum"]
-                sizes[row["stream"], "checked"] = row["measured_at"]
-        return sizes
+    def measured(self) -> Mapping[str, Measured]:
+        """What was last measured of each stream's checkpoint."""
+        of = None if self.only is None else self.only.name
+        known = read_measured(self.lake, of, self._begun(RUN) - UNCHECKED)
+        return {stream: measured[-1] for stream, measured in known.items()}
 
     def status(self, stream: Stream) -> StreamStatus:
         """The verdict on the table of `stream`, as of now."""
@@ -448,12 +441,15 @@ def _runs(recorded: Recorded, stream: Stream) -> dict[str, Any]:
 
 
 def _state(recorded: Recorded, stream: Stream) -> dict[str, Any]:
-    newest = newest_savepoint(recorded.lake, stream.name)
+    newest, measured = (
+        newest_savepoint(recorded.lake, stream.name),
+        recorded.measured.get(stream.name),
+    )
     return {
         "state_keys": newest and newest.keys,
         "keys_at": newest and newest.until,
-        "state_bytes": recorded.sizes.get((stream.name, "state")),
-        "checkpoint_bytes": recorded.sizes.get((stream.name, "all")),
+        "state_bytes": measured and measured.state_bytes,
+        "checkpoint_bytes": measured and measured.bytes,
     }
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache, cached_property
 from itertools import groupby
-from operator import itemgetter
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,9 +24,10 @@ from markupsafe import Markup, escape
 from include.catalogue import FIGURES
 from include.fold.admission import parse_instant
 from include.lake.errors import LakeError, SettingsError
+from include.lake.figures import Measured
 from include.lake.paths import Lake
 from include.observe.explain import KeyFigures
-from include.observe.stream_line import NOT_RIGHT, WINDOW_DAYS, WORDS, Overview, Row, days_text
+from include.observe.stream_line import NOT_RIGHT, WINDOW_DAYS, WORDS, Overview, days_text
 from include.page.stream_figures import PARTS, StreamFigures
 from include.settings import Stream
 from include.stream.judge import spans_text
@@ -311,8 +312,8 @@ def _charts(f: StreamFigures) -> Iterator[Chart]:
     def runs(name: str) -> list[Point]:
         return [(run["ended_at"], run[name]) for run in f.runs]
 
-    def sizes(value: Callable[[Row], float | None]) -> list[Point]:
-        return [(size["measured_at"], value(size)) for size in f.sizes]
+    def measured(value: Callable[[Measured], float | None]) -> list[Point]:
+        return [(each.at, value(each)) for each in f.measured]
 
     read = {"folded": runs("rows_folded"), "late": runs("rows_late")}
     yield chart("Rows read", "rows", read)
@@ -323,15 +324,15 @@ def _charts(f: StreamFigures) -> Iterator[Chart]:
     parts |= {part: [(run["ended_at"], run["parts"][part]) for run in f.runs] for part in PARTS}
     yield chart("Seconds of a run", "run_seconds", parts)
     yield chart("Most memory of a run", "rss_bytes", {"JVM and Python": runs("rss_bytes")})
-    parts_of_all = {name for size in f.sizes for name in size["bytes_by_part"]}
-    names = sorted(parts_of_all, key=lambda part: (part != "state", part))
-    by_part = {name: sizes(lambda size, n=name: size["bytes_by_part"].get(n)) for name in names}  # type: ignore[misc]
-    yield chart("Checkpoint by part", "checkpoint_bytes", by_part, compacted=compacted)
-    files = {"files": sizes(itemgetter("files"))}
+    state = {"state": measured(attrgetter("state_bytes"))}
+    beside = sorted({part for each in f.measured for part in each.bytes_of if "/" not in part})
+    by_part = {n: measured(lambda each, n=n: each.bytes_of.get(n)) for n in beside if n != "state"}  # type: ignore[misc]
+    yield chart("Checkpoint by part", "checkpoint_bytes", state | by_part, compacted=compacted)
+    files = {"files": measured(attrgetter("files"))}
     yield chart("Checkpoint files", "files", files, compacted=compacted)
-    logs = {"logs": sizes(itemgetter("replay_versions"))}
+    logs = {"logs": measured(attrgetter("replay_versions"))}
     yield chart("Change logs that a start replays", "replay_versions", logs, compacted=compacted)
-    skew = {"largest": sizes(itemgetter("skew"))}
+    skew = {"largest": measured(attrgetter("skew"))}
     yield chart("State partition, in times of the median", "skew", skew)
     fullest = {"fullest bucket of a batch": runs("bucket_skew")}
     yield chart("Rows of a bucket, in times of the mean", "bucket_skew", fullest)

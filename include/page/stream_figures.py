@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache
-from itertools import groupby
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -19,11 +17,11 @@ import pyarrow.compute as pc
 
 from include.fold.admission import instant_of, micros_of
 from include.lake.delta_log import dataset_of, first_line
+from include.lake.figures import Measured, read_measured
 from include.lake.findings import Finding
-from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.lake.stream_result import StreamResult, read_result, replaced_by
-from include.maintain.check_checkpoint import largest_skew
+from include.maintain.tune_rocksdb import changes_of
 from include.observe.explain import text_of_key
 from include.observe.state_report import BIGGEST_KEYS, biggest_keys, value_bytes
 from include.observe.stream_line import (
@@ -150,36 +148,6 @@ def time_of_runs(recorded: Recorded, stream: Stream, now: datetime) -> timedelta
     return min(max(length, LEAST_TIME), WINDOW_DAYS * DAY)
 
 
-SIZE_SERIES = (
-    *("measured_at", "part", "operator", "partition", "store"),
-    *("bytes", "files", "replay_versions", "replay_bytes"),
-)
-
-
-def read_sizes(recorded: Recorded, stream: Stream) -> dict[str, Any]:
-    """The checkpoint as it was measured in the window; and of the newest time: partition, bytes, files."""
-    where = {"stream": stream.name}
-    rows = recorded.in_window("checkpoint_sizes", "measured_at", where, columns=SIZE_SERIES)
-    measured = [list(group) for _, group in groupby(rows, itemgetter("measured_at"))]
-    stores = [row for row in (measured or [[]])[-1] if row["partition"] is not None]
-    partitions = sorted(stores, key=itemgetter("operator", "partition"))
-    return {"sizes": tuple(map(_size, measured)), "partitions": tuple(partitions)}
-
-
-def _size(rows: Sequence[Row]) -> Row:
-    """`skew` is of the state: the largest partition, in times of the median."""
-    by_part: dict[str, int] = defaultdict(int)
-    for row in rows:
-        by_part[row["part"]] += row["bytes"]
-    return {
-        "measured_at": rows[0]["measured_at"],
-        "bytes_by_part": by_part,
-        "files": sum(row["files"] for row in rows),
-        "replay_versions": max((row["replay_versions"] or 0 for row in rows), default=0),
-        "skew": largest_skew(row for row in rows if row["partition"] is not None),
-    }
-
-
 REFUSED = ("ingested_at", "source_file", "row_number", "reason_code", "reason", "raw")
 SHOWN_REFUSED = 10
 
@@ -195,8 +163,7 @@ class StreamFigures:
     limits: Mapping[str, float | None]
     key_names: str  # what its keys are called
     runs: tuple[Row, ...] = ()
-    sizes: tuple[Row, ...] = ()
-    partitions: tuple[Row, ...] = ()  # of the newest measurement: partition, bytes, files
+    measured: Sequence[Measured] = ()  # of its checkpoint, in order
     savepoints: tuple[Savepoint, ...] = ()  # the newest first
     trials: Sequence[Row] = ()  # of RocksDB's memory, the newest first
     recomputes: Sequence[Row] = ()  # the newest first
@@ -241,9 +208,11 @@ def read_stream(
             "runs": read_runs(recorded, stream),
             "time": time or time_of_runs(recorded, stream, now),
         },
-        "measured": lambda: read_sizes(recorded, stream),
+        "measured": lambda: {
+            "measured": read_measured(lake, stream.name, recorded.since).get(stream.name, ())
+        },
         "savepoints": lambda: {"savepoints": savepoints_of(lake, stream.name)[::-1]},
-        "trials": lambda: {"trials": _trials(lake, stream)},
+        "trials": lambda: {"trials": changes_of(lake, stream.name)},
         "recomputes": lambda: {"recomputes": replaced_by(lake, stream.name)[::-1]},
         "keys": lambda: {"keys": newest_keys(lake, stream.name)},
         "rows": lambda: {"result": read_result(lake, stream.name)},
@@ -276,11 +245,6 @@ def _each(
         except READ_ERRORS as error:
             troubles[name] = f"{name} cannot be read: {first_line(error)}"
     return read, troubles
-
-
-def _trials(lake: Lake, stream: Stream) -> list[Row]:
-    rows = read_ops(lake, "rocksdb_memory", {"stream": stream.name})
-    return rows.sort_by([("at", "descending")]).to_pylist()  # type: ignore[no-any-return]
 
 
 def _refused(lake: Lake, source: str) -> Sequence[Row]:

@@ -255,6 +255,12 @@ STATE: Mapping[str, str] = {
     f"{STATE_STORE}.rocksdb.changelogCheckpointing.enabled": "true",
     # A get before each put, only to count rows: a put is 2.5 times cheaper without.
     f"{STATE_STORE}.rocksdb.trackTotalNumberOfRows": "false",
+    # Without it a million keys took 204 MB after 20 change logs, and more with each.
+    f"{STATE_STORE}.rocksdb.boundedMemoryUsage": "true",
+    # Snapshots are a third smaller than with lz4; CPU time did not move.
+    f"{STATE_STORE}.rocksdb.compression": "zstd",
+    # With Spark's 10, a run flushes its change logs into a snapshot that nobody uploads before it ends.
+    f"{STATE_STORE}.minDeltasForSnapshot": "1000",
     # Batches that can be read, and gone back to. Spark's 100 would keep as many versions.
     RETAINED_BATCHES: "10",
 }

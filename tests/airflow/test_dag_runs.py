@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from deltalake import DeltaTable
 
+from include.lake.figures import read_measured
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.lake.stream_result import last_run
@@ -133,14 +134,8 @@ def test_dag_runs_fill_the_table_compact_the_state_and_start_no_jvm_for_nothing(
     compacting = run_dag(airflow_environment, replay_versions=0)
     assert compacting == outcome(*uncompacted, "compact_state")
     assert counts(lake) == {("ann", 5), ("bob", 5)}
-    sizes = read_ops(lake, "checkpoint_sizes", {"part": "state", "stream": "user_counts"})
-    *before, after = (
-        sizes.group_by("measured_at")
-        .aggregate([("replay_versions", "max")])
-        .sort_by("measured_at")["replay_versions_max"]
-        .to_pylist()
-    )
-    assert before[-1] > 0 == after
+    *_, before, after = read_measured(lake, "user_counts")["user_counts"]
+    assert before.replay_versions > 0 == after.replay_versions
 
     # An update table shows the live state: no JVM starts for an interval of it.
     backfill = {"run_type": "backfill", "logical_date": datetime(2026, 3, 1, 1, tzinfo=UTC)}

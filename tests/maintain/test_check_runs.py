@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from include.lake.ops import append_ops, read_ops
-from include.maintain.check_checkpoint import check_checkpoint, record_check
+from include.maintain.check_checkpoint import check_checkpoint, newest_measured, record_check
 from include.settings import Limits
 from tests.maintain.checked import STREAM, found, recorded_batch
 
@@ -21,32 +21,27 @@ def test_sizes_and_findings_are_recorded_with_the_newest_run(lake, made):
     )
     result = check_checkpoint(lake, replace(STREAM, limits=Limits(checkpoint_files=3)))
     record_check(lake, result)
-    sizes = read_ops(lake, "checkpoint_sizes").to_pylist()
-    assert {row["run_id"] for row in sizes} == {"new"}
-    assert sum(row["bytes"] for row in sizes) == result.size.bytes
-    assert sum(row["files"] for row in sizes) == result.size.files
-    state = [row for row in sizes if row["part"] == "state"]
-    assert [(row["operator"], row["partition"], row["store"]) for row in state] == [
-        (0, 0, "default"),
-        (0, 1, "default"),
-    ]
+    assert set(read_ops(lake, "figures")["run_id"].to_pylist()) == {"new"}
+    assert newest_measured(lake, STREAM.name) == result.size.measured
+    files = [path for path in made.root.rglob("*") if path.is_file()]
+    assert result.size.measured.files == len(files)
+    assert result.size.measured.bytes == sum(path.stat().st_size for path in files)
+    assert list(result.size.measured.partitions) == ["state/0/0", "state/0/1"]
     (finding,) = read_ops(lake, "findings").to_pylist()
     assert (finding["run_id"], finding["subject"]) == ("new", STREAM.name)
     assert (finding["finding"], finding["limit"]) == ("checkpoint_files", 3)
 
 
-def test_growth_is_since_the_newest_record_of_the_same_generation(lake, made):
+def test_growth_is_since_the_newest_check(lake, made):
     stream = replace(STREAM, limits=Limits(growth_bytes=0))
     assert found(check_checkpoint(lake, stream)) == {}  # nothing to compare with
     first = check_checkpoint(lake, stream)
     record_check(lake, first)
-    another = replace(first.size, generation=2, measured_at=first.size.measured_at)
-    record_check(lake, replace(first, size=replace(another, parts=first.size.parts[:1])))
     assert found(check_checkpoint(lake, stream)) == {}
     made.batch()
     grown = check_checkpoint(lake, stream)
     assert found(grown) == {"growth_bytes": "warning"}
-    assert grown.findings[0].figure == grown.size.bytes - first.size.bytes
+    assert grown.findings[0].figure == grown.size.measured.bytes - first.size.measured.bytes
     record_check(lake, grown)
     assert found(check_checkpoint(lake, stream)) == {}
 

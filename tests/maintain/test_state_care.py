@@ -17,6 +17,7 @@ from include.maintain.tune_rocksdb import (
     ROLLED_BACK,
     TRIED,
     WRITTEN,
+    changes_of,
     run_settings,
 )
 from include.settings import MIB, Limits, Stream
@@ -36,14 +37,15 @@ def test_a_checkpoint_that_grew_is_found_and_compacted(spark, lake):
     for number in range(4):
         drained(spark, lake, LIMITED, FOLD, commits[number : number + 1], runs=1)
         sizes.append(check_checkpoint(lake, LIMITED))
-    assert [each.compaction.needed for each in sizes] == [False, False, True, True]
+    assert [each.why_not_compact is None for each in sizes] == [False, False, True, True]
     assert [found.finding for found in sizes[-1].findings] == ["replay_versions"]
     with with_conf(spark, "spark.sql.shuffle.partitions", str(LIMITED.state_partitions)):
         compact(SparkEngine(spark), lake, LIMITED)
     after = check_checkpoint(lake, LIMITED)
-    assert (after.findings, after.compaction.needed) == ((), False)
-    assert after.size.files < sizes[-1].size.files
-    assert after.size.state_bytes < sizes[-1].size.state_bytes
+    assert after.findings == ()
+    assert after.why_not_compact is not None
+    assert after.size.measured.files < sizes[-1].size.measured.files
+    assert after.size.measured.state_bytes < sizes[-1].size.measured.state_bytes
 
 
 def measure(lake: Lake, memory_mb: int, rewritten: int) -> None:
@@ -60,7 +62,7 @@ def tune(lake: Lake, stream: Stream) -> Sequence[str]:
     (step,) = (step for step in STEPS if step.name == "tune_rocksdb")
     assert isinstance(step, LookStep)
     step.look(StreamRun(lake, stream))
-    return read_ops(lake, "rocksdb_memory").sort_by("at")["change"].to_pylist()
+    return [row["finding"] for row in reversed(changes_of(lake, stream.name))]
 
 
 def test_a_setting_that_made_a_run_worse_is_rolled_back(spark, lake):

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from include.lake.figures import Measured, record_figures
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.observe.alerts import Alert, alert_of, look_at
@@ -42,8 +43,8 @@ class Told:
         done = until or self.now - timedelta(minutes=20)
         append_ops(self.lake, "runs", [row | {"until": done if outcome == "succeeded" else None}])
         if is_checked:
-            size = {"stream": self.stream.name, "generation": 1, "part": "offsets", "bytes": 1}
-            append_ops(self.lake, "checkpoint_sizes", [size | {"measured_at": self.now}])
+            measured = Measured(self.now, {"offsets": 1}, 1, 0)
+            record_figures(self.lake, self.stream.name, None, measured)
         self.find(found, run_id)
 
     def ingest(self, outcome: str = "succeeded") -> None:

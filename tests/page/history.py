@@ -44,7 +44,7 @@ def _tables(streams: list[Stream], runs: int) -> Iterator[tuple[str, list[dict[s
         [_run(n, s, run, runs) for n, s, run in at] + [_ingest(run, runs) for run in range(runs)],
     )
     yield "batches", [_batch(n, s, run, runs) for n, s, run in at]
-    yield "checkpoint_sizes", [size for n, s, run in at for size in _sizes(n, s, run, runs)]
+    yield "figures", [row for n, s, run in at for row in _figures(n, s, run, runs)]
     yield "findings", [f for n, s in enumerate(streams) for f in _findings(n, s)]
 
 
@@ -109,26 +109,16 @@ def _batch(n: int, stream: Stream, run: int, runs: int) -> dict[str, Any]:
     }
 
 
-def _sizes(n: int, stream: Stream, run: int, runs: int) -> Iterator[dict[str, Any]]:
-    known = {
-        "stream": stream.name,
-        "generation": 1,
-        "measured_at": ended(run, runs) + timedelta(seconds=5),
-        "run_id": f"{stream.name}/{run}",
-    }
+def _figures(n: int, stream: Stream, run: int, runs: int) -> Iterator[dict[str, Any]]:
+    known = {"subject": stream.name, "at": ended(run, runs) + timedelta(seconds=5)}
+    known |= {"run_id": f"{stream.name}/{run}"}
     for part in ("metadata", "offsets", "commits", "sources"):
-        yield known | {"part": part, "bytes": 100 + run, "files": 2}
+        yield known | {"figure": "checkpoint_bytes", "part": part, "value": 100 + run}
     for partition in range(PARTITIONS):
-        yield known | {
-            "part": "state",
-            "operator": 0,
-            "partition": partition,
-            "store": "default",
-            "bytes": 10_000 * (1 + partition) + n + run,
-            "files": 5,
-            "replay_versions": run % 10,
-            "replay_bytes": 100 * (run % 10),
-        }
+        place = {"figure": "checkpoint_bytes", "part": f"state/0/{partition}"}
+        yield known | place | {"value": 10_000 * (1 + partition) + n + run}
+    yield known | {"figure": "files", "value": 28}
+    yield known | {"figure": "replay_versions", "value": run % 10}
 
 
 def _generation(stream: Stream, runs: int) -> dict[str, Any]:

@@ -65,9 +65,9 @@ def test_rows_and_runs_are_those_of_sql(filled):
 def test_state_and_keys_are_those_of_sql(filled):
     bytes_of = sql(
         filled,
-        "checkpoint_sizes",
-        """SELECT stream, sum(bytes) FROM ROWS AS s WHERE part = 'state' AND measured_at =
-        (SELECT max(measured_at) FROM ROWS AS n WHERE n.stream = s.stream) GROUP BY stream""",
+        "figures",
+        """SELECT subject, sum(value) FROM ROWS AS s WHERE part LIKE 'state%' AND "at" =
+        (SELECT max("at") FROM ROWS AS n WHERE n.subject = s.subject) GROUP BY subject""",
     )
     lines = read_overview(filled, STREAMS, NOW).lines
     assert {line.stream: (line.state_bytes,) for line in lines} == bytes_of

@@ -35,7 +35,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Lake:
         runs.append(_run(chance, len(runs), ended))
     append_ops(lake, "runs", runs)
     append_ops(lake, "batches", [batch for run in runs for batch in _batches(chance, run)])
-    append_ops(lake, "checkpoint_sizes", [size for run in runs for size in _sizes(chance, run)])
+    append_ops(lake, "figures", [row for run in runs for row in _figures(chance, run)])
     return lake
 
 
@@ -67,19 +67,16 @@ def _batches(chance: random.Random, run: dict[str, Any]) -> list[dict[str, Any]]
     ]
 
 
-def _sizes(chance: random.Random, run: dict[str, Any]) -> list[dict[str, Any]]:
-    known = {"stream": STREAM.name, "measured_at": run["ended_at"]}
-    state = known | {"part": "state", "operator": 0, "store": "default"}
-    partitions = [
-        state
-        | {"partition": n, "bytes": chance.randint(1, 99), "files": n, "replay_versions": number}
-        for n, number in enumerate(chance.sample(range(9), 3))
-    ]
-    return [*partitions, known | {"part": "offsets", "bytes": 5, "files": 1}]
+def _figures(chance: random.Random, run: dict[str, Any]) -> list[dict[str, Any]]:
+    parts = {f"state/0/{n}": chance.randint(1, 99) for n in range(3)} | {"offsets": 5}
+    of_parts = [{"figure": "checkpoint_bytes", "part": p, "value": n} for p, n in parts.items()]
+    counts = [{"figure": name, "value": n} for name, n in (("files", 7), ("replay_versions", 3))]
+    known = {"subject": STREAM.name, "at": run["ended_at"]}
+    return [known | row for row in (*of_parts, *counts)]
 
 
 def sql(lake: Lake, query: str) -> list[tuple[Any, ...]]:
-    for table in ("runs", "batches", "checkpoint_sizes"):
+    for table in ("runs", "batches", "figures"):
         query = query.replace(f"ops/{table}", f"read_parquet('{lake.ops(table)}/*.parquet')")
     return duckdb.sql(f"SET TimeZone='UTC'; {query}").fetchall()
 
@@ -142,19 +139,17 @@ def test_the_figures_of_a_time_are_those_of_sql(filled, first):
         [r[-1] for r in runs]
     )
     assert all(sum(r["parts"].values()) == pytest.approx(r["seconds"]) for r in figures.runs)
-    sizes = sql(
+    measured = sql(
         filled,
-        f"""SELECT measured_at, sum(bytes), sum(files), max(replay_versions),
-        max(bytes) FILTER (part = 'state')
-        FROM ops/checkpoint_sizes WHERE stream = '{STREAM.name}'
-        AND measured_at {within} GROUP BY ALL ORDER BY ALL""",
+        f"""SELECT "at", sum(value) FILTER (figure = 'checkpoint_bytes'),
+        sum(value) FILTER (figure = 'files'), max(value) FILTER (figure = 'replay_versions'),
+        max(value) FILTER (part LIKE 'state/%')
+        FROM ops/figures WHERE subject = '{STREAM.name}' AND "at" {within} GROUP BY ALL ORDER BY ALL""",
     )
     assert [
-        (s["measured_at"], sum(s["bytes_by_part"].values()), s["files"], s["replay_versions"])
-        for s in figures.sizes
-    ] == [of[:-1] for of in sizes]
-    newest = max((row["bytes"] for row in figures.partitions), default=None)
-    assert [newest] * len(sizes[-1:]) == [most for *_, most in sizes[-1:]]
+        (m.at, m.bytes, m.files, m.replay_versions, max(m.partitions.values()))
+        for m in figures.measured
+    ] == measured
 
 
 def test_what_is_so_now_is_the_same_on_the_page_of_any_time(filled):

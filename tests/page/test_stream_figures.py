@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 
 from include.fold.admission import micros_of
+from include.lake.figures import Measured, record_figures
 from include.lake.ops import append_ops
 from include.page.render import stream_html
 from include.page.stream_figures import read_stream
@@ -53,7 +54,7 @@ def test_a_check_is_met_or_has_its_open_finding(lake):
     assert "&lt;published&gt;" in stream_html(found)
 
 
-def test_skew_is_what_stands_out_of_buckets_and_of_each_stores_partitions(lake):
+def test_skew_is_what_stands_out_of_buckets_and_of_partitions(lake):
     stream = STREAMS[0]
     run = {"run_id": "a", "job": "run_stream", "subject": stream.name, "outcome": "succeeded"}
     times = {"started_at": NOW - timedelta(seconds=9), "ended_at": NOW, "jvm_start_seconds": 9.5}
@@ -62,12 +63,9 @@ def test_skew_is_what_stands_out_of_buckets_and_of_each_stores_partitions(lake):
     names = ("rows_in", "rows_in_most", "buckets_touched")
     batch = {"stream": stream.name, "run_id": "a", "committed_at": NOW}
     append_ops(lake, "batches", [batch | dict(zip(names, of, strict=True)) for of in counts])
-    size = {"stream": stream.name, "measured_at": NOW, "files": 1}
-    state = size | {"part": "state", "operator": 0, "store": "default"}
-    parts = [state | {"partition": number, "bytes": of} for number, of in enumerate((10, 10, 30))]
-    other = state | {"store": "other", "partition": 0, "bytes": 900}
-    append_ops(lake, "checkpoint_sizes", [*parts, other, size | {"part": "offsets", "bytes": 5}])
+    bytes_of = {"state/0/0": 10, "state/0/1": 10, "state/0/2": 30, "offsets": 5}
+    record_figures(lake, stream.name, None, Measured(NOW, bytes_of, 4, 0))
     found = read_stream(lake, stream, NOW + timedelta(seconds=1), WINDOW)
     (point,) = found.runs
     assert (point["bucket_skew"], point["jvm_start_seconds"]) == (2.0, 9.5)
-    assert [each["skew"] for each in found.sizes] == [3.0]
+    assert [each.skew for each in found.measured] == [3.0]

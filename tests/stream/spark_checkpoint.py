@@ -100,13 +100,9 @@ class SparkStore:
             metadata = json.loads(archive.read("metadata").split(b"\n", 1)[1])
         return {file["dfsSstFileName"]: file["sizeBytes"] for file in metadata["sstFiles"]}
 
-    def load(
-        self, version: int, repair: bool = True, hidden: frozenset[int] = frozenset()
-    ) -> Trace:
+    def load(self, version: int) -> Trace:
         """Load `version`, beginning with the newest snapshot that is whole."""
-        eligible = [v for v in self.snapshots() if v <= version and v not in hidden]
-        tried = [*reversed(eligible), 0]
-        for base in tried if repair else tried[:1]:
+        for base in (*reversed([v for v in self.snapshots() if v <= version]), 0):
             if self._is_whole(base):
                 return self._replay(base, version)
         raise CannotLoadError(f"no snapshot of {version} can be loaded")
@@ -147,13 +143,10 @@ class SparkStore:
 class SparkCheckpoint:
     """The checkpoint of a query with one stateful operator."""
 
-    def __init__(self, root: Path, partitions: int, store: str = "default", seed: int = 0) -> None:
+    def __init__(self, root: Path, partitions: int, seed: int = 0) -> None:
         self.root = root
         self.partitions = partitions
-        self._store = store
         folders = [root / "state" / "0" / str(number) for number in range(partitions)]
-        if store != "default":
-            folders = [folder / store for folder in folders]
         self.stores = [
             SparkStore(folder, random.Random(seed + n)) for n, folder in enumerate(folders)
         ]
@@ -183,7 +176,7 @@ class SparkCheckpoint:
 
     def _write_metadata(self) -> None:
         path = self.root / "state/0/_metadata/v2" / str(self.planned)
-        stores = [{"storeName": self._store, "numPartitions": self.partitions}]
+        stores = [{"storeName": "default", "numPartitions": self.partitions}]
         write(path, f"v2\n{json.dumps({'stateStoreInfo': stores})}".encode())
 
     def commit(self) -> None:

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from include.maintain.tune_rocksdb import PINNED, SETTINGS, hand_settings
+from include.maintain.tune_rocksdb import BY_HAND, full_name, hand_settings
 from include.registry import stream_named
-from include.spark.conf import STATE, STATE_STORE
+from include.spark.conf import STATE
 from tests.refused import refused
 
 STREAM = stream_named("user_counts")
@@ -17,45 +17,29 @@ def holding(**settings: str):
 
 
 @pytest.mark.spark
-def test_the_list_is_sparks_own_with_its_defaults(spark):
+def test_the_list_is_sparks_own(spark):
     loader = spark.sparkContext._jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader()
     kind = loader.loadClass("org.apache.spark.sql.execution.streaming.state.RocksDBConf$")
     module = kind.getField("MODULE$").get(None)
-    entries = {}
+    entries = set()
     for field in kind.getDeclaredFields():
         if field.getType().getSimpleName() == "SQLConfEntry":
             field.setAccessible(True)
             entry = field.get(module)
-            entries[entry.fullName()] = entry.default()
+            entries.add(entry.fullName())
 
-    ours = {s.full_name.lower(): s.spark for s in SETTINGS.values() if s.below != STATE_STORE}
-    pinned = {
-        name: entries.pop(f"{STATE_STORE}.rocksdb.{name}".lower())
-        for name in ("formatVersion", "mergeOperatorVersion")
+    # What the first run writes into the checkpoint, or another name is for.
+    none = {full_name(name).lower() for name in ("formatVersion", "mergeOperatorVersion")}
+    ours = {full_name(name).lower() for name in BY_HAND} - {
+        full_name("minDeltasForSnapshot").lower()
     }
-    assert ours == entries
-    assert pinned.keys() <= PINNED.keys()
+    assert entries == ours | none
+    assert spark.conf.get(full_name("minDeltasForSnapshot"))
 
 
-@pytest.mark.spark
-def test_the_settings_beside_rocksdb_are_sparks_own_with_their_defaults(spark):
-    beside = [s for s in SETTINGS.values() if s.below == STATE_STORE]
-    assert beside
-    for setting in beside:
-        assert spark.conf.get(setting.full_name) == setting.spark
-
-
-def test_what_every_job_is_submitted_with_is_no_other_value_than_ours():
-    ours = {setting.full_name: setting.value for setting in SETTINGS.values()}
-    assert {name: ours.get(name, value) for name, value in STATE.items()} == STATE
-
-
-def test_our_values_are_allowed_and_have_a_reason():
-    for setting in SETTINGS.values():
-        for value in (setting.value, setting.spark):
-            assert hand_settings(replace(STREAM, rocksdb={setting.name: value}))
-        assert setting.why
-    assert not SETTINGS.keys() & PINNED.keys()
+def test_what_every_job_is_submitted_with_may_be_held_by_hand():
+    ours = {name: STATE[full_name(name)] for name in BY_HAND if full_name(name) in STATE}
+    assert hand_settings(replace(STREAM, rocksdb=ours)) == ours != {}
 
 
 def test_what_is_held_by_hand_is_taken_as_it_is():
@@ -71,7 +55,8 @@ WRONG = {
     "compression": ["zstandard"],
     "maxMemoryUsageMb": ["64"],  # a typo
     "spark.sql.streaming.stateStore.rocksdb.blockSizeKB": ["8"],
-    **{name: ["1"] for name in PINNED},
+    "formatVersion": ["5"],  # the first run writes it into the checkpoint
+    "providerClass": ["x"],
 }
 
 

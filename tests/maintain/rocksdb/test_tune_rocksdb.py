@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.lake.ops import append_ops, read_ops
+from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.maintain import tune_rocksdb as module
 from include.maintain.tune_rocksdb import (
@@ -20,19 +20,17 @@ from include.maintain.tune_rocksdb import (
     KEPT,
     MAX_MEMORY_MB,
     PATIENCE_RUNS,
-    PINNED,
     ROLLED_BACK,
-    SETTINGS,
     TRIED,
     WRITTEN,
     Change,
     Figures,
     History,
     Outcome,
+    changes_of,
     decide,
     machine_memory_bytes,
     memory_ceiling_mb,
-    memory_limit_mb,
     record_change,
     run_settings,
     session_conf,
@@ -41,6 +39,7 @@ from include.maintain.tune_rocksdb import (
 )
 from include.registry import stream_named
 from include.settings import GIB, MIB, Stream
+from include.spark.conf import STATE_STORE
 from include.steps import STEPS, LookStep, StreamRun
 from tests.refused import refused
 
@@ -71,7 +70,7 @@ class Series:
 
     def __post_init__(self) -> None:
         if self.memory_mb is not None:
-            self.change = Change(KEPT, self.memory_mb, self.memory_mb, NOON)
+            self.change = Change(KEPT, self.memory_mb, self.memory_mb, at=NOON)
 
     @property
     def history(self) -> History:
@@ -88,7 +87,7 @@ class Series:
         return self.history.memory_mb
 
     def run(self) -> str | None:
-        return self.drain().tune().change
+        return self.drain().tune().finding
 
     def drain(self) -> "Series":
         """One run: a batch with data, and one without."""
@@ -104,10 +103,9 @@ class Series:
     def tune(self) -> Outcome:
         """What the task does, on lists."""
         outcome = decide(self.history)
-        if outcome.change and outcome.before_mb:
-            self.change = Change(
-                outcome.change, outcome.memory_mb, outcome.before_mb, self._now(minutes=30)
-            )
+        if outcome.finding:
+            at = self._now(minutes=30)
+            self.change = Change(outcome.finding, outcome.memory_mb, outcome.before_mb, at)
         return outcome
 
     def _now(self, minutes: int = 0) -> datetime:
@@ -160,13 +158,13 @@ def test_what_hands_hold_is_not_tuned_and_ends_a_trial():
 
 @pytest.mark.parametrize("column", [{"state_metrics": None}, {"memory_mb": None}])
 def test_without_a_measured_run_with_data_it_waits(column):
-    assert decide(Series(needs(300)).history).change is None
+    assert decide(Series(needs(300)).history).finding is None
     series = Series(needs(300), memory_mb=64).drain()
     measured = series.batches
     series.batches = [row | column for row in measured]
-    assert series.tune().change is None
+    assert series.tune().finding is None
     series.batches = measured
-    assert [series.tune().change for _ in range(2)] == [TRIED, None]
+    assert [series.tune().finding for _ in range(2)] == [TRIED, None]
 
 
 sizes = st.floats(0, 1e18)
@@ -204,12 +202,11 @@ def test_whatever_happens_one_setting_changes_within_its_bounds(answers, memory,
     series = Series(store, memory, replace(STREAM, rocksdb=held))
     for number in range(15):
         before = series.history.settings
-        change = series.fail().tune().change if number in fails else series.run()
+        change = series.fail().tune().finding if number in fails else series.run()
         after = series.history.settings
         changed = {name for name in before if before[name] != after[name]}
         assert changed <= {MAX_MEMORY_MB} - held.keys()
-        assert after.keys() == SETTINGS.keys()
-        assert not after.keys() & PINNED.keys()
+        assert after.keys() == held.keys() | {MAX_MEMORY_MB}
         assert held.items() <= after.items()
         assert (change == TRIED) <= (len(changed) == 1)
 
@@ -242,23 +239,21 @@ def tune(lake: Lake, is_dry: bool = False) -> str:
 
 
 def changes(lake: Lake) -> list[str]:
-    return list(read_ops(lake, "rocksdb_memory").sort_by("at")["change"].to_pylist())
+    return [row["finding"] for row in reversed(changes_of(lake, STREAM.name))]
 
 
 def memory(lake: Lake, stream: Stream = STREAM) -> str:
     return run_settings(lake, stream)[MAX_MEMORY_MB]
 
 
-def test_without_a_record_it_is_our_settings_sized_from_the_machine(lake):
-    settings = run_settings(lake, STREAM)
-    ours = {name: setting.value for name, setting in SETTINGS.items()}
-    assert settings == ours | {MAX_MEMORY_MB: str(memory_limit_mb(MACHINE, 4))}
-    conf = session_conf(settings)
-    state_store = "spark.sql.streaming.stateStore"
-    assert conf[f"{state_store}.rocksdb.maxMemoryUsageMB"] == "256"
-    assert conf[f"{state_store}.minDeltasForSnapshot"] == "1000"
-    assert len(conf) == len(SETTINGS)
-    assert tune_rocksdb(lake, STREAM).change is None
+def test_without_a_record_it_is_sized_from_the_machine_and_what_hands_hold_is_beside_it(lake):
+    held = replace(STREAM, rocksdb={"minDeltasForSnapshot": "5", "blockSizeKB": "8"})
+    assert session_conf(run_settings(lake, held)) == {
+        f"{STATE_STORE}.rocksdb.maxMemoryUsageMB": "256",
+        f"{STATE_STORE}.minDeltasForSnapshot": "5",
+        f"{STATE_STORE}.rocksdb.blockSizeKB": "8",
+    }
+    assert tune_rocksdb(lake, STREAM).finding is None
 
 
 def test_hands_and_a_smaller_machine_come_before_what_was_found(lake, monkeypatch):
