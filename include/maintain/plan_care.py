@@ -1,20 +1,18 @@
 """The plan of tables' maintenance: what to optimize and vacuum today, by each table's figures, and why."""
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
 from include.catalogue import FINDINGS
-from include.lake.delta_log import first_line, open_table, unbroken
+from include.lake.delta_log import first_line, open_table
 from include.lake.errors import LakeError, SettingsError, how_to_mend
 from include.lake.findings import Finding, finding_lines, record_findings
 from include.lake.ops import SCHEMAS
@@ -32,15 +30,12 @@ from include.stream.bronze_readers import (
 )
 from include.text_table import bytes_text, counted, first_names, text_table
 
-READERS = 8  # of footers at once: in a store each is a request
-
 
 @dataclass(frozen=True)
 class TableFigures:
     """A version of a table. Small are files that others of their partition can be joined with; garbage is
     what its VACUUM would delete now."""
 
-    version: int
     files: int
     bytes: int
     small_files: int
@@ -49,6 +44,7 @@ class TableFigures:
     bytes_on_disk: int
     garbage_files: int
     garbage_bytes: int
+    lost: tuple[str, ...]  # that are gone, or of another size
 
 
 def read_figures(lake: Lake, path: str, table: DeltaTable, small_file_bytes: int) -> TableFigures:
@@ -57,12 +53,12 @@ def read_figures(lake: Lake, path: str, table: DeltaTable, small_file_bytes: int
     # It also names what an earlier VACUUM has deleted, and Hadoop's checksum files.
     garbage = on_disk.keys() & table.vacuum(dry_run=True, full=True)
     adds = pa.table(table.get_add_actions(flatten=True))
+    files = zip(adds["path"].to_pylist(), adds["size_bytes"].to_pylist(), strict=True)
     small = adds.filter(pc.less(adds["size_bytes"], small_file_bytes))
     columns = [f"partition.{name}" for name in table.metadata().partition_columns]
     sums = small.group_by(columns).aggregate([("size_bytes", "count"), ("size_bytes", "sum")])
     joined = sums.filter(pc.greater(sums["size_bytes_count"], 1))
     return TableFigures(
-        version=table.version(),
         files=adds.num_rows,
         bytes=pc.sum(adds["size_bytes"]).as_py() or 0,
         small_files=pc.sum(joined["size_bytes_count"]).as_py() or 0,
@@ -71,34 +67,8 @@ def read_figures(lake: Lake, path: str, table: DeltaTable, small_file_bytes: int
         bytes_on_disk=sum(on_disk.values()),
         garbage_files=len(garbage),
         garbage_bytes=sum(on_disk[name] for name in garbage),
+        lost=tuple(sorted(name for name, size in files if on_disk.get(unquote(name)) != size)),
     )
-
-
-def lost_files(lake: Lake, path: str, table: DeltaTable) -> tuple[str, ...]:
-    """The files of `table`, which lies at `path`, that are gone, of another size or damaged.
-
-    It opens each of them, and so is no part of the figures, which are read after each change, too.
-    """
-    on_disk = dict(_data_files(lake, path))
-    adds = pa.table(table.get_add_actions(flatten=True))
-    files = zip(adds["path"].to_pylist(), adds["size_bytes"].to_pylist(), strict=True)
-    is_whole = {name: on_disk.get(unquote(name)) == size for name, size in files}
-    whole = [name for name, of_its_size in is_whole.items() if of_its_size]
-    with ThreadPoolExecutor(READERS) as readers:
-        is_readable = readers.map(lambda name: _has_footer(lake, path, unquote(name)), whole)
-        is_whole |= zip(whole, is_readable, strict=True)
-    return tuple(sorted(name for name, is_well in is_whole.items() if not is_well))
-
-
-def _has_footer(lake: Lake, path: str, name: str) -> bool:
-    """Whether a data file's description of itself can be read: without it no row of it can."""
-    file = f"{lake.path_in_filesystem(path)}/{name}"
-    try:
-        with unbroken(path):
-            pq.read_metadata(file, filesystem=lake.filesystem)
-    except LakeError:
-        return False
-    return True
 
 
 def _data_files(lake: Lake, path: str) -> Iterator[tuple[str, int]]:
@@ -166,10 +136,6 @@ class TablePlan:
     findings: tuple[Finding, ...] = ()
 
     @property
-    def is_missing(self) -> bool:
-        return self.figures is None and not self.findings
-
-    @property
     def needs_care(self) -> bool:
         return self.optimize or self.vacuum
 
@@ -186,41 +152,46 @@ def record_plan_findings(lake: Lake, plans: Sequence[TablePlan]) -> None:
 
 
 def plan_of(lake: Lake, table: CaredTable, care: TableCare, now: datetime) -> TablePlan:
-    """The plan of one table."""
+    """The plan of one table. For one that cannot be read the others do not wait."""
     if not lake.is_delta_table(table.path):
         return TablePlan(table)
     try:
         log = open_table(table.path)
         figures = read_figures(lake, table.path, log, small_file_bytes=care.small_file_bytes)
-        lost = lost_files(lake, table.path, log)
-    except LakeError as error:
-        return _unreadable(table, str(error))
-    except (DeltaError, OSError) as error:  # the machine refuses it, as for want of rights
-        return _unreadable(table, f"{table.path} cannot be read just now: {first_line(error)}")
+    except (LakeError, DeltaError, OSError) as error:
+        why = f"{table.path} cannot be read: {first_line(error)}"
+        unreadable = FINDINGS["table_unreadable"].found(table.name, why)
+        return TablePlan(table, reasons=(why,), findings=(unreadable,))
     refusal, findings = _guard(lake, table, log, now=now) if table.is_bronze else (None, [])
-    plan = TablePlan(table, figures, findings=(*findings, *_lost_files(table, lost)))
-    if figures.small_files >= care.min_small_files:
-        small = f"{counted(figures.small_files, 'small file')} ({bytes_text(figures.small_bytes)})"
-        plan = replace(plan, optimize=True, reasons=(f"optimize {small}",))
-    return _with_vacuum(plan, figures, care, refusal=refusal)
-
-
-def _unreadable(table: CaredTable, why: str) -> TablePlan:
-    """The others must not wait for it; and whoever writes it will fail and say so."""
-    found = FINDINGS["table_unreadable"].found(table.name, why)
-    return TablePlan(table, reasons=(why,), findings=(found,))
-
-
-def _lost_files(table: CaredTable, lost: Sequence[str]) -> list[Finding]:
-    """Also of rows that all streams have read: a recompute or reseed would find out too late."""
-    if not lost:
-        return []
-    said = (
-        f"{table.name} has lost {counted(len(lost), 'file')} of its newest version, "
-        f"or they are damaged: {first_names(lost)}"
+    if lost := figures.lost:
+        said = f"{table.name} has lost {counted(len(lost), 'file')} of its newest version: {first_names(lost)}"
+        action = str(how_to_mend(table.name))
+        found = FINDINGS["files_lost"].found(table.name, said, count=len(lost), action=action)
+        findings.append(found)
+    reasons = []
+    if is_joined := figures.small_files >= care.min_small_files:
+        reasons.append(f"optimize {_text(figures.small_files, figures.small_bytes, 'small file')}")
+    is_much = figures.garbage_bytes >= care.min_garbage_bytes
+    if is_deleted := is_much or figures.garbage_files >= care.min_garbage_files:
+        garbage = _text(figures.garbage_files, figures.garbage_bytes, "file")
+        reasons.append(f"vacuum {garbage} that no version needs")
+        if refusal is not None:
+            reasons[-1] = f"no vacuum of {garbage}: {refusal}"
+            said = f"{table.name} keeps {garbage} that VACUUM would delete: {refusal}"
+            count = figures.garbage_files
+            findings.append(FINDINGS["vacuum_refused"].found(table.name, said, count=count))
+    return TablePlan(
+        table,
+        figures,
+        optimize=is_joined,
+        vacuum=is_deleted and refusal is None,
+        reasons=tuple(reasons),
+        findings=tuple(findings),
     )
-    action = str(how_to_mend(table.name))
-    return [FINDINGS["files_lost"].found(table.name, said, count=len(lost), action=action)]
+
+
+def _text(files: int, size: int, kind: str) -> str:
+    return f"{counted(files, kind)} ({bytes_text(size)})"
 
 
 def _guard(
@@ -237,22 +208,6 @@ def _guard(
     return why_not_vacuum(lags, files_kept, now), lag_findings(table.name, lags, log_kept, now=now)
 
 
-def _with_vacuum(
-    plan: TablePlan, figures: TableFigures, care: TableCare, refusal: str | None
-) -> TablePlan:
-    enough_files = figures.garbage_files >= care.min_garbage_files
-    if not enough_files and figures.garbage_bytes < care.min_garbage_bytes:
-        return plan
-    garbage = f"{counted(figures.garbage_files, 'file')} ({bytes_text(figures.garbage_bytes)})"
-    if refusal is None:
-        reason = f"vacuum {garbage} that no version needs"
-        return replace(plan, vacuum=True, reasons=(*plan.reasons, reason))
-    said = f"{plan.table.name} keeps {garbage} that VACUUM would delete: {refusal}"
-    found = FINDINGS["vacuum_refused"].found(plan.table.name, said, count=figures.garbage_files)
-    reason = f"no vacuum of {garbage}: {refusal}"
-    return replace(plan, reasons=(*plan.reasons, reason), findings=(*plan.findings, found))
-
-
 COLUMNS = ("table", "files", "small", "bytes", "on disk", "plan")
 
 
@@ -260,7 +215,7 @@ def format_plan(plans: Sequence[TablePlan]) -> str:
     """All tables that are there, with what they get; then the findings in full."""
     rows = [_row(plan, plan.figures) for plan in plans if plan.figures]
     lines = text_table(COLUMNS, rows, left=(0, len(COLUMNS) - 1)) if rows else []
-    missing = [plan.table.name for plan in plans if plan.is_missing]
+    missing = [plan.table.name for plan in plans if not (plan.figures or plan.findings)]
     lines += [f"  not there yet: {', '.join(missing)}"] if missing else []
     for plan in plans:
         found = finding_lines(map(vars, plan.findings))
@@ -297,6 +252,6 @@ def care_for(
     changes = (
         f"{name.replace('_', ' ')} {old:,} to {new:,}"
         for (name, old), new in zip(vars(plan.figures).items(), vars(after).values(), strict=True)
-        if old != new
+        if old != new and isinstance(new, int)
     )
     return f"{plan.table.name}: {', '.join(changes)}"
