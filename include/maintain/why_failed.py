@@ -48,7 +48,9 @@ def why_failed(lake: Lake, stream: Stream, error: Exception) -> LakeError | None
     for found in errors.values():
         return _of_finding(stream, found, "unreadable_checkpoint")
     named = _of_what_it_names(lake, stream, error)
-    return named or (unread and _of_finding(stream, unread, "unreadable_table"))
+    if named is None and unread is not None:
+        return _of_finding(stream, unread, "unreadable_table")
+    return named
 
 
 def _of_finding(stream: Stream, found: Finding, code: str) -> LakeError:
