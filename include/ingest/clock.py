@@ -18,7 +18,6 @@ it may be late. The Dag and the job decide alike, here.
 import logging
 from collections.abc import Mapping
 from datetime import datetime
-from typing import NamedTuple
 
 import pyarrow as pa
 from pyarrow import fs
@@ -89,14 +88,6 @@ def clock_row(source: Source, before: Clock, after: Clock) -> pa.Table:
 LAGGING = "_lagging"
 
 
-class ClockPlan(NamedTuple):
-    """What a clock row would raise the watermark to, None for no row; and why."""
-
-    target_us: int | None
-    why: str
-    is_bounded: bool = False  # by max_clock_step: it would go further
-
-
 def why_not_ingest(
     lake: Lake, source: Source, interval_end: datetime | None, now: datetime
 ) -> str | None:
@@ -112,55 +103,41 @@ def why_not_ingest(
     nothing_new = f"nothing new in {place_of(source)}"
     if source.clock_grace is None:
         return nothing_new
-    clock = Clock() if logged is None else logged.clock(source)
-    has_seed, lag = has_initial_state(lake, source), lagging_producer(lake, source)
-    plan = plan_clock_row(
-        source, clock.watermark_us, has_seed, lag=lag, interval_end=interval_end, now=now
-    )
-    return f"{nothing_new}, and no clock row: {plan.why}" if plan.target_us is None else None
+    watermark_us = None if logged is None else logged.clock(source).watermark_us
+    target_us, _ = clock_row_target(lake, source, watermark_us, interval_end, now)
+    if target_us is not None and lagging_producer(lake, source) is None:
+        return None
+    return f"{nothing_new}, and no clock row is due"
 
 
-def plan_clock_row(
+def clock_row_target(
+    lake: Lake,
     source: Source,
     watermark_us: int | None,
-    has_seed: bool,
-    lag: str | None,
     interval_end: datetime | None,
     now: datetime,
-) -> ClockPlan:
-    """Whether to write a clock row, from what is known alone.
+) -> tuple[int | None, bool]:
+    """What a clock row would raise the watermark to, None for no row; and whether `max_clock_step` is less.
 
-    `has_seed`: a stream of the source has an initial state. `lag`: how landing is known to be
-    behind. An `interval_end` in the future, or none, counts as `now`.
+    An `interval_end` in the future, or none, counts as `now`.
 
     No row raises the watermark by more than the source's `max_clock_step`; the next run goes on
     from there. So the first runs after a pause of weeks catch up step by step, and a run under
     a clock that is years ahead makes rows late that come less than one step behind, and no others.
-    Only the row before any data has nothing to be held against.
+    Only the row before any data has nothing to be held against. Without an initial state there is
+    none: whatever lands first may be old, and all of it would be late.
     """
     if source.clock_grace is None:
-        return ClockPlan(None, f"source {source.name} has no clock_grace")
-    if watermark_us is None and not has_seed:
-        # Whatever lands first may be old: behind a clock row all of it would be late.
-        why = f"bronze/{source.name} has no data yet, and no stream of it an initial state"
-        return ClockPlan(None, why)
+        return None, False
     end = now if interval_end is None else min(interval_end, now)
-    target_us = (end - EPOCH - source.clock_grace) // MILLISECOND * US_PER_MS
-    if watermark_us is not None and target_us <= watermark_us:
-        why = f"the watermark of bronze/{source.name} is at {as_text(watermark_us)} already"
-        return ClockPlan(None, why)
-    if lag is not None:
-        return ClockPlan(None, f"it is held back, as {lag}")
+    due_us = (end - EPOCH - source.clock_grace) // MILLISECOND * US_PER_MS
+    if watermark_us is None:
+        return due_us if has_initial_state(lake, source) else None, False
+    if due_us <= watermark_us:
+        return None, False
     step = source.max_clock_step
-    if watermark_us is not None and step is not None:
-        most_us = watermark_us + step // MILLISECOND * US_PER_MS
-        if most_us < target_us:
-            why = (
-                f"of {source.name} all until {as_text(target_us)} should have landed, but one run "
-                f"moves the watermark on by at most {step} (max_clock_step)"
-            )
-            return ClockPlan(most_us, why, is_bounded=True)
-    return ClockPlan(target_us, f"all of {source.name} until {as_text(target_us)} has landed")
+    most_us = due_us if step is None else watermark_us + step // MILLISECOND * US_PER_MS
+    return min(most_us, due_us), most_us < due_us
 
 
 def as_text(micros: int) -> str:
@@ -212,31 +189,32 @@ def write_clock_row(
     lake, source = ingestion.lake, ingestion.source
     if source.clock_grace is None:
         return []
-    has_seed, lag = has_initial_state(lake, source), landing_lag(lake, source)
+    if (lag := landing_lag(lake, source)) is not None:
+        log.info("no clock row of %s: %s", source.name, lag)
+        return []
 
-    def write() -> tuple[ClockPlan, int | None]:
+    def write() -> bool:
         before = read_clock(ingestion)
-        plan = plan_clock_row(
-            source, before.watermark_us, has_seed, lag=lag, interval_end=interval_end, now=now
+        target_us, is_bounded = clock_row_target(
+            lake, source, before.watermark_us, interval_end, now
         )
-        if plan.target_us is None:
-            return plan, None
+        if target_us is None:
+            return False
         now_us = (now - EPOCH) // MICROSECOND
-        after = clock_after(before, plan.target_us, now_us)
+        after = clock_after(before, target_us, now_us)
         # Where groups hold it back, time passes by it for who is silent. Not at one instant twice.
         if after.watermark_us != before.watermark_us or now_us > (before.ingested_at_us or 0):
             ingestion.take_rows(before, after, clock_row(source, before, after))
-        return plan, after.watermark_us
+        return is_bounded and after.watermark_us == target_us
 
-    plan, reached_us = ingestion.again(write)
-    log.info("clock row of %s, at %s: %s", source.name, reached_us, plan.why)
-    if not plan.is_bounded or reached_us != plan.target_us:
+    if not ingestion.again(write):
         return []
     return [
         Finding(
             finding="clock_row_bounded",
             severity="warning",
-            detail=f"{plan.why}. The next run goes on from there",
+            detail=f"of {source.name} more should have landed than by what one run moves the watermark on, "
+            f"{source.max_clock_step} (max_clock_step). The next run goes on from there",
             action="if the machine's clock is ahead, set it right at once; after a pause, nothing; if "
             f"runs of {source.name} are further apart than that, raise its max_clock_step",
         )

@@ -1,6 +1,6 @@
 """Connectors: where a source's rows come from, what of it no batch has, and how each split of it is read."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -97,6 +97,20 @@ class Done:
 
 # A batch is one commit, and its plan one piece: of small files no more than this many.
 FILES_A_BATCH = 10_000
+
+
+def one_commit(splits: Iterable[Split], source: Source) -> list[Split]:
+    """The first of them, which make one commit."""
+    taken: list[Split] = []
+    size = 0
+    for split in splits:
+        size += split.bytes
+        if taken and (size > source.commit_bytes or len(taken) == FILES_A_BATCH):
+            break
+        taken.append(split)
+    return taken
+
+
 Outcome = dict[str, Any]  # what becomes of a row, or of a file: see include/ingest/parse_files.py
 
 
@@ -174,17 +188,11 @@ MESSAGE = Column(
 )
 
 
-# What a connector adds to bronze, and to quarantine.
-COLUMNS: Mapping[type, tuple[tuple[Column, ...], tuple[Column, ...]]] = {
-    KafkaTopic: (OF_KAFKA, (*OF_KAFKA, MESSAGE))
-}
-
-
 def origin_columns(source: Source) -> tuple[Column, ...]:
-    """Those of its bronze."""
-    return COLUMNS.get(type(source.origin), ((), ()))[0]
+    """What its connector adds to bronze."""
+    return OF_KAFKA if isinstance(source.origin, KafkaTopic) else ()
 
 
 def refused_columns(source: Source) -> tuple[Column, ...]:
-    """Those of its quarantine."""
-    return COLUMNS.get(type(source.origin), ((), ()))[1]
+    """What its connector adds to quarantine."""
+    return (*OF_KAFKA, MESSAGE) if isinstance(source.origin, KafkaTopic) else ()

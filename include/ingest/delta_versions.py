@@ -15,7 +15,6 @@ from deltalake import DeltaTable as OpenTable
 from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
-from include.ingest import connector
 from include.ingest.connector import (
     Batch,
     Cut,
@@ -27,6 +26,7 @@ from include.ingest.connector import (
     ReadSplit,
     Split,
     lost_input,
+    one_commit,
     written_at,
 )
 from include.ingest.landed_parquet import ParquetRows
@@ -220,23 +220,20 @@ class TableConnector:
                 code="unreadable_input",
                 subject=self.source.name,
             )
-        splits: list[Split] = []
-        size, whole = 0, list[Waiting]()
-        for waiting in self._waiting(done):
-            for split in waiting.files:
-                size += split.bytes
-                if splits and (
-                    size > self.source.commit_bytes or len(splits) >= connector.FILES_A_BATCH
-                ):
-                    return self._cut(splits, whole)
-                splits.append(split)
-            whole.append(waiting)
-        return self._cut(splits, whole)
+        ignored: list[int] = []
 
-    def _cut(self, splits: list[Split], whole: Sequence[Waiting]) -> Cut:
-        if whole:
-            splits.append(self._end(whole[0].version, whole[-1].version))
-        return Cut(splits, self._passed_over([w.version for w in whole if w.is_passed_over]))
+        def waiting() -> Iterator[Split]:
+            for version in self._waiting(done):
+                yield from version.files
+                ignored.extend([version.version] * version.is_passed_over)
+                yield self._end(version.version, version.version)
+
+        taken = one_commit(waiting(), self.source)
+        ends = [split for split in taken if split.name is None]
+        splits = [split for split in taken if split.name is not None]
+        if ends:
+            splits.append(self._end(ends[0].first, ends[-1].until - 1))
+        return Cut(splits, self._passed_over([v for v in ignored if v < ends[-1].until]))
 
     def _end(self, first: int, version: int) -> Split:
         """What says that all is taken from a version to another."""
@@ -286,7 +283,9 @@ class TableConnector:
     def goes_on(self, done: Done) -> GoesOn | None:
         lost = self.lost(done)
         if lost is None:
-            return self._behind_files(list(self._gone(self.cut(done))))
+            gone = list(self._gone(self.cut(done)))
+            said = f"{self.origin.uri} has lost {counted(len(gone), 'file')}"
+            return GoesOn(said, len(gone), gone) if gone else None
         if done.origin_id != self.id:  # all that it has
             return GoesOn(lost, 0, [Split(None, None, 0, 0, self.id)])
         first = taken_of(done, self.id).next or 0
@@ -294,13 +293,6 @@ class TableConnector:
             return GoesOn(lost, 0, [self._end(self.newest, self.newest)])
         until = self._earliest(first)
         return GoesOn(lost, until - first, [self._end(first, until - 1)])
-
-    def _behind_files(self, gone: Sequence[Split]) -> GoesOn | None:
-        if not gone:
-            return None
-        names = ", ".join(map(str, gone))
-        lost = f"{self.origin.uri} has lost {counted(len(gone), 'file')} ({names})"
-        return GoesOn(lost, len(gone), gone)
 
     def _gone(self, cut: Cut) -> Iterator[Split]:
         """The files of a batch that cannot be read any more: they, or what the log had of them, are gone."""

@@ -13,6 +13,7 @@ import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -88,7 +89,8 @@ class Entry:
 
     def rows(self, number: int) -> pa.Table:
         """As rows of the log."""
-        own = {"kind": BATCH, "commit_id": uuid.uuid4().hex, "note": _json(self.note)}
+        note = json.dumps(dict(self.note)) if self.note else None
+        own = {"kind": BATCH, "commit_id": uuid.uuid4().hex, "note": note}
         rows: list[dict[str, Any]] = [own | self._clock()]
         rows += [{"kind": SPLIT, **dict(zip(SPLIT_COLUMNS, of, strict=True))} for of in self.splits]
         for table, files in self.files.items():
@@ -109,10 +111,6 @@ class Entry:
         return found | {"groups": groups and json.dumps(groups.metadata())}
 
 
-def _json(told: Mapping[str, Any]) -> str | None:
-    return json.dumps(dict(told)) if told else None
-
-
 class Logged:
     """What the log says."""
 
@@ -126,11 +124,11 @@ class Logged:
 
     def done(self) -> Done:
         """What was taken."""
-        return Done(self._of_kind(SPLIT))
+        return Done(self._where(kind=SPLIT))
 
     def clock(self, source: Source) -> Clock:
         """After the newest batch with events; its groups by the settings of now."""
-        rows = self._of_kind(BATCH)
+        rows = self._where(kind=BATCH)
         rows = rows.filter(pc.is_valid(rows["watermark_after"]))
         if not rows.num_rows:
             return Clock(groups=logged_groups({}, source))
@@ -140,42 +138,34 @@ class Logged:
 
     def notes(self) -> list[dict[str, Any]]:
         """Those of batches, in order."""
-        rows = self._of_kind(BATCH)
-        rows = rows.filter(pc.is_valid(rows["note"])).sort_by("batch")
+        rows = self.rows.filter(pc.is_valid(self.rows["note"])).sort_by("batch")
         return [json.loads(note) for note in rows["note"].to_pylist()]
 
     def newest_of(self, table: str) -> int:
         """The newest batch that has files for bronze or quarantine; -1 without one."""
-        rows = self._of_kind(FILE)
-        return _most(rows.filter(pc.equal(rows["table"], table)))
+        return _most(self._where(kind=FILE, table=table))
 
     def files(self, table: str, batch: int) -> list[dict[str, Any]]:
         """Those that it has for one of the tables."""
-        rows = self._of_kind(FILE)
-        of_batch = pc.and_(pc.equal(rows["table"], table), pc.equal(rows["batch"], batch))
-        found: list[dict[str, Any]] = rows.filter(of_batch).to_pylist()
-        return found
+        return list(self._where(kind=FILE, table=table, batch=batch).to_pylist())
 
     def batches(self, table: str, after: int) -> list[int]:
         """Those behind a batch that have files for one of the tables."""
-        rows = self._of_kind(FILE)
-        later = pc.and_(pc.equal(rows["table"], table), pc.greater(rows["batch"], after))
-        return sorted(set(rows.filter(later)["batch"].to_pylist()))
+        known = set(self._where(kind=FILE, table=table)["batch"].to_pylist())
+        return sorted(batch for batch in known if batch > after)
 
     def splits(self, batch: int) -> int:
         """How many a batch has read."""
-        rows = self._of_kind(SPLIT)
-        is_read = pc.and_(pc.is_valid(rows["split"]), pc.equal(rows["batch"], batch))
-        return int(rows.filter(is_read).num_rows)
+        splits = self._where(kind=SPLIT, batch=batch)["split"]
+        return int(len(splits) - splits.null_count)
 
     def row_of(self, batch: int) -> dict[str, Any]:
         """Its own row."""
-        rows = self._of_kind(BATCH)
-        found: dict[str, Any] = rows.filter(pc.equal(rows["batch"], batch)).to_pylist()[0]
-        return found
+        return dict(self._where(kind=BATCH, batch=batch).to_pylist()[0])
 
-    def _of_kind(self, kind: str) -> pa.Table:
-        return self.rows.filter(pc.equal(self.rows["kind"], kind))
+    def _where(self, **values: str | int) -> pa.Table:
+        each = (pc.equal(self.rows[name], value) for name, value in values.items())
+        return self.rows.filter(reduce(pc.and_, each))
 
 
 def _most(rows: pa.Table) -> int:
@@ -241,10 +231,9 @@ class Ingestion:
     def _look(self) -> None:
         self._log.record()
         self.logged = _read(self._log.path, self._log.delta)
-        self._done = {name: self._newest_in(name) for name in self._tables}
-
-    def _newest_in(self, name: str) -> int:
-        return newest_batch(self._tables[name], self.logged)
+        self._done = {
+            name: newest_batch(table, self.logged) for name, table in self._tables.items()
+        }
 
     def reopen(self) -> None:
         """See what others have committed since."""
@@ -323,7 +312,8 @@ class Ingestion:
             try:
                 if is_merged:
                     _merge(table, files, record)
-                    _delete(table, files)  # they are beside the table, where nobody cleans up
+                    for file in files:  # they are beside the table, where nobody cleans up
+                        files_of(table.path).delete_file(file.path)
                 else:
                     table.commit(files, record)
             except CommitFailedError:  # by a job that tidies up, or that has added them meanwhile
@@ -356,11 +346,6 @@ def _merge(quarantine: Table, files: Sequence[Staged], record: Record) -> None:
         return merge.when_matched_update(updated).when_not_matched_insert(inserted, refused)
 
     quarantine.merge(rows, "old.quarantine_id = new.quarantine_id", clauses, record)
-
-
-def _delete(table: Table, files: Sequence[Staged]) -> None:
-    for file in files:
-        files_of(table.path).delete_file(file.path)
 
 
 def newest_batch(table: Table, logged: Logged) -> int:

@@ -4,7 +4,7 @@ A partition goes on where the newest batch that has a split of it ends. So a los
 batch of no rows, which says where to go on (origin.py).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -113,25 +113,19 @@ class TopicConnector:
     def goes_on(self, done: Done) -> GoesOn | None:
         if not done.splits:
             return None  # whatever expired before was never ours
-        nexts, lost, splits = next_offsets(done), 0, list[Split]()
+        nexts, splits = next_offsets(done), list[Split]()
+        is_same = done.origin_id == self.state.id  # another topic's offsets say nothing of these
         for partition in sorted(nexts.keys() | self.state.partitions.keys()):
             taken = nexts.get(partition, 0)  # one that was added is taken from its beginning
             earliest, _, end = self.state.partitions.get(partition, Offsets(0, 0, 0))
-            if done.origin_id != self.state.id:  # another topic's offsets say nothing of these
-                splits.append(self._split(partition, taken, earliest))
-            elif not earliest <= taken <= end:
-                at = min(max(taken, earliest), end)
-                lost += max(at - taken, 0)
-                splits.append(self._split(partition, taken, at))
-        return GoesOn(self._told(lost, splits), lost, splits) if splits else None
-
-    def _told(self, lost: int, splits: Sequence[Split]) -> str:
-        said = f"topic {self.origin.topic} has lost {counted(lost, 'offset')} that nobody had taken"
-        partitions = (
-            f"partition {s.partition}: {s.first} is next, and it would go on at {s.until}"
-            for s in splits
-        )
-        return f"{said}, or was made anew ({'; '.join(partitions)})"
+            until = min(max(taken, earliest), end) if is_same else earliest
+            if not is_same or until != taken:
+                splits.append(self._split(partition, taken, until))
+        if not splits:
+            return None
+        lost = sum(max(s.until - s.first, 0) for s in splits) if is_same else 0
+        said = f"topic {self.origin.topic} has lost {counted(lost, 'offset')}, or was made anew"
+        return GoesOn(said, lost, splits)
 
     def reader(self, batch: Batch) -> ReadSplit:
         return partial(outcomes_of_range, self.source, batch)

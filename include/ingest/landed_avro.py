@@ -10,7 +10,7 @@ import json
 import lzma
 import ssl
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -22,7 +22,7 @@ from fastavro.schema import SchemaParseException, UnknownType
 
 from include.ingest.connector import OriginError
 from include.ingest.landed_values import RefusedError, UnreadableFileError, check_columns
-from include.ingest.rescue import json_text
+from include.ingest.rescue import TypedRows
 from include.origins import SchemaRegistry, secret
 from include.settings import Source
 
@@ -118,38 +118,19 @@ def _within(part: Any) -> list[Any]:
 
 
 SYNC = {"type": "fixed", "name": "sync", "size": 16}
-HEADER = parse_schema(
-    {
-        "type": "record",
-        "name": "header",
-        "fields": [
-            {"name": "magic", "type": {"type": "fixed", "name": "magic", "size": 4}},
-            {"name": "meta", "type": {"type": "map", "values": "bytes"}},
-            {"name": "sync", "type": SYNC},
-        ],
-    }
-)
-BLOCK = parse_schema(
-    {
-        "type": "record",
-        "name": "block",
-        "fields": [
-            {"name": "count", "type": "long"},
-            {"name": "data", "type": "bytes"},
-            {"name": "sync", "type": SYNC},
-        ],
-    }
-)
+MAGIC = {"type": "fixed", "name": "magic", "size": 4}
 
 
-class Block(NamedTuple):
-    """Records, one after the other, unpacked."""
-
-    records: int
-    data: bytes
+def _record(name: str, **types: object) -> Any:
+    fields = [{"name": name, "type": kind} for name, kind in types.items()]
+    return parse_schema({"type": "record", "name": name, "fields": fields})
 
 
-class AvroRows:
+HEADER = _record("header", magic=MAGIC, meta={"type": "map", "values": "bytes"}, sync=SYNC)
+BLOCK = _record("block", count="long", data="bytes", sync=SYNC)
+
+
+class AvroRows(TypedRows):
     """Avro: see `LandedRows` for what its methods promise."""
 
     def __init__(self, content: bytes, source: Source) -> None:
@@ -157,12 +138,14 @@ class AvroRows:
             raise UnreadableFileError("not an Avro file")
         try:
             self._read(io.BytesIO(content), source)
+        except AvroSchemaError as error:
+            raise UnreadableFileError(str(error)) from None
         except BROKEN as error:
             raise UnreadableFileError(f"not a whole Avro file: {broken(error)}") from None
 
     def _read(self, file: io.BytesIO, source: Source) -> None:
         header: Any = schemaless_reader(file, HEADER, None)
-        self._schema = _schema_of(header["meta"]["avro.schema"].decode())
+        self._schema = read_schema(header["meta"]["avro.schema"].decode())
         check_columns(self._schema.columns, source, "Avro")
         codec = header["meta"].get("avro.codec", b"null").decode()
         self._blocks = list(_blocks(file, header["sync"], codec, source.max_file_bytes))
@@ -170,28 +153,18 @@ class AvroRows:
             pass
 
     def items(self) -> Iterator[dict[str, object]]:
-        for block in self._blocks:
-            data = io.BytesIO(block.data)
-            for _ in range(block.records):
+        for count, unpacked in self._blocks:
+            data = io.BytesIO(unpacked)
+            for _ in range(count):
                 yield read_record(data, self._schema)
             if data.read(1):
                 raise ValueError("a block has more bytes than its records")
 
-    def values(self, item: Mapping[str, object]) -> Mapping[str, object]:
-        return item
 
-    def raw(self, item: Mapping[str, object]) -> str:
-        return json_text(item)
-
-
-def _schema_of(text: str) -> AvroSchema:
-    try:
-        return read_schema(text)
-    except AvroSchemaError as error:
-        raise UnreadableFileError(str(error)) from None
-
-
-def _blocks(file: io.BytesIO, sync: bytes, codec: str, max_bytes: int) -> Iterator[Block]:
+def _blocks(
+    file: io.BytesIO, sync: bytes, codec: str, max_bytes: int
+) -> Iterator[tuple[int, bytes]]:
+    """The number of records of each, and these, one after the other, unpacked."""
     if codec not in CODECS:
         raise UnreadableFileError(f"Avro packed with {codec!r}: known are {', '.join(CODECS)}")
     left = max_bytes
@@ -205,7 +178,7 @@ def _blocks(file: io.BytesIO, sync: bytes, codec: str, max_bytes: int) -> Iterat
             raise UnreadableFileError(f"unpacks to more than {max_bytes} bytes: split it")
         if not 0 <= block["count"] <= len(data):
             raise ValueError(f"a block of {len(data)} bytes with {block['count']} records")
-        yield Block(block["count"], data)
+        yield block["count"], data
 
 
 def _snappy(data: bytes, most: int) -> bytes:

@@ -14,7 +14,7 @@ from include.ingest.landed_values import (
     check_columns,
     landed_columns,
 )
-from include.ingest.rescue import json_text
+from include.ingest.rescue import TypedRows
 from include.lake.delta_log import first_line, is_of_machine
 from include.settings import Source
 
@@ -26,7 +26,7 @@ BYTES_A_VALUE, MEMORY_FACTOR = 8, 4
 NO_PYTHON_VALUE = (ValueError, OverflowError, LookupError, pa.ArrowException)
 
 
-class ParquetRows:
+class ParquetRows(TypedRows):
     """Parquet: see `LandedRows` for what its methods promise.
 
     `schema`: of the Delta table that it is a file of, and `partition` what its folders say.
@@ -51,12 +51,6 @@ class ParquetRows:
         for batch in self._table.to_batches(max_chunksize=ROWS_AT_ONCE):
             for row in zip(*map(_values, batch.columns), strict=True):
                 yield dict(zip(names, row, strict=True))
-
-    def values(self, item: Mapping[str, object]) -> Mapping[str, object]:
-        return item
-
-    def raw(self, item: Mapping[str, object]) -> str:
-        return json_text(item)
 
 
 def _read_parquet(

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 
 from include.ingest.connector import (
-    FILES_A_BATCH,
     Batch,
     Connector,
     Cut,
@@ -17,6 +16,7 @@ from include.ingest.connector import (
     OriginError,
     ReadSplit,
     Split,
+    one_commit,
     written_at,
 )
 from include.ingest.ingest_log import Clock, Entry, Ingestion, read_done
@@ -41,15 +41,11 @@ class LandedFiles:
         return landed_files(self.lake, self.source.name)
 
     def cut(self, done: Done) -> Cut:
-        splits: list[Split] = []
-        size = 0
-        for file in self._waiting(done):
-            size += file.bytes
-            if splits and (size > self.source.commit_bytes or len(splits) == FILES_A_BATCH):
-                break
-            at = written_at(file.modified_ns // 1000)
-            splits.append(Split(file.name, bytes=file.bytes, modified_at=at))
-        return Cut(sorted(splits))
+        waiting = (
+            Split(f.name, bytes=f.bytes, modified_at=written_at(f.modified_ns // 1000))
+            for f in self._waiting(done)
+        )
+        return Cut(sorted(one_commit(waiting, self.source)))
 
     def lag(self, done: Done) -> Lag:
         sizes = [file.bytes for file in self._waiting(done)]

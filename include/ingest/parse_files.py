@@ -55,6 +55,7 @@ WHOLE_FILE = 0  # the row number of a file that could not be read
 ROWS_AT_ONCE = 10_000
 # Of a batch; below it a second process would take longer to start than it saves.
 BYTES_A_PROCESS = 4 * MIB
+SHARES_A_PROCESS = 8  # as files differ in size
 
 OUTCOME = {
     "kind": "string",
@@ -105,26 +106,14 @@ def parse_here(source: Source, read: ReadSplit, splits: Sequence[Split]) -> pa.T
     # Not forked: Arrow's threads would be missing in the child.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, context) as pool:
-        parts = chain.from_iterable(pool.map(parse, _shares(splits, processes * 2)))
+        some = -(-len(splits) // (processes * SHARES_A_PROCESS))
+        shares = [splits[begin : begin + some] for begin in range(0, len(splits), some)]
+        parts = chain.from_iterable(pool.map(parse, shares))
         return pa.Table.from_batches(parts, schema)
 
 
 def _processors() -> int:
     return len(os.sched_getaffinity(0))
-
-
-def _shares(splits: Sequence[Split], count: int) -> list[list[Split]]:
-    """In about `count` parts of about the same size, in order."""
-    most = sum(split.bytes for split in splits) / count
-    shares: list[list[Split]] = [[]]
-    share_bytes = 0
-    for split in splits:
-        if shares[-1] and share_bytes + split.bytes > most:
-            shares.append([])
-            share_bytes = 0
-        shares[-1].append(split)
-        share_bytes += split.bytes
-    return shares
 
 
 def _parse_some(

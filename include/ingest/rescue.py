@@ -68,6 +68,16 @@ def _is_map(value: object) -> TypeGuard[list[tuple[object, object]]]:
     return isinstance(value, list) and bool(value) and all(type(of) is tuple for of in value)
 
 
+class TypedRows:
+    """Rows of a format whose values have types, which their text does not tell."""
+
+    def values(self, item: Row) -> Row:
+        return item
+
+    def raw(self, item: Row) -> str:
+        return json_text(item)
+
+
 Steps = tuple[str, ...]  # the names that lead to a value of a row
 
 

@@ -5,18 +5,20 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from deltalake import write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
 from include import registry
 from include.fold.admission import micros_of
+from include.ingest import clock
 from include.ingest.clock import (
     LAGGING,
     clock_row,
+    clock_row_target,
     has_initial_state,
     landing_lag,
-    plan_clock_row,
     why_not_ingest,
 )
 from include.ingest.ingest_log import Clock, Ingestion
@@ -36,46 +38,42 @@ instants = st.integers(-(10**15), 4 * 10**15).map(lambda us: EPOCH + us * US)
 graces = st.timedeltas(timedelta(0), timedelta(days=2))
 
 
-def target(
-    watermark: datetime,
-    interval_end: datetime | None,
-    now: datetime,
-    source: Source,
-    has_seed: bool,
-) -> datetime | None:
-    plan = plan_clock_row(source, micros_of(watermark), has_seed, None, interval_end, now)
-    return None if plan.target_us is None else EPOCH + plan.target_us * US
+@pytest.fixture
+def is_seeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clock, "has_initial_state", lambda *_: True)
 
 
 # The decision.
 
 
-def test_a_step_as_long_as_the_bound_is_not_bounded():
+@pytest.mark.usefixtures("is_seeded")
+def test_a_step_as_long_as_the_bound_is_not_bounded(lake: Lake):
     source = replace(SIGNALS, max_clock_step=timedelta(days=1))
     before = micros_of(NOW - GRACE - timedelta(days=1))
-    exact = plan_clock_row(source, before, False, None, None, NOW)
-    assert (exact.target_us, exact.is_bounded) == (micros_of(NOW - GRACE), False)
-    beyond = plan_clock_row(source, before - 1000, False, None, None, NOW)
-    assert (beyond.target_us, beyond.is_bounded) == (micros_of(NOW - GRACE - MS), True)
-    first = plan_clock_row(source, None, True, None, None, NOW)  # nothing to hold it against
-    assert (first.target_us, first.is_bounded) == (micros_of(NOW - GRACE), False)
+    exact = clock_row_target(lake, source, before, None, NOW)
+    assert exact == (micros_of(NOW - GRACE), False)
+    beyond = clock_row_target(lake, source, before - 1000, None, NOW)
+    assert beyond == (micros_of(NOW - GRACE - MS), True)
+    first = clock_row_target(lake, source, None, None, NOW)  # nothing to hold it against
+    assert first == (micros_of(NOW - GRACE), False)
 
 
-@given(st.integers(-3, 3), st.none() | instants, instants, graces, st.booleans())
+@given(st.integers(-3, 3), st.none() | instants, instants, graces)
 def test_a_row_never_says_more_than_is_known_and_is_not_written_twice(
-    ahead_ms, interval_end, now, grace, has_seed
+    ahead_ms, interval_end, now, grace
 ):
     latest = min(now, interval_end or now) - grace
     watermark = latest - (latest - EPOCH) % MS + ahead_ms * MS
-    source = replace(SIGNALS, clock_grace=grace)
-    args = {"interval_end": interval_end, "now": now, "source": source, "has_seed": has_seed}
-    found = target(watermark, **args)
-    assert (found is not None) == (ahead_ms < 0)
-    if found is not None:
+    source, nowhere = replace(SIGNALS, clock_grace=grace), Lake("nowhere")
+    asked = (interval_end, now)
+    target_us, _ = clock_row_target(nowhere, source, micros_of(watermark), *asked)
+    assert (target_us is not None) == (ahead_ms < 0)
+    if target_us is not None:
+        found = EPOCH + target_us * US
         assert watermark < found <= latest
         assert latest - found < MS
         assert (found - EPOCH) % MS == timedelta(0)
-        assert target(found, **args) is None
+        assert clock_row_target(nowhere, source, target_us, *asked) == (None, False)
 
 
 # What is known of landing and of the streams.

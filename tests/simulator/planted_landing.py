@@ -91,8 +91,8 @@ def nobody_finishes(patch: pytest.MonkeyPatch) -> None:
 
 def a_batch_is_added_twice(patch: pytest.MonkeyPatch) -> None:
     """A run adds the newest batch of the log, whether or not the tables have it."""
-    newest_in = Ingestion._newest_in
-    patch.setattr(Ingestion, "_newest_in", lambda self, name: newest_in(self, name) - 1)
+    newest = ingest_log.newest_batch
+    everywhere(patch, newest, lambda table, logged: newest(table, logged) - 1)
 
 
 def the_clock_is_of_bronze(patch: pytest.MonkeyPatch) -> None:
