@@ -292,6 +292,8 @@ class _File:
             try:
                 given = {"timeout_at": None, **item} if isinstance(item, dict) else item
                 _check_members("", given, ("key", "state", "timeout_at"))
+                if given["state"] is None:
+                    raise wrong_type("state", None, "an object")
                 at = given["timeout_at"]
                 rows.append(
                     {

@@ -34,7 +34,8 @@ class JsonRows:
     def __init__(self, text: str, source: Source) -> None:
         self._text = text
         self._json = EXACT_JSON if any("decimal(" in f.type for f in source.fields) else JSON
-        self._unknown = Rescue(source).unknown
+        rescue = Rescue(source)
+        self._has_all, self._unknown = rescue.has_all, rescue.unknown
 
     def items(self) -> Iterator[str]:
         # Not splitlines(): it also breaks at characters that JSON allows within a string.
@@ -46,7 +47,7 @@ class JsonRows:
         try:
             value = self._json.decode(item)
             # What is rescued may be declared a decimal one day.
-            if isinstance(value, dict) and self._unknown(value):
+            if isinstance(value, dict) and not self._has_all(value) and self._unknown(value):
                 value = EXACT_JSON.decode(item)
         except RecursionError:
             raise RefusedError("not_json", DEEP) from None
@@ -113,7 +114,6 @@ def _end_of(text: str, at: int) -> int:
 
 
 # A refused row is kept with its header, which may be much longer than it.
-MAX_HEADER = 256 * 1024  # characters
 MAX_HEADER_COPIES = 64 * 1024**2  # characters of a file; its other refused rows have none
 # The longest cell is bounded by the file's size, which is bounded itself.
 csv.field_size_limit(2**31 - 1)
@@ -157,10 +157,6 @@ class CsvRows:
         header = next(_csv_records(self._text, self._csv), CsvRow([], ""))
         if isinstance(header.cells, csv.Error):
             raise UnreadableFileError(f"the header is no CSV: {header.cells}")
-        if len(header.text) > MAX_HEADER:
-            raise UnreadableFileError(
-                f"the header has {len(header.text)} characters, more than {MAX_HEADER}: is it one?"
-            )
         self._header = header.text.rstrip(EOL)
         # Lines may end in delimiters, so that some columns have no name, and mostly no value.
         return [name or f"column {number}" for number, name in enumerate(header.cells, start=1)]
@@ -215,7 +211,9 @@ def _csv_records(text: str, declared: Csv) -> Iterator[CsvRow]:
             taken.append(line)
             yield line
 
-    reader = _reader(lines(), declared)
+    quoting = csv.QUOTE_NONE if declared.quote is None else csv.QUOTE_MINIMAL
+    style = {"delimiter": declared.delimiter, "quotechar": declared.quote, "quoting": quoting}
+    reader = csv.reader(lines(), strict=True, **style)  # type: ignore[arg-type]
     while True:
         taken.clear()
         try:
@@ -232,9 +230,3 @@ def _csv_records(text: str, declared: Csv) -> Iterator[CsvRow]:
             or len(cells) > 1
         ):
             yield CsvRow(cells, "".join(taken))
-
-
-def _reader(lines: Iterator[str], declared: Csv) -> Iterator[list[str]]:
-    if declared.quote is None:
-        return csv.reader(lines, strict=True, delimiter=declared.delimiter, quoting=csv.QUOTE_NONE)
-    return csv.reader(lines, strict=True, delimiter=declared.delimiter, quotechar=declared.quote)

@@ -51,6 +51,7 @@ from include.text_table import counted
 
 # What an outcome is of.
 FILE, ACCEPTED, REFUSED = "file", "accepted", "refused"
+BEFORE_ALL_US = -(2**63)
 WHOLE_FILE = 0  # the row number of a file that could not be read
 ROWS_AT_ONCE = 10_000
 # Of a batch; below it a second process would take longer to start than it saves.
@@ -175,13 +176,13 @@ def _outcomes(
     except UnreadableFileError as error:
         yield refused(name, WHOLE_FILE, RefusedError(UNREADABLE_FILE, str(error)), None)
         return
-    to_event, unknown = reader_of_events(source), rescue.unknown
+    to_event, has_all = reader_of_events(source), rescue.has_all
     columns = value_columns(source)
     for row_number, item in enumerate(rows.items(), start=1):
         try:
             values = {**rows.values(item), **folder} if folder else rows.values(item)
             event = to_event(values, ingested_at_us)
-            text = rescue.text(values) if unknown(values) else None
+            text = None if has_all(values) else rescue.text(values)
             yield accepted(columns, row_number, event, text)
         except RefusedError as refusal:
             yield refused(name, row_number, refusal, rows.raw(item))
@@ -260,7 +261,7 @@ class Counts:
         self.rows_bronze += 1
         self.rows_rescued += outcome[RESCUED] is not None
         event_us, name = outcome["event_time_us"], outcome["source_file"]
-        if event_us > self.newest.get(name, event_us - 1):
+        if event_us > self.newest.get(name, BEFORE_ALL_US):
             self.newest[name] = event_us
         if source.watermark_per is not None:
             group = group_of(source, name, outcome)

@@ -89,14 +89,14 @@ class Rescue:
         # Also as a whole name, which is taken first.
         self._known = {(path,) for path in paths} | {tuple(path.split(".")) for path in paths}
         self._above = {steps[:n] for steps in self._known for n in range(1, len(steps))}
+        # Whether a row has known names alone. Quick, as nearly all have.
         self._names = frozenset(steps[0] for steps in self._known if len(steps) == 1)
-        self._is_wanted = source.rescue
+        self.has_all = self._names.issuperset if source.rescue else lambda row: True
         self.counts: Counter[str] = Counter()  # of each that is no field, its rows
 
     def unknown(self, row: Row) -> dict[str, list[str]]:
-        """The names of values to rescue, with the paths of what is no field. Quick, as nearly all rows
-        have none."""
-        if self._names.issuperset(row) or not self._is_wanted:
+        """The names of values to rescue, with the paths of what is no field."""
+        if self.has_all(row):
             return {}
         found = {name: self._unknown((name,), row[name]) for name in row.keys() - self._names}
         return {name: paths for name, paths in found.items() if paths}
