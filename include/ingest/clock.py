@@ -215,8 +215,7 @@ def write_clock_row(
             severity="warning",
             detail=f"of {source.name} more should have landed than by what one run moves the watermark on, "
             f"{source.max_clock_step} (max_clock_step). The next run goes on from there",
-            action="if the machine's clock is ahead, set it right at once; after a pause, nothing; if "
-            f"runs of {source.name} are further apart than that, raise its max_clock_step",
+            action="if the machine's clock is ahead, set it right; if runs are further apart, raise it",
         )
     ]
 

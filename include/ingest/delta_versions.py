@@ -262,8 +262,8 @@ class TableConnector:
                 severity="warning",
                 count=len(versions),
                 detail=f"versions {named} of {self.origin.uri} delete, update or restore rows, and were "
-                f"passed over (on_change of the source): bronze/{self.source.name} has the rows as they "
-                "were before, and none that these versions add, be it a new one",
+                f"passed over: bronze/{self.source.name} has the rows as they were before, and none "
+                "that these versions add",
                 action=f"take the table in anew under another source; or `./stateful ingest {self.source.name} --accept-loss --apply`",
             )
         ]
@@ -275,10 +275,8 @@ class TableConnector:
         taken = taken_of(done, self.id)
         if taken.next is None or taken.complete == self.newest or self._opens(taken.next):
             return None
-        return (
-            f"version {taken.next} of {self.origin.uri}, which comes next, was cleaned up, or its commit is "
-            f"damaged, or this is an older copy: it ends at {self.newest}"
-        )
+        was = "was cleaned up, is damaged, or never came to be"
+        return f"version {taken.next} of {self.origin.uri}, which comes next, {was}"
 
     def goes_on(self, done: Done) -> GoesOn | None:
         lost = self.lost(done)
@@ -323,8 +321,8 @@ class TableConnector:
         names = (str(file.name) for file in files)
         if elsewhere := next((name for name in names if OF_ANOTHER_TABLE.match(name)), None):
             raise OriginError(
-                f"{self.origin.uri} is a shallow clone: {elsewhere} is another table's file, and goes when "
-                "that one is vacuumed. Let the source read the other table, or a deep clone of it",
+                f"{self.origin.uri} is a shallow clone: {elsewhere} is a file of another table, which is "
+                "what the source should read",
                 code="unreadable_input",
                 subject=elsewhere,
             )
@@ -338,8 +336,8 @@ class TableConnector:
         table = self.table if version == self.newest else open_table(self.origin.uri, version)
         if pa.table(table.deletion_vectors()).num_rows:
             raise OriginError(
-                f"files of {self.origin.uri} have deletion vectors: rows in them are deleted, which is "
-                "not read. Let its owner purge them (REORG TABLE ... APPLY (PURGE)), and run again",
+                f"files of {self.origin.uri} have deletion vectors, which are not read: let its owner "
+                "purge them (REORG TABLE ... APPLY (PURGE))",
                 code="unreadable_input",
                 subject="deletion vectors",
             )
@@ -357,11 +355,9 @@ class TableConnector:
             return False
         if self.origin.on_change != "ignore":
             what = commit_info(actions).get("operation", "a commit")
-            does = "restores" if is_restore(actions) else "deletes or updates"
             raise OriginError(
-                f"version {version} of {self.origin.uri} {does} rows ({what}), which an "
-                'append-only bronze cannot follow: on_change="ignore" of the origin passes such '
-                "versions over, and names each in a finding",
+                f"version {version} of {self.origin.uri} does not only append ({what}), which bronze "
+                'cannot follow: on_change="ignore" of the origin passes such versions over',
                 code="changed_input",
                 subject="on_change",
             )

@@ -74,10 +74,8 @@ class Groups:
         of = {n: g for n, g in self.of.items() if g.newest_us > watermark_us or n in awake}
         if len(of) > self.source.watermark_groups:
             raise LakeError(
-                f"source {self.source.name} has {len(of):,} groups by watermark_per that hold its "
-                f"watermark or are ahead of it, and watermark_groups allows "
-                f"{self.source.watermark_groups:,}: nothing more is ingested. Take a field with fewer "
-                "values, a shorter idle_after, or raise watermark_groups",
+                f"source {self.source.name} has {len(of):,} groups by watermark_per, more than its "
+                "watermark_groups: take a field with fewer values, or a shorter idle_after",
                 code="too_many_groups",
                 subject=self.source.name,
             )

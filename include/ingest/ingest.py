@@ -92,8 +92,7 @@ def jump_findings(
             finding="watermark_jumped",
             severity="warning",
             detail=f"{file} moved the watermark of bronze/{source.name} {_span(by_us)} beyond all other "
-            f"rows, to {as_text(to_us)}, {_span(passed_us)} after the commit before: what lands "
-            "with older times than that, and a stream's watermark_delay, is late",
+            f"rows, to {as_text(to_us)}, {_span(passed_us)} after the commit before",
             action="if a clock is wrong, set it right, and then this source's by `./stateful repair-clock "
             f"{source.name} --to TO`, which shows what it would do; if this was a load of "
             "history, nothing",

@@ -417,6 +417,5 @@ def refuse_other_origin(source: Source, done: Done) -> None:
     if done.names and done.has_ids() != (source.origin is not None):
         raise settings_changed(
             source.name,
-            f"source {source.name} has been taken from elsewhere: where it comes from is not "
-            "changed. A source of another name can come from there",
+            f"source {source.name} has been taken from elsewhere: give this one another name",
         )

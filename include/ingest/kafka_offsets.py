@@ -79,9 +79,8 @@ class TopicConnector:
         taken = done.splits[-1][1].name
         if taken != self.origin.topic:
             raise OriginError(
-                f"source {self.source.name} was taken of topic {taken}, and its entry says "
-                f"{self.origin.topic}, to which those offsets say nothing. Nothing is ingested: put "
-                f"topic={taken!r} back, and take the other in under a source of another name",
+                f"source {self.source.name} was taken of topic {taken}: put topic={taken!r} back, and take "
+                f"{self.origin.topic} in under a source of another name",
                 code="settings_changed",
                 subject="topic",
             )

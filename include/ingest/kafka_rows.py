@@ -48,7 +48,7 @@ from include.ingest.parse_files import (
 from include.ingest.rescue import Rescue, json_text
 from include.lake.errors import SettingsError
 from include.origins import MESSAGE, KafkaTopic, SchemaRegistry, secret
-from include.settings import Field, Source
+from include.settings import Source
 
 Headers = list[tuple[str, bytes | None]]
 MESSAGES_AT_ONCE = 10_000
@@ -191,10 +191,8 @@ class BrokerTopic:
 
     def _unreadable(self, why: str, code: str = "unreadable_input") -> OriginError:
         return OriginError(
-            f"topic {self._origin.topic} of {self._origin.servers} cannot be read: "
-            f"{why}{self._heard}. A batch "
-            "that was begun is repeated by the next run; if it asks for offsets that are gone, see "
-            "`./stateful ingest SOURCE --accept-loss`",
+            f"topic {self._origin.topic} of {self._origin.servers} cannot be read: {why}{self._heard}. "
+            "The next run goes on",
             code=code,
             subject=self._origin.topic,
         )
@@ -403,42 +401,30 @@ def judge_of(source: Source, rescue: Rescue, is_corrected: bool = False) -> Judg
 
 def _with_message(source: Source) -> Callable[[Row, Message], Row]:
     """What adds to a value what its message has beside it, where a field asks for that."""
-    fields = {field.landed: field for field in source.fields}
-    asked = [path for path in (source.time_field, *fields) if path.startswith(f"{MESSAGE}.")]
     assert isinstance(source.origin, KafkaTopic)
-    member = _member_of(source.origin.topic, fields.get(f"{MESSAGE}.key"))
-
-    def with_message(values: Row, message: Message) -> Row:
-        own = {_own_name(name): value for name, value in values.items()}
-        return own | {MESSAGE: member(message)} if asked else own
-
-    return with_message
-
-
-def _own_name(name: str) -> str:
-    """A member's name as the row has it: none stands for what only the message has."""
-    return f"value.{name}" if name.split(".")[0] == MESSAGE else name
-
-
-def _member_of(topic: str, key: Field | None) -> Callable[[Message], dict[str, object]]:
-    """What a message has beside its value, as a row has it: text where it is any."""
-    kind = "string" if key is None else key.type
-    has_text_key = kind != "binary"
+    topic, fields = source.origin.topic, {field.landed: field.type for field in source.fields}
+    is_asked = any(path.startswith(f"{MESSAGE}.") for path in (source.time_field, *fields))
+    kind = fields.get(f"{MESSAGE}.key", "string")
     of_text = Text if is_read_of_text(kind) else str
 
-    def member(message: Message) -> dict[str, object]:
-        key_text = _text(message.key) if has_text_key else message.key
+    def with_message(values: Row, message: Message) -> Row:
+        # No member of a value stands for what only the message has.
+        own = {f"value.{n}" if n.split(".")[0] == MESSAGE else n: v for n, v in values.items()}
+        if not is_asked:
+            return own
+        key = message.key if kind == "binary" else _text(message.key)
         at_ms = message.timestamp_ms
-        return {
-            "key": of_text(key_text) if isinstance(key_text, str) else key_text,
+        member = {
+            "key": of_text(key) if isinstance(key, str) else key,
             "headers": {name: _text(value) for name, value in message.headers},
             "topic": topic,
             "partition": message.partition,
             "offset": message.offset,
             "timestamp": None if at_ms is None else Instant(at_ms * 1000),
         }
+        return own | {MESSAGE: member}
 
-    return member
+    return with_message
 
 
 def _text(value: bytes | None) -> str | bytes | None:

@@ -21,7 +21,7 @@ from fastavro import parse_schema, schemaless_reader
 from fastavro.schema import SchemaParseException, UnknownType
 
 from include.ingest.connector import OriginError
-from include.ingest.landed_values import RefusedError, UnreadableFileError, check_columns
+from include.ingest.landed_values import RefusedError, UnreadableFileError, taken_columns
 from include.ingest.rescue import TypedRows
 from include.origins import SchemaRegistry, secret
 from include.settings import Source
@@ -146,7 +146,7 @@ class AvroRows(TypedRows):
     def _read(self, file: io.BytesIO, source: Source) -> None:
         header: Any = schemaless_reader(file, HEADER, None)
         self._schema = read_schema(header["meta"]["avro.schema"].decode())
-        check_columns(self._schema.columns, source, "Avro")
+        taken_columns(self._schema.columns, source, "Avro")
         codec = header["meta"].get("avro.codec", b"null").decode()
         self._blocks = list(_blocks(file, header["sync"], codec, source.max_file_bytes))
         for _ in self.items():  # finds a record that is broken
@@ -275,8 +275,7 @@ def _tls(registry: SchemaRegistry) -> ssl.SSLContext:
 
 def _unreadable(registry: SchemaRegistry, why: str) -> OriginError:
     return OriginError(
-        f"{registry.name} cannot be read: {why}. Nothing is lost: the batch that was begun is "
-        "repeated by the next run. See that it is up, and `schema_registry` of the source's topic",
+        f"{registry.name} cannot be read: {why}. The next run goes on",
         code="unreadable_input",
         subject=registry.url,
     )

@@ -456,33 +456,25 @@ def value_at(path: str) -> Callable[[Row], object]:
     return find
 
 
-def _in_rows(source: Source) -> list[Field]:
-    return [field for field in source.fields if not field.from_folder]
+def taken_columns(columns: list[str], source: Source, where: str) -> list[str]:
+    """Those of a file's columns that are taken, each once, and first the source's time.
 
-
-def landed_columns(source: Source, columns: list[str]) -> list[str]:
-    """Those of a file's columns that are taken, each once, and first the source's time."""
-    asked = dict.fromkeys([source.time_field, *(field.landed for field in _in_rows(source))])
-    found = (_column_of(path, columns) for path in asked)
-    others = [name for name in columns if name not in source.ignored] if source.rescue else []
-    return list(dict.fromkeys([name for name in found if name is not None] + others))
-
-
-def _column_of(path: str, columns: list[str]) -> str | None:
-    return next((name for name in (path, path.split(".")[0]) if name in columns), None)
-
-
-def check_columns(columns: list[str], source: Source, where: str) -> None:
-    """UnreadableFileError when a column that rows need is missing, or there twice."""
-    required = [source.time_field, *(field.landed for field in _in_rows(source) if field.required)]
-    missing = [path for path in required if _column_of(path, columns) is None]
-    if missing:
-        found = ", ".join(map(shown, columns[:SHOWN_COLUMNS])) or "none"
-        said = f"{where} without {', '.join(missing)}; of {len(columns)} columns found: {found}"
+    UnreadableFileError when a column that rows need is missing, or there twice.
+    """
+    asked = {field.landed: field.required for field in source.fields if not field.from_folder}
+    asked = {source.time_field: True} | asked | {source.time_field: True}  # first, and needed
+    found = {
+        path: next((name for name in (path, path.split(".")[0]) if name in columns), None)
+        for path in asked
+    }
+    if missing := [path for path, name in found.items() if asked[path] and name is None]:
+        named = ", ".join(map(shown, columns[:SHOWN_COLUMNS])) or "none"
+        said = f"{where} without {', '.join(missing)}; of {len(columns)} columns found: {named}"
         raise UnreadableFileError(said)
+    others = [name for name in columns if name not in source.ignored] if source.rescue else []
+    taken = list(dict.fromkeys([*filter(None, found.values()), *others]))
     counts = Counter(columns)
-    if twice := [name for name in landed_columns(source, columns) if counts[name] > 1]:
+    if twice := [name for name in taken if counts[name] > 1]:
         names = ", ".join(map(shown, twice[:SHOWN_COLUMNS]))
-        raise UnreadableFileError(
-            f"{where} with {names} more than once: give each another name, or declare it `ignored`"
-        )
+        raise UnreadableFileError(f"{where} with {names} more than once: declare it `ignored`")
+    return taken
