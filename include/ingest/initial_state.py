@@ -239,14 +239,10 @@ class _Table:
         """Of the columns, and of the members of `state`, in any order."""
         found: dict[str, str] = {}
         for name, kind in columns_of(self._rows.schema):
-            members = (
-                columns_of(pa.schema(list(kind)))
-                if name == "state" and pa.types.is_struct(kind)
-                else []
-            )
-            found |= {f"state.{member}": sql_name(of) for member, of in members} or {
-                name: sql_name(kind)
-            }
+            if name == "state" and pa.types.is_struct(kind):
+                found |= {f"state.{member.name}": sql_name(member.type) for member in kind}
+            else:
+                found[name] = sql_name(kind)
         return found
 
 
@@ -303,11 +299,8 @@ class _File:
                     }
                 )
             except RefusedError as refusal:
-                key = (
-                    f" (key {shown(item['key'])})"
-                    if isinstance(item, dict) and "key" in item
-                    else ""
-                )
+                has_key = isinstance(item, dict) and "key" in item
+                key = f" (key {shown(item['key'])})" if has_key else ""
                 said = f"row {number}{key}: {refusal.reason}"
                 raise RefusedError(refusal.code, said) from None
         own = [state_schema(fold).field(name) for name in ("key", "state")]

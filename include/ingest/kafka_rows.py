@@ -192,7 +192,7 @@ class BrokerTopic:
     def _unreadable(self, why: str, code: str = "unreadable_input") -> OriginError:
         return OriginError(
             f"topic {self._origin.topic} of {self._origin.servers} cannot be read: {why}{self._heard}. "
-            "The next run goes on",
+            "The next run goes on, or says what is lost",
             code=code,
             subject=self._origin.topic,
         )
