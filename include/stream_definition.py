@@ -26,7 +26,7 @@ from include.fold.definition import (
     state_rows_ddl,
 )
 from include.fold.records import DefinitionError, sql_type
-from include.lake.errors import SettingsError, StatefulError
+from include.lake.errors import SettingsError
 from include.settings import AS_SOURCE, MILLISECOND, Source, Stream
 
 # Of these Python writes all, and always the same.
@@ -35,39 +35,28 @@ TOLD_WHOLE = (bytes, Decimal, date, time, tzinfo, type)
 
 def settings_text(stream: str, settings: Mapping[str, Any]) -> str:
     """JSON, by name; SettingsError for a setting that each process would write otherwise."""
-    written = {}
     for name, value in settings.items():
         try:
-            written[name] = _plain(value)
+            json.dumps(value, default=_plain)
         except TypeError as error:
-            raise SettingsError(
-                f"stream {stream}: settings= {name} cannot be pinned: {error}; give texts, numbers, "
-                "times, and lists, dicts and sets of them",
-                subject=name,
-            ) from error
-    return json.dumps(written, sort_keys=True)
+            raise _wrong(stream, name, f"of settings= cannot be pinned: {error}") from error
+    return json.dumps(dict(sorted(settings.items())), default=_plain)
 
 
 def _plain(value: Any) -> Any:
     """What JSON keeps all of; TypeError where there is no such thing."""
     if isinstance(value, Enum):
-        return [str(value), _plain(value.value)]
-    if value is None or isinstance(value, str | int | float):
-        return value
+        return [str(value), value.value]
     if isinstance(value, timedelta):
         return str(value)
     if isinstance(value, TOLD_WHOLE):
         return repr(value)
     if isinstance(value, re.Pattern):
         return [value.pattern, value.flags]
-    if isinstance(value, list | tuple):
-        return list(map(_plain, value))
     if isinstance(value, set | frozenset):
-        return sorted(map(json.dumps, map(_plain, value)))
-    if isinstance(value, dict):  # with its order, and whether a key is 2 or "2"
-        return [[_plain(key), _plain(of)] for key, of in value.items()]
+        return sorted(json.dumps(each, default=_plain) for each in value)
     if is_dataclass(value):
-        parts = {of.name: _plain(getattr(value, of.name)) for of in fields(value)}
+        parts = {of.name: getattr(value, of.name) for of in fields(value)}
         return [type(value).__name__, parts]
     raise TypeError(f"{value!r} is nothing that each process writes alike")
 
@@ -78,7 +67,7 @@ OF_INGESTION = (EVENT_TIME_US, INGESTED_AT_US, "source_file")
 
 def load_definition(stream: Stream) -> Definition:
     """The definition of `stream`. SettingsError says what its settings or comments lack."""
-    fold = _with_entry(_fold_of(stream), stream)
+    fold = _with_entry(stream)
     if unsaid := {column.name for column in fold.output_columns} - set(stream.comments):
         raise _wrong(stream.name, "comments", f"says nothing of {', '.join(sorted(unsaid))}")
     if fold.in_processing_time and stream.watermark_delay:
@@ -92,24 +81,20 @@ def load_definition(stream: Stream) -> Definition:
     return Definition(fold, stream.title or stream.name, stream.comments, stream.migrate_state)
 
 
-def _with_entry(fold: KeyedFold, stream: Stream) -> KeyedFold:
+def _with_entry(stream: Stream) -> KeyedFold:
     """The fold with what is said in the stream's entry. Its source's is there already, if it has
     come from `include/registry.py`."""
-    known = fold.deduplicate if stream.deduplicate == AS_SOURCE else stream.deduplicate
     try:
+        fold = _fold_of(stream)
+        known = fold.deduplicate if stream.deduplicate == AS_SOURCE else stream.deduplicate
         return replace(fold, stream=stream.name, on_error=stream.on_error, deduplicate=known)
     except DefinitionError as error:
-        raise _of_stream(stream, error) from error
+        said = f"stream {stream.name}: {error.message}"
+        raise SettingsError(said, code=error.code, subject=error.subject) from error
 
 
 def _wrong(stream: str, subject: str, said: str) -> SettingsError:
     return SettingsError(f"stream {stream}: {subject} {said}", subject=subject)
-
-
-def _of_stream(stream: Stream, error: StatefulError) -> SettingsError:
-    """The error with the stream it is about."""
-    said = f"stream {stream.name}: {error.message}"
-    return SettingsError(said, code=error.code, subject=error.subject)
 
 
 def check_stream(stream: Stream, source: Source) -> None:
@@ -128,50 +113,32 @@ def _check_events(fold: KeyedFold, source: Source) -> None:
     """An Event field has the type of the source's, and is not missing where that may be."""
     declared = {field.name: field for field in source.fields}
     for column in fold.event_columns:
-        field, named = declared.get(column.name), f"{fold.event.__name__}.{column.name}"
-        if field is None and column.name in OF_INGESTION:
-            continue
+        field, said = declared.get(column.name), None
         if field is None:
             # Bronze keeps the column of a field that was dropped or renamed, without values.
-            raise _wrong(
-                fold.stream,
-                named,
-                f"is no field of source {source.name}, which has {', '.join(declared)}",
+            if column.name not in OF_INGESTION:
+                said = f"is no field of source {source.name}, which has {', '.join(declared)}"
+        elif not sql_type(column.kind).holds(sql_type(field.type)):
+            said = f"is {column.kind}, but in source {source.name} it is {field.type}"
+        elif not field.required and not column.nullable:
+            said = (
+                f"is never None, but source {source.name} does not require it: declare it `| None`"
             )
-        if not sql_type(column.kind).holds(sql_type(field.type)):
-            raise _wrong(
-                fold.stream,
-                named,
-                f"is {column.kind}, but in source {source.name} it is {field.type}",
-            )
-        if not field.required and not column.nullable:
-            raise _wrong(
-                fold.stream,
-                named,
-                f"is never None, but source {source.name} does not "
-                "require it: declare it `| None`, or required in include/streams/sources.py",
-            )
+        if said is not None:
+            raise _wrong(fold.stream, f"{fold.event.__name__}.{column.name}", said)
 
 
 def _fold_of(stream: Stream) -> KeyedFold:
-    if not isinstance(made := stream.fold, KeyedFold | Callable):
+    made = stream.fold
+    if not isinstance(made, KeyedFold | Callable):
         raise _wrong(
-            stream.name,
-            "fold",
-            f"must be a fold, or a function that makes one of settings=, not {made!r}",
+            stream.name, "fold", f"must be a fold, or a function that makes one, not {made!r}"
         )
     wanted = set() if isinstance(made, KeyedFold) else set(inspect.signature(made).parameters)
-    if wanted != (given := set(stream.settings)):
-        raise _wrong(
-            stream.name,
-            "settings",
-            f"must be what the fold takes, {', '.join(sorted(wanted)) or 'none'}, "
-            f"and not {', '.join(sorted(given)) or 'none'}",
-        )
-    try:
-        return made if isinstance(made, KeyedFold) else made(**stream.settings)
-    except DefinitionError as error:
-        raise _of_stream(stream, error) from error
+    if wanted != set(stream.settings):
+        said = f"must be what the fold takes, {', '.join(sorted(wanted)) or 'none'}"
+        raise _wrong(stream.name, "settings", said)
+    return made if isinstance(made, KeyedFold) else made(**stream.settings)
 
 
 def pinned_settings(stream: Stream, fold: KeyedFold) -> dict[str, Any]:
@@ -194,12 +161,8 @@ def _settings(stream: Stream, fold: KeyedFold) -> str | None:
     own = {name: value for name, value in of_fold.items() if value is not None}
     for name in own.keys() & stream.settings.keys():
         if stream.settings[name] != own[name]:  # one that is handed on to the fold is the same
-            raise _wrong(
-                stream.name,
-                name,
-                f"is {stream.settings[name]!r}, but the fold "
-                f"has {name}={own[name]!r}, and both are pinned by that name: call the setting otherwise",
-            )
+            said = f"is another one of the fold, {own[name]!r}: call the setting otherwise"
+            raise _wrong(stream.name, name, said)
     known = {} if fold.deduplicate is None else {"deduplicate": str(fold.deduplicate)}
     settings = {**stream.settings, **own, **known}
     return settings_text(stream.name, settings) if settings else None

@@ -17,7 +17,7 @@ from include.lake.paths import Lake
 from include.settings import Field, Source, Stream
 from include.spark.conf import STATE
 from include.stream_definition import load_definition
-from spark_jobs.engines.engine import Engine, FoldedBatch, LiveQuery
+from spark_jobs.engines.engine import FoldedBatch, LiveQuery
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, spark_session
 
@@ -77,7 +77,7 @@ STREAM = Stream(
 )
 
 
-def run_stream(engine: Engine, lake: Lake) -> None:
+def run_stream(engine: SparkEngine, lake: Lake) -> None:
     """Runs of a small batch, and of one that Spark writes: the former loads the state, too."""
     table = engine.product_table(lake, STREAM.name, load_definition(STREAM))
 

@@ -24,7 +24,6 @@ from include.stream.measure_checkpoint import measure_checkpoint
 from include.stream.open_stream import OpenStream, has_waiting_rows, open_stream
 from include.stream.record import refuse_other_settings
 from include.stream_definition import pinned_settings
-from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, stream_job
 from spark_jobs.run_stream import JOB as RUN_STREAM
@@ -38,7 +37,7 @@ BATCHES = 2
 log = logging.getLogger("job.compact")
 
 
-def compact(engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None = None) -> None:
+def compact(engine: SparkEngine, lake: Lake, stream: Stream, dag_run_id: str | None = None) -> None:
     """Compact the state of `stream` and record the run.
 
     Raises LeaseTakenError when a run of the stream, or a long one of its source's ingestion, is
@@ -53,7 +52,7 @@ def compact(engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None =
         _compact(engine, opened, dag_run_id)
 
 
-def _compact(engine: Engine, opened: OpenStream, dag_run_id: str | None) -> None:
+def _compact(engine: SparkEngine, opened: OpenStream, dag_run_id: str | None) -> None:
     lake, stream = opened.lake, opened.stream
     opened.refuse_other_checkpoint()
     pinned = opened.generations.pinned()
@@ -74,7 +73,7 @@ def _compact(engine: Engine, opened: OpenStream, dag_run_id: str | None) -> None
             log.info("%s: %s bytes became %s", opened.name, f"{before.bytes:,}", f"{after.bytes:,}")
 
 
-def fold_what_waits(engine: Engine, opened: OpenStream, dag_run_id: str | None) -> OpenStream:
+def fold_what_waits(engine: SparkEngine, opened: OpenStream, dag_run_id: str | None) -> OpenStream:
     """An ordinary run, when there is something to do: the forced batches must find nothing."""
     settled = is_settled(opened.lake, opened.checkpoint)
     if settled and not has_waiting_rows(opened.lake, opened.declared):
@@ -84,7 +83,7 @@ def fold_what_waits(engine: Engine, opened: OpenStream, dag_run_id: str | None) 
     return _run_stream(engine, opened, dag_run_id)
 
 
-def _run_stream(engine: Engine, opened: OpenStream, dag_run_id: str | None) -> OpenStream:
+def _run_stream(engine: SparkEngine, opened: OpenStream, dag_run_id: str | None) -> OpenStream:
     with recorded_run(opened.lake, RUN_STREAM, opened.name, dag_run_id=dag_run_id) as record:
         return drain_stream(engine, opened, record)
 

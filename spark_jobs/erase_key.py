@@ -38,7 +38,6 @@ from include.maintain.maintain import delete_replaced_generations
 from include.registry import all_streams, source_names, streams_of
 from include.stream.manifest import keep_savepoints
 from include.stream.reseed_plan import ReseedOptions
-from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, spark_session
 from spark_jobs.reseed_stream import rebuild_amended
@@ -48,7 +47,7 @@ JOB = "erase_key"
 log = logging.getLogger("job.erase_key")
 
 
-def erase(engine: Engine, lake: Lake, key: ErasedKey) -> None:
+def erase(engine: SparkEngine, lake: Lake, key: ErasedKey) -> None:
     """Erase the key, or finish an erasure of it that was begun.
 
     Raises SettingsError or LakeError, before anything is written, when it cannot be done.

@@ -23,7 +23,6 @@ from include.stream.open_stream import OpenStream, open_stream
 from include.stream.plan_recompute import plan_recompute
 from include.stream.status_report import told_of
 from spark_jobs.engines.data_checks import DataChecks
-from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, stream_job
 from spark_jobs.replay_bronze import Replay, plan_with_sound_base, restate
@@ -35,7 +34,7 @@ log = logging.getLogger("job.recompute")
 
 
 def recompute(
-    engine: Engine,
+    engine: SparkEngine,
     lake: Lake,
     stream: Stream,
     start: datetime,
@@ -54,7 +53,7 @@ def recompute(
 
 
 def _recompute_and_record(
-    engine: Engine, opened: OpenStream, start: datetime, until: datetime, record: RunRecord
+    engine: SparkEngine, opened: OpenStream, start: datetime, until: datetime, record: RunRecord
 ) -> None:
     lake, stream = opened.lake, opened.declared
     put_back_dead_letters(lake, stream.name, opened.trusted().dead_letters)

@@ -32,7 +32,6 @@ from include.registry import source_named, streams_of
 from include.settings import Source, Stream
 from include.stream.manifest import keep_savepoints, needed_ids, savepoints_of
 from include.stream.reseed_plan import ReseedOptions
-from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, spark_session
 from spark_jobs.reseed_stream import rebuild_amended
@@ -43,7 +42,7 @@ log = logging.getLogger("job.repair_clock")
 
 
 def repair_clock(
-    engine: Engine,
+    engine: SparkEngine,
     lake: Lake,
     source: Source,
     to: datetime | None = None,

@@ -38,8 +38,9 @@ from include.stream.record import Entry, StreamRecord
 from include.stream.reseed_plan import ReseedPlan
 from include.stream_definition import load_definition
 from spark_jobs.engines.data_checks import DataChecks
-from spark_jobs.engines.engine import Engine, Rows, Stage
+from spark_jobs.engines.engine import Rows, Stage
 from spark_jobs.engines.packing import Bounds
+from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.write_savepoint import write_savepoint
 
 P = TypeVar("P", RecomputePlan, ReseedPlan)
@@ -152,7 +153,7 @@ def stops_on_the_way(
 
 
 @contextmanager
-def replayed(engine: Engine, replay: Replay) -> Iterator[tuple[list[Stage], Savepoint]]:
+def replayed(engine: SparkEngine, replay: Replay) -> Iterator[tuple[list[Stage], Savepoint]]:
     """What all pinned rows from the base on come to, in stages, kept while the body runs; the savepoint at
     the end."""
     add_fields(replay.lake, replay.stream.source)
@@ -203,7 +204,7 @@ def _events_by_step(replay: Replay, step_us: int, from_us: int | None) -> Counte
     return events
 
 
-def _base_states(engine: Engine, replay: Replay) -> Rows | None:
+def _base_states(engine: SparkEngine, replay: Replay) -> Rows | None:
     savepoint = replay.base.savepoint
     if savepoint is not None:
         states = engine.savepoint_states(replay.lake, savepoint)  # checked when it was planned
@@ -212,14 +213,14 @@ def _base_states(engine: Engine, replay: Replay) -> Rows | None:
     return None if initial is None else initial.states
 
 
-def _mapped(engine: Engine, replay: Replay, states: Rows) -> Rows:
+def _mapped(engine: SparkEngine, replay: Replay, states: Rows) -> Rows:
     migrate = load_definition(replay.stream).migrate_state
     assert migrate is not None  # or there would be no plan
     return engine.migrated(states, replay.fold, migrate)
 
 
 def _ensure_savepoint(
-    engine: Engine, replay: Replay, states: Rows, until_us: int, events: int
+    engine: SparkEngine, replay: Replay, states: Rows, until_us: int, events: int
 ) -> Savepoint:
     """A savepoint of just that: an equal one that is there already, or a new one."""
     wanted = (until_us, events, replay.code)
@@ -249,7 +250,7 @@ def _ensure_savepoint(
 
 
 def restate(
-    engine: Engine, replay: Replay, checks: DataChecks, record: RunRecord, what: str
+    engine: SparkEngine, replay: Replay, checks: DataChecks, record: RunRecord, what: str
 ) -> None:
     """Replay, and replace dead letters, then the table's, whose commit makes it so; into the run's
     `record`, what was done. `what` would not be published where a check does not hold."""
@@ -289,7 +290,7 @@ def restate(
 
 
 def replace_dead_letters(
-    engine: Engine, replay: Replay, dead_letters: Sequence[Rows]
+    engine: SparkEngine, replay: Replay, dead_letters: Sequence[Rows]
 ) -> dict[str, int]:
     """Make these the dead letters of the interval, and note what they are in `ops/findings`.
 

@@ -25,7 +25,6 @@ from include.lake.paths import Lake
 from include.settings import Stream
 from include.stream.reseed_plan import ReseedOptions, ReseedPlan, new_row, plan_reseed
 from spark_jobs.engines.data_checks import DataChecks
-from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, stream_job
 from spark_jobs.replay_bronze import Replay, plan_with_sound_base, restate
@@ -37,7 +36,7 @@ log = logging.getLogger("job.reseed")
 
 
 def reseed(
-    engine: Engine,
+    engine: SparkEngine,
     lake: Lake,
     stream: Stream,
     options: ReseedOptions,

@@ -25,7 +25,6 @@ from include.registry import loadable_streams
 from include.settings import Stream
 from include.stream.bronze_pin import refuse_no_bronze
 from include.stream.open_stream import has_waiting_rows, open_stream
-from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import close_state_stores, exit_with_main, stream_job
 from spark_jobs.stream_drain import drain_stream, stay_in_log
@@ -36,7 +35,7 @@ log = logging.getLogger("job")
 JOB = "run_stream"
 
 
-def drain(engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None = None) -> None:
+def drain(engine: SparkEngine, lake: Lake, stream: Stream, dag_run_id: str | None = None) -> None:
     """Fold what is new in bronze and record the run.
 
     Raises LakeError when there is no bronze yet, or nothing may be made of it now (`OpenStream.refuse_run`); the
@@ -52,7 +51,7 @@ def drain(engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None = N
 
 
 def drain_others(
-    engine: Engine,
+    engine: SparkEngine,
     lake: Lake,
     others: Sequence[Stream],
     dag_run_id: str | None,

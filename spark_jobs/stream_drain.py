@@ -38,10 +38,11 @@ from include.stream.shared_jvm import is_small
 from include.stream.stream_identity import code_parts
 from include.stream_definition import pinned_settings
 from spark_jobs.engines.data_checks import DataChecks
-from spark_jobs.engines.engine import Engine, LiveQuery, Rows, Seed
+from spark_jobs.engines.engine import LiveQuery, Rows, Seed
 from spark_jobs.engines.live_batch import BatchWriter, totals_of_run
 from spark_jobs.engines.packed_files import check_bronze
 from spark_jobs.engines.packing import Bounds
+from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.engines.state_rows import refuse_other_events
 
 
@@ -55,7 +56,7 @@ class Start:
     first_version: int | None = None  # of bronze; None: all that there is
 
 
-def plan_start(engine: Engine, opened: OpenStream) -> Start:
+def plan_start(engine: SparkEngine, opened: OpenStream) -> Start:
     """The start of a stream's next run; SettingsError when the initial state is no good."""
     lake, fold, row = opened.lake, opened.fold, opened.row or GenerationRow()
     has_begun = newest_committed(lake, opened.checkpoint) is not None
@@ -93,7 +94,7 @@ def plan_start(engine: Engine, opened: OpenStream) -> Start:
     return Start(seed, pins, _kept_without_timeout(engine, states, fold), after)
 
 
-def _kept_without_timeout(engine: Engine, states: Rows, fold: KeyedFold) -> int:
+def _kept_without_timeout(engine: SparkEngine, states: Rows, fold: KeyedFold) -> int:
     return engine.count_without_timeout(states) if fold.times_out and fold.ttl is None else 0
 
 
@@ -101,7 +102,7 @@ INGEST_PATIENCE = timedelta(minutes=10)
 
 
 def drain_stream(
-    engine: Engine, opened: OpenStream, record: RunRecord, compacting: bool = False
+    engine: SparkEngine, opened: OpenStream, record: RunRecord, compacting: bool = False
 ) -> OpenStream:
     """Fold what is new in bronze, and add to the run's `record` what was done; the stream as it is then.
 

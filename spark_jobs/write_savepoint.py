@@ -39,7 +39,7 @@ from include.stream.manifest import (
 from include.stream.open_stream import OpenStream, open_stream
 from include.stream.record import StreamRecord, refuse_other_settings, seed_totals, totals_of
 from include.stream_definition import pinned_settings
-from spark_jobs.engines.engine import Engine, Rows
+from spark_jobs.engines.engine import Rows
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, stream_job
 
@@ -49,7 +49,7 @@ log = logging.getLogger("job.savepoint")
 
 
 def write_savepoint(
-    engine: Engine, lake: Lake, states: Rows, fold: KeyedFold, until_us: int, **known: Any
+    engine: SparkEngine, lake: Lake, states: Rows, fold: KeyedFold, until_us: int, **known: Any
 ) -> Savepoint:
     """Write `states` as a savepoint; `known` are the columns of its manifest that whoever writes one knows.
 
@@ -65,7 +65,7 @@ def write_savepoint(
     )
 
 
-def write_if_due(engine: Engine, opened: OpenStream, run_id: str) -> None:
+def write_if_due(engine: SparkEngine, opened: OpenStream, run_id: str) -> None:
     """Write a savepoint when the stream's cadence says so. Under the stream's lease."""
     lake, rules = opened.lake, opened.stream.savepoints
     if newest_committed(lake, opened.checkpoint) is None:
@@ -98,7 +98,9 @@ def delete_expired(opened: OpenStream) -> None:
         log.info("deleted %d savepoints of %s", len(going), opened.name)
 
 
-def write_live_savepoint(engine: Engine, opened: OpenStream, run_id: str, origin: str) -> Savepoint:
+def write_live_savepoint(
+    engine: SparkEngine, opened: OpenStream, run_id: str, origin: str
+) -> Savepoint:
     """Write the stream's state as a savepoint. Under the stream's lease.
 
     Raises LakeError when the stream has settled nothing yet, or its last run was cut off.
@@ -158,7 +160,9 @@ def _code_of_all(known: StreamRecord, pinned: GenerationRow) -> str | None:
     return pinned["code"]  # type: ignore[no-any-return]
 
 
-def savepoint(engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None = None) -> None:
+def savepoint(
+    engine: SparkEngine, lake: Lake, stream: Stream, dag_run_id: str | None = None
+) -> None:
     """Write the state of `stream` down, and record the run."""
     with hold_lease(lake, f"stream-{stream.name}", PATIENCE):
         opened = open_stream(lake, stream)

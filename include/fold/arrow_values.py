@@ -128,24 +128,6 @@ def plain_values(column: pa.Array) -> list[Any]:
     return [_plain(value, column.type) for value in column.to_pylist()]
 
 
-def states_to_migrate(states: pa.StructArray, fold: KeyedFold) -> list[dict[str, Any] | None]:
-    """States of other fields, as `migrate_state` gets them: plain values by name, but microseconds
-    since 1970 where the fold's own field of that name is an Instant."""
-    counts = {
-        column.name
-        for column in fold.state_columns
-        if isinstance(column.shape, Scalar) and column.shape.is_instant
-    }
-    columns = [
-        column.cast(pa.int64())
-        if field.name in counts and pa.types.is_timestamp(field.type)
-        else column
-        for field, column in zip(states.type, states.flatten(), strict=True)
-    ]
-    names = [field.name for field in states.type]
-    return plain_values(pa.StructArray.from_arrays(columns, names, mask=states.is_null()))
-
-
 def plain_rows(rows: pa.Table) -> list[dict[str, Any]]:
     """Rows by their columns' names, of such values."""
     columns = zip(*map(plain_values, rows.columns), strict=True)

@@ -157,8 +157,8 @@ class Calls:
         states, returned = [], []
         function, group, events = self._fold.function, self.group, self._events
         state_of = self._states.get
-        is_read_out = isinstance(function, ExactlyOne)  # before it returns, it has yielded nothing
         record: Any = self._fold.state
+        is_read_out = isinstance(function, ExactlyOne)  # before it returns, it has yielded nothing
         for key, start, end in runs:
             self.key = key
             own = iter(events[start:end])
@@ -169,7 +169,7 @@ class Calls:
                 row = self._last_row(function(key, self._between_rows(own), group))
             state = group.getOption
             if state is not None and type(state) is not record:
-                state = record_of(record, state)  # now: another call may change a list
+                state = record_of(record, state)
             states.append(state)
             returned.append(row)
         self._put_all(runs, states)

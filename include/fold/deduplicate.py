@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from include.fold.admission import LAST_INSTANT_US, MICROSECOND, NEVER_US
+from include.fold.group_state import span_us
 from include.fold.keys import fold_key
 from include.fold.records import Column, DefinitionError, Items, Scalar, nested, wrong
 
@@ -29,14 +30,8 @@ class Deduplicate:
     def __post_init__(self) -> None:
         if not self.names or not all(isinstance(name, str) and name for name in self.names):
             raise wrong("deduplicate", f"by={self.by!r} must be a field, or a tuple of some")
-        if not isinstance(self.within, timedelta) or self.within < MICROSECOND:
-            raise wrong("deduplicate", f"within must be a timedelta above 0, not {self.within!r}")
-        if self.within_us > NEVER_US - LAST_INSTANT_US:
-            raise wrong(
-                "deduplicate",
-                f"within={self.within} ends for no event before the year 9999: "
-                "give 10,000 years at most",
-            )
+        if span_us("deduplicate", self.within) > NEVER_US - LAST_INSTANT_US:
+            raise wrong("deduplicate", f"within={self.within} must be 10,000 years at most")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -78,7 +73,7 @@ def seen_values(given: Deduplicate, event: Any, columns: Sequence[Column]) -> Se
     try:
         key = fold_key(given.names, event, columns)
     except DefinitionError as error:
-        said = f"by={given.by!r}: {error.message}. Or say deduplicate=None in the stream's entry"
+        said = f"by={given.by!r}: {error.message}"
         raise wrong("deduplicate", said) from error
     is_one = len(given.names) == 1
     # The fields are named: values of others are not to be taken for theirs.

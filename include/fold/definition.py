@@ -8,7 +8,14 @@ from typing import Any, Literal, NamedTuple
 
 from include.fold.admission import LAST_INSTANT_US, MICROSECOND, NEVER_US
 from include.fold.deduplicate import Deduplicate, SeenValues, seen_values
-from include.fold.group_state import GroupState, GroupStateTimeout, check_timers, timers_column
+from include.fold.group_state import (
+    TIMEOUTS,
+    GroupState,
+    GroupStateTimeout,
+    check_timers,
+    span_us,
+    timers_column,
+)
 from include.fold.keys import FoldKey, GivenKey, fold_key
 from include.fold.records import (
     Column,
@@ -30,12 +37,6 @@ EMITTED_DATE = "emitted_date"
 RESERVED_IN_OUTPUTS = {EMITTED_AT, EMITTED_AT_US, EMITTED_DATE, REMOVED}
 RESERVED_IN_STATES = {"key", "changed_at_us", "timeout_at_us"}
 KEY = "_key"  # of an event whose key is no field of it, beside its fields
-
-TIMEOUTS = (
-    GroupStateTimeout.NoTimeout,
-    GroupStateTimeout.EventTimeTimeout,
-    GroupStateTimeout.ProcessingTimeTimeout,
-)
 
 Key = Any  # a value of the fold's `keys.shape`
 OutputMode = Literal["append", "update"]
@@ -80,62 +81,34 @@ class KeyedFold:
     deduplicate: Deduplicate | None = None
 
     def __post_init__(self) -> None:
-        _refuse_other("timeout", self.timeout, TIMEOUTS)
+        _refuse_other("timeout", self.timeout, ("NoTimeout", *TIMEOUTS.values()))
         _refuse_other("output_mode", self.output_mode, ("append", "update"))
         _refuse_other("on_error", self.on_error, ("stop", "dead_letter"))
         _ = self.keys  # or it says why there is none
-        _refuse_names(self.output, RESERVED_IN_OUTPUTS)
-        self._refuse_names_in_other_case()
-        _refuse_names(self.state, RESERVED_IN_STATES)
+        _check_names(self.output, RESERVED_IN_OUTPUTS)
+        _check_names(self.state, RESERVED_IN_STATES)
         if not self.state_columns:
-            raise DefinitionError(
-                f"{self.state.__name__} has no field: a state needs one", subject="state"
-            )
-        if self.initial_timeout is not None:
-            if not self.times_out:
-                raise wrong("initial_timeout", "needs a timeout= that is not NoTimeout")
-            if self.initial_timeout <= timedelta(0):
-                raise wrong("initial_timeout", f"must be above 0: {self.initial_timeout}")
-        if self.ttl is not None and self.ttl < MICROSECOND:
-            raise wrong("ttl", f"must be above 0: {self.ttl}")
-        if (self.ttl_us or 0) > NEVER_US - LAST_INSTANT_US:
-            raise DefinitionError(
-                f"ttl={self.ttl} ends no state before the year 9999: leave it out", subject="ttl"
-            )
+            raise wrong("state", f"{self.state.__name__} has no field: a state needs one")
         check_timers(self.timers)
-        if self.timers and not self.times_out:
-            raise wrong("timers", "needs a timeout= that is not NoTimeout: that of its clock")
+        for name, given in {"initial_timeout": self.initial_timeout, "ttl": self.ttl}.items():
+            if given is not None and span_us(name, given) > NEVER_US - LAST_INSTANT_US:
+                raise wrong(name, f"is {given}, which ends before no year 9999: leave it out")
+        if not self.times_out and (self.timers or self.initial_timeout is not None):
+            subject = "timers" if self.timers else "initial_timeout"
+            raise wrong(subject, "needs a timeout= that is not NoTimeout")
         _ = self.beside
         if self.output_mode == "update":
             self._check_update()
 
-    def _refuse_names_in_other_case(self) -> None:
-        """To Spark the columns of a table, and those that engines add, have no case."""
-        added = RESERVED_IN_OUTPUTS - (set() if self.output_mode == "update" else {REMOVED})
-        known: dict[str, str] = {}
-        for name in (column.name for column in self.output_columns):
-            if name.lower() in added:
-                _refuse_names(self.output, {name})
-            other = known.setdefault(name.lower(), name)
-            if other != name:
-                raise DefinitionError(
-                    f"{self.output.__name__}.{other} and {name} differ only in upper and lower "
-                    "case: Spark takes them for one column",
-                    subject=f"{self.output.__name__}.{name}",
-                )
-
     def _check_update(self) -> None:
         if self.project is None:
-            raise DefinitionError(
-                "an update stream needs project=, its row for a key and state", subject="project"
-            )
+            raise wrong("project", "is missing: an update stream needs its row for a key and state")
+        kinds = {column.name: column.kind for column in self.output_columns}
         for name, shape in self.keys.parts:
-            kind = next((c.kind for c in self.output_columns if c.name == name), None)
-            if kind != shape.kind:
-                raise DefinitionError(
-                    f"an update stream has one row per key: {self.output.__name__} needs {name!r}"
-                    + ("" if kind is None else f", of type {shape.kind} and not {kind}"),
-                    subject=f"{self.output.__name__}.{name}",
+            if kinds.get(name) != shape.kind:
+                raise wrong(
+                    f"{self.output.__name__}.{name}",
+                    f"must be {shape.kind}, as the key is: an update stream has one row per key",
                 )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -280,17 +253,21 @@ class Definition:
 
 def _refuse_other(name: str, value: object, known: tuple[str, ...]) -> None:
     if value not in known:
-        raise DefinitionError(f"{name}={value!r} is none of {', '.join(known)}", subject=name)
+        raise wrong(name, f"is {value!r}, and none of {', '.join(known)}")
 
 
-def _refuse_names(record: type, reserved: set[str]) -> None:
-    taken = reserved & {column.name for column in columns_of(record)}
-    if taken:
-        raise DefinitionError(
-            f"{record.__name__} cannot have a field {', '.join(sorted(taken))}: "
-            "the engines add columns of that name",
-            subject=f"{record.__name__}.{min(taken)}",
-        )
+def _check_names(record: type, added: set[str]) -> None:
+    """DefinitionError for a field that is called as another, or as a column that engines add. To Spark
+    names have no case."""
+    known = set(added)
+    for column in columns_of(record):
+        if column.name.lower() in known:
+            raise wrong(
+                f"{record.__name__}.{column.name}",
+                "has the name of another field, or of a column that engines add (upper or lower "
+                f"case makes no difference): {', '.join(sorted(known))}",
+            )
+        known.add(column.name.lower())
 
 
 def flat_map_groups_with_state(function: StateFunction, **settings: Any) -> KeyedFold:

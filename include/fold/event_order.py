@@ -139,23 +139,14 @@ def _float_ranks(column: pa.ChunkedArray) -> list[Any]:
     return [ordered, kinds]
 
 
-class Distinct(NamedTuple):
-    """Events without their duplicates, and how many those were."""
-
-    runs: list[KeyRun]
-    events: list[Any]
-    times_us: list[int]
-    duplicates: int
-
-
 def distinct(
     values: SeenValues,
     states: States,
     runs: Iterable[KeyRun],
     events: Sequence[Any],
     times_us: Sequence[int],
-) -> Distinct:
-    """The events that are nobody's duplicate. `states` has seen them from here on.
+) -> tuple[list[KeyRun], list[Any], list[int], int]:
+    """The events that are nobody's duplicate, and how many are. `states` has seen them from here on.
 
     A key of which none is left has no run.
     """
@@ -168,12 +159,8 @@ def distinct(
         read += run.end - run.start
         if len(kept) > first:
             kept_runs.append(KeyRun(run.key, first, len(kept)))
-    return Distinct(
-        kept_runs,
-        [events[position] for position in kept],
-        [times_us[position] for position in kept],
-        duplicates=read - len(kept),
-    )
+    own, times = [events[position] for position in kept], [times_us[position] for position in kept]
+    return kept_runs, own, times, read - len(kept)
 
 
 def _first_ones(

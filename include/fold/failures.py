@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from datetime import date, timedelta
 from decimal import Context, Decimal
 from enum import Enum
-from itertools import dropwhile
+from itertools import dropwhile, starmap
 from traceback import walk_tb
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 from include.fold.admission import EPOCH, US_PER_MS
@@ -66,17 +66,12 @@ def failure(
     called = "timeout" if group.hasTimedOut else "event"
     if group.timer is not None:
         called = f"timer {group.timer}"
+    stream = f"stream {fold.stream}: " if fold.stream else ""
     return StateFunctionError(
-        f"{function_text(fold)} failed for {fold.keys.text()} {key!r} ({called} at "
+        f"{stream}{function_name(fold)} failed for {fold.keys.text()} {key!r} ({called} at "
         f"{at:%Y-%m-%dT%H:%M:%S.%fZ}): {type(error).__name__}: {error}. Mend it and run the stream again; "
         'or give its entry on_error="dead_letter", by which such calls are kept apart and the rest goes on'
     )
-
-
-def function_text(fold: KeyedFold) -> str:
-    """The state function, and of which stream."""
-    stream = f"stream {fold.stream}: " if fold.stream else ""
-    return f"{stream}{function_name(fold)}"
 
 
 def function_name(fold: KeyedFold) -> str:
@@ -95,7 +90,7 @@ KEY_BYTES = 1024
 EVENT_BYTES = 16 * 1024
 MESSAGE_BYTES = 1024
 TRACEBACK_BYTES = 4 * 1024
-FIRST_CALLS, LAST_CALLS = 4, 6  # of a deeper traceback
+LAST_CALLS = 10  # of a deeper traceback
 CAUSES = 3
 CUT = "…"
 OURS = "include.fold."
@@ -111,7 +106,7 @@ def describe(key: Key, at_us: int, number: int, event: Any, error: Exception) ->
         event=None if event is None else cut(as_json(event), EVENT_BYTES),
         error=_class_name(error),
         message=cut(_message(error), MESSAGE_BYTES),
-        traceback=cut("\n".join(_lines(error)), TRACEBACK_BYTES) or None,
+        traceback=cut("\n".join(_calls(error)), TRACEBACK_BYTES) or None,
     )
 
 
@@ -164,26 +159,21 @@ def _message(error: BaseException) -> str:
         return f"(its text cannot be had: {type(other).__name__})"
 
 
-def _lines(error: BaseException) -> Iterator[str]:
-    """The calls from the state function on, and those of what caused the error."""
-    yield from _calls(error.__traceback__)
-    for _ in range(CAUSES):
+def _calls(error: BaseException) -> Iterator[str]:
+    """The last calls from the state function on, and those of what caused the error."""
+    for number in range(1 + CAUSES):
+        if number:
+            yield f"caused by {_class_name(error)}: {cut(_message(error), MESSAGE_BYTES)}"
+        # Those by which the fold called the function say nothing of the function; nor does how many
+        # there are: of an endless recursion that depends on who called.
+        calls = dropwhile(
+            lambda call: _module(call[0]).startswith(OURS), walk_tb(error.__traceback__)
+        )
+        yield from starmap(_line, [*calls][-LAST_CALLS:])
         cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
         if cause is None:
             return
         error = cause
-        yield f"caused by {_class_name(error)}: {cut(_message(error), MESSAGE_BYTES)}"
-        yield from _calls(error.__traceback__)
-
-
-def _calls(traceback: TracebackType | None) -> list[str]:
-    # Those by which the fold called the function say nothing of the function.
-    frames = [*dropwhile(lambda each: _module(each[0]).startswith(OURS), walk_tb(traceback))]
-    if len(frames) <= FIRST_CALLS + LAST_CALLS:
-        return [_line(*frame) for frame in frames]
-    # Not how many: of an endless recursion that depends on who called.
-    first, last = frames[:FIRST_CALLS], frames[-LAST_CALLS:]
-    return [*(_line(*frame) for frame in first), CUT, *(_line(*frame) for frame in last)]
 
 
 def _module(frame: FrameType) -> str:

@@ -22,8 +22,7 @@ from include.fold.admission import (
     US_PER_MS,
     duration_us,
 )
-from include.fold.records import Column, DefinitionError, Scalar, nested, wrong
-from include.text_table import did_you_mean
+from include.fold.records import Column, Scalar, nested, wrong
 
 S = TypeVar("S")
 
@@ -42,11 +41,6 @@ class GroupStateError(Exception):
     What is raised is also the built-in error that Spark raises there: ValueError, TypeError
     or RuntimeError. The message begins with Spark's name for the condition.
     """
-
-    @property
-    def condition(self) -> str:
-        """Spark's name for what is wrong."""
-        return str(self).partition("]")[0].removeprefix("[")
 
 
 class GroupStateValueError(GroupStateError, ValueError):
@@ -178,8 +172,7 @@ class GroupState(Generic[S]):
             raise self._refusal("set timeout duration", "ProcessingTimeTimeout")
         span_us = _duration_us(durationMs) + _whole(durationUs, "durationUs")
         if span_us <= 0:
-            given = durationMs if not durationUs else f"{durationUs} us"
-            raise GroupStateValueError(f"[VALUE_NOT_POSITIVE] timeout duration {given!r}")
+            raise GroupStateValueError(f"[VALUE_NOT_POSITIVE] timeout duration {span_us} us")
         self.timeout_at_us = _after(self.clock_us, self.clock_us + span_us)
 
     def setTimeoutTimestamp(
@@ -243,8 +236,7 @@ class GroupState(Generic[S]):
             )
         if name not in self._names:
             raise GroupStateValueError(
-                f"[UNKNOWN_TIMER] {name!r} is none of the fold's timers= "
-                f"({', '.join(self._names)}){did_you_mean(str(name), self._names)}"
+                f"[UNKNOWN_TIMER] {name!r} is none of the fold's timers= ({', '.join(self._names)})"
             )
 
     def getCurrentWatermarkMs(self) -> int:
@@ -318,10 +310,9 @@ def _instant_after(
 
 def _after(clock_us: int, at_us: int) -> int:
     if not clock_us < at_us <= LAST_INSTANT_US:
-        limit = "beyond the year 9999" if at_us > clock_us else "not after the call's time"
         raise GroupStateValueError(
-            f"[INVALID_TIMEOUT_TIMESTAMP] timeout at {at_us} us is {limit} "
-            f"(current watermark {clock_us} us)"
+            f"[INVALID_TIMEOUT_TIMESTAMP] {at_us} us is not after the call's time, {clock_us} us, or is "
+            "beyond the year 9999"
         )
     return at_us
 
@@ -369,17 +360,17 @@ def timers_column(names: tuple[str, ...]) -> Column:
 
 def check_timers(names: object) -> None:
     """DefinitionError for what names no timers."""
-    if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
-        raise DefinitionError(f"timers={names!r} must be a tuple of names", subject="timers")
-    for name in names:
-        if not name.isidentifier() or name.startswith("_") or iskeyword(name):
-            raise wrong("timers", f"{name!r} must be a name, as that of a field")
-    if len({name.lower() for name in names}) < len(names):
-        raise DefinitionError(
-            f"timers={names!r} has a name twice (to Spark names have no case)", subject="timers"
+    is_tuple = isinstance(names, tuple) and len(names) <= MOST_TIMERS
+    if not is_tuple or not all(isinstance(name, str) and _may_be_field(name) for name in names):  # type: ignore[attr-defined]
+        raise wrong(
+            "timers", f"must be a tuple of {MOST_TIMERS} fields' names at most, not {names!r}"
         )
-    if len(names) > MOST_TIMERS:
-        raise wrong("timers", f"has {len(names)} names, but a key has {MOST_TIMERS} at most")
+    if len({name.lower() for name in names}) < len(names):  # type: ignore
+        raise wrong("timers", f"has a name twice (to Spark names have no case): {names!r}")
+
+
+def _may_be_field(name: str) -> bool:
+    return name.isidentifier() and not name.startswith("_") and not iskeyword(name)
 
 
 @cache

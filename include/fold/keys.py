@@ -10,15 +10,14 @@ from typing import Any, get_type_hints
 
 from include.fold.records import (
     Column,
-    DefinitionError,
     Nested,
     Scalar,
     Shape,
     UnknownTypeError,
     nested,
     shape_of,
+    wrong,
 )
-from include.text_table import did_you_mean
 
 GivenKey = str | tuple[str, ...] | Callable[[Any], Any]
 
@@ -62,22 +61,18 @@ def fold_key(given: GivenKey, event: Any, columns: Sequence[Column]) -> FoldKey:
         return _derived(given)
     known = {column.name: column for column in columns}
     names = (given,) if isinstance(given, str) else tuple(given)
-    if not names:
-        raise DefinitionError("key=() names no field", subject="key")
+    if not names or len(set(names)) < len(names):
+        raise wrong("key", f"is {given!r}: it must name a field, or several, each once")
     for name in names:
         if name not in known:
-            raise DefinitionError(
-                f"key {name!r} is not a field of {event.__name__}, which has {', '.join(known)}"
-                f"{did_you_mean(name, known)}",
-                subject=name,
+            raise wrong(
+                name, f"of key= is no field of {event.__name__}, which has {', '.join(known)}"
             )
     shapes = [_groupable(name, known[name].shape) for name in names]
     if len(names) == 1:
         return FoldKey(names, shapes[0], attrgetter(*names), is_derived=False)
     positions = [event._fields.index(name) for name in names]
     take = itemgetter(*positions)
-    if len(set(names)) < len(names):
-        raise DefinitionError(f"key={given!r} names a field twice", subject="key")
     record: Any = namedtuple("Key", names)  # type: ignore[misc]
     shape = nested(record, [known[name] for name in names])
     return FoldKey(names, shape, lambda one: record._make(take(one)), is_derived=False)
@@ -88,15 +83,11 @@ def _derived(function: Callable[[Any], Any]) -> FoldKey:
     name = getattr(function, "__name__", repr(function))
     hint = get_type_hints(function, include_extras=True).get("return")
     if hint is None:
-        raise DefinitionError(
-            f"key={name} does not say what it returns: write a function with a return type, such as "
-            "def email(order: Order) -> str",
-            subject=name,
-        )
+        raise wrong(name, "groups events, but has no return type: def email(order: Order) -> str")
     try:
         shape = shape_of(hint)
     except UnknownTypeError as error:
-        raise DefinitionError(f"key {name} is {hint}: {error}", subject=name) from None
+        raise wrong(name, f"of key= is {hint}: {error}") from None
     if isinstance(shape, Nested) and not shape.nullable:
         names = tuple(part for part, _ in shape.parts)
         for part, of in shape.parts:
@@ -112,11 +103,7 @@ def _derived(function: Callable[[Any], Any]) -> FoldKey:
 
 def _groupable(name: str, shape: Shape) -> Shape:
     if not isinstance(shape, Scalar) or shape.plain is float:
-        raise DefinitionError(
-            f"key {name!r} is {shape.kind}, by which nothing is grouped: use int, str, bool, bytes, "
-            "date, datetime, Decimal or an Enum",
-            subject=name,
-        )
+        raise wrong(name, f"of key= is {shape.kind}, by which nothing is grouped")
     return shape
 
 

@@ -15,7 +15,6 @@ from include.fold.arrow_values import encode
 from include.fold.definition import Emitted, Key, KeyedFold
 from include.fold.failures import function_name
 from include.fold.records import (
-    NO_RECORDS,
     Column,
     DefinitionError,
     Items,
@@ -23,11 +22,10 @@ from include.fold.records import (
     Shape,
     check_years,
     is_plainly,
+    wrong,
 )
 from include.fold.states import output_schema
 
-# Every whole number up to here is a double; of those beyond, Arrow takes none for one.
-MAX_WHOLE_DOUBLE = 2**53
 WRONG_VALUE = (TypeError, ValueError, OverflowError)
 
 
@@ -55,23 +53,16 @@ def _is_same(one: Any, other: Any) -> bool:
     return one == other or repr([*one]) == repr([*other])
 
 
-def checked_output(fold: KeyedFold, row: Iterable[Any]) -> tuple[Any, ...]:
-    """A row as it is stored; TypeError, ValueError or OverflowError for one that cannot be.
+def checked_output(fold: KeyedFold, row: Any) -> tuple[Any, ...]:
+    """A row as it is stored; TypeError or UnicodeEncodeError for one that cannot be.
 
     Where the first failure stops the stream, `outputs_table` says the same of all rows at once.
     """
-    if not isinstance(row, tuple) and isinstance(row, NO_RECORDS):
-        raise _no_row(fold, row)
-    try:
-        values = zip(fold.usual_outputs, row, strict=True)
-        return tuple(
-            value if is_plainly(value, plain) else _stored(column, value)
-            for (plain, column), value in values
-        )
-    except (TypeError, ValueError) as error:
-        if _is_row(fold, row):
-            raise
-        raise _no_row(fold, row) from error
+    _refuse_others(fold, [row])
+    return tuple(
+        value if is_plainly(value, plain) else column.shape.stored(value, f"output {column.name}")
+        for (plain, column), value in zip(fold.usual_outputs, row, strict=True)
+    )
 
 
 def outputs_table(fold: KeyedFold, emitted: Emitted) -> pa.Table:
@@ -89,31 +80,19 @@ def outputs_table(fold: KeyedFold, emitted: Emitted) -> pa.Table:
 
 
 def _record_arrays(fold: KeyedFold, rows: Sequence[Any]) -> list[pa.Array]:
-    if any(issubclass(kind, NO_RECORDS) for kind in set(map(type, rows))):
-        raise _no_row(fold, next(row for row in rows if isinstance(row, NO_RECORDS)))
-    try:
-        columns = zip(fold.output_columns, zip(*rows, strict=True), strict=True)
-        return [_array(column, values) for column, values in columns]
-    except (TypeError, ValueError) as error:
-        for row in rows:
-            if not _is_row(fold, row):
-                raise _no_row(fold, row) from error
-        raise
+    _refuse_others(fold, rows)
+    columns = zip(fold.output_columns, zip(*rows, strict=True), strict=True)
+    return [_array(column, values) for column, values in columns]
 
 
-def _is_row(fold: KeyedFold, row: Any) -> bool:
-    """Whether it has, as far as it tells, as many values as the output has fields."""
-    if not hasattr(row, "__len__"):
-        return hasattr(row, "__iter__")
-    return len(row) == len(fold.output_columns)
-
-
-def _no_row(fold: KeyedFold, row: Any) -> DefinitionError:
-    names = ", ".join(column.name for column in fold.output_columns)
-    name = function_name(fold)
-    return DefinitionError(
-        f"{name} yielded {row!r}, but a row of its output has {names}", subject=name
-    )
+def _refuse_others(fold: KeyedFold, rows: Sequence[Any]) -> None:
+    """DefinitionError for what is no tuple of as many values as the output has fields."""
+    columns = len(fold.output_columns)
+    for row in rows:
+        if not isinstance(row, tuple) or len(row) != columns:
+            names = ", ".join(column.name for column in fold.output_columns)
+            said = f"yielded {row!r}, but a row of its output has {names}"
+            raise wrong(function_name(fold), said)
 
 
 def _array(column: Column, values: Sequence[Any]) -> pa.Array:
@@ -125,9 +104,10 @@ def _array(column: Column, values: Sequence[Any]) -> pa.Array:
                     check_years(first_or_last or 0, column.name)
             return array
     try:
-        return encode(column.shape, [_stored(column, value) for value in values])
+        stored = [column.shape.stored(value, f"output {column.name}") for value in values]
     except (TypeError, ValueError) as error:
         raise DefinitionError(str(error), subject=column.name) from error
+    return encode(column.shape, stored)
 
 
 def _are_usual(shape: Shape, values: Iterable[Any], nullable: bool) -> bool:
@@ -138,27 +118,5 @@ def _are_usual(shape: Shape, values: Iterable[Any], nullable: bool) -> bool:
         values = [value for value in values if value is not None]
     if isinstance(shape, Items):
         items = chain.from_iterable(values)
-        return types <= {tuple, list} and _are_usual(shape.item, items, nullable=False)
+        return types <= {tuple} and _are_usual(shape.item, items, nullable=False)
     return isinstance(shape, Scalar) and types <= {shape.plain}
-
-
-def _stored(column: Column, value: Any) -> Any:
-    return column.shape.stored(_as_declared(column.shape, value), f"output {column.name}")
-
-
-def _as_declared(shape: Shape, value: Any) -> Any:
-    """What a value of another library stands for, or of a type that is made of the declared one, and
-    a whole number for a double; others as they are."""
-    if hasattr(value, "tolist"):  # numpy's
-        value = value.tolist()
-    if isinstance(shape, Items) and isinstance(value, (list, tuple, set)):
-        return tuple(_as_declared(shape.item, item) for item in value)
-    if not isinstance(shape, Scalar) or isinstance(value, bool):
-        return value
-    if shape.plain is str and isinstance(value, str):
-        return str.__str__(value)
-    is_whole = isinstance(value, int)
-    if shape.plain is float and is_whole and abs(value) > MAX_WHOLE_DOUBLE:
-        return value
-    is_number = is_whole or (isinstance(value, float) and shape.plain is float)
-    return shape.plain(value) if is_number and shape.plain in (int, float) else value

@@ -6,7 +6,7 @@ their annotations, so that each engine can make its own schema of them.
 
 import re
 import types
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -336,8 +336,6 @@ KINDS: dict[Any, str] = {
     Instant: "timestamp",
     Decimal: ANY_DECIMAL,
 }
-# Whose items are no values in the order of a record's fields: a mapping has its keys, a text its letters.
-NO_RECORDS = (Mapping, Set, str, bytes)
 
 
 class DefinitionError(StatefulError, TypeError):
@@ -403,10 +401,10 @@ def is_plainly(value: Any, plain: Any) -> bool:
 
 
 def record_of(record: Any, values: Any) -> Any:
-    """`values` as that record. Raises TypeError for what has not one for each field, in their order."""
+    """`values` as that record. TypeError for what is no tuple with one for each of its fields."""
     if type(values) is record:
         return values
-    if isinstance(values, NO_RECORDS):
+    if not isinstance(values, tuple):
         raise TypeError(f"{values!r} is no {record.__name__}")
     return record._make(values)
 

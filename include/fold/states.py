@@ -47,6 +47,11 @@ def without_expired(fold: KeyedFold, seen: SeenValues, rows: pa.Table, until_us:
         return rows
     kept = _filtered(lists, ~np.asarray(over))
     rows = rows.set_column(rows.schema.get_field_index(SEEN), rows.schema.field(SEEN), kept)
+    return with_something(fold, rows)
+
+
+def with_something(fold: KeyedFold, rows: pa.Table) -> pa.Table:
+    """Rows of `state_schema(fold)` without those of keys that have nothing any more."""
     holding = ["state", "timeout_at_us", *(column.name for column in fold.beside)]
     is_there = np.logical_or.reduce([np.asarray(rows[name].is_valid()) for name in holding])
     return rows if is_there.all() else rows.filter(pa.array(is_there)).combine_chunks()

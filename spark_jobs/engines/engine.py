@@ -1,23 +1,12 @@
-"""What carries a plan out: Spark, or one Python process.
+"""What a job gives to an engine, and gets from it: `SparkEngine`, or that of the simulator."""
 
-A job decides and records; an engine reads, folds and writes. So the same job runs on Spark, and
-in a simulator without a JVM that tries thousands of sequences of operations. `Rows` are an
-engine's own (a DataFrame, an Arrow table): only the engine that made them looks inside.
-"""
-
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from include.fold.definition import Definition, KeyedFold, MigrateState
-from include.ingest.initial_state import InitialStates
+from include.fold.definition import KeyedFold
 from include.lake.paths import Lake
-from include.lake.table import Staged
 from include.settings import Stream
-from include.stream.manifest import Savepoint
-from spark_jobs.engines.packing import Bounds
-from spark_jobs.tables.dead_letters import DeadLetters
-from spark_jobs.tables.product import Product
 
 Rows = Any
 
@@ -72,63 +61,3 @@ class LiveQuery:
     first_version: int | None = None  # of bronze; None: begin with all there is
     compacting: bool = False  # under compacting settings, each bronze file a batch of its own
     is_small: bool = False  # its batches may be fetched by the driver, and written there
-
-
-class Engine(Protocol):
-    """Reads, folds and writes for a job. Each write to a table is one commit."""
-
-    def product_table(
-        self, lake: Lake, stream: str, definition: Definition, is_rebuilt: bool = False
-    ) -> Product: ...
-
-    def dead_letters_table(self, lake: Lake, stream: str) -> DeadLetters: ...
-
-    # Bronze
-
-    def events(self, lake: Lake, source: str, fold: KeyedFold, bounds: Bounds) -> Rows: ...
-
-    # States
-
-    def initial_states(self, lake: Lake, stream: str, fold: KeyedFold) -> InitialStates | None:
-        """The initial state, checked as a whole; SettingsError says what is wrong with it."""
-        ...
-
-    def migrated(self, states: Rows, fold: KeyedFold, migrate: MigrateState) -> Rows: ...
-
-    def count_without_timeout(self, states: Rows) -> int: ...
-
-    def live_states(self, checkpoint: str, fold: KeyedFold, batch_id: int) -> Rows:
-        """The states in a checkpoint after that batch."""
-        ...
-
-    # Savepoints
-
-    def stage_states(self, states: Rows, fold: KeyedFold, folder: str) -> list[Staged]:
-        """Write `states` (`state_schema(fold)`) as Parquet files, at least one, into a folder."""
-        ...
-
-    def savepoint_states(self, lake: Lake, savepoint: Savepoint) -> Rows:
-        """The rows of a savepoint, for who has checked them."""
-        ...
-
-    # The fold
-
-    def fold(
-        self, events: Rows, fold: KeyedFold, buckets: int, until_us: int, base: Rows | None
-    ) -> Stage:
-        """Fold `events` before `until_us` into the states of `base`; timeouts before it fire."""
-        ...
-
-    def published(self, fold: KeyedFold, outputs: Sequence[Rows], states: Rows) -> Rows:
-        """What the table has of the outputs of stages and the states that they came to."""
-        ...
-
-    def release(self, stage: Stage) -> None: ...
-
-    def drain(self, query: LiveQuery, write: WriteBatch) -> list[dict[str, Any]]:
-        """Run the query to its end: `write` is called for each batch, before it is committed.
-
-        Returns columns of ops/batches that the engine measured, a row a batch, with its
-        `batch_id`. Raises what the query failed with.
-        """
-        ...

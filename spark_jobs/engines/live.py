@@ -146,18 +146,12 @@ def _seed_rows(
     return rows.union(packed.select("bucket", nothing.alias("states"), "events"))
 
 
-# A batch must not cut a bronze commit, and Delta's default limit of 1,000 files could.
-NO_FILE_LIMIT = str(2**31 - 1)
-ONE_FILE = "1"
-SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
-
-
 def run_query(spark: SparkSession, query: LiveQuery, write: WriteBatch) -> list[dict[str, Any]]:
     """Run the query to its end; what Spark measured of each batch, as ops/batches names it.
 
     StreamingQueryException when a batch fails.
     """
-    partitions = {SHUFFLE_PARTITIONS: str(query.stream.state_partitions)}
+    partitions = {"spark.sql.shuffle.partitions": str(query.stream.state_partitions)}
 
     def write_folded(folded: DataFrame, batch_id: int) -> None:
         fetched = fetch(folded, query.fold, query.stream.buckets) if query.is_small else None
@@ -188,12 +182,12 @@ def run_query(spark: SparkSession, query: LiveQuery, write: WriteBatch) -> list[
 
 def plan_fold(spark: SparkSession, query: LiveQuery) -> DataFrame:
     """What the stream folds of its bronze, batch by batch."""
-    stream = query.stream
-    files_per_batch = ONE_FILE if query.compacting else NO_FILE_LIMIT
-    reader = spark.readStream.format("delta").option("maxFilesPerTrigger", files_per_batch)
+    stream, bronze = query.stream, query.lake.bronze(query.stream.source)
+    # A batch must not cut a bronze commit, and Delta's default limit of 1,000 files could.
+    most = "1" if query.compacting else str(2**31 - 1)
+    reader = spark.readStream.format("delta").option("maxFilesPerTrigger", most)
     if query.first_version is not None:
         reader = reader.option("startingVersion", str(query.first_version))
-    bronze = query.lake.bronze(stream.source)
     return live_fold(
         reader.load(bronze),
         query.fold,

@@ -48,11 +48,8 @@ def check_bronze(path: str, fold: KeyedFold) -> None:
         has = found.get(column.name)
         if column.name in INSTANTS or (has and sql_type(column.kind).holds(sql_type(has))):
             continue
-        raise DefinitionError(
-            f"{fold.event.__name__}.{column.name} is {column.kind}, but bronze has "
-            f"{has or 'no such column'}; its columns are {found}",
-            subject=column.name,
-        )
+        said = f"is {column.kind}, but bronze has {has or 'no such column'}"
+        raise DefinitionError(f"{fold.event.__name__}.{column.name} {said}", subject=column.name)
 
 
 class FilePart(NamedTuple):
@@ -83,12 +80,18 @@ def pack_files(
 
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         leave_imports_alone()
-        parts = _rows_by_part(batches)
-        read = (_read(part, count, fold, late) for part, count in parts.items())
-        rows = [admitted_rows(found, fold, ids, admission=admission) for found in read]
-        return packed_rows(pa.concat_tables(rows), event_schema(fold)) if rows else iter(())
+        parts = _rows_by_part(batches).items()
+        rows = (read_part(part, fold, late, "arrival_watermark", count) for part, count in parts)
+        return _packed(rows, fold, ids, admission)
 
     return placed.mapInArrow(pack, PACKED_DDL)
+
+
+def _packed(
+    tables: Iterable[pa.Table], fold: KeyedFold, ids: Sequence[int], admission: Admission
+) -> Iterator[pa.RecordBatch]:
+    rows = [admitted_rows(each, fold, ids, admission) for each in tables if each.num_rows]
+    return packed_rows(pa.concat_tables(rows), event_schema(fold)) if rows else iter(())
 
 
 def _rows_by_part(batches: Iterable[pa.RecordBatch]) -> Counter[FilePart]:
@@ -101,21 +104,17 @@ def _rows_by_part(batches: Iterable[pa.RecordBatch]) -> Counter[FilePart]:
     return counts
 
 
-def _read(part: FilePart, count: int, fold: KeyedFold, late: Sequence[LateField]) -> pa.Table:
-    """BrokenInvariantError unless the part has `count` rows, as many as Spark saw."""
-    rows = read_part(part, fold, late, "arrival_watermark")
-    if rows.num_rows != count:
-        raise BrokenInvariantError(
-            f"{part.path} has {rows.num_rows} rows from byte {part.start} on, but Spark read {count}: "
-            "it was changed while it was read, or is damaged. No row of it is folded"
-        )
-    return rows
-
-
 def read_part(
-    part: FilePart, fold: KeyedFold, late: Sequence[LateField], chosen_by: str
+    part: FilePart,
+    fold: KeyedFold,
+    late: Sequence[LateField],
+    chosen_by: str,
+    count: int | None = None,
 ) -> pa.Table:
-    """The part's rows with what events are made of, and the column by which rows are `chosen_by`."""
+    """The part's rows with what events are made of, and the column by which rows are `chosen_by`.
+
+    BrokenInvariantError unless it has `count` rows, as many as Spark saw.
+    """
     clocks = {clock_column(fold), "event_time", "is_clock", chosen_by}
     wanted = (event_names(fold) | clocks).union(*(field.columns() for field in late))
     folder, _, name = part.path.rpartition("/")
@@ -131,6 +130,11 @@ def read_part(
         ) as file,
     ):
         rows = file.read_row_groups(_row_groups(file.metadata, part), wanted, use_threads=False)
+    if count is not None and rows.num_rows != count:
+        raise BrokenInvariantError(
+            f"{part.path} has {rows.num_rows} rows from byte {part.start} on, but Spark read {count}: "
+            "it was changed while it was read, or is damaged. No row of it is folded"
+        )
     return with_late_fields(rows, late)
 
 
@@ -173,10 +177,8 @@ class BronzeEvents(NamedTuple):
             numbers = chain.from_iterable(batch.column(0).to_pylist() for batch in batches)
             parts = (part for number in numbers for part in tasks[number])
             read = (read_part(part, fold, late, "ingested_at") for part in parts)
-            found = (rows.filter(_within(rows, fold, bounds)) for rows in read)
-            filled = (rows for rows in found if rows.num_rows)
-            rows = [admitted_rows(each, fold, ids, admission=Admission()) for each in filled]
-            return packed_rows(pa.concat_tables(rows), event_schema(fold)) if rows else iter(())
+            within = (rows.filter(_within(rows, fold, bounds)) for rows in read)
+            return _packed(within, fold, ids, Admission())
 
         numbers = self.spark.range(0, len(tasks), 1, max(len(tasks), 1))
         return numbers.mapInArrow(pack, PACKED_DDL)

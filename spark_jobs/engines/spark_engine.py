@@ -1,6 +1,6 @@
 """The engine that the jobs run on: Spark, with Delta and RocksDB."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 from itertools import chain
 from typing import Any
@@ -9,26 +9,38 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from include.fold.definition import Definition, KeyedFold, MigrateState
+from include.fold.definition import (
+    Definition,
+    KeyedFold,
+    MigrateState,
+    output_ddl,
+    state_ddl,
+)
 from include.fold.group_state import TIMERS
+from include.fold.migration import migrated
 from include.fold.states import state_schema
 from include.ingest.initial_state import InitialStates, read_initial_state
 from include.lake.paths import Lake, files_of
 from include.lake.table import Staged, stage_empty
 from include.stream.manifest import Savepoint
-from spark_jobs.engines.engine import LiveQuery, Stage, WriteBatch
+from spark_jobs.engines.engine import LiveQuery, Rows, Stage, WriteBatch
 from spark_jobs.engines.live import run_query
-from spark_jobs.engines.packed_files import BronzeEvents, events_between
+from spark_jobs.engines.packed_files import events_between
 from spark_jobs.engines.packing import Bounds
-from spark_jobs.engines.replay import migrated_states, replay_fold
-from spark_jobs.engines.state_rows import project_states, read_states
+from spark_jobs.engines.replay import replay_fold
+from spark_jobs.engines.state_rows import projected, read_states
 from spark_jobs.tables.dead_letters import DeadLetters
 from spark_jobs.tables.landing import staged
 from spark_jobs.tables.product import Product
 
 
 class SparkEngine:
-    """`Engine` of engine.py, which says what each method does. States are `state_rows_ddl`."""
+    """Reads, folds and writes for a job, by Spark. Each write to a table is one commit.
+
+    A job decides and records. So the same job runs in a simulator without a JVM that tries thousands
+    of sequences of operations: `LocalEngine` of the tests has these methods, too. `Rows` are an engine's
+    own (here a DataFrame, there an Arrow table): only the engine that made them looks inside.
+    """
 
     def __init__(self, session: SparkSession) -> None:
         self._spark = session
@@ -41,36 +53,50 @@ class SparkEngine:
     def dead_letters_table(self, lake: Lake, stream: str) -> DeadLetters:
         return DeadLetters(lake, stream, self._spark)
 
-    def events(self, lake: Lake, source: str, fold: KeyedFold, bounds: Bounds) -> BronzeEvents:
+    def events(self, lake: Lake, source: str, fold: KeyedFold, bounds: Bounds) -> Rows:
         return events_between(self._spark, lake.bronze(source), fold, bounds)
 
     def initial_states(self, lake: Lake, stream: str, fold: KeyedFold) -> InitialStates | None:
+        """The initial state, checked as a whole; SettingsError says what is wrong with it."""
         initial = read_initial_state(lake, stream, fold)
         if initial is None:
             return None
         return initial._replace(states=self._spark.createDataFrame(initial.states))
 
-    def migrated(self, states: DataFrame, fold: KeyedFold, migrate: MigrateState) -> DataFrame:
-        return migrated_states(states, fold, migrate)
+    def migrated(self, states: Rows, fold: KeyedFold, migrate: MigrateState) -> Rows:
+        """Rows of a savepoint of any state schema as rows of `state_ddl(fold)`.
 
-    def count_without_timeout(self, states: DataFrame) -> int:
+        Lazy: a job that reads them fails with MigrationError in its message when a state cannot
+        be mapped.
+        """
+
+        def migrate_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                yield from migrated(batch, fold, migrate).to_batches()
+
+        return states.mapInArrow(migrate_all, state_ddl(fold))
+
+    def count_without_timeout(self, states: Rows) -> int:
         kept = "timeout_at_us IS NULL AND state IS NOT NULL"
         timed = f"{kept} AND {TIMERS} IS NULL" if TIMERS in states.columns else kept
-        return states.where(timed).count()
+        return int(states.where(timed).count())
 
-    def live_states(self, checkpoint: str, fold: KeyedFold, batch_id: int) -> DataFrame:
+    def live_states(self, checkpoint: str, fold: KeyedFold, batch_id: int) -> Rows:
+        """The states in a checkpoint after that batch."""
         return read_states(self._spark, checkpoint, fold, batch_id=batch_id)
 
-    def stage_states(self, states: DataFrame, fold: KeyedFold, folder: str) -> list[Staged]:
+    def stage_states(self, states: Rows, fold: KeyedFold, folder: str) -> list[Staged]:
+        """Write `states` (`state_schema(fold)`) as Parquet files, at least one, into a folder."""
         schema = state_schema(fold)
         return staged(states, folder, schema, None) or [stage_empty(folder, schema)]
 
-    def savepoint_states(self, lake: Lake, savepoint: Savepoint) -> DataFrame:
+    def savepoint_states(self, lake: Lake, savepoint: Savepoint) -> Rows:
+        """The rows of a savepoint, for who has checked them."""
         # By Arrow, as it was written: Spark's own reader takes {x} in a lake's path for a pattern.
         folder = savepoint.folder(lake)
         names = [(file.name,) for file in savepoint.files]
 
-        def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for name in chain.from_iterable(batch["name"].to_pylist() for batch in batches):
                 with files_of(folder).open_input_file(name) as file:
                     yield from pq.ParquetFile(file, page_checksum_verification=True).iter_batches()
@@ -79,24 +105,29 @@ class SparkEngine:
         return files.mapInArrow(read, savepoint.state_schema.removeprefix("bucket int, "))
 
     def fold(
-        self,
-        events: BronzeEvents,
-        fold: KeyedFold,
-        buckets: int,
-        until_us: int,
-        base: DataFrame | None,
+        self, events: Rows, fold: KeyedFold, buckets: int, until_us: int, base: Rows | None
     ) -> Stage:
+        """Fold `events` before `until_us` into the states of `base`; timeouts before it fire."""
         return replay_fold(events, fold, buckets, until_us=until_us, base=base)
 
-    def published(
-        self, fold: KeyedFold, outputs: Sequence[DataFrame], states: DataFrame
-    ) -> DataFrame:
+    def published(self, fold: KeyedFold, outputs: Sequence[Rows], states: Rows) -> Rows:
+        """What the table has of the outputs of stages and the states that they came to."""
         if fold.output_mode == "append":
             return reduce(DataFrame.union, outputs)
-        return project_states(states, fold)
+
+        def project_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                yield from projected(fold, pa.Table.from_batches([batch])).to_batches()
+
+        return states.mapInArrow(project_all, output_ddl(fold))
 
     def release(self, stage: Stage) -> None:
         stage.held.unpersist()
 
     def drain(self, query: LiveQuery, write: WriteBatch) -> list[dict[str, Any]]:
+        """Run the query to its end: `write` is called for each batch, before it is committed.
+
+        Returns columns of ops/batches that the engine measured, a row a batch, with its
+        `batch_id`. Raises what the query failed with.
+        """
         return run_query(self._spark, query, write)

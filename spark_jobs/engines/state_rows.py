@@ -19,7 +19,6 @@ from include.fold.definition import (
     KEYS,
     Emitted,
     KeyedFold,
-    output_ddl,
     state_rows_ddl,
 )
 from include.fold.failures import ARITHMETIC, BrokenInvariantError
@@ -33,7 +32,7 @@ GROUPED_DDL = "bucket int, states binary"
 
 
 def group_states(rows: DataFrame, fold: KeyedFold, ids: Sequence[int]) -> DataFrame:
-    """Rows of `state_rows_ddl(fold)` as one row per bucket of `ids` (GROUPED_DDL)."""
+    """Rows of `state_ddl(fold)` as one row per bucket of `ids` (GROUPED_DDL)."""
 
     def group(key: tuple[pa.Scalar, ...], rows: pa.Table) -> pa.Table:
         return pa.table(
@@ -45,18 +44,8 @@ def group_states(rows: DataFrame, fold: KeyedFold, ids: Sequence[int]) -> DataFr
     return rebucketed.groupBy("bucket").applyInArrow(group, GROUPED_DDL)
 
 
-def project_states(rows: DataFrame, fold: KeyedFold) -> DataFrame:
-    """The update table's rows (`output_ddl(fold)`) of states in rows of `state_rows_ddl(fold)`."""
-
-    def project_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            yield from projected(fold, pa.Table.from_batches([batch])).to_batches()
-
-    return rows.mapInArrow(project_all, output_ddl(fold))
-
-
 def projected(fold: KeyedFold, rows: pa.Table) -> pa.Table:
-    """The same of an Arrow table: rows of `output_schema(fold)`."""
+    """The update table's rows (`output_schema(fold)`) of states in rows of `state_schema(fold)`."""
     known = [k for k in states_from_rows(fold, rows) if k.state is not None]
     with localcontext(ARITHMETIC):  # as in the fold
         rows_of_known = [project(fold, k.key, k.state) for k in known]
@@ -65,19 +54,9 @@ def projected(fold: KeyedFold, rows: pa.Table) -> pa.Table:
 
 
 def states_from_rows(fold: KeyedFold, rows: pa.Table) -> States:
-    """The states that rows of `state_rows_ddl(fold)` hold. An initial state has nothing beside them."""
+    """The states that rows of `state_ddl(fold)` hold."""
     schema = state_schema(fold)
-    for column in fold.beside:
-        if column.name not in rows.column_names:
-            field = schema.field(column.name)
-            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
     return States(fold, conformed_table(rows.select(schema.names), schema).combine_chunks())
-
-
-def states_to_rows(states: States, bucket: int) -> pa.Table:
-    """`states` as rows of `state_rows_ddl(fold)`."""
-    rows = states.rows()
-    return rows.add_column(0, "bucket", pa.array([bucket] * rows.num_rows, pa.int32()))
 
 
 # Spark hands bytes to Python a character at a time, at 60 to 190 MB/s: compressed, fewer cross. Of
@@ -157,30 +136,23 @@ def pending_events(fold: KeyedFold, stream: bytes) -> pa.Table:
         found = found.select(schema.names)
     for column in fold.event_columns:
         if not column.nullable and found[column.name].null_count:
-            raise _lacks(fold, column.name)
+            raise _other_field(fold, column.name)
     return found
 
 
 def refuse_other_events(fold: KeyedFold, was: pa.Schema) -> None:
     """PendingEventsError when events of that schema that wait are none of the fold's."""
     for column, field in zip(fold.event_columns, event_schema(fold), strict=False):
-        if field.name not in was.names:
-            if not column.nullable:
-                raise _lacks(fold, field.name)
-        elif field.type != (old := was.field(field.name).type):
-            what = f"{fold.event.__name__}.{field.name} is {field.type} now, but was {old}"
-            raise _refusal(fold, what, "put that back")
+        is_there = field.name in was.names
+        if was.field(field.name).type != field.type if is_there else not column.nullable:
+            raise _other_field(fold, field.name)
 
 
-def _lacks(fold: KeyedFold, name: str) -> PendingEventsError:
-    what = f"{fold.event.__name__}.{name} is never None, but was not there"
-    return _refusal(fold, what, "declare it `| None`")
-
-
-def _refusal(fold: KeyedFold, what: str, mend: str) -> PendingEventsError:
+def _other_field(fold: KeyedFold, name: str) -> PendingEventsError:
     return PendingEventsError(
-        f"{what} when events came that may still wait in the state of stream {fold.stream}: {mend}, "
-        "or have them read from bronze anew",
+        f"{fold.event.__name__}.{name} is not what it was when events came that may still wait in the "
+        f"state of stream {fold.stream}: declare it as it was, or a new one `| None`; or have them read "
+        "from bronze anew",
         subject=fold.stream,
         command=f"./stateful reseed {fold.stream} --apply",
     )
@@ -241,9 +213,9 @@ def _unpacked(buckets: DataFrame, fold: KeyedFold) -> DataFrame:
     def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for bucket, keys, *stored in zip(*(c.to_pylist() for c in batch), strict=True):
-                table = unpacked_states(fold, keys, StoredBucket(*stored))
-                of_bucket = pa.array([bucket] * table.num_rows, pa.int32())
-                yield from table.add_column(0, "bucket", of_bucket).to_batches()
+                states = unpacked_states(fold, keys, StoredBucket(*stored))
+                of_bucket = pa.array([bucket] * states.num_rows, pa.int32())
+                yield from states.add_column(0, "bucket", of_bucket).to_batches()
 
     columns = ("folded_until_us", "timer_ms", "count", "waiting", "states", "events")
     return buckets.select("bucket", "keys", *columns).mapInArrow(rows, state_rows_ddl(fold))

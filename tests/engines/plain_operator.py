@@ -36,7 +36,6 @@ from spark_jobs.engines.replay import _replay_bucket
 from spark_jobs.engines.state_rows import (
     StoredBucket,
     states_from_rows,
-    states_to_rows,
     unpacked_states,
 )
 from tests.bronze import StampedRow
@@ -75,7 +74,7 @@ class PlainOperator:
                 states = States(self._fold)
                 for known in chunk:
                     states.put(*known)
-                rows = to_stream(states_to_rows(states, bucket))
+                rows = to_stream(states.rows())
                 row = SimpleNamespace(states=rows, events=None)
                 self._processor(bucket).handleInitialState((bucket,), row, self._timer_values())
 
@@ -269,7 +268,7 @@ def replay(
         states.put(*(known if isinstance(known, KeyState) else as_key_state(key, known)))
     before = [row for row in rows if row.time_us < until_us]
     packed = pa.table({"events": [to_stream(events_table(fold, before))]})
-    made = _replay_bucket(fold, 0, packed, states_to_rows(states, 0), until_us)
+    made = _replay_bucket(fold, 0, packed, states.rows(), until_us)
     (outputs,), (stored,) = made["outputs"].to_pylist(), made["states"].to_pylist()
     emitted = Counter()
     if outputs is not None:

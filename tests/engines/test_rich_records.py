@@ -14,12 +14,12 @@ from pyspark import cloudpickle
 from include.fold.bucket import derived_keys
 from include.fold.definition import flat_map_groups_with_state
 from include.fold.failures import StateFunctionError
+from include.fold.migration import migrated
 from include.fold.states import States
 from include.fold.testing.cases import run
 from include.ingest.initial_state import read_initial_state
 from include.observe.state_report import biggest_keys, value_bytes
-from spark_jobs.engines.replay import migrated
-from spark_jobs.engines.state_rows import projected, states_to_rows
+from spark_jobs.engines.state_rows import projected
 from tests.bronze import stamp
 from tests.engines.plain_operator import events_table
 from tests.fold.rich_orders import FOLDS, Basket, Item, Order, Status, remember
@@ -127,7 +127,7 @@ def test_sums_of_all_the_digits_that_a_column_has_are_exact():
     states = States(fold)
     for known in ran.known.values():
         states.put(*known)
-    (row,) = projected(fold, states_to_rows(states, 0)).to_pylist()
+    (row,) = projected(fold, states.rows()).to_pylist()
     assert row["twice"] == Decimal("49382715604938271560.493827156049382712")
 
 
@@ -156,8 +156,8 @@ def test_states_go_through_a_migration_and_an_initial_state(lake):
         status = Status(old["status"])
         return Basket(**(old | {"newest": newest, "status": status}))
 
-    (batch,) = states_to_rows(states, 0).to_batches()
-    assert {k.key: k.state for k in migrated(batch, fold, same)} == ran.states
+    (batch,) = states.rows().to_batches()
+    assert {k.key: k.state for k in States(fold, migrated(batch, fold, same))} == ran.states
 
     document = {
         "as_of": "2026-03-01T00:00:00Z",
@@ -204,8 +204,8 @@ def test_states_of_every_type_are_measured_and_their_folds_go_to_other_processes
     states = States(fold)
     for known in ran.known.values():
         states.put(*known)
-    rows = states_to_rows(states, 0)
-    sizes = value_bytes(rows.drop_columns(["bucket"]).to_struct_array().combine_chunks())
+    rows = states.rows()
+    sizes = value_bytes(rows.to_struct_array().combine_chunks())
     biggest = biggest_keys(rows, sizes)
     assert [row["key"]["customer"] for row in biggest] == [1, None]
     assert '"by_sku":{"a":1.50}' in biggest[0]["state"]

@@ -248,7 +248,7 @@ def calls_of(fold: KeyedFold) -> Call:
 
     A state has one form, between calls too: that in which it is stored.
     """
-    as_stored = fold.stored_state or (lambda state: state)
+    as_stored = (lambda state: state) if fold.has_plain_state else fold.stored
 
     def call(moment: Moment) -> Called | Failed:
         event = moment.event

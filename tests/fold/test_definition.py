@@ -319,17 +319,3 @@ def test_half_a_letter_in_a_state_is_refused_with_its_key():
     events = [Event(key, 1_000_000) for key in "abc"]
     with failed_call("'b'", cause=UnicodeEncodeError):
         run(fold, [*events, Event("z", 9_000_000)])
-
-
-def test_a_list_that_calls_share_is_each_keys_state_as_its_call_left_it():
-    shared = [0, ()]
-
-    def count(key, events, group):
-        shared[0] = {"a": 1, "b": 2, "c": 3, "z": 4}[key]
-        group.update(shared)
-        return Output(key, shared[0])
-
-    fold = update_fold(count, state=State, project=row)
-    events = [Event(key, 1_000_000) for key in "abc"]
-    states = run(fold, [*events, Event("z", 9_000_000)]).states()
-    assert [states[key].state for key in "abc"] == [State(1), State(2), State(3)]

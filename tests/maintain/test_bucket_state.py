@@ -17,7 +17,6 @@ from include.lake.columns import arrow_type
 from include.observe.state_report import RANKS, format_report, report_of, timer_column, value_bytes
 from include.stream.committed_batch import CommittedBatch
 from include.streams.user_sessions import OpenSession, define
-from spark_jobs.engines.state_rows import states_to_rows
 from spark_jobs.inspect_state import measure_states
 
 DEFINED = define(gap=timedelta(minutes=30))
@@ -85,7 +84,7 @@ def test_what_lies_beside_states_and_quantiles_of_many_are_those_of_their_rows(s
         beside = (((1, 1_000), (2, 1_001)), (3_000, None))
         states.put(f"{number:05}", OpenSession(1, 1, 1), at_us, at_us, beside)
     states.put("bob", None, 0, beside=(((1, 1_000),), None))
-    rows = spark.createDataFrame(states_to_rows(states, 0))
+    rows = spark.createDataFrame(states.rows())
     measured = measure_states(rows, fold, BATCH)
     told = [measured[None][name] for name in ("seen", timer_column("reminder"), "due")]
     assert told == [2 * len(times) + 1, len(times), sum(at_us <= 5_000 for at_us in times)]

@@ -19,7 +19,7 @@ from include.fold.states import DEAD_LETTERS, States, output_schema
 from spark_jobs.engines.engine import FoldedBatch, LiveQuery, WriteBatch
 from spark_jobs.engines.live_batch import SUMMED
 from spark_jobs.engines.packing import clock_column, from_stream
-from spark_jobs.engines.state_rows import StoredBucket, states_to_rows, unpacked_states
+from spark_jobs.engines.state_rows import StoredBucket, unpacked_states
 from tests.simulator.checkpoint_log import CheckpointError, CheckpointLog, Offset, Planned
 from tests.simulator.delta_source import DeltaSource
 from tests.simulator.live_operator import Operator
@@ -36,13 +36,13 @@ class LiveModel:
         return []
 
     def states(self, checkpoint: str, fold: KeyedFold, batch_id: int) -> pa.Table:
-        """The states after a batch, as rows of `states_to_rows`."""
+        """The states after a batch, as rows of `state_schema`."""
         values = _values(CheckpointLog(checkpoint).read_state(batch_id + 1))
-        tables = [states_to_rows(States(fold), 0)]
+        tables = [States(fold).rows()]
         for (name, bucket), keys in values.items():
             if name == KEYS:
                 rows = unpacked_states(fold, keys[0], StoredBucket(*values[BUCKET_STATE, bucket]))
-                tables.append(states_to_rows(States(fold, rows), bucket))
+                tables.append(States(fold, rows).rows())
         return pa.concat_tables(tables)
 
 

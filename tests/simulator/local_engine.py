@@ -1,6 +1,6 @@
 """The engine in one Python process: what jobs ask for, by Arrow and delta-rs, without a JVM.
 
-Rows are Arrow tables: events of `event_schema`, states of `states_to_rows`, outputs of
+Rows are Arrow tables: events of `event_schema`, states of `state_schema`, outputs of
 `output_schema`. The live query is a part that is given to it: Spark alone runs that in earnest.
 """
 
@@ -23,6 +23,7 @@ from include.fold.definition import (
     KeyedFold,
     MigrateState,
 )
+from include.fold.migration import migrated
 from include.fold.states import States, event_schema, output_schema, state_schema
 from include.ingest.bronze_tables import late_fields, with_late_fields
 from include.ingest.initial_state import InitialStates, read_initial_state
@@ -35,8 +36,7 @@ from include.settings import Check, Verdict
 from include.stream.manifest import Savepoint, states_in
 from spark_jobs.engines.engine import LiveQuery, Stage, WriteBatch
 from spark_jobs.engines.packing import Bounds
-from spark_jobs.engines.replay import migrated
-from spark_jobs.engines.state_rows import projected, states_from_rows, states_to_rows
+from spark_jobs.engines.state_rows import projected, states_from_rows
 from spark_jobs.tables.dead_letters import DeadLetters, stored
 from spark_jobs.tables.product import Product
 from tests.simulator.arrow_ranges import Range, replace_columns, replace_within
@@ -47,11 +47,11 @@ class LiveRunner(Protocol):
     """What runs live queries over checkpoints, and reads the states in them."""
 
     def drain(self, query: LiveQuery, write: WriteBatch) -> list[dict[str, Any]]:
-        """As `Engine.drain`."""
+        """As `SparkEngine.drain`."""
         ...
 
     def states(self, checkpoint: str, fold: KeyedFold, batch_id: int) -> pa.Table:
-        """As `Engine.live_states`."""
+        """As `SparkEngine.live_states`."""
         ...
 
 
@@ -59,7 +59,7 @@ Judge = Callable[[pa.Table, Sequence[Check]], list[Verdict]]
 
 
 class LocalEngine:
-    """`Engine` of `engines.engine`. Live queries are those of `live`, and conditions of a stream's
+    """What `SparkEngine` is without a JVM. Live queries are those of `live`, and conditions of a stream's
     checks, which are SQL, are asked by `judge`."""
 
     def __init__(self, live: LiveRunner | None = None, judge: Judge | None = None) -> None:
@@ -111,7 +111,7 @@ class LocalEngine:
         """MigrationError names the key that cannot be mapped."""
         columns = [column.combine_chunks() for column in states.columns]
         batch = pa.RecordBatch.from_arrays(columns, schema=states.schema)  # of no rows, too
-        return states_to_rows(migrated(batch, fold, migrate), 0)
+        return migrated(batch, fold, migrate)
 
     def count_without_timeout(self, states: pa.Table) -> int:
         return kept_without_timeout(states)
@@ -148,7 +148,7 @@ class LocalEngine:
         settled = settle(fold, lambda: states, events, until_us, timeouts_due=fold.changes_by_clock)
         return Stage(
             settled.outputs,
-            states_to_rows(states, 0),
+            states.rows(),
             settled.dead_letters if fold.keeps_dead_letters else None,
             settled.rows_folded,
             held=None,

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from include.fold.admission import NEVER_US
 from include.fold.definition import KeyedFold, flat_map_groups_with_state
 from include.fold.group_state import TIMERS, timers_column
+from include.fold.migration import MigrationError, migrated
 from include.fold.states import KeyState, States
-from spark_jobs.engines.replay import MigrationError, migrated
-from spark_jobs.engines.state_rows import states_from_rows, states_to_rows
 from tests.fold.arrivals import timers_in
 from tests.simulator.local_engine import LocalEngine
 
@@ -52,7 +51,7 @@ def rows(known: list[KeyState]) -> pa.RecordBatch:
     states = States(fold)
     for one in known:
         states.put(*one)
-    table = states_to_rows(states, 0)
+    table = states.rows()
     return pa.RecordBatch.from_arrays(
         [c.combine_chunks() for c in table.columns], table.schema.names
     )
@@ -71,14 +70,12 @@ def test_timers_are_kept_by_their_names(names):
         states.put(key, Old(1, ()), 5)
         states.put_beside(TIMERS, key, timers and made(*timers))
     fold = replace(fold_with(New), timers=names)
-    (batch,) = states_to_rows(states, 0).combine_chunks().to_batches()
+    (batch,) = states.rows().combine_chunks().to_batches()
     found = migrated(batch, fold, to_new)
     known = {"both": {"a": 1, "b": 2}, "one": {"b": 3}, "none": {}}
     kept = {key: {n: at for n, at in of.items() if n in names} for key, of in known.items()}
-    assert timers_in(found) == {key: of for key, of in kept.items() if of}
-    written = states_to_rows(found, 0)
-    assert timers_in(states_from_rows(fold, written)) == timers_in(found)
-    assert LocalEngine().migrated(states_to_rows(states, 0), fold, to_new) == written
+    assert timers_in(States(fold, found)) == {key: of for key, of in kept.items() if of}
+    assert LocalEngine().migrated(states.rows(), fold, to_new) == found
 
 
 INSTANTS = st.integers(0, 2**53)
@@ -90,7 +87,7 @@ KNOWN = st.dictionaries(st.text(max_size=3), st.tuples(st.none() | STATES, INSTA
 def test_key_timeout_and_last_change_carry_over(known, times_out):
     old = [KeyState(key, *of_key) for key, of_key in known.items()]
     fold = fold_with(New, "EventTimeTimeout" if times_out else "NoTimeout")
-    new = {one.key: one for one in migrated(rows(old), fold, to_new)}
+    new = {one.key: one for one in States(fold, migrated(rows(old), fold, to_new))}
     # Without timeouts a key that has only one is no more.
     assert new.keys() == {one.key for one in old if times_out or one.state is not None}
     for one in (one for one in old if one.key in new):
@@ -100,8 +97,6 @@ def test_key_timeout_and_last_change_carry_over(known, times_out):
         else:
             assert new[one.key].state == to_new(one.state._asdict())
             assert new[one.key].changed_at_us == one.changed_at_us
-    table = states_to_rows(migrated(rows(old), fold, to_new), 0)
-    assert {one.key: one for one in states_from_rows(fold, table)} == new
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ from include.fold.records import (
     columns_of,
     sql_type,
 )
-from include.fold.states import NO_STATE_US, KeyState, States, event_schema
+from include.fold.states import KeyState, States, event_schema
 
 
 class Happened(NamedTuple):
@@ -136,13 +136,18 @@ def run(
     arriving = [_happened(fold, event) for event in events]
     after = [_happened(fold, event) for event in late]
     clock_us = _clock_us(clock, before, arriving)
-    if fold.in_processing_time:
-        _check_ingested(arriving, after, before, clock_us=clock_us)
     too_late, waiting = _admitted(fold, before, arriving, after, clock_us)
     since_us = 0 if fold.ttl is None else min([clock_us, *(each.time_us for each in arriving)])
     states = States(fold)
-    for known in _known(before, state, timeouts, since_us=since_us):
-        states.put(*known)
+    if before is not None:
+        if timeouts:
+            raise ValueError("an earlier run has its timeouts: leave timeouts= out")
+        for known in before.known.values():
+            states.put(*known)
+    else:
+        given, timeouts_us = dict(state or {}), timeouts or {}  # type: ignore[arg-type]
+        for key in {**given, **timeouts_us}:
+            states.put(key, given.get(key), since_us, timeouts_us.get(key, NEVER_US))
     until = until_us(clock_us)
     events = _events(fold, waiting)
     settled = settle(fold, lambda: states, events, until, timeouts_due=True)
@@ -165,60 +170,22 @@ def _happened(fold: KeyedFold, event: Any) -> Happened:
         return event
     time_us = getattr(event, fold.time_us, None)
     if type(time_us) is not int:
-        raise ValueError(
-            f"{event!r} does not say when it happened: give Happened(event, time_us), or its "
-            f"record a field {fold.time_us}: int"
-        )
+        raise ValueError(f"{event!r} does not say when it happened: give Happened(event, time_us)")
     return Happened(event, time_us)
 
 
 def _clock_us(clock: int | datetime | None, before: Ran | None, events: list[Happened]) -> int:
-    earlier = [] if before is None else [before.clock_us]
+    times = [event.time_us for event in events]
+    if before is not None:
+        times.append(before.clock_us)
     if clock is None:
-        times = [*earlier, *(event.time_us for event in events)]
         if not times:
             raise ValueError("without events nothing says what time it is: give clock=")
         return max(times)
     clock_us = micros_of(clock) if isinstance(clock, datetime) else clock
-    if earlier > [clock_us]:
-        raise ValueError(f"clock={clock_us} is before that of the earlier run, {earlier[0]}")
+    if before is not None and clock_us < before.clock_us:
+        raise ValueError(f"clock={clock_us} is before that of the earlier run, {before.clock_us}")
     return clock_us
-
-
-def _check_ingested(
-    events: list[Happened], late: list[Happened], before: Ran | None, clock_us: int
-) -> None:
-    """What is ingested, is ingested now: neither before the last run nor after this one."""
-    if late:
-        raise ValueError("in processing time nothing is late: leave late= out")
-    for event in events:
-        if event.time_us > clock_us or (before and event.time_us <= before.clock_us):
-            raise ValueError(
-                f"{event!r} is ingested after the clock, or not after the earlier run: in "
-                "processing time an event is folded in the run that it arrives in"
-            )
-
-
-def _known(
-    before: Ran | None,
-    state: Mapping[Key, Any] | Ran | None,
-    timeouts: Mapping[Key, int] | None,
-    since_us: int,
-) -> list[KeyState]:
-    if isinstance(state, Ran):
-        if timeouts:
-            raise ValueError("an earlier run has its timeouts: leave timeouts= out")
-        return list(state.known.values())
-    states, timeouts_us = state or {}, timeouts or {}
-    return [
-        KeyState(
-            key,
-            states.get(key),
-            since_us if key in states else NO_STATE_US,
-            timeouts_us.get(key, NEVER_US),
-        )
-        for key in {**states, **timeouts_us}
-    ]
 
 
 def _admitted(
@@ -229,8 +196,6 @@ def _admitted(
     clock_us: int,
 ) -> tuple[list[Happened], list[Happened]]:
     """What comes too late, and what is folded now or later."""
-    if fold.in_processing_time:
-        return [], arriving
     first_us = None if before is None else before.clock_us
     arrivals = [*((each, first_us) for each in arriving), *((each, clock_us) for each in after)]
     too_late: list[Happened] = []
@@ -238,6 +203,11 @@ def _admitted(
     for each, arrival_us in arrivals:
         is_too_late = arrival_us is not None and is_late(each.time_us, arrival_us, 0)
         (too_late if is_too_late else waiting).append(each)
+    if fold.in_processing_time and (too_late or any(each.time_us > clock_us for each in waiting)):
+        raise ValueError(
+            "in processing time an event is folded in the run that it arrives in: none is late, nor "
+            "ingested before the earlier run's clock or after this one's"
+        )
     return too_late, waiting
 
 

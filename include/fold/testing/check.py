@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
-from decimal import localcontext
 from random import Random
 from types import FrameType
 from typing import Any, NamedTuple
@@ -23,11 +22,12 @@ from hypothesis import HealthCheck, Phase, find, settings
 from hypothesis.errors import Flaky, NoSuchExample
 
 from include.fold.admission import NEVER_US
-from include.fold.arrow_values import encode, states_to_migrate
+from include.fold.arrow_values import encode
 from include.fold.definition import Key, KeyedFold, MigrateState, StateFunction
-from include.fold.failures import ARITHMETIC, StateFunctionError, function_name
+from include.fold.failures import StateFunctionError, function_name
 from include.fold.group_state import GroupState
-from include.fold.records import columns_of
+from include.fold.migration import MigrationError, migrated
+from include.fold.records import columns_of, nested
 from include.fold.states import States
 from include.fold.testing.cases import (
     Case,
@@ -119,8 +119,15 @@ def check_fold(
         raise ValueError("migrate_state= and old_state= go together: give both, or neither")
     drawn = drawn_cases(fold, values or {}, old_state)
     check = _Check(fold, migrate_state, may_keep)
+    tried = settings(
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        phases=(Phase.generate, Phase.shrink),
+        suppress_health_check=list(HealthCheck),
+    )
     try:
-        smallest = find(drawn, check.fails, settings=_settings(examples), random=Random(seed))  # noqa: S311 (to be repeated)
+        smallest = find(drawn, check.fails, settings=tried, random=Random(seed))  # noqa: S311 (to be repeated)
     except NoSuchExample:
         return
     except Flaky:  # the same case, and no problem: that is one, too
@@ -128,16 +135,6 @@ def check_fold(
     while smallest and (smaller := next(filter(check.fails, smallest.fewer()), None)):
         smallest = smaller  # Hypothesis takes few steps at once, and an event is many
     raise BrokenLawError((smallest and check.problem_of(smallest)) or check.problem)
-
-
-def _settings(examples: int) -> settings:
-    return settings(
-        max_examples=examples,
-        deadline=None,
-        database=None,
-        phases=(Phase.generate, Phase.shrink),
-        suppress_health_check=list(HealthCheck),
-    )
 
 
 @dataclass
@@ -247,32 +244,30 @@ def _add_outputs(fold: KeyedFold, ran: Ran, rows: dict[Any, str]) -> None:
 def _migrated(
     fold: KeyedFold, migrate: MigrateState, old_states: dict[Key, Any]
 ) -> tuple[dict[Key, Any], str | None]:
-    """The states to begin with, and what is wrong with them."""
-    states: dict[Key, Any] = {}
-    for key, old in old_states.items():
-        try:
-            with localcontext(ARITHMETIC):
-                states[key], again = (migrate(_read_back(fold, old)) for _ in range(2))
-        except Exception as error:  # noqa: BLE001 (whatever it is, it is told)
-            return {}, f"fails: {type(error).__name__}: {error}"
-        if not isinstance(states[key], fold.state):
-            return {}, f"returns {states[key]!r}, and not a {fold.state.__name__}"
-        try:
-            States(fold).put(key, states[key], 0)
-        except TypeError as error:
-            return {}, f"returns {states[key]!r}: {error}"
-        if repr(states[key]) != repr(again):
-            return {}, f"gives {states[key]}, {AGAIN.how} {again}"
-    return states, None
-
-
-def _read_back(fold: KeyedFold, state: Any) -> Any:
-    """As a reseed reads it, without the record that it was made by."""
-    columns = columns_of(type(state))
-    values = zip(columns, state, strict=True)
-    stored = [encode(c.shape, [c.shape.stored(value, c.name)]) for c, value in values]
-    (old,) = states_to_migrate(pa.StructArray.from_arrays(stored, [c.name for c in columns]), fold)
-    return old
+    """The states to begin with, as a reseed makes them of a savepoint; and what is wrong with them."""
+    columns = columns_of(type(next(iter(old_states.values()))))
+    shape = nested(tuple, columns)
+    stored = [
+        [c.shape.stored(v, c.name) for c, v in zip(columns, old, strict=True)]
+        for old in old_states.values()
+    ]
+    instants = pa.array([0] * len(stored), pa.int64())
+    savepoint = pa.record_batch(
+        {
+            "key": encode(fold.keys.shape, list(old_states)),
+            "state": encode(shape, list(map(tuple, stored))),
+            "changed_at_us": instants,
+            "timeout_at_us": pa.nulls(len(stored), pa.int64()),
+        }
+    )
+    try:
+        states, again = (
+            {known.key: known.state for known in States(fold, migrated(savepoint, fold, migrate))}
+            for _ in range(2)
+        )
+    except MigrationError as error:
+        return {}, f"fails: {error}"
+    return states, None if repr(states) == repr(again) else f"gives {states}, {AGAIN.how} {again}"
 
 
 class Watched:
