@@ -15,20 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from include.fold.admission import instant_of
-from include.fold.arrow_values import (
-    column_values,
-    conformed,
-    encode,
-    python_values,
-)
+from include.fold.arrow_values import column_values, conformed, encode, python_values
 from include.fold.calls import fold_runs
-from include.fold.definition import (
-    EVENT_TIME_US,
-    INGESTED_AT_US,
-    KEY,
-    DeadLetter,
-    KeyedFold,
-)
+from include.fold.definition import EVENT_TIME_US, INGESTED_AT_US, KEY, DeadLetter, KeyedFold
 from include.fold.event_order import Ordered, order_events
 from include.fold.failures import ARITHMETIC, BrokenInvariantError, StateFunctionError
 from include.fold.outputs import outputs_table

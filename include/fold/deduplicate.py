@@ -28,8 +28,6 @@ class Deduplicate:
     within: timedelta
 
     def __post_init__(self) -> None:
-        if not self.names or not all(isinstance(name, str) and name for name in self.names):
-            raise wrong("deduplicate", f"by={self.by!r} must be a field, or a tuple of some")
         if span_us("deduplicate", self.within) > NEVER_US - LAST_INSTANT_US:
             raise wrong("deduplicate", f"within={self.within} must be 10,000 years at most")
 

@@ -166,13 +166,13 @@ class KeyedFold:
         """What the store gives back of a state. TypeError, which names the field, or UnicodeEncodeError
         for one that cannot be stored exactly."""
         state = record_of(self.state, state)
-        if not self.has_plain_state:
-            values = zip(self.state_columns, state, strict=True)
-            return self.state._make(of.shape.stored(each, of.name) for of, each in values)  # type: ignore[attr-defined]
-        for (plain, column), value in zip(self.usual_state, state, strict=True):
+        for (plain, _), value in zip(self.usual_state, state, strict=True):
             if not is_plainly(value, plain):
-                column.check(value)
-        return state
+                break
+        else:
+            return state
+        values = zip(self.state_columns, state, strict=True)
+        return self.state._make(of.shape.stored(each, of.name) for of, each in values)  # type: ignore[attr-defined]
 
     def group_state(self) -> GroupState[Any]:
         """What shows the function a key's state, call after call."""

@@ -58,10 +58,16 @@ def checked_output(fold: KeyedFold, row: Any) -> tuple[Any, ...]:
 
     Where the first failure stops the stream, `outputs_table` says the same of all rows at once.
     """
-    _refuse_others(fold, [row])
+    columns = fold.usual_outputs
+    if not isinstance(row, tuple) or len(row) != len(columns):
+        raise _no_row(fold, row)
     return tuple(
-        value if is_plainly(value, plain) else column.shape.stored(value, f"output {column.name}")
-        for (plain, column), value in zip(fold.usual_outputs, row, strict=True)
+        [
+            value
+            if is_plainly(value, plain)
+            else column.shape.stored(value, f"output {column.name}")
+            for (plain, column), value in zip(columns, row, strict=True)
+        ]
     )
 
 
@@ -80,19 +86,16 @@ def outputs_table(fold: KeyedFold, emitted: Emitted) -> pa.Table:
 
 
 def _record_arrays(fold: KeyedFold, rows: Sequence[Any]) -> list[pa.Array]:
-    _refuse_others(fold, rows)
+    for row in rows:
+        if not isinstance(row, tuple) or len(row) != len(fold.output_columns):
+            raise _no_row(fold, row)
     columns = zip(fold.output_columns, zip(*rows, strict=True), strict=True)
     return [_array(column, values) for column, values in columns]
 
 
-def _refuse_others(fold: KeyedFold, rows: Sequence[Any]) -> None:
-    """DefinitionError for what is no tuple of as many values as the output has fields."""
-    columns = len(fold.output_columns)
-    for row in rows:
-        if not isinstance(row, tuple) or len(row) != columns:
-            names = ", ".join(column.name for column in fold.output_columns)
-            said = f"yielded {row!r}, but a row of its output has {names}"
-            raise wrong(function_name(fold), said)
+def _no_row(fold: KeyedFold, row: Any) -> DefinitionError:
+    names = ", ".join(column.name for column in fold.output_columns)
+    return wrong(function_name(fold), f"yielded {row!r}, but a row of its output has {names}")
 
 
 def _array(column: Column, values: Sequence[Any]) -> pa.Array:

@@ -1,22 +1,15 @@
 """A stream's product table, made with its documented columns."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import pyarrow as pa
 from deltalake import DeltaTable
 
 from include.fold.definition import EMITTED_AT, EMITTED_DATE, Definition, KeyedFold
-from include.lake.columns import (
-    APPEND_ONLY,
-    CHECKPOINT_INTERVAL,
-    Column,
-    columns_of,
-    documented,
-    sql_name,
-)
+from include.lake.columns import APPEND_ONLY, CHECKPOINT_INTERVAL, Column, columns_of, documented
 from include.lake.delta_log import create_if_absent, delta_table, found_columns
-from include.lake.errors import PUT_BACK, LakeError
+from include.lake.errors import LakeError
 
 log = logging.getLogger("job.tables")
 PROPERTIES = {
@@ -51,8 +44,7 @@ def ensure_product(path: str, definition: Definition, is_rebuilt: bool = False) 
         _refuse_other_columns(path, table, definition)
     if table.metadata().configuration.get(APPEND_ONLY, "").lower() == "true":
         raise TableSchemaError(
-            f"{path} has {APPEND_ONLY}=true, which others have set: no row of it could be replaced. In "
-            f"Spark: ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('{APPEND_ONLY}' = 'false')",
+            f"{path} has {APPEND_ONLY}=true, which others have set: no row of it could be replaced",
             code="foreign_properties",
             subject=f"tables/{path.rpartition('/')[2]}",
         )
@@ -62,12 +54,11 @@ def ensure_product(path: str, definition: Definition, is_rebuilt: bool = False) 
 
 def _refuse_other_columns(path: str, table: DeltaTable, definition: Definition) -> None:
     found, expected = _columns(table, definition)
-    if found != expected:
+    if others := {name for name, _ in found.items() ^ expected.items()}:
         stream = path.rpartition("/")[2]
         raise TableSchemaError(
-            f"{path} has columns {_shown(found.items())}, but the stream now writes {_shown(expected.items())}: restore "
-            f"the stream's key, output record and output mode; if others have changed the table, {PUT_BACK}. "
-            f"To go on with these, make it anew",
+            f"{path} has other columns than the stream writes ({', '.join(sorted(others))}): restore the "
+            "stream's key, output record and output mode, or the table. To go on with these, make it anew",
             code="other_columns",
             subject=f"tables/{stream}",
             command=f"./stateful reseed {stream} --recompute --apply",
@@ -98,10 +89,6 @@ def _keep_properties(path: str, table: DeltaTable) -> None:
     if kept != found:
         table.alter.set_table_properties(dict(kept.items() - found.items()))
         log.info("%s has the properties of a product from version %d on", path, table.version())
-
-
-def _shown(columns: Iterable[tuple[str, pa.DataType]]) -> str:
-    return ", ".join(f"{name} {sql_name(kind)}" for name, kind in columns)
 
 
 def product_columns(fold: KeyedFold, comments: Mapping[str, str]) -> list[Column]:

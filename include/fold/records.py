@@ -378,13 +378,6 @@ class Column(NamedTuple):
             return _plain(shape.item) is not None and not shape.item.nullable
         return _plain(shape) is not None or (isinstance(shape, Scalar) and shape.is_instant)
 
-    def check(self, value: Any) -> None:
-        """Raise TypeError for a value that the column cannot hold exactly.
-
-        Spark would not complain: a wrong Python type becomes NULL in its state store.
-        """
-        self.shape.stored(value, self.name)
-
 
 def _plain(shape: Shape) -> Any:
     is_plain = isinstance(shape, Scalar) and NAMES.get(shape.plain) == shape.kind

@@ -246,10 +246,6 @@ class States:
         return kept_without_timeout(self.rows())
 
     def __iter__(self) -> Iterator[KeyState]:
-        if self._stored is None and not self._beside:  # a fold in memory never needs Arrow
-            known = self._known.items()
-            yield from (KeyState(key, *each) for key, each in known if each is not ABSENT)
-            return
         rows = self.rows()
         keys = decode(self._key, rows["key"], "key")
         columns = [decode(c.shape, rows[c.name], c.name) for c in self._fold.beside]

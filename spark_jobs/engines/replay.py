@@ -9,12 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from include.fold.bucket import no_events, settle
-from include.fold.definition import (
-    DEAD_LETTERS_DDL,
-    KeyedFold,
-    output_ddl,
-    state_ddl,
-)
+from include.fold.definition import DEAD_LETTERS_DDL, KeyedFold, output_ddl, state_ddl
 from include.fold.keys import bucket_ids
 from include.fold.states import state_schema
 from spark_jobs.engines.engine import Stage

@@ -9,13 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from include.fold.definition import (
-    Definition,
-    KeyedFold,
-    MigrateState,
-    output_ddl,
-    state_ddl,
-)
+from include.fold.definition import Definition, KeyedFold, MigrateState, output_ddl, state_ddl
 from include.fold.group_state import TIMERS
 from include.fold.migration import migrated
 from include.fold.states import state_schema

@@ -14,13 +14,7 @@ from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 
 from include.fold.arrow_values import conformed_table
-from include.fold.definition import (
-    BUCKET_STATE,
-    KEYS,
-    Emitted,
-    KeyedFold,
-    state_rows_ddl,
-)
+from include.fold.definition import BUCKET_STATE, KEYS, Emitted, KeyedFold, state_rows_ddl
 from include.fold.failures import ARITHMETIC, BrokenInvariantError
 from include.fold.outputs import outputs_table, project
 from include.fold.states import States, event_schema, state_schema

@@ -33,11 +33,7 @@ from include.lake.columns import INSTANT
 from spark_jobs.engines.deferred_processor import DeferredProcessor
 from spark_jobs.engines.packing import Admission, admitted_rows, from_stream, packed_rows, to_stream
 from spark_jobs.engines.replay import _replay_bucket
-from spark_jobs.engines.state_rows import (
-    StoredBucket,
-    states_from_rows,
-    unpacked_states,
-)
+from spark_jobs.engines.state_rows import StoredBucket, states_from_rows, unpacked_states
 from tests.bronze import StampedRow
 from tests.fold.arrivals import as_key_state, as_known
 from tests.fold.oracle import Known

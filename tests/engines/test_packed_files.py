@@ -33,14 +33,7 @@ from spark_jobs.engines.packing import Admission, admitted_rows, bucket_of, from
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.run_stream import drain
 from tests.bronze import append_commit
-from tests.engines.live_lakes import (
-    COUNTED,
-    COUNTS,
-    START_US,
-    expected_rows,
-    local_run,
-    table_rows,
-)
+from tests.engines.live_lakes import COUNTED, COUNTS, START_US, expected_rows, local_run, table_rows
 
 IDS = bucket_ids(8, 2)
 INSTANT = pa.timestamp("us", tz="UTC")

@@ -26,7 +26,7 @@ import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from types import CodeType, MappingProxyType
 from typing import Any, NamedTuple
@@ -34,15 +34,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from include.fold.admission import (
-    EPOCH,
-    MICROSECOND,
-    NEVER_US,
-    duration_us,
-    is_late,
-    micros_of,
-    until_us,
-)
+from include.fold.admission import NEVER_US, duration_us, is_late, micros_of, until_us
 from include.fold.arrow_values import column_values, encode
 from include.fold.bucket import derived_keys, settle
 from include.fold.definition import (
@@ -55,15 +47,7 @@ from include.fold.definition import (
     Key,
     KeyedFold,
 )
-from include.fold.records import (
-    Items,
-    Nested,
-    Pairs,
-    Scalar,
-    Shape,
-    columns_of,
-    sql_type,
-)
+from include.fold.records import Items, Nested, Pairs, Scalar, Shape, columns_of, sql_type
 from include.fold.states import KeyState, States, event_schema
 
 
@@ -249,7 +233,6 @@ MILLISECONDS_AT_MOST = 100_000_000
 SHORT_US = (1, 1_000)
 LONG_US = (1_000_000, 3_600_000_000, 86_400_000_000)
 MOST_SPANS = 8  # of the function's own
-FIRST_DAY = date(2026, 1, 30)
 # Of what is a key or a part of one: the events of a case are to meet.
 FEW: dict[Any, tuple[Any, ...]] = {str: ("a", "a", "a", "b", "c"), int: (1, 1, 1, 2, 3)}
 # Whose sum depends on the order: (0.1 + 0.2) + 0.3 is not 0.1 + (0.2 + 0.3).
@@ -361,12 +344,8 @@ def _scalars(shape: Scalar, constants: list[Any]) -> st.SearchStrategy[Any]:
         tenths = st.integers(-9_999, 9_999).map(lambda number: number / 10)
         return st.sampled_from([*FLOATS, *known]) | tenths
     if plain is datetime:
-        return st.sampled_from([EPOCH + number * MICROSECOND for number in range(4)])
-    if plain is date:
-        return st.sampled_from([FIRST_DAY + timedelta(days=number) for number in range(4)])
-    if plain is bytes:
-        return st.binary(max_size=2)
-    return st.sampled_from([False, True] if plain is bool else list(plain))
+        return st.datetimes(timezones=st.just(UTC))
+    return st.from_type(plain)
 
 
 def constants_of(fold: KeyedFold) -> list[Any]:
