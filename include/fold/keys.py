@@ -13,7 +13,6 @@ from include.fold.records import (
     Nested,
     Scalar,
     Shape,
-    UnknownTypeError,
     nested,
     shape_of,
     wrong,
@@ -84,10 +83,7 @@ def _derived(function: Callable[[Any], Any]) -> FoldKey:
     hint = get_type_hints(function, include_extras=True).get("return")
     if hint is None:
         raise wrong(name, "groups events, but has no return type: def email(order: Order) -> str")
-    try:
-        shape = shape_of(hint)
-    except UnknownTypeError as error:
-        raise wrong(name, f"of key= is {hint}: {error}") from None
+    shape = shape_of(hint, name)
     if isinstance(shape, Nested) and not shape.nullable:
         names = tuple(part for part, _ in shape.parts)
         for part, of in shape.parts:

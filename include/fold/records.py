@@ -419,75 +419,52 @@ def columns_of(record: Any, within: tuple[type, ...] = ()) -> tuple[Column, ...]
     if record in within:
         raise wrong(record.__name__, "holds itself: nest to a depth that is known")
     hints = get_type_hints(record, include_extras=True)
-    columns = []
-    for name in record._fields:
-        try:
-            shape = shape_of(hints[name], (*within, record))
-        except UnknownTypeError as error:
-            raise DefinitionError(
-                f"{record.__name__}.{name} is {hints[name]}: {error}",
-                subject=f"{record.__name__}.{name}",
-            ) from None
-        columns.append(Column(name, shape))
-    return tuple(columns)
+    return tuple(
+        Column(name, shape_of(hints[name], f"{record.__name__}.{name}", (*within, record)))
+        for name in record._fields
+    )
 
 
-class UnknownTypeError(Exception):
-    """A type that no column can have; the message says which can be."""
-
-
-def shape_of(hint: Any, within: tuple[type, ...] = ()) -> Shape:
+def shape_of(hint: Any, name: str, within: tuple[type, ...] = ()) -> Shape:
     """What a value annotated with `hint` is made of.
 
     int, float, str, bool, bytes, date, datetime, Instant, Decimal (or Annotated[Decimal,
     "decimal(p,s)"]), an Enum of texts or ints, another NamedTuple, tuple[X, ...], dict[str, X] or
-    dict[int, X]; each `| None`. UnknownTypeError for any other.
+    dict[int, X]; each `| None`. DefinitionError, which names it, for any other.
     """
-    nullable = False
+    nullable, given = False, hint
     if get_origin(hint) in (Union, types.UnionType):
         options = [option for option in get_args(hint) if option is not type(None)]
         nullable = len(options) < len(get_args(hint))
         hint = options[0] if len(options) == 1 else hint
+    origin, parts = get_origin(hint), get_args(hint)
     if hint in KINDS:
         return Scalar(KINDS[hint], nullable, int if hint is Instant else hint)
-    if get_origin(hint) is Annotated and get_args(hint)[0] is Decimal:
-        return Scalar(_decimal_kind(get_args(hint)[1]), nullable, Decimal)
-    if isinstance(hint, type) and issubclass(hint, Enum):
-        return _member(hint, nullable)
-    if _is_record(hint):
-        if not hint._fields:
-            raise UnknownTypeError(f"{hint.__name__} has no fields, and no column can be of none")
+    if origin is Annotated and parts[0] is Decimal:
+        with suppress(SqlTypeError, TypeError):
+            if (kind := sql_type(parts[1])).name == "decimal":
+                return Scalar(str(kind), nullable, Decimal)
+    if isinstance(hint, type) and issubclass(hint, Enum) and not issubclass(hint, Flag):
+        values = [member.value for member in hint]
+        if all(type(value) is str or is_plainly(value, int) for value in values):
+            kinds = set(map(type, values))
+            if len(kinds) == 1:
+                return Scalar(NAMES[kinds.pop()], nullable, hint)
+    if _is_record(hint) and hint._fields:
         return nested(hint, columns_of(hint, within), nullable)
-    origin, parts = get_origin(hint), get_args(hint)
     if origin is tuple and parts[1:] == (...,):
-        item = shape_of(parts[0], within)
+        item = shape_of(parts[0], name, within)
         return Items(f"array<{item.kind}>", nullable, item)
     if origin in (dict, Mapping) and parts[0] in (str, int):
-        key, item = shape_of(parts[0], within), shape_of(parts[1], within)
+        key, item = shape_of(parts[0], name, within), shape_of(parts[1], name, within)
         return Pairs(f"map<{key.kind}, {item.kind}>", nullable, key, item)
-    raise UnknownTypeError(
-        "use int, float, str, bool, bytes, date, datetime, Instant, Decimal, an Enum, a NamedTuple, "
-        "tuple[X, ...], dict[str, X] or dict[int, X] of these, or one of them | None"
+    raise wrong(
+        name,
+        f"is {given}: use int, float, str, bool, bytes, date, datetime, Instant, Decimal (or "
+        'Annotated[Decimal, "decimal(p,s)"]), an Enum whose values are all texts or all ints of 64 bits, '
+        "a NamedTuple with fields, tuple[X, ...], dict[str, X] or dict[int, X] of these, or one of "
+        "them | None",
     )
-
-
-def _decimal_kind(text: Any) -> str:
-    with suppress(SqlTypeError, TypeError):
-        if (kind := sql_type(text)).name == "decimal":
-            return str(kind)
-    raise UnknownTypeError(f"{text!r} is no decimal(p,s)")
-
-
-def _member(members: type[Enum], nullable: bool) -> Shape:
-    kinds = {type(member.value) for member in members}
-    if kinds not in ({str}, {int}) or issubclass(members, Flag):
-        raise UnknownTypeError(
-            f"{members.__name__} is no Enum whose values are all texts or all ints"
-        )
-    for member in members:
-        if isinstance(member.value, int) and not MIN_INT <= member.value <= MAX_INT:
-            raise UnknownTypeError(f"{member} = {member.value} is beyond the 64 bits of a bigint")
-    return Scalar(NAMES[kinds.pop()], nullable, members)
 
 
 def _is_record(hint: Any) -> bool:
