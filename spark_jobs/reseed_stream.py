@@ -81,7 +81,7 @@ def reseed(
 
 
 def rebuild_amended(
-    engine: Engine,
+    engine: SparkEngine,
     lake: Lake,
     amendment: Erasure | ClockRepair,
     options: ReseedOptions,

@@ -265,7 +265,7 @@ def _check_names(record: type, added: set[str]) -> None:
             raise wrong(
                 f"{record.__name__}.{column.name}",
                 "has the name of another field, or of a column that engines add (upper or lower "
-                f"case makes no difference): {', '.join(sorted(known))}",
+                f"case makes no difference): {', '.join(sorted(added))}",
             )
         known.add(column.name.lower())
 

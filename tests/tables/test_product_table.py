@@ -190,7 +190,3 @@ class RemovedInOtherCase(NamedTuple):
 def test_names_that_spark_takes_for_one_are_refused_when_they_are_defined(mode, output):
     with refused("wrong_definition"):
         fold_of(mode, output)
-
-
-def test_an_append_table_may_have_a_column_that_only_update_streams_add():
-    assert fold_of("append", RemovedInOtherCase).output is RemovedInOtherCase
