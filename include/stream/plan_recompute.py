@@ -11,14 +11,10 @@ from itertools import islice, pairwise
 from statistics import median
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from croniter import croniter, croniter_range
 from deltalake.exceptions import DeltaError
 
 from include.fold.admission import instant_of, micros_of
-from include.lake.delta_log import dataset_of, unbroken
 from include.lake.errors import LakeError, SettingsError, wrong_argument
 from include.lake.paths import Lake
 from include.lake.stream_result import complete_until, replaced_by
@@ -37,7 +33,7 @@ from include.stream.stream_status import judged, stream_status
 from include.stream_definition import load_definition
 from include.text_table import counted, text_table
 
-COLUMNS = ("from (UTC)", "until", "now", "base", "rows to read", "rows replaced", "seconds")
+COLUMNS = ("from (UTC)", "until", "now", "base", "rows to read", "seconds")
 WORDS = (0, 1, 2, 3)
 SHOWN = 40
 MOST_RUNS = 60_000  # a year of them, ten minutes each
@@ -52,7 +48,6 @@ class PlannedRun:
     until: datetime
     base: str
     rows_to_read: int
-    rows_replaced: int  # of the table
     estimated_seconds: float | None  # None: no recorded recompute of the stream to go by
     now: str  # whether the table is right there, or why not
 
@@ -146,22 +141,19 @@ def _planned(opened: OpenStream, intervals: Sequence[tuple[datetime, datetime]])
             code="before_initial_state",
             subject=name,
         )
-    edges = [open_[0][0], *(until for _, until in open_)]
-    edges_us = [micros_of(edge) for edge in edges]
+    edges_us = [micros_of(edge) for edge in (open_[0][0], *(until for _, until in open_))]
     pin = pin_bronze(lake, opened.source)
     base = choose_base(savepoints_of(lake, name), identity, pin, at_most_us=edges_us[0])
     refuse_before_mapping(identity, base)
     events = count_before(pin, identity.time_column, since_us, cutoffs_us=edges_us)
     rows = [after - before for before, after in pairwise([base.events, *events[1:]])]
-    replaced, seconds = rows_emitted(lake, opened.declared, edges), seconds_for(lake, name, rows)
-    coverage = judged(opened, identity)
+    seconds, coverage = seconds_for(lake, name, rows), judged(opened, identity)
     runs = [
         PlannedRun(
             start,
             until,
             RUN_BEFORE if number else base_text(base),
             rows_to_read=rows[number],
-            rows_replaced=replaced[number],
             estimated_seconds=seconds[number],
             now=state_between(coverage, micros_of(start), micros_of(until)),
         )
@@ -178,7 +170,6 @@ def _cells(run: PlannedRun) -> list[str]:
         run.now,
         run.base,
         f"{run.rows_to_read:,}",
-        f"{run.rows_replaced:,}",
         "?" if run.estimated_seconds is None else f"{run.estimated_seconds:.0f}",
     ]
 
@@ -229,31 +220,6 @@ def seconds_for(lake: Lake, stream: str, rows: Sequence[int]) -> list[float | No
     typical = float(median(seconds for _, seconds in recorded))
     rate = max(read / seconds for read, seconds in recorded)
     return [max(typical, count / rate) if rate else typical for count in rows]
-
-
-def rows_emitted(lake: Lake, stream: Stream, edges: Sequence[datetime]) -> list[int]:
-    """How many rows of the table were emitted between each edge and the next, rising.
-
-    Raises LakeError when there is no table, or it cannot be read.
-    """
-    path = lake.table(stream.name)
-    if not lake.is_delta_table(path):
-        raise LakeError(
-            f"there is no {path} yet: run the stream first",
-            code="nothing_there",
-            subject=f"tables/{stream.name}",
-            command=f"./stateful stream {stream.name}",
-        )
-    first, last = (edge.astimezone(UTC).date() for edge in (edges[0], edges[-1]))
-    dates = (pc.field("emitted_date") >= first) & (pc.field("emitted_date") <= last)
-    edges_us = np.array([micros_of(edge) for edge in edges])
-    counts = np.zeros(len(edges) + 1, np.int64)
-    with unbroken(path):
-        for batch in dataset_of(path).scanner(["emitted_at"], filter=dates).to_batches():
-            emitted_us = pc.cast(batch["emitted_at"], pa.int64()).to_numpy(zero_copy_only=False)
-            places = np.searchsorted(edges_us, emitted_us, side="right")
-            counts += np.bincount(places, minlength=len(counts))
-    return [int(count) for count in counts[1:-1]]
 
 
 def schedule_intervals(

@@ -11,9 +11,6 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from include.fold.admission import LAST_INSTANT_US, instant_of, micros_of, parse_instant
 from include.fold.group_state import GroupStateTimeout
 from include.fold.product_table import can_keep_rows
@@ -37,7 +34,6 @@ from include.stream.open_stream import OpenStream, open_stream
 from include.stream.plan_recompute import (
     base_text,
     refuse_before_mapping,
-    rows_emitted,
     seconds_for,
 )
 from include.stream.record import BEGINNING_US, FOR_EVER_US
@@ -198,7 +194,6 @@ class ReseedPlan:
     pending: int  # from until on
     estimated_seconds: float | None
     now: str  # what the table is
-    rows_replaced: int
     moved: str | None  # why the table cannot be gone on from, and is moved aside; None: it stays
 
     @property
@@ -218,7 +213,7 @@ class ReseedPlan:
         parts = [
             f"reseed {self.opened.name} as of {_at(self.until_us)}; now it {self.now}",
             f"replays {rows} of bronze (version {self.pin.version}) from {base}",
-            f"replaces {counted(self.rows_replaced, 'row')} of {where}"
+            f"replaces {where}"
             if self.moved is None
             else f"moves its table into set_aside/ ({self.moved})",
             f"goes on with {counted(self.pending, 'waiting row')}, "
@@ -269,20 +264,8 @@ def plan_later_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> Res
         pending=everything[1] - everything[0],
         estimated_seconds=seconds_for(lake, stream.name, [events - base.events])[0],
         now=StreamStatus(opened, coverage).text(),
-        rows_replaced=0 if moved else _rows_from(lake, stream, identity, base=base),
         moved=moved,
     )
-
-
-def _rows_from(lake: Lake, stream: Stream, identity: StreamIdentity, base: Base) -> int:
-    if not lake.is_delta_table(lake.table(stream.name)):
-        return 0
-    if identity.output_mode == "update" or base.savepoint is None:
-        # By its log: a file may be damaged.
-        files = pa.table(table_to_read(lake.table(stream.name)).get_add_actions())
-        return int(pc.sum(files["num_records"]).as_py() or 0)
-    edges = [instant_of(base.savepoint.until_us), instant_of(LAST_INSTANT_US)]
-    return rows_emitted(lake, stream, edges)[0]
 
 
 def _until_us(
