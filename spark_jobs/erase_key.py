@@ -16,8 +16,14 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from include.amend.erase_plan import ErasePlan, plan_erasure
-from include.amend.erase_rows import erase_in_ops, erase_rows, forget_history
-from include.amend.erased_key import ERASED_KEY, ErasedKey, erased_key
+from include.amend.erase_rows import (
+    ERASED_KEY,
+    ErasedKey,
+    erase_in_ops,
+    erase_rows,
+    erased_key,
+    forget_history,
+)
 from include.ingest.amendments import (
     ERASURE,
     Erasure,

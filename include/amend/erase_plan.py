@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from include.amend.erase_rows import Found, files_in_landing, find, mentions
-from include.amend.erased_key import ErasedKey
+from include.amend.erase_rows import ErasedKey, Found, files_in_landing, find, mentions
 from include.fold.admission import EPOCH
 from include.ingest.amendments import Erasure, amendments_of
 from include.ingest.ingest_log import Ingestion

@@ -11,7 +11,7 @@ import typer
 
 from include.amend.clock_repair_plan import plan_clock_repair
 from include.amend.erase_plan import plan_erasure
-from include.amend.erased_key import ERASED_KEY, erased_key
+from include.amend.erase_rows import ERASED_KEY, erased_key
 from include.cli.app import (
     AnyStreamArgument,
     ApplyOption,

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 
 from include.amend.erase_plan import plan_erasure
-from include.amend.erase_rows import erase_in_ops, find, landed_file_of
-from include.amend.erased_key import erased_key
+from include.amend.erase_rows import erase_in_ops, erased_key, find, landed_file_of
 from include.cli.__main__ import main
 from include.ingest.amendments import amendments_of, begin_erasure
 from include.ingest.ingest import ingest

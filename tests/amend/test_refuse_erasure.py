@@ -1,7 +1,7 @@
 """What is to be done before a key can be erased."""
 
 from include.amend.erase_plan import plan_erasure
-from include.amend.erased_key import erased_key
+from include.amend.erase_rows import erased_key
 from include.ingest.from_scratch import move_source_aside
 from include.ingest.ingest import ingest
 from include.lake.paths import Lake

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from pyspark import cloudpickle
 
 import include.streams
-from include.amend.erased_key import erased_key
+from include.amend.erase_rows import erased_key
 from include.cli.__main__ import main
 from include.fold.admission import micros_of
 from include.ingest.amendments import amendments_of

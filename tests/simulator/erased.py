@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from include.amend.erased_key import erased_key
+from include.amend.erase_rows import erased_key
 from include.ingest.ingest import prepare
 from include.maintain.check_checkpoint import check_checkpoint
 from include.stream.stream_status import stream_status
