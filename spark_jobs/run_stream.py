@@ -16,8 +16,6 @@ from argparse import Namespace
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
-
 from include.job import job_parser, recorded_run
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake
@@ -65,12 +63,6 @@ def drain_others(
     for stream in others:
         try:
             make_ready()
-        except (Py4JNetworkError, OSError):
-            log.exception(
-                "the JVM has died: from %s on, all are left to their own runs", stream.name
-            )
-            return
-        try:
             if has_waiting_rows(lake, stream):
                 drain(engine, lake, stream, dag_run_id)
         except Exception:
