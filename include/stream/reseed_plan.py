@@ -183,7 +183,6 @@ class ReseedPlan:
     """A reseed, decided."""
 
     opened: OpenStream
-    options: ReseedOptions
     buckets: int
     partitions: int
     pin: BronzePin
@@ -253,7 +252,6 @@ def plan_later_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> Res
     now = current or GenerationRow()
     return ReseedPlan(
         opened,
-        options,
         options.buckets or now["buckets"] or stream.buckets,
         options.partitions or now["state_partitions"] or stream.state_partitions,
         pin=pin,
