@@ -30,7 +30,7 @@ from include.lake.lease import hold_lease
 from include.lake.paths import Lake, open_lake
 from include.registry import source_named, streams_of
 from include.settings import Source, Stream
-from include.stream.manifest import keep_savepoints, needed_ids, savepoints_of
+from include.stream.manifest import keep_savepoints, savepoints_of
 from include.stream.reseed_plan import ReseedOptions
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, spark_session
@@ -88,10 +88,8 @@ def _open_repair(lake: Lake, source: Source) -> ClockRepair:
 def _delete_savepoints_ahead(lake: Lake, stream: Stream) -> None:
     """Those after what the clock settles now: until it came to them again, the newest by its
     `until` would keep others from being written, and have older ones deleted."""
-    generations = read_generations(lake, stream.name)
-    until, needed = generations.pinned()["until"], needed_ids(generations)
-    known = savepoints_of(lake, stream.name)
-    kept = [each for each in known if each.until <= until or each.savepoint_id in needed]
+    row, known = read_generations(lake, stream.name).pinned(), savepoints_of(lake, stream.name)
+    kept = [s for s in known if s.until <= row["until"] or s.savepoint_id == row["seed_savepoint"]]
     keep_savepoints(lake, stream.name, kept)
 
 

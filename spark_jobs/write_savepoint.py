@@ -29,9 +29,8 @@ from include.stream.committed_batch import (
 )
 from include.stream.manifest import (
     Savepoint,
-    expired,
     keep_savepoints,
-    needed_ids,
+    kept_by,
     newest_savepoint,
     savepoints_of,
     write_manifest,
@@ -91,11 +90,8 @@ def is_due(rules: SavepointRules, until_us: int, newest: Savepoint | None) -> bo
 
 def delete_expired(opened: OpenStream) -> None:
     """Delete the savepoints that the stream's rules no longer keep. Under the stream's lease."""
-    lake, known = opened.lake, savepoints_of(opened.lake, opened.name)
-    going = expired(known, opened.stream.savepoints, needed_ids(opened.generations))
-    if going:
-        keep_savepoints(lake, opened.name, [each for each in known if each not in going])
-        log.info("deleted %d savepoints of %s", len(going), opened.name)
+    known, rules = savepoints_of(opened.lake, opened.name), opened.stream.savepoints
+    keep_savepoints(opened.lake, opened.name, kept_by(known, rules, opened.row))
 
 
 def write_live_savepoint(

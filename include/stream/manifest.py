@@ -23,7 +23,7 @@ from pyarrow import fs
 
 from include.fold.admission import MICROSECOND, instant_of
 from include.lake.errors import StatefulError
-from include.lake.generations import GenerationRow, Generations
+from include.lake.generations import GenerationRow
 from include.lake.lease import check_held
 from include.lake.paths import Lake
 from include.lake.table import Staged
@@ -290,23 +290,21 @@ def holds_rows_of(savepoint: Savepoint, pin: BronzePin) -> bool:
     return read_us is None or has_commit(pin, read_us)
 
 
-def needed_ids(generations: Generations) -> set[str]:
-    """What the current generation began with."""
-    row = generations.current or GenerationRow()
-    return {row[name] for name in ("seed_savepoint", "base_savepoint") if row.get(name)}
-
-
-def expired(
-    savepoints: Sequence[Savepoint], rules: SavepointRules, needed: Collection[str]
+def kept_by(
+    savepoints: Sequence[Savepoint], rules: SavepointRules, row: GenerationRow | None
 ) -> list[Savepoint]:
-    """Those that are beyond the rules' age or number and not `needed`, by `until`."""
-    by_until = sorted(savepoints, key=lambda savepoint: savepoint.until_us)
-    if not by_until:
+    """Those that the rules keep by age and number, by `until`; and what a generation begins with, whose row
+    this is."""
+    if not savepoints:
         return []
+    by_until = sorted(savepoints, key=lambda savepoint: savepoint.until_us)
     horizon_us = by_until[-1].until_us - rules.keep_for // MICROSECOND
-    kept = [sp for sp in by_until[-rules.keep :] if sp.until_us >= horizon_us]
+    newest = [sp.savepoint_id for sp in by_until[-rules.keep :] if sp.until_us >= horizon_us]
     # Which backfills are open, only Airflow knows; but theirs are the recomputes of late.
     late = max(savepoint.created_at for savepoint in savepoints) - rules.keep_recomputed
-    of_backfills = [sp for sp in savepoints if sp.origin == "recompute" and sp.created_at >= late]
-    spared = {savepoint.savepoint_id for savepoint in (*kept, *of_backfills)} | set(needed)
-    return [savepoint for savepoint in by_until if savepoint.savepoint_id not in spared]
+    return [
+        savepoint
+        for savepoint in by_until
+        if savepoint.savepoint_id in (*newest, (row or GenerationRow())["seed_savepoint"])
+        or (savepoint.origin == "recompute" and savepoint.created_at >= late)
+    ]

@@ -7,18 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.lake.generations import read_generations
+from include.lake.generations import GenerationRow
 from include.lake.paths import Lake
 from include.settings import SavepointRules
 from include.stream.bronze_pin import pin_bronze
-from include.stream.manifest import Savepoint, StreamIdentity, choose_base, expired, needed_ids
+from include.stream.manifest import Savepoint, StreamIdentity, choose_base, kept_by
 from include.streams import user_counts
 from include.streams.user_counts import UserEvent
 from spark_jobs.write_savepoint import is_due
 from tests.bronze import append_commit, stamp
 from tests.refused import refused
-from tests.stream.ledgers import entry
-from tests.stream.ledgers import record as record_entry
 
 HOUR_US = 3_600_000_000
 START_US = 1_750_032_000_000_000  # a midnight
@@ -96,11 +94,11 @@ def test_a_base_is_the_newest_clean_savepoint_of_this_code_and_this_bronze(tmp_p
 def test_what_goes_is_beyond_the_rules_and_not_needed(hours, keep, keep_hours, data):
     known = [savepoint(START_US + n * HOUR_US) for n in hours]
     rules = SavepointRules(keep=keep, keep_for=timedelta(hours=keep_hours))
-    needed = {sp.savepoint_id for sp in data.draw(st.lists(st.sampled_from(known)))}
-    going = expired(known, rules, needed)
-    kept = [sp for sp in known if sp not in going]
+    seed = data.draw(st.none() | st.sampled_from(known))
+    row = None if seed is None else GenerationRow(seed_savepoint=seed.savepoint_id)
+    kept = kept_by(known, rules, row)
     newest_us = max(sp.until_us for sp in known)
-    assert needed <= {sp.savepoint_id for sp in kept}
+    needed = set() if seed is None else {seed.savepoint_id}
     by_rule = sorted(known, key=lambda sp: -sp.until_us)[:keep]
     wanted = {sp.savepoint_id for sp in by_rule if newest_us - sp.until_us <= keep_hours * HOUR_US}
     assert {sp.savepoint_id for sp in kept} == wanted | needed
@@ -116,14 +114,7 @@ def test_a_backfill_of_long_ago_keeps_what_its_next_interval_begins_with():
         return replace(made, origin=origin, created_at=created_at)
 
     kept, too_old, live = old(1, "recompute", just), old(2, "recompute", over), old(3, "live", just)
-    assert expired([newest, kept, too_old, live], rules, set()) == [too_old, live]
-
-
-def test_what_a_generation_begins_with_is_needed(lake):
-    assert needed_ids(read_generations(lake, "user_counts")) == set()
-    row = {"base_savepoint": "a", "seed_savepoint": "b"}
-    record_entry(lake, entry(1, "reseed", None, 1), row=row)
-    assert needed_ids(read_generations(lake, "user_counts")) == {"a", "b"}
+    assert kept_by([newest, kept, too_old, live], rules, None) == [kept, newest]
 
 
 def new_lake(tmp_path_factory):
