@@ -96,7 +96,8 @@ class RecomputePlan:
 def plan_recompute(opened: OpenStream, start: datetime, until: datetime) -> RecomputePlan:
     """The plan for `[start, until)`, on the stream's clock.
 
-    Raises SettingsError for an interval that is empty, or that live has not settled, LakeError when there is nothing to compute from, or it must not be now.
+    Raises SettingsError for an interval that is empty, or that live has not settled, LakeError when there is
+    nothing to compute from, or it must not be now.
     """
     _refuse_empty(start, until)
     return _planned(opened, [(start, until)])
