@@ -240,6 +240,6 @@ def _record_position(opened: OpenStream, record: RunRecord) -> None:
     try:
         check_rows_add_up(opened.lake, known, opened.generations.pinned())
     except RowCountError as error:
-        name, run_id = "rows_do_not_add_up", record["run_id"]
-        record_error(opened.lake, run_id, opened.name, name=name, error=error)
+        run_id = record["run_id"]
+        record_error(opened.lake, run_id, opened.name, name="rows_do_not_add_up", error=error)
         raise
