@@ -17,7 +17,7 @@ from include.ingest.clock import Clock, clock_after
 from include.ingest.group_clock import logged_groups
 from include.ingest.ingest import ingest
 from include.ingest.landed_file import open_rows, row_of_raw
-from include.ingest.landed_values import to_event
+from include.ingest.landed_values import reader_of_events
 from include.ingest.parse_files import outcomes_of_content, value_column
 from include.lake.ops import read_ops
 from include.settings import Source
@@ -46,7 +46,7 @@ def declared(name: str) -> Source:
 
 def test_the_order_is_taken_as_it_is():
     source = declared("ORDERS")
-    event = to_event(source, row_of_raw("a.jsonl", block("json"), source), NOON_US)
+    event = reader_of_events(source)(row_of_raw("a.jsonl", block("json"), source), NOON_US)
     assert event.event_time_us == NOON_US
     assert dict(zip([field.name for field in source.fields], event.values, strict=True)) == {
         "order_id": 7,

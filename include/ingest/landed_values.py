@@ -391,16 +391,11 @@ class Event(NamedTuple):
 ToEvent = Callable[[Row, int], Event]
 
 
-def to_event(source: Source, values: Row, ingested_at_us: int) -> Event:
-    """The event in a row that came in at `ingested_at_us`; RefusedError says why it is none.
-
-    What the source does not know: `Rescue`. Of many rows: `reader_of_events`.
-    """
-    return reader_of_events(source)(values, ingested_at_us)
-
-
 def reader_of_events(source: Source) -> ToEvent:
-    """`to_event` of one source, whose types are looked up once."""
+    """What makes an event of a row that came in at an instant; RefusedError says why it is none.
+
+    What the source does not know: `Rescue`.
+    """
     fields = [_reader_of_field(field, source) for field in source.fields]
     time_of = value_at(source.time_field)
     max_future_us = source.max_future // MICROSECOND

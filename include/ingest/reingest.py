@@ -30,7 +30,7 @@ from include.ingest.ingest import stage_events
 from include.ingest.ingest_log import QUARANTINE, Entry, Ingestion
 from include.ingest.kafka_rows import judged_again
 from include.ingest.landed_file import FileGoneError, has_types, landed_files, row_of_raw
-from include.ingest.landed_values import RefusedError, to_event
+from include.ingest.landed_values import RefusedError, reader_of_events
 from include.ingest.origin import connector_of
 from include.ingest.parse_files import (
     FILE,
@@ -109,6 +109,7 @@ class _Judge:
     def __init__(self, ingestion: Ingestion, batch: Batch, corrections: Mapping[str, str]) -> None:
         self._ingestion, self._source = ingestion, ingestion.source
         self._corrections, self._now_us = corrections, batch.ingested_at_us
+        self._to_event = reader_of_events(ingestion.source)
         self._read = connector_of(ingestion.lake, ingestion.source).reader(batch)
         self.counts = Counts()  # what this changes
 
@@ -157,7 +158,7 @@ class _Judge:
         name, number = row["source_file"], row["row_number"]
         try:
             values = row_of_raw(name, row["raw"] if correction is None else correction, source)
-            event = to_event(source, values, self._now_us)
+            event = self._to_event(values, self._now_us)
             return accepted(value_columns(source), number, event, Rescue(source).text(values))
         except RefusedError as refusal:
             return refused(name, number, refusal, row["raw"])

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from include.ingest.landed_file import open_rows
-from include.ingest.landed_values import RefusedError, to_event
+from include.ingest.landed_values import RefusedError, reader_of_events
 from include.ingest.rescue import Rescue, read_rescued
 from include.settings import Field, Source, Times
 
@@ -32,7 +32,7 @@ def parquet(value: pa.Array, at: pa.Array | None = None, **options: Any) -> byte
 def judged(source: Source, row: Any) -> Any:
     """The value that is taken of a row, or the code of its refusal."""
     try:
-        return to_event(source, row, NOW_US).values[-1]
+        return reader_of_events(source)(row, NOW_US).values[-1]
     except RefusedError as refusal:
         return refusal.code
 

@@ -17,7 +17,7 @@ import pytest
 from include.ingest import parse_files
 from include.ingest.connector import Batch, Split
 from include.ingest.landed_file import landed_files, landing_root, open_rows, row_of_raw
-from include.ingest.landed_values import RefusedError, UnreadableFileError, to_event
+from include.ingest.landed_values import RefusedError, UnreadableFileError, reader_of_events
 from include.ingest.parse_files import outcomes_of_file, parse_here
 from include.lake.paths import Lake
 from include.settings import Field, Source
@@ -52,7 +52,7 @@ def events_of(name: str, content: bytes) -> Iterator[tuple[object, ...]]:
     rows = open_rows(name, content, SOURCE)
     for item in rows.items():
         try:
-            yield to_event(SOURCE, rows.values(item), NOON_US).values
+            yield reader_of_events(SOURCE)(rows.values(item), NOON_US).values
         except RefusedError as refusal:
             yield refusal.code, rows.raw(item)
 

@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include.fold.admission import EPOCH, MICROSECOND
-from include.ingest.landed_values import MAX_US, MIN_US, Event, Instant, RefusedError, to_event
+from include.ingest.landed_values import (
+    MAX_US,
+    MIN_US,
+    Event,
+    Instant,
+    RefusedError,
+    reader_of_events,
+)
 from include.settings import Field, Source
 
 SOURCE = Source(
@@ -32,7 +39,7 @@ def us(instant: datetime) -> int:
 
 def event_of(**changes: object) -> Event:
     row = {"key": "a", "count": 1, "amount": 2.5, "at": "2025-12-31T23:00:00Z", **changes}
-    return to_event(SOURCE, row, us(NOW))
+    return reader_of_events(SOURCE)(row, us(NOW))
 
 
 def refusal_of(**changes: object) -> tuple[str, str]:
@@ -128,7 +135,7 @@ JSON_VALUES = st.recursive(
 
 def event_or_refusal(row: dict[str, object]) -> Event | RefusedError:
     try:
-        return to_event(SOURCE, row, us(NOW))
+        return reader_of_events(SOURCE)(row, us(NOW))
     except RefusedError as refusal:
         return refusal
 

@@ -20,7 +20,7 @@ from include.fold.definition import flat_map_groups_with_state
 from include.fold.group_state import GroupState
 from include.ingest.ingest import ingest
 from include.ingest.landed_json import JsonRows
-from include.ingest.landed_values import RefusedError, to_event, value_at
+from include.ingest.landed_values import RefusedError, reader_of_events, value_at
 from include.ingest.parse_files import Parse
 from include.ingest.reingest import reingest
 from include.ingest.rescue import Rescue, read_rescued
@@ -231,7 +231,7 @@ def test_what_is_read_of_the_rescued_is_what_ingestion_would_have_taken(
     found = read_rescued(kind, "b", [before.text(row(0, **each)) for each in rows])
     for each, value in zip(rows, found, strict=True):
         try:
-            expected = to_event(after, row(0, **each), FAR_AHEAD_US).values[1]
+            expected = reader_of_events(after)(row(0, **each), FAR_AHEAD_US).values[1]
         except RefusedError:
             # As in a CSV, which has nothing but text.
             is_text = isinstance(value_at("b")(each), str)

@@ -10,7 +10,7 @@ import pytest
 
 from include.cli.__main__ import main
 from include.ingest.landed_file import open_rows
-from include.ingest.landed_values import Event, RefusedError, to_event
+from include.ingest.landed_values import Event, RefusedError, reader_of_events
 from include.lake.errors import LakeError
 from include.lake.paths import Lake
 from include.registry import all_sources, source_named, streams_of
@@ -43,7 +43,7 @@ def read_back(lake: Lake, source: Source) -> tuple[list[Event], int]:
         rows = open_rows(name, content, source)
         for item in rows.items():
             try:
-                events.append(to_event(source, rows.values(item), START_US + 48 * HOUR_US))
+                events.append(reader_of_events(source)(rows.values(item), START_US + 48 * HOUR_US))
             except RefusedError:
                 refused += 1
     return events, refused
@@ -96,7 +96,7 @@ def commits(lake: Lake, source: Source) -> list[list[int]]:
         rows = open_rows(name, content, source)
         for item in rows.items():
             with suppress(RefusedError):
-                event = to_event(source, rows.values(item), START_US + 48 * HOUR_US)
+                event = reader_of_events(source)(rows.values(item), START_US + 48 * HOUR_US)
                 found[-1].append(event.event_time_us)
     return found
 
