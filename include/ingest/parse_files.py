@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from heapq import nlargest
 from itertools import chain, islice
-from typing import Any, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -267,23 +267,25 @@ class Counts:
             group = group_of(source, name, outcome)
             self.groups[group] = max(event_us, self.groups.get(group, event_us))
 
-    def __add__(self, other: "Counts") -> "Counts":
-        both = [vars(self), vars(other)]
-        sums = {name: _summed(name, *(each[name] for each in both)) for name in vars(self)}
-        sums["newest"] = dict(nlargest(2, sums["newest"].items(), key=lambda of: of[1]))
-        return Counts(**sums)
-
-
-def _summed(name: str, one: Any, other: Any) -> Any:
-    if isinstance(one, int):
-        return one + other
-    add = max if name in ("newest", "groups") else operator.add
-    return one | {key: add(of, one[key]) if key in one else of for key, of in other.items()}
+    def __iadd__(self, other: "Counts") -> "Counts":
+        for name, of in vars(other).items():
+            own = getattr(self, name)
+            if isinstance(of, int):
+                setattr(self, name, own + of)
+                continue
+            add = max if name in ("newest", "groups") else operator.add
+            for key, value in of.items():
+                own[key] = add(own[key], value) if key in own else value
+        self.newest = dict(nlargest(2, self.newest.items(), key=lambda of: of[1]))
+        return self
 
 
 def counts_in(outcomes_of_files: Iterable[str]) -> Counts:
     """All that the outcomes of files say together."""
-    return sum((Counts(**json.loads(text)) for text in outcomes_of_files), Counts())
+    counts = Counts()
+    for text in outcomes_of_files:
+        counts += Counts(**json.loads(text))
+    return counts
 
 
 def quarantine_findings(source: Source, counts: Counts) -> list[Finding]:
