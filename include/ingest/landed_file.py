@@ -12,11 +12,12 @@ import stat
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import PurePosixPath
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 from urllib.parse import unquote
 
 from pyarrow import fs
 
+from include.ingest.connector import Split, written_at
 from include.ingest.landed_avro import AvroRows
 from include.ingest.landed_json import CsvRows, JsonRows, csv_row, json_rows
 from include.ingest.landed_parquet import ParquetRows
@@ -155,12 +156,7 @@ OPENERS: dict[str, Callable[[bytes, Source], LandedRows]] = {
 }
 
 
-class LandedFile(NamedTuple):
-    """A file as the listing has it. In this order files are taken: the older before the newer."""
-
-    modified_ns: int
-    name: str  # below landing/<source>
-    bytes: int
+Listed = tuple[int, str, int]  # when a file was modified, in nanoseconds; its name; its bytes
 
 
 def landing_root(lake: Lake, source: str) -> str:
@@ -169,21 +165,24 @@ def landing_root(lake: Lake, source: str) -> str:
     return os.path.abspath(root) if lake.is_local else root  # noqa: PTH100 (no symlinks)
 
 
-def landed_files(lake: Lake, source: str) -> list[LandedFile]:
-    """All but hidden ones, in the order in which they are taken."""
+def landed_files(lake: Lake, source: str) -> list[Split]:
+    """All but hidden ones, in the order in which they are taken: the older before the newer."""
     root = landing_root(lake, source)
-    return sorted(_listed_here(root) if lake.is_local else _listed(lake, root))
+    listed = sorted(_listed_here(root) if lake.is_local else _listed(lake, root))
+    return [
+        Split(name, bytes=size, modified_at=written_at(ns // 1000)) for ns, name, size in listed
+    ]
 
 
-def _listed(lake: Lake, root: str) -> Iterator[LandedFile]:
+def _listed(lake: Lake, root: str) -> Iterator[Listed]:
     selector = fs.FileSelector(root, recursive=True, allow_not_found=True)
     for info in lake.filesystem.get_file_info(selector):
         name = info.path.removeprefix(f"{root}/")
         if info.type == fs.FileType.File and not any(map(_is_hidden, PurePosixPath(name).parts)):
-            yield LandedFile(info.mtime_ns or 0, name, info.size)
+            yield info.mtime_ns or 0, name, info.size
 
 
-def _listed_here(root: str) -> Iterator[LandedFile]:
+def _listed_here(root: str) -> Iterator[Listed]:
     for folder, folders, names in os.walk(root, onerror=_refuse_unlisted):
         folders[:] = [name for name in folders if not _is_hidden(name)]
         prefix = f"{folder}/".removeprefix(f"{root}/")
@@ -195,7 +194,7 @@ def _listed_here(root: str) -> Iterator[LandedFile]:
                 found = os.lstat(f"{folder}/{name}")
             except FileNotFoundError:
                 continue  # removed meanwhile
-            yield LandedFile(found.st_mtime_ns, _storable(prefix + name), found.st_size)
+            yield found.st_mtime_ns, _storable(prefix + name), found.st_size
 
 
 def _refuse_unlisted(error: OSError) -> None:

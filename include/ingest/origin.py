@@ -17,10 +17,9 @@ from include.ingest.connector import (
     ReadSplit,
     Split,
     one_commit,
-    written_at,
 )
 from include.ingest.ingest_log import Clock, Entry, Ingestion, read_done
-from include.ingest.landed_file import LandedFile, landed_files, landing_root
+from include.ingest.landed_file import landed_files, landing_root
 from include.ingest.parse_files import outcomes_of_file
 from include.lake.findings import Finding, record_findings
 from include.lake.paths import Lake
@@ -36,16 +35,12 @@ class LandedFiles:
     source: Source
 
     @cached_property
-    def files(self) -> list[LandedFile]:
+    def files(self) -> list[Split]:
         """The older first."""
         return landed_files(self.lake, self.source.name)
 
     def cut(self, done: Done) -> Cut:
-        waiting = (
-            Split(f.name, bytes=f.bytes, modified_at=written_at(f.modified_ns // 1000))
-            for f in self._waiting(done)
-        )
-        return Cut(sorted(one_commit(waiting, self.source)))
+        return Cut(sorted(one_commit(self._waiting(done), self.source)))
 
     def lag(self, done: Done) -> Lag:
         sizes = [file.bytes for file in self._waiting(done)]
@@ -62,7 +57,7 @@ class LandedFiles:
         root = landing_root(self.lake, self.source.name)
         return partial(outcomes_of_file, self.lake, root, self.source, batch)
 
-    def _waiting(self, done: Done) -> list[LandedFile]:
+    def _waiting(self, done: Done) -> list[Split]:
         return [file for file in self.files if file.name not in done.names]
 
 

@@ -25,7 +25,7 @@ from include import job
 from include.fold.admission import micros_of
 from include.ingest.amendments import amendments_of
 from include.ingest.bronze_tables import follow_fields
-from include.ingest.connector import Batch, OriginError, Outcome, Split, written_at
+from include.ingest.connector import Batch, OriginError, Outcome, Split
 from include.ingest.ingest import stage_events
 from include.ingest.ingest_log import QUARANTINE, Entry, Ingestion
 from include.ingest.kafka_rows import judged_again
@@ -182,15 +182,12 @@ class _Judge:
         return {s.source_file: s for _, s in self._ingestion.logged.done().splits}
 
     @cached_property
-    def _landed(self) -> set[tuple[object, ...]]:
-        files = landed_files(self._ingestion.lake, self._source.name)
-        return {(f.name, f.bytes, written_at(f.modified_ns // 1000)) for f in files}
+    def _landed(self) -> set[Split]:
+        return set(landed_files(self._ingestion.lake, self._source.name))
 
     def _is_as_taken(self, name: str) -> bool:
         """Whether it has the rows that it had. (A file of others' table never changes.)"""
-        split = self._taken[name]
-        is_landed = self._source.origin is None
-        return not is_landed or (name, split.bytes, split.modified_at) in self._landed
+        return self._source.origin is not None or self._taken[name] in self._landed
 
 
 def read_corrections(path: Path) -> dict[str, str]:

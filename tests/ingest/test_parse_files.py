@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from include.ingest import parse_files
-from include.ingest.connector import Batch, Split
+from include.ingest.connector import Batch
 from include.ingest.landed_file import landed_files, landing_root, open_rows, row_of_raw
 from include.ingest.landed_values import RefusedError, UnreadableFileError, reader_of_events
 from include.ingest.parse_files import outcomes_of_file, parse_here
@@ -141,7 +141,7 @@ def test_several_processes_parse_what_one_does(lake: Lake, monkeypatch: pytest.M
     for number in range(5):
         lines = [json.dumps({"key": f"{number}-{row}", "at": NOON}) for row in range(number)]
         (folder / f"{number}.jsonl").write_text("\n".join([*lines, "{"]))
-    splits = [Split(f.name, bytes=f.bytes) for f in landed_files(lake, SOURCE.name)]
+    splits = landed_files(lake, SOURCE.name)
     root = landing_root(lake, SOURCE.name)
     read = partial(outcomes_of_file, lake, root, SOURCE, Batch(0, splits, NOON_US))
     alone = parse_here(SOURCE, read, splits)
