@@ -16,6 +16,7 @@ down what a person does in its event loop, and waits there for the database. Who
 task's request, which cannot commit before the event loop comes back to it.
 """
 
+import ctypes
 import fcntl
 import os
 import signal
@@ -23,13 +24,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 from urllib.error import URLError
+
+import psutil
 
 from include.airflow.api import AirflowApi, AirflowFailedError
 from include.airflow.environment import (
@@ -48,7 +51,7 @@ from include.airflow.environment import (
 )
 from include.ingest.landed_file import landed_files
 from include.lake.errors import LakeError, SettingsError, last_line
-from include.lake.lease import adopt_orphans, end_descendants, interrupt_me_with_parent, wait_until
+from include.lake.lease import wait_until
 from include.lake.paths import Lake
 from include.observe.stream_line import run_report
 from include.registry import all_sources, all_streams
@@ -66,6 +69,43 @@ PARSE_DEADLINE = 300.0
 FINAL = ("success", "failed")
 # For the scheduler to make a run that is due: seconds, unless someone has set it otherwise.
 DUE_DEADLINE = 120.0
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def adopt_orphans() -> None:
+    """From now on, orphans below this process become its children."""
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def interrupt_me_with_parent() -> None:
+    """For a child, between fork and exec: SIGINT when its parent is gone."""
+    _prctl(PR_SET_PDEATHSIG, signal.SIGINT)
+
+
+def descendants() -> list[int]:
+    """The processes below this one, parents first; none that is dead and not yet waited for."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            continue
+    return [process.pid for process in psutil.Process().children(recursive=True)]
+
+
+def end_descendants(patience: float = 5.0) -> list[int]:
+    """End all that is left below this process; what could not be ended is returned."""
+    steps: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGKILL)
+    for step in steps:
+        for pid in descendants():
+            with suppress(ProcessLookupError):  # it may have ended since it was listed
+                os.kill(pid, step)
+        if wait_until(lambda: not descendants(), patience):
+            break
+    return descendants()
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
 @dataclass(frozen=True)

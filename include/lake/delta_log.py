@@ -112,48 +112,27 @@ def dataset_without_bounds(table: str) -> ds.Dataset:
     return bare.replace_schema(pa.schema(opened.schema().to_arrow()))
 
 
-# What the operating system refuses, or a disk fails to give, whatever the bytes are; and a network.
+# What an operating system says of a file itself; all else is of the machine, a disk or a network.
+OF_FILE = {
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.EEXIST,
+    errno.EINVAL,
+    errno.ENAMETOOLONG,
+}
+# As Python and Rust tell of it.
+NUMBERED = re.compile(r"\[errno (\d+)\]|\(os error (\d+)\)|Os \{ code: (\d+), kind", re.IGNORECASE)
+# As Java ends with it: it says of a broken connection, too, of which a worker that died of damage is the
+# other end.
 OF_DISK = (
-    errno.EACCES,
-    errno.EDQUOT,
-    errno.EIO,
-    errno.EMFILE,
-    errno.ENFILE,
-    errno.ENOMEM,
-    errno.ENOSPC,
-    errno.EPERM,
-    errno.EROFS,
-    errno.ESTALE,
+    *(errno.EACCES, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE),
+    *(errno.ENOMEM, errno.ENOSPC, errno.EPERM, errno.EROFS, errno.ESTALE),
 )
-OF_NETWORK = (
-    errno.EAGAIN,
-    errno.EBUSY,
-    errno.ECONNABORTED,
-    errno.ECONNREFUSED,
-    errno.ECONNRESET,
-    errno.EHOSTDOWN,
-    errno.EHOSTUNREACH,
-    errno.EKEYEXPIRED,
-    errno.ENETDOWN,
-    errno.ENETUNREACH,
-    errno.ENODEV,
-    errno.ENOKEY,
-    errno.ENOTCONN,
-    errno.ENXIO,
-    errno.EPIPE,
-    errno.EREMOTEIO,
-    errno.ETIMEDOUT,
-)
-UNREACHABLE = frozenset((*OF_DISK, *OF_NETWORK))
-DISK = "|".join(map(os.strerror, OF_DISK))
-WORDS = "|".join(map(os.strerror, UNREACHABLE))
-# As Python, Rust and Java end with these words, and as stores, by Arrow and by delta-rs, tell all that
-# is not one object's own: a path or a value within a message may be of the same words. Java says of a
-# broken connection, too, of which a worker that died of damage is the other end. A file that is gone
+# And as stores, by Arrow and by delta-rs, tell all that is not one object's own. A file that is gone
 # from a disk is a "Generic LocalFileSystem error", and a "Generic DeltaTable error" where it is merged.
 OF_MACHINE = re.compile(
-    rf"\[errno \d+\] ({WORDS})|({WORDS}) \(os error \d+\)|({DISK})(\)|$)"
-    rf"|Os \{{ code: \d+, kind: \w+, message: \"({WORDS})\""
+    rf"({'|'.join(map(os.strerror, OF_DISK))})(\)|$)"
     r"|The operation lacked|Generic (?!LocalFileSystem|DeltaTable)\w+ error"
     r"|AWS Error (?!NO_SUCH_KEY|RESOURCE_NOT_FOUND)\w+( \(HTTP status \d+\))? during ",
     re.IGNORECASE | re.MULTILINE,
@@ -178,9 +157,11 @@ def is_of_machine(error: BaseException) -> bool:
     if isinstance(error, (ConnectionError, MemoryError, TimeoutError)):
         return True
     if isinstance(error, OSError) and error.errno is not None:
-        return error.errno in UNREACHABLE
+        return error.errno not in OF_FILE
     said = str(error)
-    return OF_MACHINE.search(said) is not None and CUT_OFF.search(said) is None
+    numbers = {int(number) for found in NUMBERED.findall(said) for number in found if number}
+    is_told = OF_MACHINE.search(said) is not None and CUT_OFF.search(said) is None
+    return is_told or not numbers <= OF_FILE
 
 
 def open_table(path: str) -> DeltaTable:

@@ -6,17 +6,15 @@ system, so it goes with its holder: nothing has to be taken over after a kill. O
 store it expires.
 """
 
-import ctypes
 import fcntl
 import json
 import logging
 import os
-import signal
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -25,46 +23,19 @@ from typing import Any, NamedTuple, TextIO
 from uuid import uuid4
 
 import obstore
-import psutil
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import from_url
 
 from include.lake.errors import StatefulError, last_line
 from include.lake.paths import Lake
 
-PR_SET_PDEATHSIG = 1
-PR_SET_CHILD_SUBREAPER = 36
-PROC = Path("/proc")
-
-
-def adopt_orphans() -> None:
-    """From now on, orphans below this process become its children."""
-    _prctl(PR_SET_CHILD_SUBREAPER, 1)
-
-
-def interrupt_me_with_parent() -> None:
-    """For a child, between fork and exec: SIGINT when its parent is gone."""
-    _prctl(PR_SET_PDEATHSIG, signal.SIGINT)
-
-
-def descendants() -> list[int]:
-    """The processes below this one, parents first; none that is dead and not yet waited for."""
-    with suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            continue
-    return [process.pid for process in psutil.Process().children(recursive=True)]
-
-
-def end_descendants(patience: float = 5.0) -> list[int]:
-    """End all that is left below this process; what could not be ended is returned."""
-    steps: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGKILL)
-    for step in steps:
-        for pid in descendants():
-            with suppress(ProcessLookupError):  # it may have ended since it was listed
-                os.kill(pid, step)
-        if wait_until(lambda: not descendants(), patience):
-            break
-    return descendants()
+log = logging.getLogger("lease")
+CONDITIONAL = ("s3a://", "gs://", "abfss://")
+LOOK_S = 1.0  # between two requests of one who waits
+# Of a lock of the operating system, and the pause between two: half a second in all.
+ATTEMPTS, ASKED_S = 50, 0.01
+# What renews the leases that this process holds, of those that expire.
+_EXPIRING: list[Callable[[], None]] = []
 
 
 def wait_until(condition: Callable[[], bool], seconds: float, interval: float = 0.1) -> bool:
@@ -75,20 +46,6 @@ def wait_until(condition: Callable[[], bool], seconds: float, interval: float = 
             return False
         time.sleep(interval)
     return True
-
-
-def _prctl(option: int, value: int) -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
-
-
-log = logging.getLogger("lease")
-CONDITIONAL = ("s3a://", "gs://", "abfss://")
-LOOK_S = 1.0  # between two requests of one who waits
-# Of a lock of the operating system, and the pause between two: half a second in all.
-ATTEMPTS, ASKED_S = 50, 0.01
-# What renews the leases that this process holds, of those that expire.
-_EXPIRING: list[Callable[[], None]] = []
 
 
 class LeaseTakenError(StatefulError):
@@ -147,7 +104,6 @@ def check_held() -> None:
 def _hold_file(lake: Lake, name: str, patience: timedelta, told: dict[str, Any]) -> Iterator[None]:
     path = _path(lake, name)
     path.parent.mkdir(parents=True, exist_ok=True)
-    _refuse_deleted(path)
     with path.open("a+") as file:
         if not wait_until(lambda: _locked(file), patience.total_seconds()):
             file.seek(0)
@@ -163,32 +119,6 @@ def _hold_file(lake: Lake, name: str, patience: timedelta, told: dict[str, Any])
             yield
         finally:
             file.truncate(0)  # who is refused because of one who only asks is not told of us
-
-
-def _refuse_deleted(path: Path) -> None:
-    """LeaseTakenError when a process has the lock file that somebody deleted: a new one is no lock.
-
-    By what Linux says of open files; elsewhere nothing is known of it.
-    """
-    deleted = f"{path.parent.resolve() / path.name} (deleted)"
-    for process in PROC.glob("[0-9]*"):
-        if deleted in _open_files(process):
-            raise LeaseTakenError(
-                f"process {process.name} works on {path.stem}, and its lock {path} was deleted. Wait "
-                "for it to end, or stop it; and leave the files of leases where they are",
-                subject=path.stem,
-            )
-
-
-def _open_files(process: Path) -> set[str]:
-    found = set()
-    with suppress(OSError):  # it has ended, or is another user's
-        # By names alone: a machine has some ten thousand of them, and each job asks of all.
-        folder = f"{process}/fd"
-        for link in os.listdir(folder):  # noqa: PTH208 (with a Path for each it takes three times as long)
-            with suppress(FileNotFoundError):  # closed meanwhile
-                found.add(os.readlink(f"{folder}/{link}"))  # noqa: PTH115
-    return found
 
 
 def has_leases(lake: Lake) -> bool:

@@ -72,7 +72,7 @@ def test_a_password_is_made_beside_those_of_others_and_where_a_file_was_cut_off(
 
 END_ORPHANS = """
 import subprocess, sys
-from include.lake.lease import adopt_orphans, end_descendants
+from include.airflow.local_airflow import adopt_orphans, end_descendants
 adopt_orphans()
 # A grandchild in a session of its own that heeds no SIGTERM, and whose parent is gone.
 script = "trap '' TERM; echo started; while :; do sleep 1; done"

@@ -11,7 +11,6 @@ from typing import NoReturn
 import psutil
 from watchfiles import Change, watch
 
-from include.lake.lease import PROC
 from tests.chaos.plan import Kill
 
 WORKER = b"pyspark.daemon"
@@ -76,6 +75,6 @@ class Killer:
 
 def _is(target: str, pid: int) -> bool:
     with suppress(OSError):
-        command = (PROC / str(pid) / "cmdline").read_bytes()
+        command = Path("/proc", str(pid), "cmdline").read_bytes()
         return WORKER in command if target == "worker" else b"SparkSubmit" in command
     return False

@@ -14,7 +14,8 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from include.lake.lease import interrupt_me_with_parent, wait_until
+from include.airflow.local_airflow import interrupt_me_with_parent
+from include.lake.lease import wait_until
 from tests.compose import SERVICES, VARIABLE
 from tests.e2e.make_run import free_ports, processes_of
 

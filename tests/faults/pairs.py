@@ -5,8 +5,7 @@
 A pair is a seed: what the first one does (its process group: `./stateful`, the JVM, its Python), after
 how many files below the lake it is stopped by SIGSTOP, and what is started then, in processes of its
 own that wait for nobody. That one is refused in one line; or does all, where the first had nothing
-in its hands. The first is woken up by SIGCONT and ends well. There are two other varieties: its lock
-was deleted while it stood still; and it is killed, so that the second one does its work.
+in its hands. The first is woken up by SIGCONT and ends well; or it is killed, so that the second one does its work.
 """
 
 import os
@@ -22,7 +21,7 @@ from typing import NamedTuple
 from watchfiles import Change, watch
 from watchfiles.main import FileChange
 
-from include.lake.lease import PROC, lease_holder, wait_until
+from include.lake.lease import lease_holder, wait_until
 from include.lake.ops import read_ops
 from tests.fault_model import Fault
 from tests.faults.command_line import CommandLine, Told
@@ -31,8 +30,8 @@ from tests.faults.matrix import OPERATIONS, Row
 from tests.faults.own_process import PATIENCE, start
 from tests.faults.trial import MISSED, WRONG, Bases, Result, Trial
 
-STALLED, NO_LOCK, KILLED = "stalled", "stalled, its lock deleted", "stalled and killed"
-VARIETIES = (STALLED, STALLED, STALLED, NO_LOCK, KILLED)
+STALLED, KILLED = "stalled", "stalled and killed"
+VARIETIES = (STALLED, STALLED, STALLED, KILLED)
 # That the first one comes to, or nearly.
 MOST_FILES = {"batch": 120, "reseed": 80, "recompute": 60, "savepoint": 40, "compaction": 80}
 SECONDS = ("batch", "batch", "reseed", "recompute", "savepoint", "compaction", "maintenance")
@@ -120,9 +119,6 @@ class PairTrial(Trial):
         runs = self._runs()
         if is_killed:
             first.kill()
-        if self._pair.fault == NO_LOCK:
-            for lock in (self._story.root / "leases").glob("*.lock"):
-                lock.unlink()
         second = self._second()
         is_beside = held and not is_killed and self._runs() > runs
         code = 0 if is_killed else first.go_on()
@@ -258,7 +254,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 def _states(group: int) -> Sequence[str]:
     """What the processes of a group do, by the kernel's letters."""
     found = []
-    for folder in PROC.glob("[0-9]*"):
+    for folder in Path("/proc").glob("[0-9]*"):
         with suppress(FileNotFoundError, ProcessLookupError):
             # The name in parentheses may hold anything.
             state, _, of_group = (folder / "stat").read_text().rpartition(")")[2].split()[:3]

@@ -1,8 +1,6 @@
 """One writer at a time, and how long another one waits for it."""
 
 import fcntl
-import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -72,36 +70,3 @@ def test_who_held_the_lease_before_is_not_named_as_its_holder(lake, asker):
     ):
         pass
     assert not asker.closed
-
-
-HOLD = """
-import sys
-from include.lake.lease import hold_lease
-from include.lake.paths import Lake
-with hold_lease(Lake(sys.argv[1]), "ingest-signals"):
-    print("held", flush=True)
-    sys.stdin.readline()
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
-def test_a_lock_file_that_was_deleted_lets_nobody_else_in(lake):
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLD, lake.root],
-        cwd=Path(__file__).parents[2],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "held\n"
-        Path(lake.root, "leases", "ingest-signals.lock").unlink()
-        for _ in range(2):
-            with (
-                refused("lease_taken", subject="ingest-signals"),
-                hold_lease(lake, "ingest-signals"),
-            ):
-                pass
-        holder.communicate("go\n")
-    with hold_lease(lake, "ingest-signals"):
-        pass
