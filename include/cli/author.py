@@ -31,8 +31,8 @@ from include.registry import (
     unknown,
 )
 from include.settings import IDENTIFIER, PROJECT, Field, Source
-from include.spark.conf import refuse_unfit
-from include.spark.submit import installed_versions, say, shell_command, shell_environment
+from include.spark.conf import refuse_unfit, spark_package
+from include.spark.submit import say, shell_command, shell_environment
 from include.text_table import text_table
 
 PANEL = "Write streams"
@@ -81,7 +81,7 @@ def validate(
 def _is_unfit() -> bool:
     """Whether no job would start with the Spark and Delta that are installed; says why."""
     try:
-        refuse_unfit(installed_versions())
+        refuse_unfit(spark_package())
     except SettingsError as error:
         sys.stderr.write(f"error: {error}\n")
         return True

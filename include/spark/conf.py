@@ -23,7 +23,6 @@ import sys
 from collections.abc import Mapping
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import NamedTuple
 
 from include.lake.errors import SettingsError
 from include.lake.s3 import s3_endpoint, s3_region
@@ -133,57 +132,28 @@ def _link(link: Path, to: Path) -> None:
         made.unlink(missing_ok=True)
 
 
-CORE_JAR = re.compile(r"spark-core_[\d.]+-(.+)\.jar")
-DELTA_JAR = re.compile(r"io\.delta_delta-spark_(\d+\.\d+)_[\d.]+-.+\.jar")
-PYTHON_VERSION = re.compile(r"^__version__\b.*=\s*['\"]([^'\"]+)", re.MULTILINE)
+def refuse_unfit(package: Path) -> None:
+    """SettingsError where Spark's jars are not of its Python files, or Delta's not for that Spark.
 
-
-class Versions(NamedTuple):
-    """What is installed; empty what is not."""
-
-    spark: str  # by its jars
-    spark_python: str  # by pyspark's Python files
-    delta_for: str  # the series of Spark that the jar of Delta is made for
-
-
-def installed(spark_home: Path, jars: Path = JARS) -> Versions:
-    """The versions of the Spark in a folder, and of the Delta that jobs run with it."""
-    file = spark_home / "version.py"
-    said = PYTHON_VERSION.search(file.read_text()) if file.is_file() else None
-    return Versions(
-        _found(CORE_JAR, spark_home / "jars"),
-        said[1] if said else "",
-        delta_for=_found(DELTA_JAR, jars),
+    As where pyspark-client, which has the same files, was installed over pyspark.
+    """
+    told = re.search(
+        r"^__version__\b.*=\s*['\"]([^'\"]+)", (package / "version.py").read_text(), re.M
+    )
+    version = told[1] if told else ""
+    series, deltas = version.rpartition(".")[0], [jar.name for jar in JARS.glob(f"{DELTA}_*.jar")]
+    has_jars = any((package / "jars").glob(f"spark-core_*-{version}.jar"))
+    if has_jars and (not deltas or any(jar.startswith(f"{DELTA}_{series}_") for jar in deltas)):
+        return
+    raise SettingsError(
+        f"Spark's Python files are of {version}: its jars, or Delta's in {JARS}, are not",
+        code="unfit_versions",
+        subject="pyspark",
+        command=f".venv/bin/python -m pip install --force-reinstall --no-deps pyspark=={version}",
     )
 
 
-def _found(pattern: re.Pattern[str], folder: Path) -> str:
-    matches = (pattern.fullmatch(jar.name) for jar in sorted(folder.glob("*.jar")))
-    return next((match[1] for match in matches if match), "")
-
-
-def refuse_unfit(found: Versions) -> None:
-    """SettingsError when parts of it do not fit."""
-    if found.spark != found.spark_python:
-        whole = found.spark or found.spark_python
-        of_jars = f"of {found.spark}" if found.spark else "missing"
-        raise SettingsError(
-            f"Spark's jars are {of_jars}, its Python files of {found.spark_python or 'no version'}: the "
-            "package pyspark-client, which has the same files, was installed over pyspark",
-            code="unfit_versions",
-            subject="pyspark",
-            command=f".venv/bin/python -m pip install --force-reinstall --no-deps pyspark=={whole}",
-        )
-    if found.delta_for and found.delta_for != ".".join(found.spark.split(".")[:2]):
-        raise SettingsError(
-            f"the jar of Delta in {JARS} is for Spark {found.delta_for}, and Spark {found.spark} is "
-            "installed: PACKAGE in include/setup/java.py and include/jars.sha256 name the jar, "
-            "requirements.in Spark",
-            code="unfit_versions",
-            subject="pyspark",
-        )
-
-
+DELTA = "io.delta_delta-spark"
 SOURCES = PROJECT / "include" / "spark" / "java"
 DELTA_CHECKSUMS = PROJECT / "include" / "jars.sha256"
 NAME = "stateful-lake-{}.jar"

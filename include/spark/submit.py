@@ -18,11 +18,9 @@ from include.lake.s3 import is_s3
 from include.settings import PROJECT, Stream
 from include.spark.conf import (
     YARN,
-    Versions,
     check_reachable,
     checked_master,
     conf_on,
-    installed,
     is_local,
     jars,
     job_conf,
@@ -100,7 +98,7 @@ def job_environment(master: str | None = None) -> dict[str, str]:
     would break the job in ways that do not say so. SettingsError as `default_master`, and for a Spark
     or Delta that jobs are not to run on.
     """
-    refuse_unfit(installed_versions())
+    refuse_unfit(spark_package())
     where = master or default_master()
     here = is_local(where)
     package = spark_package()
@@ -117,11 +115,6 @@ def job_environment(master: str | None = None) -> dict[str, str]:
         # it executors on other machines would look for the driver on their own.
         environment["SPARK_LOCAL_IP"] = "127.0.0.1"
     return environment
-
-
-def installed_versions() -> Versions:
-    """Those of the Spark that jobs are started with, and of the Delta beside it."""
-    return installed(spark_package())
 
 
 def _executor_python() -> str:
