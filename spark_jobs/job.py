@@ -12,27 +12,22 @@ from pathlib import Path
 from tempfile import mkdtemp
 from uuid import uuid4
 
-from py4j.protocol import Py4JJavaError, Py4JNetworkError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 from pyarrow import fs
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from include import job
-from include.lake.errors import LakeError, SettingsError
+from include.lake.errors import LakeError
 from include.lake.paths import Lake, open_lake
 from include.maintain.why_failed import told_why
 from include.registry import stream_named
 from include.settings import PROJECT, Stream
 from include.spark.conf import is_local
 
-# What Spark says, somewhere in a Java stack trace, of a Python that its workers cannot use.
-WRONG_PYTHON = ("Cannot run program", "PYTHON_VERSION_MISMATCH")
-
 
 def check_lake_shared(context: SparkContext, lake: Lake) -> None:
     """LakeError when Spark does not open `lake` where Python does, or a worker cannot use it.
-
-    SettingsError when the workers do not have the Python that they are told to run.
 
     The workers are asked only for a local lake on a cluster: a second or two, in which the
     Python starts that the job needs as well. One that joins later is not asked.
@@ -83,23 +78,8 @@ def _ask_workers(context: SparkContext, folder: str) -> list[str]:
         # As many tasks as there is room for: Spark gives each worker some before any gets more.
         tasks = max(context.defaultParallelism, executors)
         asking = context.parallelize(range(tasks), tasks).map(partial(failure_here, folder))
-        try:
-            failures.update(failure for failure in asking.collect() if failure)
-        except Py4JJavaError as error:
-            raise _wrong_python(context, error) or error from None
+        failures.update(failure for failure in asking.collect() if failure)
     return sorted(failures)
-
-
-def _wrong_python(context: SparkContext, error: Py4JJavaError) -> SettingsError | None:
-    """For who must mend it, when it is that; None for any other error."""
-    lines = str(error).splitlines()
-    said = next((line for line in lines if any(text in line for text in WRONG_PYTHON)), None)
-    if said is None:
-        return None
-    return SettingsError(
-        f"SPARK_EXECUTOR_PYTHON={context.pythonExec} is not what the Spark workers need, this "
-        f"driver's Python with the project's requirements: {said.strip()}"
-    )
 
 
 def _executors(context: SparkContext) -> int:

@@ -78,13 +78,17 @@ class Generations:
     def pinned(self) -> GenerationRow:
         """What the generation was made with; LakeError before the stream's first batch."""
         if self.current is None:
-            raise LakeError(
-                f"{self.stream} has no state yet: run the stream",
-                code="nothing_there",
-                subject=self.stream,
-                command=f"./stateful stream {self.stream}",
-            )
+            raise self.without_state()
         return self.current
+
+    def without_state(self) -> LakeError:
+        """The error before the stream's first batch."""
+        return LakeError(
+            f"{self.stream} has no state yet: run the stream",
+            code="nothing_there",
+            subject=self.stream,
+            command=f"./stateful stream {self.stream}",
+        )
 
 
 def read_generations(lake: Lake, stream: str) -> Generations:

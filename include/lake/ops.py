@@ -11,7 +11,7 @@ import logging
 import random
 import time
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import reduce, wraps
@@ -24,10 +24,9 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from include.lake.aside import move_aside
-from include.lake.columns import CHECKPOINT_INTERVAL, Column, documented
+from include.lake.columns import CHECKPOINT_INTERVAL, Column, documented, without_comments
 from include.lake.delta_log import dataset_without_bounds, delta_table, unbroken
 from include.lake.errors import LakeError
-from include.lake.lease import check_held
 from include.lake.paths import Lake
 
 DESCRIPTIONS = {
@@ -177,11 +176,12 @@ def append_ops(lake: Lake, name: str, rows: Sequence[Mapping[str, Any]]) -> None
     """Append `rows` to `ops/<name>` in one commit, if there are any; columns not given are null."""
     if not rows:
         return
-    schema = SCHEMAS[name]
+    # Without the comments: delta-rs refuses data whose comments are not those of the table.
+    schema = without_comments(SCHEMAS[name])
     unknown = {column for row in rows for column in row} - set(schema.names)
     if unknown:
         raise ValueError(f"ops/{name} has no column {', '.join(sorted(unknown))}")
-    data = _table_of(rows, schema)
+    data = pa.Table.from_pylist([dict(row) for row in rows], schema=schema)
 
     def append() -> None:
         table = _ensure_table(lake, name)
@@ -217,12 +217,6 @@ def compact(path: str, target_bytes: int | None = None) -> int:
     return int((json.loads(removed) if isinstance(removed, str) else removed)["totalSize"])
 
 
-def _table_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
-    # Without the comments: delta-rs refuses data whose comments are not those of the table.
-    plain = pa.schema([field.remove_metadata() for field in schema])
-    return pa.Table.from_pylist([dict(row) for row in rows], schema=plain)
-
-
 def with_all_columns(data: pa.Table, table: DeltaTable) -> pa.Table:
     """With nulls for columns that others have given the table, such as another release."""
     for field in pa.schema(table.schema().to_arrow()):
@@ -231,35 +225,10 @@ def with_all_columns(data: pa.Table, table: DeltaTable) -> pa.Table:
     return data
 
 
-@_begun_anew
-def update_ops(
-    lake: Lake, name: str, key: Sequence[str], rows: Sequence[Mapping[str, Any]]
-) -> None:
-    """Fill columns of rows that are already in `ops/<name>`, found by their `key` columns."""
-    if not rows:
-        return
-    data = _table_of(rows, pa.schema([SCHEMAS[name].field(column) for column in rows[0]]))
-    values = {column: f"source.`{column}`" for column in rows[0]}
-
-    def merge() -> None:
-        table = _ensure_table(lake, name)
-        check_held()
-        with unbroken(lake.ops(name)):
-            table.merge(
-                data,
-                predicate=" AND ".join(f"target.`{column}` = source.`{column}`" for column in key),
-                source_alias="source",
-                target_alias="target",
-            ).when_matched_update(values).execute()
-
-    despite_others(merge)
-
-
 def despite_others(commit: Callable[[], Result]) -> Result:
     """`commit`, again when another stream's commit to the same table came between.
 
-    All streams share these tables. Both writes may be repeated: an append has not happened, and an
-    update sets the same again.
+    All streams share these tables. An append that failed has not happened, and may be repeated.
     """
     for attempt in range(1, ATTEMPTS):
         try:
@@ -285,7 +254,8 @@ def read_ops(
     Of `columns`, and those of `where`, only; `since`: an instant's column, and its least value;
     `before`: such a column, and what its values are less than; `wanted`: any other condition.
     """
-    fields = _fields(name, None if columns is None else {*columns, *(where or {})})
+    wanted_names = None if columns is None else {*columns, *(where or {})}
+    fields = [f for f in SCHEMAS[name] if wanted_names is None or f.name in wanted_names]
     if not lake.is_delta_table(lake.ops(name)):
         return pa.schema(fields).empty_table()
     held = [] if wanted is None else [wanted]
@@ -314,10 +284,6 @@ def not_ahead() -> datetime:
     They would be the newest until that time has come.
     """
     return datetime.now(UTC) + CLOCKS_APART
-
-
-def _fields(name: str, columns: Collection[str] | None) -> list[pa.Field]:
-    return [field for field in SCHEMAS[name] if columns is None or field.name in columns]
 
 
 def _ensure_table(lake: Lake, name: str) -> DeltaTable:

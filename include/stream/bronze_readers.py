@@ -18,6 +18,7 @@ from typing import NamedTuple
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from include.catalogue import FINDINGS
 from include.lake.delta_log import adds_data, is_of_machine, made_at, read_actions, table_to_read
 from include.lake.errors import LakeError
 from include.lake.findings import Finding
@@ -33,37 +34,26 @@ from include.stream.committed_batch import (
 
 
 @dataclass(frozen=True)
-class Reader:
-    """A stream that reads bronze, or will, and the first version that it has not read."""
+class Lag:
+    """The first commit that a stream still needs of bronze, and when that was made."""
 
     stream: str
-    next_version: int
-    # None of its batches is committed. Of a first run: it reads a whole version, not only
-    # commits. After a reseed: Delta begins with just that commit, whatever is in it.
-    is_starting: bool
-
-
-@dataclass(frozen=True)
-class Lag:
-    """The first commit that a reader still needs, and when that was made."""
-
-    reader: Reader
     version: int
     since: datetime | None  # None: the log no longer has it
 
 
-def readers_of(lake: Lake, table_id: str) -> list[Reader]:
-    """The streams that read the table of that id, or that will by a run after a reseed.
+def read_lags(lake: Lake, path: str, table: DeltaTable) -> list[Lag]:
+    """The streams that still need something of the past of the table at `path`.
 
-    One without a checkpoint and a reseed is none: it will start from what is the newest version then.
-    Nor is one whose file is gone: it would hold VACUUM back for ever. Raises LakeError for a checkpoint
+    One without a checkpoint and a reseed does not: it will start from what is the newest version then.
+    Nor does one whose file is gone: it would hold VACUUM back for ever. Raises LakeError for a checkpoint
     whose position cannot be read.
     """
-    known = (_reader(lake, stream, table_id) for stream in stream_names())
-    return [reader for reader in known if reader is not None]
+    lags = (_read_lag(lake, path, table, stream) for stream in stream_names())
+    return [lag for lag in lags if lag is not None]
 
 
-def _reader(lake: Lake, stream: str, table_id: str) -> Reader | None:
+def _read_lag(lake: Lake, path: str, table: DeltaTable, stream: str) -> Lag | None:
     generations = read_generations(lake, stream)
     row, checkpoint = generations.current, lake.checkpoint(stream, generations.number)
     committed = newest_committed(lake, checkpoint)
@@ -75,26 +65,18 @@ def _reader(lake: Lake, stream: str, table_id: str) -> Reader | None:
         position = read_position(lake, f"{checkpoint}/offsets/{batch}")
     else:
         return None
-    if position.table_id != table_id:  # one that was under this name before, or another source's
+    if position.table_id != str(
+        table.metadata().id
+    ):  # another source's, or one before of this name
         return None
-    return Reader(stream, position.version, is_starting=committed is None)
-
-
-def read_lags(lake: Lake, path: str, table: DeltaTable) -> list[Lag]:
-    """The readers of the table at `path` that still need something of its past."""
-    readers = readers_of(lake, str(table.metadata().id))
-    lags = (_read_lag(lake, path, table.version(), reader=reader) for reader in readers)
-    return [lag for lag in lags if lag is not None]
-
-
-def _read_lag(lake: Lake, path: str, newest: int, reader: Reader) -> Lag | None:
-    for version in range(reader.next_version, newest + 1):
+    for version in range(position.version, table.version() + 1):
         actions = read_actions(lake, path, version)
         if actions is None:
-            return Lag(reader, version, None)
-        # What OPTIMIZE replaced may be of the version that a starting reader reads.
-        if adds_data(actions) or reader.is_starting:
-            return Lag(reader, version, made_at(actions))
+            return Lag(stream, version, None)
+        # What OPTIMIZE replaced may be of the version that a first batch reads: a whole one, not only
+        # commits; after a reseed Delta begins with just that commit, whatever is in it.
+        if adds_data(actions) or committed is None:
+            return Lag(stream, version, made_at(actions))
     return None
 
 
@@ -133,45 +115,32 @@ def why_not_vacuum(lags: Sequence[Lag], kept: timedelta, now: datetime) -> str |
         return None
     since, lag = min(needed, key=lambda pair: pair[0])
     return (
-        f"stream {lag.reader.stream} has not read version {lag.version}, of {since:%Y-%m-%d %H:%M} UTC, and "
+        f"stream {lag.stream} has not read version {lag.version}, of {since:%Y-%m-%d %H:%M} UTC, and "
         f"VACUUM would delete what is older than {_days(kept)}"
     )
 
 
 def lag_findings(table: str, lags: Sequence[Lag], kept: timedelta, now: datetime) -> list[Finding]:
-    """A warning for each reader that the clean-up of a log kept for so long may cut off."""
+    """A warning for each stream that the clean-up of a log kept for so long may cut off."""
     found = []
     for lag in lags:
+        said = f"stream {lag.stream} goes on with version {lag.version} of {table}"
         if lag.since is None:
-            found.append(_cut_off(table, lag))
+            said += ", which the clean-up of the table's log has taken away: its next run fails"
+            do = (
+                "put an older copy of the log's files back, or make the state anew from bronze: "
+                f"`./stateful reseed {lag.stream} --apply`"
+            )
+            found.append(FINDINGS["reader_cut_off"].found(table, said, do))
         elif now - lag.since > kept * LOG_SHARE:
-            found.append(_behind(table, lag, lag.since, kept=kept, now=now))
+            said += f", of {lag.since:%Y-%m-%d %H:%M} UTC: from {lag.since + kept:%Y-%m-%d} on the log has it no more"
+            figures = {
+                "figure": (now - lag.since) / timedelta(days=1),
+                "limit": kept * LOG_SHARE / timedelta(days=1),
+            }
+            do = "run the stream before that"
+            found.append(FINDINGS["reader_behind"].found(table, said, do, unit="days", **figures))
     return found
-
-
-def _cut_off(table: str, lag: Lag) -> Finding:
-    return Finding(
-        finding="reader_cut_off",
-        severity="warning",
-        detail=f"stream {lag.reader.stream} would go on with version {lag.version} of {table}, but the "
-        "clean-up of the table's log has taken that away: its next run fails",
-        action="put an older copy of the log's files back, or make the state anew from bronze: "
-        f"`./stateful reseed {lag.reader.stream} --apply`",
-    )
-
-
-def _behind(table: str, lag: Lag, since: datetime, kept: timedelta, now: datetime) -> Finding:
-    return Finding(
-        finding="reader_behind",
-        severity="warning",
-        detail=f"stream {lag.reader.stream} has not read version {lag.version} of {table}, of "
-        f"{since:%Y-%m-%d %H:%M} UTC: from {since + kept:%Y-%m-%d} on the table's log no longer "
-        "has it, and the stream cannot go on",
-        figure=(now - since) / timedelta(days=1),
-        limit=kept * LOG_SHARE / timedelta(days=1),
-        unit="days",
-        action="run the stream before that",
-    )
 
 
 def _days(span: timedelta) -> str:

@@ -10,14 +10,9 @@ from typing import Any
 
 from pyarrow import fs
 
-from include.lake.errors import LakeError, damaged, subject_of
+from include.lake.errors import damaged
 from include.lake.generations import Generations
 from include.lake.paths import Lake
-from include.spark.conf import STATE, STATE_STORE
-
-# What Spark pins in each batch's offsets, and the states are written with.
-PROVIDER = f"{STATE_STORE}.providerClass"
-STATE_FORMAT = {PROVIDER: STATE[PROVIDER], f"{STATE_STORE}.encodingFormat": "unsaferow"}
 
 
 def plan_hash(lake: Lake, checkpoint: str, batch_id: int) -> str | None:
@@ -62,29 +57,19 @@ class CommittedBatch:
 def committed_batch(lake: Lake, generations: Generations) -> CommittedBatch:
     """The newest committed batch of a stream; a batch that has only begun does not count.
 
-    Raises LakeError when there is none, or when its state is not of the format of our streams.
+    Raises LakeError when there is none.
     """
     stream, generation = generations.stream, generations.number
     checkpoint = lake.checkpoint(stream, generation)
     batch_id = newest_committed(lake, checkpoint)
     if batch_id is None:
-        raise _none_yet(lake, stream, checkpoint)
+        raise generations.without_state()
     begun, ended = f"{checkpoint}/offsets/{batch_id}", f"{checkpoint}/commits/{batch_id}"
-    settings = _settings(lake, begun)
-    watermark_ms = _watermark_ms(settings, begun, "batchWatermarkMs")
-    conf = settings.get("conf", {})
-    for name, value in STATE_FORMAT.items():
-        if (found := conf.get(name)) != value:
-            raise LakeError(
-                f"{begun} is not of a stream of this project: its {name} is {found!r}, not {value!r}",
-                code="unreadable_checkpoint",
-                subject=subject_of(begun),
-            )
     return CommittedBatch(
         generation=generation,
         checkpoint=checkpoint,
         batch_id=batch_id,
-        watermark_ms=watermark_ms,
+        watermark_ms=_watermark_ms(_settings(lake, begun), begun, "batchWatermarkMs"),
         next_watermark_ms=_watermark_ms(_settings(lake, ended), ended, "nextBatchWatermarkMs"),
     )
 
@@ -98,18 +83,6 @@ def check_partitions(lake: Lake, batch: CommittedBatch, partitions: int) -> None
     ]
     if missing:
         raise damaged(missing[0], f"{', '.join(missing)} is missing")
-
-
-def _none_yet(lake: Lake, stream: str, checkpoint: str) -> LakeError:
-    why = f"its first batch in {checkpoint} was begun and not finished"
-    if newest_planned(lake, checkpoint) is None:
-        why = f"there is no checkpoint {checkpoint}"
-    return LakeError(
-        f"{stream} has no state yet, as {why}. Wait for its run, or run the stream",
-        code="nothing_there",
-        subject=stream,
-        command=f"./stateful stream {stream}",
-    )
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from deltalake import DeltaTable
 
-from include.lake.ops import read_ops, update_ops
 from include.lake.paths import Lake
 from include.maintain.check_checkpoint import check_checkpoint
 from include.maintain.tune_rocksdb import (
@@ -50,11 +50,9 @@ def test_a_checkpoint_that_grew_is_found_and_compacted(spark, lake):
 
 def measure(lake: Lake, memory_mb: int, rewritten: int) -> None:
     """As if batches with that memory had written 4 MiB, and rewritten so much of it."""
-    batches = read_ops(lake, "batches", {"memory_mb": memory_mb}).to_pylist()
     metrics = json.dumps([{WRITTEN: 4 * MIB, FLUSHED: rewritten, COMPACTED: 0}])
-    key_names = ("stream", "generation", "batch_id")
-    keys = [{name: batch[name] for name in key_names} for batch in batches]
-    update_ops(lake, "batches", key_names, [key | {"state_metrics": metrics} for key in keys])
+    batches = DeltaTable(lake.ops("batches"))
+    batches.update(new_values={"state_metrics": metrics}, predicate=f"memory_mb = {memory_mb}")
 
 
 def tune(lake: Lake, stream: Stream) -> Sequence[str]:

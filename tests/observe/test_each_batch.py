@@ -42,4 +42,8 @@ def test_the_page_has_the_rows_of_both(refused):
 def test_the_alert_names_both(refused):
     looks = look_at(refused, STREAM, datetime.now(UTC), [])
     text = Alert(STREAM.name, [row for look in looks for row in look.open]).text
-    assert [part for part in ("rows_quarantined", "a.jsonl", "b.jsonl") if part not in text] == []
+    assert [
+        part
+        for part in ("rows_quarantined", "9 went to quarantine", "2 went to quarantine")
+        if part not in text
+    ] == []

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 from include.spark.conf import RETAINED_BATCHES
-from include.stream.committed_batch import STATE_FORMAT
 from tests.simulator.writes import write_point
 
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
@@ -66,7 +65,7 @@ class CheckpointLog:
         settings = {
             "batchWatermarkMs": planned.watermark_ms,
             "batchTimestampMs": time.time_ns() // 1_000_000,  # in two lives no plan is the same
-            "conf": {**STATE_FORMAT, SHUFFLE_PARTITIONS: str(self.partitions)},
+            "conf": {SHUFFLE_PARTITIONS: str(self.partitions)},
         }
         offset = {
             "sourceVersion": 1,

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,6 @@ from include.stream.committed_batch import committed_batch
 
 STREAM = "user_counts"
 WATERMARKS_MS = {0: 0, 1: 1_000, 2: 1_500}  # of a batch; batch 2 has only begun
-ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-PROVIDER = "spark.sql.streaming.stateStore.providerClass"
-ENCODING = "spark.sql.streaming.stateStore.encodingFormat"
-HDFS = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 
 
 def checkpoint(lake: Lake) -> Path:
@@ -28,9 +23,8 @@ def checkpoint(lake: Lake) -> Path:
 @pytest.fixture
 def logs(lake) -> Lake:
     """A lake with a checkpoint's logs, as Spark writes them."""
-    conf = {PROVIDER: ROCKSDB, ENCODING: "unsaferow"}
     for batch, watermark_ms in WATERMARKS_MS.items():
-        write(lake, f"offsets/{batch}", {"batchWatermarkMs": watermark_ms, "conf": conf}, "{}")
+        write(lake, f"offsets/{batch}", {"batchWatermarkMs": watermark_ms}, "{}")
         if batch + 1 in WATERMARKS_MS:
             write(lake, f"commits/{batch}", {"nextBatchWatermarkMs": WATERMARKS_MS[batch + 1]})
     return lake
@@ -62,17 +56,6 @@ def log_lines(lake: Lake, log: str) -> tuple[Path, list[str]]:
     return path, path.read_text().splitlines()
 
 
-def with_settings(lake: Lake, log: str, change: Callable[[dict[str, Any]], None]) -> None:
-    path, lines = log_lines(lake, log)
-    settings = json.loads(lines[1])
-    change(settings)
-    path.write_text("\n".join([lines[0], json.dumps(settings), *lines[2:]]))
-
-
-def use_hdfs(lake: Lake) -> None:
-    with_settings(lake, "offsets", lambda settings: settings["conf"].update({PROVIDER: HDFS}))
-
-
 def lose_offsets(lake: Lake) -> None:
     log_lines(lake, "offsets")[0].unlink()
 
@@ -94,12 +77,7 @@ def lose_checkpoint(lake: Lake) -> None:
 
 
 LOST = (lose_checkpoint, lose_commits)
-SPOILED = (
-    lose_offsets,
-    use_hdfs,
-    empty_commit,
-    garble_offsets,
-)
+SPOILED = (lose_offsets, empty_commit, garble_offsets)
 
 
 @pytest.mark.parametrize("spoil", [*LOST, *SPOILED])

@@ -9,7 +9,6 @@ from include.stream.bronze_readers import (
     LOG_RETENTION,
     MARGIN,
     Lag,
-    Reader,
     lag_findings,
     retention,
     why_not_vacuum,
@@ -22,8 +21,7 @@ MICROSECOND = timedelta(microseconds=1)
 
 
 def lag(since: datetime | None, stream: str = "user_counts") -> Lag:
-    reader = Reader(stream, 4, False)
-    return Lag(reader, 5, since)
+    return Lag(stream, 5, since)
 
 
 def test_a_reader_is_in_time_until_a_margin_before_its_files_may_go():
