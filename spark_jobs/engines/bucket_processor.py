@@ -65,7 +65,7 @@ class BucketProcessor:
     def handleInitialState(self, key: Any, initialState: Any, timerValues: TimerValues) -> None:
         """`initialState` is a row of `states, events`. A bucket may have several."""
         stored = self._read()
-        states, pending = None, self._waiting(stored)
+        states, pending = None, pending_events(self._fold, stored.events)
         if initialState.states is not None:
             given = from_stream(initialState.states)
             states = self._states(stored)
@@ -100,7 +100,7 @@ class BucketProcessor:
         self, bucket: int, packed: list[PackedRow], watermark: int, fired_ms: int | None
     ) -> Row:
         stored = self._read()
-        pending = self._waiting(stored)
+        pending = pending_events(self._fold, stored.events)
         events = pa.concat_tables(
             [no_events(self._fold), *(from_stream(row.events) for row in packed)]
         )
@@ -130,11 +130,6 @@ class BucketProcessor:
         (keys,) = self._keys.get() or (None,)
         return States(self._fold, unpacked_states(self._fold, keys, stored))
 
-    def _waiting(self, stored: StoredBucket) -> pa.Table:
-        if stored.events is None:
-            return no_events(self._fold)
-        return pending_events(self._fold, stored.events)
-
     def _write(
         self,
         stored: StoredBucket,
@@ -151,18 +146,15 @@ class BucketProcessor:
             rows = states.rows()
             keys = rows.num_rows
             held = packed_states(self._fold, rows) if keys else None
-            self._write_keys(states, rows)
+            if not keys:
+                self._keys.clear()
+            elif states.keys_changed:
+                self._keys.update((packed_keys(rows),))
         waiting = pending.num_rows
         events = packed(pending) if waiting else None
         self._bucket.update(
             StoredBucket(until, timer, keys, waiting=waiting, states=held, events=events)
         )
-
-    def _write_keys(self, states: States, rows: pa.Table) -> None:
-        if not rows.num_rows:
-            self._keys.clear()
-        elif states.keys_changed:
-            self._keys.update((packed_keys(rows),))
 
     def _next_timer(
         self, old_ms: int | None, pending: pa.Table, states: States | None

@@ -113,13 +113,14 @@ class PendingEventsError(SettingsError):
     code = "settings_changed"
 
 
-def pending_events(fold: KeyedFold, stream: bytes) -> pa.Table:
-    """The events of an Arrow stream, with `event_schema(fold)`, by name.
+def pending_events(fold: KeyedFold, stream: bytes | None) -> pa.Table:
+    """The events of an Arrow stream (None: of none), with `event_schema(fold)`, by name.
 
     A field that was dropped is left out, one that was added is null. Raises PendingEventsError
     when it must not be null, or when a field had another type.
     """
-    found, schema = from_stream(stream), event_schema(fold)
+    schema = event_schema(fold)
+    found = schema.empty_table() if stream is None else from_stream(stream)
     if found.schema != schema:
         if not found.num_rows:
             return schema.empty_table()

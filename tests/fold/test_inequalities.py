@@ -20,12 +20,6 @@ from tests.fold.local import LocalFold
 BESIDE = (-1, 0, 1)
 
 
-@pytest.mark.parametrize("beside_us", BESIDE)
-def test_the_first_timer_that_is_not_before_an_instant(beside_us):
-    """In whole milliseconds, as Spark's timers are."""
-    assert timer_ms(7_000 + beside_us) == (8 if beside_us > 0 else 7)
-
-
 @given(st.integers(-(10**15), 10**15), st.integers(-2, 2))
 def test_a_timer_fires_in_the_batch_whose_watermark_settles_its_instant(instant_us, beside_ms):
     """Spark fires a timer when it is not after the watermark (facts.md, S16)."""
