@@ -73,16 +73,11 @@ READS_TWICE = Fault(
     "An iterator is empty the second time. Read them in one loop, or list them first: events = "
     "list(events).",
 )
-MEANT = "If that is meant: check_fold(..., may_keep=True)."
-LOSES_TIMEOUT = Fault(
-    "loses a timeout",
-    "Each call clears the timeout of its key. This one leaves a state without, so that it stays "
-    f"for ever if no event comes: set the timeout again in each call. {MEANT}",
-)
 KEEPS_STATE = Fault(
-    "leaves a state when its timeout has come",
-    "It is as it was, and has no timeout any more, so it stays for ever if no event comes: "
-    f"state.remove() when state.hasTimedOut, or set a timeout again. {MEANT}",
+    "leaves a state that no timeout wakes any more",
+    "Each call clears the timeout of its key, so the state stays for ever if no event comes: set it again in "
+    "each call, and state.remove() when state.hasTimedOut. If that is meant: check_fold(..., "
+    "may_keep=True).",
 )
 
 
@@ -282,17 +277,16 @@ class Watched:
 
     def __call__(self, key: Key, events: Iterator[Any], state: GroupState[Any]) -> Iterator[Any]:
         before = state.getOption
-        yield from self._call(key, _Once(events, self.found), state)
+        is_due = state.hasTimedOut or state.timer is not None  # then there are no events
+        yield from self._call(key, events if is_due else _Once(events, self.found), state)
         if self._may_keep:
             return
         had_one = self._timeouts.get(key, NEVER_US) != NEVER_US
         self._timeouts[key] = state.timeout_at_us
         if not state.exists or state.timeout_at_us != NEVER_US or state.timers:
             return
-        if state.hasTimedOut and state.getOption == before:
+        if had_one and (not state.hasTimedOut or state.getOption == before):
             self.found.append(KEEPS_STATE)
-        elif had_one and not state.hasTimedOut:
-            self.found.append(LOSES_TIMEOUT)
 
     @contextmanager
     def questions(self) -> Iterator[None]:
@@ -345,18 +339,15 @@ class _Once:
     def __init__(self, events: Iterator[Any], found: list[Fault]) -> None:
         self._events = events
         self._found = found
-        self._given = self._is_read = False
+        self._is_read = False
 
     def __iter__(self) -> "_Once":
-        if self._given and self._is_read:
+        if self._is_read:
             self._found.append(READS_TWICE)
         return self
 
     def __next__(self) -> Any:
-        try:
-            event = next(self._events)
-        except StopIteration:
-            self._is_read = True
-            raise
-        self._given = True
-        return event
+        for event in self._events:
+            return event
+        self._is_read = True
+        raise StopIteration
