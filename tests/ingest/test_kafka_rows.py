@@ -140,6 +140,3 @@ def test_secrets_come_from_the_environment_and_are_shown_nowhere(monkeypatch):
         "sasl.password": "s3cret",
     }
     assert "s3cret" not in repr(secure)
-
-
-# Where a bounded read ends
