@@ -105,7 +105,8 @@ def one_commit(splits: Iterable[Split], source: Source) -> list[Split]:
     size = 0
     for split in splits:
         size += split.bytes
-        if taken and (size > source.commit_bytes or len(taken) == FILES_A_BATCH):
+        is_full = size > source.commit_bytes or len(taken) >= FILES_A_BATCH
+        if taken and is_full and split.name is not None:  # what ends a version is of its last file
             break
         taken.append(split)
     return taken
