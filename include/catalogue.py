@@ -54,7 +54,7 @@ class Figure(NamedTuple):
 
     def found(self, subject: str, detail: str, action: str | None = None, **more: Any) -> Finding:
         """It, as it was found of that source or stream; `action`, where more is known than what to do."""
-        do = action or self.do.replace("NAME", subject)
+        do = action or self.do.replace("NAME", subject).replace("SOURCE", subject)
         return Finding(
             finding=self.finding, severity=self.severity, detail=detail, action=do, **more
         )
@@ -85,7 +85,7 @@ METRICS = {
 }
 LIMITED = (
     Figure("rows_late", "rows", "stream", "late rows of a run", "late_rows", "many_late_rows", "warning", "check", "a longer `watermark_delay`, as the times of its late_rows say; or raise the limit"),
-    Figure("rows_quarantined", "share", "source", "refused rows of a batch; a whole file always", "max_quarantined", "rows_quarantined", "warning", "ingest", "mend them, or the entry; `./stateful reingest SOURCE`"),
+    Figure("rows_quarantined", "share", "source", "refused rows of a batch; a whole file always", "max_quarantined", "rows_quarantined", "warning", "ingest", "quarantine/SOURCE has each with its reason: mend what writes them, or the entry; then `./stateful reingest SOURCE` takes them in"),
     Figure("bucket_skew", "times", "stream", "rows of the fullest bucket of a batch, of the mean"),
     Figure("files", "files", "stream", "files of the checkpoint", "checkpoint_files", "checkpoint_files", "warning", "check", "lower `replay_versions`, which compacts more often; or raise the limit"),
     Figure("growth_bytes", "bytes", "stream", "growth of the checkpoint since the run before", "growth_bytes", "growth_bytes", "warning", "check", f"nothing after many new keys; if it goes on: {INSPECT}, keys without a timeout first"),
@@ -109,24 +109,24 @@ FOUND = (
     _verdict("warning", "check", "stream", "late_rows_not_recomputed", "late rows are in bronze and not in the table", "backfill the dates it names"),
     _verdict("warning", "check", "stream", "state_lacks_rows", "the dates are recomputed, the live state is not", f"{RESEED}, or a backfill with promote"),
     _verdict("warning", "run_stream", "stream", "late_rows", "rows behind the watermark", "see late_rows_not_recomputed"),
-    _verdict("warning", "run_stream", "stream", "rows_dead_lettered", "the function failed for rows, which are in dead_letters/NAME", "mend it; `./stateful reseed NAME --recompute --apply`"),
+    _verdict("warning", "run_stream", "stream", "rows_dead_lettered", "the function failed for rows, which are in dead_letters/NAME", "look at dead_letters/NAME and mend the function; then `./stateful reseed NAME --recompute --apply` takes them in"),
     _verdict("warning", "run_stream", "stream", "data_check_warning", "rows that are in the table do not meet a check of `checks=`", "look at the rows that it names; mend the function or the check"),
     _verdict("warning", "run_stream", "stream", "code_changed", "the state is now of two codes", "`./stateful reseed NAME --recompute --apply`"),
-    _verdict("warning", "ingest", "source", "watermark_jumped", "one file moved the watermark far beyond all other rows", "`./stateful repair-clock SOURCE --to TO`, if a clock was wrong"),
-    _verdict("warning", "ingest", "source", "clock_row_bounded", "a clock row would have gone further than `max_clock_step`", "set the machine's clock right"),
-    _verdict("warning", "ingest", "source", "group_behind", "one group holds the watermark back", "see to that producer"),
-    _verdict("warning", "ingest", "source", "rows_skipped", "`ingest --accept-loss` passed over rows that are gone", "as it says; `./stateful ingest SOURCE --accept-loss --apply` once it is known"),
-    _verdict("warning", "ingest", "source", "versions_ignored", "the Delta source deleted or updated rows", "take it in anew, if that matters; else `./stateful ingest SOURCE --accept-loss --apply`"),
-    _verdict("warning", "recompute", "stream", "savepoint_damaged", "a savepoint cannot be read; another takes its place", "the lake's storage"),
-    _verdict("warning", "table_maintenance", "table", "reader_behind", "a stream is near the end of its table's log", "run it"),
-    _verdict("warning", "table_maintenance", "table", "reader_cut_off", "the log it would go on with is gone", "reseed, or put the log back"),
+    _verdict("warning", "ingest", "source", "watermark_jumped", "one file moved the watermark far beyond all other rows", "if a clock is wrong, set it right, then `./stateful repair-clock SOURCE --to TO` shows what it would do; of a load of history nothing"),
+    _verdict("warning", "ingest", "source", "clock_row_bounded", "a clock row would have gone further than `max_clock_step`", "if the machine's clock is ahead, set it right; if runs of SOURCE are further apart, raise its `max_clock_step`"),
+    _verdict("warning", "ingest", "source", "group_behind", "one group holds the watermark back", "see to that producer; without rows of it for `idle_after` the watermark goes on"),
+    _verdict("warning", "ingest", "source", "rows_skipped", "`ingest --accept-loss` passed over rows that are gone", "if the producers still have them, let them send them again; `./stateful ingest SOURCE --accept-loss --apply` closes this"),
+    _verdict("warning", "ingest", "source", "versions_ignored", "the Delta source deleted or updated rows", "take the table in anew under another source; or `./stateful ingest SOURCE --accept-loss --apply`"),
+    _verdict("warning", "recompute", "stream", "savepoint_damaged", "a savepoint cannot be read; another takes its place", "nothing, if you know of it; else look after the lake's storage"),
+    _verdict("warning", "table_maintenance", "table", "reader_behind", "a stream is near the end of its table's log", "run the stream before that"),
+    _verdict("warning", "table_maintenance", "table", "reader_cut_off", "the log it would go on with is gone", f"put an older copy of the log's files back, or {RESEED}"),
     _verdict("warning", "table_maintenance", "table", "vacuum_refused", "a reader still needs old files", "run that stream, or delete it"),
     _verdict("warning", "table_maintenance", "table", "table_unreadable", "a table cannot be read", "what it names"),
-    _verdict("info", "run_stream", "stream", "rows_before_initial_state", "rows that the initial state stands for"),
-    _verdict("info", "run_stream", "stream", "kept_without_timeout", "states that only a new event wakes", "a timeout, unless that is meant"),
+    _verdict("info", "run_stream", "stream", "rows_before_initial_state", "rows before the initial state's as_of, which stands for them: they are not folded"),
+    _verdict("info", "run_stream", "stream", "kept_without_timeout", "states that only a new event wakes", "remove() them or set a timeout in each call, unless that is meant"),
     _verdict("info", "ingest", "source", "loss_accepted", "somebody has accepted what was lost until then"),
     _verdict("info", "ingest", "source", "tombstones_skipped", "messages without a value"),
-    _verdict("info", "ingest", "source", "unknown_field", "producers send a field that is not declared", "declare it"),
+    _verdict("info", "ingest", "source", "unknown_field", "producers send a field that is not declared", "declare it as a field of SOURCE, with required=False, and streams read it of these rows, too; or pass it over with ignored="),
     _verdict("info", "tune_rocksdb", "stream", "memory_tried", "RocksDB has another memory, on trial"),
     _verdict("info", "tune_rocksdb", "stream", "memory_kept", "the trial has done what it was made for"),
     _verdict("info", "tune_rocksdb", "stream", "memory_rolled_back", "it has not, or a run has failed"),

@@ -11,6 +11,7 @@ from itertools import pairwise, starmap
 # What a terminal takes for a command, or writes from right to left, and what is half a character.
 UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+FIGURE = ("", "-", *"0123456789")  # how the text of one begins
 UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -96,20 +97,14 @@ def cut(text: str, width: int) -> str:
     return shown if len(shown) <= width else f"{shown[: width - 3]}..."
 
 
-def text_table(
-    names: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = ()
-) -> list[str]:
-    """Lines of rows below their names; the columns `left` hold words, the others numbers."""
-    table = [names, *rows]
-    widths = [max(len(row[column]) for row in table) for column in range(len(names))]
-    lines = []
-    for row in table:
-        cells = (
-            cell.ljust(width) if column in left else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        lines.append(f"  {'  '.join(cells)}".rstrip())
-    return lines
+def text_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of rows below their names; words stand on the left of a column, figures on its right."""
+    columns = []
+    for column in zip(names, *rows, strict=True):
+        width = max(map(len, column))
+        is_of_figures = all(cell[:1] in FIGURE for cell in column[1:])
+        columns.append([c.rjust(width) if is_of_figures else c.ljust(width) for c in column])
+    return [f"  {'  '.join(cells)}".rstrip() for cells in zip(*columns, strict=True)]
 
 
 def first_names(names: Sequence[str], count: int = 3) -> str:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Literal, TypeVar
 
+from include.catalogue import FINDINGS
 from include.fold.admission import MICROSECOND, US_PER_MS, instant_of
 from include.fold.bucket import INSTANTS
 from include.fold.definition import KeyedFold
@@ -17,9 +18,10 @@ from include.ingest.ingest_log import refuse_changed_bronze
 from include.job import RunRecord
 from include.lake.dead_letters import dead_letters_now
 from include.lake.delta_log import commit_hash, table_to_read
-from include.lake.findings import Finding, dead_letters_finding, record_findings
+from include.lake.findings import record_findings
 from include.lake.generations import GenerationRow
 from include.lake.paths import Lake
+from include.maintain.run_findings import dead_letters_finding
 from include.settings import Stream
 from include.stream.bronze_pin import BronzeFiles, BronzePin
 from include.stream.manifest import (
@@ -62,12 +64,8 @@ def _is_sound(lake: Lake, run_id: str, savepoint: Savepoint) -> bool:
     except SavepointError as error:
         known = savepoints_of(lake, savepoint.stream)
         keep_savepoints(lake, savepoint.stream, [each for each in known if each != savepoint])
-        found = Finding(
-            finding="savepoint_damaged",
-            severity="warning",
-            detail=f"{error}. It is deleted, and another one takes its place",
-            action="nothing, if you do not know of it; else look after the lake's storage",
-        )
+        said = f"{error}. It is deleted, and another one takes its place"
+        found = FINDINGS["savepoint_damaged"].found(savepoint.stream, said)
         record_findings(lake, run_id, savepoint.stream, findings=[found])
         return False
     return True

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from include.catalogue import FINDINGS
 from include.fold.admission import instant_of, micros_of
 from include.fold.definition import KeyedFold, event_ddl
 from include.ingest.bronze_tables import add_fields
@@ -16,10 +17,11 @@ from include.job import RunRecord
 from include.lake.columns import arrow_type
 from include.lake.dead_letters import put_back_dead_letters
 from include.lake.errors import LakeError, RowCountError
-from include.lake.findings import findings_of_run, record_error, record_findings
+from include.lake.findings import record_findings
 from include.lake.generations import GenerationRow
 from include.lake.lease import hold_lease
 from include.lake.ops import append_ops
+from include.maintain.run_findings import findings_of_run
 from include.maintain.tune_rocksdb import memory_of, run_settings, session_conf
 from include.registry import source_named
 from include.spark.conf import COMPACTING
@@ -167,7 +169,9 @@ def drain_stream(
         batches = writer.committed(newest_committed(lake, query.checkpoint), measured)
         record |= totals_of_run(batches)
         append_ops(lake, "batches", batches)
-        record_findings(lake, record["run_id"], stream.name, findings=findings_of_run(batches))
+        record_findings(
+            lake, record["run_id"], stream.name, findings=findings_of_run(stream.name, batches)
+        )
     opened = opened.after(writer.record)
     _record_position(opened, record)
     return opened
@@ -240,6 +244,6 @@ def _record_position(opened: OpenStream, record: RunRecord) -> None:
     try:
         check_rows_add_up(opened.lake, known, opened.generations.pinned())
     except RowCountError as error:
-        run_id = record["run_id"]
-        record_error(opened.lake, run_id, opened.name, name="rows_do_not_add_up", error=error)
+        found = FINDINGS["rows_do_not_add_up"].found(opened.name, str(error))
+        record_findings(opened.lake, record["run_id"], opened.name, findings=[found])
         raise

@@ -184,7 +184,7 @@ class ErasePlan:
             ("all these tables", "", "no older version, change feed, log or savepoint is left"),
             ("outside", "", "NOT ours: copies of the lake, Airflow's logs and XComs, your readers"),
         ]
-        table = text_table(("where", "how many", "what becomes of it"), rows, left=(0, 2))
+        table = text_table(("where", "how many", "what becomes of it"), rows)
         return "\n".join([heading, *table, *self.reseeds])
 
 

@@ -74,7 +74,7 @@ def validate(
         show_json([{"stream": name, "error": error} for name, error in wrong.items()])
     else:
         rows = [[name, error or "right"] for name, error in wrong.items()]
-        say("\n".join(text_table(("stream", ""), rows, left=(0, 1))[1:]))
+        say("\n".join(text_table(("stream", ""), rows)[1:]))
     return int(any(wrong.values()) or _is_unfit())
 
 

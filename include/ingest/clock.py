@@ -22,6 +22,7 @@ from datetime import datetime
 import pyarrow as pa
 from pyarrow import fs
 
+from include.catalogue import FINDINGS
 from include.fold.admission import EPOCH, MICROSECOND, US_PER_MS, instant_of
 from include.ingest.amendments import REPAIR, ClockRepair, amendments_in
 from include.ingest.group_clock import floor_to_ms
@@ -209,15 +210,11 @@ def write_clock_row(
 
     if not ingestion.again(write):
         return []
-    return [
-        Finding(
-            finding="clock_row_bounded",
-            severity="warning",
-            detail=f"of {source.name} more should have landed than by what one run moves the watermark on, "
-            f"{source.max_clock_step} (max_clock_step). The next run goes on from there",
-            action="if the machine's clock is ahead, set it right; if runs are further apart, raise it",
-        )
-    ]
+    said = (
+        f"of {source.name} more should have landed than by what one run moves the watermark on, "
+        f"{source.max_clock_step} (max_clock_step). The next run goes on from there"
+    )
+    return [FINDINGS["clock_row_bounded"].found(source.name, said)]
 
 
 def write_still_row(lake: Lake, source: Source) -> None:

@@ -15,6 +15,7 @@ from deltalake import DeltaTable as OpenTable
 from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
+from include.catalogue import FINDINGS
 from include.ingest.connector import (
     Batch,
     Cut,
@@ -256,17 +257,12 @@ class TableConnector:
         if not versions:
             return []
         named = ", ".join(map(str, versions))
-        return [
-            Finding(
-                finding="versions_ignored",
-                severity="warning",
-                count=len(versions),
-                detail=f"versions {named} of {self.origin.uri} delete, update or restore rows, and were "
-                f"passed over: bronze/{self.source.name} has the rows as they were before, and none "
-                "that these versions add",
-                action=f"take the table in anew under another source; or `./stateful ingest {self.source.name} --accept-loss --apply`",
-            )
-        ]
+        said = (
+            f"versions {named} of {self.origin.uri} delete, update or restore rows, and were passed over: "
+            f"bronze/{self.source.name} has the rows as they were before, and none that these versions add"
+        )
+        figure = FINDINGS["versions_ignored"]
+        return [figure.found(self.source.name, said, count=len(versions))]
 
     def lost(self, done: Done) -> str | None:
         """Why what comes next cannot be taken; None when it can."""

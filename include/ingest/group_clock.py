@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median_low
 from typing import Any, NamedTuple
 
+from include.catalogue import FINDINGS
 from include.fold.admission import MICROSECOND, US_PER_MS
 from include.lake.errors import LakeError
 from include.lake.findings import Finding
@@ -91,18 +92,12 @@ class Groups:
         by_us = median_low([us for us, _ in others]) - least_us if others else 0
         if by_us <= self.idle_after_us:
             return []
-        return [
-            Finding(
-                finding="group_behind",
-                severity="warning",
-                figure=by_us / SECOND_US,
-                limit=self.idle_after_us / SECOND_US,
-                unit="seconds",
-                detail=f"{least!r} is {by_us / SECOND_US:,.0f} s behind the others: the watermark waits "
-                "for it",
-                action="see to that producer; without rows of it for idle_after the watermark goes on",
-            )
-        ]
+        said = (
+            f"{least!r} is {by_us / SECOND_US:,.0f} s behind the others: the watermark waits for it"
+        )
+        by, most = by_us / SECOND_US, self.idle_after_us / SECOND_US
+        found = FINDINGS["group_behind"].found
+        return [found(self.source.name, said, figure=by, limit=most, unit="seconds")]
 
 
 def logged_groups(said: Mapping[str, Any], source: Source) -> Groups | None:

@@ -15,6 +15,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from include import job
+from include.catalogue import FINDINGS
 from include.fold.admission import MICROSECOND, micros_of, parse_instant
 from include.ingest.amendments import amendments_in
 from include.ingest.bronze_tables import follow_fields
@@ -42,7 +43,6 @@ from include.registry import source_named
 from include.settings import RESCUED, Source
 from include.text_table import counted
 
-FINDING = "unknown_field"
 NAMED = 20  # of one run; a file can have any number
 
 
@@ -50,7 +50,7 @@ def new_fields(lake: Lake, source: Source, unknown: Mapping[str, int]) -> list[F
     """A finding for each field of `unknown` (name to rows) that none has been made for."""
     if not unknown:
         return []
-    rows = read_ops(lake, "findings", {"finding": FINDING, "subject": source.name})
+    rows = read_ops(lake, "findings", {"finding": "unknown_field", "subject": source.name})
     told = set(rows["detail"].to_pylist())
     details = {
         name: f"{shown(name)} landed for {source.name}, which has no such field: it is kept in the "
@@ -58,14 +58,7 @@ def new_fields(lake: Lake, source: Source, unknown: Mapping[str, int]) -> list[F
         for name in sorted(unknown)
     }
     return [
-        Finding(
-            finding=FINDING,
-            severity="info",
-            count=unknown[name],
-            detail=detail,
-            action=f"declare it as a field of {source.name}, with required=False, and streams read it "
-            "of these rows, too; or pass it over with ignored=",
-        )
+        FINDINGS["unknown_field"].found(source.name, detail, count=unknown[name])
         for name, detail in [each for each in details.items() if each[1] not in told][:NAMED]
     ]
 
@@ -87,17 +80,11 @@ def jump_findings(
     by_us = to_us - max([before.watermark_us, *(newest[name] for name in others[:1])])
     if by_us <= passed_us + (source.max_future + SLACK) // MICROSECOND:
         return []
-    return [
-        Finding(
-            finding="watermark_jumped",
-            severity="warning",
-            detail=f"{file} moved the watermark of bronze/{source.name} {_span(by_us)} beyond all other "
-            f"rows, to {as_text(to_us)}, {_span(passed_us)} after the commit before",
-            action="if a clock is wrong, set it right, and then this source's by `./stateful repair-clock "
-            f"{source.name} --to TO`, which shows what it would do; if this was a load of "
-            "history, nothing",
-        )
-    ]
+    said = (
+        f"{file} moved the watermark of bronze/{source.name} {_span(by_us)} beyond all other rows, to "
+        f"{as_text(to_us)}, {_span(passed_us)} after the commit before"
+    )
+    return [FINDINGS["watermark_jumped"].found(source.name, said)]
 
 
 def _span(micros: int) -> str:
@@ -211,7 +198,7 @@ def prepare(lake: Lake, source: Source) -> Ingestion:
 def _skipped(source: Source, count: int) -> Finding:
     """Of messages that were passed over, as the source says."""
     detail = f"passed over: {counted(count, 'message')} without a value of {place_of(source)}"
-    return Finding(finding="tombstones_skipped", severity="info", count=count, detail=detail)
+    return FINDINGS["tombstones_skipped"].found(source.name, detail, count=count)
 
 
 # A compaction of a stream's state holds the lease for half a minute or so.

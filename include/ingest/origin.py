@@ -6,6 +6,7 @@ Connectors are imported when they are needed: the client of a topic is a package
 from dataclasses import dataclass
 from functools import cached_property, partial
 
+from include.catalogue import FINDINGS
 from include.ingest.connector import (
     Batch,
     Connector,
@@ -21,7 +22,7 @@ from include.ingest.connector import (
 from include.ingest.ingest_log import Clock, Entry, Ingestion, read_done
 from include.ingest.landed_file import landed_files, landing_root
 from include.ingest.parse_files import outcomes_of_file
-from include.lake.findings import Finding, record_findings
+from include.lake.findings import record_findings
 from include.lake.paths import Lake
 from include.origins import DeltaTable, KafkaTopic
 from include.settings import Source
@@ -100,13 +101,8 @@ def plan_loss(lake: Lake, source: Source) -> GoesOn | None:
 def accept_loss(lake: Lake, source: Source, behind: GoesOn) -> None:
     """Go on behind what is lost, by a batch of no rows; the finding `rows_skipped` keeps what that was."""
     ingestion = Ingestion.open(lake, source)
-    found = Finding(
-        finding="rows_skipped",
-        severity="warning",
-        count=behind.lost,
-        detail=f"{behind.what}. `./stateful ingest {source.name} --accept-loss` has gone on behind them",
-        action="if the producers still have them, let them send them again; the same command closes this",
-    )
+    said = f"{behind.what}. `./stateful ingest {source.name} --accept-loss` has gone on behind them"
+    found = FINDINGS["rows_skipped"].found(source.name, said, count=behind.lost)
     # First: once it is taken, nothing is lost any more.
     record_findings(lake, None, source.name, [found])
     ingestion.again(lambda: ingestion.take(Entry(Clock(), Clock(), splits=behind.splits)))

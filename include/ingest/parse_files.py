@@ -22,6 +22,7 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from include.catalogue import FINDINGS
 from include.ingest.bronze_tables import bronze_columns, quarantine_columns
 from include.ingest.connector import (
     Batch,
@@ -297,19 +298,10 @@ def quarantine_findings(source: Source, counts: Counts) -> list[Finding]:
     if UNREADABLE_FILE not in counts.refused and refused <= source.max_quarantined * landed:
         return []
     told = ", ".join(f"{rows} {code}" for code, rows in sorted(counts.refused.items()))
-    return [
-        Finding(
-            finding="rows_quarantined",
-            severity="warning",
-            count=refused,
-            figure=refused / landed,
-            limit=source.max_quarantined,
-            detail=f"of {counted(landed, 'row')} that landed for {source.name}, {refused} went to "
-            f"quarantine: {told}",
-            action=f"quarantine/{source.name} has each with its reason. Mend what writes them, the "
-            f"files, or the source's entry; then `./stateful reingest {source.name}` takes them in",
-        )
-    ]
+    said = f"of {counted(landed, 'row')} that landed for {source.name}, {refused} went to quarantine: {told}"
+    share, most = refused / landed, source.max_quarantined
+    found = FINDINGS["rows_quarantined"].found
+    return [found(source.name, said, count=refused, figure=share, limit=most)]
 
 
 class Parsed(Protocol):

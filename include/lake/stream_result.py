@@ -90,7 +90,7 @@ def format_result(result: StreamResult, most: int | None = None) -> str:
         return heading
     texts = [tuple(map(value_text, row)) for row in result.first_rows]
     cells = [tuple(cut(text, most) if most else text for text in row) for row in texts]
-    lines = text_table(result.columns, cells, left=range(len(result.columns)))
+    lines = text_table(result.columns, cells)
     if result.rows > len(cells):
         lines.append("  ...")
     return "\n".join([heading, *lines])

@@ -164,4 +164,4 @@ def _lines(result: CheckResult) -> Iterator[str]:
     yield f"compact: {'yes' if why_not is None else f'no, {why_not}'}"
     rows = [(name, f"{part.bytes:,}", f"{part.files:,}") for name, part in size.parts.items()]
     rows.append(("all", f"{size.measured.bytes:,}", f"{size.measured.files:,}"))
-    yield from text_table(("part", "bytes", "files"), rows, left=(0,))
+    yield from text_table(("part", "bytes", "files"), rows)

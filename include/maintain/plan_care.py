@@ -214,7 +214,7 @@ COLUMNS = ("table", "files", "small", "bytes", "on disk", "plan")
 def format_plan(plans: Sequence[TablePlan]) -> str:
     """All tables that are there, with what they get; then the findings in full."""
     rows = [_row(plan, plan.figures) for plan in plans if plan.figures]
-    lines = text_table(COLUMNS, rows, left=(0, len(COLUMNS) - 1)) if rows else []
+    lines = text_table(COLUMNS, rows) if rows else []
     missing = [plan.table.name for plan in plans if not (plan.figures or plan.findings)]
     lines += [f"  not there yet: {', '.join(missing)}"] if missing else []
     for plan in plans:

@@ -13,7 +13,7 @@ from decimal import Decimal
 from functools import reduce
 from itertools import chain, count, repeat
 from operator import and_
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -187,25 +187,6 @@ class ShownEvent:
     was_late: bool
 
 
-class KeyEvents(NamedTuple):
-    """What is folded, in order, and beside it its times and what is shown of it."""
-
-    records: Sequence[Any]
-    times_us: Sequence[int]
-    shown: Sequence[ShownEvent]
-
-
-class Step(NamedTuple):
-    """An instant of the fold's clock at which something happened to the key."""
-
-    at_us: int
-    events: Sequence[ShownEvent]  # none: a timeout, or the end of the state
-    state: Any  # afterwards; None: there is none
-    wakes_at_us: int  # the next timeout, timer or end of the state; NEVER_US for none
-    emitted: Emitted
-    failure: str | None  # the function's: nothing comes after it
-
-
 @dataclass(frozen=True)
 class ShownOutput:
     """A row that was emitted. `is_removal`: of an update table it was taken away."""
@@ -225,15 +206,15 @@ class KeyState:
     timers: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class ShownStep:
     """What happened to the key at an instant of the stream's clock."""
 
     at: datetime
     events: Sequence[ShownEvent]  # none: a timeout, or the end of the state
-    state: str | None  # afterwards
+    state: Any  # afterwards; None: there is none
     wakes_at: datetime | None  # the next timeout, timer or end of the state
-    outputs: Sequence[ShownOutput]
+    outputs: Sequence[ShownOutput] = ()
     dead_letters: Sequence[str]
 
 
@@ -255,14 +236,8 @@ class KeyFigures:
     failure: str | None = None
 
 
-def _key_events(fold: KeyedFold, rows: pa.Table, delay_us: int) -> KeyEvents:
-    """Rows of `read_events` in the order in which they are folded.
-
-    Their texts are without the key and the clocks, which are shown beside them.
-    """
-    events = order_events(fold, rows).events
-    columns = [column_values(column, events[column.name]) for column in fold.event_columns]
-    records = map(fold.event._make, zip(*columns, strict=True))  # type: ignore[attr-defined]
+def _shown_events(fold: KeyedFold, events: pa.Table, delay_us: int) -> list[ShownEvent]:
+    """Events in the order in which they are folded, without the key and the clocks, which are beside them."""
     told = [c.name for c in fold.event_columns if c.name not in (*CLOCKS, *fold.keys.names)]
     texts = map(value_text, plain_rows(events.select(told))) if told else repeat("{}")
     beside = (events[name].to_pylist() for name in (fold.time_us, INGESTED_US, ARRIVAL_US))
@@ -271,42 +246,63 @@ def _key_events(fold: KeyedFold, rows: pa.Table, delay_us: int) -> KeyEvents:
         can_be_late = arrival_us is not None and not fold.in_processing_time
         was_late = can_be_late and bool(is_late(at_us, arrival_us, delay_us))
         shown.append(ShownEvent(instant_of(at_us), text, instant_of(ingested_us), was_late))
-    return KeyEvents(list(records), events[fold.time_us].to_pylist(), shown)
+    return shown
 
 
-def _steps(
-    fold: KeyedFold, key: Key, states: States, events: KeyEvents, until_us: int
-) -> Iterator[Step]:
-    """The steps of the events before `until_us`, from `states` on; timeouts in between.
+def _replayed(
+    fold: KeyedFold,
+    key: Key,
+    states: States,
+    events: pa.Table,
+    shown: Sequence[ShownEvent],
+    from_us: int,
+    until_us: int,
+) -> tuple[list[ShownStep], str | None]:
+    """What happens between the two instants, timeouts too, in order; and with what the function failed,
+    where nothing has been said of going on: nothing comes after it.
 
-    The last one has a `failure` when the function fails and nothing has been said of going on.
     SettingsError after MOST_STEPS, as each timeout may set the next: what came of them is not known.
     """
-    records, times_us, shown = events
+    columns = [column_values(column, events[column.name]) for column in fold.event_columns]
+    records = list(map(fold.event._make, zip(*columns, strict=True)))  # type: ignore[attr-defined]
+    times_us = events[fold.time_us].to_pylist()
+    steps: list[ShownStep] = []
+    emitted: list[Emitted] = []
+    failure = None
     begin, last = 0, bisect_left(times_us, until_us)
     for number in count():
         at_us = min(times_us[begin] if begin < last else NEVER_US, states.wakes_at(key))
-        if at_us >= until_us:
-            return
+        if at_us >= until_us or failure is not None:
+            break
         if number == MOST_STEPS:
             raise too_much(f"{MOST_STEPS:,} events and timeouts")
         end = bisect_right(times_us, at_us, begin, last)
         runs = [KeyRun(key, begin, end)] if end > begin else []
-        emitted, failure = Emitted([], [], []), None
+        done = Emitted([], [], [])
         try:
-            emitted = fold_runs(fold, states, runs, records, times_us, until_us=at_us + 1)
+            done = fold_runs(fold, states, runs, records, times_us, until_us=at_us + 1)
         except StateFunctionError as error:
             failure = str(error)
-        wakes_us = states.wakes_at(key)
-        yield Step(at_us, shown[begin:end], states.get(key), wakes_us, emitted, failure)
-        if failure is not None:
-            return
+        if at_us >= from_us:
+            emitted.append(done)
+            steps.append(
+                ShownStep(
+                    at=instant_of(at_us),
+                    events=shown[begin:end],
+                    state=states.get(key),
+                    wakes_at=_wake(states.wakes_at(key)),
+                    dead_letters=[f"{each.error}: {each.message}" for each in done.dead_letters],
+                )
+            )
         begin = end
+    texts = _texts(fold.state_columns, [step.state for step in steps])
+    for step, text, outputs in zip(steps, texts, _outputs(fold, emitted), strict=True):
+        step.state, step.outputs = text, outputs
+    return steps, failure
 
 
-def _outputs(fold: KeyedFold, steps: Sequence[Step]) -> list[list[ShownOutput]]:
-    """What each step has emitted."""
-    each = [step.emitted for step in steps]
+def _outputs(fold: KeyedFold, each: Sequence[Emitted]) -> list[list[ShownOutput]]:
+    """What was emitted, as people read it."""
     together = Emitted(
         list(chain.from_iterable(e.rows for e in each)),
         list(chain.from_iterable(e.emitted_at_us for e in each)),
@@ -314,7 +310,7 @@ def _outputs(fold: KeyedFold, steps: Sequence[Step]) -> list[list[ShownOutput]]:
     )
     table = outputs_table(fold, together)
     if not table:
-        return [[] for _ in steps]
+        return [[] for _ in each]
     names = [column.name for column in fold.output_columns]
     gone = table[REMOVED].to_pylist() if REMOVED in table.column_names else repeat(False)
     instants = map(instant_of, table[EMITTED_AT_US].to_pylist())
@@ -340,10 +336,11 @@ def read_key(lake: Lake, stream: Stream, text: str, now: datetime, days: int) ->
     )
     refuse_before_mapping(identity, base)
     rows = read_events(pin, fold, key, from_us=base.until_us, since_us=identity.since_us)
-    events = _key_events(fold, rows, identity.delay_us)
+    events = order_events(fold, rows).events
+    shown = _shown_events(fold, events, identity.delay_us)
     until_us = -NEVER_US if until is None else micros_of(until)
-    settled = bisect_left(events.times_us, until_us)
-    steps = [s for s in _steps(fold, key, states, events, until_us) if s.at_us >= from_us]
+    settled = bisect_left(events[fold.time_us].to_pylist(), until_us)
+    steps, failure = _replayed(fold, key, states, events, shown, from_us, until_us)
     return KeyFigures(
         stream=stream.name,
         names=fold.keys.text(),
@@ -353,10 +350,10 @@ def read_key(lake: Lake, stream: Stream, text: str, now: datetime, days: int) ->
         base=base_text(base),
         until=until,
         state=None if until is None else _state_of(states.rows()),
-        steps=_shown_steps(fold, steps)[::-1],
-        late=sum(event.was_late for event in events.shown[:settled]),
-        pending=events.shown[settled:],
-        failure=steps[-1].failure if steps else None,
+        steps=steps[::-1],
+        late=sum(event.was_late for event in shown[:settled]),
+        pending=shown[settled:],
+        failure=failure,
     )
 
 
@@ -404,21 +401,6 @@ def _state_of(rows: pa.Table) -> KeyState:
         _wake(timeout_us),
         value_text({name: instant_of(us) for name, us in timers.items()}) if timers else None,
     )
-
-
-def _shown_steps(fold: KeyedFold, steps: Sequence[Step]) -> list[ShownStep]:
-    states = _texts(fold.state_columns, [step.state for step in steps])
-    return [
-        ShownStep(
-            at=instant_of(step.at_us),
-            events=step.events,
-            state=state,
-            wakes_at=_wake(step.wakes_at_us),
-            outputs=of,
-            dead_letters=[f"{each.error}: {each.message}" for each in step.emitted.dead_letters],
-        )
-        for step, state, of in zip(steps, states, _outputs(fold, steps), strict=True)
-    ]
 
 
 def _texts(columns: Sequence[Column], records: Sequence[Any]) -> list[str | None]:

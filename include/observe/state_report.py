@@ -217,12 +217,10 @@ def _largest_to_median(figures: Sequence[int]) -> float | None:
     return max(figures) / middle if middle else None
 
 
-KEY_WIDTH, STATE_WIDTH = 32, 60
-SECOND_US = 1_000_000
-# Of a report, what is one number, instant or word.
+WIDTH = 60  # of a key, or of its state
 FIGURES = (
-    *("keys", "keys_without_state", "bytes", "pending_events", "pending_bytes", "timeouts"),
-    *("timers", "seen_values", "partition_skew", "bucket_skew"),
+    *("keys", "keys_without_state", "bytes", "pending_events", "pending_bytes", "bytes_per_key"),
+    *("timeouts", "timers", "seen_values", "partition_skew", "bucket_skew"),
 )
 
 
@@ -236,60 +234,35 @@ def _plain(value: object) -> str:
 
 
 def format_report(report: StateReport) -> str:
-    """`report` as tables; keys and states cut to what fits a terminal."""
-    settled = f"complete until {_instant(report.until)}" if report.until else "nothing settled yet"
+    """`report` as tables, under the names that it has as JSON; keys and states cut to what fits a terminal."""
+    settled = f"complete until {_said(report.until)}" if report.until else "nothing settled yet"
     told = {name: getattr(report, name) for name in FIGURES}
+    ages = (report.age_us or {}).items()
+    told["since_last_change"] = {name: span_text(us / 1_000_000) for name, us in ages}
     lines = [
         f"{report.stream}: state after batch {report.batch_id}, {settled} ({report.clock})",
         f"  {report.checkpoint}",
-        *text_table(("figure", ""), list(_figures(told)), left=(0,)),
+        *text_table(("figure", ""), list(_figures(told))),
     ]
-    if report.keys:
-        lines += _spreads(report)
-        lines += [f"the {len(report.biggest_keys)} biggest keys", *_biggest_keys(report)]
-    names = ("partition", "buckets", "keys", "bytes", "pending_events")
-    parts = [[f"{part[n]:,}" for n in names] for part in report.partitions]
-    return "\n".join([*lines, "state partitions", *text_table(names, parts)])
+    for name in ("biggest_keys", "partitions"):
+        if rows := getattr(report, name):
+            cells = [[cut(_said(value), WIDTH) for value in row.values()] for row in rows]
+            lines += [name, *text_table(list(rows[0]), cells)]
+    return "\n".join(lines)
 
 
 def _figures(told: Mapping[str, Any], of: str = "") -> Iterator[tuple[str, str]]:
-    """Those that are there, by their names in JSON: `timeouts.due`."""
+    """Those that are there: `timeouts.due`."""
     for name, value in told.items():
         if isinstance(value, Mapping):
             yield from _figures(value, f"{of}{name}.")
-        elif isinstance(value, int):
-            yield f"{of}{name}", f"{value:,}"
         elif value is not None:
-            is_instant, is_share = isinstance(value, datetime), isinstance(value, float)
-            text = _instant(value) if is_instant else f"{value:.1f}" if is_share else str(value)
-            yield f"{of}{name}", text
+            yield f"{of}{name}", _said(value)
 
 
-def _spreads(report: StateReport) -> list[str]:
-    rows = []
-    if report.bytes_per_key:
-        rows.append(["bytes", *(f"{n:,}" for n in report.bytes_per_key.values())])
-    if report.age_us:
-        ages = (span_text(us / SECOND_US) for us in report.age_us.values())
-        rows.append(["since last change", *ages])
-    return text_table(("over keys", "least", "median", "90 %", "99 %", "most"), rows, left=(0,))
-
-
-def _biggest_keys(report: StateReport) -> list[str]:
-    names = (report.key, "bytes", "bucket", "changed", "timeout at", "state")
-    rows = [
-        (
-            cut(value_text(row["key"]), KEY_WIDTH),
-            f"{row['bytes']:,}",
-            str(row["bucket"]),
-            _instant(row["changed_at"]),
-            _instant(row["timeout_at"]),
-            cut(row["state"] or "none", STATE_WIDTH),
-        )
-        for row in report.biggest_keys
-    ]
-    return text_table(names, rows, left=(0, len(names) - 1))
-
-
-def _instant(at: datetime | None) -> str:
-    return f"{at:%Y-%m-%d %H:%M:%S} UTC" if at else "none"
+def _said(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.1f}"
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%d %H:%M:%S} UTC"
+    return f"{value:,}" if isinstance(value, int) else value_text(value)

@@ -17,11 +17,12 @@ import pyarrow.compute as pc
 from croniter import croniter
 from deltalake.exceptions import DeltaError
 
+from include.catalogue import FINDINGS
 from include.fold.admission import instant_of, micros_of
 from include.lake.delta_log import first_line, open_table
 from include.lake.errors import LakeError
 from include.lake.figures import Measured, read_measured
-from include.lake.findings import SEVERITIES, Finding, finding_lines, record_findings
+from include.lake.findings import SEVERITIES, finding_lines, record_findings
 from include.lake.ops import not_ahead, read_ops
 from include.lake.paths import Lake
 from include.settings import Stream
@@ -194,7 +195,7 @@ def open_losses(lake: Lake, source: str) -> list[Row]:
 
 def record_accepted(lake: Lake, source: str) -> None:
     """That somebody has seen what was lost until now: the findings on it are over."""
-    found = Finding(finding=ACCEPTED, severity="info", detail="what was lost is accepted")
+    found = FINDINGS[ACCEPTED].found(source, "what was lost is accepted")
     record_findings(lake, None, source, [found])
 
 
@@ -206,17 +207,17 @@ STATUS_OF: dict[Reason | None, Status] = {
     "not recorded": "unproved",
     "cut off": "unproved",
 }
-# The worst first: a day is what the worst of its spans is.
-WORST: tuple[Status, ...] = ("unproved", "code", "late", "unsettled", "right", "none")
-NOT_RIGHT: tuple[Status, ...] = ("unproved", "code", "late")
+# In words, the worst first: a day is what the worst of its spans is.
 WORDS: dict[Status, str] = {
-    "right": "right",
-    "late": "late rows missing",
-    "code": "other code",
     "unproved": "not proved",
+    "code": "other code",
+    "late": "late rows missing",
     "unsettled": "not yet settled",
+    "right": "right",
     "none": "no data",
 }
+WORST = tuple(WORDS)
+NOT_RIGHT = WORST[:3]
 DAY_US = 86_400 * 10**6
 EPOCH = date(1970, 1, 1)
 

@@ -16,7 +16,7 @@ from functools import cache, cached_property
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
@@ -36,19 +36,9 @@ from include.stream.plan_recompute import RecomputePlan, plan_backfill
 from include.text_table import bytes_text, span_text, value_text
 
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 480, 170, 72, 12, 24
-MOST_DOTS = 60  # more would hide the line
 LIMIT_SHOWN = 3  # times the most that there was: a limit above it is only named
 
 Point = tuple[datetime, float | None]
-
-
-class Dot(NamedTuple):
-    """A point of a series, whose number is from 1 on; and what it says."""
-
-    number: int
-    x: float
-    y: float
-    said: str
 
 
 @dataclass(frozen=True)
@@ -64,18 +54,10 @@ class Chart:
     compacted: Sequence[datetime] = ()  # when the state was
 
     @cached_property
-    def shown(self) -> dict[str, list[Point]]:
-        """The points of its time."""
-        return {
-            name: [point for point in points if self.begin <= point[0] <= self.end]
-            for name, points in self.series.items()
-        }
-
-    @cached_property
     def most(self) -> float:
         """What the axis ends with: the limit, too, if it is near; else all would lie on the ground."""
-        known = [value for of in self.shown.values() for _, value in of if value is not None]
-        most = max(known, default=0.0)
+        values = (value for points in self.series.values() for _, value in points)
+        most = max((value for value in values if value is not None), default=0.0)
         is_near = self.limit is not None and self.limit <= LIMIT_SHOWN * most
         return max(most, self.limit or 0) if is_near else most
 
@@ -91,13 +73,11 @@ class Chart:
     @property
     def said(self) -> str:
         """It in words, for who does not see it."""
-        parts = []
-        for name, points in self.shown.items():
-            values = [value for _, value in points if value is not None]
-            if values:
-                newest, most = self.text(values[-1]), self.text(max(values))
-                parts.append(f"{name}: newest {newest}, most {most}")
-        return f"{self.title}. {'; '.join(parts) or 'no data'}"
+        known = {
+            name: [v for _, v in points if v is not None] for name, points in self.series.items()
+        }
+        newest = (f"{name}: newest {self.text(of[-1])}" for name, of in known.items() if of)
+        return f"{self.title}. {'; '.join(newest) or 'no data'}"
 
     @property
     def legend(self) -> Iterator[tuple[str, str]]:
@@ -125,26 +105,11 @@ class Chart:
     @property
     def lines(self) -> Iterator[tuple[int, str]]:
         """Each series as polylines; where a value is missing it is broken."""
-        for number, points in enumerate(self.shown.values(), 1):
+        for number, points in enumerate(self.series.values(), 1):
             for is_known, part in groupby(points, lambda point: point[1] is not None):
                 if is_known:
-                    at = (f"{self.x(at):.1f},{self.y(value or 0):.1f}" for at, value in part)
-                    yield number, " ".join(at)
-
-    @property
-    def dots(self) -> Iterator[Dot]:
-        """The points of as few as do not hide the line."""
-        for number, points in enumerate(self.shown.values(), 1):
-            for at, value in points if len(points) <= MOST_DOTS else ():
-                if value is not None:
-                    said = f"{minute(at)} UTC: {self.text(value)}"
-                    yield Dot(number, self.x(at), self.y(value), said)
-
-    @property
-    def limit_y(self) -> float | None:
-        """Where the limit is, if it is near."""
-        is_near = self.limit is not None and self.limit <= self.most
-        return self.y(self.limit or 0) if is_near else None
+                    at = [f"{self.x(at):.1f},{self.y(value or 0):.1f}" for at, value in part]
+                    yield number, " ".join(at if len(at) > 1 else at * 2)  # of one a dot
 
 
 def minute(at: datetime) -> str:
@@ -304,10 +269,14 @@ def _charts(f: StreamFigures) -> Iterator[Chart]:
     """Figures through time; their units and limits are those of the catalogue."""
     compacted = [run["ended_at"] for run in f.runs if run["job"] == "compact_state"]
 
-    def chart(title: str, figure: str, series: dict[str, list[Point]], **more: Any) -> Chart:
+    def chart(title: str, figure: str, series: Mapping[str, Sequence[Point]], **more: Any) -> Chart:
         known = FIGURES[figure]
         limit = f.limits.get(known.limit)
-        return Chart(title, series, known.text, f.begin, f.now, limit=limit, **more)
+        of_time = {
+            name: [(at, value) for at, value in points if f.begin <= at <= f.now]
+            for name, points in series.items()
+        }
+        return Chart(title, of_time, known.text, f.begin, f.now, limit=limit, **more)
 
     def runs(name: str) -> list[Point]:
         return [(run["ended_at"], run[name]) for run in f.runs]
@@ -336,5 +305,5 @@ def _charts(f: StreamFigures) -> Iterator[Chart]:
     yield chart("State partition, in times of the median", "skew", skew)
     fullest = {"fullest bucket of a batch": runs("bucket_skew")}
     yield chart("Rows of a bucket, in times of the mean", "bucket_skew", fullest)
-    keys: list[Point] = [(savepoint.until, savepoint.keys) for savepoint in reversed(f.savepoints)]
+    keys = [(savepoint.until, savepoint.keys) for savepoint in reversed(f.savepoints)]
     yield chart("Keys, at savepoints", "state_keys", {"keys": keys})

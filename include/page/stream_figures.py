@@ -78,10 +78,7 @@ RUN_SERIES = (
 )
 BATCH_SERIES = ("run_id", "durations_ms", "rows_in", "rows_in_most", "buckets_touched")
 DRAINS = ("run_stream", "compact_state")
-# Of Spark's durations of a batch: what is planning, and what is bookkeeping of the position.
-PLANNING = ("queryPlanning", "latestOffset", "getBatch")
-POSITION = ("walCommit", "commitOffsets")
-PARTS = ("around batches", "planning", "fold, store and tables", "position", "other")
+PARTS = ("around batches", "Spark's batches")
 
 
 def read_runs(recorded: Recorded, stream: Stream) -> tuple[Row, ...]:
@@ -105,11 +102,12 @@ def _run(row: Row, batches: Sequence[Row]) -> Row:
     seconds = (row["ended_at"] - row["started_at"]).total_seconds()
     until = row["until"]
     # A killed run has left no durations.
-    durations = [json.loads(batch["durations_ms"] or "{}") for batch in batches]
+    durations = (json.loads(batch["durations_ms"] or "{}") for batch in batches)
+    of_spark = sum(each.get("triggerExecution", 0) for each in durations) / 1_000
     return {
         **row,
         "seconds": seconds,
-        "parts": _parts(seconds, durations),
+        "parts": dict(zip(PARTS, (max(seconds - of_spark, 0.0), of_spark), strict=True)),
         "lag_seconds": None if until is None else (row["ended_at"] - until).total_seconds(),
         "rss_bytes": (row["jvm_rss_bytes"] or 0) + (row["python_rss_bytes"] or 0),
         "bucket_skew": max(map(_bucket_skew, batches), default=None),
@@ -120,20 +118,6 @@ def _bucket_skew(batch: Row) -> float:
     if not batch["rows_in"] or not batch["rows_in_most"]:
         return 1.0
     return float(batch["rows_in_most"] * batch["buckets_touched"] / batch["rows_in"])
-
-
-def _parts(seconds: float, batches: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """A run's seconds: Spark tells what its batches took, and the rest is the session, the record
-    and a savepoint."""
-
-    def sum_of(*names: str) -> float:
-        return sum(batch.get(name, 0) for batch in batches for name in names) / 1_000
-
-    whole = sum_of("triggerExecution")
-    planning, work, position = sum_of(*PLANNING), sum_of("addBatch"), sum_of(*POSITION)
-    other = max(whole - planning - work - position, 0.0)
-    around = max(seconds - whole, 0.0)
-    return dict(zip(PARTS, (around, planning, work, position, other), strict=True))
 
 
 MOST_DAYS = 3_650

@@ -34,7 +34,6 @@ from include.stream_definition import load_definition
 from include.text_table import counted, text_table
 
 COLUMNS = ("from (UTC)", "until", "now", "base", "rows to read", "seconds")
-WORDS = (0, 1, 2, 3)
 SHOWN = 40
 MOST_RUNS = 60_000  # a year of them, ten minutes each
 RUN_BEFORE = "the run before"
@@ -80,7 +79,7 @@ class RecomputePlan:
         lines = [
             f"recompute {self.opened.name}: {counted(len(runs), 'interval')}, from which {rows} of bronze "
             f"(version {self.pin.version}) are replayed; {took}",
-            *text_table(COLUMNS, [_cells(run) for run in runs[:SHOWN]], WORDS),
+            *text_table(COLUMNS, [_cells(run) for run in runs[:SHOWN]]),
         ]
         if len(runs) > SHOWN:
             lines.append(f"  ... and {len(runs) - SHOWN:,} more")

@@ -6,11 +6,13 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from include.catalogue import FINDINGS
 from include.fold.admission import instant_of
 from include.lake.dead_letters import dead_letters_now
 from include.lake.errors import RowCountError
-from include.lake.findings import Finding, dead_letters_finding, record_findings
+from include.lake.findings import Finding, record_findings
 from include.lake.generations import GenerationRow, app_id
+from include.maintain.run_findings import dead_letters_finding
 from include.stream.open_stream import OpenStream
 from include.stream.record import (
     LEVELS,
@@ -173,10 +175,8 @@ def totals_of_run(batches: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
 def code_changed(stream: str) -> Finding:
     """A warning: the state is now made by two codes."""
-    return Finding(
-        finding="code_changed",
-        severity="warning",
-        detail="The stream's function, settings or initial state are not those that its state was "
+    return FINDINGS["code_changed"].found(
+        stream,
+        "The stream's function, settings or initial state are not those that its state was "
         "made with: from here on its rows come of both. Its live savepoints serve no backfill",
-        action=f"to have all of it by the new code: `./stateful reseed {stream} --recompute --apply`",
     )
