@@ -16,8 +16,6 @@ from include.registry import all_sources
 from include.settings import Source, default_lake
 from include.steps import INGEST, SourceRun
 
-INTERVAL_END = "{{ data_interval_end or '' }}"
-
 
 def source_run(context: Any, lake: str, source: Source) -> SourceRun:
     """What this Dag run takes in."""
@@ -41,10 +39,10 @@ def source_dag(source: Source) -> DAG:
     ) as dag:
         job_task(
             INGEST,
-            INGEST.arguments(lake, source.name, until=INTERVAL_END),
+            lake,
+            source.name,
             None,
             run_of=partial(source_run, lake=lake, source=source),
-            name=f"ingest_{source.name}",
             pool=source_pool(source.name),
             inlets=[source_asset(source, lake)],
             outlets=[bronze_asset(source, lake)],

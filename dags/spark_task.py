@@ -1,32 +1,25 @@
-"""The Spark tasks of all Dags: a job of `spark_jobs/` as a task, and how one is skipped.
+"""The tasks of all Dags that have a job of `spark_jobs/`, and how one is skipped.
 
 No Dag is defined here: those that are import it.
 """
 
 import logging
 import os
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from functools import partial
 from typing import Any, NoReturn
 
-from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.standard.hooks.subprocess import SubprocessHook
-from airflow.sdk import Connection
-from airflow.sdk.exceptions import (
-    AirflowException,
-    AirflowFailException,
-    AirflowNotFoundException,
-    AirflowSkipException,
-)
+from airflow.sdk import BaseOperator, Connection
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from include.lake.errors import SettingsError
 from include.settings import PROJECT, Stream
-from include.spark.conf import MasterUnreachableError, check_reachable, checked_master, conf_on
-from include.spark.submit import SPARK_SUBMIT, conf_of, jars_to_ship, job_environment, job_path
-from include.steps import JobStep, SourceRun, Start, Step, StreamRun
+from include.spark.conf import MasterUnreachableError, check_reachable, checked_master
+from include.spark.submit import job_environment, submit_command
+from include.steps import SourceRun, Start, Step, StreamRun
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +27,8 @@ CONNECTION = "spark_default"
 SETTING = f"the host of Airflow's connection {CONNECTION}"
 
 
-class SparkJobOperator(SparkSubmitOperator):
-    """spark-submit where the connection says, once that is known to be a master that answers.
+class SparkJobOperator(BaseOperator):
+    """A job, started just as `./stateful stream` would, but on the master that the connection names.
 
     `start`: what there is to do this time. Its context is left when the job has ended.
     """
@@ -43,111 +36,60 @@ class SparkJobOperator(SparkSubmitOperator):
     def __init__(
         self,
         *,
+        job: str,
+        arguments: Sequence[str],
+        stream: Stream | None = None,
         start: Callable[[Any], AbstractContextManager[Start]] = lambda _: nullcontext(Start()),
         **options: Any,
     ) -> None:
-        super().__init__(**options)
+        # What a retry heals (a lease still held, a file being replaced) heals soon.
+        super().__init__(retries=2, retry_delay=timedelta(seconds=30), **options)
+        self.job = job
+        self.arguments = arguments
+        self._stream = stream
         self._starting = start
-        self._start = Start()
-        self._held = ExitStack()
         self._process = SubprocessHook()
 
     def execute(self, context: Any) -> None:
-        with self._held:
-            if self._start.is_done:
+        with self._starting(context) as start:
+            if start.is_done:
                 log.info("nothing is left to do: another run has done it, or a first try")
-            elif self._start.command:
-                self._run_here([*self._start.command, *self.application_args])
+                return
+            of_run = ["--dag-run-id", context["dag_run"].run_id]
+            arguments = [*self.arguments, *start.arguments, *of_run]
+            if start.command:
+                self._run([*start.command, *arguments], {})
             else:
-                super().execute(context)
+                self._run(*self._submission(arguments))
 
-    def _run_here(self, command: list[str]) -> None:
-        ended = self._process.run_command(command, cwd=str(PROJECT))
+    def _run(self, command: list[str], environment: dict[str, str]) -> None:
+        ended = self._process.run_command(command, os.environ | environment, cwd=str(PROJECT))
         if ended.exit_code:
             raise AirflowException(f"exit code {ended.exit_code}: {ended.output}")
 
     def on_kill(self) -> None:
-        if self._start.command:
-            self._process.send_sigterm()
-        else:
-            super().on_kill()
+        self._process.send_sigterm()
 
-    def pre_execute(self, context: Any) -> None:
-        """After the task's own `pre_execute`: a task that is skipped needs no master.
-
-        Nor does one that needs no JVM. Raises AirflowFailException for a connection that no retry mends, AirflowException for
-        one that is not found, and for a master that does not answer.
-        """
-        with ExitStack() as held:
-            self._start = held.enter_context(self._starting(context))
-            if not (self._start.is_done or self._start.command):
-                self._prepare_jvm()
-            self._held = held.pop_all()
-
-    def _prepare_jvm(self) -> None:
-        connection = _connection()
+    def _submission(self, arguments: list[str]) -> tuple[list[str], dict[str, str]]:
+        """The command and what it needs in its environment. AirflowFailException for a connection that no
+        retry mends, AirflowException for a master that does not answer."""
         try:
-            master = checked_master(_master_of(connection), SETTING)
+            master = checked_master(_master_of(Connection.get(CONNECTION)), SETTING)
             check_reachable(master, SETTING)
-            self.application_args = [*self.application_args, *self._start.arguments]
-            self.conf = {**self.conf, **conf_on(master)}
-            self.jars = jars_to_ship(master, self.application_args) or None
-            self.env_vars = job_environment(master)
+            command = submit_command(self.job, arguments, self._stream, master=master)
+            return command, job_environment(master)
         except MasterUnreachableError as error:
             raise AirflowException(str(error)) from error
         except SettingsError as error:
             raise AirflowFailException(str(error)) from error
-        if master.startswith("k8s://"):
-            # There the hook has them for the driver's pod only; our driver is this machine's.
-            os.environ.update(self.env_vars)
-        self._hook = self._get_hook()
-        if self._hook._connection["master"] != master:
-            # It has looked the connection up again, and takes YARN when it does not find it.
-            raise AirflowException(NOT_FOUND)
-
-
-# Airflow says so as well when its API or its database did not answer: worth a retry.
-NOT_FOUND = (
-    f"the connection {CONNECTION} was not found: if it is missing, add it (type spark, with the "
-    "master as its host) or set AIRFLOW_CONN_SPARK_DEFAULT"
-)
-
-
-def _connection() -> Connection:
-    try:
-        connection: Connection = SparkSubmitHook.get_connection(CONNECTION)
-    except AirflowNotFoundException as error:
-        raise AirflowException(NOT_FOUND) from error
-    if connection.extra_dejson.get("deploy-mode") == "cluster":
-        raise AirflowFailException(
-            f"the connection {CONNECTION} has the deploy-mode cluster: jobs run in client mode, "
-            "as their drivers need the project"
-        )
-    return connection
 
 
 def _master_of(connection: Connection) -> str:
-    """By the rule of SparkSubmitHook, which keeps it to itself."""
+    """As Airflow's own Spark tasks read it: all in the host, or by type, host and port."""
     host, port = connection.host or "", connection.port
     is_whole = connection.conn_type == "spark" and host and ("://" in host or not port)
     url = host if is_whole else f"{connection.conn_type}://{host}"
     return f"{url}:{port}" if port else url
-
-
-def spark_task(job: str, args: list[str], stream: Stream | None, **options: Any) -> Any:
-    """A task that runs a Spark job just as `./stateful stream` would."""
-    return SparkJobOperator(
-        conn_id=CONNECTION,
-        # On the operator: a connection may only name three binaries.
-        spark_binary=str(SPARK_SUBMIT),
-        application=str(job_path(job)),
-        application_args=[*args, "--dag-run-id", "{{ dag_run.run_id }}"],
-        conf=conf_of(args, stream),
-        retries=2,
-        # What a retry heals (a lease still held, a file being replaced) heals soon.
-        retry_delay=timedelta(seconds=30),
-        **options,
-    )
 
 
 def before(context: Any, step: Step, run_of: Callable[[Any], StreamRun | SourceRun]) -> None:
@@ -155,31 +97,31 @@ def before(context: Any, step: Step, run_of: Callable[[Any], StreamRun | SourceR
     run = run_of(context)
     if not step.is_of(run):
         skip(f"{step.name} is no step of a {run.path} run")
-    step.wait(run)
     try:
         reason = step.why_not(run)
     except SettingsError as error:
         raise AirflowFailException(str(error)) from error
-    if reason and not step.is_done(run):  # what comes after one that is done is to come
+    if reason:
         skip(reason)
 
 
 def job_task(
-    step: JobStep,
-    args: list[str],
+    step: Step,
+    lake: str,
+    subject: str,
     stream: Stream | None,
     *,
     run_of: Callable[[Any], StreamRun | SourceRun],
     **options: Any,
 ) -> Any:
     """The task of a step that has a job; `run_of` is what it is taken for, by the task's context."""
-    return spark_task(
-        step.job,
-        args,
-        stream,
+    return SparkJobOperator(
+        job=step.job,
+        arguments=step.arguments(lake, subject),
+        stream=stream,
+        start=lambda context: step.start(run_of(context)),
         task_id=step.name,
         pre_execute=partial(before, step=step, run_of=run_of),
-        start=lambda context: step.start(run_of(context)),
         **options,
     )
 

@@ -14,6 +14,7 @@ is retried or cleared: it plans anew. A reseed that was killed has changed nothi
 """
 
 import logging
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -21,11 +22,12 @@ from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import DAG, Param, TaskGroup, task
 from airflow.sdk.exceptions import AirflowFailException
 
-from dags.spark_task import spark_task
+from dags.spark_task import SparkJobOperator
 from include.airflow.assets import stream_pool
 from include.lake.errors import SettingsError
 from include.registry import loadable_streams, stream_named
 from include.settings import Stream, default_lake
+from include.steps import Start
 
 log = logging.getLogger(__name__)
 
@@ -92,24 +94,22 @@ def choose_stream(params: Any) -> str:
     return f"apply_{params['stream']}"
 
 
-def add_options(context: Any) -> None:
-    """Not by templates: an instant that is none is refused before a JVM starts."""
+def start(context: Any) -> AbstractContextManager[Start]:
+    """The reseed with what the person entered: an instant that is none is refused before a JVM starts."""
     from include.stream.reseed_plan import ReseedOptions
 
-    submit, options = context["task"], ReseedOptions.of(context["params"])
-    submit.application_args = [*submit.application_args, "--options", options.text()]
+    return nullcontext(Start(arguments=["--options", ReseedOptions.of(context["params"]).text()]))
 
 
 def apply_reseed(stream: Stream, lake: str) -> Any:
-    return spark_task(
-        "reseed_stream",
-        ["--stream", stream.name, "--lake", lake],
-        stream,
+    return SparkJobOperator(
+        job="reseed_stream",
+        arguments=["--stream", stream.name, "--lake", lake],
+        stream=stream,
+        start=start,
         task_id=f"apply_{stream.name}",
-        name=f"reseed_{stream.name}",
         pool=stream_pool(stream),
         execution_timeout=APPLY_TIMEOUT,
-        pre_execute=add_options,
     )
 
 

@@ -30,7 +30,7 @@ stopped. A red `check_checkpoint` says what a person must do; the rows of that r
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from itertools import groupby
@@ -60,13 +60,10 @@ from include.airflow.dag_run import (
 )
 from include.registry import loadable_streams, source_named
 from include.settings import Stream, default_lake
-from include.steps import STEPS, JobStep, LookStep, Step, StreamRun
+from include.steps import STEPS, Step, StreamRun
 
 log = logging.getLogger(__name__)
 
-# Of what a task looks at and what its job gets: empty for a manual run without a logical date.
-INTERVAL_START = "{{ interval_of(dag_run)[0] or '' }}"
-INTERVAL_END = "{{ interval_of(dag_run)[1] or '' }}"
 # Of a task that has been run or never will be.
 ENDED = ["success", "failed", "skipped", "upstream_failed", "removed"]
 
@@ -133,47 +130,43 @@ def trigger_rule(step: Step) -> str:
     return "none_failed" if step.behind else "all_success"
 
 
-def step_task(step: JobStep | LookStep, stream: Stream, lake: str) -> Any:
-    """The task of a step, which has its name."""
-    is_job = isinstance(step, JobStep)
-    return stream_job_task(step, stream, lake) if is_job else look_task(step, stream, lake)
-
-
-def stream_job_task(step: JobStep, stream: Stream, lake: str) -> Any:
-    subject = step.subject(stream)
+def step_task(step: Step, stream: Stream, lake: str) -> Any:
+    """The task of a step, which has its name. Ingestion has its place in Airflow's graph of Assets, and
+    `publish` the other one."""
+    run_of, rule = partial(stream_run, lake=lake, stream=stream), trigger_rule(step)
+    if step.look is not None:
+        return look_task(step, stream, run_of)
+    if not step.is_of_source:
+        pool = stream_pool(stream)
+        return job_task(
+            step, lake, stream.name, stream, run_of=run_of, pool=pool, trigger_rule=rule
+        )
+    source = source_named(stream.source)
     return job_task(
         step,
-        step.arguments(lake, subject, INTERVAL_START, INTERVAL_END),
-        None if step.is_of_source else stream,
-        run_of=partial(stream_run, lake=lake, stream=stream),
-        name=f"{step.name}_{subject}",
-        pool=source_pool(subject) if step.is_of_source else stream_pool(stream),
-        trigger_rule=trigger_rule(step),
-        **edges(step, stream, lake),
+        lake,
+        source.name,
+        None,
+        run_of=run_of,
+        pool=source_pool(source.name),
+        trigger_rule=rule,
+        inlets=[source_asset(source, lake)],
+        outlets=[bronze_asset(source, lake)],
     )
 
 
-def edges(step: JobStep, stream: Stream, lake: str) -> dict[str, Any]:
-    """Give ingestion its place in Airflow's graph of Assets. `publish` has the other one."""
-    if not step.is_of_source:
-        return {}
-    source = source_named(stream.source)
-    return {"inlets": [source_asset(source, lake)], "outlets": [bronze_asset(source, lake)]}
-
-
-def look_task(step: LookStep, stream: Stream, lake: str) -> Any:
+def look_task(step: Step, stream: Stream, run_of: Callable[[Any], StreamRun]) -> Any:
     @task(
         task_id=step.name,
         pool=stream_pool(stream),
         retries=2,
         trigger_rule=trigger_rule(step),
-        pre_execute=partial(
-            before, step=step, run_of=partial(stream_run, lake=lake, stream=stream)
-        ),
+        pre_execute=partial(before, step=step, run_of=run_of),
     )
     def look(**context: Any) -> None:
         """Write what is found to the log and `ops`; fail only if a person is needed."""
-        told = step.look(stream_run(context, lake, stream))
+        assert step.look is not None
+        told = step.look(run_of(context))
         log.info("%s", told.text)
         if told.wrong:
             raise AirflowFailException(told.wrong)
@@ -229,7 +222,6 @@ def stream_dag(stream: Stream) -> DAG:
         catchup=False,  # one run reads all that is new
         max_active_runs=1,
         params={"promote": PROMOTE},
-        user_defined_macros={"interval_of": partial(interval_of, schedule=stream.schedule)},
         deadline=deadline(stream),
         default_args={"owner": "data-platform", "execution_timeout": stream.timeout},
         tags=["stream", stream.source],

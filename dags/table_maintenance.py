@@ -5,11 +5,10 @@
 | `plan_tables` | looks at all tables; the plan with its reasons into the log, findings into `ops/findings` | |
 | `maintain_source_<source>` | `bronze/<source>` and `quarantine/<source>` | both need nothing |
 | `maintain_stream_<stream>` | `tables/<stream>` and `dead_letters/<stream>` | both need nothing |
-| `delete_generations_<stream>` | deletes checkpoints that a reseed has replaced, without a JVM | there is none whose time is over |
-| `maintain_ops` | the `ops` tables, without a JVM | none needs anything |
+| `maintain_ops` | the `ops` tables, and checkpoints that a reseed has replaced, without a JVM | none needs anything, and of no checkpoint the time is over |
 | `alert` | tells the notifiers of `include/streams/notify.py` which findings of tables have opened and closed | none has |
 
-Each task takes the pool of its source or stream, so that nothing else writes to its tables meanwhile; and they run one after the
+Each Spark task takes the pool of its source or stream, so that nothing else writes to its tables meanwhile; and they run one after the
 other. What is kept for how long, and why, is in docs/operations.md.
 
 When it is red: the task log has the job's error. Retrying or clearing a task is always safe: it plans anew, and does what is still
@@ -23,11 +22,11 @@ from typing import Any
 
 from airflow.sdk import DAG, CronDataIntervalTimetable, task
 
-from dags.spark_task import skip, spark_task
+from dags.spark_task import SparkJobOperator, skip
 from include.airflow.alerts import tell
 from include.airflow.assets import ops_asset, source_pool, stream_pool
-from include.registry import all_sources, loadable_streams, stream_named
-from include.settings import TABLE_CARE, Stream, default_lake
+from include.registry import all_sources, loadable_streams
+from include.settings import TABLE_CARE, default_lake
 
 log = logging.getLogger(__name__)
 
@@ -78,21 +77,9 @@ def plan_tables(lake: str, ti: Any) -> list[str]:
         for name, (tables, _) in SPARK_TASKS.items()
         if needy.intersection(spark_tables_named(opened, tables))
     ]
-    chosen += [
-        f"delete_generations_{stream.name}"
-        for stream in STREAMS
-        if find_old_generations(opened, stream, now).expired
-    ]
-    chosen += ["maintain_ops"] * any(table.lease is None for table in needy)
+    is_over = any(find_old_generations(opened, stream, now).expired for stream in STREAMS)
+    chosen += ["maintain_ops"] * (is_over or any(table.lease is None for table in needy))
     return [*chosen, "alert"]
-
-
-@task(retries=2)
-def delete_generations(name: str, lake: str) -> list[int]:
-    from include.lake.paths import open_lake
-    from include.maintain.maintain import delete_old_generations
-
-    return delete_old_generations(open_lake(lake), stream_named(name))
 
 
 @task(retries=2)
@@ -113,25 +100,9 @@ def maintain_ops(lake: str) -> None:
     from include.maintain.plan_care import plan_table_care
 
     opened = open_lake(lake)
+    for stream in STREAMS:
+        ops.delete_old_generations(opened, stream)
     ops.maintain_ops(opened, plan_table_care(opened, TABLE_CARE, datetime.now(UTC)), TABLE_CARE)
-
-
-def maintain_tables(task_id: str, lake: str) -> Any:
-    tables, pool = SPARK_TASKS[task_id]
-    return spark_task(
-        "maintain_table",
-        ["--tables", *tables, "--lake", lake],
-        None,
-        task_id=task_id,
-        name=task_id,
-        pool=pool,
-    )
-
-
-def delete_replaced(stream: Stream, lake: str) -> Any:
-    """In the stream's pool: a run that found its lease taken would fail."""
-    name = f"delete_generations_{stream.name}"
-    return delete_generations.override(task_id=name, pool=stream_pool(stream))(stream.name, lake)
 
 
 with DAG(
@@ -148,9 +119,13 @@ with DAG(
 ):
     root = default_lake()
     planned = plan_tables(root)
-    planned >> [
-        *(maintain_tables(name, root) for name in SPARK_TASKS),
-        *(delete_replaced(stream, root) for stream in STREAMS),
-        maintain_ops(root),
-        alert.override(inlets=[ops_asset(root)])(),
+    spark_tasks = [
+        SparkJobOperator(
+            job="maintain_table",
+            arguments=["--tables", *tables, "--lake", root],
+            task_id=name,
+            pool=pool,
+        )
+        for name, (tables, pool) in SPARK_TASKS.items()
     ]
+    planned >> [*spark_tasks, maintain_ops(root), alert.override(inlets=[ops_asset(root)])()]

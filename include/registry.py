@@ -60,10 +60,6 @@ def _stream(name: str) -> Stream:
         raise SettingsError(
             f"{file} must declare STREAM = Stream(...); see the README", subject=file
         )
-    if declared.name not in ("", name):
-        raise SettingsError(
-            f"{file}: its stream is {name}, as the file, and not {declared.name}", subject=file
-        )
     title = declared.title or (module.__doc__ or name).splitlines()[0]
     source = source_named(declared.source)
     stream = replace(declared, name=name, title=title)
@@ -104,10 +100,7 @@ def streams_of(source: str) -> Iterator[Stream]:
 
 def unknown(kind: str, name: str, known: Sequence[str]) -> str:
     """Of a name that is none: what there is, and what may be meant."""
-    where = " (those of SOURCES in include/streams/sources.py)" if kind == "source" else ""
-    return (
-        f"unknown {kind} {name!r}: known are {', '.join(known)}{where}{did_you_mean(name, known)}"
-    )
+    return f"unknown {kind} {name!r}: known are {', '.join(known)}{did_you_mean(name, known)}"
 
 
 def _files() -> set[str]:

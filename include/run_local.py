@@ -8,13 +8,14 @@ import sys
 from collections.abc import Collection
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from include.lake.generations import read_generations
 from include.lake.paths import Lake
 from include.lake.stream_result import format_result, read_result
 from include.settings import PROJECT, Source, Stream
 from include.spark.submit import run_job, say
-from include.steps import INGEST, STEPS, JobStep, LookStep, SourceRun, StreamRun
+from include.steps import INGEST, STEPS, SourceRun, Step, StreamRun
 from include.stream.committed_batch import committed_batch
 
 CELL_WIDTH = 48  # of a value on a terminal; what is piped is for machines, and whole
@@ -43,7 +44,6 @@ def take_steps(run: StreamRun, taken: Collection[str] = ()) -> int:
     for step in STEPS:
         if step.name in done or not step.is_of(run) or not done >= set(step.after):
             continue
-        step.wait(run)
         if reason := step.why_not(run):
             say(f"{step.name}: {reason}")
             continue
@@ -53,23 +53,17 @@ def take_steps(run: StreamRun, taken: Collection[str] = ()) -> int:
     return 0
 
 
-def _take(step: JobStep | LookStep, run: StreamRun) -> int:
-    if isinstance(step, JobStep):
-        stream = None if step.is_of_source else run.stream
-        return _start(step, run, step.subject(run.stream), stream=stream)
-    told = step.look(run)
-    say(told.text)
-    return int(told.wrong is not None)
-
-
-def _start(
-    step: JobStep, run: StreamRun | SourceRun, subject: str, stream: Stream | None = None
-) -> int:
+def _take(step: Step, run: Any) -> int:
+    if step.look is not None:
+        told = step.look(run)
+        say(told.text)
+        return int(told.wrong is not None)
     with step.start(run) as start:
-        arguments = [*step.arguments(run.lake.root, subject), *start.arguments]
+        subject = run.source if step.is_of_source else run.stream
+        arguments = [*step.arguments(run.lake.root, subject.name), *start.arguments]
         if start.command:
             return subprocess.run([*start.command, *arguments], cwd=PROJECT, check=False).returncode
-        return run_job(step.job, arguments, stream)
+        return run_job(step.job, arguments, None if step.is_of_source else run.stream)
 
 
 def inspect_state(lake: Lake, stream: Stream, as_json: bool) -> int:
@@ -92,7 +86,7 @@ def ingest(lake: Lake, source: Source) -> int:
     if reason := INGEST.why_not(run):
         say(f"ingest: {reason}")
         return 0
-    return _start(INGEST, run, source.name)
+    return _take(INGEST, run)
 
 
 def reingest(lake: Lake, source: str, corrections: str | None) -> int:

@@ -2,15 +2,11 @@
 
 They are said in `include/streams`. The scheduler imports this at every parse, so it needs no
 package.
-
-What must hold of a stream's rows before they are published: conditions in Spark's SQL.
-
-The scheduler imports this at every parse, so it needs no package.
 """
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -28,9 +24,18 @@ MIB = 1024**2
 GIB = 1024**3
 
 
-def wrong(limit: str, said: str) -> SettingsError:
-    """The error for a limit, or a rule of savepoints or of the care of tables."""
-    return SettingsError(f"{limit} {said}", subject=limit)
+def _check(whose: str, *rules: tuple[str, bool, str]) -> None:
+    """SettingsError for the first that is not met, of settings, whether they are right, and what they must be."""
+    for setting, is_right, said in rules:
+        if not is_right:
+            raise SettingsError(f"{whose}: {setting} {said}", subject=setting)
+
+
+def _check_name(kind: str, name: str) -> None:
+    if not IDENTIFIER.fullmatch(name):
+        raise SettingsError(
+            f"{kind} name {name!r} must be lower case letters, digits and _", subject=name
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,9 +59,11 @@ class Limits:
     rss_bytes: int | None = 4 * GIB  # JVM and Python of one run together
 
     def __post_init__(self) -> None:
-        for limit, value in vars(self).items():
-            if value is not None and value < 0:
-                raise wrong(limit, "must not be negative: None is no limit")
+        said = "must not be negative: None is no limit"
+        _check(
+            "limits",
+            *((name, most is None or most >= 0, said) for name, most in vars(self).items()),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,13 +88,17 @@ class SavepointRules:
     keep_generations: timedelta = timedelta(days=14)
 
     def __post_init__(self) -> None:
-        for count in ("keep", "events_apart"):
-            if getattr(self, count) < 1:
-                raise wrong(count, "must be at least 1")
-        for span in ("cadence", "keep_for", "keep_recomputed", "keep_generations"):
-            value = getattr(self, span)
-            if value is not None and value < timedelta(seconds=1):
-                raise wrong(span, "must be at least a second")
+        counts = ("keep", "events_apart")
+        spans = [name for name in vars(self) if name not in counts]
+        said = "must be at least a second"
+        _check(
+            "savepoints",
+            *((name, getattr(self, name) >= 1, "must be at least 1") for name in counts),
+            *(
+                (name, getattr(self, name) is None or getattr(self, name) >= A_SECOND, said)
+                for name in spans
+            ),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,14 +136,13 @@ class Check:
     severity: Literal["warning", "error"] = "error"
 
     def __post_init__(self) -> None:
-        if (self.each_row is None) == (self.together is None) or not self.condition.strip():
-            raise SettingsError(
-                f"check {self.name}: give one condition, each_row= or together=", subject=self.name
-            )
-        if self.severity not in ("warning", "error"):
-            raise SettingsError(
-                f"check {self.name}: severity must be warning or error", subject=self.name
-            )
+        has_one = (self.each_row is None) != (self.together is None)
+        _check_name("check", self.name)
+        _check(
+            f"check {self.name}",
+            (self.name, has_one and bool(self.condition.strip()), "needs each_row= or together="),
+            (self.name, self.severity in ("warning", "error"), "must be of warning or error"),
+        )
 
     @property
     def condition(self) -> str:
@@ -160,7 +170,7 @@ class DataCheckError(StatefulError):
 
 
 PROJECT = Path(__file__).resolve().parents[1]
-MILLISECOND = timedelta(milliseconds=1)
+NO_TIME, MILLISECOND, A_SECOND = timedelta(0), timedelta(milliseconds=1), timedelta(seconds=1)
 RESCUED = "_rescued_data"
 # A bucket is a call of Python, a partition a task and a RocksDB: more are slips of the keyboard.
 MOST_BUCKETS, MOST_PARTITIONS = 1_000_000, 10_000
@@ -249,70 +259,53 @@ class Source:
 
     def __post_init__(self) -> None:
         _check_name("source", self.name)
-        self._check_groups()
-        self._check_deduplicate()
-        for limit in ("commit_bytes", "max_file_bytes"):
-            if getattr(self, limit) <= 0:
-                raise self._wrong(limit, "must be above 0")
-        self._check_names()
-        if self.spark_bytes < 0:
-            raise self._wrong("spark_bytes", "must not be negative")
-        for span in ("max_future", "clock_grace"):
-            if getattr(self, span) is not None and getattr(self, span) < timedelta(0):
-                raise self._wrong(span, "must not be negative")
-        if not 0 <= self.max_quarantined <= 1:
-            raise self._wrong(
-                "max_quarantined", f"is a share of rows, from 0 to 1, not {self.max_quarantined}"
-            )
-        if self.max_clock_step is not None and self.max_clock_step < MILLISECOND:
-            raise self._wrong("max_clock_step", "must be above 0")
+        types = {field.name: sql_type(field.type).name for field in self.fields}
+        names = [field.name for field in self.fields]
+        lower = [name.lower() for name in names]
+        twice = [name for name in names if lower.count(name.lower()) > 1]
+        groups = [f.name for f in self.fields if f.required and f.type in GROUP_TYPES]
+        known_by = self.deduplicate.names if self.deduplicate else ()
+        _check(
+            f"source {self.name}",
+            ("watermark_per", self.watermark_per in (None, FOLDER, *groups), _of_groups(groups)),
+            # Its rows would be grouped by a topic's name, or by versions of a table.
+            (
+                "watermark_per",
+                self.watermark_per != FOLDER or self.origin is None,
+                f"FOLDER is for files in landing/{self.name}: of others give a required field",
+            ),
+            ("idle_after", self.idle_after >= 2 * MILLISECOND, "must be at least 2 milliseconds"),
+            ("watermark_groups", self.watermark_groups >= 1, "must be at least 1"),
+            (
+                "deduplicate",
+                all(types.get(name, "struct") not in NOT_EQUAL_TO_ITSELF for name in known_by),
+                f"{known_by} is no field, or of a type by which none is known again",
+            ),
+            ("commit_bytes", self.commit_bytes > 0, "must be above 0"),
+            ("max_file_bytes", self.max_file_bytes > 0, "must be above 0"),
+            (
+                "".join(twice[-1:]),
+                not twice,
+                "and another field differ in case alone: call one something else, with path=",
+            ),
+            ("spark_bytes", self.spark_bytes >= 0, "must not be negative"),
+            ("max_future", self.max_future >= NO_TIME, "must not be negative"),
+            ("clock_grace", (self.clock_grace or NO_TIME) >= NO_TIME, "must not be negative"),
+            ("max_quarantined", 0 <= self.max_quarantined <= 1, "is a share of rows, from 0 to 1"),
+            (
+                "max_clock_step",
+                self.max_clock_step is None or self.max_clock_step >= MILLISECOND,
+                "must be above 0",
+            ),
+        )
         if self.origin is not None:
             paths = (self.time_field, *(field.landed for field in self.fields))
             self.origin.check_paths(self.name, paths)
 
-    def _wrong(self, setting: str, said: str) -> SettingsError:
-        return SettingsError(f"source {self.name}: {setting} {said}", subject=setting)
 
-    def _check_names(self) -> None:
-        known: dict[str, str] = {}
-        for name, landed in ((each.name, each.landed) for each in self.fields):
-            if other := known.get(name.lower()):
-                raise SettingsError(
-                    f"source {self.name}: fields {other} and {name}: no table has two columns whose "
-                    f"names differ in case alone; call one something else, with path={landed!r}",
-                    subject=name,
-                )
-            known[name.lower()] = name
-
-    def _check_deduplicate(self) -> None:
-        known = {field.name: sql_type(field.type).name for field in self.fields}
-        for name in self.deduplicate.names if self.deduplicate else ():
-            if name not in known:
-                raise self._wrong("deduplicate", f"{name!r} is no field: {', '.join(known)}")
-            if known[name] in NOT_EQUAL_TO_ITSELF:
-                said = f"{name!r} is {known[name]}, by which none is known again"
-                raise self._wrong("deduplicate", said)
-
-    def _check_groups(self) -> None:
-        # Its rows would be grouped by a topic's name, or by versions of a table.
-        if self.watermark_per == FOLDER and self.origin is not None:
-            raise self._wrong(
-                "watermark_per",
-                f"FOLDER is for files in landing/{self.name}; what comes from elsewhere is grouped by a "
-                'required field, such as one with path="_kafka.partition"',
-            )
-        if self.watermark_per not in (None, FOLDER):
-            fields = [f.name for f in self.fields if f.required and f.type in GROUP_TYPES]
-            if self.watermark_per not in fields:
-                raise self._wrong(
-                    "watermark_per",
-                    "must be FOLDER or a required field of type "
-                    f"{', '.join(GROUP_TYPES)}, not {self.watermark_per!r}: {', '.join(fields)}",
-                )
-        if self.idle_after < 2 * MILLISECOND:
-            raise self._wrong("idle_after", "must be at least 2 milliseconds")
-        if self.watermark_groups < 1:
-            raise self._wrong("watermark_groups", "must be at least 1")
+def _of_groups(fields: Sequence[str]) -> str:
+    types = ", ".join(GROUP_TYPES)
+    return f"must be FOLDER or a required field of type {types}: {', '.join(fields)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -356,46 +349,26 @@ class Stream:
     def __post_init__(self) -> None:
         if self.name:
             _check_name("stream", self.name)
-        self._check_checks()
-        for count, most in (("buckets", MOST_BUCKETS), ("state_partitions", MOST_PARTITIONS)):
-            if not 1 <= getattr(self, count) <= most:
-                raise self._wrong(count, f"must be from 1 to {most:,}")
-        for name, known in (
-            ("on_error", ("stop", "dead_letter")),
-            ("on_code_change", ("run", "stop")),
-        ):
-            if getattr(self, name) not in known:
-                raise self._wrong(name, f"must be {' or '.join(known)}")
-        if self.watermark_delay < timedelta(0) or self.watermark_delay % MILLISECOND:
+        checks, delay = [check.name for check in self.checks], self.watermark_delay
+        whole = "must be whole milliseconds, 0 or more"
+        _check(
+            f"stream {self.name}",
+            *((name, checks.count(name) == 1, "is the name of several checks") for name in checks),
+            ("buckets", 1 <= self.buckets <= MOST_BUCKETS, f"must be from 1 to {MOST_BUCKETS:,}"),
+            (
+                "state_partitions",
+                1 <= self.state_partitions <= MOST_PARTITIONS,
+                f"must be from 1 to {MOST_PARTITIONS:,}",
+            ),
+            ("on_error", self.on_error in ("stop", "dead_letter"), "must be stop or dead_letter"),
+            ("on_code_change", self.on_code_change in ("run", "stop"), "must be run or stop"),
             # Spark's watermark is in whole milliseconds; a finer delay would differ from it.
-            raise self._wrong(
-                "watermark_delay",
-                f"must be whole milliseconds, 0 or more, not {self.watermark_delay}",
-            )
-        if self.fresh_within is not None and self.fresh_within <= self.watermark_delay:
-            raise self._wrong(
+            ("watermark_delay", delay >= NO_TIME and not delay % MILLISECOND, whole),
+            (
                 "fresh_within",
-                "must be above watermark_delay "
-                f"({self.watermark_delay}), and leave time for a run: {self.fresh_within}",
-            )
-
-    def _wrong(self, setting: str, said: str) -> SettingsError:
-        return SettingsError(f"stream {self.name}: {setting} {said}", subject=setting)
-
-    def _check_checks(self) -> None:
-        names = [check.name for check in self.checks]
-        for name in names:
-            _check_name("check", name)
-            if names.count(name) > 1:
-                raise SettingsError(
-                    f"stream {self.name}: {names.count(name)} checks are {name!r}", subject=name
-                )
-
-
-def _check_name(kind: str, name: str) -> None:
-    if not IDENTIFIER.fullmatch(name):
-        raise SettingsError(
-            f"{kind} name {name!r} must be lower case letters, digits and _", subject=name
+                self.fresh_within is None or self.fresh_within > delay,
+                f"must be above watermark_delay ({delay}), and leave time for a run",
+            ),
         )
 
 

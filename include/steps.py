@@ -1,6 +1,10 @@
 """The steps of a stream, in order: its Dag makes a task of each, `./stateful stream` goes through them.
 
 A step is a job of `spark_jobs`, or what needs no JVM, and the reason to leave it out this time.
+
+Small runs of a source's streams that are due together share one JVM, as its start is most of their
+price: who comes first drains the others after its own stream, and these find nothing left to do.
+
 What there is to do, after what, and when not is said here alone: so a schedule and a person
 cannot do different things.
 
@@ -8,21 +12,23 @@ The Dag imports this at every parse, and reading a lake needs pyarrow and delta-
 imports: so these are imported by the functions that need them.
 """
 
+import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from include.registry import source_named
+from include.registry import loadable_streams, source_named
 from include.settings import Source, Stream
 
 if TYPE_CHECKING:
     from include.lake.paths import Lake
     from include.maintain.check_checkpoint import CheckResult
 
+log = logging.getLogger("job")
 RunPath = Literal["live", "backfill"]
 INGEST_HERE = "include.ingest.ingest"
 
@@ -75,7 +81,7 @@ class Start(NamedTuple):
 
     is_done: bool = False  # by another run: nothing
     command: Sequence[str] = ()  # that does it without a JVM, with the job's arguments
-    arguments: Sequence[str] = ()  # more of them
+    arguments: Sequence[str] = ()  # beside those that say of what, and in which lake
 
 
 class Told(NamedTuple):
@@ -87,67 +93,28 @@ class Told(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One step: after which others it comes, and why it would be left out."""
+    """One step: after which others it comes, why it would be left out, and what does it."""
 
     name: str
     group: Group
     # None: it is to be taken. SettingsError: it cannot be, and no retry helps.
     why_not: Callable[[Any], str | None] = lambda run: None
-    path: RunPath | None = None  # None: of both
     after: tuple[str, ...] = ()  # left out when one of these was
     behind: tuple[str, ...] = ()  # waits for these, taken or not
-    # Of a step that takes others' work along: until when to wait; whether one has done this run's.
-    wait: Callable[[Any], None] = lambda run: None
-    is_done: Callable[[Any], bool] = lambda run: False
+    # Either it reads and records, without a JVM; or it is a file of `spark_jobs`, and what there is
+    # for that to do, whose context lasts as long as the job.
+    look: Callable[[StreamRun], Told] | None = None
+    job: str = ""
+    is_of_source: bool = False  # its pool is the source's, and it has no state
+    start: Callable[[Any], AbstractContextManager[Start]] = lambda run: nullcontext(Start())
 
     def is_of(self, run: StreamRun | SourceRun) -> bool:
-        """Whether runs of this path have the step at all."""
-        return self.path in (None, run.path)
+        """Whether runs of this path have the step at all; both kinds ingest."""
+        return self.is_of_source or (self.group == "backfill") == (run.path == "backfill")
 
-
-@dataclass(frozen=True, kw_only=True)
-class JobStep(Step):
-    """A step that spark-submit runs, unless it is little: a file of `spark_jobs`, and its arguments."""
-
-    job: str
-    is_of_source: bool = False  # its pool is the source's, and it has no state
-    has_interval: bool = False
-    # A module that does the same without a JVM, with the same arguments; and when it is better.
-    here: str = ""
-    is_little: Callable[[Any], bool] = lambda run: False
-    # The job's arguments for others' work that it takes along, while the context lasts.
-    along: Callable[[StreamRun], AbstractContextManager[list[str]]] = lambda run: nullcontext([])
-
-    @contextmanager
-    def start(self, run: Any) -> Iterator[Start]:
-        """How to do it: not at all, without a JVM, or by its job, which takes others' work along while
-        the context lasts."""
-        if self.is_done(run):
-            yield Start(is_done=True)
-        elif self.is_little(run):
-            yield Start(command=[sys.executable, "-m", self.here])
-        else:
-            with self.along(run) as arguments:
-                yield Start(arguments=arguments)
-
-    def subject(self, stream: Stream) -> str:
-        """Which of its own names the job is told."""
-        return stream.source if self.is_of_source else stream.name
-
-    def arguments(self, lake: str, subject: str, start: str = "", until: str = "") -> list[str]:
-        """For the job's parser. The interval's ends may be empty, or templates of Airflow."""
-        if self.is_of_source:
-            end = ["--interval-end", until] if until else []
-            return ["--source", subject, "--lake", lake, *end]
-        interval = ["--from", start, "--until", until] if self.has_interval else []
-        return ["--stream", subject, "--lake", lake, *interval]
-
-
-@dataclass(frozen=True, kw_only=True)
-class LookStep(Step):
-    """A step that reads and records, without a JVM."""
-
-    look: Callable[[StreamRun], Told]
+    def arguments(self, lake: str, subject: str) -> list[str]:
+        """Of what, a source or a stream, and in which lake: for the job's parser."""
+        return ["--source" if self.is_of_source else "--stream", subject, "--lake", lake]
 
 
 def _why_not_ingest(run: StreamRun | SourceRun) -> str | None:
@@ -157,51 +124,77 @@ def _why_not_ingest(run: StreamRun | SourceRun) -> str | None:
     return why_not_ingest(run.lake, run.source, run.until, datetime.now(UTC))
 
 
-def _is_little(run: StreamRun | SourceRun) -> bool:
+def _start_ingest(run: StreamRun | SourceRun) -> AbstractContextManager[Start]:
+    """Without a JVM, where that is as fast."""
     from include.ingest.origin import lag_of_run
 
-    return lag_of_run(run.lake, run.source).is_little
+    is_little = lag_of_run(run.lake, run.source).is_little
+    here = [sys.executable, "-m", INGEST_HERE] if is_little else []
+    end = ["--interval-end", run.until.isoformat()] if run.until else []
+    return nullcontext(Start(command=here, arguments=end))
 
 
 def _why_not_run_stream(run: StreamRun) -> str | None:
-    from include.stream.open_stream import has_waiting_rows
-
-    if has_waiting_rows(run.lake, run.stream):
+    """When nothing waits; but what another stream's JVM has done of this Dag run is checked after it."""
+    if _has_waiting_rows(run) or _has_run(run):
         return None
     return f"{run.stream.name} has read all of bronze/{run.stream.source}"
 
 
+def _has_waiting_rows(run: StreamRun) -> bool:
+    from include.stream.open_stream import has_waiting_rows
+
+    return has_waiting_rows(run.lake, run.stream)
+
+
 def _has_run(run: StreamRun) -> bool:
-    """Whether a run for this Dag run has read all there is: another stream's JVM, or a first try."""
     from include.lake.stream_result import last_run
 
-    if run.dag_run_id is None:
-        return False
-    done = last_run(run.lake, run.stream.name, run.dag_run_id)
-    return done is not None and _why_not_run_stream(run) is not None
-
-
-def _wait_while_led(run: StreamRun) -> None:
-    from include.stream.shared_jvm import wait_while_led
-
-    wait_while_led(run.lake, run.stream)
+    dag_run = run.dag_run_id
+    return dag_run is not None and last_run(run.lake, run.stream.name, dag_run) is not None
 
 
 @contextmanager
-def _streams_along(run: StreamRun) -> Iterator[list[str]]:
-    """Of the streams whose small runs share this one's JVM; theirs wait for the body's end."""
-    from include.stream.shared_jvm import lead
+def _start_run_stream(run: StreamRun) -> Iterator[Start]:
+    """With the small runs of the source's other streams that are due: after one that has begun, as that
+    does this one, too."""
+    from include.lake.lease import has_leases, hold_lease
 
-    with lead(run.lake, run.stream, run.is_due, jvm_of=partial(_jvm_of, run.lake)) as others:
-        yield ["--also", *(other.name for other in others)] if others else []
+    others = [each for each in loadable_streams() if each.source == run.stream.source]
+    others = [each for each in others if each.name != run.stream.name and run.is_due(each)]
+    memory = _memory_of_small(run.lake, run.stream) if others and has_leases(run.lake) else None
+    if memory is None:
+        yield Start(is_done=_has_run(run) and not _has_waiting_rows(run))
+        return
+    with hold_lease(run.lake, f"jvm-{run.stream.source}", run.stream.timeout):
+        alike = [
+            each.name
+            for each in others
+            if run.is_due(each) and _memory_of_small(run.lake, each) == memory
+        ]
+        is_done = _has_run(run) and not _has_waiting_rows(run)
+        yield Start(is_done, arguments=["--also", *alike] if alike else ())
 
 
-def _jvm_of(lake: "Lake", stream: Stream) -> tuple[object, ...]:
-    """What the JVM of its `run_stream` would have but once: its end, and the memory of its stores."""
+def _memory_of_small(lake: "Lake", stream: Stream) -> tuple[str | None, ...] | None:
+    """RocksDB's, which a JVM has but once, of a run that is sure to be small; None where all is not well.
+
+    What is wrong, and what mends it, is for the stream's own job to say.
+    """
+    from deltalake.exceptions import DeltaError
+
+    from include.lake.errors import StatefulError
     from include.maintain.tune_rocksdb import OF_PROCESS, run_settings
+    from include.stream.open_stream import open_stream
+    from include.stream.small_run import is_small
 
-    settings = run_settings(lake, stream)
-    return stream.timeout, *(settings.get(name) for name in OF_PROCESS)
+    try:
+        settings = run_settings(lake, stream)
+        is_shared = is_small(open_stream(lake, stream))
+    except (DeltaError, OSError, StatefulError) as error:
+        log.warning("%s has its run to itself: %s", stream.name, error)
+        return None
+    return tuple(settings.get(name) for name in OF_PROCESS) if is_shared else None
 
 
 def _why_not_recompute(run: StreamRun) -> str | None:
@@ -213,23 +206,17 @@ def _why_not_recompute(run: StreamRun) -> str | None:
     return None
 
 
-def _is_recomputed(run: StreamRun) -> bool:
-    """Whether the table is right there, as when an earlier interval's run has recomputed this one, too."""
-    from include.stream.plan_recompute import has_nothing_to_change
+def _start_recompute(run: StreamRun) -> AbstractContextManager[Start]:
+    """With the next intervals whose runs wait for the stream's pool: these find the table right."""
+    from include.stream.plan_recompute import has_nothing_to_change, last_waiting_end
 
     assert run.start is not None  # a backfill's runs have an interval
     assert run.until is not None
-    return has_nothing_to_change(run.lake, run.stream, run.start, until=run.until)
-
-
-@contextmanager
-def _intervals_along(run: StreamRun) -> Iterator[list[str]]:
-    """A later end, of the next intervals whose runs wait for the stream's pool."""
-    from include.stream.plan_recompute import last_waiting_end
-
-    assert run.until is not None
+    if has_nothing_to_change(run.lake, run.stream, run.start, until=run.until):
+        return nullcontext(Start(is_done=True))
     end = last_waiting_end(run.lake, run.stream, run.until, queued=run.queued)
-    yield ["--until", end.isoformat()]  # the job's parser takes the last of two
+    interval = ["--from", run.start.isoformat(), "--until", end.isoformat()]
+    return nullcontext(Start(arguments=interval))
 
 
 def _why_not_promote(run: StreamRun) -> str | None:
@@ -269,66 +256,55 @@ def _tune(run: StreamRun) -> Told:
     return Told(f"the next run has {outcome.memory_mb} MiB for RocksDB: {outcome.why}")
 
 
-INGEST = JobStep(
+INGEST = Step(
     name="ingest",
     group="run",
     why_not=_why_not_ingest,
     job="ingest_source",
     is_of_source=True,
-    here=INGEST_HERE,
-    is_little=_is_little,
+    start=_start_ingest,
 )
-STEPS: tuple[JobStep | LookStep, ...] = (
+STEPS: tuple[Step, ...] = (
     INGEST,
-    JobStep(
+    Step(
         name="run_stream",
         group="run",
-        path="live",
         behind=("ingest",),  # that nothing has landed says nothing of what waits in bronze
         why_not=_why_not_run_stream,
         job="run_stream",
-        is_done=_has_run,
-        wait=_wait_while_led,
-        along=_streams_along,
+        start=_start_run_stream,
     ),
-    JobStep(
+    Step(
         name="recompute_interval",
         group="backfill",
-        path="backfill",
         behind=("ingest",),
         why_not=_why_not_recompute,
         job="recompute_interval",
-        has_interval=True,
-        is_done=_is_recomputed,
-        along=_intervals_along,
+        start=_start_recompute,
     ),
-    JobStep(
+    Step(
         name="promote",
         group="backfill",
-        path="backfill",
         after=("recompute_interval",),
         why_not=_why_not_promote,
         job="reseed_stream",
     ),
-    LookStep(
+    Step(
         name="check_checkpoint",
         group="care",
-        path="live",
         after=("run_stream",),
         look=_check,
     ),
-    JobStep(
+    Step(
         name="compact_state",
         group="care",
-        path="live",
         after=("check_checkpoint",),
         why_not=_why_not_compact,
         job="compact_state",
     ),
-    LookStep(
+    Step(
         name="tune_rocksdb",
         group="care",
-        path="live",
         after=("check_checkpoint",),
         # All of them: it is the last, and when one failed its Dag run is red by it.
         behind=("compact_state", "recompute_interval", "promote"),

@@ -3,10 +3,8 @@
 Set-up runs it once (include/setup/class_archive.py). Its lake is a folder that goes with the job.
 """
 
-import json
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from datetime import timedelta
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
@@ -14,14 +12,13 @@ from include.fold.definition import map_groups_with_state
 from include.fold.group_state import GroupState
 from include.ingest.ingest import ingest
 from include.lake.paths import Lake
+from include.sample.sample_data import Options, generate, sample_start
 from include.settings import Field, Source, Stream
 from include.spark.conf import STATE
 from include.stream_definition import load_definition
 from spark_jobs.engines.engine import FoldedBatch, LiveQuery
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, spark_session
-
-EVENTS = 100
 
 
 class Event(NamedTuple):
@@ -86,18 +83,12 @@ def run_stream(engine: SparkEngine, lake: Lake) -> None:
             table.write_once(folded.emitted, "archive", batch_id, {})
 
     for number, is_small in enumerate((True, False, True)):
-        _land(lake, f"{number}.jsonl")
+        start = sample_start() + timedelta(hours=8 * number)
+        generate(lake, SOURCE, Options(start=start, events=100, span_hours=1))
         ingest(lake, SOURCE)
         checkpoint = lake.checkpoint(STREAM.name, 0)
         query = LiveQuery(lake, STREAM, FOLD, checkpoint, settings=STATE, is_small=is_small)
         engine.drain(query, write)
-
-
-def _land(lake: Lake, file: str) -> None:
-    folder, at = Path(lake.landing(SOURCE.name)), datetime.now(UTC).isoformat()
-    folder.mkdir(parents=True, exist_ok=True)
-    rows = (json.dumps({"key": str(number), "at": at}) for number in range(EVENTS))
-    (folder / file).write_text("\n".join(rows))
 
 
 def main() -> None:

@@ -36,7 +36,7 @@ from include.stream.record import (
     seed_totals,
     with_code,
 )
-from include.stream.shared_jvm import is_small
+from include.stream.small_run import is_small
 from include.stream.stream_identity import code_parts
 from include.stream_definition import pinned_settings
 from spark_jobs.engines.data_checks import DataChecks

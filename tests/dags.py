@@ -14,6 +14,7 @@ from include.ingest.ingest_log import Clock, Ingestion
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.registry import source_named, stream_named
+from include.steps import Start
 from include.stream.record import Entry
 from include.stream.stream_identity import stream_identity
 from include.streams.user_counts import FOLD, UserEvent
@@ -41,6 +42,12 @@ def before(
     task = dags["stream_user_counts"].get_task(task_id)
     context = {"dag_run": dag_run(run_type, interval_end), "params": {"promote": False}}
     task._pre_execute_hook(context)
+
+
+def job_of(task, context: dict) -> Start:
+    """What there is to do for the task's job, with all of its arguments."""
+    with task._starting(context) as start:
+        return start._replace(arguments=[*task.arguments, *start.arguments])
 
 
 def dag_run(run_type: str = "scheduled", interval_end: datetime | None = LATER) -> DagRun:

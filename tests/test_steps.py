@@ -1,10 +1,11 @@
 """A person's steps are those of the Dag: what is left out, what comes after what failed, and the order."""
 
+import sys
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import pytest
 
@@ -12,10 +13,10 @@ from dags.streams import trigger_rule
 from include import run_local
 from include.lake.ops import read_ops
 from include.registry import stream_named
-from include.steps import STEPS, JobStep, Step, StreamRun, Told
+from include.steps import INGEST_HERE, STEPS, Start, Step, StreamRun, Told
 
 STREAM = stream_named("user_counts")
-LIVE = [step for step in STEPS if step.path != "backfill"]
+LIVE = [step for step in STEPS if step.group != "backfill"]
 RIGHT, LEFT_OUT, FAILING = "success", "skipped", "failed"
 
 
@@ -26,7 +27,7 @@ def as_airflow(would: Mapping[str, str]) -> dict[str, str]:
         earlier = [states[name] for name in (*step.after, *step.behind)]
         if {"failed", "upstream_failed"} & set(earlier):
             states[step.name] = "upstream_failed"
-        elif is_skipped(step, earlier) or step.path == "backfill":
+        elif is_skipped(step, earlier) or step.group == "backfill":
             states[step.name] = LEFT_OUT
         else:
             states[step.name] = would[step.name]
@@ -50,29 +51,24 @@ def planted(step: Step, would: str, taken: list[str]) -> Step:
         taken.append(step.name)
         return Told("looked", "a person is needed" if would == FAILING else None)
 
-    if isinstance(step, JobStep):
-        return replace(step, why_not=why_not)
+    if step.look is None:
+        return replace(step, why_not=why_not, start=lambda run: nullcontext(Start()))
     return replace(step, why_not=why_not, look=look)
 
 
 def taken_by_hand(lake, would: Mapping[str, str]) -> tuple[list[str], int]:
     """Which steps are taken when each is as it would be, and the exit code."""
     taken: list[str] = []
-    names = {step.job: step.name for step in STEPS if isinstance(step, JobStep)}
-    names |= {step.here: step.name for step in STEPS if isinstance(step, JobStep) and step.here}
+    names = {step.job: step.name for step in STEPS}
 
     def run_job(job: str, *_: object) -> int:
         taken.append(names[job])
         return 3 if would[names[job]] == FAILING else 0
 
-    def run_here(command: list[str], **_: object) -> CompletedProcess[str]:
-        return CompletedProcess(command, run_job(command[2]))
-
     steps = [planted(step, would.get(step.name, RIGHT), taken) for step in STEPS]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run_local, "STEPS", steps)
         patch.setattr(run_local, "run_job", run_job)
-        patch.setattr(run_local.subprocess, "run", run_here)
         return taken, run_local.take_steps(StreamRun(lake, STREAM))
 
 
@@ -109,8 +105,10 @@ def test_an_ingestion_without_a_jvm_that_fails_ends_it(lake, monkeypatch, capfd)
     monkeypatch.setattr(run_local, "run_job", lambda *_: pytest.fail("went on"))
     land(lake, "{")
     Path(lake.ingest_log(STREAM.source), "_delta_log").mkdir(parents=True)
+    here = Start(command=[sys.executable, "-m", INGEST_HERE])
     steps = [
-        replace(step, why_not=lambda run: None, is_little=lambda run: True) for step in STEPS[:1]
+        replace(step, why_not=lambda run: None, start=lambda run: nullcontext(here))
+        for step in STEPS[:1]
     ]
     monkeypatch.setattr(run_local, "STEPS", steps)
     assert run_local.take_steps(StreamRun(lake, STREAM)) == 2

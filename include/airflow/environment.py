@@ -33,7 +33,7 @@ def airflow_environment(
 ) -> dict[str, str]:
     """All that Airflow is told: nothing is read from the user's home folder.
 
-    Raises SettingsError for a PARALLELISM or a SPARK_MASTER that is none.
+    Raises SettingsError for a SPARK_MASTER that is none.
     """
     url = f"http://{HOST}:{port}"
     return {
@@ -53,7 +53,8 @@ def airflow_environment(
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
         "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
-        "AIRFLOW__CORE__PARALLELISM": checked_parallelism(inherited.get("PARALLELISM") or "2"),
+        # Tasks at once, of any kind: so at most as many Spark JVMs, of a gigabyte and more each.
+        "AIRFLOW__CORE__PARALLELISM": inherited.get("PARALLELISM") or "2",
         "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://{HOST}:{port_of_tasks}/execution/",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(PASSWORDS),
@@ -70,18 +71,6 @@ def airflow_environment(
         "AIRFLOW__LOGGING__FILE_TASK_HANDLER_NEW_FOLDER_PERMISSIONS": oct(PRIVATE_FOLDER),
         "AIRFLOW__LOGGING__FILE_TASK_HANDLER_NEW_FILE_PERMISSIONS": oct(PRIVATE_FILE),
     }
-
-
-def checked_parallelism(text: str) -> str:
-    """Tasks at once, of any kind: so at most as many Spark JVMs, of a gigabyte and more each.
-
-    SettingsError for what is no limit: 0 is none to Airflow, and its scheduler ends with words.
-    """
-    if not text.isdecimal() or int(text) < 1:
-        raise SettingsError(
-            f"PARALLELISM={text} is no number of tasks: give 1 or more", subject="PARALLELISM"
-        )
-    return text
 
 
 def _with_host(no_proxy: str) -> str:
@@ -111,21 +100,18 @@ def refuse_taken(port: int) -> None:
 
 
 def make_private_home() -> None:
-    """Airflow's folder, closed to other users; SettingsError when it is another user's."""
-    try:
-        HOME.mkdir(exist_ok=True)
-        HOME.chmod(PRIVATE_FOLDER)
-    except OSError as error:
-        raise SettingsError(
-            f"{HOME} cannot be closed to others: {error.strerror}", subject=str(HOME)
-        ) from error
+    """Airflow's folder, closed to other users."""
+    HOME.mkdir(exist_ok=True)
+    HOME.chmod(PRIVATE_FOLDER)
 
 
-def make_password() -> None:
-    """The admin's password, before the first start: one that Airflow makes, it writes in its log."""
+def admin_password() -> str:
+    """In the file that Airflow reads it from; made here, as one that Airflow makes it writes in its log."""
     known = passwords_in(PASSWORDS)
     if USER not in known:
-        write_passwords(PASSWORDS, known | {USER: secrets.token_urlsafe(PASSWORD_BYTES)})
+        known[USER] = secrets.token_urlsafe(PASSWORD_BYTES)
+        write_passwords(PASSWORDS, known)
+    return known[USER]
 
 
 def passwords_in(file: Path) -> dict[str, str]:
@@ -142,11 +128,6 @@ def write_passwords(file: Path, passwords: Mapping[str, str]) -> None:
     with NamedTemporaryFile("w", dir=file.parent, delete=False) as partial:
         json.dump(passwords, partial)
     Path(partial.name).replace(file)
-
-
-def password() -> str:
-    """The admin's password, in the file that Airflow reads it from."""
-    return passwords_in(PASSWORDS)[USER]
 
 
 # Longer than any transaction of Airflow's on a slow machine; the driver's own 5 s are not.

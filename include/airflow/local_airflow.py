@@ -3,14 +3,8 @@
 Starts Airflow with everything it writes in the project's .airflow, says where it is, runs each
 stream once, shows the results, and serves until Ctrl-C. What it started ends with it.
 
-The runs that `make run` waits for, one of each stream's Dag.
-
-A run of this start: one that the scheduler made because it was due, or else one
-triggered here. Never both, and never one left over from an earlier start.
-
-Airflow's parts as processes of this one, started in the order in which they need each other.
-
-Not `airflow standalone`: it starts all at once, so that the first tasks find no API; and it has
+Airflow's parts are processes of this one, started in the order in which they need each other. Not
+`airflow standalone`: it starts all at once, so that the first tasks find no API; and it has
 one server for people and for tasks, which on SQLite stops both now and then. That server writes
 down what a person does in its event loop, and waits there for the database. Who holds it may be a
 task's request, which cannot commit before the event loop comes back to it.
@@ -25,16 +19,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
+from http import HTTPStatus
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
-from urllib.error import URLError
+from urllib.parse import quote
 
+import httpx
 import psutil
 
-from include.airflow.api import AirflowApi, AirflowFailedError
 from include.airflow.environment import (
     HOME,
     HOST,
@@ -42,15 +36,14 @@ from include.airflow.environment import (
     PRIVATE_FOLDER,
     PRIVATE_UMASK,
     USER,
+    admin_password,
     airflow_environment,
     any_free_port,
-    make_password,
     make_private_home,
-    password,
     refuse_taken,
 )
 from include.ingest.landed_file import landed_files
-from include.lake.errors import LakeError, SettingsError, last_line
+from include.lake.errors import SettingsError, StatefulError
 from include.lake.lease import wait_until
 from include.lake.paths import Lake
 from include.observe.stream_line import run_report
@@ -61,12 +54,86 @@ from include.settings import PROJECT
 from include.spark.submit import say
 from include.text_table import printable
 
-Say = Callable[[str], None]
+ATTEMPTS = 3
+
+
+class AirflowFailedError(StatefulError):
+    """A part of Airflow ended or never answered: the message has what it said."""
+
+    code = "airflow_failed"
+    exit_code = 1
+
+
+class AirflowApi:
+    """The few calls of Airflow's REST API that are needed, at `url`; `log_in` first, except for `health`.
+
+    REST and not the `airflow` command: each call of that costs five seconds of CPU.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        # Not by the machine's proxy: these calls go to this machine.
+        self.client = httpx.Client(base_url=url, timeout=60, trust_env=False)
+
+    def health(self, path: str = "/api/v2/monitor/health") -> dict[str, Any] | None:
+        """The state of each component; None while the server does not answer."""
+        try:
+            answer: dict[str, Any] = self.client.get(path).raise_for_status().json()
+        except httpx.HTTPError:
+            return None
+        return answer
+
+    def log_in(self, username: str, password: str) -> None:
+        body = {"username": username, "password": password}
+        answer = self.call("POST", "/auth/token", json=body)
+        self.client.headers["Authorization"] = f"Bearer {answer['access_token']}"
+
+    def dag(self, dag_id: str) -> dict[str, Any] | None:
+        """None while Airflow knows none of that name."""
+        found: dict[str, Any] | None = self.call("GET", f"/api/v2/dags/{dag_id}")
+        return found
+
+    def dag_runs(self, dag_id: str) -> list[dict[str, Any]]:
+        """The newest runs of a Dag, backfill runs left out."""
+        newest = {"order_by": "-run_after", "limit": 50}
+        answer = self.call("GET", f"/api/v2/dags/{dag_id}/dagRuns", params=newest)
+        return [run for run in answer["dag_runs"] if run["run_type"] != "backfill"]
+
+    def trigger(self, dag_id: str, run_id: str) -> str:
+        """Start a run now; its id."""
+        body = {"logical_date": None, "dag_run_id": run_id}
+        run = self.call("POST", f"/api/v2/dags/{dag_id}/dagRuns", json=body)
+        return str(run["dag_run_id"])
+
+    def fail_run(self, dag_id: str, run_id: str, note: str) -> None:
+        self.call("PATCH", _path_of(dag_id, run_id), json={"state": "failed", "note": note})
+
+    def dag_run(self, dag_id: str, run_id: str) -> dict[str, Any]:
+        run: dict[str, Any] = self.call("GET", _path_of(dag_id, run_id))
+        return run
+
+    def call(self, method: str, path: str, **content: Any) -> Any:
+        """What is answered, None of nothing there; asked again when the server, busy with its database, has
+        failed. AirflowFailedError in the end."""
+        error: httpx.HTTPError | None = None
+        for _ in range(ATTEMPTS):
+            try:
+                answer = self.client.request(method, path, **content)
+                if answer.status_code == HTTPStatus.NOT_FOUND:
+                    return None
+                return answer.raise_for_status().json()
+            except httpx.HTTPError as failed:
+                error = failed
+        raise AirflowFailedError(f"Airflow's API, at {path}: {error}") from error
+
+
+def _path_of(dag_id: str, run_id: str) -> str:
+    return f"/api/v2/dags/{dag_id}/dagRuns/{quote(run_id)}"
+
 
 SECONDS_BETWEEN_LOOKS = 1.0
 # Parsing is done within seconds of the start; on a loaded machine within a minute.
 PARSE_DEADLINE = 300.0
-FINAL = ("success", "failed")
 # For the scheduler to make a run that is due: seconds, unless someone has set it otherwise.
 DUE_DEADLINE = 120.0
 PR_SET_PDEATHSIG = 1
@@ -108,82 +175,60 @@ def _prctl(option: int, value: int) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
-@dataclass(frozen=True)
-class Run:
-    dag_id: str
-    run_id: str
-
-    @property
-    def name(self) -> str:
-        """The stream's, for people."""
-        return self.dag_id.removeprefix("stream_")
-
-
 class FirstRuns:
-    """The first runs after `started_at`; `look` is called between polls and may raise."""
+    """The runs that `make run` waits for, one of each Dag: one that the scheduler made after `started_at`
+    because it was due, or else one triggered here; never one left over from an earlier start.
 
-    def __init__(
-        self, api: AirflowApi, started_at: datetime, say: Say, look: Callable[[], None]
-    ) -> None:
+    `look` is called between polls and may raise.
+    """
+
+    def __init__(self, api: AirflowApi, started_at: datetime, look: Callable[[], None]) -> None:
         self._api = api
         self._started_at = started_at
-        self._say = say
         self._look = look
 
-    def start(self, dag_id: str) -> Run | None:
-        """The run of `dag_id` to wait for; None when a person has paused the Dag."""
-        dag = self._wait_until_parsed(dag_id)
+    def start(self, dag_id: str) -> str | None:
+        """The id of the run of `dag_id` to wait for; None when a person has paused the Dag."""
+        if not self._wait_for(lambda: self._is_parsed(dag_id), PARSE_DEADLINE):
+            raise AirflowFailedError(
+                f"Airflow has not found {dag_id} in dags/ within {PARSE_DEADLINE:.0f} s: see {LOGS}",
+                subject=dag_id,
+            )
+        dag = self._api.dag(dag_id) or {}
         if dag["is_paused"]:
-            self._say(f"{dag_id}: paused in Airflow, not run")
+            say(f"{dag_id}: paused in Airflow, not run")
             return None
         self._fail_interrupted(dag_id)
-        deadline = time.monotonic() + DUE_DEADLINE
-        while _is_due(dag) and not self._runs_of_this_start(dag_id) and time.monotonic() < deadline:
-            self._pause()
-            dag = self._api.get(f"dags/{dag_id}")
+        due_at = dag["next_dagrun_run_after"]
+        if due_at is not None and _instant(due_at) <= datetime.now(UTC):
+            self._wait_for(lambda: bool(self._runs_of_this_start(dag_id)), DUE_DEADLINE)
         runs = self._runs_of_this_start(dag_id)
+        say(f"{_name(dag_id)}: running")
         # The same name in all Dags, as the scheduler's have: those of a source share a JVM.
         name = f"manual__{self._started_at.isoformat()}"
-        run = Run(dag_id, runs[0]["dag_run_id"] if runs else self._api.trigger(dag_id, name))
-        self._say(f"{run.name}: running")
-        return run
+        return str(runs[0]["dag_run_id"]) if runs else self._api.trigger(dag_id, name)
 
-    def wait(self, runs: Sequence[Run]) -> list[str]:
-        """Return when all have ended: what failed."""
-        waiting = list(runs)
+    def wait(self, runs: Mapping[str, str]) -> list[str]:
+        """Return when the run of each Dag has ended: what failed."""
+        waiting = dict(runs)
         failures = []
         while waiting:
-            for run in list(waiting):
-                state = self._api.dag_run(run.dag_id, run.run_id)["state"]
-                if state in FINAL:
-                    waiting.remove(run)
-                    self._say(f"{run.name}: {'done' if state == 'success' else 'failed'}")
+            for dag_id, run_id in list(waiting.items()):
+                state = self._api.dag_run(dag_id, run_id)["state"]
+                if state in ("success", "failed"):
+                    del waiting[dag_id]
+                    say(f"{_name(dag_id)}: {'done' if state == 'success' else 'failed'}")
                 if state == "failed":
-                    failures.append(self._failure(run))
+                    failures.append(f"{dag_id} failed: the UI has the logs of its tasks")
             if waiting:
-                self._pause()
+                self._look()
+                time.sleep(SECONDS_BETWEEN_LOOKS)
         return failures
 
-    def _wait_until_parsed(self, dag_id: str) -> dict[str, Any]:
-        """The Dag as this start has parsed it: the database may hold an older one."""
-        deadline = time.monotonic() + PARSE_DEADLINE
-        while time.monotonic() < deadline:
-            dag: dict[str, Any] | None = self._api.find(f"dags/{dag_id}")
-            if (
-                dag
-                and dag["last_parsed_time"]
-                and _instant(dag["last_parsed_time"]) > self._started_at
-            ):
-                return dag
-            for error in self._api.get("importErrors")["import_errors"]:
-                if _instant(error["timestamp"]) > self._started_at:
-                    raise AirflowFailedError(
-                        f"{error['filename']}: {error['stack_trace']}", subject=error["filename"]
-                    )
-            self._pause()
-        raise AirflowFailedError(
-            f"Airflow has not found {dag_id} in dags/ within {PARSE_DEADLINE:.0f} s", subject=dag_id
-        )
+    def _is_parsed(self, dag_id: str) -> bool:
+        """By this start: the database may have it of an older one."""
+        parsed_at = (self._api.dag(dag_id) or {}).get("last_parsed_time")
+        return bool(parsed_at) and _instant(str(parsed_at)) > self._started_at
 
     def _fail_interrupted(self, dag_id: str) -> None:
         """Close runs that an earlier stop cut off: Airflow would wait minutes for their tasks.
@@ -201,20 +246,17 @@ class FirstRuns:
     def _is_of_this_start(self, run: dict[str, Any]) -> bool:
         return bool(run["queued_at"]) and _instant(run["queued_at"]) > self._started_at
 
-    def _failure(self, run: Run) -> str:
-        tasks = self._api.task_instances(run.dag_id, run.run_id)
-        failed = ", ".join(task["task_id"] for task in tasks if task["state"] == "failed")
-        return f"{run.dag_id} failed, by its tasks {failed or '(none)'}: the UI has their logs"
+    def _wait_for(self, condition: Callable[[], bool], seconds: float) -> bool:
+        def look() -> bool:
+            self._look()
+            return condition()
 
-    def _pause(self) -> None:
-        self._look()
-        time.sleep(SECONDS_BETWEEN_LOOKS)
+        return wait_until(look, seconds, SECONDS_BETWEEN_LOOKS)
 
 
-def _is_due(dag: dict[str, Any]) -> bool:
-    """Whether the scheduler is about to make a run of this Dag by itself."""
-    due_at = dag["next_dagrun_run_after"]
-    return due_at is not None and _instant(due_at) <= datetime.now(UTC)
+def _name(dag_id: str) -> str:
+    """The stream's, for people."""
+    return dag_id.removeprefix("stream_")
 
 
 def _instant(text: str) -> datetime:
@@ -247,8 +289,6 @@ class Parts:
 
     def start(self, name: str, *words: str) -> None:
         """`airflow <words>`, until `stop`."""
-        if self.log(name).exists():
-            self.log(name).replace(self._logs / f"{name}.log.1")
         self.log(name).touch(PRIVATE_FILE)
         with self.log(name).open("wb") as log:
             self._running[name] = subprocess.Popen(
@@ -342,42 +382,22 @@ def are_healthy(api: AirflowApi, *components: str) -> bool:
     return all(health.get(each, {}).get("status") == "healthy" for each in components)
 
 
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-class StopRequestedError(BaseException):
-    """Ctrl-C, or a signal that asks this process to end."""
-
-
 def serve(lake: Lake, port: int, *, once: bool) -> int:
-    """Run Airflow until Ctrl-C, or with `once` until the first runs have succeeded; the exit code."""
-    refuse_taken(port)
-    try:
-        with stop_signals_raised(), only_one_here():
-            return run(lake, port, once=once)
-    except (AirflowFailedError, LakeError) as error:
-        sys.stderr.write(f"{last_line(error)}\n")
-        return 1
-    except (URLError, TimeoutError) as error:
-        sys.stderr.write(f"error: Airflow's API answers {error}: its logs are in {LOGS}\n")
-        return 1
+    """Run Airflow until Ctrl-C, or with `once` until the first runs have succeeded; the exit code.
 
-
-def run(lake: Lake, port: int, *, once: bool) -> int:
-    """Exit code: 130 when stopped before the streams had run, as for any interrupted command.
-
-    A stream that fails does not end the serving: the UI is where to look into it.
+    It is 130 when stopped before the streams had run, as for any interrupted command. A stream that
+    fails does not end the serving: the UI is where to look into it.
     """
+    refuse_taken(port)
     code = 128 + signal.SIGINT
-    try:
+    heed_stop_signals(signal.default_int_handler)
+    with suppress(KeyboardInterrupt), only_one_here():
         make_sample_data(lake)
         with airflow(lake, port) as (parts, api):
             code = run_streams(parts, api, lake)
             if not once:
                 say(f"\nserving {api.url} until Ctrl-C")
                 parts.wait()
-    except StopRequestedError:
-        pass
     return code
 
 
@@ -408,30 +428,10 @@ def only_one_here() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def stop_signals_raised() -> Iterator[None]:
-    """Turn the first request to stop into StopRequestedError; further ones change nothing.
-
-    Set outright: a shell starts background jobs with SIGINT ignored, and Airflow inherits it.
-    """
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        heed_no_more_signals()
-        raise StopRequestedError
-
-    for number in STOP_SIGNALS:
-        signal.signal(number, stop)
-    yield
-
-
-def heed_no_more_signals() -> None:
-    """Once the end has begun, a second Ctrl-C must not cut it short: parts would be left."""
-    for number in STOP_SIGNALS:
-        signal.signal(number, _heed_no_more)
-
-
-def _heed_no_more(number: int, frame: FrameType | None) -> None:
-    """Not SIG_IGN, which a process started now would inherit."""
+def heed_stop_signals(handler: Callable[[int, FrameType | None], Any]) -> None:
+    """Set outright: a shell starts background jobs with SIGINT ignored, and Airflow inherits it."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, handler)
 
 
 @contextmanager
@@ -439,18 +439,23 @@ def airflow(lake: Lake, port: int) -> Iterator[tuple[Parts, AirflowApi]]:
     """Airflow while the body runs; no process of it is left afterwards."""
     adopt_orphans()
     make_private_home()
-    make_password()
+    password = admin_password()
     port_of_tasks = any_free_port()
     parts = Parts(airflow_environment(os.environ, lake, port, port_of_tasks=port_of_tasks))
     api = AirflowApi(f"http://{HOST}:{port}")
     say(f"starting Airflow on port {port} (logs: {LOGS})")
     try:
         start_servers(parts, api, port_of_tasks)
-        api.log_in(USER, password())
-        show_places(lake, api)
+        api.log_in(USER, password)
+        # As soon as Airflow is up: who waits for the streams may watch them there.
+        say(f"\nAirflow   {api.url}   user {USER}, password {password}")
+        say(f"lake      {lake.root}")
+        say(f"logs      {HOME / 'logs'}, {LOGS}\n")
         yield parts, api
     finally:
-        heed_no_more_signals()
+        # A second Ctrl-C must not cut the end short: parts would be left. Not SIG_IGN, which a
+        # process started now would inherit.
+        heed_stop_signals(lambda number, frame: None)
         parts.stop()
 
 
@@ -459,9 +464,10 @@ def run_streams(parts: Parts, api: AirflowApi, lake: Lake) -> int:
     started_at, streams = datetime.now(UTC), all_streams()
     start_background(parts, api)
     say("running each stream once")
-    first_runs = FirstRuns(api, started_at, say, look=parts.check_alive)
-    runs = [first_runs.start(f"stream_{stream.name}") for stream in streams]
-    failures = first_runs.wait([run for run in runs if run is not None])
+    first_runs = FirstRuns(api, started_at, look=parts.check_alive)
+    dags = [f"stream_{stream.name}" for stream in streams]
+    started = {dag_id: run_id for dag_id in dags if (run_id := first_runs.start(dag_id))}
+    failures = first_runs.wait(started)
     for stream in streams:
         show_result(lake, stream.name)
         if report := run_report(lake, stream, since=started_at, now=datetime.now(UTC)):
@@ -469,12 +475,3 @@ def run_streams(parts: Parts, api: AirflowApi, lake: Lake) -> int:
     for failure in failures:
         sys.stderr.write(printable(f"\nerror: {failure}\n"))
     return 1 if failures else 0
-
-
-def show_places(lake: Lake, api: AirflowApi) -> None:
-    """As soon as Airflow is up: who waits for the streams may watch them there."""
-    say("")
-    say(f"Airflow   {api.url}   user {USER}, password {password()}")
-    say(f"lake      {lake.root}")
-    say(f"logs      {HOME / 'logs'}, {LOGS}")
-    say("")

@@ -9,14 +9,15 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Annotated, Any, TypeVar
+from functools import partial
+from typing import Annotated, Any
 
 import typer
 from deltalake.exceptions import DeltaError
 
 from include.fold.admission import parse_instant
 from include.lake.delta_log import panics_as_errors, told_of
-from include.lake.errors import SettingsError, StatefulError, last_line
+from include.lake.errors import StatefulError, last_line, wrong_argument
 from include.lake.paths import Lake, open_lake
 from include.registry import source_named, source_names, stream_named, stream_names
 from include.settings import PROJECT, Source, Stream, absolute_lake
@@ -26,7 +27,6 @@ from include.text_table import printable
 DONE, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 128 + signal.SIGINT
 # What the lake, or the machine, is in the way of: their words say enough.
 FAILURES = (OSError, DeltaError)
-T = TypeVar("T")
 
 app = typer.Typer(
     name="stateful",
@@ -35,12 +35,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-
-class MistakeError(StatefulError):
-    """What was asked for cannot be. Not a ValueError, which typer would word anew."""
-
-    code = "wrong_argument"
 
 
 def command(
@@ -62,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except typer.TyperException as error:
-        return _refused(MistakeError(error.format_message()), given)
+        return _refused(wrong_argument("", error.format_message()), given)
     except StatefulError as error:
         return _refused(error, given)
     except FAILURES as error:
@@ -84,30 +78,12 @@ def _refused(error: StatefulError, given: Sequence[str]) -> int:
 
 def show_json(value: object) -> None:
     """One JSON value on stdout, for scripts."""
-    sys.stdout.write(f"{json.dumps(value, default=_plain)}\n")
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, datetime):
-        return value.isoformat()
-    raise TypeError(f"{value!r} has no form in JSON")
-
-
-def _checked(find: Callable[[str], T]) -> Callable[[str], T]:
-    def parse(text: str) -> T:
-        try:
-            return find(text)
-        except SettingsError as error:
-            raise MistakeError(
-                error.message, code=error.code, subject=error.subject, command=error.command
-            ) from error
-
-    return parse
+    sys.stdout.write(f"{json.dumps(value, default=datetime.isoformat)}\n")
 
 
 def instant(name: str) -> Callable[[str], datetime]:
     """A parser of the argument `name`."""
-    return _checked(lambda text: parse_instant(name, text))
+    return partial(parse_instant, name)
 
 
 def _lake_option(parser: Callable[[str], Lake | str], text: str) -> Any:
@@ -138,7 +114,7 @@ StreamArgument = Annotated[
     Stream,
     typer.Argument(
         metavar="NAME",
-        parser=_checked(lambda name: stream_named(name)),
+        parser=stream_named,
         autocompletion=stream_names,
         help="A stream of include/streams.",
     ),
@@ -147,7 +123,7 @@ SourceArgument = Annotated[
     Source,
     typer.Argument(
         metavar="SOURCE",
-        parser=_checked(lambda name: source_named(name)),
+        parser=source_named,
         autocompletion=source_names,
         help="A source of include/streams/sources.py.",
     ),

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from keyword import iskeyword
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +15,6 @@ from include.cli.app import (
     AnyStreamArgument,
     JsonOption,
     LakeOption,
-    MistakeError,
     command,
     show_json,
 )
@@ -110,14 +110,18 @@ def test(
     ],
 ) -> int:
     """Run the test of a stream or of a source, which is in tests/streams, without a JVM."""
-    files = files_of_tests(PROJECT, name)
+    known = (*stream_names(), *source_names())
+    if name not in known:
+        told = unknown("stream or source", name, known)
+        raise SettingsError(told, code="unknown_stream", subject=name)
     if name in stream_names():
         stream_named(name)  # says what is wrong with its file
+    files = [_test_file(PROJECT, name), _test_file(PROJECT, f"source_{name}")]
     there = [str(file) for file in files if file.is_file()]
     if not there:
         missing = " and ".join(str(file.relative_to(PROJECT)) for file in files)
-        raise MistakeError(
-            f"{missing} is not there: docs/testing.md has ones to go by",
+        raise SettingsError(
+            f"{missing} are not there: docs/testing.md has ones to go by",
             code="nothing_there",
             subject=name,
         )
@@ -210,11 +214,11 @@ def happened(at_us: int) -> Event:
 
 
 def test_a_key_has_one_row_with_the_count_so_far():
-    assert run(FOLD, [happened(1), happened(2)]).outputs == [Row({key}, 2)]
+    assert run(FOLD, [happened(1), happened(2)]).outputs == [Row({key_value}, 2)]
 
 
 def test_the_count_goes_on_from_the_state():
-    assert run(FOLD, [happened(1)], state={{{key}: Seen(41)}}).states == {{{key}: Seen(42)}}
+    assert run(FOLD, [happened(1)], state={{{key_value}: Seen(41)}}).states == {{{key_value}: Seen(42)}}
 
 
 def test_no_cut_of_the_input_changes_a_count():
@@ -224,97 +228,55 @@ def test_no_cut_of_the_input_changes_a_count():
 
 def new_stream(project: Path, name: str, source: Source) -> list[Path]:
     """Write a stream of that name and its test; the files. SettingsError for a name that is none."""
-    _refuse_name(name)
-    if name in (*stream_names(), "sources", "notify"):
-        raise SettingsError(
-            f"include/streams/{name}.py is there already: give another name",
-            code="name_taken",
-            subject=name,
+    if not IDENTIFIER.fullmatch(name) or iskeyword(name):
+        raise wrong_argument(
+            name,
+            f"stream name {name!r} must be lower case letters, digits and _, such as page_views",
         )
-    key = _key_of(source)
-    events = [f for f in source.fields if f.type in PYTHON_TYPES and _can_be_in_a_record(f)]
-    fields = [f"    {field.name}: {_type_of(field)}" for field in events]
+    files = [project / "include" / "streams" / f"{name}.py", _test_file(project, name)]
+    for file in files:
+        if file.exists():
+            raise SettingsError(f"{file} is there already", code="name_taken", subject=name)
+    fields = [field for field in source.fields if _can_be_in_a_record(field)]
+    key = _key_of(source, fields)
     given = {
         "name": name,
-        "title": _title(name),
+        "title": name.replace("_", " ").capitalize(),
         "source": source.name,
         "key": key.name,
         "key_type": _type_of(key),
-        "event_fields": "\n".join(fields),
+        "key_value": SAMPLES[key.type],
+        "event_fields": "\n".join(f"    {field.name}: {_type_of(field)}" for field in fields),
+        "values": ", ".join(SAMPLES[field.type] for field in fields),
     }
-    values = {"values": ", ".join(SAMPLES[field.type] for field in events)}
-    return [
-        _write(project / "include" / "streams" / f"{name}.py", STREAM.format(**given)),
-        _write(
-            _test_file(project, name),
-            STREAM_TEST.format(name=name, key=SAMPLES[key.type], **values),
-        ),
-    ]
-
-
-def files_of_tests(project: Path, name: str) -> list[Path]:
-    """Where the tests of what has that name are: of a stream, of a source, of one of each.
-
-    SettingsError says what there is when nothing has it.
-    """
-    streams, sources = stream_names(), source_names()
-    if name not in (*streams, *sources):
-        raise SettingsError(
-            unknown("stream or source", name, (*streams, *sources)),
-            code="unknown_stream",
-            subject=name,
-        )
-    files = [_test_file(project, name)] if name in streams else []
-    return files + ([_test_file(project, f"source_{name}")] if name in sources else [])
+    for file, text in zip(files, (STREAM, STREAM_TEST), strict=True):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text.format(**given))
+    return files
 
 
 def _test_file(project: Path, name: str) -> Path:
     return project / "tests" / "streams" / f"test_{name}.py"
 
 
-def _refuse_name(name: str) -> None:
-    if not IDENTIFIER.fullmatch(name) or iskeyword(name):
-        raise wrong_argument(
-            name,
-            f"stream name {name!r} must be lower case letters, digits and _, such as page_views",
-        )
-
-
-def _key_of(source: Source) -> Field:
+def _key_of(source: Source, fields: Sequence[Field]) -> Field:
     """The first field that events can be grouped by; one that is always there, if any is."""
-    found = [field for field in source.fields if field.type in ("string", "bigint")]
-    keys = [field for field in found if _can_be_in_a_record(field) and not _is_taken(field)]
+    of_table = {*RESERVED_IN_OUTPUTS, "events"}  # beside its key; to Spark names have no case
+    keys = [f for f in fields if f.type != "double" and f.name.lower() not in of_table]
     if not keys:
-        names = ", ".join(field.name for field in found)
-        wrong = names and f", and the table, or Python, takes {names} for something else"
         raise SettingsError(
-            f"source {source.name} has no field to group by: a key is a string or a bigint{wrong}",
+            f"source {source.name} has no field to group by: a key is a string or a bigint, and no name "
+            "that the table has for something else",
             subject=source.name,
         )
     return next((field for field in keys if field.required), keys[0])
 
 
 def _can_be_in_a_record(field: Field) -> bool:
-    """Whether Python allows a field of that name in a NamedTuple."""
-    return field.name.isidentifier() and not iskeyword(field.name) and field.name[0] != "_"
-
-
-def _is_taken(field: Field) -> bool:
-    """Whether the table has a column of that name beside its key; to Spark it has no case."""
-    return field.name.lower() in {*RESERVED_IN_OUTPUTS, "events"}
+    """Whether the scaffold knows its type, and Python allows its name in a NamedTuple."""
+    is_name = field.name.isidentifier() and not iskeyword(field.name) and field.name[0] != "_"
+    return field.type in PYTHON_TYPES and is_name
 
 
 def _type_of(field: Field) -> str:
     return PYTHON_TYPES[field.type] + ("" if field.required else " | None")
-
-
-def _title(name: str) -> str:
-    return name.replace("_", " ").capitalize()
-
-
-def _write(file: Path, text: str) -> Path:
-    if file.exists():
-        raise SettingsError(f"{file} is there already", code="name_taken", subject=str(file))
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text)
-    return file

@@ -18,7 +18,6 @@ from include.cli.app import (
     DryRunOption,
     JsonOption,
     LakeOption,
-    MistakeError,
     SourceArgument,
     StreamArgument,
     command,
@@ -30,7 +29,6 @@ from include.ingest.origin import accept_loss, plan_loss
 from include.lake.errors import wrong_argument
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, made_lake
-from include.maintain.check_checkpoint import check_checkpoint
 from include.observe.explain import KEY_DAYS, key_text, read_key
 from include.observe.metrics import metrics_text
 from include.observe.stream_line import (
@@ -44,7 +42,7 @@ from include.page.declared import declared_here
 from include.page.render import overview_html, stream_html
 from include.page.stream_figures import DAY, MOST_DAYS, read_stream
 from include.registry import all_streams, stream_named
-from include.settings import Source, Stream
+from include.settings import Source
 from include.spark.submit import say
 from include.stream.status_report import told_of
 from include.text_table import printable
@@ -146,26 +144,11 @@ def care(
     is_compacted: Annotated[
         bool, typer.Option("--compact", help="Compact, whatever would be gained.")
     ] = False,
-    is_json: Annotated[
-        bool,
-        typer.Option("--json", help="Only check: one JSON object a stream, and nothing else."),
-    ] = False,
 ) -> int:
     """Check the checkpoint of a stream, or of each; compact and tune its state. 1 when a check found an error."""
     streams = all_streams() if name is None else (stream_named(name),)
-    codes = [
-        _checked(lake, stream)
-        if is_json
-        else run_local.care(lake, stream, is_dry_run, compact_now=is_compacted)
-        for stream in streams
-    ]
+    codes = [run_local.care(lake, stream, is_dry_run, is_compacted) for stream in streams]
     return max(codes, default=0, key=abs)
-
-
-def _checked(lake: Lake, stream: Stream) -> int:
-    checked = check_checkpoint(lake, stream)
-    show_json(asdict(checked))
-    return int(any(finding.severity == "error" for finding in checked.findings))
 
 
 @command("inspect", "inspect user_sessions --json", PANEL)
@@ -215,9 +198,7 @@ def report(
     """Write a page of all streams, or of one through time, as one HTML file."""
     now = datetime.now(UTC)
     if name is None and days is not None:
-        raise MistakeError("--days is of one stream: name it", subject="--days")
-    if not to.parent.is_dir():
-        raise MistakeError(f"--to {to}: there is no folder {to.parent}", subject="--to")
+        raise wrong_argument("--days", "--days is of one stream: name it")
     if name is None:
         overview = _overview(lake)
         html, unread = overview_html(overview), overview.unread

@@ -18,7 +18,6 @@ from include.cli.app import (
     FromArgument,
     JsonOption,
     LakeOption,
-    MistakeError,
     SourceArgument,
     StreamArgument,
     ToOption,
@@ -28,6 +27,7 @@ from include.cli.app import (
     planned,
     show_json,
 )
+from include.lake.errors import wrong_argument
 from include.lake.paths import Lake
 from include.registry import stream_named
 from include.settings import MOST_BUCKETS, MOST_PARTITIONS, Stream
@@ -64,14 +64,9 @@ def show_backfill(
     start: FromArgument,
     until: UntilArgument,
     lake: LakeOption,
-    is_json: JsonOption = False,
 ) -> int:
     """Show what each run of a backfill would do; changes nothing."""
-    plan = plan_backfill(open_stream(lake, stream), start, until)
-    if is_json:
-        show_json(plan.record())
-    else:
-        say(plan.text())
+    say(plan_backfill(open_stream(lake, stream), start, until).text())
     return 0
 
 
@@ -155,9 +150,7 @@ def _key_of_stdin() -> str:
     try:
         told = sys.stdin.readline() if sys.stdin.isatty() else sys.stdin.read()
     except UnicodeDecodeError:
-        raise MistakeError(
-            "the key on the standard input is no text in UTF-8", subject="KEY"
-        ) from None
+        raise wrong_argument("KEY", "the key on the standard input is no text in UTF-8") from None
     return told.removesuffix("\n")
 
 

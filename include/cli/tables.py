@@ -46,32 +46,14 @@ def sample_data(
         ),
     ] = None,
     seed: int = Options.seed,
-    keys: Annotated[
-        int, typer.Option(min=1, help="Distinct keys, some far more frequent.")
-    ] = Options.keys,
     events: Annotated[int, typer.Option(min=0, help="Events of each source.")] = Options.events,
-    span_hours: Annotated[float, typer.Option(min=0.01, max=87_600)] = Options.span_hours,
     late_share: Annotated[
         float, typer.Option(min=0, max=1, help="Of rows that come hours late.")
     ] = Options.late_share,
-    malformed_share: Annotated[
-        float, typer.Option(min=0, max=1, help="Of rows that are no events.")
-    ] = Options.malformed_share,
-    duplicate_share: Annotated[
-        float, typer.Option(min=0, max=1, help="Of rows that come twice.")
-    ] = Options.duplicate_share,
 ) -> int:
     """Write sample input into the lake's landing folder; the same options give the same files."""
-    options = Options(
-        start=start or sample_start(),
-        seed=seed,
-        keys=keys,
-        events=events,
-        span_hours=span_hours,
-        late_share=late_share,
-        malformed_share=malformed_share,
-        duplicate_share=duplicate_share,
-    )
+    first = start or sample_start()
+    options = Options(start=first, seed=seed, events=events, late_share=late_share)
     sources = all_sources() if name == "all" else (source_named(name),)
     for line in land_samples(made_lake(root), sources, options):
         say(line)

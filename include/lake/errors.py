@@ -115,7 +115,7 @@ def errors_page() -> str:
     return "\n".join([HEAD, *(f"| `{code}` | {CODES[code]} |" for code in sorted(CODES))]) + "\n"
 
 
-class SettingsError(StatefulError, ValueError):
+class SettingsError(StatefulError):
     """A setting is missing, unknown or out of range; `subject` names it."""
 
     code = "wrong_setting"

@@ -55,18 +55,16 @@ class LeaseTakenError(StatefulError):
 
 
 @contextmanager
-def hold_lease(
-    lake: Lake, name: str, patience: timedelta = timedelta(0), **told: Any
-) -> Iterator[None]:
+def hold_lease(lake: Lake, name: str, patience: timedelta = timedelta(0)) -> Iterator[None]:
     """Hold the lease `name` (such as `ingest-signals`) while the body runs.
 
-    `told`, as JSON, is what others read of the holder. Raises LeaseTakenError, naming the holder, when another process still holds it after
+    Raises LeaseTakenError, naming the holder, when another process still holds it after
     `patience`.
     """
     if lake.is_local:
-        hold: AbstractContextManager[None] = _hold_file(lake, name, patience, told=told)
+        hold: AbstractContextManager[None] = _hold_file(lake, name, patience)
     elif has_leases(lake):
-        hold = _hold_object(lake, name, patience, told=told)
+        hold = _hold_object(lake, name, patience)
     else:
         log.warning("%s: there are no leases on such a lake: keep to one writer", lake.root)
         hold = nullcontext()
@@ -75,10 +73,8 @@ def hold_lease(
 
 
 @contextmanager
-def _hold_object(
-    lake: Lake, name: str, patience: timedelta, told: dict[str, Any]
-) -> Iterator[None]:
-    lease, holder = ObjectLease(lake.root, name), holder_here(told)
+def _hold_object(lake: Lake, name: str, patience: timedelta) -> Iterator[None]:
+    lease, holder = ObjectLease(lake.root, name), holder_here()
     if not wait_until(lambda: lease.take(holder), patience.total_seconds(), LOOK_S):
         raise LeaseTakenError(
             f"another job works on {name}: {lease.holder() or 'it has just ended'}. Wait for it to "
@@ -101,7 +97,7 @@ def check_held() -> None:
 
 
 @contextmanager
-def _hold_file(lake: Lake, name: str, patience: timedelta, told: dict[str, Any]) -> Iterator[None]:
+def _hold_file(lake: Lake, name: str, patience: timedelta) -> Iterator[None]:
     path = _path(lake, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as file:
@@ -113,7 +109,7 @@ def _hold_file(lake: Lake, name: str, patience: timedelta, told: dict[str, Any])
                 subject=name,
             )
         file.truncate(0)
-        file.write(json.dumps(holder_here(told)))
+        file.write(json.dumps(holder_here()))
         file.flush()
         try:
             yield
@@ -278,10 +274,10 @@ def _version(told: Any) -> dict[str, str]:
     return {name: told[name] for name in ("e_tag", "version") if told[name] is not None}
 
 
-def holder_here(told: Mapping[str, Any]) -> dict[str, Any]:
+def holder_here() -> dict[str, Any]:
     """What others read of this process."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    return {"pid": os.getpid(), "host": socket.gethostname(), "since": now, **told}
+    return {"pid": os.getpid(), "host": socket.gethostname(), "since": now}
 
 
 @contextmanager

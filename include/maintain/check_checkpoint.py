@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from include.catalogue import FIGURES, FINDINGS
 from include.lake.delta_log import first_line, is_of_machine
-from include.lake.errors import LakeError
+from include.lake.errors import StatefulError
 from include.lake.figures import Measured, read_measured, record_figures
 from include.lake.findings import SEVERITIES, Finding, finding_lines, record_findings
 from include.lake.generations import read_generations
@@ -128,7 +128,7 @@ def _verdict(size: CheckpointSize) -> list[Finding]:
 def _coverage(lake: Lake, stream: Stream) -> list[Finding]:
     try:
         return status_of_run(lake, stream).findings
-    except (LakeError, OSError, ValueError) as error:
+    except (StatefulError, OSError, ValueError) as error:
         if is_of_machine(error):
             raise
         said = f"whether the table of {stream.name} is right cannot be told: {first_line(error)}"

@@ -45,16 +45,13 @@ class Arrival(NamedTuple):
 
 def row_of(source: Source, arrival: Arrival) -> Row:
     """The row as it should be; its key is the source's first field."""
-    key_field = source.fields[0]
-    row: Row = {key_field.name: _key(key_field, arrival.key)}
+    first, number = source.fields[0], arrival.key
+    named = f"{first.name.removesuffix('_id')}-{number:05}"
+    row: Row = {first.name: number if first.type == "bigint" else named}
     row[source.time_field] = _iso(arrival.event_time_us)
     for field in source.fields[1:]:
         row[field.name] = _value(field, arrival.draw)
     return row
-
-
-def _key(field: Field, number: int) -> int | str:
-    return number if field.type == "bigint" else f"{field.name.removesuffix('_id')}-{number:05}"
 
 
 def _value(field: Field, draw: float) -> int | float | str:
@@ -128,7 +125,10 @@ def generate(lake: Lake, source: Source, options: Options) -> Summary:
     files = 0
     for hour, rows in itertools.groupby(arrivals, lambda row: row.arrived_us // HOUR_US):
         content = "".join(_line(source, row) for row in rows).encode()
-        _land(lake, source, _file_name(source, hour, options), content, (hour + 1) * HOUR_US)
+        produced = EPOCH + timedelta(hours=hour)
+        # The seed too, so that a second sample of the same hours is landed beside the first.
+        name = f"{source.name}-{produced:%Y-%m-%dT%H}-{options.seed}.jsonl"
+        _land(lake, source, name, content, (hour + 1) * HOUR_US)
         files += 1
     malformed = sum(row.spoil is not None for row in arrivals)
     return Summary(files, len(arrivals), malformed, duplicates=duplicates, late=late)
@@ -161,12 +161,6 @@ def draw_arrivals(source: Source, options: Options) -> tuple[list[Arrival], int,
                 Arrival(arrived_us, len(arrivals), event_time_us, key=key, draw=value, spoil=spoil)
             )
     return sorted(arrivals), duplicates, late
-
-
-def _file_name(source: Source, hour: int, options: Options) -> str:
-    produced = EPOCH + timedelta(hours=hour)
-    # The seed too, so that a second sample of the same hours is landed beside the first.
-    return f"{source.name}-{produced:%Y-%m-%dT%H}-{options.seed}.jsonl"
 
 
 def _land(lake: Lake, source: Source, name: str, content: bytes, produced_us: int) -> None:

@@ -7,20 +7,15 @@ that fails jobs run as they did without: slower, and right.
 """
 
 import os
-import subprocess
 import sys
-from pathlib import Path
 
 from include.lake.errors import SettingsError
 from include.settings import PROJECT
-from include.spark.conf import CLASS_ARCHIVE, JARS, driver_java_options
-from include.spark.submit import job_environment, submit_command
+from include.spark.conf import CLASS_ARCHIVE, JARS, JAVA_OPTIONS, JAVA_OPTIONS_SETTING, SILENT
+from include.spark.submit import run_job, say
 
 # What the archive was made of, or was tried to be.
 STAMP = JARS / "classes.made-of"
-LOG = JARS / "classes.log"
-JAVA_OPTIONS = "spark.driver.extraJavaOptions="
-TIMEOUT_S = 600
 
 
 def made_of(java: str) -> str:
@@ -41,44 +36,22 @@ def is_archived(java: str) -> bool:
 def main() -> None:
     """Make the archive anew: to be run by the Python of .venv, with what `java -version` says."""
     java = sys.argv[1]
-    CLASS_ARCHIVE.unlink(missing_ok=True)
     archive = JARS / "classes.new"
-    archive.unlink(missing_ok=True)
-    if _run_job(archive) and archive.is_file():
+    for old in (CLASS_ARCHIVE, archive):
+        old.unlink(missing_ok=True)
+    options = os.environ.get(JAVA_OPTIONS_SETTING, JAVA_OPTIONS)
+    wanted = f'{options} "-XX:ArchiveClassesAtExit={archive}" {SILENT}'
+    os.environ |= {"SPARK_MASTER": "local[2]", JAVA_OPTIONS_SETTING: wanted}
+    try:
+        is_made = run_job("archive_classes", []) == 0 and archive.is_file()
+    except SettingsError as error:  # of a Spark that jobs are not to run on
+        say(str(error))
+        is_made = False
+    if is_made:
         archive.replace(CLASS_ARCHIVE)
     else:
-        sys.stdout.write(f"  it could not be: jobs take seconds longer. {LOG} says why\n")
+        say("  it could not be: jobs take seconds longer")
     STAMP.write_text(made_of(java))
-
-
-def _run_job(archive: Path) -> bool:
-    """Whether the job that leaves the archive has come to its end."""
-    with LOG.open("w") as log:
-        try:
-            environment = os.environ | job_environment("local[2]")
-            environment.pop("SPARK_MASTER", None)
-            ended = subprocess.run(
-                archiving_command(archive),
-                env=environment,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                check=False,
-                timeout=TIMEOUT_S,
-            )
-        except subprocess.TimeoutExpired:
-            return False
-        except SettingsError as error:  # of a Spark that jobs are not to run on
-            log.write(f"{error}\n")
-            return False
-    return ended.returncode == 0
-
-
-def archiving_command(archive: Path) -> list[str]:
-    """spark-submit of the job, in a JVM that archives its classes."""
-    options = driver_java_options()
-    wanted = f'{options} "-XX:ArchiveClassesAtExit={archive}"'
-    command = submit_command("archive_classes", [], master="local[2]")
-    return [part.replace(f"{JAVA_OPTIONS}{options}", f"{JAVA_OPTIONS}{wanted}") for part in command]
 
 
 if __name__ == "__main__":

@@ -17,15 +17,10 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from urllib.parse import urlsplit
-from urllib.request import getproxies
-from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
+from typing import NamedTuple
 
 from include.lake.errors import StatefulError
 from include.spark.conf import JARS, NAME, S3_JARS, classes_jar, java_sources
-
-PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
-CHECKSUMS = Path(__file__).resolve().parents[1] / "jars.sha256"
 
 
 class SetupError(StatefulError):
@@ -45,61 +40,57 @@ def not_fetched(what: str, source: str, log: Path) -> SetupError:
     )
 
 
-def wanted_jars(checksums: Path | None = None) -> dict[str, str]:
-    """File name to SHA-256 of each jar that the jobs need."""
-    lines = (line.split() for line in (checksums or CHECKSUMS).read_text().splitlines())
-    return {name: checksum for checksum, name in lines}
+class Jars(NamedTuple):
+    """Jars that jobs need: the folder they lie in, what brings them, and their SHA-256."""
 
+    folder: Path
+    packages: Sequence[str]
+    checksums: Path
+    without: Sequence[str] = ()  # packages that they would bring along
 
-def missing_jars(folder: Path = JARS, checksums: Path | None = None) -> list[str]:
-    """The wanted jars that are not in `folder`, or not as they should be."""
-    return [
-        name
-        for name, checksum in wanted_jars(checksums).items()
-        if not (folder / name).is_file() or checksum_of(folder / name) != checksum
-    ]
+    def wanted(self) -> dict[str, str]:
+        """File name to SHA-256 of each."""
+        lines = (line.split() for line in self.checksums.read_text().splitlines())
+        return {name: checksum for checksum, name in lines}
+
+    def missing(self, folder: Path | None = None) -> list[str]:
+        """Those that are not there, or not as they should be."""
+        found = self.folder if folder is None else folder
+        return [
+            name
+            for name, checksum in self.wanted().items()
+            if not (found / name).is_file() or checksum_of(found / name) != checksum
+        ]
 
 
 def checksum_of(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def fetch_jars(
-    python: Path,
-    folder: Path = JARS,
-    package: str = PACKAGE,
-    checksums: Path | None = None,
-    without: Sequence[str] = (),
-) -> None:
-    """Fetch the wanted jars into `folder`, and remove all others from it.
+def fetch_jars(jars: Jars, python: Path) -> None:
+    """Fetch the wanted jars into their folder, and remove all others from it.
 
     A jar of another version left there would be on the class path too.
     """
+    folder = jars.folder
     folder.mkdir(exist_ok=True)
-    ivy, wanted = folder / "ivy", wanted_jars(checksums)
-    try:
-        resolve(package, python, ivy, folder / "fetch.log", without)
-        missing = missing_jars(ivy / "jars", checksums)
-        for name in wanted.keys() - missing:
-            (ivy / "jars" / name).replace(folder / name)
-    finally:
-        shutil.rmtree(ivy, ignore_errors=True)
-    if missing:
+    ivy, wanted = folder / "ivy", jars.wanted()
+    resolve(jars, python, ivy)
+    if missing := jars.missing(ivy / "jars"):
         names = ", ".join(missing)
         raise SetupError(
-            f"{names} as fetched is missing or not the one in {checksums or CHECKSUMS}",
-            subject=names,
+            f"{names} as fetched is missing or not the one in {jars.checksums}", subject=names
         )
+    for name in wanted:
+        (ivy / "jars" / name).replace(folder / name)
+    shutil.rmtree(ivy)
     for jar in folder.glob("*.jar"):
         if jar.name not in wanted:
             jar.unlink()
 
 
-def resolve(package: str, python: Path, ivy: Path, log: Path, without: Sequence[str] = ()) -> None:
-    """Let spark-submit run an empty program with the package: what it needs lands in `ivy/jars`.
-
-    But for what it would bring along of the packages `without`.
-    """
+def resolve(jars: Jars, python: Path, ivy: Path) -> None:
+    """Let spark-submit run an empty program with the packages: what they need lands in `ivy/jars`."""
     shutil.rmtree(ivy, ignore_errors=True)
     ivy.mkdir()
     program = ivy / "empty.py"
@@ -108,16 +99,11 @@ def resolve(package: str, python: Path, ivy: Path, log: Path, without: Sequence[
     (spark_home,) = python.parents[1].glob("lib/python*/site-packages/pyspark")
     command: list[str | Path] = [
         *(spark_home / "bin" / "spark-submit", "--master", "local[1]"),
-        *("--packages", package, "--conf", f"spark.jars.ivy={ivy}"),
+        *("--packages", ",".join(jars.packages), "--conf", f"spark.jars.ivy={ivy}"),
+        *(("--exclude-packages", ",".join(jars.without)) if jars.without else ()),
     ]
-    if without:
-        command += ["--exclude-packages", ",".join(without)]
-    options = [os.environ.get("SPARK_SUBMIT_OPTS", ""), *proxy_options(getproxies())]
-    environment = os.environ | {
-        "SPARK_HOME": str(spark_home),
-        "PYSPARK_PYTHON": str(python),
-        "SPARK_SUBMIT_OPTS": " ".join(options),
-    }
+    environment = os.environ | {"SPARK_HOME": str(spark_home), "PYSPARK_PYTHON": str(python)}
+    log = jars.folder / "fetch.log"
     with log.open("w") as output:
         result = subprocess.run(
             [*command, program],
@@ -127,56 +113,23 @@ def resolve(package: str, python: Path, ivy: Path, log: Path, without: Sequence[
             check=False,
         )
     if result.returncode != 0:
-        raise not_fetched(f"{package} could not be fetched", "package repository", log)
-
-
-def proxy_options(proxies: Mapping[str, str]) -> list[str]:
-    """The proxies that pip takes from the environment (`urllib`'s names), in Java's words.
-
-    Raises SetupError when one is no address.
-    """
-    options = []
-    for scheme in ("http", "https"):
-        address = proxies.get(scheme, "")
-        try:
-            proxy = urlsplit(address if "//" in address else f"//{address}")
-            host, port = proxy.hostname, proxy.port or 80
-        except ValueError as error:  # its message has no user or password of the address
-            raise SetupError(
-                f"{scheme}_proxy in the environment: {error}",
-                code="wrong_setting",
-                subject=f"{scheme}_proxy",
-            ) from error
-        if host:
-            options += [f"-D{scheme}.proxyHost={host}", f"-D{scheme}.proxyPort={port}"]
-    if direct := proxies.get("no"):
-        # ".example.com" means all below it, as Java's "*.example.com".
-        hosts = (host.strip() for host in direct.split(","))
-        shown = (f"*{host}" if host.startswith(".") else host for host in hosts if host)
-        options.append(f"-Dhttp.nonProxyHosts={'|'.join(shown)}")
-    return options
+        names = ", ".join(jars.packages)
+        raise not_fetched(f"{names} could not be fetched", "package repository", log)
 
 
 SDK = "2.35.4"  # that of the connector
-PACKAGES = (
-    "org.apache.hadoop:hadoop-aws:3.5.0",
-    f"software.amazon.awssdk:s3-transfer-manager:{SDK}",
-    f"software.amazon.awssdk:apache-client:{SDK}",
+CHECKSUMS = Path(__file__).resolve().parents[1] / "jars.sha256"
+DELTA = Jars(JARS, ["io.delta:delta-spark_4.2_2.13:4.4.0"], CHECKSUMS)
+S3 = Jars(
+    S3_JARS,
+    [
+        "org.apache.hadoop:hadoop-aws:3.5.0",
+        f"software.amazon.awssdk:s3-transfer-manager:{SDK}",
+        f"software.amazon.awssdk:apache-client:{SDK}",
+    ],
+    CHECKSUMS.with_name("jars_of_s3.sha256"),
+    without=["software.amazon.awssdk:bundle", "org.wildfly.openssl:wildfly-openssl"],
 )
-NOT_NEEDED = ("software.amazon.awssdk:bundle", "org.wildfly.openssl:wildfly-openssl")
-S3_CHECKSUMS = CHECKSUMS.with_name("jars_of_s3.sha256")
-
-
-def is_ready() -> bool:
-    """Whether jobs can use a lake on S3."""
-    return not missing_jars(S3_JARS, S3_CHECKSUMS)
-
-
-def prepare(python: Path) -> None:
-    """Whatever is missing for it. SetupError says what stands in the way."""
-    if not is_ready():
-        fetch_jars(python, S3_JARS, ",".join(PACKAGES), checksums=S3_CHECKSUMS, without=NOT_NEEDED)
-
 
 SUPPORTED_JAVA = (17, 21)
 JAVA_NEEDED = "Java 17 or 21 is needed"
@@ -185,7 +138,6 @@ JAVA_ADVICE = (
 )
 
 COMPILER = "org.codehaus.commons.compiler.samples.CompilerDemo"  # Janino's command line
-ALWAYS_THE_SAME = (1980, 1, 1, 0, 0, 0)
 
 
 def java_of(environment: Mapping[str, str]) -> str:
@@ -201,19 +153,14 @@ def java_of(environment: Mapping[str, str]) -> str:
 def check_java(environment: Mapping[str, str]) -> str:
     """What the Java that spark-submit will find says of itself; SetupError if Spark runs on none."""
     java = java_of(environment)
-    try:
-        said = subprocess.run(
-            [java, "-version"], capture_output=True, text=True, check=False, timeout=60
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise SetupError(
-            f"{JAVA_NEEDED}, {java} does not start ({error}): {JAVA_ADVICE}", subject="java"
-        ) from error
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
     text = said.stderr + said.stdout
     version = java_version(text)
     if version not in SUPPORTED_JAVA:
-        which = f"is Java {version}" if version else "does not say which it is"
-        raise SetupError(f"{JAVA_NEEDED}, {java} {which}: {JAVA_ADVICE}", subject="java")
+        raise SetupError(
+            f"{JAVA_NEEDED}, {java} is Java {version or 'of no version'}: {JAVA_ADVICE}",
+            subject="java",
+        )
     return text
 
 
@@ -226,14 +173,16 @@ def java_version(text: str) -> int | None:
 def compile_classes(python: Path) -> None:
     """Make the jar of our classes, in the place of one of other sources.
 
-    Of the same sources the same bytes. `python` is that of the virtual environment with Spark.
+    `python` is that of the virtual environment with Spark.
     """
     (spark,) = python.parents[1].glob("lib/python*/site-packages/pyspark/jars")
     path = ":".join(map(str, [*JARS.glob("io.delta_*.jar"), *spark.glob("*.jar")]))
     command = [java_of(os.environ), "-cp", f"{spark}/*", COMPILER, "-classpath", path]
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory(dir=JARS) as folder:
+        classes = Path(folder, "classes")
+        classes.mkdir()
         made = subprocess.run(
-            [*command, "-d", folder, *map(str, java_sources())],
+            [*command, "-d", str(classes), *map(str, java_sources())],
             capture_output=True,
             text=True,
             check=False,
@@ -242,19 +191,7 @@ def compile_classes(python: Path) -> None:
             raise SetupError(
                 f"Java could not compile {java_sources()[0].parent}: {made.stderr}", subject="java"
             )
-        _pack(Path(folder), classes_jar())
+        Path(shutil.make_archive(f"{folder}/ours", "zip", classes)).replace(classes_jar())
     for jar in (*JARS.glob(NAME.format("*")), *(JARS / "s3").glob(NAME.format("*"))):
         if jar != classes_jar():
             jar.unlink()
-
-
-def _pack(folder: Path, jar: Path) -> None:
-    unfinished = jar.with_suffix(".new")
-    with ZipFile(unfinished, "w", ZIP_DEFLATED) as packed:
-        for file in sorted(folder.rglob("*.class")):
-            entry = ZipInfo(str(file.relative_to(folder)), ALWAYS_THE_SAME)
-            packed.writestr(entry, file.read_bytes(), ZIP_DEFLATED)
-    # A jar that a power cut leaves empty would count as made.
-    with unfinished.open("rb") as made:
-        os.fsync(made.fileno())
-    unfinished.replace(jar)

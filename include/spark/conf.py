@@ -178,6 +178,7 @@ def classes_jar() -> Path:
 
 # The classes of a job as a JVM maps them into memory: made by set-up, as loading them takes seconds.
 CLASS_ARCHIVE = JARS / "classes.jsa"
+SILENT = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 LOG4J = PROJECT / "include" / "log4j2.properties"
 STATE_STORE = "spark.sql.streaming.stateStore"
 RETAINED_BATCHES = "spark.sql.streaming.minBatchesToRetain"
@@ -185,6 +186,7 @@ RETAINED_BATCHES = "spark.sql.streaming.minBatchesToRetain"
 # One thread of garbage collection leaves the cores to the tasks, and a quarter of the memory.
 # Over millions of keys runs take a sixth longer by it: docs/scale.md has the figures.
 JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+JAVA_OPTIONS_SETTING = "SPARK_DRIVER_JAVA_OPTIONS"
 # A JVM whose heap is full goes on with some of its threads gone, and in the end says nothing of it: so
 # Spark ends its executors on YARN, too. Exit code 3 is known to whoever has started the job.
 END_WITH_FULL_HEAP = "-XX:+ExitOnOutOfMemoryError"
@@ -282,8 +284,7 @@ def archive_options() -> list[str]:
     """
     if not CLASS_ARCHIVE.is_file():
         return []
-    silent = ["-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
-    return [f'"-XX:SharedArchiveFile={CLASS_ARCHIVE}"', "-Xshare:auto", *silent]
+    return [f'"-XX:SharedArchiveFile={CLASS_ARCHIVE}"', "-Xshare:auto", SILENT]
 
 
 def driver_java_options(log4j: Path = LOG4J, *more: str) -> str:
@@ -291,7 +292,7 @@ def driver_java_options(log4j: Path = LOG4J, *more: str) -> str:
 
     SPARK_DRIVER_JAVA_OPTIONS replaces JAVA_OPTIONS; empty, it is as Spark starts it.
     """
-    tuned = os.environ.get("SPARK_DRIVER_JAVA_OPTIONS", JAVA_OPTIONS)
+    tuned = os.environ.get(JAVA_OPTIONS_SETTING, JAVA_OPTIONS)
     ours = [log4j_option(log4j), *archive_options(), END_WITH_FULL_HEAP, *more]
     return " ".join([*ours, tuned]).rstrip()
 

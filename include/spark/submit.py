@@ -40,25 +40,6 @@ def job_path(job: str) -> Path:
     return PROJECT / "spark_jobs" / f"{job}.py"
 
 
-def jars_to_ship(master: str, args: Sequence[str]) -> str:
-    """The jars that the job with these arguments gives to its executors, as --jars takes them.
-
-    In a local job, which has no others, only those that are not on every class path.
-    """
-    of_lake = s3_jars() if is_s3(lake_in(args)) else []
-    return ",".join(map(str, of_lake if is_local(master) else [*jars(), *of_lake]))
-
-
-def lake_in(args: Sequence[str]) -> str:
-    """The lake that a job's arguments name; empty without one."""
-    return next((root for name, root in pairwise(args) if name == "--lake"), "")
-
-
-def conf_of(args: Sequence[str], stream: Stream | None = None) -> dict[str, str]:
-    """What the job with these arguments sets on its spark-submit line, on any master."""
-    return job_conf(stream) | (s3_conf() if is_s3(lake_in(args)) else {})
-
-
 def default_master() -> str:
     """Where jobs run: SPARK_MASTER, or all cores of this machine.
 
@@ -72,10 +53,14 @@ def submit_command(
 ) -> list[str]:
     """The command line that runs `job`; with a `stream`, under its state settings."""
     where = master or default_master()
+    lake = next((root for name, root in pairwise(args) if name == "--lake"), "")
     command = [str(SPARK_SUBMIT), "--master", where, "--name", job]
-    if shipped := jars_to_ship(where, args):
-        command += ["--jars", shipped]
-    for name, value in {**conf_of(args, stream), **conf_on(where)}.items():
+    # For executors. A local job has none, and of these only what is not on every class path.
+    shipped = [*([] if is_local(where) else jars()), *(s3_jars() if is_s3(lake) else [])]
+    if shipped:
+        command += ["--jars", ",".join(map(str, shipped))]
+    conf = job_conf(stream) | (s3_conf() if is_s3(lake) else {}) | dict(conf_on(where))
+    for name, value in conf.items():
         command += ["--conf", f"{name}={value}"]
     return [*command, str(job_path(job)), *args]
 
@@ -101,12 +86,13 @@ def job_environment(master: str | None = None) -> dict[str, str]:
     refuse_unfit(spark_package())
     where = master or default_master()
     here = is_local(where)
+    of_executors = None if here else os.environ.get("SPARK_EXECUTOR_PYTHON")
     package = spark_package()
     environment = {
         # To YARN Spark uploads the archive.
         "SPARK_HOME": str(package if where == YARN else spark_home(package)),
         # Of the workers, too: another Python has no pyarrow. On a cluster it may lie elsewhere.
-        "PYSPARK_PYTHON": sys.executable if here else _executor_python(),
+        "PYSPARK_PYTHON": of_executors or sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "PYTHONPATH": str(PROJECT),
     }
@@ -115,10 +101,6 @@ def job_environment(master: str | None = None) -> dict[str, str]:
         # it executors on other machines would look for the driver on their own.
         environment["SPARK_LOCAL_IP"] = "127.0.0.1"
     return environment
-
-
-def _executor_python() -> str:
-    return os.environ.get("SPARK_EXECUTOR_PYTHON") or sys.executable
 
 
 LOG_LEVEL = "SPARK_LOG_LEVEL"
@@ -143,16 +125,14 @@ def run_job(
     master = default_master()
     check_reachable(master)
     command = submit_command(job, args, stream, master)
-    code = _run(command, os.environ | job_environment(master), stdout)
+    environment = os.environ | job_environment(master)
+    if LOG_LEVEL in environment:
+        code = subprocess.run(command, env=environment, stdout=stdout, check=False).returncode
+    else:
+        code = _run_quietly(command, environment | QUIET, stdout)
     if code == HEAP_FULL or not 0 <= code < 128:
         sys.stderr.write(f"error: {job} has ended abruptly, with exit code {code}\n")
     return code
-
-
-def _run(command: Sequence[str], environment: dict[str, str], stdout: TextIO | None) -> int:
-    if LOG_LEVEL in environment:
-        return subprocess.run(command, env=environment, stdout=stdout, check=False).returncode
-    return _run_quietly(command, environment | QUIET, stdout)
 
 
 def _run_quietly(command: Sequence[str], environment: dict[str, str], stdout: TextIO | None) -> int:

@@ -5,11 +5,10 @@ From the lake alone, without a JVM; the job does what its own plan says, made un
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice, pairwise
 from statistics import median
-from typing import Any
 
 from croniter import croniter, croniter_range
 from deltalake.exceptions import DeltaError
@@ -63,11 +62,6 @@ class RecomputePlan:
     settled: datetime  # the stream is complete before this instant
     unsettled: int  # intervals that end later
     early: int  # that an initial state stands for
-
-    def record(self) -> dict[str, Any]:
-        """The plan for scripts."""
-        told = {"stream": self.opened.name, "runs": [asdict(run) for run in self.runs]}
-        return told | {"settled": self.settled, "unsettled": self.unsettled, "early": self.early}
 
     def text(self) -> str:
         """The plan for people."""

@@ -5,16 +5,18 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from unittest.mock import Mock
 
 import pytest
 from airflow.sdk.api.datamodels._generated import DagRun
 from airflow.sdk.exceptions import AirflowFailException
 
 from include.fold.admission import parse_instant
+from include.stream import plan_recompute
 from include.stream.plan_recompute import schedule_intervals
 from include.streams import user_counts
 from spark_jobs.recompute_interval import parse_args
-from tests.dags import RUN_ID, load_dags, settle
+from tests.dags import RUN_ID, job_of, load_dags, settle
 
 HOUR = timedelta(hours=1)
 DAY = datetime(2026, 3, 1, tzinfo=UTC)
@@ -35,6 +37,8 @@ def test_it_recomputes_from_its_logical_date_to_the_next_tick(kept, lake, monkey
     interval = {"logical_date": DAY, "data_interval_start": start, "data_interval_end": end}
     dag_run = DagRun.model_construct(run_id=RUN_ID, run_type="backfill", **interval)
     context = {"dag_run": dag_run, "params": {"promote": False}}
+    context |= {"ti": Mock(get_dr_count=lambda **_: 0), "dag": task.dag}
+    monkeypatch.setattr(plan_recompute, "has_nothing_to_change", lambda *_, **__: False)
     # What is looked at before the job starts,
     settle(lake, until - timedelta(microseconds=1))
     with pytest.raises(AirflowFailException):
@@ -42,7 +46,6 @@ def test_it_recomputes_from_its_logical_date_to_the_next_tick(kept, lake, monkey
     settle(lake, until)
     task._pre_execute_hook(context)
     # and what the job gets.
-    task.render_template_fields(context)
-    args = parse_args(task.application_args)
+    args = parse_args(job_of(task, context).arguments)
     given = parse_instant("--from", args.start), parse_instant("--until", args.until)
     assert given == (DAY, until)

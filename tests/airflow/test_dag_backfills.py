@@ -20,6 +20,7 @@ from tests.dags import (
     LATER,
     before,
     dag_run,
+    job_of,
     land,
     lived,
     raise_watermark,
@@ -187,12 +188,11 @@ def test_a_backfills_job_takes_the_next_intervals_along_that_wait_for_it(
         "ti": ti,
     }
 
-    def started() -> list[str]:
-        with task._starting(context) as start:
-            return list(start.arguments)
+    def until() -> datetime:
+        args = recompute_interval.parse_args(job_of(task, context).arguments)
+        assert args.start == (LATER - HOUR).isoformat()
+        return datetime.fromisoformat(args.until)
 
-    assert started() == ["--until", f"{(LATER + 3 * HOUR).isoformat()}"]
+    assert until() == LATER + 3 * HOUR
     begun.add(LATER + HOUR)
-    assert started() == ["--until", f"{(LATER + HOUR).isoformat()}"]
-    args = recompute_interval.parse_args([*task.application_args, *started()])
-    assert args.until == (LATER + HOUR).isoformat()
+    assert until() == LATER + HOUR

@@ -1,21 +1,20 @@
 """The Dags as Airflow would run them: ids, order, templates, arguments, skips, and the Asset."""
 
+import importlib
 import importlib.util
-import os
 import sys
 from collections import defaultdict
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import CronDataIntervalTimetable
 from airflow.sdk.api.datamodels._generated import DagRun
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow.serialization.serialized_objects import DagSerialization
 
+from dags.spark_task import SparkJobOperator
 from include.airflow.assets import is_ours
 from include.fold.admission import parse_instant
 from include.ingest import ingest
@@ -24,10 +23,11 @@ from include.lake.ops import append_ops
 from include.observe.asset_event import asset_extra
 from include.registry import all_sources, all_streams, source_named, stream_named
 from include.steps import Start
+from include.stream import plan_recompute
 from include.streams import sources, user_counts
 from include.streams.user_counts import FOLD, UserEvent
 from tests.bronze import append_commit, stamp
-from tests.dags import LATER, RUN_ID, before, dag_run, land, load_dags
+from tests.dags import LATER, RUN_ID, before, dag_run, job_of, land, load_dags
 from tests.stream.ledgers import entry, record
 
 # As a task sees them: a scheduled, a manual, a manual without logical date, a backfill run.
@@ -47,7 +47,7 @@ def dags(tmp_path_factory):
 
 def spark_tasks(dags):
     tasks = [task for dag in dags.values() for task in dag.tasks]
-    return [task for task in tasks if isinstance(task, SparkSubmitOperator)]
+    return [task for task in tasks if isinstance(task, SparkJobOperator)]
 
 
 def test_these_dags_and_no_others(dags, tmp_path):
@@ -100,36 +100,28 @@ def test_a_task_ends_in_the_time_its_stream_allows(dags):
             assert task.execution_timeout == stream.timeout, task.task_id
 
 
-def test_spark_dies_with_its_task(dags):
-    for task in spark_tasks(dags):
-        assert Path(task._spark_binary).name == "spark-submit-with-parent"
-        assert os.access(task._spark_binary, os.X_OK)
-
-
 @pytest.mark.parametrize("kind", RUNS)
-def test_every_template_renders_and_the_job_accepts_its_arguments(kind, tmp_path):
-    # Rendering changes the tasks, so each kind of run has Dags of its own.
-    tasks = spark_tasks(load_dags(str(tmp_path)))
-    assert len(tasks) == 5 * len(all_streams())
+def test_every_job_accepts_its_arguments(kind, lake, lake_dags, monkeypatch):
+    monkeypatch.setattr(plan_recompute, "has_nothing_to_change", lambda *_, **__: False)
     run_id, logical_date = RUNS[kind]
-    # Airflow's own class: a field that it does not have fails the rendering.
-    # The next tick of all schedules is LATER.
+    # Airflow's own class. The next tick of all schedules is LATER.
     start = logical_date and logical_date - timedelta(minutes=15)
     interval = {"data_interval_start": start, "data_interval_end": logical_date}
     interval["logical_date"] = start
     run = DagRun.model_construct(run_id=run_id, run_type=kind.split()[0], **interval)
+    tasks = spark_tasks(lake_dags)
+    assert len(tasks) == 5 * len(all_streams())
     for task in tasks:
-        context = {"dag_run": run, "run_id": run_id}
-        if logical_date is not None:
-            context["ds"] = logical_date.date().isoformat()
-        task.render_template_fields(context)
-        assert "{{" not in str([getattr(task, field) for field in task.template_fields])
-        args = parser_of(task)(task.application_args)
-        assert (args.lake, args.dag_run_id) == (str(tmp_path), run_id)
+        if task.task_id == "recompute_interval" and kind != "backfill":
+            continue
+        nothing = Mock(get_dr_count=lambda **_: 0)
+        context = {"dag_run": run, "params": {"promote": False}, "dag": task.dag, "ti": nothing}
+        args = parser_of(task)(job_of(task, context).arguments)
+        assert args.lake == lake.root
         if task.task_id == "ingest":
             end = args.interval_end and parse_instant("--interval-end", args.interval_end)
             assert (end or None) == logical_date
-        if task.task_id == "recompute_interval" and logical_date is not None:
+        if task.task_id == "recompute_interval":
             assert parse_instant("--from", args.start) == start
             assert parse_instant("--until", args.until) == logical_date
 
@@ -138,16 +130,9 @@ def parser_of(task):
     """Of the job's command line. Ingestion has one for both its ways, with a JVM and without."""
     if task.task_id == "ingest":
         return ingest.parse_args
-    module = job_module(task.application)
+    module = importlib.import_module(f"spark_jobs.{task.job}")
     plain = job_parser(module.__doc__, "stream").parse_args
     return getattr(module, "parse_args", plain)
-
-
-def job_module(path: str):
-    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 # The skips, without Airflow's database.
@@ -160,7 +145,7 @@ def test_little_is_ingested_without_a_jvm_and_much_on_spark(lake, lake_dags, mon
     others = [each for each in all_sources() if each.name != "user_events"]
     much = replace(source_named("user_events"), spark_bytes=0)
     monkeypatch.setattr(sources, "SOURCES", (much, *others))
-    assert started(lake_dags, "ingest") == Start(arguments=[])
+    assert not started(lake_dags, "ingest").command
 
 
 def started(dags, task_id: str, is_due=lambda dag_id: False, has_run=()) -> Start:
@@ -175,13 +160,10 @@ def started(dags, task_id: str, is_due=lambda dag_id: False, has_run=()) -> Star
 
 def test_a_small_run_takes_along_what_is_due_of_its_source(lake, lake_dags):
     append_commit(lake, "user_events", FOLD, stamp([[UserEvent("ann", 1)]])[0])
-    assert started(lake_dags, "run_stream") == Start(arguments=[])
+    assert started(lake_dags, "run_stream") == Start()
     start = started(lake_dags, "run_stream", lambda dag_id: dag_id != "stream_threshold_alerts")
     assert start == Start(arguments=["--also", "user_sessions"])
-    task = lake_dags["stream_user_counts"].get_task("run_stream")
-    args = parser_of(task)([*task.application_args, *start.arguments])
-    assert args.also == ["user_sessions"]
-    assert started(lake_dags, "compact_state", lambda dag_id: True) == Start(arguments=[])
+    assert started(lake_dags, "compact_state", lambda dag_id: True) == Start()
     # One that has run tells of nothing more.
     ended = "stream_threshold_alerts"
     assert started(lake_dags, "run_stream", lambda dag_id: True, has_run=[ended]) == start
@@ -200,7 +182,7 @@ def test_what_another_streams_run_has_done_is_done_and_followed_by_the_care(lake
     assert [event.extra["rows"] for event in told.values()] == [7]
     # Not when there is more by now.
     append_commit(lake, "user_events", FOLD, stamp([[UserEvent("ann", 1)]])[0])
-    assert started(lake_dags, "run_stream") == Start(arguments=[])
+    assert started(lake_dags, "run_stream") == Start()
 
 
 def test_ingest_is_skipped_while_nothing_has_landed(lake, lake_dags):

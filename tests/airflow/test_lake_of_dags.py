@@ -25,7 +25,7 @@ def test_tasks_have_a_relative_lake_from_the_folder_that_airflow_was_started_in(
 
 def lakes_of(dag) -> list[str]:
     """What the Dag's jobs are told, which run in the project's folder."""
-    args = [getattr(task, "application_args", None) or [] for task in dag.tasks]
+    args = [getattr(task, "arguments", []) for task in dag.tasks]
     return [each[each.index("--lake") + 1] for each in args if "--lake" in each]
 
 

@@ -9,7 +9,7 @@ from include.lake.paths import Lake
 from include.registry import source_named
 from include.steps import INGEST_HERE
 from include.streams import sources
-from tests.dags import dag_run, load_dags
+from tests.dags import dag_run, job_of, load_dags
 from tests.landed_files import Landing, signal
 
 
@@ -21,11 +21,11 @@ def test_a_source_with_a_schedule_has_a_dag_without_any_stream(
     dags = load_dags(lake.root, "dags/sources.py")
     assert list(dags) == ["ingest_signals"]
     (task,) = dags["ingest_signals"].tasks
-    assert task.application_args[:4] == ["--source", "signals", "--lake", lake.root]
     context = {"dag_run": dag_run()}
     with pytest.raises(AirflowSkipException):
         task._pre_execute_hook(context)
     Landing(lake).add("a.jsonl", [signal(0)])
     task._pre_execute_hook(context)
-    with task._starting(context) as start:
-        assert start.command[1:] == ["-m", INGEST_HERE]
+    start = job_of(task, context)
+    assert start.command[1:] == ["-m", INGEST_HERE]
+    assert start.arguments[:4] == ["--source", "signals", "--lake", lake.root]

@@ -3,7 +3,6 @@
 import json
 from copy import deepcopy
 from itertools import product
-from pathlib import Path
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, ParamValidationError
@@ -16,7 +15,7 @@ from include.registry import all_streams
 from include.stream.reseed_plan import ReseedOptions
 from spark_jobs import reseed_stream
 from tests.airflow_runs import run_script
-from tests.dags import ROOT, bring_late_row, load_dags
+from tests.dags import ROOT, bring_late_row, job_of, load_dags
 
 FILE = "dags/state_admin.py"
 APPLY = {f"apply_{stream.name}" for stream in all_streams()}
@@ -54,9 +53,8 @@ def test_each_stream_is_reseeded_in_its_own_pool(dag):
         apply = dag.get_task(chosen)
         assert apply.pool == stream_pool(stream)
         assert is_ours(apply.pool)
-        arguments = reseed_stream.parse_args(apply.application_args)
-        assert arguments.stream == stream.name
-        assert Path(apply.application).stem == "reseed_stream"
+        arguments = reseed_stream.parse_args(job_of(apply, {"params": NOTHING}).arguments)
+        assert (apply.job, arguments.stream) == ("reseed_stream", stream.name)
 
 
 def test_what_a_person_enters_is_checked_before_anything_runs(dag):
@@ -76,15 +74,11 @@ def test_what_a_person_enters_is_checked_before_anything_runs(dag):
 
 def test_the_job_is_given_what_the_person_entered_beside_its_own_arguments(lake):
     apply = load_dags(lake.root, FILE)["state_admin"].get_task("apply_user_counts")
-    before = list(apply.application_args)
     # An empty field of the form may come as an empty text.
     until = (None, "", "2026-01-05", "2026-01-05T13:00:00Z")
     for values in product((None, 100), (None, 7), until, (False, True), (False, True)):
         params = dict(zip(NOTHING, ("user_counts", *values), strict=True))
-        apply.application_args = before
-        apply._pre_execute_hook({"task": apply, "params": params})
-        assert apply.application_args[: len(before)] == before
-        parsed = reseed_stream.parse_args(apply.application_args)
+        parsed = reseed_stream.parse_args(job_of(apply, {"params": params}).arguments)
         given = ReseedOptions.of(json.loads(parsed.options))
         instant = params["until"] and parse_instant("UNTIL", params["until"])
         expected = params | {"until": instant or None}

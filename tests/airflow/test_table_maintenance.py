@@ -1,6 +1,5 @@
 """The Dag of the tables' care: its tasks, their pools, and that it starts nothing in vain."""
 
-import importlib.util
 import json
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -12,17 +11,18 @@ from unittest.mock import Mock
 import pyarrow as pa
 import pytest
 from airflow.dag_processing.dagbag import DagBag
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import CronDataIntervalTimetable
 from airflow.sdk.exceptions import AirflowSkipException
 from deltalake import write_deltalake
 
+from dags.spark_task import SparkJobOperator
 from include.airflow.assets import is_ours
 from include.lake.ops import append_ops, read_ops
 from include.maintain.plan_care import cared_tables
 from include.registry import all_streams
 from include.settings import TABLE_CARE
 from include.streams import notify
+from spark_jobs import maintain_table
 from tests.stream.ledgers import entry, record
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,7 +38,7 @@ def dag(lake, monkeypatch):
 
 
 def spark_tasks(dag):
-    return [task for task in dag.tasks if isinstance(task, SparkSubmitOperator)]
+    return [task for task in dag.tasks if isinstance(task, SparkJobOperator)]
 
 
 def fill(path: str) -> None:
@@ -55,10 +55,9 @@ def planned(dag) -> set[str]:
 def test_all_tasks_follow_the_plan_and_none_another(dag):
     sources = {f"maintain_source_{stream.source}" for stream in all_streams()}
     streams = {f"maintain_stream_{stream.name}" for stream in all_streams()}
-    generations = {f"delete_generations_{stream.name}" for stream in all_streams()}
     edges = {task.task_id: task.downstream_task_ids for task in dag.tasks}
-    assert edges.pop("plan_tables") == sources | streams | generations | {"maintain_ops", "alert"}
-    assert set(edges) == sources | streams | generations | {"maintain_ops", "alert"}
+    assert edges.pop("plan_tables") == sources | streams | {"maintain_ops", "alert"}
+    assert set(edges) == sources | streams | {"maintain_ops", "alert"}
     assert set(map(frozenset, edges.values())) == {frozenset()}
 
 
@@ -79,27 +78,15 @@ def test_no_job_writes_to_a_table_while_it_is_cared_for(dag):
     }
     assert {task.task_id: task.pool for task in spark_tasks(dag)} == expected
     assert all(map(is_ours, expected.values()))
-    deleting = {f"delete_generations_{stream.name}": stream for stream in all_streams()}
-    for name, stream in deleting.items():
-        assert dag.get_task(name).pool == f"stream_{stream.name}"
 
 
 def test_every_table_that_spark_writes_is_cared_for_once(dag, lake):
-    module = job_module(dag)
     tables = [
         table
         for task in spark_tasks(dag)
-        for table in module.parse_args(task.application_args).tables
+        for table in maintain_table.parse_args(task.arguments).tables
     ]
     assert sorted(tables) == sorted(table.name for table in cared_tables(lake) if table.lease)
-
-
-def job_module(dag):
-    (path,) = {task.application for task in spark_tasks(dag)}
-    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_only_the_tasks_of_tables_that_need_something_run(dag, lake):
@@ -115,9 +102,9 @@ def test_a_replaced_generation_goes_by_a_task_without_a_jvm(dag, lake):
     checkpoints = [Path(lake.checkpoint("user_counts", number)) for number in (1, 2)]
     for checkpoint in checkpoints:
         checkpoint.mkdir(parents=True)
-    assert planned(dag) == {"delete_generations_user_counts"}
-    task = dag.get_task("delete_generations_user_counts")
-    assert task.python_callable(*task.op_args, **task.op_kwargs) == [1]
+    assert planned(dag) == {"maintain_ops"}
+    task = dag.get_task("maintain_ops")
+    task.python_callable(*task.op_args, **task.op_kwargs)
     assert [checkpoint.exists() for checkpoint in checkpoints] == [False, True]
     assert planned(dag) == set()
 

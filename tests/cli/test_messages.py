@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from include.cli.__main__ import load
-from include.cli.app import MistakeError
+from include.lake.errors import SettingsError
 
 ROOT = Path(__file__).parents[2]
 NAMED = re.compile(r"""\./stateful[^\S\n]?([^`\n|#)"&]*)""")
@@ -104,7 +104,7 @@ def test_the_command_line_takes_what_messages_and_pages_name(named, monkeypatch,
         words = [PLACEHOLDERS.get(word, word) for word in re.sub(r"[\[\]]", "", command).split()]
         try:
             take(words)
-        except (typer.TyperException, MistakeError) as error:
+        except (typer.TyperException, SettingsError) as error:
             wrong[where, command] = str(error)
     assert wrong == {}
 

@@ -64,7 +64,6 @@ def test_bronze_that_cannot_be_read_is_said_and_1(filled, tmp_path, capsys):
     "args",
     [
         ["nobody"],
-        ["--to", "nowhere/at/all.html"],
         ["--days", "0"],
         ["--days", "5"],
     ],

@@ -11,7 +11,7 @@ import pytest
 
 from include.cli import author
 from include.cli.__main__ import main
-from include.cli.author import files_of_tests, new_stream
+from include.cli.author import new_stream
 from include.settings import PROJECT, Field, Source
 from tests.refused import commands_in, refused
 
@@ -89,9 +89,3 @@ def test_a_source_with_no_other_name_is_refused_before_anything_is_written(tmp_p
     with refused("wrong_setting", subject="orders"):
         new_stream(tmp_path, "orders_so_far", orders(replace(COUNTRY, name=name)))
     assert not [*tmp_path.iterdir()]
-
-
-def test_a_stream_and_a_source_of_one_name_are_tested_together(monkeypatch):
-    monkeypatch.setattr("include.cli.author.stream_names", lambda: ("signals",))
-    names = [file.name for file in files_of_tests(PROJECT, "signals")]
-    assert names == ["test_signals.py", "test_source_signals.py"]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from include.setup.java import S3_CHECKSUMS, missing_jars
+from include.setup.java import DELTA, S3
 from include.spark.conf import classes_jar
 from tests.compose import OUR_IMAGE, SERVICES
 
@@ -132,14 +132,14 @@ def test_the_steps_run_in_a_clean_folder(tmp_path):
         if name == "RUN" and not text.startswith(ONLY_IN_AN_IMAGE):
             command = text.replace(VENV, str(venv)).replace(WORKDIR, str(project))
             subprocess.run(["sh", "-ec", command], cwd=project, env=environment, check=True)
-    assert missing_jars(project / ".jars") == []
-    assert missing_jars(project / ".jars/s3", S3_CHECKSUMS) == []
+    assert DELTA.missing(project / ".jars") == []
+    assert S3.missing(project / ".jars/s3") == []
     # Under the name by which jobs look for it: that of its sources.
     assert (project / ".jars" / classes_jar().name).is_file()
     for words in (
         ["airflow", "version"],
         ["python", "-c", "import psycopg2, asyncpg, pyspark, delta, deltalake"],
-        ["python", "-m", "include.docker.prepare_airflow", "--help"],
+        ["python", "-c", "import include.docker.prepare_airflow"],
         ["spark-class", "org.apache.spark.deploy.worker.Worker", "--help"],
     ):
         subprocess.run(words, cwd=project, env=environment, check=True)

@@ -19,33 +19,23 @@ from confluent_kafka.admin import AdminClient
 from include.lake.lease import wait_until
 from include.settings import PROJECT
 from include.setup.install import VENV_PYTHON
-from include.setup.java import checksum_of, resolve
+from include.setup.java import Jars, fetch_jars
 from include.spark.submit import job_environment
 from tests.e2e.make_run import free_ports
 
-PACKAGE = "org.apache.kafka:kafka_2.13:4.1.0"
-JARS = PROJECT / ".jars-of-tests"
-CHECKSUMS = Path(__file__).parents[1] / "kafka_jars.sha256"
+BROKER = Jars(
+    PROJECT / ".jars-of-tests",
+    ["org.apache.kafka:kafka_2.13:4.1.0"],
+    Path(__file__).parents[1] / "kafka_jars.sha256",
+)
 DEADLINE_S = 120.0
 
 
 def broker_jars() -> Path:
     """The folder with the broker's jars, each as it should be."""
-    wanted = {name: checksum for checksum, name in map(str.split, CHECKSUMS.open())}
-    if not all(_is_there(JARS / name, checksum) for name, checksum in wanted.items()):
-        JARS.mkdir(exist_ok=True, parents=True)
-        ivy = JARS / "ivy"
-        resolve(PACKAGE, VENV_PYTHON, ivy, JARS / "fetch.log")
-        for name in wanted:
-            (ivy / "jars" / name).replace(JARS / name)
-        shutil.rmtree(ivy)
-        wrong = [name for name, checksum in wanted.items() if not _is_there(JARS / name, checksum)]
-        assert not wrong, f"{wrong} are not those of {CHECKSUMS}"
-    return JARS
-
-
-def _is_there(jar: Path, checksum: str) -> bool:
-    return jar.is_file() and checksum_of(jar) == checksum
+    if BROKER.missing():
+        fetch_jars(BROKER, VENV_PYTHON)
+    return BROKER.folder
 
 
 SETTINGS = """

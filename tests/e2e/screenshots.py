@@ -8,7 +8,7 @@ from pathlib import Path
 
 from playwright.sync_api import Page
 
-from include.airflow.environment import HOST, USER, password
+from include.airflow.environment import HOST, USER, admin_password
 from tests.e2e.chromium import chromium, logged_in
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -19,7 +19,7 @@ FEW = {"width": 1200, "height": 640}  # small pictures
 def main() -> None:
     url = f"http://{HOST}:{os.environ.get('PORT', '8080')}"
     with chromium() as browser:
-        page = logged_in(browser, url, USER, password())
+        page = logged_in(browser, url, USER, admin_password())
         page.set_viewport_size(FEW)  # type: ignore[arg-type]
         take(page, f"/dags/stream_{STREAM}/plugin/state", "page_state")
 

@@ -8,8 +8,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.error import URLError
+from urllib.request import ProxyHandler, build_opener
 
-from include.airflow.api import local_opener
 from include.airflow.environment import any_free_port
 from include.lake.lease import wait_until
 from include.spark.conf import spark_package
@@ -68,7 +68,7 @@ def state_of(page: int) -> Any:
     The master's server answers before /json/ is one of its pages.
     """
     try:
-        with local_opener().open(f"http://127.0.0.1:{page}/json/") as answer:
+        with build_opener(ProxyHandler({})).open(f"http://127.0.0.1:{page}/json/") as answer:
             return json.load(answer)
     except (URLError, ConnectionError, json.JSONDecodeError):
         return None

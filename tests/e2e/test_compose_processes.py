@@ -4,8 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from include.airflow.api import AirflowApi
-from include.airflow.local_airflow import FirstRuns
+from include.airflow.local_airflow import AirflowApi, FirstRuns
 from include.docker.compose_env import generated_environment
 from include.fold.admission import micros_of
 from include.lake.lease import wait_until
@@ -39,9 +38,8 @@ def test_a_stream_runs_on_what_compose_starts_and_nothing_is_left_running(tmp_pa
             for service in services:
                 service.check_alive()
 
-        runs = FirstRuns(api, START, print, look)
-        run = runs.start(f"stream_{STREAM}")
-        assert runs.wait([run]) == []
+        runs, dag = FirstRuns(api, START, look), f"stream_{STREAM}"
+        assert runs.wait({dag: str(runs.start(dag))}) == []
         assert list((tmp_path / "work").glob("app-*/*")), "no worker has run an executor"
 
         until = last_run(lake, STREAM)["until"]

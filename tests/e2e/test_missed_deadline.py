@@ -60,8 +60,8 @@ with airflow(lake, any_free_port()) as (parts, api):
     parts.finish("connection", "connections", "add", *database)
     set_places("0")
     parts.start("dag-processor", "dag-processor")
-    wait_for("Dags", lambda: api.find(f"dags/{stream}") and api.find(f"dags/{paused}"))
-    api._call("PATCH", f"/api/v2/dags/{paused}", {"is_paused": True})
+    wait_for("Dags", lambda: api.dag(stream) and api.dag(paused))
+    api.call("PATCH", f"/api/v2/dags/{paused}", json={"is_paused": True})
     api.trigger(paused, "by_hand")
     parts.start("scheduler", "scheduler", "--skip-serve-logs")
     wait_for("message", lambda: heard(1))
@@ -69,7 +69,7 @@ with airflow(lake, any_free_port()) as (parts, api):
         "heard": [number for number in (1, 2) if heard(number)],
         "runs": api.dag_runs(stream),
         "paused": api.dag_runs(paused),
-        "deadlines": api._call("GET", "/ui/dags/~/dagRuns/~/deadlines")["deadlines"],
+        "deadlines": api.call("GET", "/ui/dags/~/dagRuns/~/deadlines")["deadlines"],
     }
     set_places("1")
     wait_for("second message", lambda: heard(2))

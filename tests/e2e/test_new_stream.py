@@ -15,7 +15,6 @@ from include.airflow.local_airflow import FirstRuns
 from include.airflow.local_airflow import airflow
 from include.airflow.local_airflow import start_background
 from include.lake.paths import made_lake
-from include.spark.submit import say
 
 DEADLINE = time.monotonic() + 600
 SOURCE = '''
@@ -34,8 +33,8 @@ def look():
     assert time.monotonic() < DEADLINE, f"{waited_for} does not end"
 
 def run(stream):
-    runs = FirstRuns(api, started_at, say, look)
-    assert runs.wait([runs.start(f"stream_{stream}")]) == []
+    runs, dag = FirstRuns(api, started_at, look), f"stream_{stream}"
+    assert runs.wait({dag: runs.start(dag)}) == []
 
 with airflow(made_lake(sys.argv[1]), any_free_port()) as (parts, api):
     started_at = datetime.now(UTC)
@@ -49,7 +48,7 @@ with airflow(made_lake(sys.argv[1]), any_free_port()) as (parts, api):
     (streams / "order_counts.py").write_text(text.replace('"user_events"', '"orders"'))
     waited_for = "the new stream"
     run("order_counts")
-    pools = {pool["name"]: pool["slots"] for pool in api.get("pools")["pools"]}
+    pools = {pool["name"]: pool["slots"] for pool in api.call("GET", "/api/v2/pools")["pools"]}
     print("RESULT", json.dumps(pools), flush=True)
 """
 

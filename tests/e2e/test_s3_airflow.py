@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
-from urllib.request import Request
 
 import pytest
 from pyarrow import fs
 
-from include.airflow.api import AirflowApi, local_opener
+from include.airflow.local_airflow import AirflowApi
 from include.fold.admission import micros_of
 from include.lake.paths import Lake
 from include.lake.stream_result import last_run
@@ -52,10 +51,7 @@ class Served(NamedTuple):
     lake: Lake
 
     def page(self, path: str) -> str:
-        headers = {"Authorization": f"Bearer {self.api.token}"}
-        asked = Request(f"{self.api.url}{path}", headers=headers)  # noqa: S310 (our own address)
-        with local_opener().open(asked, timeout=60) as answer:
-            return str(answer.read().decode())
+        return self.api.client.get(path).raise_for_status().text
 
     def stateful(self, *words: str) -> str:
         return stateful(self.project, self.lake, *words)

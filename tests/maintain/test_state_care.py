@@ -21,7 +21,7 @@ from include.maintain.tune_rocksdb import (
     run_settings,
 )
 from include.settings import MIB, Limits, Stream
-from include.steps import STEPS, LookStep, StreamRun
+from include.steps import STEPS, StreamRun
 from spark_jobs.compact_state import compact
 from spark_jobs.engines.spark_engine import SparkEngine
 from tests.engines.lake_runs import drained, with_conf
@@ -58,7 +58,7 @@ def measure(lake: Lake, memory_mb: int, rewritten: int) -> None:
 def tune(lake: Lake, stream: Stream) -> Sequence[str]:
     """What is recorded of the memory after the step."""
     (step,) = (step for step in STEPS if step.name == "tune_rocksdb")
-    assert isinstance(step, LookStep)
+    assert step.look is not None
     step.look(StreamRun(lake, stream))
     return [row["finding"] for row in reversed(changes_of(lake, stream.name))]
 

@@ -124,7 +124,7 @@ def test_landing_the_same_again_changes_nothing_and_other_content_is_refused(lak
     assert files_of(lake) == before
 
 
-@pytest.mark.parametrize("option", [["--start", "soon"], ["--keys", "x"]])
+@pytest.mark.parametrize("option", [["--start", "soon"], ["--events", "x"]])
 def test_a_wrong_command_line_exits_with_2(tmp_path: Path, option: list[str]):
     assert main(["sample-data", "--lake", str(tmp_path), *option]) == 2
 

@@ -2,9 +2,7 @@
 
 import os
 import shlex
-import subprocess
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -25,27 +23,27 @@ def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(conf, "JARS", folder)
     monkeypatch.setattr(class_archive, "JARS", folder)
     monkeypatch.setattr(class_archive, "STAMP", folder / "classes.made-of")
-    monkeypatch.setattr(class_archive, "LOG", folder / "classes.log")
     for module in (class_archive, conf):
         monkeypatch.setattr(module, "CLASS_ARCHIVE", folder / "classes.jsa")
     return folder
 
 
-def make(monkeypatch: pytest.MonkeyPatch, code: int = 0, leaves: bool = True) -> list[str]:
-    """Let set-up make it with a job that ends so; the job's command."""
-    commands = []
+def make(monkeypatch: pytest.MonkeyPatch, code: int = 0, leaves: bool = True) -> str:
+    """Let set-up make it with a job that ends so; the options of its JVM."""
+    options = []
 
-    def job(command: list[str], **_: object) -> SimpleNamespace:
-        commands.append(command)
+    def job(name: str, arguments: list[str]) -> int:
+        options.append(conf.driver_java_options())
         if leaves:
             (class_archive.JARS / "classes.new").write_text("classes")
-        return SimpleNamespace(returncode=code)
+        return code
 
     with monkeypatch.context() as patched:
-        patched.setattr(subprocess, "run", job)
+        patched.setattr(class_archive, "run_job", job)
+        patched.setattr(os, "environ", dict(os.environ))
         patched.setattr("sys.argv", ["class_archive", JAVA])
         class_archive.main()
-    return commands[0]
+    return options[0]
 
 
 def test_it_is_made_once_and_again_for_another_java_or_other_jars(jars, monkeypatch):
@@ -70,9 +68,7 @@ def test_where_it_cannot_be_made_jobs_do_without_and_it_is_not_tried_each_time(
 
 
 def test_the_job_archives_into_a_new_file_what_all_jobs_load_from_the_archive(jars, monkeypatch):
-    (option,) = [part for part in make(monkeypatch) if "ArchiveClassesAtExit" in part]
-    name, _, options = option.partition("=")
-    assert name == "spark.driver.extraJavaOptions"
-    assert f"-XX:ArchiveClassesAtExit={jars}/classes.new" in shlex.split(options)
-    assert not [part for part in shlex.split(options) if "SharedArchiveFile" in part]
+    options = shlex.split(make(monkeypatch))
+    assert f"-XX:ArchiveClassesAtExit={jars}/classes.new" in options
+    assert not [part for part in options if "SharedArchiveFile" in part]
     assert f"-XX:SharedArchiveFile={jars}/classes.jsa" in shlex.split(conf.driver_java_options())

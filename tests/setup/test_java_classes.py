@@ -51,14 +51,16 @@ def test_what_does_not_compile_is_said_and_leaves_what_there_was(jars, monkeypat
 
 
 def test_set_up_is_not_complete_with_the_classes_of_other_sources(jars, monkeypatch):
-    monkeypatch.setattr(install, "is_usable", lambda venv: True)
-    monkeypatch.setattr(install, "missing_jars", list)
+    monkeypatch.setattr(install, "JARS", jars)
+    parts = install.wanted_parts("java", with_tests=False)
+    (classes,) = [part for part in parts if "classes" in part.said and "Spark" not in part.said]
+    assert not classes.is_there()
     java_classes.classes_jar().touch()
-    assert install.is_complete([])
+    assert classes.is_there()
     (jars / "java").mkdir()
     (jars / "java" / "Other.java").write_text("class Other {}")
     monkeypatch.setattr(java_classes, "SOURCES", jars / "java")
-    assert not install.is_complete([])
+    assert not classes.is_there()
 
 
 def test_local_jobs_do_without_the_classes_until_set_up_has_made_them(jars):

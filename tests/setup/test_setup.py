@@ -1,23 +1,20 @@
 """Set-up on machines that lack something: one clear line each, and nothing half done."""
 
 import hashlib
-import os
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
-from include.lake.lease import wait_until
 from include.setup import install, java
 from include.setup.java import check_java, java_version
 from tests.refused import refused
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 60.0
 JAVA_11 = "echo 'openjdk version \"11.0.2\" 2019-01-15' >&2"
 JAVA_17 = "echo 'openjdk version \"17.0.15\" 2025-04-15' >&2"
 PYTHON_39 = "echo 3.9"
@@ -139,19 +136,6 @@ def test_a_venv_that_was_interrupted_or_whose_python_was_removed_is_not_used(usa
     assert not install.is_usable(usable_venv)
 
 
-def test_a_link_to_the_venv_of_another_folder_is_refused_and_not_cleared(
-    usable_venv, tmp_path, monkeypatch
-):
-    link = tmp_path / "clone" / ".venv"
-    link.parent.mkdir()
-    link.symlink_to(usable_venv)
-    assert not install.is_usable(link)
-    monkeypatch.setattr(install, "VENV", link)
-    with refused("not_installed", subject=".venv", command=f"rm {link}"):
-        install.make_venv()
-    assert install.is_usable(usable_venv)
-
-
 @pytest.mark.e2e
 def test_a_venv_is_made_anew_and_used_where_it_was_made(tmp_path, monkeypatch):
     """In a folder whose name has a space, too: pip's first line then does not name its Python."""
@@ -176,42 +160,33 @@ def requirements(tmp_path, monkeypatch):
     return tmp_path / "requirements.txt"
 
 
-def test_packages_are_installed_once_for_each_content_of_the_file(requirements):
-    name = Path(requirements.name)
+@pytest.fixture
+def only_packages(requirements, monkeypatch) -> Callable[[], None]:
+    """Set-up of what is missing, where no more than packages can be."""
+    (requirements.parent / ".venv" / "bin").mkdir()
+    monkeypatch.setattr(install, "JARS", requirements.parent / ".jars")
+
+    def set_up() -> None:
+        parts = install.wanted_parts("java", with_tests=False)
+        install.set_up([part for part in parts if "packages" in part.said])
+
+    return set_up
+
+
+def test_packages_are_installed_once_for_each_content_of_the_file(requirements, only_packages):
     for content in ("one==1\n", "one==1\n", "one==2\n"):
         requirements.write_text(content)
-        install.install([name])
+        only_packages()
     assert (requirements.parent / "calls").read_text().split() == ["called", "called"]
+    link = requirements.parent / ".venv" / "bin" / "stateful"
+    assert link.readlink() == Path("..", "..", "stateful")
 
 
-def test_a_failed_install_is_repeated(requirements):
+def test_a_failed_install_is_repeated(requirements, only_packages):
     program(requirements.parent / ".venv", "python", "echo no network; exit 1")
     for _ in range(2):
         with refused("not_installed"):
-            install.install([Path(requirements.name)])
-
-
-def test_of_two_at_once_the_second_waits_and_installs_nothing(requirements, monkeypatch, capsys):
-    folder = requirements.parent
-    monkeypatch.setattr(install, "JARS", folder / ".jars")
-    monkeypatch.setattr(install, "is_usable", lambda venv: True)
-    monkeypatch.setattr(install, "missing_jars", list)
-    monkeypatch.setattr(install, "classes_jar", lambda: folder / "stateful")
-    (folder / ".venv" / "bin").mkdir()
-    (folder / "stateful").touch()
-    os.mkfifo(folder / "go on")
-    program(folder / ".venv", "python", f"echo called >> {folder}/calls; cat '{folder}/go on'")
-    both = [
-        Thread(target=install.set_up, args=([Path(requirements.name)],), daemon=True)
-        for _ in range(2)
-    ]
-    for each in both:
-        each.start()
-    assert wait_until(lambda: "waiting for the set-up" in capsys.readouterr().out, PATIENCE)
-    (folder / "go on").write_text("")
-    for each in both:
-        each.join()
-    assert (folder / "calls").read_text().split() == ["called"]
+            only_packages()
 
 
 @pytest.mark.parametrize("file", ["requirements.txt", "tests/requirements.txt"])
@@ -224,71 +199,44 @@ def test_each_package_is_pinned_to_files_of_known_content(file):
 
 
 @pytest.fixture
-def resolved(monkeypatch, tmp_path):
+def brought(monkeypatch) -> dict[str, bytes]:
     """What the resolver will bring, by file name; two jars are wanted."""
-    wanted = {"a-1.jar": b"a", "b-1.jar": b"b"}
-    lines = [f"{hashlib.sha256(data).hexdigest()}  {name}" for name, data in wanted.items()]
-    checksums = tmp_path / "java.sha256"
-    checksums.write_text("\n".join(lines))
-    brought = dict(wanted)
+    brought = {"a-1.jar": b"a", "b-1.jar": b"b"}
 
-    def resolve(package: str, python: Path, ivy: Path, log: Path, without: list[str]) -> None:
+    def resolve(jars: java.Jars, python: Path, ivy: Path) -> None:
         (ivy / "jars").mkdir(parents=True)
         for name, data in brought.items():
             (ivy / "jars" / name).write_bytes(data)
 
-    monkeypatch.setattr(java, "CHECKSUMS", checksums)
     monkeypatch.setattr(java, "resolve", resolve)
     return brought
+
+
+@pytest.fixture
+def jars(brought, tmp_path) -> java.Jars:
+    lines = [f"{hashlib.sha256(data).hexdigest()}  {name}" for name, data in brought.items()]
+    checksums = tmp_path / "java.sha256"
+    checksums.write_text("\n".join(lines))
+    return java.Jars(tmp_path / ".jars", ["a:b:1"], checksums)
 
 
 def names(folder: Path) -> set[str]:
     return {file.name for file in folder.iterdir()}
 
 
-def test_only_the_wanted_jars_stay(resolved, tmp_path):
-    folder = tmp_path / ".jars"
-    folder.mkdir()
-    (folder / "a-0.jar").write_bytes(b"of an older release")
-    (folder / "b-1.jar").write_bytes(b"damaged")
-    resolved["log4j-9.jar"] = b"Spark has its own"
-    assert java.missing_jars(folder) == ["a-1.jar", "b-1.jar"]
-    java.fetch_jars(Path(sys.executable), folder)
-    assert java.missing_jars(folder) == []
-    assert names(folder) == {"a-1.jar", "b-1.jar"}
+def test_only_the_wanted_jars_stay(jars, brought):
+    jars.folder.mkdir()
+    (jars.folder / "a-0.jar").write_bytes(b"of an older release")
+    (jars.folder / "b-1.jar").write_bytes(b"damaged")
+    brought["log4j-9.jar"] = b"Spark has its own"
+    assert jars.missing() == ["a-1.jar", "b-1.jar"]
+    java.fetch_jars(jars, Path(sys.executable))
+    assert jars.missing() == []
+    assert names(jars.folder) == {"a-1.jar", "b-1.jar"}
 
 
-def test_a_jar_with_another_checksum_is_refused(resolved, tmp_path):
-    resolved["b-1.jar"] = b"changed on the way"
+def test_a_jar_with_another_checksum_is_refused(jars, brought):
+    brought["b-1.jar"] = b"changed on the way"
     with refused("not_installed", subject="b-1.jar"):
-        java.fetch_jars(Path(sys.executable), tmp_path / ".jars")
-    assert names(tmp_path / ".jars") == {"a-1.jar"}
-
-
-@pytest.mark.parametrize(
-    ("proxies", "options"),
-    [
-        ({}, []),
-        ({"ftp": "http://files:21"}, []),
-        ({"https": "http://proxy:3128"}, ["-Dhttps.proxyHost=proxy", "-Dhttps.proxyPort=3128"]),
-        ({"http": "proxy"}, ["-Dhttp.proxyHost=proxy", "-Dhttp.proxyPort=80"]),
-        ({"no": "a, .b.org,"}, ["-Dhttp.nonProxyHosts=a|*.b.org"]),
-    ],
-)
-def test_java_is_told_of_the_proxies_in_its_words(proxies, options):
-    assert java.proxy_options(proxies) == options
-
-
-def test_a_proxy_that_is_no_address_is_named():
-    with refused("wrong_setting", subject="https_proxy"):
-        java.proxy_options({"https": "http://ann:secret@proxy:port"})
-
-
-def test_the_command_line_is_linked_into_the_virtual_environment(tmp_path, monkeypatch):
-    (tmp_path / ".venv" / "bin").mkdir(parents=True)
-    (tmp_path / "stateful").touch()
-    monkeypatch.setattr(install, "VENV", tmp_path / ".venv")
-    for _ in range(2):
-        install.link_command()
-    link = tmp_path / ".venv" / "bin" / "stateful"
-    assert link.resolve() == tmp_path / "stateful"
+        java.fetch_jars(jars, Path(sys.executable))
+    assert "b-1.jar" not in names(jars.folder)

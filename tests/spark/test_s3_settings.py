@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from include.setup import install
-from include.setup import java as s3_setup
 from include.spark import conf as s3
-from include.spark.submit import conf_of, jars_to_ship, submit_command
+from include.spark.submit import submit_command
 from tests.refused import refused
 
 ON_S3 = ["--stream", "user_counts", "--lake", "s3a://bucket/lake"]
@@ -24,19 +23,24 @@ def s3_jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def given(args: list[str], option: str, master: str = "local[2]") -> list[str]:
+    """What a job's command has after each such option."""
+    command = submit_command("run_stream", args, master=master)
+    return [value for key, value in pairwise(command) if key == option]
+
+
 @pytest.mark.parametrize("root", ["s3a://bucket/lake", "s3://bucket/lake"])
 def test_a_job_on_s3_gets_the_connector_and_writes_once(s3_jars, root):
-    command = submit_command("run_stream", ["--lake", root], master="local[2]")
-    given = [value for key, value in pairwise(command) if key == "--jars"]
-    assert given == [str(s3_jars / "hadoop-aws.jar")]
-    assert f"{LOG_STORE}=stateful.lake.ConditionalLogStore" in command
+    assert given(["--lake", root], "--jars") == [str(s3_jars / "hadoop-aws.jar")]
+    conf = given(["--lake", root], "--conf")
+    assert f"{LOG_STORE}=stateful.lake.ConditionalLogStore" in conf
 
 
 def test_on_a_cluster_executors_get_all_jars(s3_jars):
     of_s3 = {f"{s3_jars}/hadoop-aws.jar"}
-    shipped = set(jars_to_ship("spark://host:7077", ON_S3).split(","))
-    assert of_s3 < shipped
-    assert shipped - of_s3 == set(jars_to_ship("spark://host:7077", ELSEWHERE).split(","))
+    shipped, elsewhere = (given(args, "--jars", "spark://host:7077") for args in (ON_S3, ELSEWHERE))
+    assert of_s3 < set(shipped[0].split(","))
+    assert set(shipped[0].split(",")) - of_s3 == set(elsewhere[0].split(","))
 
 
 def test_without_set_up_the_job_is_refused_and_set_up_named(tmp_path, monkeypatch):
@@ -45,13 +49,13 @@ def test_without_set_up_the_job_is_refused_and_set_up_named(tmp_path, monkeypatc
         submit_command("run_stream", ON_S3, master="local[2]")
 
 
-def test_a_store_of_one_s_own_is_asked_by_path(monkeypatch):
+def test_a_store_of_one_s_own_is_asked_by_path(s3_jars, monkeypatch):
     monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
-    assert not any("path.style" in name for name in conf_of(ON_S3))
+    assert not any("path.style" in setting for setting in given(ON_S3, "--conf"))
     monkeypatch.setenv("AWS_ENDPOINT_URL", "https://store:9000")
-    conf = conf_of(ON_S3)
-    assert conf["spark.hadoop.fs.s3a.endpoint"] == "https://store:9000"
-    assert conf["spark.hadoop.fs.s3a.path.style.access"] == "true"
+    conf = given(ON_S3, "--conf")
+    assert "spark.hadoop.fs.s3a.endpoint=https://store:9000" in conf
+    assert "spark.hadoop.fs.s3a.path.style.access=true" in conf
 
 
 def test_no_secret_stands_on_a_command_line(s3_jars, monkeypatch):
@@ -59,11 +63,8 @@ def test_no_secret_stands_on_a_command_line(s3_jars, monkeypatch):
     assert "s3cret" not in " ".join(submit_command("run_stream", ON_S3))
 
 
-@pytest.mark.parametrize(("lake", "is_complete"), [("/lake", True), ("s3a://bucket/lake", False)])
-def test_only_where_the_lake_is_on_s3_set_up_looks_for_it(monkeypatch, lake, is_complete):
+@pytest.mark.parametrize(("lake", "is_on_s3"), [("/lake", False), ("s3a://bucket/lake", True)])
+def test_only_where_the_lake_is_on_s3_set_up_looks_for_it(monkeypatch, lake, is_on_s3):
     monkeypatch.setenv("LAKE", lake)
-    monkeypatch.setattr(s3_setup, "is_ready", lambda: False)
-    monkeypatch.setattr(install, "is_usable", lambda venv: True)
-    monkeypatch.setattr(install, "missing_jars", list)
-    monkeypatch.setattr(install, "classes_jar", lambda: Path(__file__))
-    assert install.is_complete([]) is is_complete
+    parts = install.wanted_parts("java", with_tests=False)
+    assert any("S3" in part.said for part in parts) is is_on_s3

@@ -11,7 +11,7 @@ import structlog
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 from airflow.sdk.execution_time.task_runner import _execute_task
 
-from dags.spark_task import SparkJobOperator, skip, spark_task
+from dags.spark_task import SparkJobOperator, skip
 from include.cli.__main__ import main
 from include.ingest.ingest import ingest
 from include.registry import source_named, stream_named
@@ -152,23 +152,30 @@ def connect(monkeypatch, **connection) -> None:
 
 
 def a_task(**options) -> SparkJobOperator:
-    arguments = ["--stream", "user_counts"]
-    return spark_task("run_stream", arguments, None, task_id="job", name="job", **options)
+    return SparkJobOperator(
+        job="run_stream", arguments=["--stream", "user_counts"], task_id="job", **options
+    )
 
 
-def submitted(task: SparkJobOperator) -> tuple[str, dict[str, str]]:
+def execute(task: SparkJobOperator) -> tuple[str, dict[str, str]]:
     """The master on the command line, and the environment, that spark-submit would get."""
-    task.pre_execute({})
-    assert task._hook is not None
-    command = task._hook._build_spark_submit_command(task.application)
-    assert task._hook._env is not None
-    return command[command.index("--master") + 1], task._hook._env
+    started = []
+
+    def run_command(command, environment, **_):
+        started.append((command[command.index("--master") + 1], environment))
+        return SimpleNamespace(exit_code=0)
+
+    task._process = SimpleNamespace(run_command=run_command)
+    task.execute({"dag_run": SimpleNamespace(run_id="d1")})
+    (job,) = started
+    return job
 
 
 def test_a_task_runs_where_the_connection_says_whatever_spark_master_is(open_port, monkeypatch):
     monkeypatch.setenv("SPARK_MASTER", "local[*]")
+    monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
     connect(monkeypatch, host=f"spark://127.0.0.1:{open_port}")
-    master, environment = submitted(a_task())
+    master, environment = execute(a_task())
     assert master == f"spark://127.0.0.1:{open_port}"
     assert environment["PYTHONPATH"] == str(PROJECT)
     assert "SPARK_LOCAL_IP" not in environment
@@ -177,7 +184,7 @@ def test_a_task_runs_where_the_connection_says_whatever_spark_master_is(open_por
 def test_a_master_that_does_not_answer_is_tried_again(closed_port, monkeypatch):
     connect(monkeypatch, host=f"spark://127.0.0.1:{closed_port}")
     with pytest.raises(AirflowException) as error:
-        a_task().pre_execute({})
+        execute(a_task())
     assert not isinstance(error.value, AirflowFailException)
 
 
@@ -185,19 +192,13 @@ def test_a_master_that_does_not_answer_is_tried_again(closed_port, monkeypatch):
 def test_a_connection_to_no_master_fails_for_good(host, monkeypatch):
     connect(monkeypatch, host=host)
     with pytest.raises(AirflowFailException):
-        a_task().pre_execute({})
-
-
-def test_a_driver_on_the_cluster_is_refused(monkeypatch):
-    connect(monkeypatch, host="yarn", extra={"deploy-mode": "cluster"})
-    with pytest.raises(AirflowFailException):
-        a_task().pre_execute({})
+        execute(a_task())
 
 
 def test_a_missing_connection_is_not_taken_for_yarn(monkeypatch):
     monkeypatch.delenv("AIRFLOW_CONN_SPARK_DEFAULT", raising=False)
     with pytest.raises(AirflowException) as error:
-        a_task().pre_execute({})
+        execute(a_task())
     # Airflow finds none, either, while its API or its database is away.
     assert not isinstance(error.value, AirflowFailException)
 
@@ -210,7 +211,11 @@ def test_a_task_that_is_skipped_asks_no_master(own, outcome, closed_port, monkey
     task = a_task(pre_execute=own)
     run = SimpleNamespace(task=task, _ti_context_from_server=None)
     with pytest.raises(outcome) as raised:
-        _execute_task({"outlet_events": None}, run, structlog.get_logger())
+        _execute_task(
+            {"outlet_events": None, "dag_run": SimpleNamespace(run_id="d1")},
+            run,
+            structlog.get_logger(),
+        )
     assert type(raised.value) is outcome
 
 

@@ -3,13 +3,14 @@
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from dags.spark_task import spark_task
+from dags.spark_task import SparkJobOperator
 from include.cli.__main__ import main
-from include.setup.java import PACKAGE
+from include.setup.java import DELTA
 from include.spark import submit
 from include.spark.conf import refuse_unfit
 from tests.refused import refused
@@ -36,7 +37,7 @@ def other_spark(tmp_path, monkeypatch):
 def test_what_the_project_asks_for_fits():
     pins = dict(re.findall(r"^([\w-]+)==(\S+)$", (ROOT / "requirements.in").read_text(), re.M))
     spark, delta = pins["pyspark"], pins["delta-spark"]
-    assert f"io.delta:delta-spark_{spark[:3]}_2.13:{delta}" == PACKAGE
+    assert [f"io.delta:delta-spark_{spark[:3]}_2.13:{delta}"] == DELTA.packages
     refuse_unfit(submit.spark_package())
 
 
@@ -61,6 +62,6 @@ def test_a_task_of_airflow_is_refused_once_as_no_retry_mends_it(other_spark, mon
     other_spark("4.2.1", "4.2.0")
     connection = json.dumps({"conn_type": "spark", "host": "local[2]"})
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", connection)
-    task = spark_task("ingest_source", [], None, task_id="job", name="job")
+    task = SparkJobOperator(job="ingest_source", arguments=[], task_id="job")
     with pytest.raises(AirflowFailException):
-        task.pre_execute({})
+        task.execute({"dag_run": SimpleNamespace(run_id="d1")})
