@@ -48,18 +48,16 @@ def _maintain(
     spark: SparkSession, lake: Lake, table: CaredTable, care: TableCare, dag_run_id: str | None
 ) -> None:
     plan = plan_of(lake, table, care, datetime.now(UTC))
+    log.info("%s: %s", table.name, "; ".join(plan.reasons) or "nothing to do")
     if not plan.needs_care:
-        log.info("%s: %s", table.name, "; ".join(plan.reasons) or "nothing to do")
         return
     with recorded_run(lake, JOB, table.name, dag_run_id=dag_run_id):
-        done = care_for(
+        care_for(
             lake,
             plan,
-            care,
             optimize=lambda path: optimize(spark, path, care),
             vacuum=lambda path: vacuum(spark, path),
         )
-        log.info("%s", done)
 
 
 def optimize(spark: SparkSession, path: str, care: TableCare) -> None:

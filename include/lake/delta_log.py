@@ -167,25 +167,14 @@ def is_of_machine(error: BaseException) -> bool:
 def open_table(path: str) -> DeltaTable:
     """The newest version of a table, to read from; LakeError when its log cannot be read, or has no
     commit."""
-    with _readable_log(path):
+    with unbroken(path):
         return table_to_read(path)
 
 
 def table_to_write(path: str) -> DeltaTable:
     """The same, to commit with: it is nobody else's."""
-    with _readable_log(path):
+    with unbroken(path):
         return delta_table(path)
-
-
-@contextmanager
-def _readable_log(path: str) -> Iterator[None]:
-    try:
-        yield
-    except (DeltaError, OSError) as error:
-        if is_of_machine(error):
-            raise
-        said = f"the log of {path} cannot be read ({first_line(error)}). If no job is making it just now"
-        raise damaged(path, said) from error
 
 
 @contextmanager

@@ -113,7 +113,8 @@ def maintain_ops(lake: Lake, plans: Sequence[TablePlan], care: TableCare) -> Non
 
     for plan in plans:
         if plan.table.lease is None and plan.needs_care:
-            log.info("%s", care_for(lake, plan, care, optimize, _vacuum))
+            log.info("%s: %s", plan.table.name, "; ".join(plan.reasons))
+            care_for(lake, plan, optimize, _vacuum)
             # Readers of these tables are many and short: each spares the commits since the last one.
             open_table(plan.table.path).create_checkpoint()
 

@@ -237,21 +237,13 @@ def _row(plan: TablePlan, figures: TableFigures) -> tuple[str, ...]:
 def care_for(
     lake: Lake,
     plan: TablePlan,
-    care: TableCare,
     optimize: Callable[[str], object],
     vacuum: Callable[[str], object],
-) -> str:
-    """Carry a plan out by the engine that cares for the table; its figures before and after."""
+) -> None:
+    """Carry a plan out by the engine that cares for the table."""
     path = plan.table.path
     if plan.optimize:
         optimize(path)
     if plan.vacuum:
         vacuum(path)
     Table.open(lake, path).keep_record()
-    after = read_figures(lake, path, open_table(path), small_file_bytes=care.small_file_bytes)
-    changes = (
-        f"{name.replace('_', ' ')} {old:,} to {new:,}"
-        for (name, old), new in zip(vars(plan.figures).items(), vars(after).values(), strict=True)
-        if old != new and isinstance(new, int)
-    )
-    return f"{plan.table.name}: {', '.join(changes)}"
