@@ -1,6 +1,7 @@
 """Savepoints and recomputes against the fold law's oracle, on bronze with late rows."""
 
 import pytest
+from deltalake import DeltaTable
 
 from include.lake.stream_result import replaced_by
 from include.stream.manifest import savepoints_of
@@ -35,7 +36,8 @@ def test_a_recompute_takes_late_rows_in_and_changes_nothing_else(spark, lake):
     assert between(table, 0, day_us[3]) == truth(FOLD, rows, day_us[3])
     assert between(table, day_us[3], day_us[4]) == between(live, day_us[3], day_us[4])
 
+    files = DeltaTable(lake.table(STREAM.name)).file_uris()
     recompute(SparkEngine(spark), lake, STREAM, at(day_us[0]), at(day_us[3]))
-    assert table_of(lake, STREAM, FOLD) == table
+    assert DeltaTable(lake.table(STREAM.name)).file_uris() == files
     again = replaced_by(lake, STREAM.name)[-1]
     assert again["rows_before"] == again["rows_out"] > 0

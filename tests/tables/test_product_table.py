@@ -3,6 +3,7 @@
 from collections import Counter
 from typing import NamedTuple
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
@@ -109,18 +110,26 @@ def rows_in(table: Product) -> Counter:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("mode", ["append", "update"])
-def test_rows_of_any_names_are_written_and_replaced(spark, lake, mode):
+def test_where_few_rows_change_the_change_feed_has_those_alone(spark, lake, mode):
     fold = fold_of(mode)
     table = product_table(spark, lake, fold)
     assert table.replace(frame(spark, fold, [], []), {}) == (0, 0)
-    is_update = [False] * 6 if mode == "update" else ()
+    is_update = [False] * 60 if mode == "update" else ()
     # Some rows are there twice in a table that may have them so.
-    old = [(named(f"k{n if is_update else n // 2}", 1), 5) for n in range(6)]
+    old = [(named(f"k{n if is_update else n // 2}", 1), 5) for n in range(60)]
     table.write_once(frame(spark, fold, old, is_update), "named/1", 0, {})
-    assert rows_in(table) == Counter(old)
-    new = [*old[2:], (named("k99", 4), 7)]
-    assert table.replace(frame(spark, fold, new, is_update[1:]), {}) == (6, 5)
+    new = [*old[1:], (named("k99", 4), 7)]  # one row less of two, or of one; and one more
+    new[7] = (named("k8", 3), 9)
+    assert table.replace(frame(spark, fold, new, is_update), {}) == (60, 60)
     assert rows_in(table) == Counter(new)
+    newest = DeltaTable(table.path).version()
+    feed = pa.table(DeltaTable(table.path).load_cdf(starting_version=newest)).to_pylist()
+    assert len(feed) < 10
+    files = DeltaTable(table.path).file_uris()
+    assert table.replace(frame(spark, fold, new, is_update), {}) == (60, 60)
+    assert DeltaTable(table.path).file_uris() == files
+    assert table.replace(frame(spark, fold, new[30:], is_update[30:]), {}) == (60, 30)
+    assert rows_in(table) == Counter(new[30:])
 
 
 class Long(NamedTuple):
