@@ -11,14 +11,15 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, NoReturn
 
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.standard.hooks.subprocess import SubprocessHook
-from airflow.sdk import BaseOperator, Connection
+from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from include.lake.errors import SettingsError
 from include.settings import PROJECT, Stream
 from include.spark.conf import MasterUnreachableError, check_reachable, checked_master
-from include.spark.submit import job_environment, submit_command
+from include.spark.submit import SPARK_SUBMIT, conf_of, jars_to_ship, job_environment, job_path
 from include.steps import SourceRun, Start, Step, StreamRun
 
 log = logging.getLogger(__name__)
@@ -27,7 +28,7 @@ CONNECTION = "spark_default"
 SETTING = f"the host of Airflow's connection {CONNECTION}"
 
 
-class SparkJobOperator(BaseOperator):
+class SparkJobOperator(SparkSubmitOperator):
     """A job, started just as `./stateful stream` would, but on the master that the connection names.
 
     `start`: what there is to do this time. Its context is left when the job has ended.
@@ -42,8 +43,17 @@ class SparkJobOperator(BaseOperator):
         start: Callable[[Any], AbstractContextManager[Start]] = lambda _: nullcontext(Start()),
         **options: Any,
     ) -> None:
-        # What a retry heals (a lease still held, a file being replaced) heals soon.
-        super().__init__(retries=2, retry_delay=timedelta(seconds=30), **options)
+        super().__init__(
+            conn_id=CONNECTION,
+            # On the operator: a connection may only name three binaries.
+            spark_binary=str(SPARK_SUBMIT),
+            application=str(job_path(job)),
+            name=job,
+            # What a retry heals (a lease still held, a file being replaced) heals soon.
+            retries=2,
+            retry_delay=timedelta(seconds=30),
+            **options,
+        )
         self.job = job
         self.arguments = arguments
         self._stream = stream
@@ -58,34 +68,49 @@ class SparkJobOperator(BaseOperator):
             of_run = ["--dag-run-id", context["dag_run"].run_id]
             arguments = [*self.arguments, *start.arguments, *of_run]
             if start.command:
-                self._run([*start.command, *arguments], {})
-            else:
-                self._run(*self._submission(arguments))
+                self._run_here([*start.command, *arguments])
+                return
+            self._prepare(arguments)
+            super().execute(context)
 
-    def _run(self, command: list[str], environment: dict[str, str]) -> None:
-        ended = self._process.run_command(command, os.environ | environment, cwd=str(PROJECT))
+    def _run_here(self, command: list[str]) -> None:
+        ended = self._process.run_command(command, cwd=str(PROJECT))
         if ended.exit_code:
             raise AirflowException(f"exit code {ended.exit_code}: {ended.output}")
 
     def on_kill(self) -> None:
-        self._process.send_sigterm()
+        if self._hook is None:
+            self._process.send_sigterm()
+        else:
+            super().on_kill()
 
-    def _submission(self, arguments: list[str]) -> tuple[list[str], dict[str, str]]:
-        """The command and what it needs in its environment. AirflowFailException for a connection that no
-        retry mends, AirflowException for a master that does not answer."""
+    def _prepare(self, arguments: list[str]) -> None:
+        """What spark-submit is given. AirflowFailException for a connection that no retry mends,
+        AirflowException for a master that does not answer."""
         try:
             master = checked_master(_master_of(Connection.get(CONNECTION)), SETTING)
             check_reachable(master, SETTING)
-            command = submit_command(self.job, arguments, self._stream, master=master)
-            return command, job_environment(master)
+            self.application_args = arguments
+            self.conf = conf_of(arguments, self._stream, master)
+            self.jars = jars_to_ship(arguments, master) or None
+            self.env_vars = job_environment(master)
         except MasterUnreachableError as error:
             raise AirflowException(str(error)) from error
         except SettingsError as error:
             raise AirflowFailException(str(error)) from error
+        if master.startswith("k8s://"):
+            # There the hook has them for the driver's pod only; our driver is this machine's.
+            os.environ.update(self.env_vars)
+        self._hook = self._get_hook()
 
 
 def _master_of(connection: Connection) -> str:
-    """As Airflow's own Spark tasks read it: all in the host, or by type, host and port."""
+    """By the rule of SparkSubmitHook, which keeps it to itself."""
+    if connection.extra_dejson.get("deploy-mode") == "cluster":
+        raise AirflowFailException(
+            f"the connection {CONNECTION} has the deploy-mode cluster: jobs run in client mode, "
+            "as their drivers need the project"
+        )
     host, port = connection.host or "", connection.port
     is_whole = connection.conn_type == "spark" and host and ("://" in host or not port)
     url = host if is_whole else f"{connection.conn_type}://{host}"

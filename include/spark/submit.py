@@ -53,16 +53,29 @@ def submit_command(
 ) -> list[str]:
     """The command line that runs `job`; with a `stream`, under its state settings."""
     where = master or default_master()
-    lake = next((root for name, root in pairwise(args) if name == "--lake"), "")
     command = [str(SPARK_SUBMIT), "--master", where, "--name", job]
-    # For executors. A local job has none, and of these only what is not on every class path.
-    shipped = [*([] if is_local(where) else jars()), *(s3_jars() if is_s3(lake) else [])]
-    if shipped:
-        command += ["--jars", ",".join(map(str, shipped))]
-    conf = job_conf(stream) | (s3_conf() if is_s3(lake) else {}) | dict(conf_on(where))
-    for name, value in conf.items():
+    if shipped := jars_to_ship(args, where):
+        command += ["--jars", shipped]
+    for name, value in conf_of(args, stream, where).items():
         command += ["--conf", f"{name}={value}"]
     return [*command, str(job_path(job)), *args]
+
+
+def conf_of(args: Sequence[str], stream: Stream | None, master: str) -> dict[str, str]:
+    """What the job with these arguments sets on its spark-submit line."""
+    conf = job_conf(stream) | (s3_conf() if _is_on_s3(args) else {})
+    return conf | dict(conf_on(master))
+
+
+def jars_to_ship(args: Sequence[str], master: str) -> str:
+    """The jars for executors, as --jars takes them. A local job has none, and of these only what is not on
+    every class path."""
+    of_lake = s3_jars() if _is_on_s3(args) else []
+    return ",".join(map(str, of_lake if is_local(master) else [*jars(), *of_lake]))
+
+
+def _is_on_s3(args: Sequence[str]) -> bool:
+    return is_s3(next((root for name, root in pairwise(args) if name == "--lake"), ""))
 
 
 def shell_command(lake: str) -> list[str]:

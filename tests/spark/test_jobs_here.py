@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.standard.hooks.subprocess import SubprocessHook
 from airflow.sdk.exceptions import AirflowException
 
@@ -69,13 +70,12 @@ def test_what_it_holds_is_held_until_it_has_ended(
     held: list[str] = []
     ran: list[list[str]] = []
 
-    def run(hook: SubprocessHook, command: list[str], *_: object, **__: object) -> SimpleNamespace:
-        ran.append([*held, *command[-4:-2]])
-        return SimpleNamespace(exit_code=0)
+    def submit(hook: SparkSubmitHook, application: str) -> None:
+        ran.append([*held, *hook._application_args[-4:-2]])
 
     connection = json.dumps({"conn_type": "spark", "host": master})
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", connection)
-    monkeypatch.setattr(SubprocessHook, "run_command", run)
+    monkeypatch.setattr(SparkSubmitHook, "submit", submit)
     with suppress(AirflowException):
         task_that(lambda _: Start(arguments=["--also", "others"]), held).execute(CONTEXT)
     assert ran == [["others", "--also", "others"]] * can_begin

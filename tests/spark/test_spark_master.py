@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import structlog
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 from airflow.sdk.execution_time.task_runner import _execute_task
 
@@ -161,12 +162,13 @@ def execute(task: SparkJobOperator) -> tuple[str, dict[str, str]]:
     """The master on the command line, and the environment, that spark-submit would get."""
     started = []
 
-    def run_command(command, environment, **_):
-        started.append((command[command.index("--master") + 1], environment))
-        return SimpleNamespace(exit_code=0)
+    def submit(hook: SparkSubmitHook, application: str) -> None:
+        command = hook._build_spark_submit_command(application)
+        started.append((command[command.index("--master") + 1], hook._env))
 
-    task._process = SimpleNamespace(run_command=run_command)
-    task.execute({"dag_run": SimpleNamespace(run_id="d1")})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SparkSubmitHook, "submit", submit)
+        task.execute({"dag_run": SimpleNamespace(run_id="d1")})
     (job,) = started
     return job
 
