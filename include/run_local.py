@@ -1,4 +1,4 @@
-"""What runs without Airflow, for laptops and debugging: `./stateful stream`, `care`, `inspect`, `reingest`.
+"""What runs without Airflow, for laptops and debugging: `./stateful stream`, `ingest`, `care`, `inspect`, `reingest`.
 
 The exit code is that of the job that failed.
 """

@@ -1,4 +1,4 @@
-"""What looks after a stream's state and table by hand: savepoints, plans, recomputes, reseeds, repairs.
+"""What looks after a stream's state and table by hand: status, savepoints, plans, recomputes, reseeds, repairs, erasures.
 
 Plans are made here, without a JVM; what is carried out is the job's, and so is its exit code.
 """

@@ -162,7 +162,7 @@ def lagging_producer(lake: Lake, source: Source) -> str | None:
 
 
 def has_initial_state(lake: Lake, source: Source) -> bool:
-    """Whether a stream of the source starts from a savepoint 0, a table or a file."""
+    """Whether a stream of the source starts from an initial state, a table or a file."""
     return any(
         lake.is_delta_table(lake.initial_state(stream.name))
         or _exists(lake, lake.initial_state_file(stream.name))

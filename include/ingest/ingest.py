@@ -4,7 +4,7 @@
 
 One way for all: who parses the files differs, and with it who writes the rows. Little is parsed
 and written here, without a JVM (`parsed_here`), which takes longer to start than this to end; much by
-a job of Spark (spark_jobs/ingest_source.py), if that has more machines than this one. The ingest log
+a job of Spark (spark_jobs/ingest_source.py). The ingest log
 decides what is taken (ingest_log.py). A run of a source with a clock ends with a clock row, where one
 is due (clock.py).
 """

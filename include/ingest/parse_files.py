@@ -369,7 +369,7 @@ def quarantine_rows_of(source: Source, outcomes: pa.Table, at_us: int) -> pa.Tab
 
 
 class ParsedHere:
-    """Outcomes as an Arrow table, written by delta-rs."""
+    """Outcomes as an Arrow table, whose files Arrow writes."""
 
     def __init__(self, lake: Lake, source: Source, batch: Batch, outcomes: pa.Table) -> None:
         self._lake = lake

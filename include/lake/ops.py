@@ -2,8 +2,8 @@
 begun anew: they are telemetry.
 
 Written by delta-rs only, so that a task without a JVM can write them, and so that a
-row of a few numbers costs milliseconds and not a Spark job. The schemas are in
-`include/lake/ops.py`.
+row of a few numbers costs milliseconds and not a Spark job. Their columns
+are below.
 """
 
 import json
@@ -226,9 +226,9 @@ def with_all_columns(data: pa.Table, table: DeltaTable) -> pa.Table:
 
 
 def despite_others(commit: Callable[[], Result]) -> Result:
-    """`commit`, again when another stream's commit to the same table came between.
+    """`commit`, again when another's commit to the same table came between.
 
-    All streams share these tables. An append that failed has not happened, and may be repeated.
+    One that failed has not happened, and may be repeated.
     """
     for attempt in range(1, ATTEMPTS):
         try:

@@ -1,4 +1,4 @@
-"""The care of the ops tables, by delta-rs, which writes them: no JVM."""
+"""The care of ops tables and ingest logs, by delta-rs, which writes them, and of old generations: no JVM."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -72,7 +72,7 @@ def delete_replaced_generations(lake: Lake, stream: Stream) -> None:
 def delete_old_generations(lake: Lake, stream: Stream) -> list[int]:
     """Delete the checkpoints of `stream` whose time is over, under its lease; which ones.
 
-    None when another job holds the lease: the next day will do. Raises LakeError when a folder
+    None are deleted when another job holds the lease: the next day will do. Raises LakeError when a folder
     cannot be deleted; what is left of it goes the next time.
     """
     if not find_old_generations(lake, stream, datetime.now(UTC)).expired:

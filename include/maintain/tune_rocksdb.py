@@ -2,8 +2,8 @@
 
 Too little memory for what is written shows: a run flushes and compacts, on the local disk, what it
 has just written or replayed. The formula is `wanted_mb`. A change is a finding, and so is what became of it:
-the next run with data decides whether it stays, and a run that fails ends it. Works without a JVM, from the
-record alone.
+the next run with data decides whether it stays, and a run that fails ends it. Works without a JVM, from
+the `ops` tables alone.
 
 Of the other settings one value was the best on every workload measured (`include/spark/conf.py`); hands may
 hold any that Spark knows. Spark takes any name below `spark.sql.streaming.stateStore.rocksdb` without a
