@@ -297,10 +297,10 @@ def coverage_findings(
         )
     found = []
     if groups := not_recomputed(late):
-        until = f"{groups[-1].date + timedelta(days=1)}"
+        start, until = groups[0].date, f"{groups[-1].date + timedelta(days=1)}"
         if (settled := known_instant(coverage.until_us)) and f"{settled:%F}" < until:
             until = f"{settled.replace(tzinfo=None).isoformat()}Z"
-        recompute = f"`./stateful recompute {name} {groups[0].date} {until}`, then "
+        recompute = f"`./stateful recompute {name} {start} {until}`, then "
         dates = first_names([f"{day}" for day in sorted({g.date for g in groups})], SHOWN)
         rows = sum(group.rows for group in groups)
         said = f"the table is without {counted(rows, 'late row')} of {dates} that bronze has"

@@ -152,12 +152,12 @@ def mapped_base(opened: OpenStream, pin: BronzePin, at_most_us: int) -> Base:
     ]
     best = newest_holding_all(older, opened.identity, pin, at_most_us)
     if best is None:
-        job = "reseed" if older else "savepoint"
+        reseed, savepoint = f"./stateful reseed {name} --apply", f"./stateful savepoint {name}"
         raise _not_migratable(
             name,
             "no savepoint of its older state holds all rows before it, with a table that is right until "
             "there: give --recompute; or put its former file back, and the new one again after",
-            f"./stateful {job} {name}{' --apply' if older else ''}",
+            reseed if older else savepoint,
         )
     return Base(best, best.until_us, best.events, mapped=True)
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyspark.sql import functions as F
 
 from include.fold.deduplicate import Deduplicate
 from include.fold.records import columns_of
@@ -84,7 +85,7 @@ def test_what_lies_beside_states_and_quantiles_of_many_are_those_of_their_rows(s
         beside = (((1, 1_000), (2, 1_001)), (3_000, None))
         states.put(f"{number:05}", OpenSession(1, 1, 1), at_us, at_us, beside)
     states.put("bob", None, 0, beside=(((1, 1_000),), None))
-    rows = spark.createDataFrame(states.rows())
+    rows = spark.createDataFrame(states.rows()).withColumn("bucket", F.lit(0))
     measured = measure_states(rows, fold, BATCH)
     told = [measured[None][name] for name in ("seen", timer_column("reminder"), "due")]
     assert told == [2 * len(times) + 1, len(times), sum(at_us <= 5_000 for at_us in times)]
