@@ -130,10 +130,27 @@ def newest_own(entries: Sequence[Entry]) -> Entry | None:
     return max(own, key=lambda entry: entry.number, default=None)
 
 
+MOST_ENTRIES = 200  # some 20 KB of each commit
+NO_CODE = "?"  # of an entry that nobody can call right
+
+
 def _needed(entries: Sequence[Entry]) -> Iterator[Entry]:
     seen = {part.entry.number for part in segments_of(entries)}
     own = newest_own(entries)
-    return (each for each in entries if each.number in seen or each is own or each.mapped_from)
+    kept = [each for each in entries if each.number in seen or each is own or each.mapped_from]
+    recomputes = [each for each in kept if each.kind == "recompute" and not each.mapped_from]
+    more = max(len(kept) + 1 - MOST_ENTRIES, 0)
+    if more < 2 or len(recomputes) < more:
+        return iter(kept)
+    # The oldest as one, of all the time that they are in: not recomputed, as far as anybody can say.
+    oldest = recomputes[:more]
+    merged = replace(
+        oldest[-1],
+        from_us=min(each.from_us or BEGINNING_US for each in oldest),
+        until_us=max(each.until_us or FOR_EVER_US for each in oldest),
+        codes=(NO_CODE,),
+    )
+    return (merged if each is oldest[-1] else each for each in kept if each not in oldest[:-1])
 
 
 BEGINNING_US = -(2**63)
