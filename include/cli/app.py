@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -19,8 +20,10 @@ from include.fold.admission import parse_instant
 from include.lake.delta_log import panics_as_errors, told_of
 from include.lake.errors import StatefulError, last_line, wrong_argument
 from include.lake.paths import Lake, open_lake
+from include.lake.s3 import is_s3
 from include.registry import source_named, source_names, stream_named, stream_names
 from include.settings import PROJECT, Source, Stream, absolute_lake
+from include.setup.java import S3, fetch_jars
 from include.spark.submit import say
 from include.text_table import printable
 
@@ -98,11 +101,20 @@ def _lake_option(parser: Callable[[str], Lake | str], text: str) -> Any:
     )
 
 
+def found_lake(root: str) -> str:
+    """The lake's root, absolute. What jobs need for one on S3 is fetched, as set-up does for LAKE=s3a://..."""
+    lake = absolute_lake(root)
+    if is_s3(lake) and S3.missing():
+        sys.stderr.write("fetching what S3 needs into .jars/s3 (once)\n")
+        fetch_jars(S3, Path(sys.executable))
+    return lake
+
+
 LakeOption = Annotated[
-    Lake, _lake_option(lambda root: open_lake(absolute_lake(root)), "The lake's folder or URI.")
+    Lake, _lake_option(lambda root: open_lake(found_lake(root)), "The lake's folder or URI.")
 ]
 AnyLakeOption = Annotated[
-    str, _lake_option(absolute_lake, "The lake's folder or URI; there need not be one yet.")
+    str, _lake_option(found_lake, "The lake's folder or URI; there need not be one yet.")
 ]
 AnyStreamArgument = Annotated[
     str | None,

@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 from deltalake.exceptions import DeltaError
 
-from include.cli import jobs
+from include.cli import app, jobs
 from include.cli.__main__ import FILES, main
 from include.ingest.bronze_tables import create_tables
 from include.lake.delta_log import AGAIN
 from include.lake.paths import Lake
 from include.registry import source_named
 from include.settings import PROJECT
+from include.setup.java import S3
 
 CLI = [sys.executable, "-P", "-m", "include.cli"]
 
@@ -177,3 +178,12 @@ def test_the_shell_script_finds_its_project_from_anywhere(tmp_path):
         check=True,
     )
     assert completed.stdout.split() == ["reseed"]
+
+
+@pytest.mark.parametrize(("root", "is_fetched"), [("s3a://bucket/lake", True), ("lake", False)])
+def test_what_s3_needs_is_fetched_for_a_lake_that_lies_there(root, is_fetched, monkeypatch):
+    fetched: list[object] = []
+    monkeypatch.setattr(app, "S3", S3._replace(folder=Path("/nowhere")))
+    monkeypatch.setattr(app, "fetch_jars", lambda jars, python: fetched.append(jars.packages))
+    app.found_lake(root)
+    assert fetched == [S3.packages] * is_fetched
