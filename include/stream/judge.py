@@ -297,10 +297,14 @@ def coverage_findings(
         )
     found = []
     if groups := not_recomputed(late):
-        start, until = groups[0].date, f"{groups[-1].date + timedelta(days=1)}"
+        start, last = groups[0].date, groups[-1].date
+        until = f"{last + timedelta(days=1)}"
         if (settled := known_instant(coverage.until_us)) and f"{settled:%F}" < until:
             until = f"{settled.replace(tzinfo=None).isoformat()}Z"
-        recompute = f"`./stateful recompute {name} {start} {until}`, then "
+        recompute = (
+            f"`./stateful recompute {name} {start} {until}`, or in Airflow backfill the Dag stream_{name}: "
+            f"From {start} 00:00, To {last} 23:59 (UTC), Reprocess Behavior: All Runs; then "
+        )
         dates = first_names([f"{day}" for day in sorted({g.date for g in groups})], SHOWN)
         rows = sum(group.rows for group in groups)
         said = f"the table is without {counted(rows, 'late row')} of {dates} that bronze has"

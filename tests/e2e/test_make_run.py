@@ -51,9 +51,9 @@ def test_it_says_where_things_are_and_shows_each_table(project, first_run):
     for stream in all_streams():
         assert re.search(rf"{stream.name}: [\d,]+ rows, complete until 20", first_run)
         is_append = load_definition(stream).fold.output_mode == "append"
-        by_recompute = f"./stateful recompute {stream.name} 20"
+        by_backfill = f"backfill the Dag stream_{stream.name}: From 20"
         assert (
-            by_recompute if is_append else f"./stateful reseed {stream.name} --apply"
+            by_backfill if is_append else f"./stateful reseed {stream.name} --apply"
         ) in first_run
         # Not after the streams, which take minutes: who waits may watch.
         assert first_run.index("user admin, password") < first_run.index(f"{stream.name}: running")
