@@ -7,7 +7,7 @@ Arrow table), without a JVM, and Spark those of a DataFrame.
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 from delta.tables import DeltaTable
@@ -168,6 +168,8 @@ class Product:
         self._session = session
         self._documented = documented(product_columns(definition.fold, definition.comments))
         self._plain = without_comments(self._documented)
+        # Of a MERGE's new rows, which are all columns of the table.
+        self._values: dict[str, Any] = {f"`{n}`": f"new.`{n}`" for n in self._plain.names}
         self._table = Table(lake, self.path, ensure_product(self.path, definition, is_rebuilt))
         self._can_keep_rows = can_keep_rows(self._table.delta, definition)
 
@@ -219,11 +221,10 @@ class Product:
         despite_others(write)
 
     def _clauses(self, merge: TableMerger) -> TableMerger:
-        columns = {f"`{name}`": f"new.`{name}`" for name in self._plain.names}
         return (
             merge.when_matched_delete(f"new.{REMOVED}")
-            .when_matched_update(columns)
-            .when_not_matched_insert(columns, predicate=f"NOT new.{REMOVED}")
+            .when_matched_update(self._values)
+            .when_not_matched_insert(self._values, predicate=f"NOT new.{REMOVED}")
         )
 
     def _stored(self, emitted: pa.Table) -> pa.Table:
@@ -254,17 +255,14 @@ class Product:
         # silently; and a second write to the table in the same batch would be skipped, too.
         settings = {TXN_APP_ID: app_id, TXN_VERSION: str(batch_id), USER_METADATA: text}
         rows = emitted.withColumn(EMITTED_AT, F.timestamp_micros(EMITTED_AT_US))
-        columns: dict[str, str | Column] = {
-            f"`{name}`": f"new.`{name}`" for name in self._plain.names
-        }
         with session_settings(rows.sparkSession, settings):
             (
                 DeltaTable.forPath(rows.sparkSession, self.path)
                 .alias("old")
                 .merge(rows.alias("new"), same_key(self._fold))
                 .whenMatchedDelete(f"new.{REMOVED}")
-                .whenMatchedUpdate(set=columns)
-                .whenNotMatchedInsert(f"NOT new.{REMOVED}", values=columns)
+                .whenMatchedUpdate(set=self._values)
+                .whenNotMatchedInsert(f"NOT new.{REMOVED}", values=self._values)
                 .execute()
             )
 
@@ -291,14 +289,19 @@ class Product:
         known = () if is_whole else old.columns
         new_columns = [field for field in self._documented if field.name not in known]
         check_held()
-        # In the condition of a MERGE Spark compares no maps.
-        if not (is_made_anew or new_columns or "map<" in str(rows.dtypes)):
+        if new_columns:
+            before, after = old.where(within).count(), rows.count()
+        else:
             balance = _balance(old.where(within).select(rows.columns), rows)
             before, after, changed = _sums(balance)
-            if changed <= before * FEW:
-                self._merge_changed(balance, within, record, changed=changed)
+            if not changed:  # also nothing for nothing, of which Spark makes no commit
+                self._table.commit([], record)
                 return before, after
-        before, after = old.where(within).count(), rows.count()
+            # In the condition of a MERGE Spark compares no maps.
+            is_merged = not (is_made_anew or "map<" in str(rows.dtypes))
+            if is_merged and changed <= before * FEW:
+                self._merge_changed(balance, within, record)
+                return before, after
         text = self._table.text(record, self._plain if is_whole else None)
         writer = reduce(_with_comment, new_columns, rows).write.format("delta").mode("overwrite")
         if is_whole and EMITTED_DATE in self._plain.names:
@@ -312,11 +315,8 @@ class Product:
         writer.option("userMetadata", text).save(self.path)
         return before, after
 
-    def _merge_changed(self, balance: DataFrame, within: str, record: Record, changed: int) -> None:
+    def _merge_changed(self, balance: DataFrame, within: str, record: Record) -> None:
         """Commit the difference alone: all rows that equal a changed one go, and come as often as wanted."""
-        if not changed:
-            self._table.commit([], record)
-            return
         goes = F.array_repeat(F.lit(True), F.least("_before", F.lit(1)).cast("int"))
         comes = F.array_repeat(F.lit(False), F.col("_after").cast("int"))
         rows = balance.where("_before != _after").select(
@@ -324,14 +324,13 @@ class Product:
             F.explode(F.concat(goes, comes)).alias("_goes"),
         )
         same = (f"old.`{name}` <=> new.`{name}`" for name in self._plain.names)
-        values: dict[str, str | Column] = {f"`{n}`": f"new.`{n}`" for n in self._plain.names}
         with session_settings(self._spark, {USER_METADATA: self._table.text(record)}):
             (
                 DeltaTable.forPath(self._spark, self.path)
                 .alias("old")
                 .merge(rows.alias("new"), " AND ".join([f"new._goes AND {within}", *same]))
                 .whenMatchedDelete()
-                .whenNotMatchedInsert("NOT new._goes", values=values)
+                .whenNotMatchedInsert("NOT new._goes", values=self._values)
                 .execute()
             )
 
