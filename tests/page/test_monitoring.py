@@ -16,6 +16,7 @@ from tests.page.prometheus import promtool
 from tests.page.test_metrics import parsed
 
 FOLDER = PROJECT / "docs" / "monitoring"
+RULES_TEST = PROJECT / "tests" / "page" / "rules.test.yaml"
 RULES = yaml.safe_load((FOLDER / "rules.yaml").read_text())["groups"][0]["rules"]
 DASHBOARD = json.loads((FOLDER / "grafana.json").read_text())
 # What Grafana fills in.
@@ -47,7 +48,7 @@ def test_rules_and_dashboard_are_of_metrics_that_there_are(lake):
 
 
 def test_each_rule_is_tested_when_it_fires_and_says_what_to_do():
-    tests = yaml.safe_load((FOLDER / "rules.test.yaml").read_text())["tests"]
+    tests = yaml.safe_load(RULES_TEST.read_text())["tests"]
     cases = [case for test in tests for case in test["alert_rule_test"]]
     firing = {case["alertname"] for case in cases if case["exp_alerts"]}
     assert firing == {rule["alert"] for rule in RULES}
@@ -69,7 +70,7 @@ def run(program: str, *words: str, **more: Any) -> None:
 @pytest.mark.e2e
 def test_promtool_takes_the_rules_and_they_fire_as_tested(program):
     run(program, "check", "rules", "rules.yaml", cwd=FOLDER)
-    run(program, "test", "rules", "rules.test.yaml", cwd=FOLDER)
+    run(program, "test", "rules", str(RULES_TEST))
 
 
 @pytest.mark.e2e
