@@ -10,11 +10,10 @@ from typing import Any
 
 from airflow.sdk import DAG, CronDataIntervalTimetable
 
-from dags.spark_task import job_task
-from include.airflow.assets import bronze_asset, source_asset, source_pool
+from dags.spark_task import ingest_task
 from include.registry import all_sources
 from include.settings import Source, default_lake
-from include.steps import INGEST, SourceRun
+from include.steps import SourceRun
 
 
 def source_run(context: Any, lake: str, source: Source) -> SourceRun:
@@ -37,16 +36,7 @@ def source_dag(source: Source) -> DAG:
         default_args={"owner": "data-platform", "execution_timeout": timedelta(hours=6)},
         tags=["source", source.name],
     ) as dag:
-        job_task(
-            INGEST,
-            lake,
-            source.name,
-            None,
-            run_of=partial(source_run, lake=lake, source=source),
-            pool=source_pool(source.name),
-            inlets=[source_asset(source, lake)],
-            outlets=[bronze_asset(source, lake)],
-        )
+        ingest_task(source, lake, run_of=partial(source_run, lake=lake, source=source))
     return dag
 
 

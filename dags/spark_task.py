@@ -16,11 +16,12 @@ from airflow.providers.standard.hooks.subprocess import SubprocessHook
 from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
+from include.airflow.assets import bronze_asset, source_asset, source_pool
 from include.lake.errors import SettingsError
-from include.settings import PROJECT, Stream
+from include.settings import PROJECT, Source, Stream
 from include.spark.conf import MasterUnreachableError, check_reachable, checked_master
 from include.spark.submit import SPARK_SUBMIT, conf_of, jars_to_ship, job_environment, job_path
-from include.steps import SourceRun, Start, Step, StreamRun
+from include.steps import INGEST, SourceRun, Start, Step, StreamRun
 
 log = logging.getLogger(__name__)
 
@@ -67,16 +68,13 @@ class SparkJobOperator(SparkSubmitOperator):
                 return
             of_run = ["--dag-run-id", context["dag_run"].run_id]
             arguments = [*self.arguments, *start.arguments, *of_run]
-            if start.command:
-                self._run_here([*start.command, *arguments])
+            if not start.command:
+                self._prepare(arguments)
+                super().execute(context)
                 return
-            self._prepare(arguments)
-            super().execute(context)
-
-    def _run_here(self, command: list[str]) -> None:
-        ended = self._process.run_command(command, cwd=str(PROJECT))
-        if ended.exit_code:
-            raise AirflowException(f"exit code {ended.exit_code}: {ended.output}")
+            ended = self._process.run_command([*start.command, *arguments], cwd=str(PROJECT))
+            if ended.exit_code:
+                raise AirflowException(f"exit code {ended.exit_code}: {ended.output}")
 
     def on_kill(self) -> None:
         if self._hook is None:
@@ -106,11 +104,6 @@ class SparkJobOperator(SparkSubmitOperator):
 
 def _master_of(connection: Connection) -> str:
     """By the rule of SparkSubmitHook, which keeps it to itself."""
-    if connection.extra_dejson.get("deploy-mode") == "cluster":
-        raise AirflowFailException(
-            f"the connection {CONNECTION} has the deploy-mode cluster: jobs run in client mode, "
-            "as their drivers need the project"
-        )
     host, port = connection.host or "", connection.port
     is_whole = connection.conn_type == "spark" and host and ("://" in host or not port)
     url = host if is_whole else f"{connection.conn_type}://{host}"
@@ -147,6 +140,20 @@ def job_task(
         start=lambda context: step.start(run_of(context)),
         task_id=step.name,
         pre_execute=partial(before, step=step, run_of=run_of),
+        **options,
+    )
+
+
+def ingest_task(source: Source, lake: str, **options: Any) -> Any:
+    """The task that ingests, which has its place in Airflow's graph of Assets."""
+    return job_task(
+        INGEST,
+        lake,
+        source.name,
+        None,
+        pool=source_pool(source.name),
+        inlets=[source_asset(source, lake)],
+        outlets=[bronze_asset(source, lake)],
         **options,
     )
 

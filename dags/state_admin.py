@@ -33,6 +33,11 @@ log = logging.getLogger(__name__)
 
 STREAMS = loadable_streams()
 
+
+def _count(description: str) -> Param:
+    return Param(None, type=["null", "integer"], minimum=1, description=description)
+
+
 PARAMS = {
     # Without a default: a person must have chosen.
     "stream": Param(
@@ -40,15 +45,8 @@ PARAMS = {
         enum=[stream.name for stream in STREAMS],
         description="The stream whose state is made anew.",
     ),
-    "buckets": Param(
-        None, type=["null", "integer"], minimum=1, description="Of the new state. Empty: as now."
-    ),
-    "partitions": Param(
-        None,
-        type=["null", "integer"],
-        minimum=1,
-        description="State partitions of the new state. Empty: as now.",
-    ),
+    "buckets": _count("Of the new state. Empty: as now."),
+    "partitions": _count("State partitions of the new state. Empty: as now."),
     "until": Param(
         None,
         type=["null", "string"],

@@ -39,12 +39,10 @@ from typing import Any
 from airflow.sdk import DAG, CronDataIntervalTimetable, Param, TaskGroup, task
 from airflow.sdk.exceptions import AirflowFailException
 
-from dags.spark_task import before, job_task, skip
+from dags.spark_task import before, ingest_task, job_task, skip
 from include.airflow.alerts import deadline, tell
 from include.airflow.assets import (
     bronze_asset,
-    source_asset,
-    source_pool,
     stream_doc,
     stream_pool,
     table_asset,
@@ -114,15 +112,6 @@ def stream_run(context: Any, lake: str, stream: Stream) -> StreamRun:
     )
 
 
-def note_of(lake: str, stream: Stream, dag_run: Any, extra: dict[str, Any] | None) -> str:
-    """Say what a backfill's interval became; the plugin run_notes makes it the Dag run's note."""
-    from include.lake.paths import open_lake
-
-    note = run_note(open_lake(lake), stream, interval_of(dag_run, stream.schedule), extra=extra)
-    log.info("%s", note)
-    return note
-
-
 def trigger_rule(step: Step) -> str:
     """Airflow's word for what the step comes after, and what it only waits for."""
     if step.after and step.behind:
@@ -131,36 +120,24 @@ def trigger_rule(step: Step) -> str:
 
 
 def step_task(step: Step, stream: Stream, lake: str) -> Any:
-    """The task of a step, which has its name. Ingestion has its place in Airflow's graph of Assets, and
-    `publish` the other one."""
-    run_of, rule = partial(stream_run, lake=lake, stream=stream), trigger_rule(step)
+    """The task of a step, which has its name."""
+    run_of = partial(stream_run, lake=lake, stream=stream)
+    options: dict[str, Any] = {"run_of": run_of, "trigger_rule": trigger_rule(step)}
     if step.look is not None:
-        return look_task(step, stream, run_of)
-    if not step.is_of_source:
-        pool = stream_pool(stream)
-        return job_task(
-            step, lake, stream.name, stream, run_of=run_of, pool=pool, trigger_rule=rule
-        )
-    source = source_named(stream.source)
-    return job_task(
-        step,
-        lake,
-        source.name,
-        None,
-        run_of=run_of,
-        pool=source_pool(source.name),
-        trigger_rule=rule,
-        inlets=[source_asset(source, lake)],
-        outlets=[bronze_asset(source, lake)],
-    )
+        return look_task(step, stream, **options)
+    if step.is_of_source:
+        return ingest_task(source_named(stream.source), lake, **options)
+    return job_task(step, lake, stream.name, stream, pool=stream_pool(stream), **options)
 
 
-def look_task(step: Step, stream: Stream, run_of: Callable[[Any], StreamRun]) -> Any:
+def look_task(
+    step: Step, stream: Stream, run_of: Callable[[Any], StreamRun], **options: Any
+) -> Any:
     @task(
         task_id=step.name,
         pool=stream_pool(stream),
         retries=2,
-        trigger_rule=trigger_rule(step),
+        **options,
         pre_execute=partial(before, step=step, run_of=run_of),
     )
     def look(**context: Any) -> None:
@@ -248,7 +225,7 @@ def stream_dag(stream: Stream) -> DAG:
             states = task_states(ti, dag_run.run_id)
             extra = news(lake, stream, dag_run, states=states)
             if is_backfill(dag_run) and states.get("recompute_interval") == "success":
-                ti.xcom_push(key=KEY, value=note_of(lake, stream, dag_run, extra))
+                ti.xcom_push(key=KEY, value=run_note(lake, stream, dag_run, extra))
             if extra is None:
                 skip("this Dag run has not changed the table: there is nothing to tell")
             outlet_events[table].extra = extra

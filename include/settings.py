@@ -6,7 +6,7 @@ package.
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -32,10 +32,15 @@ def _check(whose: str, *rules: tuple[str, bool, str]) -> None:
 
 
 def _check_name(kind: str, name: str) -> None:
-    if not IDENTIFIER.fullmatch(name):
-        raise SettingsError(
-            f"{kind} name {name!r} must be lower case letters, digits and _", subject=name
-        )
+    is_right = bool(IDENTIFIER.fullmatch(name))
+    _check(f"{kind} name", (name, is_right, "must be lower case letters, digits and _"))
+
+
+def _at_least(declared: Any, **least: Any) -> Iterator[tuple[str, bool, str]]:
+    """The rules that settings, where they are not None, are at least so much."""
+    for setting, most in least.items():
+        value = getattr(declared, setting)
+        yield setting, value is None or value >= most, f"must be at least {most}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,11 +64,7 @@ class Limits:
     rss_bytes: int | None = 4 * GIB  # JVM and Python of one run together
 
     def __post_init__(self) -> None:
-        said = "must not be negative: None is no limit"
-        _check(
-            "limits",
-            *((name, most is None or most >= 0, said) for name, most in vars(self).items()),
-        )
+        _check("limits", *_at_least(self, **dict.fromkeys(vars(self), 0)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,17 +89,9 @@ class SavepointRules:
     keep_generations: timedelta = timedelta(days=14)
 
     def __post_init__(self) -> None:
-        counts = ("keep", "events_apart")
-        spans = [name for name in vars(self) if name not in counts]
-        said = "must be at least a second"
-        _check(
-            "savepoints",
-            *((name, getattr(self, name) >= 1, "must be at least 1") for name in counts),
-            *(
-                (name, getattr(self, name) is None or getattr(self, name) >= A_SECOND, said)
-                for name in spans
-            ),
-        )
+        spans = ("cadence", "keep_for", "keep_recomputed", "keep_generations")
+        least = dict.fromkeys(spans, A_SECOND)
+        _check("savepoints", *_at_least(self, keep=1, events_apart=1, **least))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,45 +260,43 @@ class Source:
         known_by = self.deduplicate.names if self.deduplicate else ()
         _check(
             f"source {self.name}",
-            ("watermark_per", self.watermark_per in (None, FOLDER, *groups), _of_groups(groups)),
+            (
+                "watermark_per",
+                self.watermark_per in (None, FOLDER, *groups),
+                f"must be FOLDER or a required field of {GROUP_TYPES}: {', '.join(groups)}",
+            ),
             # Its rows would be grouped by a topic's name, or by versions of a table.
             (
                 "watermark_per",
                 self.watermark_per != FOLDER or self.origin is None,
                 f"FOLDER is for files in landing/{self.name}: of others give a required field",
             ),
-            ("idle_after", self.idle_after >= 2 * MILLISECOND, "must be at least 2 milliseconds"),
-            ("watermark_groups", self.watermark_groups >= 1, "must be at least 1"),
             (
                 "deduplicate",
                 all(types.get(name, "struct") not in NOT_EQUAL_TO_ITSELF for name in known_by),
                 f"{known_by} is no field, or of a type by which none is known again",
             ),
-            ("commit_bytes", self.commit_bytes > 0, "must be above 0"),
-            ("max_file_bytes", self.max_file_bytes > 0, "must be above 0"),
             (
                 "".join(twice[-1:]),
                 not twice,
                 "and another field differ in case alone: call one something else, with path=",
             ),
-            ("spark_bytes", self.spark_bytes >= 0, "must not be negative"),
-            ("max_future", self.max_future >= NO_TIME, "must not be negative"),
-            ("clock_grace", (self.clock_grace or NO_TIME) >= NO_TIME, "must not be negative"),
             ("max_quarantined", 0 <= self.max_quarantined <= 1, "is a share of rows, from 0 to 1"),
-            (
-                "max_clock_step",
-                self.max_clock_step is None or self.max_clock_step >= MILLISECOND,
-                "must be above 0",
+            *_at_least(
+                self,
+                commit_bytes=1,
+                max_file_bytes=1,
+                spark_bytes=0,
+                watermark_groups=1,
+                idle_after=2 * MILLISECOND,
+                max_future=NO_TIME,
+                clock_grace=NO_TIME,
+                max_clock_step=MILLISECOND,
             ),
         )
         if self.origin is not None:
             paths = (self.time_field, *(field.landed for field in self.fields))
             self.origin.check_paths(self.name, paths)
-
-
-def _of_groups(fields: Sequence[str]) -> str:
-    types = ", ".join(GROUP_TYPES)
-    return f"must be FOLDER or a required field of type {types}: {', '.join(fields)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -350,20 +341,20 @@ class Stream:
         if self.name:
             _check_name("stream", self.name)
         checks, delay = [check.name for check in self.checks], self.watermark_delay
-        whole = "must be whole milliseconds, 0 or more"
         _check(
             f"stream {self.name}",
             *((name, checks.count(name) == 1, "is the name of several checks") for name in checks),
-            ("buckets", 1 <= self.buckets <= MOST_BUCKETS, f"must be from 1 to {MOST_BUCKETS:,}"),
+            *_at_least(self, buckets=1, state_partitions=1, watermark_delay=NO_TIME),
+            ("buckets", self.buckets <= MOST_BUCKETS, f"must be at most {MOST_BUCKETS:,}"),
             (
                 "state_partitions",
-                1 <= self.state_partitions <= MOST_PARTITIONS,
-                f"must be from 1 to {MOST_PARTITIONS:,}",
+                self.state_partitions <= MOST_PARTITIONS,
+                f"must be at most {MOST_PARTITIONS:,}",
             ),
             ("on_error", self.on_error in ("stop", "dead_letter"), "must be stop or dead_letter"),
             ("on_code_change", self.on_code_change in ("run", "stop"), "must be run or stop"),
             # Spark's watermark is in whole milliseconds; a finer delay would differ from it.
-            ("watermark_delay", delay >= NO_TIME and not delay % MILLISECOND, whole),
+            ("watermark_delay", not delay % MILLISECOND, "must be whole milliseconds"),
             (
                 "fresh_within",
                 self.fresh_within is None or self.fresh_within > delay,

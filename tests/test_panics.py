@@ -9,7 +9,7 @@ import pytest
 from deltalake import write_deltalake
 from deltalake.exceptions import DeltaError
 
-from include.cli import jobs
+from include.cli import commands
 from include.cli.__main__ import main
 from include.job import exit_with_main, recorded_run
 from include.lake import delta_log as open_delta
@@ -66,7 +66,7 @@ def test_a_run_that_a_panic_ends_is_recorded(lake: Lake):
 
 
 def test_a_panic_anywhere_is_one_line(lake: Lake, monkeypatch, capsys):
-    monkeypatch.setattr(jobs.run_local, "run_stream", panic)
+    monkeypatch.setattr(commands.run_local, "run_stream", panic)
     assert main(["stream", "user_counts", "--lake", lake.root]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     with pytest.raises(SystemExit):

@@ -4,7 +4,6 @@ Airflow imports this at each parse of the Dags.
 """
 
 import inspect
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ from airflow.sdk import Asset
 
 from include.fold.definition import EMITTED_AT, EMITTED_DATE, Definition
 from include.registry import source_named
-from include.settings import Limits, Source, Stream
+from include.settings import Source, Stream
 from include.stream_definition import load_definition
 from include.text_table import markdown_cell
 
@@ -43,9 +42,6 @@ def as_uri(path: str) -> str:
     return path if "://" in path else Path(path).absolute().as_uri()
 
 
-OURS = re.compile(r"(source|stream)_[a-z][a-z0-9_]*")
-
-
 def source_pool(source: str) -> str:
     """The pool of the tasks that ingest a source."""
     return f"source_{source}"
@@ -58,7 +54,7 @@ def stream_pool(stream: Stream) -> str:
 
 def is_ours(pool: str) -> bool:
     """Tell whether a pool is named as those of streams and sources are."""
-    return OURS.fullmatch(pool) is not None
+    return pool.startswith(("source_", "stream_"))
 
 
 RED = (
@@ -107,13 +103,10 @@ def _facts(stream: Stream, definition: Definition) -> Iterator[tuple[str, str]]:
     yield "schedule, delay", f"`{stream.schedule}` (UTC), {stream.watermark_delay}"
     if stream.fresh_within is not None:
         yield "promise", f"complete until {stream.fresh_within} ago, at most"
-    if fold.times_out:
-        yield "timeouts", str(getattr(fold.timeout, "value", fold.timeout))
     if stream.settings:
         yield "settings", ", ".join(f"{name} {value}" for name, value in stream.settings.items())
     yield "function fails", f"`{stream.on_error}`"
     yield "state", f"{stream.buckets} buckets, {stream.state_partitions} partitions"
-    yield "limits", ", ".join(_limits(stream.limits)) or "none"
 
 
 def _table_rows(definition: Definition) -> Iterator[tuple[str, str, str]]:
@@ -134,9 +127,3 @@ def _source_rows(source: Source) -> Iterator[tuple[str, str, str]]:
 def _columns(title: str, rows: Iterator[tuple[str, str, str]]) -> str:
     lines = [f"| `{name}` | {kind} | {markdown_cell(comment)} |" for name, kind, comment in rows]
     return "\n".join([f"**{title}**", "", "| column | type | meaning |", "|---|---|---|", *lines])
-
-
-def _limits(limits: Limits) -> Iterator[str]:
-    for name, most in vars(limits).items():
-        if most is not None:
-            yield f"{name} {most:,}"

@@ -1,14 +1,14 @@
 """A stream's Dag run as its tasks see it: what it is for, the Asset event that it emits, its note."""
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from include.settings import Stream
 from include.stream_definition import load_definition
 
-if TYPE_CHECKING:
-    from include.lake.paths import Lake
+log = logging.getLogger(__name__)
 
 
 def is_backfill(dag_run: Any) -> bool:
@@ -56,7 +56,7 @@ def news(
     return extra_of(open_lake(lake), stream, dag_run.run_id)
 
 
-# What the plugin run_notes looks for.
+# What the plugin looks for.
 TASK, KEY = "publish", "note"
 OURS = "Backfill: "
 # Of a note in Airflow's database. PostgreSQL refuses more, in the transaction that ends the run: the
@@ -64,34 +64,28 @@ OURS = "Backfill: "
 MOST_CHARACTERS = 1_000
 
 
-def run_note(
-    lake: "Lake",
-    stream: Stream,
-    interval: Sequence[datetime | None],
-    extra: Mapping[str, Any] | None,
-) -> str:
-    """Write the note of an interval's Dag run from what the Asset's event tells of it."""
+def run_note(lake: str, stream: Stream, dag_run: Any, extra: Mapping[str, Any] | None) -> str:
+    """Say what a backfill's interval became, by what the Asset's event tells of it; our plugin makes
+    it the Dag run's note."""
+    from include.lake.paths import open_lake
     from include.stream.stream_status import stream_status
 
     told = extra or {}
-    edges = [_minute(edge) for edge in told.get("interval", interval)]
+    edges = map(_minute, told.get("interval") or interval_of(dag_run, stream.schedule))
     parts = [f"{' until '.join(edges)} UTC: {_changed(stream, told)}"]
     if "promoted_to" in told:
         parts.append(f"promoted: the live state is generation {told['promoted_to']}")
-    found = stream_status(lake, stream).findings
+    found = stream_status(open_lake(lake), stream).findings
     parts += [] if found else ["the table is right now"]
     parts += [f"still {each.finding}: {each.detail}. Next: {each.action}" for each in found]
-    return _fitting(OURS + "\n\n".join(parts))
+    note = (OURS + "\n\n".join(parts)).replace("\0", "?")
+    log.info("%s", note)
+    # The tab *State* has the findings in full.
+    return note if len(note) <= MOST_CHARACTERS else f"{note[: MOST_CHARACTERS - 3]}..."
 
 
 def _minute(at: object) -> str:
     return str(at)[:16].replace("T", " ")
-
-
-def _fitting(note: str) -> str:
-    """Cut a note to what PostgreSQL takes; the tab *State* has the findings in full."""
-    text = note.replace("\0", "?")
-    return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 3]}..."
 
 
 def _changed(stream: Stream, told: Mapping[str, Any]) -> str:

@@ -43,8 +43,7 @@ def airflow_environment(
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{inherited.get('PATH', '')}",
         "PYTHONPATH": str(PROJECT),
         # The tasks talk to the API on this machine: not through the machine's proxy.
-        "NO_PROXY": _with_host(inherited.get("NO_PROXY", "")),
-        "no_proxy": _with_host(inherited.get("no_proxy", "")),
+        **{name: f"{inherited.get(name, '')},{HOST}" for name in ("NO_PROXY", "no_proxy")},
         "AIRFLOW_HOME": str(HOME),
         # JSON takes a master as it is; a URL would need the brackets of local[2] quoted.
         "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": default_master()}),
@@ -71,10 +70,6 @@ def airflow_environment(
         "AIRFLOW__LOGGING__FILE_TASK_HANDLER_NEW_FOLDER_PERMISSIONS": oct(PRIVATE_FOLDER),
         "AIRFLOW__LOGGING__FILE_TASK_HANDLER_NEW_FILE_PERMISSIONS": oct(PRIVATE_FILE),
     }
-
-
-def _with_host(no_proxy: str) -> str:
-    return f"{no_proxy},{HOST}" if no_proxy else HOST
 
 
 def any_free_port() -> int:
@@ -115,12 +110,9 @@ def admin_password() -> str:
 
 
 def passwords_in(file: Path) -> dict[str, str]:
-    """The password of each user. What is no JSON, Airflow could not use either."""
-    try:
-        passwords = json.loads(file.read_text())
-    except (FileNotFoundError, ValueError):
-        return {}
-    return passwords if isinstance(passwords, dict) else {}
+    """The password of each user."""
+    passwords: dict[str, str] = json.loads(file.read_text()) if file.is_file() else {}
+    return passwords
 
 
 def write_passwords(file: Path, passwords: Mapping[str, str]) -> None:

@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -72,7 +72,7 @@ class AirflowApi:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        # Not by the machine's proxy: these calls go to this machine.
+        # Not by the machine's proxy.
         self.client = httpx.Client(base_url=url, timeout=60, trust_env=False)
 
     def health(self, path: str = "/api/v2/monitor/health") -> dict[str, Any] | None:
@@ -106,10 +106,11 @@ class AirflowApi:
         return str(run["dag_run_id"])
 
     def fail_run(self, dag_id: str, run_id: str, note: str) -> None:
-        self.call("PATCH", _path_of(dag_id, run_id), json={"state": "failed", "note": note})
+        path = f"/api/v2/dags/{dag_id}/dagRuns/{quote(run_id)}"
+        self.call("PATCH", path, json={"state": "failed", "note": note})
 
     def dag_run(self, dag_id: str, run_id: str) -> dict[str, Any]:
-        run: dict[str, Any] = self.call("GET", _path_of(dag_id, run_id))
+        run: dict[str, Any] = self.call("GET", f"/api/v2/dags/{dag_id}/dagRuns/{quote(run_id)}")
         return run
 
     def call(self, method: str, path: str, **content: Any) -> Any:
@@ -125,10 +126,6 @@ class AirflowApi:
             except httpx.HTTPError as failed:
                 error = failed
         raise AirflowFailedError(f"Airflow's API, at {path}: {error}") from error
-
-
-def _path_of(dag_id: str, run_id: str) -> str:
-    return f"/api/v2/dags/{dag_id}/dagRuns/{quote(run_id)}"
 
 
 SECONDS_BETWEEN_LOOKS = 1.0
@@ -150,24 +147,23 @@ def interrupt_me_with_parent() -> None:
     _prctl(PR_SET_PDEATHSIG, signal.SIGINT)
 
 
-def descendants() -> list[int]:
+def descendants() -> list[psutil.Process]:
     """The processes below this one, parents first; none that is dead and not yet waited for."""
     with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             continue
-    return [process.pid for process in psutil.Process().children(recursive=True)]
+    return psutil.Process().children(recursive=True)
 
 
 def end_descendants(patience: float = 5.0) -> list[int]:
     """End all that is left below this process; what could not be ended is returned."""
-    steps: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGKILL)
-    for step in steps:
-        for pid in descendants():
-            with suppress(ProcessLookupError):  # it may have ended since it was listed
-                os.kill(pid, step)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for process in descendants():
+            with suppress(psutil.NoSuchProcess):  # it may have ended since it was listed
+                process.send_signal(number)
         if wait_until(lambda: not descendants(), patience):
             break
-    return descendants()
+    return [process.pid for process in descendants()]
 
 
 def _prctl(option: int, value: int) -> None:
@@ -175,11 +171,20 @@ def _prctl(option: int, value: int) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
+def looking(look: Callable[[], None], condition: Callable[[], bool], seconds: float) -> bool:
+    """Wait for a condition at most so long; `look` is called before each time, and may raise."""
+
+    def is_met() -> bool:
+        look()
+        return condition()
+
+    return wait_until(is_met, seconds, SECONDS_BETWEEN_LOOKS)
+
+
 class FirstRuns:
     """The runs that `make run` waits for, one of each Dag: one that the scheduler made after `started_at`
     because it was due, or else one triggered here; never one left over from an earlier start.
 
-    `look` is called between polls and may raise.
     """
 
     def __init__(self, api: AirflowApi, started_at: datetime, look: Callable[[], None]) -> None:
@@ -189,7 +194,7 @@ class FirstRuns:
 
     def start(self, dag_id: str) -> str | None:
         """The id of the run of `dag_id` to wait for; None when a person has paused the Dag."""
-        if not self._wait_for(lambda: self._is_parsed(dag_id), PARSE_DEADLINE):
+        if not looking(self._look, lambda: self._is_parsed(dag_id), PARSE_DEADLINE):
             raise AirflowFailedError(
                 f"Airflow has not found {dag_id} in dags/ within {PARSE_DEADLINE:.0f} s: see {LOGS}",
                 subject=dag_id,
@@ -200,9 +205,9 @@ class FirstRuns:
             return None
         self._fail_interrupted(dag_id)
         due_at = dag["next_dagrun_run_after"]
-        if due_at is not None and _instant(due_at) <= datetime.now(UTC):
-            self._wait_for(lambda: bool(self._runs_of_this_start(dag_id)), DUE_DEADLINE)
-        runs = self._runs_of_this_start(dag_id)
+        if due_at is not None and datetime.fromisoformat(due_at) <= datetime.now(UTC):
+            looking(self._look, lambda: bool(self._runs(dag_id)), DUE_DEADLINE)
+        runs = self._runs(dag_id)
         say(f"{_name(dag_id)}: running")
         # The same name in all Dags, as the scheduler's have: those of a source share a JVM.
         name = f"manual__{self._started_at.isoformat()}"
@@ -228,30 +233,28 @@ class FirstRuns:
     def _is_parsed(self, dag_id: str) -> bool:
         """By this start: the database may have it of an older one."""
         parsed_at = (self._api.dag(dag_id) or {}).get("last_parsed_time")
-        return bool(parsed_at) and _instant(str(parsed_at)) > self._started_at
+        return bool(parsed_at) and self._is_since(str(parsed_at))
 
     def _fail_interrupted(self, dag_id: str) -> None:
         """Close runs that an earlier stop cut off: Airflow would wait minutes for their tasks.
 
         Nothing is lost with them; the next run continues from the lake.
         """
-        for run in self._api.dag_runs(dag_id):
-            if run["state"] == "running" and not self._is_of_this_start(run):
+        for run in self._runs(dag_id, are_new=False):
+            if run["state"] == "running":
                 note = "cut off when Airflow was stopped; the next run continues from the lake"
                 self._api.fail_run(dag_id, run["dag_run_id"], note)
 
-    def _runs_of_this_start(self, dag_id: str) -> list[dict[str, Any]]:
-        return [run for run in self._api.dag_runs(dag_id) if self._is_of_this_start(run)]
+    def _runs(self, dag_id: str, *, are_new: bool = True) -> list[dict[str, Any]]:
+        """Those that were queued since this start, or before it."""
+        return [
+            run
+            for run in self._api.dag_runs(dag_id)
+            if are_new == (bool(run["queued_at"]) and self._is_since(run["queued_at"]))
+        ]
 
-    def _is_of_this_start(self, run: dict[str, Any]) -> bool:
-        return bool(run["queued_at"]) and _instant(run["queued_at"]) > self._started_at
-
-    def _wait_for(self, condition: Callable[[], bool], seconds: float) -> bool:
-        def look() -> bool:
-            self._look()
-            return condition()
-
-        return wait_until(look, seconds, SECONDS_BETWEEN_LOOKS)
+    def _is_since(self, at: str) -> bool:
+        return datetime.fromisoformat(at) > self._started_at
 
 
 def _name(dag_id: str) -> str:
@@ -259,21 +262,11 @@ def _name(dag_id: str) -> str:
     return dag_id.removeprefix("stream_")
 
 
-def _instant(text: str) -> datetime:
-    return datetime.fromisoformat(text)
-
-
 LOGS = HOME / "parts"
 READY_DEADLINE = 600.0
 # The scheduler waits for running tasks when asked to stop; a person at Ctrl-C does not.
 STOP_PATIENCE = 15.0
 LOG_TAIL = 30
-BACKGROUND = (
-    # Logs are read as files here; a server of them would listen on all interfaces.
-    ("scheduler", "--skip-serve-logs"),
-    ("dag-processor",),
-    ("triggerer", "--skip-serve-logs"),
-)
 # Its tasks write the lake, which is for others to read if the person's umask says so.
 WRITES_THE_LAKE = "scheduler"
 
@@ -325,16 +318,12 @@ class Parts:
         """Until a part ends by itself, or a signal raises."""
         while True:
             self.check_alive()
-            time.sleep(1.0)
+            time.sleep(SECONDS_BETWEEN_LOOKS)
 
     def wait_until(self, is_up: Callable[[], bool]) -> None:
         """AirflowFailedError when a part ends before that, or when it takes too long."""
 
-        def look() -> bool:
-            self.check_alive()
-            return is_up()
-
-        if not wait_until(look, READY_DEADLINE, interval=1.0):
+        if not looking(self.check_alive, is_up, READY_DEADLINE):
             raise AirflowFailedError(
                 f"Airflow was not ready within {READY_DEADLINE:.0f} s: see {self._logs}"
             )
@@ -346,8 +335,7 @@ class Parts:
             process.send_signal(signal.SIGINT)
         parts = self._running.values()
         wait_until(lambda: all(part.poll() is not None for part in parts), STOP_PATIENCE)
-        left = end_descendants()
-        if left:
+        if left := end_descendants():
             say(f"these processes could not be ended: {left}")
 
     def log(self, name: str) -> Path:
@@ -372,8 +360,10 @@ def start_servers(parts: Parts, api: AirflowApi, port_of_tasks: int) -> None:
 
 def start_background(parts: Parts, api: AirflowApi) -> None:
     """What makes runs, reads Dags, and waits for people's answers."""
-    for words in BACKGROUND:
-        parts.start(words[0], *words)
+    # A server of logs would listen on all interfaces; here they are read as files.
+    parts.start("scheduler", "scheduler", "--skip-serve-logs")
+    parts.start("dag-processor", "dag-processor")
+    parts.start("triggerer", "triggerer", "--skip-serve-logs")
     parts.wait_until(lambda: are_healthy(api, "scheduler", "dag_processor"))
 
 

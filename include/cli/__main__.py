@@ -7,7 +7,7 @@ from importlib import import_module
 import typer
 
 # Each registers its commands, in the order of --help.
-FILES = ("jobs", "state", "tables", "author")
+FILES = ("commands", "author")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

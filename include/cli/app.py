@@ -84,11 +84,6 @@ def show_json(value: object) -> None:
     sys.stdout.write(f"{json.dumps(value, default=datetime.isoformat)}\n")
 
 
-def instant(name: str) -> Callable[[str], datetime]:
-    """A parser of the argument `name`."""
-    return partial(parse_instant, name)
-
-
 def _lake_option(parser: Callable[[str], Lake | str], text: str) -> Any:
     return typer.Option(
         "--lake",
@@ -140,33 +135,25 @@ SourceArgument = Annotated[
         help="A source of include/streams/sources.py.",
     ),
 ]
-FromArgument = Annotated[
-    datetime,
-    typer.Argument(metavar="FROM", parser=instant("FROM"), help="First instant, or date (UTC)."),
-]
-UntilArgument = Annotated[
-    datetime,
-    typer.Argument(
-        metavar="UNTIL", parser=instant("UNTIL"), help="The instant it ends before (UTC)."
-    ),
-]
+
+
+def _argument(name: str, text: str) -> Any:
+    return typer.Argument(metavar=name, parser=partial(parse_instant, name), help=text)
+
+
+def _option(name: str, text: str) -> Any:
+    return typer.Option(name, metavar="INSTANT", parser=partial(parse_instant, name), help=text)
+
+
+FromArgument = Annotated[datetime, _argument("FROM", "First instant, or date (UTC).")]
+UntilArgument = Annotated[datetime, _argument("UNTIL", "The instant it ends before (UTC).")]
 UntilOption = Annotated[
-    datetime | None,
-    typer.Option(
-        "--until",
-        metavar="INSTANT",
-        parser=instant("--until"),
-        help="An earlier instant (UTC) to go on from.",
-    ),
+    datetime | None, _option("--until", "An earlier instant (UTC) to go on from.")
 ]
-ToOption = Annotated[
-    datetime | None,
-    typer.Option(
-        "--to",
-        metavar="INSTANT",
-        parser=instant("--to"),
-        help="What the clock is set back to (UTC); left out: finish a repair that was cut off.",
-    ),
+TO = "What the clock is set back to (UTC); left out: finish a repair that was cut off."
+ToOption = Annotated[datetime | None, _option("--to", TO)]
+StartOption = Annotated[
+    datetime | None, _option("--start", "First hour, UTC; the last full day if not given.")
 ]
 ApplyOption = Annotated[bool, typer.Option("--apply", help="Carry the plan out.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]

@@ -62,11 +62,9 @@ def prepare_lake(root: str) -> None:
             output.write(b"writable")
         lake.filesystem.delete_file(probe)
     except (OSError, ArrowException) as error:
-        reason = shorten(str(error), REASON_CHARACTERS)
         raise LakeError(
-            f"the lake LAKE={root} cannot be written: {reason}. It must be a folder of a volume "
-            "that all of Airflow and Spark have, or an object store with credentials in the "
-            "environment",
+            f"the lake LAKE={root} cannot be written: {shorten(str(error), REASON_CHARACTERS)}. It "
+            "must be a folder of a volume that all of Airflow and Spark have, or an object store",
             code="wrong_setting",
             subject="LAKE",
         ) from error

@@ -1,12 +1,9 @@
-"""The Java that jobs will find, and the jar of our own classes.
+"""The Java that jobs will find, the jars of Delta and of Hadoop's S3 connector, and of our own classes.
 
-Spark brings a compiler, Janino: so a Java without one (a JRE) will do. It knows no lambda, infers few
-types, and closes no resource of a `try` that is left by `return` (3.1.9): so the sources have none.
-
-The jars of Delta, and of Hadoop's S3 connector, in .jars: fetched once, known by checksum.
-
-Spark brings Ivy, so no other tool and no address is needed. `packages=` on every job
-would resolve them again for each run (15 s); the jobs name the files instead.
+They lie in .jars, fetched once, known by checksum: `packages=` on every job would resolve them again
+for each run (15 s). Spark brings what fetches them, Ivy, and a compiler, Janino: so a Java without one
+(a JRE) will do. It knows no lambda, infers few types, and closes no resource of a `try` that is left by
+`return` (3.1.9): so the sources have none.
 """
 
 import hashlib
@@ -55,11 +52,11 @@ class Jars(NamedTuple):
 
     def missing(self, folder: Path | None = None) -> list[str]:
         """Those that are not there, or not as they should be."""
-        found = self.folder if folder is None else folder
+        files = {name: (folder or self.folder) / name for name in self.wanted()}
         return [
             name
             for name, checksum in self.wanted().items()
-            if not (found / name).is_file() or checksum_of(found / name) != checksum
+            if not files[name].is_file() or checksum_of(files[name]) != checksum
         ]
 
 
@@ -131,10 +128,9 @@ S3 = Jars(
     without=["software.amazon.awssdk:bundle", "org.wildfly.openssl:wildfly-openssl"],
 )
 
-SUPPORTED_JAVA = (17, 21)
-JAVA_NEEDED = "Java 17 or 21 is needed"
-JAVA_ADVICE = (
-    "install one (Debian: apt-get install openjdk-17-jre-headless) or name it with JAVA_HOME="
+JAVA_NEEDED = (
+    "Java 17 or 21 is needed: install one (Debian: apt-get install openjdk-17-jre-headless) or name "
+    "it with JAVA_HOME="
 )
 
 COMPILER = "org.codehaus.commons.compiler.samples.CompilerDemo"  # Janino's command line
@@ -146,7 +142,7 @@ def java_of(environment: Mapping[str, str]) -> str:
     java = shutil.which("java", path=f"{home}/bin" if home else environment.get("PATH"))
     if java is None:
         where = f"JAVA_HOME={home} has no bin/java" if home else "none found"
-        raise SetupError(f"{JAVA_NEEDED}, {where}: {JAVA_ADVICE}", subject="java")
+        raise SetupError(f"{where}. {JAVA_NEEDED}", subject="java")
     return java
 
 
@@ -156,11 +152,8 @@ def check_java(environment: Mapping[str, str]) -> str:
     said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
     text = said.stderr + said.stdout
     version = java_version(text)
-    if version not in SUPPORTED_JAVA:
-        raise SetupError(
-            f"{JAVA_NEEDED}, {java} is Java {version or 'of no version'}: {JAVA_ADVICE}",
-            subject="java",
-        )
+    if version not in (17, 21):
+        raise SetupError(f"{java} is Java {version}. {JAVA_NEEDED}", subject="java")
     return text
 
 

@@ -1,18 +1,8 @@
-"""The Spark settings every job runs with, each with its reason.
+"""The Spark settings every job runs with, each with its reason; where jobs run; Spark's own folder.
 
-Given on the spark-submit line, not in the session builder: Delta must be on the class
-path before the JVM starts, and a reader of the task log sees what was set.
-
-Where Spark jobs run: the master, as SPARK_MASTER or a connection of Airflow names it.
-
-Checked before a JVM starts: Spark itself says what is wrong with a master only in a stack trace,
-and waits a minute for one that is not there.
-
-Spark's folder as jobs are given it: the package's own, but for the archive with its Python.
-
-What lies in SPARK_HOME/python/lib/pyspark.zip comes before all else on the path of a driver and its
-workers, and has no compiled files: each of a run's six Python processes compiled it anew, a fifth of
-a small run. Where there is no such archive they import the package that is installed.
+They are given on the spark-submit line: Delta must be on the class path before the JVM starts, and a
+reader of the task log sees what was set. The master is checked before that: Spark itself says what
+is wrong with one only in a stack trace, and waits a minute for one that is not there.
 """
 
 import hashlib
@@ -32,10 +22,8 @@ SETTING = "SPARK_MASTER"
 TIMEOUT_S = 5.0  # a master on the network answers in milliseconds, or not at all
 
 YARN = "yarn"
-HOST_AND_PORT = r"(?:\[[0-9A-Fa-f:.]+\]|[\w.-]+):\d+"
 LOCAL = re.compile(r"local(\[([1-9]\d*|\*)(,\s*[1-9]\d*)?\])?", re.ASCII)
-STANDALONE = re.compile(rf"spark://{HOST_AND_PORT}(,{HOST_AND_PORT})*", re.ASCII)
-KUBERNETES = re.compile(r"k8s://(https?://)?(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(:\d+)?(/\S*)?", re.ASCII)
+CLUSTER = re.compile(r"yarn|k8s://\S+|spark://[^\s,/]+:\d+(,[^\s,/]+:\d+)*", re.ASCII)
 ALLOWED = "local[*], local[<threads>], spark://<host>:<port>, yarn or k8s://https://<host>:<port>"
 
 
@@ -45,9 +33,7 @@ class MasterUnreachableError(SettingsError):
 
 def checked_master(master: str, setting: str = SETTING) -> str:
     """`master`, if it is one; SettingsError, naming the `setting` it came from, if not."""
-    if is_local(master) or master == YARN or KUBERNETES.fullmatch(master):
-        return master
-    if STANDALONE.fullmatch(master) and all(0 < port < 65536 for _, port in _addresses(master)):
+    if is_local(master) or CLUSTER.fullmatch(master):
         return master
     raise SettingsError(f"{setting} is {master!r}: allowed are {ALLOWED}", subject=setting)
 
@@ -63,28 +49,22 @@ def check_reachable(master: str, setting: str = SETTING) -> None:
     One is enough: of several, all but one are standing by. The clients of YARN and Kubernetes
     find their masters in their own configuration, and say themselves what they miss.
     """
-    if not STANDALONE.fullmatch(master):
+    if not master.startswith("spark://"):
         return
     errors = []
-    for host, port in _addresses(master):
+    for address in master.removeprefix("spark://").split(","):
+        host, _, port = address.rpartition(":")
         try:
-            socket.create_connection((host, port), timeout=TIMEOUT_S).close()
-        except OSError as error:
-            errors.append(f"{host}:{port}: {error.strerror or error}")
-        else:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=TIMEOUT_S).close()
             return
+        except (OSError, OverflowError) as error:  # a port that is none
+            errors.append(f"{address}: {error}")
     raise MasterUnreachableError(
         f"no Spark master answers at {master} ({'; '.join(errors)}): "
         f"start the cluster, or correct {setting}",
         code="unreachable_master",
         subject=setting,
     )
-
-
-def _addresses(master: str) -> list[tuple[str, int]]:
-    """The hosts and ports of a `spark://` master, an IPv6 host without its brackets."""
-    found = (each.rpartition(":") for each in master.removeprefix("spark://").split(","))
-    return [(host.strip("[]"), int(port)) for host, _, port in found]
 
 
 # What set-up fetched and made for jobs.
@@ -106,8 +86,12 @@ def spark_package() -> Path:
 
 
 def spark_home(package: Path) -> Path:
-    """A folder of links into `package`, made when it is first asked for; the package itself where no link
-    can be made: slower, and right."""
+    """A folder of links into `package`, made when it is first asked for, without python/lib/pyspark.zip;
+    the package itself where no link can be made: slower, and right.
+
+    That archive comes first on the path of a driver and its workers, and has no compiled files: each of
+    a run's six Python processes compiled it anew, a fifth of a small run.
+    """
     # A name for each package: the JVM of another job may be reading jars through these links.
     name = hashlib.sha256(os.fsencode(package)).hexdigest()[:8]
     home = JARS / f"spark-{name}"
@@ -161,11 +145,6 @@ NAME = "stateful-lake-{}.jar"
 
 def java_sources() -> list[Path]:
     return sorted(SOURCES.rglob("*.java"))
-
-
-def is_of_our_classes(jar: Path) -> bool:
-    """Of today's sources or of others."""
-    return jar.match(NAME.format("*"))
 
 
 def classes_jar() -> Path:
@@ -252,7 +231,7 @@ COMPACTING: Mapping[str, str] = {
 
 def jars() -> list[Path]:
     """The Delta jars that set-up must have fetched, and that of our classes once it has made it."""
-    found = sorted(jar for jar in JARS.glob("*.jar") if not is_of_our_classes(jar))
+    found = sorted(jar for jar in JARS.glob("*.jar") if not jar.match(NAME.format("*")))
     if not found:
         raise SettingsError(f"{JARS}: no jars", code="missing_jars", command="./stateful validate")
     return [*found, classes_jar()] if classes_jar().is_file() else found

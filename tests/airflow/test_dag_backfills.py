@@ -151,7 +151,7 @@ def test_a_backfill_run_publishes_its_own_newest_recompute(lake, lake_dags):
 
 
 SESSIONS, OF_UPDATE = (stream_named(name) for name in ("user_sessions", "user_counts"))
-INTERVAL = (LATER - HOUR, LATER)
+BACKFILL = dag_run("backfill")
 
 
 def test_the_note_says_what_the_interval_became_and_what_is_left(lake):
@@ -159,16 +159,16 @@ def test_the_note_says_what_the_interval_became_and_what_is_left(lake):
     counts = {"rows_read": 1_900, "rows_before": 30, "rows_after": 32}
     record_recompute(lake, LATER, **counts)
     extra = recompute_extra(lake, stream_named("user_counts"), "d1")
-    note = run_note(lake, SESSIONS, INTERVAL, extra=extra)
+    note = run_note(lake.root, SESSIONS, BACKFILL, extra=extra)
     figures = ("03-01 04:00", "03-01 05:00", " 30 ", " 32;", "1,900 ")
     assert [figure for figure in figures if figure not in note] == []
-    note = run_note(lake, OF_UPDATE, INTERVAL, extra=extra | {"promoted_to": 7})
+    note = run_note(lake.root, OF_UPDATE, BACKFILL, extra=extra | {"promoted_to": 7})
     assert ("generation 7" in note, commands_in(note)) == (True, ["reseed user_counts --apply"])
 
 
 def test_a_run_that_changed_nothing_has_a_note_of_its_interval(lake):
     lived(lake)
-    note = run_note(lake, SESSIONS, INTERVAL, extra=None)
+    note = run_note(lake.root, SESSIONS, BACKFILL, extra=None)
     assert [time for time in ("03-01 04:00", "03-01 05:00") if time not in note] == []
 
 

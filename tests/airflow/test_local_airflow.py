@@ -58,13 +58,10 @@ def test_airflows_folder_and_password_are_its_owners_alone(home, before):
     assert stat.S_IMODE(module.PASSWORDS.stat().st_mode) == 0o600
 
 
-def test_a_password_is_made_beside_those_of_others_and_where_a_file_was_cut_off(home):
+def test_a_password_is_made_beside_those_of_others(home):
     module.PASSWORDS.write_text('{"ann": "hers"}')
     made = module.admin_password()
     assert json.loads(module.PASSWORDS.read_text()) == {"ann": "hers", "admin": made}
-    for text in ('{"admin":', "null", "[1]"):
-        module.PASSWORDS.write_text(text)
-        assert len(module.admin_password()) >= 20
 
 
 END_ORPHANS = """

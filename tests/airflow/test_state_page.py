@@ -177,7 +177,7 @@ def test_what_cannot_be_planned_or_looked_up_is_said(answers):
 def test_airflow_knows_the_entry_of_its_menu_and_the_tab_of_its_dags(answers):
     # Without a slash before them: Airflow may be served under a path, which its <base> has.
     plugins = json.loads(answers["admin GET /api/v2/plugins"][2])["plugins"]
-    (ours,) = (plugin for plugin in plugins if plugin["name"] == "state_page")
+    (ours,) = (plugin for plugin in plugins if plugin["name"] == "stateful_lake")
     assert {view["destination"]: view["href"] for view in ours["external_views"]} == {
         "nav": "state/",
         "dag": "state/dags/{DAG_ID}",

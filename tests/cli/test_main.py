@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from deltalake.exceptions import DeltaError
 
-from include.cli import app, jobs
+from include.cli import app, commands
 from include.cli.__main__ import FILES, main
 from include.ingest.bronze_tables import create_tables
 from include.lake.delta_log import AGAIN
@@ -87,7 +87,7 @@ def test_a_mistake_is_one_line_with_its_code_and_exit_code_2(
 def test_what_was_done_is_0_and_what_failed_is_1(lake, monkeypatch, capsys):
     monkeypatch.setenv("LAKE", lake.root)
     for code, said in ((0, 0), (1, 1), (2, 2), (70, 1), (-9, 1), (130, 130)):
-        monkeypatch.setattr(jobs.run_local, "run_stream", lambda lake, stream, code=code: code)
+        monkeypatch.setattr(commands.run_local, "run_stream", lambda lake, stream, code=code: code)
         assert main(["stream", "user_counts"]) == said
 
 
@@ -95,7 +95,7 @@ def test_a_lake_may_be_named_from_home_and_by_the_environment(monkeypatch, tmp_p
     asked: list[Lake] = []
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "mine").mkdir()
-    monkeypatch.setattr(jobs.run_local, "run_stream", lambda lake, stream: asked.append(lake) or 0)
+    monkeypatch.setattr(commands.run_local, "run_stream", lambda lake, stream: asked.append(lake) or 0)
     assert main(["stream", "user_counts", "--lake", "~/mine"]) == 0
     monkeypatch.setenv("LAKE", "~/mine")
     assert main(["stream", "user_counts"]) == 0
@@ -106,7 +106,7 @@ def test_an_interrupted_command_says_so_by_its_exit_code(lake, monkeypatch):
     def interrupted(*_: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(jobs.run_local, "run_stream", interrupted)
+    monkeypatch.setattr(commands.run_local, "run_stream", interrupted)
     assert main(["stream", "user_counts", "--lake", lake.root]) == 130
 
 
@@ -122,7 +122,7 @@ def test_what_the_machine_is_in_the_way_of_is_one_line(lake, monkeypatch, capsys
     def fail(*_: object) -> int:
         raise error
 
-    monkeypatch.setattr(jobs.run_local, "run_stream", fail)
+    monkeypatch.setattr(commands.run_local, "run_stream", fail)
     assert main(["stream", "user_counts", "--lake", lake.root]) == 1
     said = capsys.readouterr().err
     assert (said.count("\n"), AGAIN in said) == (1, is_again)

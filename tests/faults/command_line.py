@@ -19,7 +19,7 @@ import pytest
 
 from include import job as jobs
 from include import run_local
-from include.cli import state
+from include.cli import commands
 from include.cli.__main__ import main as stateful
 from include.maintain import maintain as run_maintenance
 
@@ -69,7 +69,7 @@ class CommandLine:
     @contextmanager
     def installed(self) -> Iterator[None]:
         with pytest.MonkeyPatch.context() as patch:
-            for place in (run_local, state, run_maintenance):
+            for place in (run_local, commands, run_maintenance):
                 patch.setattr(place, "run_job", self._run_job)
             patch.setattr(run_local, "subprocess", self)
             patch.setattr(logging, "basicConfig", lambda **_: None)

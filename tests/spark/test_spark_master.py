@@ -42,8 +42,6 @@ WRONG = [
     "spark:/x",
     "spark://",
     "spark://host",
-    "spark://host:0",
-    "spark://host:65536",
     "spark://host:7077/",
     "spark://host:7077,",
     "spark://host:7077,other",

@@ -1,0 +1,408 @@
+"""The commands that run streams, show how they go, and look after their state and tables.
+
+Plans are made here, without a JVM; what is carried out is the job's, and so is its exit code.
+"""
+
+import logging
+import os
+import sys
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from include import run_local
+from include.amend.clock_repair_plan import plan_clock_repair
+from include.amend.erase_plan import plan_erasure
+from include.amend.erase_rows import ERASED_KEY, erased_key
+from include.cli.app import (
+    DONE,
+    FAILED,
+    AnyLakeOption,
+    AnyStreamArgument,
+    ApplyOption,
+    DryRunOption,
+    FromArgument,
+    JsonOption,
+    LakeOption,
+    SourceArgument,
+    StartOption,
+    StreamArgument,
+    ToOption,
+    UntilArgument,
+    UntilOption,
+    command,
+    planned,
+    show_json,
+)
+from include.ingest.from_scratch import move_source_aside, plan_from_scratch
+from include.ingest.origin import accept_loss, plan_loss
+from include.lake.errors import wrong_argument
+from include.lake.lease import hold_lease
+from include.lake.paths import Lake, made_lake
+from include.maintain.maintain import run_maintenance
+from include.observe.explain import KEY_DAYS, key_text, read_key
+from include.observe.metrics import metrics_text
+from include.observe.stream_line import (
+    Overview,
+    open_losses,
+    read_overview,
+    record_accepted,
+    run_report,
+)
+from include.page.declared import declared_here
+from include.page.render import overview_html, stream_html
+from include.page.stream_figures import DAY, MOST_DAYS, read_stream
+from include.registry import all_sources, all_streams, source_named, stream_named
+from include.sample.sample_data import Options, land_samples, sample_start
+from include.settings import MOST_BUCKETS, MOST_PARTITIONS, Source, Stream
+from include.spark.submit import run_job, say
+from include.stream.open_stream import open_stream
+from include.stream.plan_recompute import plan_backfill, plan_recompute
+from include.stream.reseed_plan import ReseedOptions, plan_reseed
+from include.stream.status_report import told_of, told_of_each
+from include.text_table import printable
+
+RUN, STATE, TABLES = "Run", "State", "Tables"
+
+
+@command("run", "run --lake /data/lake --port 8081", RUN)
+def run(
+    root: AnyLakeOption,
+    port: Annotated[
+        int, typer.Option(envvar="PORT", min=1, max=65_535, help="Of Airflow's UI and API.")
+    ] = 8080,
+    is_once: Annotated[
+        bool, typer.Option("--once", help="End after the first successful runs.")
+    ] = False,
+) -> int:
+    """Start Airflow, run every stream, show the results, serve until Ctrl-C."""
+    # Here: it brings SQLAlchemy in, which is a fifth of the time of a command that finds nothing new.
+    from include.airflow import local_airflow
+
+    return local_airflow.serve(made_lake(root), port, once=is_once)
+
+
+@command("stream", "stream user_counts", RUN)
+def run_stream(stream: StreamArgument, lake: LakeOption) -> int:
+    """Ingest and drain one stream once, without Airflow; care for its state, show its table."""
+    began = datetime.now(UTC)
+    if code := run_local.run_stream(lake, stream):
+        return code
+    if report := run_report(lake, stream, since=began, now=datetime.now(UTC)):
+        say(report)
+    if lake.is_delta_table(lake.table(stream.name)):
+        status, told = told_of(lake, stream)
+        if told["wrong"] or told["distrust"]:  # also where nothing ran: the function may be another
+            say(status)
+    return DONE
+
+
+@command("ingest", "ingest user_events", RUN)
+def ingest(
+    source: SourceArgument,
+    lake: LakeOption,
+    is_accepting: Annotated[
+        bool,
+        typer.Option(
+            "--accept-loss",
+            help="Go on behind what a topic or table has lost, and close its findings.",
+        ),
+    ] = False,
+    is_from_scratch: Annotated[
+        bool,
+        typer.Option(
+            "--from-scratch",
+            help="Move bronze, quarantine and ingest log aside, and ingest all anew.",
+        ),
+    ] = False,
+    is_applied: ApplyOption = False,
+) -> int:
+    """Take what has come for a source into bronze. With --accept-loss or --from-scratch: the plan, or do it."""
+    if is_accepting and is_from_scratch:
+        raise wrong_argument("--accept-loss", "--from-scratch takes in all that is not lost")
+    if is_from_scratch:
+        plan = plan_from_scratch(lake, source)
+        return planned(plan, is_applied, lambda: _ingest_anew(lake, source))
+    if is_accepting:
+        return _accept_loss(lake, source, is_applied)
+    if is_applied:
+        raise wrong_argument(
+            "--apply",
+            "--apply goes with --accept-loss or --from-scratch: without, rows are taken in",
+        )
+    return run_local.ingest(lake, source)
+
+
+def _ingest_anew(lake: Lake, source: Source) -> int:
+    move_source_aside(lake, source)
+    return run_local.ingest(lake, source)
+
+
+def _accept_loss(lake: Lake, source: Source, is_applied: bool) -> int:
+    with hold_lease(lake, f"ingest-{source.name}"):
+        loss = plan_loss(lake, source)
+        if loss is not None:
+            return planned(str(loss), is_applied, lambda: accept_loss(lake, source, loss))
+        lost = open_losses(lake, source.name)
+        if not lost:
+            say(f"nothing that {source.name} has not taken is lost")
+            return 0
+        text = "\n".join(f"{row['found_at']:%F %R} UTC {row['detail']}" for row in lost)
+        return planned(text, is_applied, lambda: record_accepted(lake, source.name))
+
+
+@command("care", "care user_counts --dry-run", RUN)
+def care(
+    lake: LakeOption,
+    name: AnyStreamArgument = None,
+    is_dry_run: DryRunOption = False,
+    is_compacted: Annotated[
+        bool, typer.Option("--compact", help="Compact, whatever would be gained.")
+    ] = False,
+) -> int:
+    """Check the checkpoint of a stream, or of each; compact and tune its state. 1 when a check found an error."""
+    streams = all_streams() if name is None else (stream_named(name),)
+    codes = [run_local.care(lake, stream, is_dry_run, is_compacted) for stream in streams]
+    return max(codes, default=0, key=abs)
+
+
+@command("inspect", "inspect user_sessions --json", RUN)
+def inspect(stream: StreamArgument, lake: LakeOption, is_json: JsonOption = False) -> int:
+    """Show what the state of a stream holds: keys, bytes, ages, timeouts, skew."""
+    return run_local.inspect_state(lake, stream, is_json)
+
+
+@command("explain", "explain user_counts alice --json", RUN)
+def explain(
+    stream: StreamArgument,
+    key: Annotated[
+        str, typer.Argument(metavar="KEY", help="A text as it is; any other key as JSON.")
+    ],
+    lake: LakeOption,
+    days: Annotated[
+        int, typer.Option(min=1, max=MOST_DAYS, help="How far back it is looked at.")
+    ] = KEY_DAYS,
+    is_json: JsonOption = False,
+) -> int:
+    """Show the state of a key, its timeouts and events, and why each of its rows was emitted."""
+    figures = read_key(lake, stream, key, now=datetime.now(UTC), days=days)
+    if is_json:
+        show_json(asdict(figures))
+    else:
+        say(key_text(figures))
+    return int(figures.failure is not None)
+
+
+@command("report", "report user_counts --to counts.html", RUN)
+def report(
+    lake: LakeOption,
+    name: AnyStreamArgument = None,
+    to: Annotated[
+        Path, typer.Option("--to", metavar="FILE", dir_okay=False, help="Written anew.")
+    ] = Path("report.html"),
+    days: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=MOST_DAYS,
+            show_default="since its first run",
+            help="Of a stream: how far back it is shown.",
+        ),
+    ] = None,
+) -> int:
+    """Write a page of all streams, or of one through time, as one HTML file."""
+    now = datetime.now(UTC)
+    if name is None and days is not None:
+        raise wrong_argument("--days", "--days is of one stream: name it")
+    if name is None:
+        overview = _overview(lake)
+        html, unread = overview_html(overview), overview.unread
+    else:
+        figures = read_stream(lake, stream_named(name), now, None if days is None else days * DAY)
+        html, unread = stream_html(figures), figures.unread
+    to.write_text(html, encoding="utf-8")
+    say("\n".join([str(to), *unread]))
+    return FAILED if unread else DONE
+
+
+def _overview(lake: Lake) -> Overview:
+    known = declared_here()
+    return read_overview(lake, known.streams, wrong=known.wrong)
+
+
+@command("metrics", "metrics > stateful.prom", RUN)
+def metrics(lake: LakeOption) -> int:
+    """Print the figures of all streams in Prometheus' text format."""
+    overview = _overview(lake)
+    say(metrics_text(overview).removesuffix("\n"))
+    sys.stderr.writelines(printable(f"{text}\n") for text in overview.unread)
+    return FAILED if overview.unread else DONE
+
+
+@command("savepoint", "savepoint user_counts", STATE)
+def savepoint(stream: StreamArgument, lake: LakeOption) -> int:
+    """Write the state of a stream down as a savepoint."""
+    return _run("write_savepoint", lake, stream, args=[])
+
+
+@command("status", "status user_counts", STATE)
+def status(lake: LakeOption, name: AnyStreamArgument = None, is_json: JsonOption = False) -> int:
+    """Show of a stream, or of each, until when its table is complete, where it is right, and what mends it."""
+    found = told_of_each(lake) if name is None else [told_of(lake, stream_named(name))]
+    texts, records = zip(*found, strict=True)
+    if is_json:
+        show_json(records if name is None else records[0])
+    else:
+        say("\n".join(texts))
+    return 0
+
+
+@command("plan-backfill", "plan-backfill device_signals 2026-11-20 2026-11-21", STATE)
+def show_backfill(
+    stream: StreamArgument,
+    start: FromArgument,
+    until: UntilArgument,
+    lake: LakeOption,
+) -> int:
+    """Show what each run of a backfill would do; changes nothing."""
+    say(plan_backfill(open_stream(lake, stream), start, until).text())
+    return 0
+
+
+@command("recompute", "recompute device_signals 2026-11-20 2026-11-21", STATE)
+def recompute(
+    stream: StreamArgument, start: FromArgument, until: UntilArgument, lake: LakeOption
+) -> int:
+    """Recompute an interval of a stream in one piece, late rows included."""
+    say(plan_recompute(open_stream(lake, stream), start, until).text())
+    interval = ["--from", start.isoformat(), "--until", until.isoformat()]
+    return _run("recompute_interval", lake, stream, args=interval)
+
+
+@command("reseed", "reseed user_counts --buckets 100 --apply", STATE)
+def reseed(
+    stream: StreamArgument,
+    lake: LakeOption,
+    until: UntilOption = None,
+    buckets: Annotated[
+        int | None,
+        typer.Option(min=1, max=MOST_BUCKETS, help="Of the new state; as now when not given."),
+    ] = None,
+    partitions: Annotated[
+        int | None,
+        typer.Option(min=1, max=MOST_PARTITIONS, help="State partitions; as now when not given."),
+    ] = None,
+    from_beginning: Annotated[
+        bool, typer.Option("--recompute", help="From the beginning, whatever savepoints there are.")
+    ] = False,
+    from_state: Annotated[
+        bool, typer.Option("--from-state", help="From the older state, by migrate_state.")
+    ] = False,
+    is_applied: ApplyOption = False,
+) -> int:
+    """Make a stream's state anew from bronze, late rows included: the plan, or with --apply do it."""
+    options = ReseedOptions(buckets, partitions, until, from_beginning, from_state)
+    args = ["--options", options.text()]
+    plan = plan_reseed(lake, stream, options).text()
+    return planned(plan, is_applied, lambda: _run("reseed_stream", lake, stream, args=args))
+
+
+@command("repair-clock", "repair-clock user_events --to 2026-11-20T10:00:00Z --apply", STATE)
+def repair_clock(
+    source: SourceArgument,
+    lake: LakeOption,
+    to: ToOption = None,
+    is_applied: ApplyOption = False,
+) -> int:
+    """Set the clock of a source back, and reseed its streams: the plan, or with --apply do it."""
+    wanted = [] if to is None else ["--to", to.isoformat()]
+    args = ["--source", source.name, "--lake", lake.root, *wanted]
+    text = plan_clock_repair(lake, source, to).text
+    return planned(text, is_applied, lambda: run_job("repair_clock", args))
+
+
+@command("erase", "erase user_counts alice --apply", STATE)
+def erase(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A stream, or a source.")],
+    key: Annotated[
+        str,
+        typer.Argument(
+            metavar="KEY",
+            help="A stream's key, a JSON list if it is of several fields; of a source FIELD=VALUE. "
+            "- reads it from the standard input.",
+        ),
+    ],
+    lake: LakeOption,
+    is_applied: ApplyOption = False,
+) -> int:
+    """Erase all of a key, in the past too: the plan, or with --apply do it."""
+    told = _key_of_stdin() if key == "-" else key
+    plan = plan_erasure(lake, erased_key(name, told)).text()
+    # Not an argument: those stand in logs.
+    os.environ[ERASED_KEY] = told
+    args = ["--name", name, "--lake", lake.root]
+    return planned(plan, is_applied, lambda: run_job("erase_key", args))
+
+
+def _key_of_stdin() -> str:
+    """All of it but a last line's end: the first line of a key is the key of somebody else."""
+    try:
+        told = sys.stdin.readline() if sys.stdin.isatty() else sys.stdin.read()
+    except UnicodeDecodeError:
+        raise wrong_argument("KEY", "the key on the standard input is no text in UTF-8") from None
+    return told.removesuffix("\n")
+
+
+def _run(job: str, lake: Lake, stream: Stream, args: list[str]) -> int:
+    return run_job(job, ["--stream", stream.name, "--lake", lake.root, *args], stream)
+
+
+@command("maintain-tables", "maintain-tables --dry-run", TABLES)
+def maintain_tables(lake: LakeOption, is_dry_run: DryRunOption = False) -> int:
+    """Optimize and vacuum what needs it, and delete checkpoints that were replaced long ago."""
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("table_care").setLevel(logging.INFO)
+    return run_maintenance(lake, is_dry_run)
+
+
+@command("sample-data", "sample-data --events 2000 --late-share 0.05", TABLES)
+def sample_data(
+    root: AnyLakeOption,
+    name: Annotated[str, typer.Option("--source", help="One source, or all.")] = "all",
+    start: StartOption = None,
+    seed: int = Options.seed,
+    events: Annotated[int, typer.Option(min=0, help="Events of each source.")] = Options.events,
+    late_share: Annotated[
+        float, typer.Option(min=0, max=1, help="Of rows that come hours late.")
+    ] = Options.late_share,
+) -> int:
+    """Write sample input into the lake's landing folder; the same options give the same files."""
+    first = start or sample_start()
+    options = Options(start=first, seed=seed, events=events, late_share=late_share)
+    sources = all_sources() if name == "all" else (source_named(name),)
+    for line in land_samples(made_lake(root), sources, options):
+        say(line)
+    return 0
+
+
+@command("reingest", "reingest signals fixed.jsonl", TABLES)
+def reingest(
+    source: SourceArgument,
+    lake: LakeOption,
+    corrections: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[FILE]",
+            exists=True,
+            dir_okay=False,
+            help='Corrected rows, {"quarantine_id": ..., "raw": ...} a line; without it all open '
+            "rows are tried again.",
+        ),
+    ] = None,
+) -> int:
+    """Take open rows of the quarantine in again, corrected or by today's rules."""
+    given = None if corrections is None else str(corrections)
+    return run_local.reingest(lake, source.name, given)
