@@ -1,6 +1,6 @@
 """Take what has landed for a source into bronze and quarantine, much at once: parsed on Spark.
 
-    python -m spark_jobs.ingest_source --source signals --lake lake
+    ./stateful ingest signals
 
 Only who parses the files, and writes their rows, is other than in include/ingest/ingest.py.
 """

@@ -152,7 +152,8 @@ def descendants() -> list[psutil.Process]:
     with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             continue
-    return psutil.Process().children(recursive=True)
+    found: list[psutil.Process] = psutil.Process().children(recursive=True)
+    return found
 
 
 def end_descendants(patience: float = 5.0) -> list[int]:

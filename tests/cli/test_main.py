@@ -95,7 +95,9 @@ def test_a_lake_may_be_named_from_home_and_by_the_environment(monkeypatch, tmp_p
     asked: list[Lake] = []
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "mine").mkdir()
-    monkeypatch.setattr(commands.run_local, "run_stream", lambda lake, stream: asked.append(lake) or 0)
+    monkeypatch.setattr(
+        commands.run_local, "run_stream", lambda lake, stream: asked.append(lake) or 0
+    )
     assert main(["stream", "user_counts", "--lake", "~/mine"]) == 0
     monkeypatch.setenv("LAKE", "~/mine")
     assert main(["stream", "user_counts"]) == 0
