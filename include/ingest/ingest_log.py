@@ -31,7 +31,7 @@ from include.lake.delta_log import create_if_absent, open_table, unbroken
 from include.lake.errors import LakeError, how_to_mend, settings_changed
 from include.lake.ops import Result, compact_now_and_then, despite_others
 from include.lake.paths import Lake, files_of
-from include.lake.table import Record, Staged, Table, of_other_times, stage
+from include.lake.table import Record, Staged, Table, found_file, of_other_times, stage
 from include.settings import Source
 
 BRONZE, QUARANTINE = "bronze", "quarantine"
@@ -327,7 +327,7 @@ class Ingestion:
         if path in self._staged:
             return self._staged[path]
         try:
-            return table.found(path)
+            return found_file(table.path, path)
         except FileNotFoundError:
             said = f"{table.path} lacks what {self._log.path} has: its file {path} is gone"
             raise of_other_times(table.path, said) from None

@@ -5,12 +5,11 @@ import hashlib
 import json
 import os
 import re
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from threading import Lock
-from typing import Any, NamedTuple
+from functools import lru_cache
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -47,50 +46,25 @@ def delta_table(path: str, version: int | None = None) -> DeltaTable:
         return DeltaTable(path, version=version)
 
 
-KEPT = 64  # of a large table it is some megabytes
 _Log = frozenset[tuple[str, int, int]]  # of each file: name, bytes, and when it was written
-
-
-class _Open(NamedTuple):
-    log: _Log
-    table: DeltaTable
-
-
-_open: OrderedDict[tuple[str, int | None], _Open] = (
-    OrderedDict()
-)  # by path and version; None: newest
-_keeping = Lock()
 
 
 def table_to_read(path: str, version: int | None = None) -> DeltaTable:
     """What `delta_table` opens, shared by all that ask while the log has the same files.
 
-    So whatever was committed, put back or cleaned up since is seen. Never to be written with: a
-    commit would move it on for all that hold it.
+    Never to be written with: a commit would move it on for all that hold it.
     """
-    log = _log_as_read(path)
-    known = _open.get((path, version))
-    # A version stays what it is while more comes, and reads on in the files that it came from.
-    if known is None or not (known.log == log or (version is not None and known.log <= log)):
-        # Listed before it is opened: what is committed between is no file of this log.
-        known = _Open(log, delta_table(path, version))
-        if log:
-            _keep(path, known.table.version(), known)
-    if log:
-        _keep(path, version, known)
-    return known.table
+    log = _log_as_read(path)  # before it is opened: what is committed between is no file of this log
+    return _as_of_log(path, version, log) if log else delta_table(path, version)
 
 
-def _keep(path: str, version: int | None, opened: _Open) -> None:
-    with _keeping:  # Airflow's pages ask from several threads
-        _open[path, version] = opened
-        _open.move_to_end((path, version))
-        while len(_open) > KEPT:
-            _open.popitem(last=False)
+@lru_cache(maxsize=32)  # of a large table each is some megabytes
+def _as_of_log(path: str, version: int | None, log: _Log) -> DeltaTable:
+    return delta_table(path, version)
 
 
 def _log_as_read(path: str) -> _Log:
-    """But for the hint where to begin, which is written anew; empty where it cannot be listed."""
+    """Its files but for the hint where to begin; empty where they cannot be listed."""
     try:
         files = files_of(path).get_file_info(fs.FileSelector("_delta_log"))
     except OSError:
@@ -169,12 +143,6 @@ def open_table(path: str) -> DeltaTable:
     commit."""
     with unbroken(path):
         return table_to_read(path)
-
-
-def table_to_write(path: str) -> DeltaTable:
-    """The same, to commit with: it is nobody else's."""
-    with unbroken(path):
-        return delta_table(path)
 
 
 @contextmanager

@@ -150,6 +150,14 @@ PART = re.compile(
     r"/([^/]+)"
 )
 OF_SOURCE = ("bronze", "quarantine", "ingest_log")
+STATE_ANEW = ("make state and table anew", "./stateful reseed {} --apply")
+# How each part is made again where there is no copy of it; `ops` is by whoever reads it next.
+ANEW = {
+    **dict.fromkeys(OF_SOURCE, ("ingest {} anew from where it came", "./stateful ingest {} --from-scratch --apply")),
+    "tables": ("make it anew from bronze", "./stateful reseed {} --recompute --apply"),
+    "checkpoints": STATE_ANEW,
+    "dead_letters": STATE_ANEW,
+}
 
 
 class Mend(NamedTuple):
@@ -182,34 +190,13 @@ def subject_of(path: str) -> str | None:
 
 def how_to_mend(path: str) -> Mend:
     """For a path in a lake, such as bronze/signals: how all that is in it is made right again."""
-    found = PART.findall(path)
-    if not found:
+    kind, _, name = (subject_of(path) or "").partition("/")
+    if kind == "ops":
+        return Mend("it is moved aside, and begun anew, by whoever reads it next")
+    if kind not in ANEW:
         return Mend(PUT_BACK)
-    kind, subject = found[-1]
-    if kind in OF_SOURCE:
-        source = subject
-        return Mend(
-            f"{PUT_BACK}; or, to ingest {source} anew from where it came",
-            f"./stateful ingest {source} --from-scratch --apply",
-        )
-    if kind == "tables":
-        return Mend(
-            f"{PUT_BACK}; or make it anew from bronze",
-            f"./stateful reseed {subject} --recompute --apply",
-        )
-    if kind in ("checkpoints", "dead_letters"):
-        return Mend(
-            f"{PUT_BACK}; or make state and table anew", f"./stateful reseed {subject} --apply"
-        )
-    return Mend("it is moved aside, and begun anew, by whoever reads it next")
-
-
-def how_to_trust_again(stream: str) -> Mend:
-    """For a product table that is not what was recorded of it."""
-    return Mend(
-        "put it back from a copy that is not older, or make it anew from bronze",
-        f"./stateful reseed {stream} --apply",
-    )
+    words, command = (text.format(name) for text in ANEW[kind])
+    return Mend(f"{PUT_BACK}; or {words}", command)
 
 
 if __name__ == "__main__":

@@ -10,13 +10,15 @@ import math
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from itertools import chain
 from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError
@@ -28,12 +30,13 @@ from include.lake.columns import columns_of
 from include.lake.delta_log import (
     changes_data,
     commit_info,
+    delta_table,
     found_columns,
     made_at,
     open_table,
     read_actions,
-    table_to_write,
     told_by,
+    unbroken,
 )
 from include.lake.errors import LakeError, how_to_mend, subject_of
 from include.lake.ops import despite_others
@@ -46,6 +49,7 @@ FOLLOWS = "follows"  # ... and the version that its writer had last looked at
 # Spark reads no part of a file that is less than one of these: with fewer rows in each, all cores
 # read one file.
 ROWS_A_GROUP = 50_000
+MOST_FILES = 100_000  # of one batch
 KEPT = timedelta(days=7)  # of a record
 # Of a text, in bounds; and what is behind all others.
 LONGEST, HIGHEST = 32, "\U0010ffff"
@@ -88,7 +92,8 @@ class Table:
     @classmethod
     def open(cls, lake: Lake, path: str) -> Self:
         """LakeError when its log cannot be read."""
-        return cls(lake, path, table_to_write(path))
+        with unbroken(path):
+            return cls(lake, path, delta_table(path))
 
     @classmethod
     def read(cls, lake: Lake, path: str) -> Self:
@@ -239,15 +244,6 @@ class Table:
         """Move on to the newest version, whoever made it."""
         self.delta.update_incremental()
 
-    def found(self, path: str) -> Staged:
-        """A file that was staged by a process that is no more; FileNotFoundError when it is gone."""
-        files = files_of(self.path)
-        metadata = pq.read_metadata(path, filesystem=files)
-        size = files.get_file_info(path).size
-        columns = metadata.schema.to_arrow_schema()
-        has_fractions = any(map(pa.types.is_floating, columns.types))  # of which some may be none
-        return Staged(path, size, metadata.num_rows, _stats([metadata], has_fractions))
-
 
 def _kinds(columns: Iterable[tuple[str, pa.DataType]]) -> dict[str, str]:
     return {name: str(kind) for name, kind in columns}
@@ -266,109 +262,89 @@ def record_of(actions: Sequence[Mapping[str, Any]]) -> Record | None:
     return record if isinstance(record, dict) else None
 
 
-class Stager:
-    """Writes rows as Parquet files into a table's folder: one for each value of the column `by`.
+PARQUET = ds.ParquetFileFormat()
 
-    Rows of one value have to come together. Pages have checksums.
+
+def stage(
+    table: str, rows: pa.Table | Iterable[pa.Table], schema: pa.Schema, by: str | None = None
+) -> list[Staged]:
+    """The rows as Parquet files in a table's folder: some for each value of the column `by`.
+
+    Pages have checksums.
     """
+    files, written, has_nan = files_of(table), list[Any](), False
 
-    def __init__(self, table: str, schema: pa.Schema, by: str | None = None) -> None:
-        self._files, self._schema, self._by = files_of(table), schema, by
-        self._folder: str | None = None  # of the file that is being written; None: there is none
-        self._rows: list[pa.Table] = []  # that are to be its next row group
-        self._staged: list[Staged] = []
+    def batches() -> Iterator[pa.RecordBatch]:
+        nonlocal has_nan
+        for part in [rows] if isinstance(rows, pa.Table) else rows:
+            part = part.select(schema.names).cast(schema)
+            has_nan |= any(map(_has_nan, part.columns))
+            yield from part.to_batches()
 
-    def write(self, rows: pa.Table) -> None:
-        """Rows with the schema's columns, in any order."""
-        rows = rows.select(self._schema.names).cast(self._schema)
-        for folder, part in self._parts(rows):
-            if folder != self._folder:
-                self._close()
-                self.begin(folder)
-            self._rows.append(part)
-            if sum(each.num_rows for each in self._rows) >= ROWS_A_GROUP:
-                self._flush()
-
-    def staged(self) -> list[Staged]:
-        """The files, once all rows are written."""
-        self._close()
-        return self._staged
-
-    def _parts(self, rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-        if self._by is None:
-            if rows.num_rows:
-                yield "", rows
-            return
-        encoded = pc.run_end_encode(rows[self._by].combine_chunks())
-        begins, rows = 0, rows.drop_columns([self._by])
-        for chunk in encoded.chunks if isinstance(encoded, pa.ChunkedArray) else [encoded]:
-            for value, ends in zip(
-                chunk.values.to_pylist(), chunk.run_ends.to_pylist(), strict=True
-            ):
-                yield f"{self._by}={value}/", rows.slice(begins, ends - begins)
-                begins = ends
-
-    def begin(self, folder: str) -> None:
-        """A new file in that folder, which need not come to have a row."""
-        self._folder, self._path = folder, f"{folder}part-{uuid.uuid4()}.parquet"
-        if isinstance(self._files.base_fs, fs.LocalFileSystem):
-            self._files.create_dir(folder or ".", recursive=True)
-        self._sink = self._files.open_output_stream(self._path)
-        self._metadata: list[pq.FileMetaData] = []
-        self._has_nan = False
-        names = [name for name in self._schema.names if name != self._by]
-        self._writer = pq.ParquetWriter(
-            self._sink,
-            pa.schema([self._schema.field(name) for name in names]),
-            write_page_checksum=True,
-            metadata_collector=self._metadata,
-        )
-
-    def _flush(self) -> None:
-        if self._rows:
-            rows = pa.concat_tables(self._rows)
-            self._has_nan |= any(map(_has_nan, rows.columns))
-            self._writer.write_table(rows, row_group_size=ROWS_A_GROUP)
-        self._rows = []
-
-    def _close(self) -> None:
-        if self._folder is None:
-            return
-        self._flush()
-        with closing(self._sink):
-            self._writer.close()
-            size = self._sink.tell()
-        rows = sum(each.num_rows for each in self._metadata)
-        self._staged.append(Staged(self._path, size, rows, _stats(self._metadata, self._has_nan)))
-        self._folder = None
+    parts = batches()
+    if (first := next(parts, None)) is None:
+        return []
+    is_local = _made(files)
+    ds.write_dataset(
+        chain([first], parts),
+        "",
+        basename_template=f"part-{uuid.uuid4()}-{{i}}.parquet",
+        format=PARQUET,
+        partitioning=by and ds.partitioning(pa.schema([schema.field(by)]), flavor="hive"),
+        schema=schema,
+        filesystem=files,
+        file_options=PARQUET.make_write_options(write_page_checksum=True),
+        use_threads=False,  # in order
+        max_partitions=MOST_FILES,
+        min_rows_per_group=ROWS_A_GROUP,
+        max_rows_per_group=ROWS_A_GROUP,
+        file_visitor=written.append,
+        existing_data_behavior="overwrite_or_ignore",
+        create_dir=is_local,
+    )
+    return [_staged(file.path, file.size, file.metadata, has_nan) for file in written]
 
 
-def stage(table: str, rows: pa.Table, schema: pa.Schema, by: str | None = None) -> list[Staged]:
-    """The rows as files in a table's folder, as `Stager` writes them; in any order."""
-    stager = Stager(table, schema, by)
-    stager.write(rows if by is None else rows.take(pc.sort_indices(rows[by])))
-    return stager.staged()
+def _made(files: fs.SubTreeFileSystem) -> bool:
+    """Make the folder where it must be made; whether it must."""
+    if is_local := isinstance(files.base_fs, fs.LocalFileSystem):
+        files.create_dir(".", recursive=True)
+    return is_local
 
 
 def stage_empty(table: str, schema: pa.Schema) -> Staged:
     """A file without a row."""
-    stager = Stager(table, schema)
-    stager.begin("")
-    return stager.staged()[0]
+    files, path = files_of(table), f"part-{uuid.uuid4()}.parquet"
+    _made(files)
+    pq.write_table(schema.empty_table(), path, filesystem=files, write_page_checksum=True)
+    return found_file(table, path)
+
+
+def found_file(table: str, path: str) -> Staged:
+    """One that was staged by a process that is no more; FileNotFoundError when it is gone."""
+    files = files_of(table)
+    metadata = pq.read_metadata(path, filesystem=files)
+    columns = metadata.schema.to_arrow_schema()
+    has_fractions = any(map(pa.types.is_floating, columns.types))  # of which some may be none
+    return _staged(path, files.get_file_info(path).size, metadata, has_fractions)
+
+
+def _staged(path: str, size: int, metadata: pq.FileMetaData, has_nan: bool) -> Staged:
+    return Staged(path, size, metadata.num_rows, _stats(metadata, has_nan))
 
 
 def _has_nan(column: pa.ChunkedArray) -> bool:
     return pa.types.is_floating(column.type) and bool(pc.any(pc.is_nan(column)).as_py())
 
 
-def _stats(files: Sequence[pq.FileMetaData], has_nan: bool) -> str:
+def _stats(file: pq.FileMetaData, has_nan: bool) -> str:
     """What Delta's log has of a file: its rows, nulls, and the bounds that files are chosen by, as JSON.
 
     Bounds of all columns or of none: delta-rs finds no row by a column that lacks them beside others.
     Not in ASCII: it misreads the last characters where they are escaped. None with `has_nan`: no
     bound of a number holds for what is none.
     """
-    groups = [each.row_group(number) for each in files for number in range(each.num_row_groups)]
+    groups = map(file.row_group, range(file.num_row_groups))
     columns: dict[str, list[pq.Statistics | None]] = {}
     for group in groups:
         for chunk in map(group.column, range(group.num_columns)):
@@ -376,8 +352,7 @@ def _stats(files: Sequence[pq.FileMetaData], has_nan: bool) -> str:
                 columns.setdefault(chunk.path_in_schema, []).append(chunk.statistics)
     known = {name: [each for each in of if each] for name, of in columns.items()}
     nulls = {name: str(sum(each.null_count for each in of)) for name, of in known.items()}
-    rows = sum(each.num_rows for each in files)
-    stats = {"numRecords": str(rows), "nullCount": _object(nulls)}
+    stats = {"numRecords": str(file.num_rows), "nullCount": _object(nulls)}
     filled = {name: [each for each in of if each.num_values] for name, of in known.items()}
     is_whole = known == columns and all(s.has_min_max for of in filled.values() for s in of)
     if is_whole and not has_nan:

@@ -14,7 +14,7 @@ from include.ingest.amendments import amendments_of
 from include.ingest.ingest_log import STILL, refuse_changed_bronze
 from include.lake.dead_letters import dead_letters_number, has_dead_letters_of
 from include.lake.delta_log import adds_data, commit_hash, open_table, read_actions, table_to_read
-from include.lake.errors import LakeError, how_to_trust_again
+from include.lake.errors import LakeError, how_to_mend
 from include.lake.generations import GenerationRow, Generations, is_reseeded, read_generations
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
@@ -163,7 +163,7 @@ class OpenStream:
             raise self._of_other_times(f"{bronze} lacks version {read}, which was read")
 
     def _of_other_times(self, reason: str) -> LakeError:
-        mend = how_to_trust_again(self.name)
+        mend = how_to_mend(f"checkpoints/{self.name}")
         return LakeError(
             f"what {self.name} is made of is of different times, or others have changed it: {reason}. "
             f"Nothing was done. To mend it: {mend.words}",

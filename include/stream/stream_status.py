@@ -11,7 +11,7 @@ from include.fold.group_state import GroupStateTimeout
 from include.ingest.amendments import amendments_of, how_to_finish
 from include.ingest.ingest_log import how_bronze_changed
 from include.lake.delta_log import open_table
-from include.lake.errors import how_to_mend, how_to_trust_again
+from include.lake.errors import how_to_mend
 from include.lake.findings import Finding
 from include.lake.generations import GenerationRow
 from include.lake.paths import Lake
@@ -85,7 +85,7 @@ class StreamStatus:
         if row is None and not opened.lake.is_delta_table(table):
             return found  # it has not run; or a checkpoint alone is left, which its run refuses
         if opened.distrust is not None:
-            mend = str(how_to_trust_again(opened.name))
+            mend = str(how_to_mend(f"checkpoints/{opened.name}"))
             said = f"{table} is not what was recorded of it: {opened.distrust}"
             return [*found, FINDINGS["table_changed"].found(opened.name, said, mend)]
         if row is None:

@@ -33,7 +33,7 @@ from include.ingest.parse_files import (
 )
 from include.lake.columns import sql_name
 from include.lake.paths import Lake
-from include.lake.table import Staged, Stager
+from include.lake.table import Staged, stage
 from include.settings import Source
 
 Made = Callable[[pa.Table], pa.Table]
@@ -54,11 +54,9 @@ def staged(
     """
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        stager = Stager(table, schema, by)
-        for batch in batches:
-            given = pa.Table.from_batches([batch])
-            stager.write(given if made is None else made(given))
-        yield pa.RecordBatch.from_pylist([f._asdict() for f in stager.staged()], STAGED)
+        given = (pa.Table.from_batches([batch]) for batch in batches)
+        files = stage(table, map(made, given) if made else given, schema, by)
+        yield pa.RecordBatch.from_pylist([file._asdict() for file in files], STAGED)
 
     told = rows.mapInArrow(write, "path string, size bigint, rows bigint, stats string")
     return [Staged(*row) for row in told.collect()]

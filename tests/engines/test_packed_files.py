@@ -25,7 +25,7 @@ from include.fold.keys import bucket_ids
 from include.fold.states import event_schema
 from include.lake.columns import arrow_type
 from include.lake.errors import LakeError
-from include.lake.table import Stager
+from include.lake.table import stage
 from include.streams import device_signals, service_health, user_counts
 from spark_jobs.engines import packed_files
 from spark_jobs.engines.packed_files import FilePart, pack_files, read_part
@@ -71,9 +71,7 @@ def rows_of(fold, rng: np.random.Generator, size: int) -> pa.Table:
 def test_no_bit_of_a_page_of_bronze_flips_unseen(tmp_path):
     fold = FOLDS["user_counts"]
     rows, random = rows_of(fold, np.random.default_rng(1), 200), Random(1)
-    stager = Stager(str(tmp_path), rows.schema)
-    stager.write(rows)
-    (staged,) = stager.staged()
+    (staged,) = stage(str(tmp_path), rows, rows.schema)
     file = tmp_path / staged.path
     whole = file.read_bytes()
     part = FilePart(file.as_uri(), 0, len(whole))

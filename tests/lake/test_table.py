@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from include.lake.columns import Column, documented, without_comments
 from include.lake.delta_log import create_if_absent
 from include.lake.paths import Lake
-from include.lake.table import Table, stage
+from include.lake.table import Table, found_file, stage
 from tests.examples import examples
 from tests.open_files import no_more_files
 from tests.refused import refused
@@ -73,7 +73,7 @@ def test_who_finds_a_staged_file_adds_it_as_who_staged_it_would(given):
         table = made(root)
         schema = SCHEMA.remove(SCHEMA.names.index("c2"))  # of fractions less is known then
         (staged,) = stage(table.path, table_of(given), schema)
-        assert table.found(staged.path) == staged
+        assert found_file(table.path, staged.path) == staged
         assert json.loads(staged.stats)["numRecords"] == len(given)
 
 

@@ -13,7 +13,7 @@ import pytest
 from deltalake.table import TableAlterer, TableMerger, TableOptimizer
 
 from include.lake.paths import Lake
-from include.lake.table import Stager
+from include.lake.table import stage
 from tests.simulator.replaced import OURS, everywhere
 
 # Those of delta-rs that commit. What opens or reads a table is no write.
@@ -137,7 +137,7 @@ def _patch_delta(patch: pytest.MonkeyPatch) -> None:
     original = deltalake.write_deltalake
     counted = _counted(original, "write_deltalake")
     everywhere(patch, original, counted, (*OURS, "deltalake"))
-    patch.setattr(Stager, "staged", _counted(Stager.staged, "stage"))
+    everywhere(patch, stage, _counted(stage, "stage"))
     for method in ("write", "delete"):
         patch.setattr(Lake, method, _counted(getattr(Lake, method), method))
     for kind, methods in METHODS.items():
