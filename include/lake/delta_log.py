@@ -54,7 +54,9 @@ def table_to_read(path: str, version: int | None = None) -> DeltaTable:
 
     Never to be written with: a commit would move it on for all that hold it.
     """
-    log = _log_as_read(path)  # before it is opened: what is committed between is no file of this log
+    log = _log_as_read(
+        path
+    )  # before it is opened: what is committed between is no file of this log
     return _as_of_log(path, version, log) if log else delta_table(path, version)
 
 

@@ -153,7 +153,10 @@ OF_SOURCE = ("bronze", "quarantine", "ingest_log")
 STATE_ANEW = ("make state and table anew", "./stateful reseed {} --apply")
 # How each part is made again where there is no copy of it; `ops` is by whoever reads it next.
 ANEW = {
-    **dict.fromkeys(OF_SOURCE, ("ingest {} anew from where it came", "./stateful ingest {} --from-scratch --apply")),
+    **dict.fromkeys(
+        OF_SOURCE,
+        ("ingest {} anew from where it came", "./stateful ingest {} --from-scratch --apply"),
+    ),
     "tables": ("make it anew from bronze", "./stateful reseed {} --recompute --apply"),
     "checkpoints": STATE_ANEW,
     "dead_letters": STATE_ANEW,

@@ -5,6 +5,7 @@ from datetime import datetime
 from statistics import median
 from typing import NamedTuple
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from include.lake.ops import append_ops, not_ahead, read_ops
@@ -57,8 +58,10 @@ def read_measured(
 ) -> dict[str, list[Measured]]:
     """What checks measured of each subject, or of one, in order; `newest`: the last of all alone."""
     where = {} if subject is None else {"subject": subject}
-    from_then_on = None if since is None else ("at", since)
-    rows = read_ops(lake, "figures", where, since=from_then_on, before=("at", not_ahead()))
+    wanted = not_ahead("at")
+    if since is not None:
+        wanted &= pc.field("at") >= pa.scalar(since)
+    rows = read_ops(lake, "figures", where, wanted=wanted)
     if newest:
         rows = rows.filter(pc.equal(rows["at"], pc.max(rows["at"])))
     by_check: dict[tuple[datetime, str], dict[tuple[str, str | None], int]] = {}

@@ -14,8 +14,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from functools import reduce, wraps
-from operator import and_
+from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
@@ -186,7 +185,7 @@ def append_ops(lake: Lake, name: str, rows: Sequence[Mapping[str, Any]]) -> None
     def append() -> None:
         table = _ensure_table(lake, name)
         with unbroken(lake.ops(name)):
-            write_deltalake(table, with_all_columns(data, table), mode="append")
+            write_deltalake(table, data, mode="append", schema_mode="merge")
             compact_now_and_then(table, lake.ops(name))
 
     despite_others(append)
@@ -217,14 +216,6 @@ def compact(path: str, target_bytes: int | None = None) -> int:
     return int((json.loads(removed) if isinstance(removed, str) else removed)["totalSize"])
 
 
-def with_all_columns(data: pa.Table, table: DeltaTable) -> pa.Table:
-    """With nulls for columns that others have given the table, such as another release."""
-    for field in pa.schema(table.schema().to_arrow()):
-        if field.name not in data.column_names:
-            data = data.append_column(field.name, pa.nulls(data.num_rows, field.type))
-    return data
-
-
 def despite_others(commit: Callable[[], Result]) -> Result:
     """`commit`, again when another's commit to the same table came between.
 
@@ -245,45 +236,50 @@ def read_ops(
     name: str,
     where: Mapping[str, Any] | None = None,
     columns: Sequence[str] | None = None,
-    since: tuple[str, datetime] | None = None,
-    before: tuple[str, datetime] | None = None,
     wanted: pc.Expression | None = None,
 ) -> pa.Table:
-    """Rows of `ops/<name>`, of those columns' values; none when nothing has been recorded.
+    """Rows of `ops/<name>` with these values, that are wanted; none when nothing has been recorded.
 
-    Of `columns`, and those of `where`, only; `since`: an instant's column, and its least value;
-    `before`: such a column, and what its values are less than; `wanted`: any other condition.
+    Of `columns`, and those of `where`, only.
     """
     wanted_names = None if columns is None else {*columns, *(where or {})}
     fields = [f for f in SCHEMAS[name] if wanted_names is None or f.name in wanted_names]
     if not lake.is_delta_table(lake.ops(name)):
         return pa.schema(fields).empty_table()
-    held = [] if wanted is None else [wanted]
-    held += [] if since is None else [pc.field(since[0]) >= pa.scalar(since[1])]
-    held += [] if before is None else [pc.field(before[0]) < pa.scalar(before[1])]
     with unbroken(lake.ops(name)):
         dataset = dataset_without_bounds(lake.ops(name))
         read = None if columns is None else [column.name for column in fields]
-        rows = dataset.to_table(columns=read, filter=reduce(and_, held) if held else None)
+        rows = dataset.to_table(columns=read, filter=wanted)
     # Not while it is read: to prepare that for each of many small files costs more than it spares.
     for column, value in (where or {}).items():
         rows = rows.filter(pc.equal(rows[column], value))
     return rows
 
 
-def newest_row(rows: pa.Table, by: str) -> dict[str, Any] | None:
-    """The row with the largest value of that column; None of no row. Of the others, of which there
-    are more with each run, no Python object is made."""
-    newest = rows.filter(pc.equal(rows[by], pc.max(rows[by])))
-    return next(iter(newest.slice(0, 1).to_pylist()), None)
+def runs_of(
+    lake: Lake,
+    subject: str,
+    jobs: Sequence[str],
+    columns: Sequence[str] | None = None,
+    **where: Any,
+) -> pa.Table:
+    """Rows of `ops/runs` of a source or stream by these jobs, in order; `where`: None is any value."""
+    given = {name: value for name, value in where.items() if value is not None}
+    asked = columns and [*columns, "job", "ended_at"]
+    rows = read_ops(lake, "runs", {"subject": subject, **given}, asked, not_ahead("ended_at"))
+    return rows.filter(pc.is_in(rows["job"], pa.array(jobs))).sort_by("ended_at")
 
 
-def not_ahead() -> datetime:
-    """What the instants of rows are less than, but for those of a machine whose clock was ahead.
+def newest_of(rows: pa.Table) -> dict[str, Any] | None:
+    """The last row; None of no row. Of the others, of which there are more with each run, no Python
+    object is made."""
+    return next(iter(rows.slice(max(rows.num_rows - 1, 0)).to_pylist()), None)
 
-    They would be the newest until that time has come.
-    """
-    return datetime.now(UTC) + CLOCKS_APART
+
+def not_ahead(column: str) -> pc.Expression:
+    """Rows but for those of a machine whose clock was ahead: they would be the newest until that time
+    has come."""
+    return pc.field(column) < pa.scalar(datetime.now(UTC) + CLOCKS_APART)
 
 
 def _ensure_table(lake: Lake, name: str) -> DeltaTable:

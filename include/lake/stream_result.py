@@ -1,16 +1,16 @@
 """A stream's table in brief, for people, and the runs that made it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from include.fold.admission import instant_of
 from include.fold.arrow_values import plain_values
 from include.lake.delta_log import dataset_of, unbroken
-from include.lake.ops import newest_row, not_ahead, read_ops
+from include.lake.ops import newest_of, runs_of
 from include.lake.paths import Lake
 from include.lake.table import Table
 from include.text_table import counted, cut, text_table, value_text
@@ -59,25 +59,21 @@ def complete_until(lake: Lake, stream: str) -> datetime | None:
 
 def last_run(lake: Lake, stream: str, dag_run_id: str | None = None) -> dict[str, Any] | None:
     """The newest succeeded `run_stream` of `stream` in ops/runs, or that of one Dag run."""
-    return newest_row(_succeeded(lake, stream, dag_run_id), "ended_at")
+    return newest_of(_succeeded(lake, stream, [DRAIN], dag_run_id))
 
 
-def succeeded_runs(lake: Lake, stream: str, dag_run_id: str | None = None) -> list[dict[str, Any]]:
-    """All of them, or those of one Dag run, in order; it has several if others took it along."""
-    return list(_succeeded(lake, stream, dag_run_id).to_pylist())
+def succeeded_runs(lake: Lake, stream: str, dag_run_id: str) -> list[dict[str, Any]]:
+    """All of a Dag run, in order; it has several if others took it along."""
+    return list(_succeeded(lake, stream, [DRAIN], dag_run_id).to_pylist())
 
 
 def replaced_by(lake: Lake, stream: str, dag_run_id: str | None = None) -> list[dict[str, Any]]:
-    """The same of its recomputes and reseeds."""
-    return list(_succeeded(lake, stream, dag_run_id, RECOMPUTE, RESEED).to_pylist())
+    """The same of recomputes and reseeds, or all of them."""
+    return list(_succeeded(lake, stream, [RECOMPUTE, RESEED], dag_run_id).to_pylist())
 
 
-def _succeeded(lake: Lake, stream: str, dag_run_id: str | None, *jobs: str) -> pa.Table:
-    where = {"subject": stream, "outcome": "succeeded"}
-    if dag_run_id is not None:
-        where["dag_run_id"] = dag_run_id
-    rows = read_ops(lake, "runs", where, before=("ended_at", not_ahead()))
-    return rows.filter(pc.is_in(rows["job"], pa.array(jobs or [DRAIN]))).sort_by("ended_at")
+def _succeeded(lake: Lake, stream: str, jobs: Sequence[str], dag_run_id: str | None) -> pa.Table:
+    return runs_of(lake, stream, jobs, outcome="succeeded", dag_run_id=dag_run_id)
 
 
 def format_result(result: StreamResult, most: int | None = None) -> str:

@@ -9,9 +9,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from include.catalogue import FIGURES, FINDINGS
 from include.lake.delta_log import first_line, is_of_machine
 from include.lake.errors import StatefulError
@@ -19,7 +16,7 @@ from include.lake.figures import Measured, read_measured, record_figures
 from include.lake.findings import SEVERITIES, Finding, finding_lines, record_findings
 from include.lake.generations import read_generations
 from include.lake.lease import lease_holder
-from include.lake.ops import newest_row, not_ahead, read_ops
+from include.lake.ops import newest_of, runs_of
 from include.lake.paths import Lake
 from include.settings import MIB, Stream
 from include.stream.measure_checkpoint import CheckpointSize, measure_checkpoint
@@ -40,9 +37,7 @@ def newest_measured(lake: Lake, stream: str) -> Measured | None:
 
 def _newest_run(lake: Lake, stream: str) -> Mapping[str, Any]:
     """The stream's newest row of ops/runs, of any outcome; empty where there is none."""
-    runs = read_ops(lake, "runs", {"subject": stream}, before=("ended_at", not_ahead()))
-    ours = runs.filter(pc.is_in(runs["job"], pa.array(DRAINING_JOBS)))
-    return newest_row(ours, "ended_at") or {}
+    return newest_of(runs_of(lake, stream, DRAINING_JOBS)) or {}
 
 
 def limit_findings(stream: Stream, figures: Mapping[str, float | None]) -> list[Finding]:

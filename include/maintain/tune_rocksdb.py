@@ -26,7 +26,7 @@ from include.catalogue import FINDINGS
 from include.lake.errors import SettingsError
 from include.lake.findings import record_findings
 from include.lake.generations import read_generations
-from include.lake.ops import read_ops
+from include.lake.ops import read_ops, runs_of
 from include.lake.paths import Lake
 from include.settings import MIB, Stream
 from include.spark.conf import STATE_STORE
@@ -189,8 +189,7 @@ def machine_memory_bytes() -> int:
 
 
 def _runs(lake: Lake, stream: Stream) -> list[Row]:
-    where = {"subject": stream.name, "job": "run_stream"}
-    return list(read_ops(lake, "runs", where).to_pylist())
+    return list(runs_of(lake, stream.name, ["run_stream"]).to_pylist())
 
 
 class Figures(NamedTuple):

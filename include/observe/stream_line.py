@@ -68,12 +68,13 @@ class Recorded:
         `since`: in place of the window's beginning.
         """
         asked = [*{*columns, by}]
-        rows = read_ops(self.lake, name, where, asked, since=(by, since or self.since)).to_pylist()
+        wanted = pc.field(by) >= pa.scalar(since or self.since)
+        rows = read_ops(self.lake, name, where, asked, wanted).to_pylist()
         return sorted(rows, key=itemgetter(by))
 
     @cached_property
     def _runs(self) -> pa.Table:
-        rows = read_ops(self.lake, "runs", None, RUN_COLUMNS, before=("ended_at", not_ahead()))
+        rows = read_ops(self.lake, "runs", None, RUN_COLUMNS, not_ahead("ended_at"))
         rows = rows.filter(pc.is_in(rows["job"], pa.array([RUN, INGEST, RESEED])))
         if self.only is not None:
             names = pa.array([self.only.name, self.only.source])

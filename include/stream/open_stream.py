@@ -16,7 +16,7 @@ from include.lake.dead_letters import dead_letters_number, has_dead_letters_of
 from include.lake.delta_log import adds_data, commit_hash, open_table, read_actions, table_to_read
 from include.lake.errors import LakeError, how_to_mend
 from include.lake.generations import GenerationRow, Generations, is_reseeded, read_generations
-from include.lake.ops import read_ops
+from include.lake.ops import runs_of
 from include.lake.paths import Lake
 from include.lake.table import record_of
 from include.settings import Stream
@@ -315,11 +315,8 @@ def is_unreported(opened: OpenStream) -> bool:
     own = opened.record.own
     if own is None or own.until_us is None:
         return False
-    where = {"subject": opened.name, "outcome": "succeeded", "until": instant_of(own.until_us)}
-    return not any(
-        job in DRAINING_JOBS
-        for job in read_ops(opened.lake, "runs", where, ["job"])["job"].to_pylist()
-    )
+    where = {"outcome": "succeeded", "until": instant_of(own.until_us)}
+    return not runs_of(opened.lake, opened.name, DRAINING_JOBS, ["job"], **where).num_rows
 
 
 def _has_data(lake: Lake, bronze: str, version: int) -> bool:

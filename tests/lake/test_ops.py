@@ -4,6 +4,8 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.table import TableAlterer
@@ -43,13 +45,10 @@ def test_columns_rows_and_times_are_read_as_asked_for(lake):
     at = [datetime(2026, 11, day, tzinfo=UTC) for day in (1, 2, 3)]
     append_ops(lake, "batches", [batch("a", n) | {"committed_at": at[n]} for n in range(3)])
     append_ops(lake, "batches", [batch("b", 3) | {"committed_at": at[2]}])
-    since = ("committed_at", at[1])
+    since = pc.field("committed_at") >= pa.scalar(at[1])
     rows = read_ops(lake, "batches", {"stream": "a"}, ["rows_in", "memory_mb"], since)
     assert sorted(rows.column_names) == ["memory_mb", "rows_in", "stream"]
     assert sorted(rows["rows_in"].to_pylist()) == [1, 2]
-    before = ("committed_at", at[2])
-    rows = read_ops(lake, "batches", {"stream": "a"}, ["rows_in"], since, before)
-    assert rows["rows_in"].to_pylist() == [1]
     assert read_ops(lake, "runs", columns=["run_id"]).column_names == ["run_id"]
 
 
