@@ -3,9 +3,8 @@
     spark-submit spark_jobs/recompute_interval.py --stream device_signals --lake /data/lake
         --from 2026-01-05 --until 2026-01-06
 
-The live checkpoint is not touched. The rows of the table that were emitted within the interval are
-replaced in one commit. What it comes to depends on bronze alone: it can be repeated, interrupted,
-and run in any order. An update table, which shows the live state, has none: a reseed takes late rows in.
+The rows of the table that were emitted within the interval are replaced in one commit; the live checkpoint
+is not touched. What it comes to depends on bronze alone: it can be repeated, and run in any order.
 """
 
 import logging
@@ -13,7 +12,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from datetime import datetime
 
-from include.fold.admission import micros_of, parse_instant
+from include.fold.admission import parse_instant
 from include.job import PATIENCE, RunRecord, job_parser, recorded_run
 from include.lake.dead_letters import put_back_dead_letters
 from include.lake.lease import hold_lease
@@ -25,7 +24,7 @@ from include.stream.status_report import told_of
 from spark_jobs.engines.data_checks import DataChecks
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, stream_job
-from spark_jobs.replay_bronze import Replay, plan_with_sound_base, restate
+from spark_jobs.replay_bronze import plan_with_sound_base, restate
 from spark_jobs.write_savepoint import delete_expired
 
 JOB = "recompute_interval"
@@ -61,23 +60,10 @@ def _recompute_and_record(
         lake, record["run_id"], plan=lambda: plan_recompute(opened, start, until)
     )
     log.info("%s", plan.text())
-    assert opened.row is not None  # or nothing was settled
-    replay = Replay(
-        opened=opened,
-        stream=stream,
-        row=opened.row,
-        code=plan.base.lineage(opened.identity.code),
-        pin=plan.pin,
-        base=plan.base,
-        run_id=record["run_id"],
-        origin="recompute",
-        from_us=micros_of(start),
-        until_us=micros_of(until),
-    )
     again = f"./stateful recompute {stream.name} {start.isoformat()} {until.isoformat()}"
     checks = DataChecks(lake, stream, record, then=again)
     what = f"the interval from {start:%F %R} until {until:%F %R} UTC"
-    restate(engine, replay, checks, record, what)
+    restate(engine, plan, checks, record, what)
     record["estimated_seconds"] = plan.runs[0].estimated_seconds
     delete_expired(opened)
     log.info("%s", told_of(lake, stream)[0])

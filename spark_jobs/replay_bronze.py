@@ -4,28 +4,21 @@ to: what recompute and reseed share."""
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import partial
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from include.catalogue import FINDINGS
-from include.fold.admission import MICROSECOND, US_PER_MS, instant_of
+from include.fold.admission import MICROSECOND, instant_of
 from include.fold.bucket import INSTANTS
-from include.fold.definition import KeyedFold
 from include.ingest.bronze_tables import add_fields
 from include.ingest.ingest_log import refuse_changed_bronze
 from include.job import RunRecord
-from include.lake.dead_letters import dead_letters_now
-from include.lake.delta_log import commit_hash, table_to_read
+from include.lake.delta_log import table_to_read
 from include.lake.findings import record_findings
-from include.lake.generations import GenerationRow
 from include.lake.paths import Lake
 from include.maintain.run_findings import dead_letters_finding
-from include.settings import Stream
-from include.stream.bronze_pin import BronzeFiles, BronzePin
+from include.stream.bronze_pin import BronzeFiles
 from include.stream.manifest import (
-    Base,
     Savepoint,
     SavepointError,
     holds_rows_of,
@@ -34,18 +27,14 @@ from include.stream.manifest import (
     refuse_damaged,
     savepoints_of,
 )
-from include.stream.open_stream import OpenStream
-from include.stream.plan_recompute import RecomputePlan
-from include.stream.record import Entry, StreamRecord
-from include.stream.reseed_plan import ReseedPlan
-from include.stream_definition import load_definition
+from include.stream.replay import Replay
 from spark_jobs.engines.data_checks import DataChecks
 from spark_jobs.engines.engine import Rows, Stage
 from spark_jobs.engines.packing import Bounds
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.write_savepoint import write_savepoint
 
-P = TypeVar("P", RecomputePlan, ReseedPlan)
+P = TypeVar("P", bound=Replay)
 
 
 def plan_with_sound_base(lake: Lake, run_id: str, plan: Callable[[], P]) -> P:
@@ -71,75 +60,10 @@ def _is_sound(lake: Lake, run_id: str, savepoint: Savepoint) -> bool:
     return True
 
 
-@dataclass(frozen=True, kw_only=True)
-class Replay:
-    """Pinned bronze folded anew from a base until an instant, for the table's rows from another on."""
-
-    opened: OpenStream
-    stream: Stream  # with the buckets that it is folded by
-    row: GenerationRow  # of the generation that its rows are of
-    code: str  # what the states come of
-    pin: BronzePin
-    base: Base
-    run_id: str
-    origin: Literal["recompute", "reseed"]
-    from_us: int | None  # None: all rows of the table are replaced
-    until_us: int
-
-    @property
-    def lake(self) -> Lake:
-        return self.opened.lake
-
-    @property
-    def fold(self) -> KeyedFold:
-        return self.opened.fold
-
-    @property
-    def end_us(self) -> int | None:
-        """Before which instant rows are replaced. A reseed's have no end: what live has emitted beyond
-        `until_us` it will emit again."""
-        return self.until_us if self.origin == "recompute" else None
-
-    @property
-    def dead_letters_from_us(self) -> int | None:
-        """From which instant on dead letters are replaced: an update table shows one state, they do not."""
-        if self.origin == "recompute":
-            return self.from_us
-        return self.base.until_us if self.base.savepoint else None
-
-    def record(self, savepoint: Savepoint) -> StreamRecord:
-        """That of the stream once its rows are there, with the savepoint at their end: of a reseed live
-        goes on from that."""
-        row, base, pin = self.row, self.base, self.pin
-        if self.origin == "reseed":
-            seed = {"seed_savepoint": savepoint.savepoint_id, "seed_events": savepoint.events}
-            row = GenerationRow({**row, **seed, "switched_at": datetime.now(UTC)})
-        entry = Entry(
-            kind=self.origin,
-            from_us=self.from_us,
-            until_us=self.until_us,
-            generation=row["generation"],
-            run_id=self.run_id,
-            delay_us=row["watermark_delay_ms"] * US_PER_MS,
-            codes=(self.code,),
-            bronze_id=pin.table_id,
-            bronze_version=pin.version,
-            bronze_ingested_at_us=pin.ingested_at_us,
-            read_version=pin.version,
-            read_commit=commit_hash(self.lake, pin.path, pin.version),
-            mapped_from=base.savepoint.code if base.mapped and base.savepoint else None,
-        )
-        dead_letters = dead_letters_now(self.lake, self.opened.name)
-        return replace(self.opened.record, row=row, **dead_letters).with_entry(entry)
-
-
 def stops_on_the_way(
     events_by_step: Mapping[int, int], step_us: int, events_apart: int, until_us: int
 ) -> list[int]:
-    """Where a replay pauses to write a savepoint: ends of steps with enough events since the last.
-
-    `events_by_step` has the events of each step of time, counted from the epoch.
-    """
+    """Where a replay pauses for a savepoint: ends of steps, counted from the epoch, with enough events."""
     stops, events = [], 0
     for step in sorted(events_by_step):
         events += events_by_step[step]
@@ -151,10 +75,11 @@ def stops_on_the_way(
 
 
 @contextmanager
-def replayed(engine: SparkEngine, replay: Replay) -> Iterator[tuple[list[Stage], Savepoint]]:
-    """What all pinned rows from the base on come to, in stages, kept while the body runs; the savepoint at
-    the end."""
-    add_fields(replay.lake, replay.stream.source)
+def replayed(
+    engine: SparkEngine, replay: Replay, run_id: str
+) -> Iterator[tuple[list[Stage], Savepoint]]:
+    """The stages of the replay, kept while the body runs, and the savepoint at its end."""
+    add_fields(replay.lake, replay.opened.source)
     states = _base_states(engine, replay)
     from_us, events = replay.base.until_us, replay.base.events
     kept: list[Stage] = []
@@ -165,13 +90,15 @@ def replayed(engine: SparkEngine, replay: Replay) -> Iterator[tuple[list[Stage],
                 # Not from the plan that made them: over thirty stages it outgrows the driver.
                 states = engine.savepoint_states(replay.lake, savepoint)  # checked a moment ago
             bounds = Bounds(replay.pin.ingested_at_us, from_us, stop_us)
-            rows = engine.events(replay.lake, replay.stream.source, replay.fold, bounds)
-            stage = engine.fold(rows, replay.fold, replay.stream.buckets, stop_us, states)
+            rows = engine.events(replay.lake, replay.opened.source, replay.fold, bounds)
+            stage = engine.fold(rows, replay.fold, replay.row["buckets"], stop_us, states)
             kept.append(stage)
             # Not what others write from the first look on: a savepoint of it would look clean.
-            refuse_changed_bronze(replay.lake, replay.stream.source, f"a {replay.origin}")
+            refuse_changed_bronze(replay.lake, replay.opened.source, f"a {replay.origin}")
             events += stage.events
-            savepoint = _ensure_savepoint(engine, replay, stage.states, stop_us, events)
+            savepoint = _ensure_savepoint(
+                engine, replay, run_id, stage.states, until_us=stop_us, events=events
+            )
             from_us = stop_us
         assert savepoint is not None  # the last stop is the end
         yield kept, savepoint
@@ -181,7 +108,11 @@ def replayed(engine: SparkEngine, replay: Replay) -> Iterator[tuple[list[Stage],
 
 
 def _stops(replay: Replay) -> list[int]:
-    rules, from_us, until_us = replay.stream.savepoints, replay.base.until_us, replay.until_us
+    rules, from_us, until_us = (
+        replay.opened.declared.savepoints,
+        replay.base.until_us,
+        replay.until_us,
+    )
     if rules.cadence is None:
         return []
     step_us = rules.cadence // MICROSECOND
@@ -193,7 +124,7 @@ def _stops(replay: Replay) -> list[int]:
 
 def _events_by_step(replay: Replay, step_us: int, from_us: int | None) -> Counter[int]:
     """The events of each step of time, about: by the log of bronze, where each file ends."""
-    files = BronzeFiles(table_to_read(replay.lake.bronze(replay.stream.source)))
+    files = BronzeFiles(table_to_read(replay.lake.bronze(replay.opened.source)))
     _, last_us = files.span(INSTANTS[replay.fold.time_us])
     events: Counter[int] = Counter()
     for last, rows in zip(last_us.to_pylist(), files.rows().to_pylist(), strict=True):
@@ -203,31 +134,26 @@ def _events_by_step(replay: Replay, step_us: int, from_us: int | None) -> Counte
 
 
 def _base_states(engine: SparkEngine, replay: Replay) -> Rows | None:
-    savepoint = replay.base.savepoint
-    if savepoint is not None:
-        states = engine.savepoint_states(replay.lake, savepoint)  # checked when it was planned
-        return _mapped(engine, replay, states) if replay.base.mapped else states
-    initial = engine.initial_states(replay.lake, replay.stream.name, replay.fold)
-    return None if initial is None else initial.states
-
-
-def _mapped(engine: SparkEngine, replay: Replay, states: Rows) -> Rows:
-    migrate = load_definition(replay.stream).migrate_state
-    assert migrate is not None  # or there would be no plan
-    return engine.migrated(states, replay.fold, migrate)
+    base, opened = replay.base, replay.opened
+    if base.savepoint is None:
+        initial = engine.initial_states(replay.lake, opened.name, replay.fold)
+        return None if initial is None else initial.states
+    states = engine.savepoint_states(replay.lake, base.savepoint)  # checked when it was planned
+    migrate = opened.definition.migrate_state if base.mapped else None
+    return states if migrate is None else engine.migrated(states, replay.fold, migrate)
 
 
 def _ensure_savepoint(
-    engine: SparkEngine, replay: Replay, states: Rows, until_us: int, events: int
+    engine: SparkEngine, replay: Replay, run_id: str, states: Rows, until_us: int, events: int
 ) -> Savepoint:
     """A savepoint of just that: an equal one that is there already, or a new one."""
     wanted = (until_us, events, replay.code)
-    for known in savepoints_of(replay.lake, replay.stream.name):
+    for known in savepoints_of(replay.lake, replay.opened.name):
         if (known.until_us, known.events, known.code) != wanted:
             continue
         if not (is_of(known, replay.pin) and holds_rows_of(known, replay.pin)):
             continue
-        if _is_sound(replay.lake, replay.run_id, known):
+        if _is_sound(replay.lake, run_id, known):
             return known
     return write_savepoint(
         engine,
@@ -236,11 +162,9 @@ def _ensure_savepoint(
         replay.fold,
         until_us,
         origin=replay.origin,
-        generation=None,
-        run_id=replay.run_id,
+        run_id=run_id,
         events=events,
         bronze_id=replay.pin.table_id,
-        bronze_version=replay.pin.version,
         bronze_ingested_at_us=replay.pin.ingested_at_us,
         code=replay.code,
         state_schema=replay.opened.identity.state_schema,
@@ -250,23 +174,20 @@ def _ensure_savepoint(
 def restate(
     engine: SparkEngine, replay: Replay, checks: DataChecks, record: RunRecord, what: str
 ) -> None:
-    """Replay, and replace dead letters, then the table's, whose commit makes it so; into the run's
-    `record`, what was done. `what` would not be published where a check does not hold."""
-    opened, base_us = replay.opened, replay.base.until_us
-    table = engine.product_table(
-        replay.lake, opened.name, opened.definition, is_rebuilt=replay.origin == "reseed"
-    )
+    """Replay `what`, replace dead letters, then the table's rows, whose commit makes it so; and record it."""
+    opened, base_us, is_rebuilt = replay.opened, replay.base.until_us, replay.origin == "reseed"
+    table = engine.product_table(replay.lake, opened.name, opened.definition, is_rebuilt=is_rebuilt)
     checks.refuse_wrong(table)  # before anything is written
-    with replayed(engine, replay) as (stages, savepoint):
+    with replayed(engine, replay, record["run_id"]) as (stages, savepoint):
         outputs = [stage.outputs for stage in stages]
         rows = engine.published(replay.fold, outputs, stages[-1].states)
         judge = partial(table.judge, rows, from_us=replay.from_us)
         checks.admit(judge, what)
         dead_letters = [stage.dead_letters for stage in stages if stage.dead_letters is not None]
-        record |= replace_dead_letters(engine, replay, dead_letters)
+        record |= _replace_dead_letters(engine, replay, record["run_id"], dead_letters)
         record["rows_before"], record["rows_out"] = table.replace(
             rows,
-            replay.record(savepoint).as_json(),
+            replay.record(record["run_id"], savepoint).as_json(),
             replay.from_us,
             until_us=replay.end_us,
             is_made_anew=opened.distrust is not None,
@@ -287,16 +208,11 @@ def restate(
     }
 
 
-def replace_dead_letters(
-    engine: SparkEngine, replay: Replay, dead_letters: Sequence[Rows]
+def _replace_dead_letters(
+    engine: SparkEngine, replay: Replay, run_id: str, dead_letters: Sequence[Rows]
 ) -> dict[str, int]:
-    """Make these the dead letters of the interval, and note what they are in `ops/findings`.
-
-    Before the table is committed, whose record then counts on them; `put_back_dead_letters` undoes what a kill
-    in between leaves.
-    Returns the counts for the run's record.
-    """
-    stream, from_us = replay.stream.name, replay.dead_letters_from_us
+    """Make these the interval's, and tell of them; before the table's commit, whose record counts on them."""
+    stream, from_us = replay.opened.name, replay.dead_letters_from_us
     table = engine.dead_letters_table(replay.lake, stream)
     found = table.summary(dead_letters, from_us)
     if found or replay.lake.is_delta_table(table.path):
@@ -305,5 +221,5 @@ def replace_dead_letters(
         return {"rows_dead_lettered": 0, "timeouts_dead_lettered": 0}
     events, timeouts, first_us, last_us = found
     told = dead_letters_finding(stream, events, timeouts, instant_of(first_us), instant_of(last_us))
-    record_findings(replay.lake, replay.run_id, stream, findings=[told])
+    record_findings(replay.lake, run_id, stream, findings=[told])
     return {"rows_dead_lettered": events, "timeouts_dead_lettered": timeouts}

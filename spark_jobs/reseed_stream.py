@@ -3,18 +3,14 @@
     spark-submit spark_jobs/reseed_stream.py --stream user_counts --lake /data/lake
         [--options '{"buckets": 100, "partitions": 7, "until": "2026-01-05", "recompute": true}']
 
-The one operation that changes live: it takes late rows in (promote), changes buckets and state
-partitions, follows a changed function (with `recompute`) or a changed state (with `from_state`,
-by the mapping in the stream's file), replaces a checkpoint that is lost, or
-goes back to an earlier instant. The commit that replaces the table's rows is the switch to the new
-generation: until then readers see the old table, and the stream goes on as before.
+The commit that replaces the table's rows is the switch to the new generation: until then readers see the
+old table, and the stream goes on as before.
 """
 
 import json
 import logging
 from argparse import Namespace
 from collections.abc import Sequence
-from dataclasses import replace
 
 from include.ingest.amendments import ClockRepair, Erasure, amended_streams
 from include.job import PATIENCE, job_parser, recorded_run
@@ -23,11 +19,11 @@ from include.lake.dead_letters import put_back_dead_letters
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake
 from include.settings import Stream
-from include.stream.reseed_plan import ReseedOptions, ReseedPlan, new_row, plan_reseed
+from include.stream.reseed_plan import ReseedOptions, ReseedPlan, plan_reseed
 from spark_jobs.engines.data_checks import DataChecks
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, stream_job
-from spark_jobs.replay_bronze import Replay, plan_with_sound_base, restate
+from spark_jobs.replay_bronze import plan_with_sound_base, restate
 from spark_jobs.write_savepoint import delete_expired
 
 JOB = "reseed_stream"
@@ -43,11 +39,10 @@ def reseed(
     dag_run_id: str | None = None,
     then: str | None = None,
 ) -> None:
-    """Reseed `stream` and record it. Killed anywhere before the commit that replaces the table's rows it
-    has changed nothing but savepoints, which serve the next one. `then`: the command that goes on once a
-    check has stopped it, and was mended, when that is no reseed of its own.
+    """Reseed `stream` and record it; `then`: the command that repeats what this is a part of.
 
-    Raises SettingsError or LakeError, before anything is written, when it cannot be done.
+    A kill before the commit leaves the table and the live state; what else it has changed (savepoints, dead
+    letters, an unreadable table moved aside) the next run or reseed uses, or puts back.
     """
     with (
         hold_lease(lake, f"stream-{stream.name}", PATIENCE),
@@ -57,27 +52,13 @@ def reseed(
         log.info("%s", plan.text())
         if plan.from_us is None and _move_unreadable(lake, stream.name):
             plan = _planned(lake, stream, options, record["run_id"])
-        opened = plan.opened
-        if opened.distrust is None:
-            put_back_dead_letters(lake, stream.name, opened.record.dead_letters)
-        row = new_row(plan)
-        replay = Replay(
-            opened=opened,
-            stream=replace(stream, buckets=plan.buckets, state_partitions=plan.partitions),
-            row=row,
-            code=row["code"],
-            pin=plan.pin,
-            base=plan.base,
-            run_id=record["run_id"],
-            origin="reseed",
-            from_us=plan.from_us,
-            until_us=plan.until_us,
-        )
+        if plan.opened.distrust is None:
+            put_back_dead_letters(lake, stream.name, plan.opened.record.dead_letters)
         again = then or f"./stateful reseed {stream.name} --apply"
         checks = DataChecks(lake, stream, record, then=again)
-        restate(engine, replay, checks, record, what="the reseed")
-        log.info("%s runs on generation %s from here on", stream.name, row["generation"])
-        delete_expired(opened.again())
+        restate(engine, plan, checks, record, what="the reseed")
+        log.info("%s runs on generation %s from here on", stream.name, plan.row["generation"])
+        delete_expired(plan.opened.again())
 
 
 def rebuild_amended(

@@ -13,11 +13,9 @@ from include.stream.manifest import Savepoint, write_manifest
 # What whoever writes one says of it.
 MANIFEST: Any = {
     "origin": "live",
-    "generation": 1,
     "run_id": "some-run",
     "events": 1,
     "bronze_id": "b",
-    "bronze_version": 0,
     "bronze_ingested_at_us": None,
     "code": "c",
     "state_schema": "",

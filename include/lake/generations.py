@@ -23,7 +23,6 @@ ROW = "row"  # in the record of a stream's table
 INSTANTS = (
     "started_at",
     "initial_as_of",
-    "base_until",
     "until",
     "bronze_ingested_at",
     "switched_at",

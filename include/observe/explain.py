@@ -50,7 +50,7 @@ from include.stream.manifest import (
     savepoints_of,
     states_in,
 )
-from include.stream.plan_recompute import base_text, refuse_before_mapping
+from include.stream.replay import base_text, refuse_before_mapping
 from include.stream.stream_identity import stream_identity
 from include.stream_definition import load_definition
 from include.text_table import value_text

@@ -52,12 +52,10 @@ class Savepoint:
     until_us: int  # it is the state of all events before this, on the fold's clock
     created_at: datetime
     origin: str  # live, on_demand, recompute or reseed
-    generation: int | None  # live: the generation it was read from
     run_id: str  # of the run (`ops/runs`) that wrote it
     keys: int
     events: int  # bronze rows that are folded into it
     bronze_id: str
-    bronze_version: int  # read up to
     bronze_ingested_at_us: int | None  # of the newest row that it has read
     code: str | None  # that made all of it; None when no one code did
     state_schema: str  # of the files, as Spark DDL; they have no bucket

@@ -8,26 +8,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice, pairwise
-from statistics import median
 
 from croniter import croniter, croniter_range
 from deltalake.exceptions import DeltaError
 
 from include.fold.admission import instant_of, micros_of
 from include.lake.errors import LakeError, SettingsError, wrong_argument
+from include.lake.generations import GenerationRow
 from include.lake.paths import Lake
-from include.lake.stream_result import complete_until, replaced_by
+from include.lake.stream_result import complete_until
 from include.settings import Stream
-from include.stream.bronze_pin import BronzePin, count_before, pin_bronze
+from include.stream.bronze_pin import count_before, pin_bronze
 from include.stream.judge import state_between
-from include.stream.manifest import (
-    Base,
-    StreamIdentity,
-    choose_base,
-    mapped_savepoint,
-    savepoints_of,
-)
+from include.stream.manifest import choose_base, savepoints_of
 from include.stream.open_stream import OpenStream
+from include.stream.replay import Replay, base_text, refuse_before_mapping, seconds_for
 from include.stream.stream_status import judged, stream_status
 from include.stream_definition import load_definition
 from include.text_table import counted, text_table
@@ -50,18 +45,23 @@ class PlannedRun:
     now: str  # whether the table is right there, or why not
 
 
-@dataclass(frozen=True)
-class RecomputePlan:
-    """Recomputes, decided: of intervals, each from the end of the one before; and how many more would be
-    refused, and why."""
+@dataclass(frozen=True, kw_only=True)
+class RecomputePlan(Replay):
+    """Recomputes, decided: of intervals, each from the end of the one before."""
 
-    opened: OpenStream
-    pin: BronzePin
-    base: Base
+    origin = "recompute"
     runs: Sequence[PlannedRun]
     settled: datetime  # the stream is complete before this instant
-    unsettled: int  # intervals that end later
-    early: int  # that an initial state stands for
+    unsettled: int  # refused intervals: they end later
+    early: int  # ... and an initial state stands for them
+
+    @property
+    def row(self) -> GenerationRow:
+        return self.opened.generations.pinned()
+
+    @property
+    def from_us(self) -> int:
+        return micros_of(self.runs[0].start)
 
     def text(self) -> str:
         """The plan for people."""
@@ -153,8 +153,16 @@ def _planned(opened: OpenStream, intervals: Sequence[tuple[datetime, datetime]])
         )
         for number, (start, until) in enumerate(open_)
     ]
-    unsettled, early = len(intervals) - len(closed), len(closed) - len(open_)
-    return RecomputePlan(opened, pin, base, runs, settled, unsettled, early)
+    return RecomputePlan(
+        opened=opened,
+        pin=pin,
+        base=base,
+        until_us=edges_us[-1],
+        runs=runs,
+        settled=settled,
+        unsettled=len(intervals) - len(closed),
+        early=len(closed) - len(open_),
+    )
 
 
 def _cells(run: PlannedRun) -> list[str]:
@@ -166,25 +174,6 @@ def _cells(run: PlannedRun) -> list[str]:
         f"{run.rows_to_read:,}",
         "?" if run.estimated_seconds is None else f"{run.estimated_seconds:.0f}",
     ]
-
-
-def base_text(base: Base) -> str:
-    """Where a replay begins, for people."""
-    if base.savepoint is not None:
-        return f"savepoint {base.savepoint.savepoint_id}"
-    return "the beginning" if base.until_us is None else "the initial state"
-
-
-def refuse_before_mapping(identity: StreamIdentity, base: Base) -> None:
-    """SettingsError when only the beginning is left, and the stream's states do not come of it."""
-    if base.savepoint is None and mapped_savepoint(identity.code):
-        raise SettingsError(
-            f"the states of {identity.stream} were mapped by migrate_state, and no clean savepoint of "
-            "theirs is early enough: all can be made anew by the code of now, which gives them up",
-            code="mapped_state",
-            subject=identity.stream,
-            command=f"./stateful reseed {identity.stream} --recompute --apply",
-        )
 
 
 def check_settled(lake: Lake, stream: Stream, until: datetime) -> datetime:
@@ -199,21 +188,6 @@ def check_settled(lake: Lake, stream: Stream, until: datetime) -> datetime:
         subject=stream.name,
         command=f"./stateful stream {stream.name}",
     )
-
-
-def seconds_for(lake: Lake, stream: str, rows: Sequence[int]) -> list[float | None]:
-    """What each of some replays of so many rows would take, by the recorded recomputes and reseeds of the
-    stream: as long as they mostly did, and what more rows cost; None without any."""
-    recorded = [
-        (row["rows_in"], (row["ended_at"] - row["started_at"]).total_seconds())
-        for row in replaced_by(lake, stream)
-        if row["ended_at"] > row["started_at"]
-    ]
-    if not recorded:
-        return [None] * len(rows)
-    typical = float(median(seconds for _, seconds in recorded))
-    rate = max(read / seconds for read, seconds in recorded)
-    return [max(typical, count / rate) if rate else typical for count in rows]
 
 
 def schedule_intervals(

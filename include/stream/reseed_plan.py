@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from itertools import count
 from typing import Any
 
@@ -31,12 +32,8 @@ from include.stream.manifest import (
     savepoints_of,
 )
 from include.stream.open_stream import OpenStream, open_stream
-from include.stream.plan_recompute import (
-    base_text,
-    refuse_before_mapping,
-    seconds_for,
-)
 from include.stream.record import BEGINNING_US, FOR_EVER_US
+from include.stream.replay import Replay, base_text, refuse_before_mapping, seconds_for
 from include.stream.stream_identity import code_parts, initial_fingerprint
 from include.stream.stream_status import StreamStatus, dead_letters_coverage, judged
 from include.stream_definition import pinned_settings
@@ -178,16 +175,13 @@ def dead_letters_kept_us(opened: OpenStream, identity: StreamIdentity) -> int:
     return dead_letters_coverage(opened, identity).right_until_us
 
 
-@dataclass(frozen=True)
-class ReseedPlan:
+@dataclass(frozen=True, kw_only=True)
+class ReseedPlan(Replay):
     """A reseed, decided."""
 
-    opened: OpenStream
+    origin = "reseed"
     buckets: int
     partitions: int
-    pin: BronzePin
-    until_us: int
-    base: Base
     events: int  # bronze rows before until
     excluded: int  # before the initial state
     pending: int  # from until on
@@ -197,10 +191,33 @@ class ReseedPlan:
 
     @property
     def from_us(self) -> int | None:
-        """The first instant whose rows are replaced; None: all are. What an initial state stood
-        for under an earlier `as_of` is among them."""
+        """What an initial state stood for under an earlier `as_of` is replaced, too."""
         kept = self.base.savepoint is not None and self.opened.identity.output_mode == "append"
         return self.base.until_us if kept else None
+
+    @cached_property
+    def row(self) -> GenerationRow:
+        """Of the generation that it makes, but for its seed."""
+        opened, since_us = self.opened, self.opened.identity.since_us
+        known = {
+            **pinned_settings(opened.stream, opened.fold),
+            "stream": opened.name,
+            "generation": _new_generation(opened),
+            "started_at": datetime.now(UTC),
+            "buckets": self.buckets,
+            "state_partitions": self.partitions,
+            "initial_state": initial_fingerprint(opened.lake, opened.generations),
+            "initial_as_of": None if since_us is None else instant_of(since_us),
+            "until": instant_of(self.until_us),
+            "bronze_id": self.pin.table_id,
+            "bronze_version": self.pin.version,
+            "bronze_ingested_at": instant_of(self.pin.ingested_at_us),
+            "seed_excluded": self.excluded,
+            "seed_pending": self.pending,
+            "code": self.code,
+            "parts": code_parts(opened.declared),
+        }
+        return GenerationRow(known)
 
     def text(self) -> str:
         """The plan for people; a list in Markdown."""
@@ -251,9 +268,9 @@ def plan_later_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> Res
     everything = count_before(pin, column, None, cutoffs_us=[until_us, LAST_INSTANT_US])
     now = current or GenerationRow()
     return ReseedPlan(
-        opened,
-        options.buckets or now["buckets"] or stream.buckets,
-        options.partitions or now["state_partitions"] or stream.state_partitions,
+        opened=opened,
+        buckets=options.buckets or now["buckets"] or stream.buckets,
+        partitions=options.partitions or now["state_partitions"] or stream.state_partitions,
         pin=pin,
         until_us=until_us,
         base=base,
@@ -288,32 +305,6 @@ def _until_us(
             subject=stream.name,
         )
     return wanted_us
-
-
-def new_row(plan: ReseedPlan) -> GenerationRow:
-    """The row of the generation that a reseed makes, but for its seed."""
-    opened, base, pin, identity = plan.opened, plan.base, plan.pin, plan.opened.identity
-    known = {
-        **pinned_settings(opened.stream, opened.fold),
-        "stream": opened.name,
-        "generation": _new_generation(opened),
-        "started_at": datetime.now(UTC),
-        "buckets": plan.buckets,
-        "state_partitions": plan.partitions,
-        "initial_state": initial_fingerprint(opened.lake, opened.generations),
-        "initial_as_of": None if identity.since_us is None else instant_of(identity.since_us),
-        "base_savepoint": base.savepoint.savepoint_id if base.savepoint else None,
-        "base_until": None if base.until_us is None else instant_of(base.until_us),
-        "until": instant_of(plan.until_us),
-        "bronze_id": pin.table_id,
-        "bronze_version": pin.version,
-        "bronze_ingested_at": instant_of(pin.ingested_at_us),
-        "seed_excluded": plan.excluded,
-        "seed_pending": plan.pending,
-        "code": base.lineage(identity.code),
-        "parts": code_parts(opened.declared),
-    }
-    return GenerationRow(known)
 
 
 def _new_generation(opened: OpenStream) -> int:

@@ -14,7 +14,7 @@ from include.fold.admission import micros_of
 from include.lake.generations import read_generations
 from include.lake.paths import Lake
 from include.registry import all_streams
-from include.stream import judge, open_stream, plan_recompute
+from include.stream import judge, open_stream, replay
 from include.stream.judge import Coverage, LateGroup, late_groups
 from include.stream.record import FOR_EVER_US, recorded
 from tests.simulator.planted_folds import FOLDS
@@ -76,7 +76,7 @@ def intervals_of_other_code(patch: pytest.MonkeyPatch) -> None:
 
 def mapped_states_given_up(patch: pytest.MonkeyPatch) -> None:
     """L7. Without a clean savepoint a reseed begins at the beginning, mapping or not."""
-    patch.setattr(plan_recompute, "mapped_savepoint", lambda lineage: None)
+    patch.setattr(replay, "mapped_savepoint", lambda lineage: None)
 
 
 def a_table_older_than_its_checkpoint(patch: pytest.MonkeyPatch) -> None:

@@ -6,11 +6,10 @@ from datetime import datetime
 
 import pytest
 
-from include.fold.admission import EPOCH, MICROSECOND, micros_of
+from include.fold.admission import EPOCH, MICROSECOND, instant_of, micros_of
 from include.fold.product_table import ensure_product
-from include.lake.generations import GenerationRow
 from include.stream.bronze_pin import pin_bronze
-from include.stream.reseed_plan import ReseedOptions, new_row, plan_reseed
+from include.stream.reseed_plan import ReseedOptions, plan_reseed
 from include.stream.stream_identity import stream_identity
 from include.stream_definition import load_definition, pinned_settings
 from include.streams.device_signals import Signal
@@ -70,19 +69,6 @@ class Lived:
         }
         return written_savepoint(self.lake, NAME, at(second), **made | columns).savepoint_id
 
-    def reseeded(self, source: str, options: ReseedOptions) -> GenerationRow:
-        """A reseed under the code of `source`."""
-        self.files.deploy(source)
-        row = new_row(plan_reseed(self.lake, STREAM, options))
-        row["seed_savepoint"] = "s"
-        mapped = {"mapped_from": self.code} if options.from_state else {}
-        made = {
-            "generation": row["generation"],
-            "bronze_ingested_at_us": micros_of(row["bronze_ingested_at"]),
-        } | mapped
-        self.cover("reseed", row["base_until"], row["until"], row, **made)
-        return row
-
     def base_id(self, options: ReseedOptions = MAPPED) -> str | None:
         base = plan_reseed(self.lake, STREAM, options).base
         assert base.savepoint is None or base.mapped == options.from_state
@@ -104,17 +90,15 @@ def test_the_base_is_the_newest_clean_savepoint_of_the_state_that_the_stream_ran
     lived.savepoint(1)
     lived.savepoint(3, events=8)  # without a late row
     lived.savepoint(4, code=None)  # of two codes
-    lived.savepoint(4, code="another", generation=2)
-    lived.savepoint(5, bronze_id="another", generation=2, origin="recompute")
+    lived.savepoint(4, code="another", origin="reseed")
+    lived.savepoint(5, bronze_id="another", events=15, origin="recompute")
     lived.files.deploy(NEW)
     now = stream_identity(lived.lake, STREAM)
     lived.savepoint(5, code=now.code, state_schema=now.state_schema)
     assert lived.base_id() == clean
     plan = plan_reseed(lived.lake, STREAM, MAPPED)
-    row = new_row(plan)
-    assert row["base_savepoint"] == clean
-    assert row["code"] == f"{now.code}+{clean}"
-    assert row["base_until"] == at(2)
+    assert plan.row["code"] == f"{now.code}+{clean}"
+    assert instant_of(plan.base.until_us) == at(2)
 
 
 def test_it_is_not_after_the_instant_that_is_asked_for(lived):
