@@ -16,7 +16,7 @@ from include.lake.stream_result import format_result, read_result
 from include.settings import PROJECT, Source, Stream
 from include.spark.submit import run_job, say
 from include.steps import INGEST, STEPS, SourceRun, Step, StreamRun
-from include.stream.committed_batch import committed_batch
+from include.stream.checkpoint import committed_batch
 
 CELL_WIDTH = 48  # of a value on a terminal; what is piped is for machines, and whole
 

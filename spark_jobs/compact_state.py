@@ -19,8 +19,7 @@ from include.lake.lease import hold_lease
 from include.lake.paths import Lake
 from include.registry import source_named
 from include.settings import Stream
-from include.stream.committed_batch import is_settled, newest_planned
-from include.stream.measure_checkpoint import measure_checkpoint
+from include.stream.checkpoint import is_settled, measure_checkpoint, newest_planned
 from include.stream.open_stream import OpenStream, has_waiting_rows, open_stream
 from include.stream.record import refuse_other_settings
 from include.stream_definition import pinned_settings

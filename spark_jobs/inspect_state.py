@@ -41,7 +41,7 @@ from include.observe.state_report import (
 )
 from include.registry import stream_named
 from include.settings import Stream
-from include.stream.committed_batch import CommittedBatch, check_partitions, committed_batch
+from include.stream.checkpoint import CommittedBatch, check_partitions, committed_batch
 from include.stream.record import refuse_other_settings
 from include.stream_definition import load_definition, pinned_settings
 from include.text_table import printable

@@ -14,7 +14,7 @@ from include.lake.generations import read_generations
 from include.lake.paths import Lake, open_lake
 from include.maintain.plan_care import cared_tables
 from include.registry import stream_named
-from include.stream.committed_batch import committed_batch
+from include.stream.checkpoint import committed_batch
 from include.stream_definition import load_definition
 from spark_jobs.engines.state_rows import read_states
 from spark_jobs.job import spark_session

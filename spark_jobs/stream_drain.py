@@ -26,7 +26,7 @@ from include.maintain.tune_rocksdb import memory_of, run_settings, session_conf
 from include.registry import source_named
 from include.spark.conf import COMPACTING
 from include.stream.bronze_readers import needed_commit, refuse_cut_off
-from include.stream.committed_batch import is_settled, newest_committed, newest_planned
+from include.stream.checkpoint import is_settled, newest_committed, newest_planned
 from include.stream.manifest import SavepointError, refuse_damaged, savepoint_at
 from include.stream.open_stream import OpenStream
 from include.stream.record import (

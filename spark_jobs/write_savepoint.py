@@ -19,7 +19,7 @@ from include.lake.lease import hold_lease
 from include.lake.paths import Lake
 from include.settings import SavepointRules, Stream
 from include.stream.bronze_pin import pin_bronze
-from include.stream.committed_batch import (
+from include.stream.checkpoint import (
     CommittedBatch,
     check_partitions,
     committed_batch,

@@ -17,7 +17,7 @@ from include.lake.paths import Lake
 from include.maintain.maintain import find_old_generations
 from include.registry import all_sources, source_names, stream_names, streams_of
 from include.settings import Source, Stream
-from include.stream.committed_batch import newest_planned
+from include.stream.checkpoint import newest_planned
 from include.stream.manifest import savepoints_of
 from include.stream.reseed_plan import ReseedOptions, plan_later_reseed
 from include.text_table import counted, text_table

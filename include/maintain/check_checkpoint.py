@@ -19,7 +19,7 @@ from include.lake.lease import lease_holder
 from include.lake.ops import newest_of, runs_of
 from include.lake.paths import Lake
 from include.settings import MIB, Stream
-from include.stream.measure_checkpoint import CheckpointSize, measure_checkpoint
+from include.stream.checkpoint import CheckpointSize, measure_checkpoint
 from include.stream.open_stream import DRAINING_JOBS
 from include.stream.record import recorded
 from include.stream.stream_status import status_of_run
@@ -157,6 +157,6 @@ def _lines(result: CheckResult) -> Iterator[str]:
     yield f"{size.stream}: checkpoint {size.checkpoint}, {to}"
     yield from finding_lines(map(vars, result.findings)) if result.findings else ["no findings"]
     yield f"compact: {'yes' if why_not is None else f'no, {why_not}'}"
-    rows = [(name, f"{part.bytes:,}", f"{part.files:,}") for name, part in size.parts.items()]
-    rows.append(("all", f"{size.measured.bytes:,}", f"{size.measured.files:,}"))
-    yield from text_table(("part", "bytes", "files"), rows)
+    rows = [(name, f"{part:,}") for name, part in size.measured.bytes_of.items()]
+    rows.append((f"all {size.measured.files:,} files", f"{size.measured.bytes:,}"))
+    yield from text_table(("part", "bytes"), rows)

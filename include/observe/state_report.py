@@ -17,7 +17,7 @@ from include.fold.arrow_values import conformed, plain_rows
 from include.fold.definition import KeyedFold
 from include.fold.keys import bucket_ids, murmur3
 from include.lake.columns import INSTANT
-from include.stream.committed_batch import CommittedBatch
+from include.stream.checkpoint import CommittedBatch
 from include.text_table import cut, span_text, text_table, value_text
 
 BIGGEST_KEYS = 10

@@ -25,7 +25,7 @@ from include.lake.findings import Finding
 from include.lake.generations import Generations, is_reseeded, read_generations
 from include.lake.paths import Lake
 from include.registry import stream_names
-from include.stream.committed_batch import (
+from include.stream.checkpoint import (
     BronzePosition,
     newest_committed,
     newest_planned,

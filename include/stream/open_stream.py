@@ -21,7 +21,7 @@ from include.lake.paths import Lake
 from include.lake.table import record_of
 from include.settings import Stream
 from include.stream.bronze_readers import needed_commit
-from include.stream.committed_batch import (
+from include.stream.checkpoint import (
     is_settled,
     newest_committed,
     newest_planned,

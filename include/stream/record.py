@@ -32,7 +32,7 @@ from include.lake.generations import (
 from include.lake.paths import Lake, files_of
 from include.lake.table import Record, Table
 from include.settings import Stream
-from include.stream.committed_batch import batch_watermark_ms, plan_hash, read_position
+from include.stream.checkpoint import batch_watermark_ms, plan_hash, read_position
 from include.stream.manifest import code_of
 from include.text_table import counted
 

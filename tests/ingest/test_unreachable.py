@@ -11,8 +11,8 @@ import pytest
 from include.ingest.ingest import ingest
 from include.lake.paths import Lake
 from include.settings import MIB
+from include.stream.checkpoint import measure_checkpoint
 from include.stream.manifest import savepoints_of
-from include.stream.measure_checkpoint import measure_checkpoint
 from tests.ingested import SIGNALS, bronze_of, quarantine_of
 from tests.landed_files import START, Landing
 from tests.open_files import no_more_files

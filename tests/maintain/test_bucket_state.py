@@ -16,7 +16,7 @@ from include.fold.records import columns_of
 from include.fold.states import States
 from include.lake.columns import arrow_type
 from include.observe.state_report import RANKS, format_report, report_of, timer_column, value_bytes
-from include.stream.committed_batch import CommittedBatch
+from include.stream.checkpoint import CommittedBatch
 from include.streams.user_sessions import OpenSession, define
 from spark_jobs.inspect_state import measure_states
 

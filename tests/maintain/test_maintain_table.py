@@ -16,7 +16,7 @@ from include.lake.stream_result import complete_until
 from include.maintain.plan_care import spark_tables_named
 from include.registry import source_named, stream_named
 from include.settings import TABLE_CARE, SavepointRules, Stream
-from include.stream.committed_batch import newest_committed
+from include.stream.checkpoint import newest_committed
 from include.stream.open_stream import has_waiting_rows
 from include.stream_definition import load_definition
 from spark_jobs.engines.spark_engine import SparkEngine

@@ -10,7 +10,7 @@ from deltalake import DeltaTable, write_deltalake
 from include.fold.admission import EPOCH
 from include.lake.generations import read_generations
 from include.lake.paths import Lake
-from include.stream.committed_batch import plan_hash
+from include.stream.checkpoint import plan_hash
 from tests.bronze import of_ours
 from tests.stream.ledgers import entry, record
 

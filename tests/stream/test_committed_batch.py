@@ -10,7 +10,7 @@ import pytest
 from include.cli.__main__ import main
 from include.lake.generations import read_generations
 from include.lake.paths import Lake
-from include.stream.committed_batch import committed_batch
+from include.stream.checkpoint import committed_batch
 
 STREAM = "user_counts"
 WATERMARKS_MS = {0: 0, 1: 1_000, 2: 1_500}  # of a batch; batch 2 has only begun

@@ -13,7 +13,7 @@ from include.lake.ops import read_ops
 from include.maintain.check_checkpoint import check_checkpoint
 from include.registry import stream_named
 from include.settings import Limits, SavepointRules
-from include.stream.measure_checkpoint import CheckpointSize, measure_checkpoint
+from include.stream.checkpoint import CheckpointSize, measure_checkpoint
 from include.streams import user_counts
 from include.streams.user_counts import UserEvent
 from spark_jobs.compact_state import compact
@@ -96,7 +96,7 @@ def measured(lake) -> CheckpointSize:
     assert (size.measured.bytes, size.measured.files) == counted(root)
     assert len(size.measured.partitions) == STREAM.state_partitions
     for part in size.measured.partitions:
-        assert size.parts[part] == counted(root / part)
+        assert size.measured.bytes_of[part] == counted(root / part)[0]
     assert size.verdict == "ok"
     return size
 
@@ -108,7 +108,7 @@ def counted(folder: Path) -> tuple[int, int]:
 
 def replay_of(size: CheckpointSize) -> int:
     """Of all partitions, which have as many change logs each."""
-    return size.replay_versions * STREAM.state_partitions
+    return size.measured.replay_versions * STREAM.state_partitions
 
 
 def replayed_by_batch(lake, batch: int) -> int:

@@ -9,7 +9,7 @@ from deltalake import DeltaTable, write_deltalake
 from include.ingest.ingest_log import STILL
 from include.lake.paths import Lake
 from include.registry import stream_named
-from include.stream.committed_batch import (
+from include.stream.checkpoint import (
     batch_watermark_ms,
     is_settled,
     newest_committed,
