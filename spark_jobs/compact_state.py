@@ -10,16 +10,13 @@ be read.
 Whether it is worth a run, the caller decides: include/maintain/check_checkpoint.py.
 """
 
-import logging
-
 from include.ingest.clock import write_still_row
 from include.job import job_parser, recorded_run
-from include.lake.figures import record_figures
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake
 from include.registry import source_named
 from include.settings import Stream
-from include.stream.checkpoint import is_settled, measure_checkpoint, newest_planned
+from include.stream.checkpoint import is_settled, newest_planned
 from include.stream.open_stream import OpenStream, has_waiting_rows, open_stream
 from include.stream.record import refuse_other_settings
 from include.stream_definition import pinned_settings
@@ -32,8 +29,6 @@ JOB = "compact_state"
 # One leaves the snapshot of the last compaction, and all change logs since, as the older of
 # the two that are retained. After a second one nothing older is needed.
 BATCHES = 2
-
-log = logging.getLogger("job.compact")
 
 
 def compact(engine: SparkEngine, lake: Lake, stream: Stream, dag_run_id: str | None = None) -> None:
@@ -63,13 +58,9 @@ def _compact(engine: SparkEngine, opened: OpenStream, dag_run_id: str | None) ->
     with hold_lease(lake, f"ingest-{stream.source}", INGEST_PATIENCE):
         opened = fold_what_waits(engine, opened, dag_run_id)
         with recorded_run(lake, JOB, stream.name, dag_run_id=dag_run_id) as record:
-            before = measure_checkpoint(lake, opened.name, opened.generation).measured
             for _ in range(BATCHES):
                 write_still_row(lake, source_named(stream.source))
             drain_stream(engine, opened, record, compacting=True)
-            after = measure_checkpoint(lake, opened.name, opened.generation).measured
-            record_figures(lake, opened.name, record["run_id"], after)
-            log.info("%s: %s bytes became %s", opened.name, f"{before.bytes:,}", f"{after.bytes:,}")
 
 
 def fold_what_waits(engine: SparkEngine, opened: OpenStream, dag_run_id: str | None) -> OpenStream:

@@ -4,12 +4,13 @@ run worse is rolled back."""
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from deltalake import DeltaTable
 
 from include.lake.paths import Lake
-from include.maintain.check_checkpoint import check_checkpoint
+from include.maintain.check_checkpoint import check_checkpoint, record_check
 from include.maintain.tune_rocksdb import (
     COMPACTED,
     FLUSHED,
@@ -20,6 +21,7 @@ from include.maintain.tune_rocksdb import (
     changes_of,
     run_settings,
 )
+from include.observe.stream_line import Recorded
 from include.settings import MIB, Limits, Stream
 from include.steps import STEPS, StreamRun
 from spark_jobs.compact_state import compact
@@ -33,12 +35,13 @@ LIMITED = replace(STREAM, limits=Limits(replay_versions=4, rss_bytes=None))
 
 
 def test_a_checkpoint_that_grew_is_found_and_compacted(spark, lake):
-    commits, sizes = rows(4), []
+    commits, sizes = rows(5), []
     for number in range(4):
         drained(spark, lake, LIMITED, FOLD, commits[number : number + 1], runs=1)
         sizes.append(check_checkpoint(lake, LIMITED))
     assert [each.why_not_compact is None for each in sizes] == [False, False, True, True]
     assert [found.finding for found in sizes[-1].findings] == ["replay_versions"]
+    record_check(lake, sizes[-1])
     with with_conf(spark, "spark.sql.shuffle.partitions", str(LIMITED.state_partitions)):
         compact(SparkEngine(spark), lake, LIMITED)
     after = check_checkpoint(lake, LIMITED)
@@ -46,6 +49,15 @@ def test_a_checkpoint_that_grew_is_found_and_compacted(spark, lake):
     assert after.why_not_compact is not None
     assert after.size.measured.files < sizes[-1].size.measured.files
     assert after.size.measured.state_bytes < sizes[-1].size.measured.state_bytes
+    drained(spark, lake, LIMITED, FOLD, commits[4:], runs=1)
+    assert open_findings(lake) == ["replay_versions"]  # a compaction is no check
+    record_check(lake, check_checkpoint(lake, LIMITED))
+    assert open_findings(lake) == []
+
+
+def open_findings(lake: Lake) -> list[str]:
+    recorded = Recorded(lake, datetime.now(UTC) - timedelta(days=1), LIMITED)
+    return [row["finding"] for row in recorded.open_findings(LIMITED)]
 
 
 def measure(lake: Lake, memory_mb: int, rewritten: int) -> None:
