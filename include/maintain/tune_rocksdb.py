@@ -1,13 +1,13 @@
-"""Size the memory of a stream's state stores by what its last runs have measured, one change at a time.
+"""Size the memory of a stream's state stores by what its runs have measured, one change at a time.
 
 Too little memory for what is written shows: a run flushes and compacts, on the local disk, what it
-has just written or replayed. The formula is `wanted_mb`. A change is a finding, and so is what became of it:
-the next run with data decides whether it stays, and a run that fails ends it. Works without a JVM, from
-the `ops` tables alone.
+has just written or replayed. The formula is `wanted_mb`. A change is a finding, and so is what
+became of it: the next run with data decides whether it stays, and a run that fails ends it.
 
-Of the other settings one value was the best on every workload measured (`include/spark/conf.py`); hands may
-hold any that Spark knows. Spark takes any name below `spark.sql.streaming.stateStore.rocksdb` without a
-word, and a wrong one does nothing: so only names from here are ever set, and a test holds them against Spark's own.
+Of the other settings one value was the best on every workload measured (`include/spark/conf.py`);
+hands may hold any that Spark knows. Spark takes any name below
+`spark.sql.streaming.stateStore.rocksdb` without a word, and a wrong one does nothing: so only names
+from here are ever set, and a test holds them against Spark's own.
 """
 
 import json
@@ -35,84 +35,60 @@ from include.text_table import bytes_text, did_you_mean
 MAX_MEMORY_MB, BOUNDED = "maxMemoryUsageMB", "boundedMemoryUsage"
 # What all stores of a process have together, as the first of them had it.
 OF_PROCESS = (BOUNDED, MAX_MEMORY_MB, "writeBufferCacheRatio", "highPriorityPoolRatio")
-NUMBER = r"-?\d+(\.\d+)?"  # Python reads more as a number than Spark does
-BOOLEAN = "true|false"
+NUMBERS = (
+    *(MAX_MEMORY_MB, "writeBufferCacheRatio", "highPriorityPoolRatio", "writeBufferSizeMB"),
+    *("maxWriteBufferNumber", "blockSizeKB", "blockCacheSizeMB", "maxOpenFiles"),
+    *("lockAcquireTimeoutMs", "memoryUpdateIntervalMs", "minDeltasForSnapshot"),
+)
+BOOLEANS = (
+    *(BOUNDED, "changelogCheckpointing.enabled", "trackTotalNumberOfRows", "compactOnCommit"),
+    *("resetStatsOnLoad", "allowFAllocate", "verifyNonEmptyFilesInZip"),
+    "checkStaleReusedFilesInSnapshot",
+)
 # What hands may hold, and how Spark reads it; bounds of numbers are Spark's to hold.
 BY_HAND: Mapping[str, str] = {
-    **dict.fromkeys(
-        (
-            *(MAX_MEMORY_MB, "writeBufferCacheRatio", "highPriorityPoolRatio"),
-            *("writeBufferSizeMB", "maxWriteBufferNumber", "blockSizeKB", "blockCacheSizeMB"),
-            *("maxOpenFiles", "lockAcquireTimeoutMs", "memoryUpdateIntervalMs"),
-            "minDeltasForSnapshot",
-        ),
-        NUMBER,
-    ),
-    **dict.fromkeys(
-        (
-            *(BOUNDED, "changelogCheckpointing.enabled", "trackTotalNumberOfRows"),
-            *("compactOnCommit", "resetStatsOnLoad", "allowFAllocate"),
-            *("verifyNonEmptyFilesInZip", "checkStaleReusedFilesInSnapshot"),
-        ),
-        BOOLEAN,
-    ),
+    **dict.fromkeys(NUMBERS, r"-?\d+(\.\d+)?"),
+    **dict.fromkeys(BOOLEANS, "true|false"),
     "compression": "zstd|lz4|lz4hc|snappy|none",  # any other word is none, silently
 }
-
-
-def hand_settings(stream: Stream) -> Mapping[str, str]:
-    """The stream's `rocksdb`; SettingsError names the setting that is wrong, and what may be.
-
-    So it is for those that the first run writes into the checkpoint: Spark ignores another value later.
-    """
-    for name, value in stream.rocksdb.items():
-        if name not in BY_HAND:
-            wrong = f"rocksdb setting {name!r} cannot be set{did_you_mean(name, BY_HAND)}"
-        elif not (isinstance(value, str) and re.fullmatch(BY_HAND[name], value)):
-            allowed = "a number" if BY_HAND[name] == NUMBER else BY_HAND[name].replace("|", " or ")
-            wrong = f"rocksdb setting {name} must be {allowed}, as text, not {value!r}"
-        else:
-            continue
-        raise SettingsError(f"stream {stream.name}: {wrong}", subject=name)
-    return stream.rocksdb
-
-
-def full_name(name: str) -> str:
-    """A setting as a session takes it."""
-    return (
-        f"{STATE_STORE}.{name}"
-        if name == "minDeltasForSnapshot"
-        else f"{STATE_STORE}.rocksdb.{name}"
-    )
-
-
-PER_PARTITION_MB = 64
-FLOOR_MB = 64
+PER_PARTITION_MB = FLOOR_MB = 64
 # Two jobs may run at once, each with a heap and with Python workers beside it.
 MACHINE_SHARE = 8
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 LEAST_REWRITTEN = 1 * MIB  # a batch that flushes and compacts less has memory enough
 LEAST_CHANGE = 1.25  # a smaller change of the memory is not worth a trial
-LESS = 0.75  # of what the stores hold, at most so much stays when a run is above its limit
-MARGIN = 0.8  # a change stays if its figure is this part of what it was, or less
+MARGIN = 0.8  # a change stays if stores rewrite this part of what they did, or less
 PATIENCE_RUNS = 20  # that pass after a change was rolled back
 WRITTEN, FLUSHED, COMPACTED = (
     "rocksdbTotalBytesWritten",
     "rocksdbTotalBytesWrittenByFlush",
     "rocksdbTotalBytesWrittenByCompaction",
 )
-OF_MEMORY = (
-    FINDINGS["memory_tried"],
-    FINDINGS["memory_kept"],
-    FINDINGS["memory_rolled_back"],
-)
-TRIED, KEPT, ROLLED_BACK = CHANGES = [figure.finding for figure in OF_MEMORY]
-BATCH_COLUMNS = (
-    *("batch_id", "run_id", "committed_at", "memory_mb"),
-    *("rows_in", "state_bytes", "state_metrics"),
-)
+TRIED, KEPT, ROLLED_BACK = CHANGES = ["memory_tried", "memory_kept", "memory_rolled_back"]
+BATCH_COLUMNS = ("batch_id", "run_id", "committed_at", "memory_mb", "rows_in", "state_metrics")
 Settings = Mapping[str, str]  # by Spark's short names
 Row = Mapping[str, Any]
+
+
+def hand_settings(stream: Stream) -> Settings:
+    """The stream's `rocksdb`; SettingsError names the setting that is wrong.
+
+    So it is for those that the first run writes into the checkpoint: Spark ignores another value.
+    """
+    for name, value in stream.rocksdb.items():
+        if not (isinstance(value, str) and re.fullmatch(BY_HAND.get(name, ""), value)):
+            raise SettingsError(
+                f"stream {stream.name}: no RocksDB setting for hands: {name}={value!r}"
+                f"{did_you_mean(name, BY_HAND)}",
+                subject=name,
+            )
+    return stream.rocksdb
+
+
+def full_name(name: str) -> str:
+    """A setting as a session takes it."""
+    of_rocksdb = "" if name == "minDeltasForSnapshot" else "rocksdb."
+    return f"{STATE_STORE}.{of_rocksdb}{name}"
 
 
 class Change(NamedTuple):
@@ -139,28 +115,18 @@ def newest_change(lake: Lake, stream: Stream) -> Change | None:
     return None
 
 
-def record_change(lake: Lake, stream: Stream, outcome: "Outcome") -> None:
-    """What the next runs, and the next decision, stand on; nothing when nothing changes."""
-    if outcome.finding is not None:
-        found = FINDINGS[outcome.finding].found(
-            stream.name,
-            outcome.why,
-            figure=outcome.memory_mb * MIB,
-            limit=outcome.before_mb * MIB,
-            unit="bytes",
-        )
-        record_findings(lake, None, stream.name, [found])
-
-
 def run_settings(lake: Lake, stream: Stream) -> Settings:
     """The memory of a run that starts now, and what is held by hand.
 
     SettingsError when the stream's entry holds a setting that is unknown or out of range.
     """
-    change = newest_change(lake, stream)
-    runs = _runs(lake, stream) if change is not None and change.finding == TRIED else []
-    history = History(stream=stream, change=change, runs=runs, machine_bytes=machine_memory_bytes())
-    return history.settings
+    change, machine = newest_change(lake, stream), machine_memory_bytes()
+    runs = _runs(lake, stream) if change is not None and change.finding == TRIED else ()
+    return History(stream=stream, change=change, runs=runs, machine_bytes=machine).settings
+
+
+def _runs(lake: Lake, stream: Stream) -> Sequence[Row]:
+    return list(runs_of(lake, stream.name, ["run_stream"]).to_pylist())
 
 
 def memory_of(settings: Settings) -> int:
@@ -188,16 +154,11 @@ def machine_memory_bytes() -> int:
     return min(physical, int(limit)) if limit.isdigit() else physical
 
 
-def _runs(lake: Lake, stream: Stream) -> list[Row]:
-    return list(runs_of(lake, stream.name, ["run_stream"]).to_pylist())
-
-
 class Figures(NamedTuple):
-    """What a batch has measured."""
+    """What a batch has measured, in bytes."""
 
     written: float
     rewritten: float  # flushed and compacted
-    store_memory: float
     rss: float  # of the run, JVM and Python
 
     @property
@@ -212,15 +173,14 @@ class History:
 
     stream: Stream
     change: Change | None  # the newest
-    runs: Sequence[Row]  # of `ops/runs`, of run_stream: those of a compaction have other settings
+    runs: Sequence[Row]  # of `ops/runs`, of run_stream: a compaction has other settings
     batches: Sequence[Row] = ()  # of `ops/batches`, of the generation
     machine_bytes: int
 
     @property
     def trial(self) -> Change | None:
         """The change that is on trial."""
-        change = self.change
-        return None if change is None or change.finding != TRIED else change
+        return self.change if self.change and self.change.finding == TRIED else None
 
     @property
     def runs_since(self) -> Sequence[Row]:
@@ -230,51 +190,40 @@ class History:
 
     @property
     def has_failed(self) -> bool:
-        """Whether a trial goes on, and a run has failed since it began, whatever the cause."""
-        outcomes = {run["outcome"] for run in self.runs_since}
-        return self.trial is not None and "failed" in outcomes
+        """Whether a run has failed since the trial began, whatever the cause."""
+        return self.trial is not None and "failed" in {run["outcome"] for run in self.runs_since}
 
     @property
     def settings(self) -> Settings:
         """Of the next run: its memory, as far as the machine has it; by hand over that."""
-        ceiling = memory_ceiling_mb(self.machine_bytes)
-        if self.change is None:
-            memory = max(FLOOR_MB, PER_PARTITION_MB * self.stream.state_partitions)
-        else:
+        memory = max(FLOOR_MB, PER_PARTITION_MB * self.stream.state_partitions)
+        if self.change is not None:
             memory = self.change.before_mb if self.has_failed else self.change.memory_mb
-        return {MAX_MEMORY_MB: str(min(memory, ceiling)), **hand_settings(self.stream)}
+        memory = min(memory, memory_ceiling_mb(self.machine_bytes))
+        return {MAX_MEMORY_MB: str(memory), **hand_settings(self.stream)}
 
-    @property
-    def memory_mb(self) -> int:
-        return memory_of(self.settings)
-
-    def measured(self, memory_mb: int, is_before: bool = False) -> Figures | None:
-        """The newest batch with data under that memory since the change, or before it; None without any."""
+    def measured(self, memory_mb: int, since: datetime | None = None) -> Figures | None:
+        """The newest batch with data under that memory; None without any."""
         runs = {run["run_id"]: run for run in self.runs}
         found = (
             _figures(row, runs[row["run_id"]])
             for row in sorted(self.batches, key=lambda row: -row["batch_id"])
             # The first batch of all makes the stores.
             if row["memory_mb"] == memory_mb and row["batch_id"] and row["rows_in"]
-            if row["run_id"] in runs and self._is_before(row) == is_before
+            if row["run_id"] in runs and (since is None or row["committed_at"] >= since)
         )
         return next(filter(None, found), None)
-
-    def _is_before(self, batch: Row) -> bool:
-        return self.change is not None and batch["committed_at"] < self.change.at
 
 
 def _figures(batch: Row, run: Row) -> Figures | None:
     """None when a killed run has left no metrics."""
     try:
         (metrics,) = json.loads(batch["state_metrics"])
-        written, flushed, compacted = (
-            float(metrics[name]) for name in (WRITTEN, FLUSHED, COMPACTED)
-        )
+        written, *rewritten = (float(metrics[name]) for name in (WRITTEN, FLUSHED, COMPACTED))
     except (KeyError, TypeError, ValueError):
         return None
     rss = (run["jvm_rss_bytes"] or 0) + (run["python_rss_bytes"] or 0)
-    return Figures(written, flushed + compacted, batch["state_bytes"] or 0, rss)
+    return Figures(written, sum(rewritten), rss)
 
 
 class Outcome(NamedTuple):
@@ -286,10 +235,22 @@ class Outcome(NamedTuple):
     before_mb: int = 0
 
 
+def record_change(lake: Lake, stream: Stream, outcome: Outcome) -> None:
+    """What the next runs, and the next decision, stand on; nothing when nothing changes."""
+    if outcome.finding is not None:
+        found = FINDINGS[outcome.finding].found(
+            stream.name,
+            outcome.why,
+            figure=outcome.memory_mb * MIB,
+            limit=outcome.before_mb * MIB,
+            unit="bytes",
+        )
+        record_findings(lake, None, stream.name, [found])
+
+
 def tune_rocksdb(lake: Lake, stream: Stream) -> Outcome:
-    """Decide what memory the next run has. SettingsError when the stream's entry holds an impossible setting."""
-    generation = read_generations(lake, stream.name).number
-    where = {"stream": stream.name, "generation": generation}
+    """Decide what memory the next run has; SettingsError as `run_settings`."""
+    where = {"stream": stream.name, "generation": read_generations(lake, stream.name).number}
     history = History(
         stream=stream,
         change=newest_change(lake, stream),
@@ -306,7 +267,8 @@ def decide(history: History) -> Outcome:
 
 
 def _propose(history: History) -> Outcome:
-    memory, stream, change = history.memory_mb, history.stream, history.change
+    stream, change = history.stream, history.change
+    memory = memory_of(history.settings)
     if MAX_MEMORY_MB in stream.rocksdb or stream.rocksdb.get(BOUNDED) == "false":
         return Outcome(memory, "held by hand")
     measured = history.measured(memory)
@@ -317,15 +279,11 @@ def _propose(history: History) -> Outcome:
         return Outcome(memory, f"a change was rolled back: {PATIENCE_RUNS} runs are to pass")
     ceiling = memory_ceiling_mb(history.machine_bytes)
     wanted = wanted_mb(memory, ceiling, stream.limits.rss_bytes, measured)
-    if max(wanted, memory) < LEAST_CHANGE * min(wanted, memory):
+    if wanted < LEAST_CHANGE * memory:
         return Outcome(memory, "no change is worth a trial")
-    figures = {name: bytes_text(value) for name, value in measured._asdict().items()}
-    why = "a batch flushes and compacts {rewritten}, and writes {written}"
-    if wanted < memory:
-        why = (
-            "a run holds {rss}, above the stream's limit, {store_memory} of it in the state stores"
-        )
-    return Outcome(wanted, why.format(**figures), TRIED, memory)
+    rewritten, written = bytes_text(measured.rewritten), bytes_text(measured.written)
+    why = f"a batch flushes and compacts {rewritten}, and writes {written}"
+    return Outcome(wanted, why, TRIED, memory)
 
 
 def wanted_mb(memory_mb: int, ceiling_mb: int, rss_limit: int | None, measured: Figures) -> int:
@@ -333,36 +291,29 @@ def wanted_mb(memory_mb: int, ceiling_mb: int, rss_limit: int | None, measured: 
 
         memory x (written + rewritten) / written
 
-    as far as the machine, and the stream's limit on a run's memory, have room. Of a run above that
-    limit the stores give back what is over it, and a quarter at least, if they hold so much.
+    as far as the machine, and the stream's limit on a run's memory, have room.
     """
-    room = math.inf if rss_limit is None else (rss_limit - measured.rss) / MIB
-    if room < 0:
-        held = measured.store_memory / MIB
-        if held + room < FLOOR_MB:
-            return memory_mb
-        return min(memory_mb, max(FLOOR_MB, int(min(held + room, LESS * held))))
     if measured.rewritten < LEAST_REWRITTEN:
         return memory_mb
-    most = min(ceiling_mb, memory_mb + room)
-    return max(memory_mb, int(min(memory_mb * (1 + measured.rewriting), most)))
+    room = math.inf if rss_limit is None else (rss_limit - measured.rss) / MIB
+    wanted = min(memory_mb * (1 + measured.rewriting), ceiling_mb, memory_mb + room)
+    return max(memory_mb, int(wanted))
 
 
 def _judge(history: History, trial: Change) -> Outcome:
     memory, back = trial.memory_mb, trial.before_mb
-    figure = "rewriting" if memory > back else "store_memory"
-    after, before = history.measured(memory), history.measured(back, is_before=True)
+    after, before = history.measured(memory, since=trial.at), history.measured(back)
     if history.has_failed:
         why = "a run failed during the trial"
-    elif history.memory_mb != memory:
+    elif memory_of(history.settings) != memory:
         why = "the stream's settings, or the machine, changed during the trial"
     elif after is None:
         return Outcome(memory, "on trial: no run with data was measured under it yet")
     elif before is None:
         why = "what was measured before it is gone"  # such as in a new generation
     else:
-        was, now = getattr(before, figure), getattr(after, figure)
-        why = f"{figure} {was:,.2f} before and {now:,.2f} with the change, which is to be at most {MARGIN} of it"
+        was, now = before.rewriting, after.rewriting
+        why = f"stores rewrite {now:,.2f} of what is written, {was:,.2f} before"
         if now <= MARGIN * was:
             return Outcome(memory, why, KEPT, back)
     return Outcome(back, why, ROLLED_BACK, memory)

@@ -15,7 +15,6 @@ from include.lake.paths import Lake
 from include.maintain import tune_rocksdb as module
 from include.maintain.tune_rocksdb import (
     COMPACTED,
-    FLOOR_MB,
     FLUSHED,
     KEPT,
     MAX_MEMORY_MB,
@@ -31,6 +30,7 @@ from include.maintain.tune_rocksdb import (
     decide,
     machine_memory_bytes,
     memory_ceiling_mb,
+    memory_of,
     record_change,
     run_settings,
     session_conf,
@@ -84,7 +84,7 @@ class Series:
 
     @property
     def memory(self) -> int:
-        return self.history.memory_mb
+        return memory_of(self.history.settings)
 
     def run(self) -> str | None:
         return self.drain().tune().finding
@@ -126,7 +126,6 @@ class Series:
             "committed_at": self._now(),
             "memory_mb": self.memory,
             "rows_in": rows,
-            "state_bytes": self.memory * MIB,
             "state_metrics": json.dumps([metrics]),
         }
 
@@ -175,20 +174,15 @@ machines = st.integers(1, 4_096 * GIB)
     memory=st.integers(16, 100_000),
     machine=machines,
     limit=st.none() | st.integers(0, 10**13),
-    figures=st.tuples(sizes, sizes, sizes, sizes),
+    figures=st.tuples(sizes, sizes, sizes),
 )
 def test_the_memory_has_its_bounds_whatever_was_measured(memory, machine, limit, figures):
-    written, rewritten, store_memory, rss = figures
-    measured = Figures(written, rewritten, store_memory, rss)
-    ceiling = memory_ceiling_mb(machine)
+    measured, ceiling = Figures(*figures), memory_ceiling_mb(machine)
     wanted = wanted_mb(memory, ceiling, limit, measured)
-    assert min(memory, FLOOR_MB) <= wanted <= max(memory, ceiling)
+    assert memory <= wanted <= max(memory, ceiling)
     if wanted > memory:
-        assert rewritten >= MIB
-        assert limit is None or rss + (wanted - memory) * MIB <= limit
-    if wanted < memory:
-        assert limit is not None
-        assert rss > limit
+        assert measured.rewritten >= MIB
+        assert limit is None or measured.rss + (wanted - memory) * MIB <= limit
 
 
 @given(
