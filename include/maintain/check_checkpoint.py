@@ -1,17 +1,19 @@
-"""The check of a stream's checkpoint: its verdict, its figures against the limits, whether to compact; as text,
-and into `ops`.
+"""The check of a stream's checkpoint: its verdict, its figures against the limits, whether to compact.
 
 Only a finding of severity error needs a person: it would fail the next run, or make it lose
-data. A check reads; what it found is written by `record_check`.
+data. A check reads; what it found is written by `record_check`. After a run that an error of
+Spark's or Delta's has ended, it says what is broken, and what mends it.
 """
 
+import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from include.catalogue import FIGURES, FINDINGS
 from include.lake.delta_log import first_line, is_of_machine
-from include.lake.errors import StatefulError
+from include.lake.errors import LakeError, StatefulError, damaged
 from include.lake.figures import Measured, read_measured, record_figures
 from include.lake.findings import SEVERITIES, Finding, finding_lines, record_findings
 from include.lake.generations import read_generations
@@ -23,7 +25,7 @@ from include.stream.checkpoint import CheckpointSize, measure_checkpoint
 from include.stream.open_stream import DRAINING_JOBS
 from include.stream.record import recorded
 from include.stream.stream_status import status_of_run
-from include.text_table import text_table
+from include.text_table import bytes_text
 
 # However unevenly so little is spread, all of it is loaded in no time.
 SKEW_FLOOR_BYTES = 16 * MIB
@@ -131,32 +133,78 @@ def _coverage(lake: Lake, stream: Stream) -> list[Finding]:
 
 
 def record_check(lake: Lake, result: CheckResult) -> None:
-    """Append the check's findings to `ops/findings` and its figures to `ops/figures`.
+    """Append the check's findings to `ops/findings` and then its figures to `ops/figures`.
 
-    In that order: figures say that a check was made, so what it did not find is over. Of one beside a
-    job that writes there are none.
+    Figures say that a check was made, so what it did not find is over: not beside a job that writes.
     """
-    stream = result.size.stream
-    record_findings(lake, result.run_id, stream, findings=result.findings)
-    if all(found.finding != "written_while_measured" for found in result.findings):
+    stream, found = result.size.stream, result.findings
+    record_findings(lake, result.run_id, stream, findings=found)
+    if not any(each.finding == "written_while_measured" for each in found):
         record_figures(lake, stream, result.run_id, result.size.measured)
 
 
 def format_check(result: CheckResult) -> str:
-    """`result` as text: its findings, the decision, and the sizes."""
-    return "\n".join(_lines(result))
-
-
-def _lines(result: CheckResult) -> Iterator[str]:
+    """`result` as text: its findings, the decision, and the size."""
     size, why_not = result.size, result.why_not_compact
-    to = (
-        "no batch committed"
-        if size.committed is None
-        else f"committed up to batch {size.committed:,}"
-    )
-    yield f"{size.stream}: checkpoint {size.checkpoint}, {to}"
-    yield from finding_lines(map(vars, result.findings)) if result.findings else ["no findings"]
-    yield f"compact: {'yes' if why_not is None else f'no, {why_not}'}"
-    rows = [(name, f"{part:,}") for name, part in size.measured.bytes_of.items()]
-    rows.append((f"all {size.measured.files:,} files", f"{size.measured.bytes:,}"))
-    yield from text_table(("part", "bytes"), rows)
+    to = "no batch" if size.committed is None else f"batch {size.committed:,}"
+    of_all = f"{bytes_text(size.measured.bytes)} in {size.measured.files:,} files"
+    lines = [f"{size.stream}: checkpoint {size.checkpoint}, committed up to {to}: {of_all}"]
+    lines += finding_lines(map(vars, result.findings)) if result.findings else ["no findings"]
+    return "\n".join([*lines, f"compact: {'yes' if why_not is None else f'no, {why_not}'}"])
+
+
+# A file, and not a folder: those Spark names in the words for any failure.
+FILE = r"((?:bronze|tables|checkpoints)/[^\s'\",)\]]+?\.(?:parquet|json|changelog|zip)\b)"
+# Spark's class of error; of a damaged change log it names no file.
+NO_STATE = "CANNOT_LOAD_STATE_STORE"
+# Of Python, Arrow and the JVM (OutOfMemoryError); and of a worker that was killed.
+OF_MEMORY = ("MemoryError", "Python worker exited unexpectedly")
+
+
+@contextmanager
+def told_why(lake: Lake, stream: Stream) -> Iterator[None]:
+    """LakeError from an error of the body that comes of a broken file of the stream's.
+
+    To be entered outside of its lease: while somebody works on it, what is half written looks broken.
+    """
+    try:
+        yield
+    except StatefulError:
+        raise
+    except Exception as error:
+        if is_of_machine(error) or (found := _why_failed(lake, stream, error)) is None:
+            raise
+        found.exit_code = 1
+        raise found from error
+
+
+def _why_failed(lake: Lake, stream: Stream, error: Exception) -> LakeError | None:
+    """By the check, or else by the error's own words; None when nothing is found to be broken."""
+    result = check_checkpoint(lake, stream)
+    record_check(lake, result)
+    errors = [found for found in result.findings if found.severity == "error"]
+    # That the coverage cannot be read says less than the file for which it cannot.
+    errors.sort(key=lambda found: found.finding == "coverage_unreadable")
+    is_vague = not errors or errors[0].finding == "coverage_unreadable"
+    if is_vague and (named := _of_what_it_names(lake, stream, error)):
+        return named
+    for found in errors:
+        told = f"{found.finding}: {found.detail}. To do: {found.action}"
+        code = "unreadable_table" if is_vague else "unreadable_checkpoint"
+        return LakeError(told, code=code, subject=stream.name)
+    return None
+
+
+def _of_what_it_names(lake: Lake, stream: Stream, error: Exception) -> LakeError | None:
+    """Of a file whose bytes are not what was written; not of one at hand when memory ran out."""
+    said = str(error)
+    if any(words in said for words in OF_MEMORY):
+        return None
+    root = re.escape(lake.path_in_filesystem(lake.root))
+    # Of a path delta-rs leaves the first slash away.
+    if named := re.search(f"{root.removeprefix('/')}/{FILE}", said):
+        return damaged(named[1], f"{lake.root}/{named[1]} cannot be read ({first_line(error)})")
+    if NO_STATE not in said:
+        return None
+    path = lake.checkpoint(stream.name, read_generations(lake, stream.name).number)
+    return damaged(f"checkpoints/{stream.name}", f"a file of the state in {path} cannot be read")
