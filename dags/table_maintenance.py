@@ -56,29 +56,20 @@ SPARK_TASKS = {
 def plan_tables(lake: str, ti: Any) -> list[str]:
     """The tasks that have something to do: a skipped one costs no process."""
     from include.lake.paths import open_lake
-    from include.maintain.maintain import find_old_generations, format_old_generations
-    from include.maintain.plan_care import (
-        format_plan,
-        plan_table_care,
-        record_plan_findings,
-        spark_tables_named,
-    )
+    from include.maintain import table_care as care
     from include.observe.alerts import looks_at_tables
 
     opened, now = open_lake(lake), datetime.now(UTC)
-    plans = plan_table_care(opened, TABLE_CARE, now)
-    record_plan_findings(opened, plans)
+    plans = care.plan_table_care(opened, TABLE_CARE, now)
+    care.record_plan_findings(opened, plans)
     ti.xcom_push("looks", [asdict(look) for look in looks_at_tables(plans)])
-    log.info("%s", format_plan(plans))
-    log.info("%s", format_old_generations(opened, STREAMS, now))
-    needy = {plan.table for plan in plans if plan.needs_care}
+    old = care.format_old_generations(opened, STREAMS, now)
+    log.info("%s\n%s", care.format_plan(plans), old)
+    needy = {plan.table.name: plan.table.lease for plan in plans if plan.needs_care}
     chosen = [
-        name
-        for name, (tables, _) in SPARK_TASKS.items()
-        if needy.intersection(spark_tables_named(opened, tables))
+        name for name, (tables, _) in SPARK_TASKS.items() if not needy.keys().isdisjoint(tables)
     ]
-    is_over = any(find_old_generations(opened, stream, now).expired for stream in STREAMS)
-    chosen += ["maintain_ops"] * (is_over or any(table.lease is None for table in needy))
+    chosen += ["maintain_ops"] * (bool(old) or None in needy.values())
     return [*chosen, "alert"]
 
 
@@ -96,13 +87,9 @@ def alert(ti: Any, asset_state_store: Any, **context: Any) -> None:
 @task(retries=2)
 def maintain_ops(lake: str) -> None:
     from include.lake.paths import open_lake
-    from include.maintain import maintain as ops
-    from include.maintain.plan_care import plan_table_care
+    from include.maintain import table_care as care
 
-    opened = open_lake(lake)
-    for stream in STREAMS:
-        ops.delete_old_generations(opened, stream)
-    ops.maintain_ops(opened, plan_table_care(opened, TABLE_CARE, datetime.now(UTC)), TABLE_CARE)
+    care.maintain_ops(open_lake(lake), STREAMS)
 
 
 with DAG(

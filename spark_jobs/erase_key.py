@@ -40,7 +40,7 @@ from include.lake.errors import SettingsError
 from include.lake.lease import hold_lease
 from include.lake.ops import SCHEMAS
 from include.lake.paths import Lake, open_lake
-from include.maintain.maintain import delete_replaced_generations
+from include.maintain.table_care import EVER, delete_generations
 from include.registry import all_streams, source_names, streams_of
 from include.stream.manifest import keep_savepoints
 from include.stream.reseed_plan import ReseedOptions
@@ -116,7 +116,7 @@ def _without_past(lake: Lake, key: ErasedKey, erasure: Erasure) -> None:
     source = key.source.name
     streams = [stream.name for stream in streams_of(source)]
     for stream, _ in amended_streams(lake, source):
-        delete_replaced_generations(lake, stream)
+        delete_generations(lake, stream, EVER)
     _forget(lake, [*map(lake.table, streams), *map(lake.dead_letters, streams)])
     _erase_in_ops(lake, source)
     _forget(lake, map(lake.ops, SCHEMAS))

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from include import job
 from include.lake.errors import LakeError
 from include.lake.paths import Lake, open_lake
-from include.maintain.why_failed import told_why
+from include.maintain.check_checkpoint import told_why
 from include.registry import stream_named
 from include.settings import PROJECT, Stream
 from include.spark.conf import is_local

@@ -1,6 +1,6 @@
 """Optimize and vacuum tables that Spark writes, as far as today's plan says.
 
-    python -m spark_jobs.maintain_table --tables bronze/signals quarantine/signals --lake lake
+    spark-submit spark_jobs/maintain_table.py --tables bronze/signals quarantine/signals --lake lake
 
 Each table under the lease of its source or stream: where another job holds that, the table is
 left for the next day. No row changes, so streams and their checks go on as if nothing had been.
@@ -10,6 +10,7 @@ import logging
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
@@ -17,7 +18,7 @@ from pyspark.sql import SparkSession
 from include.job import recorded_run
 from include.lake.lease import LeaseTakenError, hold_lease
 from include.lake.paths import Lake, open_lake
-from include.maintain.plan_care import CaredTable, care_for, plan_of, spark_tables_named
+from include.maintain.table_care import CaredTable, care_for, plan_of, spark_tables_named
 from include.settings import TABLE_CARE, TableCare
 from spark_jobs.job import exit_with_main, spark_session
 from spark_jobs.tables.product import session_settings
@@ -55,8 +56,8 @@ def _maintain(
         care_for(
             lake,
             plan,
-            optimize=lambda path: optimize(spark, path, care),
-            vacuum=lambda path: vacuum(spark, path),
+            optimize=partial(optimize, spark, table.path, care),
+            vacuum=partial(vacuum, spark, table.path),
         )
 
 

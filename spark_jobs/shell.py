@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from include.lake.generations import read_generations
 from include.lake.paths import Lake, open_lake
-from include.maintain.plan_care import cared_tables
+from include.maintain.table_care import cared_tables
 from include.registry import stream_named
 from include.stream.checkpoint import committed_batch
 from include.stream_definition import load_definition

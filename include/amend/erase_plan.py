@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from include.amend.erase_rows import ErasedKey, Found, files_in_landing, find, mentions
-from include.fold.admission import EPOCH
 from include.ingest.amendments import Erasure, amendments_of
 from include.ingest.ingest_log import Ingestion
 from include.ingest.origin import place_of, waiting
@@ -14,7 +13,7 @@ from include.lake.delta_log import dataset_of, delta_table, open_table
 from include.lake.errors import LakeError, SettingsError, damaged
 from include.lake.generations import Generations, read_generations
 from include.lake.paths import Lake
-from include.maintain.maintain import find_old_generations
+from include.maintain.table_care import unknown_folders
 from include.registry import all_sources, source_names, stream_names, streams_of
 from include.settings import Source, Stream
 from include.stream.checkpoint import newest_planned
@@ -70,7 +69,7 @@ def _refuse_changed(lake: Lake, source: Source, begun: Erasure | None) -> None:
 
 
 def _refuse_stream(lake: Lake, stream: Stream, key: ErasedKey, begun: Erasure | None) -> None:
-    if unknown := find_old_generations(lake, stream, EPOCH).unknown:
+    if unknown := unknown_folders(lake, stream):
         raise LakeError(
             f"{lake.root}/checkpoints/{stream.name} has {', '.join(unknown)}, which is of no generation of "
             "the table, and may hold the key: move it out of the lake, or delete it",

@@ -42,7 +42,7 @@ from include.ingest.origin import accept_loss, plan_loss
 from include.lake.errors import wrong_argument
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, made_lake
-from include.maintain.maintain import run_maintenance
+from include.maintain.table_care import run_maintenance
 from include.observe.explain import KEY_DAYS, key_text, read_key
 from include.observe.metrics import metrics_text
 from include.observe.stream_line import (

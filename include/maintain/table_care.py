@@ -1,8 +1,14 @@
-"""The plan of tables' maintenance: what to optimize and vacuum today, by each table's figures, and why."""
+"""Tables' maintenance: what to optimize and vacuum today, by each table's figures, and why.
 
+`ops` tables and ingest logs are cared for here, by delta-rs, which writes them; others by Spark's
+job `maintain_table`. Checkpoints that a reseed has replaced go when their time is over.
+"""
+
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
+from functools import partial
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -12,14 +18,17 @@ from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
 from include.catalogue import FINDINGS
-from include.lake.delta_log import first_line, open_table
+from include.lake.delta_log import delta_table, first_line, open_table
 from include.lake.errors import LakeError, SettingsError, how_to_mend
 from include.lake.findings import Finding, finding_lines, record_findings
-from include.lake.ops import SCHEMAS
+from include.lake.generations import read_generations
+from include.lake.lease import LeaseTakenError, hold_lease
+from include.lake.ops import SCHEMAS, compact, despite_others
 from include.lake.paths import Lake
 from include.lake.table import Table
-from include.registry import all_sources, stream_names
-from include.settings import TableCare
+from include.registry import all_streams, source_names, stream_names
+from include.settings import TABLE_CARE, Stream, TableCare
+from include.spark.submit import run_job, say
 from include.stream.bronze_readers import (
     FILE_RETENTION,
     LOG_RETENTION,
@@ -29,6 +38,9 @@ from include.stream.bronze_readers import (
     why_not_vacuum,
 )
 from include.text_table import bytes_text, counted, first_names, text_table
+
+log = logging.getLogger("table_care")
+EVER = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -89,26 +101,23 @@ class CaredTable:
     path: str
     # What Spark's job on it holds; None for a table of small rows, which delta-rs cares for.
     lease: str | None
-    # Streams read bronze commit by commit; of all others, readers take the newest version.
-    is_bronze: bool = False
+
+    @property
+    def is_bronze(self) -> bool:
+        """Streams read it commit by commit; of all others, readers take the newest version."""
+        return self.name.startswith("bronze/")
 
 
 def cared_tables(lake: Lake) -> list[CaredTable]:
     """All tables of the lake that are known, whether they are there yet or not."""
-    tables = []
-    for source in (source.name for source in all_sources()):
-        lease = f"ingest-{source}"
-        tables.append(CaredTable(f"bronze/{source}", lake.bronze(source), lease, is_bronze=True))
-        tables.append(CaredTable(f"quarantine/{source}", lake.quarantine(source), lease))
-        path = lake.ingest_log(source)
-        tables.append(CaredTable(f"ingest_log/{source}", path, lease=None))
+    leases: dict[str, str | None] = {}
+    for source in source_names():
+        leases |= {f"{kind}/{source}": f"ingest-{source}" for kind in ("bronze", "quarantine")}
+        leases[f"ingest_log/{source}"] = None
     for stream in stream_names():
-        tables.append(CaredTable(f"tables/{stream}", lake.table(stream), f"stream-{stream}"))
-        tables.append(
-            CaredTable(f"dead_letters/{stream}", lake.dead_letters(stream), f"stream-{stream}")
-        )
-    tables += [CaredTable(f"ops/{name}", lake.ops(name), lease=None) for name in SCHEMAS]
-    return tables
+        leases |= {f"{kind}/{stream}": f"stream-{stream}" for kind in ("tables", "dead_letters")}
+    leases |= {f"ops/{name}": None for name in SCHEMAS}
+    return [CaredTable(name, f"{lake.root}/{name}", lease) for name, lease in leases.items()]
 
 
 def spark_tables_named(lake: Lake, names: Sequence[str]) -> list[CaredTable]:
@@ -213,37 +222,118 @@ COLUMNS = ("table", "files", "small", "bytes", "on disk", "plan")
 
 def format_plan(plans: Sequence[TablePlan]) -> str:
     """All tables that are there, with what they get; then the findings in full."""
-    rows = [_row(plan, plan.figures) for plan in plans if plan.figures]
-    lines = text_table(COLUMNS, rows) if rows else []
-    missing = [plan.table.name for plan in plans if not (plan.figures or plan.findings)]
-    lines += [f"  not there yet: {', '.join(missing)}"] if missing else []
-    for plan in plans:
-        found = finding_lines(map(vars, plan.findings))
-        lines += [f"  {plan.table.name}: {line}" for line in found]
-    return "\n".join(["table care:", *lines])
-
-
-def _row(plan: TablePlan, figures: TableFigures) -> tuple[str, ...]:
-    return (
-        plan.table.name,
-        f"{figures.files:,}",
-        f"{figures.small_files:,}",
-        bytes_text(figures.bytes),
-        bytes_text(figures.bytes_on_disk),
-        "; ".join(plan.reasons) or "nothing to do",
+    rows = [
+        (
+            plan.table.name,
+            *(f"{count:,}" for count in (plan.figures.files, plan.figures.small_files)),
+            *map(bytes_text, (plan.figures.bytes, plan.figures.bytes_on_disk)),
+            "; ".join(plan.reasons) or "nothing to do",
+        )
+        for plan in plans
+        if plan.figures
+    ]
+    found = (
+        f"  {plan.table.name}: {line}"
+        for plan in plans
+        for line in finding_lines(map(vars, plan.findings))
     )
+    return "\n".join(["table care:", *(text_table(COLUMNS, rows) if rows else []), *found])
 
 
 def care_for(
     lake: Lake,
     plan: TablePlan,
-    optimize: Callable[[str], object],
-    vacuum: Callable[[str], object],
+    optimize: Callable[[], object],
+    vacuum: Callable[[], object],
 ) -> None:
     """Carry a plan out by the engine that cares for the table."""
-    path = plan.table.path
     if plan.optimize:
-        optimize(path)
+        optimize()
     if plan.vacuum:
-        vacuum(path)
-    Table.open(lake, path).keep_record()
+        vacuum()
+    Table.open(lake, plan.table.path).keep_record()
+
+
+def old_generations(lake: Lake, stream: Stream, now: datetime) -> list[int]:
+    """The replaced generations of `stream` whose time is over, as its `keep_generations` says."""
+    row = read_generations(lake, stream.name).current
+    if row is None or row["switched_at"] is None:
+        return []
+    if row["switched_at"] + stream.savepoints.keep_generations > now:
+        return []
+    folders = _folders(lake, stream)
+    return [number for number in range(1, row["generation"]) if str(number) in folders]
+
+
+def unknown_folders(lake: Lake, stream: Stream) -> list[str]:
+    """Those beside the stream's checkpoints that no generation of it is called by."""
+    row = read_generations(lake, stream.name).current
+    known = set() if row is None else set(map(str, range(1, row["generation"] + 1)))
+    return [name for name in _folders(lake, stream) if row is not None and name not in known]
+
+
+def _folders(lake: Lake, stream: Stream) -> list[str]:
+    return lake.folders(f"{lake.root}/checkpoints/{stream.name}")
+
+
+def delete_generations(lake: Lake, stream: Stream, now: datetime) -> None:
+    """Delete the checkpoints of `stream` whose time is over by then. Under its lease."""
+    for number in old_generations(lake, stream, now):
+        checkpoint = lake.checkpoint(stream.name, number)
+        lake.filesystem.delete_dir(lake.path_in_filesystem(checkpoint))
+        log.info("deleted %s", checkpoint)
+
+
+def maintain_ops(lake: Lake, streams: Sequence[Stream], care: TableCare = TABLE_CARE) -> None:
+    """All that needs no JVM: old checkpoints; and `ops`, while streams go on writing to it."""
+    now = datetime.now(UTC)
+    for stream in streams:
+        _delete_old_generations(lake, stream, now)
+    for table in cared_tables(lake):
+        if table.lease is None and (plan := plan_of(lake, table, care, now)).needs_care:
+            log.info("%s: %s", table.name, "; ".join(plan.reasons))
+            # It joins what is below the target: with Spark's, more than planned were rewritten.
+            optimize = partial(compact, table.path, care.small_file_bytes)
+            vacuum = partial(_vacuum, table.path)
+            care_for(lake, plan, partial(despite_others, optimize), partial(despite_others, vacuum))
+            # Readers of these tables are many and short: each spares the commits since then.
+            open_table(table.path).create_checkpoint()
+
+
+def _vacuum(path: str) -> None:
+    delta_table(path).vacuum(dry_run=False, full=True)
+
+
+def _delete_old_generations(lake: Lake, stream: Stream, now: datetime) -> None:
+    if not old_generations(lake, stream, now):
+        return
+    try:
+        with hold_lease(lake, f"stream-{stream.name}"):
+            delete_generations(lake, stream, now)
+    except LeaseTakenError as error:
+        log.info("checkpoints of %s are left for the next day: %s", stream.name, error)
+
+
+def format_old_generations(lake: Lake, streams: Sequence[Stream], now: datetime) -> str:
+    """The checkpoints that go, for people; empty where none does."""
+    return "\n".join(
+        f"  to delete: {lake.checkpoint(stream.name, number)}"
+        for stream in streams
+        for number in old_generations(lake, stream, now)
+    )
+
+
+def run_maintenance(lake: Lake, dry_run: bool) -> int:
+    """Plan, show, and apply; the exit code of the Spark job, if there was one."""
+    now, streams = datetime.now(UTC), all_streams()
+    plans = plan_table_care(lake, TABLE_CARE, now)
+    say(format_plan(plans))
+    if old := format_old_generations(lake, streams, now):
+        say(old)
+    if dry_run:
+        return 0
+    record_plan_findings(lake, plans)
+    names = [plan.table.name for plan in plans if plan.table.lease and plan.needs_care]
+    code = run_job("maintain_table", ["--tables", *names, "--lake", lake.root]) if names else 0
+    maintain_ops(lake, streams)
+    return code

@@ -4,8 +4,8 @@ What they were told is kept by who tells it (`include/airflow/alerts.py`): of ea
 `ops/findings` when it was looked at, and the severities of the findings that were open then.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from html import escape
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from include.catalogue import FINDINGS
 from include.lake.findings import Finding, finding_lines
 from include.lake.paths import Lake
-from include.maintain.plan_care import TablePlan
+from include.maintain.table_care import TablePlan
 from include.observe.stream_line import (
     INGEST,
     RUN,
@@ -27,7 +27,6 @@ from include.settings import Stream
 from include.text_table import first_names
 
 TOLD = ("error", "warning")  # the severities that people are told of, the worst first
-BEHIND, FAILED = "behind_promise", "run_failed"
 
 
 @dataclass(frozen=True)
@@ -46,26 +45,21 @@ class Look:
 
     def news(self, before: Mapping[str, Any]) -> tuple[list[Row], list[Row]]:
         """The rows of findings that opened, or got worse, and those of which the findings are over."""
-        known, severities = before.get("open", {}), self._severities()
-        worse = {
-            name
-            for name, severity in severities.items()
-            if name not in known or TOLD.index(severity) < TOLD.index(known[name])
-        }
-        at = before.get("at")
+        known, now, at = before.get("open", {}), self._severities(), before.get("at")
+        # "error" comes before "warning".
+        worse = {name for name, severity in now.items() if severity < known.get(name, "z")}
         passed = {
             (row["finding"], row["detail"]): row
             for row in self.found
-            if at is not None
-            and row["severity"] in TOLD
-            and row["found_at"] > datetime.fromisoformat(at)
-            and row["finding"] not in known.keys() | severities.keys()
+            if at is not None and row["found_at"] > datetime.fromisoformat(at)
+            if row["severity"] in TOLD and row["finding"] not in known.keys() | now.keys()
         }
-        gone = known.keys() - severities.keys() if self.is_whole else ()
-        closed = sorted({*gone, *(name for name, _ in passed)})
+        closed = {name for name, _ in passed} | (
+            known.keys() - now.keys() if self.is_whole else set()
+        )
         return (
             [*(row for row in self.open if row["finding"] in worse), *passed.values()],
-            [{"subject": self.subject, "finding": name} for name in closed],
+            [{"subject": self.subject, "finding": name} for name in sorted(closed)],
         )
 
     def _severities(self) -> dict[str, str]:
@@ -90,15 +84,18 @@ class Alert:
     @property
     def title(self) -> str:
         """One line: user_counts: late_rows, skew; over: rss_bytes."""
-        parts = [_names(self.opened), f"over: {_names(self.closed)}" if self.closed else ""]
-        return f"{self.by}: {'; '.join(part for part in parts if part)}"
+        opened, closed = (
+            ", ".join(dict.fromkeys(row["finding"] for row in rows))
+            for rows in (self.opened, self.closed)
+        )
+        return f"{self.by}: {'; '.join(filter(None, (opened, closed and f'over: {closed}')))}"
 
     @property
     def text(self) -> str:
         """Title, and a paragraph for each change: what it is, and what to do next."""
-        worst_first = sorted(self.opened, key=lambda row: TOLD.index(row["severity"]))
-        opened = finding_lines(worst_first, self.by)
-        return "\n".join([self.title, *opened, *_over(self.closed, self.by)])
+        worst_first = sorted(self.opened, key=lambda row: str(row["severity"]))
+        over = (f"over: {row['finding']} of {row['subject']}" for row in self.closed)
+        return "\n".join([self.title, *finding_lines(worst_first, self.by), *over])
 
     @property
     def html(self) -> str:
@@ -106,26 +103,12 @@ class Alert:
         return f"<pre>{escape(self.text)}</pre>"
 
 
-def _names(rows: Sequence[Row]) -> str:
-    return ", ".join(dict.fromkeys(str(row["finding"]) for row in rows))
-
-
-def _over(rows: Sequence[Row], by: str) -> Iterator[str]:
-    for row in rows:
-        about = "" if row["subject"] == by else f" of {row['subject']}"
-        yield f"over: {row['finding']}{about}"
-
-
 def alert_of(
     by: str, looks: Sequence[Look], known: Mapping[str, Mapping[str, Any]]
 ) -> Alert | None:
     """What there is to tell of these looks, by what is known of their subjects; None: nothing."""
-    opened: list[Row] = []
-    closed: list[Row] = []
-    for look in looks:
-        of_one = look.news(known[look.subject])
-        opened += of_one[0]
-        closed += of_one[1]
+    news = [look.news(known[look.subject]) for look in looks]
+    opened, closed = ([row for each in news for row in each[n]] for n in (0, 1))
     return Alert(by, opened, closed) if opened or closed else None
 
 
@@ -133,12 +116,12 @@ def look_at(lake: Lake, stream: Stream, now: datetime, failed: Sequence[str]) ->
     """Look at a stream and at its source; `failed`: the tasks of this Dag run that did."""
     recorded = Recorded(lake, now - timedelta(days=WINDOW_DAYS), stream)
     line = line_of(recorded, stream, now)
-    found = (_behind(stream, line), _failed(recorded, stream, failed))
-    own = [asdict(each) | {"subject": stream.name} for each in found if each is not None]
+    own = filter(None, (_behind(stream, line), _failed(recorded, stream, failed)))
+    rows = [*(_row(stream.name, finding) for finding in own), *line.found]
     return [
         Look(
             subject,
-            [row for row in (*own, *line.found) if row["subject"] == subject],
+            [row for row in rows if row["subject"] == subject],
             [row for row in recorded.findings.get(subject, ()) if row["found_at"] <= now],
         )
         for subject in dict.fromkeys((stream.name, stream.source))
@@ -149,16 +132,15 @@ def behind_alert(lake: Lake, stream: Stream, now: datetime) -> Alert | None:
     """That the table is behind its promise; None where it is not."""
     recorded = Recorded(lake, now - timedelta(days=WINDOW_DAYS), stream)
     found = _behind(stream, line_of(recorded, stream, now))
-    return None if found is None else Alert(stream.name, [asdict(found) | {"subject": stream.name}])
+    return None if found is None else Alert(stream.name, [_row(stream.name, found)])
 
 
 def _behind(stream: Stream, line: StreamLine) -> Finding | None:
     promised = stream.fresh_within
     if promised is None or line.until_lag is None or line.until_lag <= promised:
         return None
-    lag, most = line.until_lag.total_seconds(), promised.total_seconds()
     said = f"tables/{stream.name} is complete until {line.until:%F %T} UTC, and fresh_within={promised} is promised"
-    return FINDINGS[BEHIND].found(stream.name, said, figure=lag, limit=most, unit="seconds")
+    return FINDINGS["behind_promise"].found(stream.name, said)
 
 
 def _failed(recorded: Recorded, stream: Stream, tasks: Sequence[str]) -> Finding | None:
@@ -167,7 +149,7 @@ def _failed(recorded: Recorded, stream: Stream, tasks: Sequence[str]) -> Finding
     runs = (recorded.newest.get(of) for of in ((INGEST, stream.source), (RUN, stream.name)))
     errors = [run["error"] for run in runs if run and run["outcome"] == "failed"]
     said = "; ".join([f"failed: {first_names(sorted(tasks))}", *errors])
-    return FINDINGS[FAILED].found(stream.name, said)
+    return FINDINGS["run_failed"].found(stream.name, said)
 
 
 def looks_at_tables(plans: Sequence[TablePlan]) -> list[Look]:
@@ -175,16 +157,14 @@ def looks_at_tables(plans: Sequence[TablePlan]) -> list[Look]:
     return [
         Look(
             plan.table.name,
-            [_plain(finding) | {"subject": plan.table.name} for finding in plan.findings],
+            [_row(plan.table.name, finding) for finding in plan.findings],
             is_whole=plan.figures is not None,
         )
         for plan in plans
     ]
 
 
-def _plain(finding: Finding) -> dict[str, Any]:
+def _row(subject: str, finding: Finding) -> Row:
     """What of it is told, as plain JSON."""
-    return {
-        name: getattr(finding, name)
-        for name in ("finding", "severity", "count", "detail", "action")
-    }
+    told = ("finding", "severity", "count", "detail", "action")
+    return {"subject": subject} | {name: getattr(finding, name) for name in told}

@@ -18,7 +18,7 @@ from deltalake import write_deltalake
 from dags.spark_task import SparkJobOperator
 from include.airflow.assets import is_ours
 from include.lake.ops import append_ops, read_ops
-from include.maintain.plan_care import cared_tables
+from include.maintain.table_care import cared_tables
 from include.registry import all_streams
 from include.settings import TABLE_CARE
 from include.streams import notify

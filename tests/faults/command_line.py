@@ -21,7 +21,7 @@ from include import job as jobs
 from include import run_local
 from include.cli import commands
 from include.cli.__main__ import main as stateful
-from include.maintain import maintain as run_maintenance
+from include.maintain import table_care
 
 COMMAND = re.compile(r"`\./stateful ([^`]+)`")
 JOBS = ("run_stream", "reseed_stream", "recompute_interval", "write_savepoint", "compact_state")
@@ -69,7 +69,7 @@ class CommandLine:
     @contextmanager
     def installed(self) -> Iterator[None]:
         with pytest.MonkeyPatch.context() as patch:
-            for place in (run_local, commands, run_maintenance):
+            for place in (run_local, commands, table_care):
                 patch.setattr(place, "run_job", self._run_job)
             patch.setattr(run_local, "subprocess", self)
             patch.setattr(logging, "basicConfig", lambda **_: None)

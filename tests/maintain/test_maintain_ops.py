@@ -12,9 +12,8 @@ from deltalake.exceptions import CommitFailedError
 
 from include.lake.ops import append_ops, read_ops
 from include.lake.paths import Lake
-from include.maintain import maintain as module
-from include.maintain.maintain import maintain_ops
-from include.maintain.plan_care import plan_table_care
+from include.maintain import table_care
+from include.maintain.table_care import maintain_ops
 from include.settings import TABLE_CARE
 
 EAGER = replace(TABLE_CARE, min_small_files=2, min_garbage_files=1)
@@ -29,10 +28,6 @@ def batch_ids(lake: Lake) -> list[int]:
     return sorted(read_ops(lake, "batches")["batch_id"].to_pylist())
 
 
-def plans_of(lake: Lake):
-    return plan_table_care(lake, EAGER, datetime.now(UTC))
-
-
 def files(lake: Lake) -> int:
     return len(DeltaTable(lake.ops("batches")).file_uris())
 
@@ -40,13 +35,13 @@ def files(lake: Lake) -> int:
 def test_small_files_are_joined_and_not_joined_again(lake):
     for batch in range(5):
         append_batch(lake, batch)
-    maintain_ops(lake, plans_of(lake), EAGER)
+    maintain_ops(lake, (), EAGER)
     assert (files(lake), batch_ids(lake)) == (1, [0, 1, 2, 3, 4])
     # Readers begin at the newest version: no commit is read one by one.
     newest = DeltaTable(lake.ops("batches")).version()
     assert Path(lake.ops("batches"), "_delta_log", f"{newest:020}.checkpoint.parquet").exists()
 
-    maintain_ops(lake, [p for p in plans_of(lake) if p.table.name == "ops/batches"], EAGER)
+    maintain_ops(lake, (), EAGER)
     assert DeltaTable(lake.ops("batches")).version() == newest
 
 
@@ -55,7 +50,7 @@ def test_what_was_replaced_long_ago_is_deleted(lake):
         append_batch(lake, batch)
     DeltaTable(lake.ops("batches")).optimize.compact()
     keep_no_file(lake, "batches")
-    maintain_ops(lake, plans_of(lake), EAGER)
+    maintain_ops(lake, (), EAGER)
     assert len(list(Path(lake.ops("batches")).glob("*.parquet"))) == 1
     assert batch_ids(lake) == [0, 1, 2]
 
@@ -63,15 +58,15 @@ def test_what_was_replaced_long_ago_is_deleted(lake):
 def test_a_conflict_with_another_writer_is_tried_again(lake, monkeypatch):
     for batch in range(3):
         append_batch(lake, batch)
-    optimize, conflicts = module.compact, iter([True, True, False])
+    optimize, conflicts = table_care.compact, iter([True, True, False])
 
     def conflict_twice(path, care):
         if next(conflicts):
             raise CommitFailedError("another commit came between")
         return optimize(path, care)
 
-    monkeypatch.setattr(module, "compact", conflict_twice)
-    maintain_ops(lake, plans_of(lake), EAGER)
+    monkeypatch.setattr(table_care, "compact", conflict_twice)
+    maintain_ops(lake, (), EAGER)
     assert (files(lake), batch_ids(lake)) == (1, [0, 1, 2])
 
 
@@ -90,7 +85,7 @@ def test_writers_and_care_at_once_lose_nothing(lake):
     writer = threading.Thread(target=write)
     writer.start()
     while writer.is_alive():
-        maintain_ops(lake, plans_of(lake), EAGER)
+        maintain_ops(lake, (), EAGER)
     writer.join()
     assert failed == []
     assert batch_ids(lake) == list(range(30))

@@ -13,7 +13,7 @@ from pyspark.errors import StreamingQueryException
 from include.ingest.ingest import ingest
 from include.lake.paths import Lake
 from include.lake.stream_result import complete_until
-from include.maintain.plan_care import spark_tables_named
+from include.maintain.table_care import spark_tables_named
 from include.registry import source_named, stream_named
 from include.settings import TABLE_CARE, SavepointRules, Stream
 from include.stream.checkpoint import newest_committed

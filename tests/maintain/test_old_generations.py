@@ -7,11 +7,7 @@ import pytest
 
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake
-from include.maintain.maintain import (
-    delete_old_generations,
-    find_old_generations,
-    format_old_generations,
-)
+from include.maintain.table_care import maintain_ops, old_generations, unknown_folders
 from include.registry import stream_named
 from include.settings import SavepointRules
 from tests.refused import refused
@@ -57,56 +53,46 @@ def test_those_go_that_the_newest_one_replaced_long_enough_ago(lake: Lake, switc
     for generation, at in enumerate(switched, start=1):
         switch(lake, generation, at)
     before = folders(lake)
-    assert delete_old_generations(lake, COUNTS) == gone
+    maintain_ops(lake, [COUNTS])
     assert folders(lake) == before - set(map(str, gone))
-    assert delete_old_generations(lake, COUNTS) == []
 
 
 def test_one_is_kept_for_as_long_as_the_stream_says_to_the_microsecond(lake: Lake):
     switch(lake, 1, None)
     switch(lake, 2, NOW)
-    assert find_old_generations(lake, COUNTS, NOW + KEPT - timedelta(microseconds=1)).expired == ()
-    assert find_old_generations(lake, COUNTS, NOW + KEPT).expired == (1,)
+    assert old_generations(lake, COUNTS, NOW + KEPT - timedelta(microseconds=1)) == []
+    assert old_generations(lake, COUNTS, NOW + KEPT) == [1]
     with refused("wrong_setting"):
         SavepointRules(keep_generations=timedelta(0))
-
-
-def test_a_deletion_that_was_cut_off_is_finished(lake: Lake):
-    switch(lake, 1, None)
-    switch(lake, 2, LONG_AGO)
-    Path(lake.checkpoint(COUNTS.name, 1), "metadata").unlink()
-    assert delete_old_generations(lake, COUNTS) == [1]
-    assert folders(lake) == {"2"}
 
 
 def test_a_stream_at_work_keeps_its_checkpoints_until_the_next_day(lake: Lake):
     switch(lake, 1, None)
     switch(lake, 2, LONG_AGO)
+    Path(lake.checkpoint(COUNTS.name, 1), "metadata").unlink()  # by a deletion that was cut off
     with hold_lease(lake, f"stream-{COUNTS.name}"):
-        assert delete_old_generations(lake, COUNTS) == []
+        maintain_ops(lake, [COUNTS])
     assert folders(lake) == {"1", "2"}
-    assert delete_old_generations(lake, COUNTS) == [1]
+    maintain_ops(lake, [COUNTS])
+    assert folders(lake) == {"2"}
 
 
 def test_a_reseed_in_between_is_seen_under_the_lease(lake: Lake, monkeypatch):
     """What was found before the lease was got does not count."""
     switch(lake, 1, None)
     switch(lake, 2, LONG_AGO)
-    answers = iter(
-        [find_old_generations(lake, COUNTS, NOW), find_old_generations(lake, COUNTS, LONG_AGO)]
-    )
-    monkeypatch.setattr("include.maintain.maintain.find_old_generations", lambda *_: next(answers))
-    assert delete_old_generations(lake, COUNTS) == []
+    answers = iter([[1], []])
+    monkeypatch.setattr("include.maintain.table_care.old_generations", lambda *_: next(answers))
+    maintain_ops(lake, [COUNTS])
     assert folders(lake) == {"1", "2"}
 
 
-def test_folders_that_nobody_knows_are_named_and_left_alone(lake: Lake):
+def test_folders_that_nobody_knows_are_left_alone(lake: Lake):
     switch(lake, 1, None)
     switch(lake, 2, LONG_AGO)
     for name in ("7", "01", "1.bak"):
         make_checkpoint(lake, name)
     Path(lake.root, "checkpoints", COUNTS.name, "note.txt").write_text("mine")
-    text = format_old_generations(lake, [COUNTS], NOW)
-    assert all(f"checkpoints/user_counts/{name}" in text for name in ("7", "01", "1.bak"))
-    assert delete_old_generations(lake, COUNTS) == [1]
+    assert unknown_folders(lake, COUNTS) == ["01", "1.bak", "7"]
+    maintain_ops(lake, [COUNTS])
     assert folders(lake) == {"2", "7", "01", "1.bak", "note.txt"}

@@ -7,7 +7,7 @@ from deltalake import DeltaTable, write_deltalake
 from include.cli.__main__ import main
 from include.lake.ops import append_ops, read_ops
 from include.lake.paths import Lake
-from include.maintain import maintain as run_maintenance
+from include.maintain import table_care
 from include.settings import TABLE_CARE
 
 MANY = TABLE_CARE.min_small_files
@@ -22,7 +22,7 @@ def jobs(monkeypatch):
         started.append((job, args))
         return 7
 
-    monkeypatch.setattr(run_maintenance, "run_job", start)
+    monkeypatch.setattr(table_care, "run_job", start)
     return started
 
 

@@ -13,8 +13,8 @@ from deltalake.exceptions import DeltaError
 from include.lake.delta_log import open_table, read_actions
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
-from include.maintain import plan_care
-from include.maintain.plan_care import (
+from include.maintain import table_care
+from include.maintain.table_care import (
     TablePlan,
     cared_tables,
     plan_table_care,
@@ -156,7 +156,7 @@ def test_a_table_that_the_machine_refuses_keeps_nobody_waiting_and_is_not_called
             raise kind("Unable to open file a: Permission denied (os error 13)")
         return open_table(path)
 
-    monkeypatch.setattr(plan_care, "open_table", opened)
+    monkeypatch.setattr(table_care, "open_table", opened)
     (found,) = plan_of(lake, "bronze/signals").findings
     assert (found.finding, found.severity) == ("table_unreadable", "warning")
     assert lake.bronze("signals") in found.detail

@@ -8,7 +8,7 @@ from deltalake.exceptions import DeltaError
 from include.lake.errors import LakeError
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
-from include.maintain.why_failed import told_why
+from include.maintain.check_checkpoint import told_why
 from tests.maintain.checked import STREAM
 from tests.refused import commands_in
 from tests.stream.bronze_lake import SOURCE, append
@@ -90,13 +90,12 @@ Caused by: java.io.EOFException
 \tat java.base"""
 
 
-def test_a_state_that_cannot_be_read_is_told_with_its_cause(lake, made):
+def test_a_state_that_cannot_be_read_is_told_with_what_mends_it(lake, made):
     append_ops(lake, "batches", [{"stream": STREAM.name, "generation": 1, "batch_id": 5}])
     file = made.stores[0].changelog(6)
     file.write_bytes(file.read_bytes()[:20])
     with pytest.raises(LakeError) as raised, told_why(lake, STREAM):
         raise RuntimeError(NO_STATE)
     said = raised.value
-    assert "java.io.EOFException" in said.message
     assert said.code == "unreadable_checkpoint"
     assert said.command == f"./stateful reseed {STREAM.name} --apply"

@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 from include.ingest.ingest import ingest
-from include.maintain.plan_care import plan_table_care
+from include.maintain.table_care import plan_table_care
 from include.observe.alerts import looks_at_tables
 from include.registry import source_named
 from include.settings import TABLE_CARE
