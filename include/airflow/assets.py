@@ -10,8 +10,7 @@ from pathlib import Path
 
 from airflow.sdk import Asset
 
-from include.fold.definition import EMITTED_AT, EMITTED_DATE, Definition
-from include.registry import source_named
+from include.fold.definition import Definition
 from include.settings import Source, Stream
 from include.stream_definition import load_definition
 from include.text_table import markdown_cell
@@ -59,13 +58,13 @@ def is_ours(pool: str) -> bool:
 
 RED = (
     "**When it is red**: the log of the red task says what was wrong and what to do, the tab *State* "
-    "what is found and open. Clearing a task is always safe. More is at the end of this page."
+    "what is found and open, and the table's columns. Clearing a task is always safe. More is at the end of this page."
 )
 
 
 def stream_doc(stream: Stream, common: str) -> str:
-    """Markdown: what `stream` computes, its facts, its table and source; then `common`."""
-    definition, source = load_definition(stream), source_named(stream.source)
+    """Markdown: what `stream` computes, and its facts; then `common`."""
+    definition = load_definition(stream)
     facts = "\n".join(
         f"| {name} | {markdown_cell(value)} |" for name, value in _facts(stream, definition)
     )
@@ -74,8 +73,6 @@ def stream_doc(stream: Stream, common: str) -> str:
             f"**{stream.title}**",
             *_computes(stream, definition),
             f"| | |\n|---|---|\n{facts}",
-            _columns(f"tables/{stream.name}", _table_rows(definition)),
-            _columns(f"bronze/{source.name}: {source.comment}", _source_rows(source)),
             RED,
             "---",
             common,
@@ -107,23 +104,3 @@ def _facts(stream: Stream, definition: Definition) -> Iterator[tuple[str, str]]:
         yield "settings", ", ".join(f"{name} {value}" for name, value in stream.settings.items())
     yield "function fails", f"`{stream.on_error}`"
     yield "state", f"{stream.buckets} buckets, {stream.state_partitions} partitions"
-
-
-def _table_rows(definition: Definition) -> Iterator[tuple[str, str, str]]:
-    # What include/fold/product_table.py makes: not from there, as each parse would read pyarrow.
-    for column in definition.fold.output_columns:
-        yield column.name, column.kind, definition.comments[column.name]
-    yield EMITTED_AT, "timestamp", "when the fold emitted it, on the stream's clock, UTC"
-    if definition.fold.output_mode == "append":
-        yield EMITTED_DATE, "date", f"partition: the date of {EMITTED_AT}"
-
-
-def _source_rows(source: Source) -> Iterator[tuple[str, str, str]]:
-    yield "event_time", "timestamp", f"When it happened: `{source.time_field}` of the landed row"
-    for field in source.fields:
-        yield field.name, field.type, field.comment
-
-
-def _columns(title: str, rows: Iterator[tuple[str, str, str]]) -> str:
-    lines = [f"| `{name}` | {kind} | {markdown_cell(comment)} |" for name, kind, comment in rows]
-    return "\n".join([f"**{title}**", "", "| column | type | meaning |", "|---|---|---|", *lines])

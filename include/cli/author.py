@@ -3,7 +3,8 @@
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from keyword import iskeyword
 from pathlib import Path
 from typing import Annotated
@@ -18,7 +19,6 @@ from include.cli.app import (
     command,
     show_json,
 )
-from include.fold.definition import RESERVED_IN_OUTPUTS
 from include.ingest.bronze_tables import refuse_other_fields
 from include.lake.errors import SettingsError, wrong_argument
 from include.lake.paths import Lake, open_lake
@@ -28,7 +28,6 @@ from include.registry import (
     source_names,
     stream_named,
     stream_names,
-    unknown,
 )
 from include.settings import IDENTIFIER, PROJECT, Field, Source
 from include.spark.conf import refuse_unfit, spark_package
@@ -69,30 +68,26 @@ def validate(
         stream_named(name)  # says which there are
     names = stream_names() if name is None else (name,)
     lake = open_lake(root) if "://" in root or Path(root).is_dir() else None
-    wrong = {name: _why_wrong(lake, name) for name in names}
+    wrong = {name: _why_wrong(partial(_check_stream, lake, name)) for name in names}
     if is_json:
         show_json([{"stream": name, "error": error} for name, error in wrong.items()])
     else:
         rows = [[name, error or "right"] for name, error in wrong.items()]
         say("\n".join(text_table(("stream", ""), rows)[1:]))
-    return int(any(wrong.values()) or _is_unfit())
+    if unfit := _why_wrong(lambda: refuse_unfit(spark_package())):
+        sys.stderr.write(f"error: {unfit}\n")
+    return int(any(wrong.values()) or unfit is not None)
 
 
-def _is_unfit() -> bool:
-    """Whether no job would start with the Spark and Delta that are installed; says why."""
+def _check_stream(lake: Lake | None, name: str) -> None:
+    source = source_named(stream_named(name).source)
+    if lake is not None:
+        refuse_other_fields(lake, source)
+
+
+def _why_wrong(check: Callable[[], None]) -> str | None:
     try:
-        refuse_unfit(spark_package())
-    except SettingsError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return True
-    return False
-
-
-def _why_wrong(lake: Lake | None, name: str) -> str | None:
-    try:
-        source = source_named(stream_named(name).source)
-        if lake is not None:
-            refuse_other_fields(lake, source)
+        check()
     except SettingsError as error:
         return str(error)
     return None
@@ -110,18 +105,13 @@ def test(
     ],
 ) -> int:
     """Run the test of a stream or of a source, which is in tests/streams, without a JVM."""
-    known = (*stream_names(), *source_names())
-    if name not in known:
-        told = unknown("stream or source", name, known)
-        raise SettingsError(told, code="unknown_stream", subject=name)
-    if name in stream_names():
-        stream_named(name)  # says what is wrong with its file
+    if name not in source_names():
+        stream_named(name)  # says which there are, or what is wrong with its file
     files = [_test_file(PROJECT, name), _test_file(PROJECT, f"source_{name}")]
     there = [str(file) for file in files if file.is_file()]
     if not there:
-        missing = " and ".join(str(file.relative_to(PROJECT)) for file in files)
         raise SettingsError(
-            f"{missing} are not there: docs/testing.md has ones to go by",
+            f"{files[0]} is not there: docs/testing.md has one to go by",
             code="nothing_there",
             subject=name,
         )
@@ -261,12 +251,10 @@ def _test_file(project: Path, name: str) -> Path:
 
 def _key_of(source: Source, fields: Sequence[Field]) -> Field:
     """The first field that events can be grouped by; one that is always there, if any is."""
-    of_table = {*RESERVED_IN_OUTPUTS, "events"}  # beside its key; to Spark names have no case
-    keys = [f for f in fields if f.type != "double" and f.name.lower() not in of_table]
+    keys = [field for field in fields if field.type != "double"]
     if not keys:
         raise SettingsError(
-            f"source {source.name} has no field to group by: a key is a string or a bigint, and no name "
-            "that the table has for something else",
+            f"source {source.name} has no field to group by, of type string or bigint",
             subject=source.name,
         )
     return next((field for field in keys if field.required), keys[0])

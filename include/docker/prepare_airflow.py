@@ -11,15 +11,13 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from textwrap import shorten
-from uuid import uuid4
 
-from pyarrow import ArrowException, fs
+from pyarrow import fs
 
 from include.airflow.environment import passwords_in, write_passwords
 from include.job import exit_with_main
-from include.lake.errors import LakeError, SettingsError
-from include.lake.paths import REASON_CHARACTERS, Lake
+from include.lake.errors import SettingsError
+from include.lake.paths import made_lake
 from include.registry import all_sources
 from include.spark.conf import checked_master
 from include.spark.submit import say
@@ -45,29 +43,13 @@ def prepare(environment: Mapping[str, str]) -> None:
 
 
 def prepare_lake(root: str) -> None:
-    """That this process can write into the lake at `root`; else LakeError, naming LAKE.
-
-    A local one is made, with a landing folder for each source, so that files can be put there.
-    """
-    lake = Lake(root.rstrip("/") or "/")
-    try:
-        if isinstance(lake.filesystem, fs.LocalFileSystem):
-            for source in all_sources():
-                landing = lake.path_in_filesystem(lake.landing(source.name))
-                lake.filesystem.create_dir(landing, recursive=True)
-        # Only a write shows rights, quotas and read-only mounts. Hidden, so that a reader that lists
-        # the lake meanwhile passes over it.
-        probe = lake.path_in_filesystem(f"{lake.root}/.probe-{uuid4()}")
-        with lake.filesystem.open_output_stream(probe) as output:
-            output.write(b"writable")
-        lake.filesystem.delete_file(probe)
-    except (OSError, ArrowException) as error:
-        raise LakeError(
-            f"the lake LAKE={root} cannot be written: {shorten(str(error), REASON_CHARACTERS)}. It "
-            "must be a folder of a volume that all of Airflow and Spark have, or an object store",
-            code="wrong_setting",
-            subject="LAKE",
-        ) from error
+    """The lake at `root`, a local one with a landing folder for each source, so that files can be put
+    there; LakeError where it cannot be made."""
+    lake = made_lake(root)
+    if isinstance(lake.filesystem, fs.LocalFileSystem):
+        for source in all_sources():
+            landing = lake.path_in_filesystem(lake.landing(source.name))
+            lake.filesystem.create_dir(landing, recursive=True)
 
 
 def write_password(environment: Mapping[str, str]) -> None:

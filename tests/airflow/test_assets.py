@@ -1,13 +1,20 @@
-"""What a stream's tasks read and write, in Airflow's graph of Assets."""
+"""What a stream's tasks read and write, in Airflow's graph of Assets, and in which lake."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from airflow.sdk.exceptions import AirflowSkipException
 
 from include.airflow.assets import bronze_asset, source_asset, table_asset
+from include.lake.paths import Lake
 from include.origins import DeltaTable, KafkaTopic
 from include.registry import source_named, stream_named
-from tests.dags import load_dags
+from include.settings import default_lake
+from include.steps import INGEST_HERE
+from include.streams import sources
+from tests.dags import ROOT, dag_run, job_of, load_dags
+from tests.landed_files import Landing, signal
 
 STREAM, SOURCE = stream_named("user_counts"), source_named("user_events")
 
@@ -40,3 +47,54 @@ def test_streams_of_a_source_have_one_asset_of_its_bronze(lake):
 )
 def test_a_source_lies_where_its_rows_come_from(origin, uri):
     assert source_asset(replace(SOURCE, origin=origin), "/data/lake").uri == uri
+
+
+DAGS = ("streams", "state_admin", "table_maintenance")
+
+
+@pytest.mark.parametrize("named", ["mine", "~/mine"])
+@pytest.mark.parametrize("file", DAGS)
+def test_tasks_have_a_relative_lake_from_the_folder_that_airflow_was_started_in(
+    file, named, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    given = [lake for dag in load_dags(named, f"dags/{file}.py").values() for lake in lakes_of(dag)]
+    mine = str(tmp_path / "mine")
+    assert given
+    assert set(given) == {mine}
+
+
+def lakes_of(dag) -> list[str]:
+    """What the Dag's jobs are told, which run in the project's folder."""
+    args = [getattr(task, "arguments", []) for task in dag.tasks]
+    return [each[each.index("--lake") + 1] for each in args if "--lake" in each]
+
+
+@pytest.mark.parametrize("lake", ["/data/lake", "s3a://bucket/lake", "hdfs://name/lake"])
+def test_a_lake_with_its_whole_path_is_as_it_was_given(lake, monkeypatch):
+    monkeypatch.setenv("LAKE", lake)
+    assert default_lake() == lake
+
+
+def test_without_one_it_is_the_projects(monkeypatch):
+    monkeypatch.delenv("LAKE", raising=False)
+    assert Path(default_lake()) == ROOT / "lake"
+
+
+def test_a_source_with_a_schedule_has_a_dag_without_any_stream(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+):
+    with_dag = replace(source_named("signals"), schedule="*/5 * * * *")
+    monkeypatch.setattr(sources, "SOURCES", (with_dag, source_named("user_events")))
+    dags = load_dags(lake.root, "dags/sources.py")
+    assert list(dags) == ["ingest_signals"]
+    (task,) = dags["ingest_signals"].tasks
+    context = {"dag_run": dag_run()}
+    with pytest.raises(AirflowSkipException):
+        task._pre_execute_hook(context)
+    Landing(lake).add("a.jsonl", [signal(0)])
+    task._pre_execute_hook(context)
+    start = job_of(task, context)
+    assert start.command[1:] == ["-m", INGEST_HERE]
+    assert start.arguments[:4] == ["--source", "signals", "--lake", lake.root]

@@ -244,18 +244,3 @@ def test_a_promise_is_a_deadline_of_the_dag(lake, monkeypatch):
     assert deadline.interval == timedelta(hours=2, minutes=50)
     assert deadline.callback.path == "include.airflow.alerts.deadline_missed"
     assert DagSerialization.to_dict(dags["stream_user_counts"])["dag"]["deadline"]
-
-
-def test_runs_that_one_dag_run_has_had_are_told_together(lake, lake_dags):
-    """Another stream's JVM drained it first, and then its own task what had landed meanwhile."""
-    for hour, late in ((1, 7), (2, None)):
-        at = datetime(2026, 3, 1, hour, tzinfo=UTC)
-        row = {"run_id": f"r{hour}", "job": "run_stream", "subject": "user_counts"}
-        ran = {"dag_run_id": RUN_ID, "outcome": "succeeded", "until": at}
-        ran |= {"started_at": at, "ended_at": at}
-        append_ops(lake, "runs", [row | ran | {"rows_out": 10 * hour, "rows_late": late}])
-    publish, told = lake_dags["stream_user_counts"].get_task("publish"), defaultdict(Mock)
-    publish.python_callable(outlet_events=told, dag_run=dag_run(), ti=ti_of())
-    (extra,) = (event.extra for event in told.values())
-    assert (extra["run_id"], extra["rows"], extra["rows_late"]) == ("r2", 30, 7)
-    assert extra["complete_until"] is None  # by the record of the table, which there is not

@@ -1,16 +1,22 @@
-"""Airflow started by `make run`: what it is told, and what it leaves behind. See tests/e2e."""
+"""Airflow started by `make run`: what it is told, its parts as processes, which runs it waits for, and what it
+leaves behind. See tests/e2e.
+"""
 
 import json
+import os
 import socket
 import stat
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from include.airflow import environment as module
+from include.airflow import environment, local_airflow
 from include.airflow.environment import airflow_environment, refuse_taken
+from include.airflow.local_airflow import AirflowFailedError, FirstRuns, Parts
+from include.lake.lease import wait_until
 from tests.refused import refused
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,12 +33,12 @@ def test_a_port_that_is_taken_is_said_before_anything_starts():
 
 
 def test_airflow_is_told_everything_and_writes_below_the_project(lake):
-    environment = airflow_environment({"PATH": "/bin", "HOME": "/home/x"}, lake, 8123, 8124)
-    ours = {name: value for name, value in environment.items() if name.startswith("AIRFLOW")}
+    told = airflow_environment({"PATH": "/bin", "HOME": "/home/x"}, lake, 8123, 8124)
+    ours = {name: value for name, value in told.items() if name.startswith("AIRFLOW")}
     assert not [name for name, value in ours.items() if "/home/x" in value]
     assert ours["AIRFLOW_HOME"] == f"{ROOT}/.airflow"
     assert ours["AIRFLOW__CORE__EXECUTION_API_SERVER_URL"] == "http://127.0.0.1:8124/execution/"
-    assert environment["LAKE"] == lake.root
+    assert told["LAKE"] == lake.root
 
 
 @pytest.fixture
@@ -40,28 +46,28 @@ def home(tmp_path, monkeypatch) -> Path:
     """Airflow's folder, which all may read until then."""
     home = tmp_path / ".airflow"
     home.mkdir(mode=0o755)
-    monkeypatch.setattr(module, "HOME", home)
-    monkeypatch.setattr(module, "PASSWORDS", home / "passwords.json")
+    monkeypatch.setattr(environment, "HOME", home)
+    monkeypatch.setattr(environment, "PASSWORDS", home / "passwords.json")
     return home
 
 
 @pytest.mark.parametrize("before", [None, '{"admin": "kept"}'])
 def test_airflows_folder_and_password_are_its_owners_alone(home, before):
     if before is not None:
-        module.PASSWORDS.touch(0o600)
-        module.PASSWORDS.write_text(before)
-    module.make_private_home()
-    made = module.admin_password()
-    assert module.admin_password() == made
+        environment.PASSWORDS.touch(0o600)
+        environment.PASSWORDS.write_text(before)
+    environment.make_private_home()
+    made = environment.admin_password()
+    assert environment.admin_password() == made
     assert made == "kept" if before else len(made) >= 20
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
-    assert stat.S_IMODE(module.PASSWORDS.stat().st_mode) == 0o600
+    assert stat.S_IMODE(environment.PASSWORDS.stat().st_mode) == 0o600
 
 
 def test_a_password_is_made_beside_those_of_others(home):
-    module.PASSWORDS.write_text('{"ann": "hers"}')
-    made = module.admin_password()
-    assert json.loads(module.PASSWORDS.read_text()) == {"ann": "hers", "admin": made}
+    environment.PASSWORDS.write_text('{"ann": "hers"}')
+    made = environment.admin_password()
+    assert json.loads(environment.PASSWORDS.read_text()) == {"ann": "hers", "admin": made}
 
 
 END_ORPHANS = """
@@ -90,3 +96,130 @@ def test_an_orphan_that_heeds_no_sigterm_is_ended_too():
         assert process.stdout.readline() == "started\n"
         # Returns at all only when no process holds the pipe any more.
         assert process.communicate("go\n")[0] == "left []\n"
+
+
+@pytest.fixture
+def parts(tmp_path, monkeypatch) -> Parts:
+    """Whose `airflow` says which part it is, and fails."""
+    airflow = tmp_path / "python"
+    airflow.write_text('#!/bin/sh\necho "I am $3, umask $(umask)"; exit 1\n')
+    airflow.chmod(0o755)
+    monkeypatch.setattr(local_airflow.sys, "executable", str(airflow))
+    return Parts({"PATH": "/bin:/usr/bin"}, tmp_path / "logs")
+
+
+def died(parts: Parts) -> bool:
+    try:
+        parts.check_alive()
+    except AirflowFailedError:
+        return True
+    return False
+
+
+def test_a_part_that_ends_by_itself_is_named_with_the_end_of_its_log(parts):
+    parts.check_alive()
+    parts.start("scheduler", "scheduler")
+    assert wait_until(lambda: died(parts), 60)
+    with refused("airflow_failed", subject="scheduler"):
+        parts.check_alive()
+    with pytest.raises(AirflowFailedError):
+        parts.wait()
+
+
+def test_a_command_that_fails_is_named(parts):
+    with refused("airflow_failed", subject="database"):
+        parts.finish("database", "db", "migrate")
+    parts.check_alive()
+
+
+@pytest.mark.parametrize(("name", "umask"), [("server", 0o077), ("scheduler", 0o022)])
+def test_logs_are_their_owners_alone_and_all_that_but_tasks_write(parts, name, umask):
+    """Tasks write the lake, as the person's own umask says."""
+    before = os.umask(0o022)
+    try:
+        with pytest.raises(AirflowFailedError, match=rf"I am x, umask 0*{umask:o}\b"):
+            parts.finish(name, "x")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(parts.log(name).stat().st_mode) == 0o600
+
+
+def test_it_is_not_waited_for_what_has_ended(parts):
+    parts.start("server", "api-server")
+    with refused("airflow_failed", subject="server"):
+        parts.wait_until(lambda: False)
+
+
+START = datetime.now(UTC)
+DAG = "stream_user_counts"
+
+
+def instant(seconds: float) -> str:
+    return (START + timedelta(seconds=seconds)).isoformat()
+
+
+def dag_run(run_id: str, queued: float, state: str = "running") -> dict:
+    return {"dag_run_id": run_id, "queued_at": instant(queued), "state": state}
+
+
+class FakeApi:
+    """Airflow's answers; each look at the runs takes one from `runs`, the last stays."""
+
+    def __init__(self, *runs: list, parsed: float = 1, due: float = 3600, paused: bool = False):
+        self.runs = list(runs) or [[]]
+        self.answer = {
+            "is_paused": paused,
+            "last_parsed_time": instant(parsed),
+            "next_dagrun_run_after": instant(due),
+        }
+        self.calls: list[tuple] = []
+
+    def dag(self, dag_id):
+        return self.answer
+
+    def dag_runs(self, dag_id):
+        return self.runs.pop(0) if len(self.runs) > 1 else self.runs[0]
+
+    def trigger(self, dag_id, run_id):
+        self.calls.append(("trigger", dag_id))
+        return "triggered"
+
+    def fail_run(self, dag_id, run_id, note):
+        self.calls.append(("fail", run_id))
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch):
+    monkeypatch.setattr(local_airflow, "SECONDS_BETWEEN_LOOKS", 0)
+
+
+def runs_of(api: FakeApi) -> FirstRuns:
+    return FirstRuns(api, START, lambda: None)
+
+
+def test_a_run_is_triggered_when_none_is_due():
+    api = FakeApi([dag_run("of yesterday", queued=-9999, state="success")])
+    assert runs_of(api).start(DAG) == "triggered"
+
+
+def test_a_run_that_is_due_is_awaited_and_no_second_one_made():
+    due = FakeApi([], [], [dag_run("scheduled", queued=2)], due=-60)
+    assert runs_of(due).start(DAG) == "scheduled"
+    assert due.calls == []
+
+
+def test_a_due_run_that_never_comes_is_not_awaited_for_ever(monkeypatch):
+    monkeypatch.setattr(local_airflow, "DUE_DEADLINE", 0)
+    assert runs_of(FakeApi(due=-60)).start(DAG) == "triggered"
+
+
+def test_a_run_that_an_earlier_stop_cut_off_is_closed_first():
+    api = FakeApi([dag_run("cut off", queued=-60), dag_run("waiting", queued=-60, state="queued")])
+    runs_of(api).start(DAG)
+    assert api.calls == [("fail", "cut off"), ("trigger", DAG)]
+
+
+def test_a_dag_that_is_not_found_is_named(monkeypatch):
+    monkeypatch.setattr(local_airflow, "PARSE_DEADLINE", 0)
+    with refused("airflow_failed", subject=DAG):
+        runs_of(FakeApi(parsed=-60)).start(DAG)  # the database still has it from an earlier start

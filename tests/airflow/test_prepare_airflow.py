@@ -71,7 +71,7 @@ def test_a_wrong_setting_is_named(environment, name):
     for value in WRONG[name]:
         with pytest.raises((SettingsError, LakeError)) as caught:
             prepare(environment | {name: value})
-        assert name.endswith(caught.value.subject)
+        assert caught.value.subject in (name, value)
         assert "\n" not in str(caught.value)
 
 

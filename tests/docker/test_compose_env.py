@@ -1,10 +1,8 @@
 """`make compose-env`: new secrets once, for their owner alone."""
 
-import ast
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 from cryptography.fernet import Fernet
@@ -62,22 +60,3 @@ def test_git_and_docker_leave_the_file_out():
         if line.startswith("!")
     ]
     assert set(allowed) == {"requirements.txt", "include", "dags", "spark_jobs"}
-
-
-def test_the_make_target_writes_dot_env(tmp_path):
-    """With the machine's own Python: who only runs containers has no .venv."""
-    for name in ("Makefile", "include"):
-        (tmp_path / name).symlink_to(ROOT / name)
-    # Within a make, as `make test` is one, it would say which directory it enters.
-    command = ["make", "--no-print-directory", "-n", "compose-env"]
-    text = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
-    assert text.split() == ["python3", "-m", "include.docker.compose_env"]
-    assert compose_env.ENV_FILE == ROOT / ".env"
-
-
-def test_an_old_python_with_nothing_installed_will_do():
-    """On a Mac, say, where only containers have the project's."""
-    tree = ast.parse(Path(compose_env.__file__).read_text(), feature_version=(3, 9))
-    imports = [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))]
-    names = {getattr(node, "module", None) or node.names[0].name for node in imports}
-    assert {name.partition(".")[0] for name in names} <= sys.stdlib_module_names

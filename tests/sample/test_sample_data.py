@@ -61,15 +61,6 @@ def test_exactly_the_malformed_rows_are_refused(lake: Lake, source: Source):
     assert summary.files == len(files_of(lake, source))
 
 
-def test_the_same_options_give_the_same_bytes(tmp_path: Path):
-    found = []
-    for name in ("a", "b"):
-        lake = Lake(str(tmp_path / name))
-        generate(lake, SIGNALS, SMALL)
-        found.append(files_of(lake))
-    assert found[0] == found[1]
-
-
 def test_rows_are_out_of_order_within_the_bound_and_late_ones_far_beyond():
     options = replace(SMALL, events=2000, late_share=0.1, duplicate_share=0)
     arrivals, _, late = draw_arrivals(SIGNALS, options)
@@ -122,11 +113,6 @@ def test_landing_the_same_again_changes_nothing_and_other_content_is_refused(lak
     with pytest.raises(LakeError):
         generate(lake, SIGNALS, replace(SMALL, keys=21))
     assert files_of(lake) == before
-
-
-@pytest.mark.parametrize("option", [["--start", "soon"], ["--events", "x"]])
-def test_a_wrong_command_line_exits_with_2(tmp_path: Path, option: list[str]):
-    assert main(["sample-data", "--lake", str(tmp_path), *option]) == 2
 
 
 def test_the_command_makes_the_lake_and_all_sources(tmp_path: Path):

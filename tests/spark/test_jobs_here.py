@@ -107,11 +107,3 @@ def test_a_task_that_is_killed_ends_its_command(monkeypatch: pytest.MonkeyPatch)
         task.on_kill()
         with pytest.raises(AirflowException):
             running.result()
-
-
-def test_a_task_that_needs_a_jvm_this_time_asks_for_its_master():
-    commands = [[sys.executable, "-c", ""], []]
-    task = task_that(lambda _: Start(command=commands.pop(0)))
-    task.execute(CONTEXT)
-    with pytest.raises(AirflowException):
-        task.execute(CONTEXT)

@@ -7,12 +7,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import structlog
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
-from airflow.sdk.execution_time.task_runner import _execute_task
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from dags.spark_task import SparkJobOperator, skip
+from dags.spark_task import SparkJobOperator
 from include.cli.__main__ import main
 from include.ingest.ingest import ingest
 from include.registry import source_named, stream_named
@@ -201,22 +199,3 @@ def test_a_missing_connection_is_not_taken_for_yarn(monkeypatch):
         execute(a_task())
     # Airflow finds none, either, while its API or its database is away.
     assert not isinstance(error.value, AirflowFailException)
-
-
-@pytest.mark.parametrize(
-    ("own", "outcome"), [(skip, AirflowSkipException), (print, AirflowException)]
-)
-def test_a_task_that_is_skipped_asks_no_master(own, outcome, closed_port, monkeypatch):
-    connect(monkeypatch, host=f"spark://127.0.0.1:{closed_port}")
-    task = a_task(pre_execute=own)
-    run = SimpleNamespace(task=task, _ti_context_from_server=None)
-    with pytest.raises(outcome) as raised:
-        _execute_task(
-            {"outlet_events": None, "dag_run": SimpleNamespace(run_id="d1")},
-            run,
-            structlog.get_logger(),
-        )
-    assert type(raised.value) is outcome
-
-
-# Airflow on this machine.

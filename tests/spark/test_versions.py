@@ -1,14 +1,10 @@
 """A Spark and a Delta that do not fit each other are refused before a JVM starts."""
 
-import json
 import re
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
 
-from dags.spark_task import SparkJobOperator
 from include.cli.__main__ import main
 from include.setup.java import DELTA
 from include.spark import submit
@@ -56,12 +52,3 @@ def test_a_job_is_refused_before_its_jvm_starts(other_spark, lake, monkeypatch, 
     assert main(["savepoint", "user_counts", "--lake", lake.root]) == 2
     assert "(unfit_versions)" in capsys.readouterr().err
     assert started == []
-
-
-def test_a_task_of_airflow_is_refused_once_as_no_retry_mends_it(other_spark, monkeypatch):
-    other_spark("4.2.1", "4.2.0")
-    connection = json.dumps({"conn_type": "spark", "host": "local[2]"})
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", connection)
-    task = SparkJobOperator(job="ingest_source", arguments=[], task_id="job")
-    with pytest.raises(AirflowFailException):
-        task.execute({"dag_run": SimpleNamespace(run_id="d1")})
