@@ -25,6 +25,7 @@ from include.lake.lease import hold_lease
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.settings import Stream
+from include.spark.submit import LOG_LEVEL, PROGRESS
 from include.text_table import printable
 
 INTERVAL_S = 1.0
@@ -78,8 +79,6 @@ OF_WORKER = re.compile(r"^Traceback \(most recent call last\):\n(?: .*\n)+[\w.]+
 # Of these the lines in files of users; and before an error's name, where it is declared.
 OF_USER = re.compile(r'^  File "[^"]*/include/streams/.*\n(?:    .*\n)+', re.MULTILINE)
 OF_OURS = re.compile(r"(include|spark_jobs)(\.\w+)+\.(?=\w+: )")
-# In the environment, "error": whoever reads is at a terminal, and wants no traceback of Spark's.
-LOG_LEVEL = "SPARK_LOG_LEVEL"
 TOO_BUSY = "Python worker failed to connect back"
 # What Py4J says first of any error of the JVM's; the error itself comes next.
 OF_PY4J = "An error occurred while calling "
@@ -136,6 +135,13 @@ def recorded_run(lake: Lake, job: str, subject: str, dag_run_id: str | None) -> 
     log.info("%s", printable(_summary(record)))
 
 
+def tell_progress(text: str) -> None:
+    """To who has started the job at a terminal; nobody else is told."""
+    if PROGRESS in os.environ:
+        sys.stderr.write(f"{PROGRESS} {text}\n")
+        sys.stderr.flush()
+
+
 @contextmanager
 def _recorded_memory(record: RunRecord) -> Iterator[None]:
     """The most of each kind seen at any one time while the body runs into `record`, also when it fails."""
@@ -176,7 +182,7 @@ def cause_of(error: Exception) -> str:
 
 
 def _traceback(error: Exception) -> str:
-    """All of it; for a terminal, of what Spark raises the lines of users' files, or else of a worker."""
+    """All of it; where errors alone are asked for, of what Spark raises the lines of users' files, or else of a worker."""
     whole, of_workers = traceback.format_exc(), OF_WORKER.findall(str(error))
     if os.environ.get(LOG_LEVEL) != "error" or not (of_workers or "\tat " in whole):
         return whole

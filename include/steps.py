@@ -1,15 +1,10 @@
 """The steps of a stream, in order: its Dag makes a task of each, `./stateful stream` goes through them.
 
-A step is a job of `spark_jobs`, or what needs no JVM, and the reason to leave it out this time.
+A step is a job of `spark_jobs`, or what needs no JVM, and the reason to leave it out this time. Small
+runs of a source's streams that are due together share one JVM: who comes first drains the others
+after its own stream, and these find nothing left to do.
 
-Small runs of a source's streams that are due together share one JVM, as its start is most of their
-price: who comes first drains the others after its own stream, and these find nothing left to do.
-
-What there is to do, after what, and when not is said here alone: so a schedule and a person
-cannot do different things.
-
-The Dag imports this at every parse, and reading a lake needs pyarrow and delta-rs, a second of
-imports: so these are imported by the functions that need them.
+The Dag imports this at every parse: what reads a lake, a second of imports, is imported by functions.
 """
 
 import logging

@@ -9,7 +9,8 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import TextIO
@@ -117,6 +118,7 @@ def job_environment(master: str | None = None) -> dict[str, str]:
 
 
 LOG_LEVEL = "SPARK_LOG_LEVEL"
+PROGRESS = "STATEFUL_PROGRESS"  # in the environment of a job whose batches somebody watches
 HEAP_FULL = 3  # of a JVM, by ExitOnOutOfMemoryError
 # For log4j2.properties and include/job.py: errors alone, each in a line.
 QUIET = {LOG_LEVEL: "error", "SPARK_LOG_TRACE": "none"}
@@ -149,19 +151,37 @@ def run_job(
 
 
 def _run_quietly(command: Sequence[str], environment: dict[str, str], stdout: TextIO | None) -> int:
-    with subprocess.Popen(
-        command,
-        env=environment,
-        stdout=stdout,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-    ) as job:
+    with (
+        _progress() as show,
+        subprocess.Popen(
+            command,
+            env=environment | ({PROGRESS: "1"} if show else {}),
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+        ) as job,
+    ):
         assert job.stderr is not None
         for line in job.stderr:
-            if not NOISE.match(line):
+            if show and line.startswith(PROGRESS):
+                show(printable(line.removeprefix(f"{PROGRESS} ").rstrip("\n")))
+            elif not NOISE.match(line):
                 sys.stderr.write(printable(line))
     return job.returncode
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None] | None]:
+    """A line of a terminal, gone at the end, that shows what it is given; None where stderr is none."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console  # not at each parse of the Dags
+    from rich.markup import escape
+
+    with Console(stderr=True).status("starting Spark") as status:
+        yield lambda text: status.update(escape(text))
 
 
 def say(line: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from include.catalogue import FINDINGS
 from include.fold.admission import instant_of
+from include.job import tell_progress
 from include.lake.dead_letters import dead_letters_now
 from include.lake.errors import RowCountError
 from include.lake.findings import Finding, record_findings
@@ -152,6 +153,8 @@ class BatchWriter:
             **{level: totals[level] for level in LEVELS},
         }
         self._written.append(row)
+        rows = sum(written["rows_in"] for written in self._written)
+        tell_progress(f"{self._stream}: {len(self._written)} batches, {rows:,} rows")
 
     def committed(
         self, newest: int | None, measured: Sequence[Mapping[str, Any]]

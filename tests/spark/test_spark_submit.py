@@ -78,6 +78,15 @@ def test_a_job_that_is_started_by_hand_says_errors_or_what_is_asked_for(
     assert error.count("\n") == lines
 
 
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_job_tells_its_progress_where_somebody_watches(monkeypatch, capfd, is_terminal):
+    monkeypatch.setattr(submit, "submit_command", lambda *_: ["sh", "-c", "env"])
+    monkeypatch.delenv("SPARK_LOG_LEVEL", raising=False)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
+    assert submit.run_job("run_stream", []) == 0
+    assert (submit.PROGRESS in capfd.readouterr().out) is is_terminal
+
+
 @pytest.mark.parametrize("level", ["error", None])
 @pytest.mark.parametrize(("ends", "code"), [("exit 3", 3), ("kill -KILL $$", -9)])
 def test_a_job_that_cannot_say_itself_that_it_ended_does_not_end_without_a_word(
