@@ -1,11 +1,9 @@
 """The pages as an app within Airflow's: what a person may read is what Airflow says of its Dags.
 
-They change nothing themselves. Each request reads the lake, and the files of include/streams as they are by then.
+They change nothing. Each request reads the lake, and the files of include/streams as they are by then.
 """
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -17,20 +15,13 @@ from fastapi.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.exceptions import HTTPException as RoutingError  # FastAPI's own are such, too
 
 from include.lake.delta_log import first_line
-from include.lake.errors import LakeError, SettingsError
-from include.lake.paths import Lake, open_lake
+from include.lake.errors import LakeError, SettingsError, StatefulError
+from include.lake.paths import open_lake
 from include.observe.explain import KEY_DAYS, read_key
 from include.observe.metrics import metrics_text
-from include.observe.stream_line import READ_ERRORS, Overview, read_overview, unreadable
-from include.page.declared import Declared, declared
-from include.page.render import (
-    backfill_html,
-    key_html,
-    message_html,
-    overview_html,
-    read_form,
-    stream_html,
-)
+from include.observe.stream_line import READ_ERRORS, Overview, read_overview
+from include.page.declared import declared
+from include.page.render import key_html, message_html, overview_html, stream_html
 from include.page.stream_figures import DAY, MOST_DAYS, read_stream
 from include.settings import Stream, default_lake
 
@@ -43,10 +34,6 @@ HEADERS = {
     "Referrer-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-# The page of a backfill asks Airflow to make it, when a person says so.
-ASKS_AIRFLOW = {
-    "Content-Security-Policy": f"{HEADERS['Content-Security-Policy']}; connect-src 'self'"
-}
 # Airflow's own words for these are "Not authenticated" and "Forbidden". No Dag is named in either.
 REFUSALS = {
     401: "You are not logged in to Airflow, or not any more: log in, and open this page again.",
@@ -54,7 +41,6 @@ REFUSALS = {
     "the Dag, or log in as somebody who has it.",
 }
 Days = Annotated[int, Query(ge=1, le=MOST_DAYS)]
-From = Annotated[str, Query(alias="from")]
 READS_DAG = Depends(requires_access_dag(method="GET"))
 
 
@@ -73,6 +59,9 @@ def state_app() -> FastAPI:
         told = (f"{each['loc'][-1]}: {each['msg']}" for each in error.errors())
         return HTMLResponse(message_html("; ".join(told)), status_code=422, headers=HEADERS)
 
+    for kind in (StatefulError, *READ_ERRORS):
+        app.add_exception_handler(kind, _unread)
+
     @app.get("/", dependencies=[READS_DAG])
     def streams(user: GetUserDep) -> Response:
         """All streams whose Dags the user may read."""
@@ -87,64 +76,39 @@ def state_app() -> FastAPI:
     @app.get("/dags/{dag_id}", dependencies=[READS_DAG])
     def stream(dag_id: str, days: Days | None = None) -> Response:
         """The stream of a Dag: its newest days."""
-        found, lake, now = _stream_of(dag_id, _declared()), _lake(), datetime.now(UTC)
-        figures = read_stream(lake, found, now, None if days is None else days * DAY)
+        time = None if days is None else days * DAY
+        lake = open_lake(default_lake())
+        figures = read_stream(lake, _stream_of(dag_id), now=datetime.now(UTC), time=time)
         return HTMLResponse(stream_html(figures, dag_id), headers=HEADERS)
 
     @app.get("/dags/{dag_id}/keys", dependencies=[READS_DAG])
     def key(dag_id: str, key: str, days: Days = KEY_DAYS) -> Response:
         """A key of that stream."""
-        found, lake = _stream_of(dag_id, _declared()), _lake()
-        with _said():
-            figures = read_key(lake, found, key, now=datetime.now(UTC), days=days)
+        lake = open_lake(default_lake())
+        figures = read_key(lake, _stream_of(dag_id), key, now=datetime.now(UTC), days=days)
         return HTMLResponse(key_html(figures), headers=HEADERS)
-
-    @app.get("/dags/{dag_id}/backfill", dependencies=[READS_DAG])
-    def backfill(dag_id: str, start: From = "", until: str = "") -> Response:
-        """A backfill of that stream, planned."""
-        found, lake = _stream_of(dag_id, _declared()), _lake()
-        with _said():
-            form = read_form(lake, found, dag_id, start=start, until=until)
-        return HTMLResponse(backfill_html(form), headers=HEADERS | ASKS_AIRFLOW)
 
     return app
 
 
-def _lake() -> Lake:
-    try:
-        return open_lake(default_lake())
-    except LakeError as error:
-        raise HTTPException(503, str(error)) from error
-
-
-@contextmanager
-def _said() -> Iterator[None]:
+def _unread(request: Request, error: Exception) -> Response:
     """What cannot be, or cannot be read, as a page that says so."""
-    try:
-        yield
-    except (SettingsError, LakeError) as error:
-        raise HTTPException(400, str(error)) from error
-    except READ_ERRORS as error:
-        raise HTTPException(503, f"the lake cannot be read: {first_line(error)}") from error
-
-
-def _declared() -> Declared:
-    try:
-        return declared()
-    except SettingsError as error:
-        raise HTTPException(503, str(error)) from error
+    is_ours = isinstance(error, StatefulError)
+    said = str(error) if is_ours else f"the lake cannot be read: {first_line(error)}"
+    status = 400 if isinstance(error, SettingsError) else 503
+    return HTMLResponse(message_html(said), status_code=status, headers=HEADERS)
 
 
 def _overview(user: GetUserDep) -> Overview:
-    known = _declared()
+    known = declared()
     streams = _readable(user, known.streams)
     # What is wrong with a file is for who may read all of them.
     wrong = known.wrong if len(streams) == len(known.streams) else ()
     try:
         lake = open_lake(default_lake())
     except LakeError as error:
-        return unreadable(Lake(default_lake()), str(error))
-    return replace(read_overview(lake, streams), wrong=wrong)
+        return Overview(lake=default_lake(), now=datetime.now(UTC), reason=str(error))
+    return read_overview(lake, streams, wrong=wrong)
 
 
 def _readable(user: GetUserDep, streams: Iterable[Stream]) -> list[Stream]:
@@ -155,8 +119,8 @@ def _readable(user: GetUserDep, streams: Iterable[Stream]) -> list[Stream]:
     return [stream for dag_id, stream in by_dag.items() if dag_id in allowed]
 
 
-def _stream_of(dag_id: str, known: Declared) -> Stream:
-    for stream in known.streams:
+def _stream_of(dag_id: str) -> Stream:
+    for stream in declared().streams:
         if dag_id == f"{DAG_PREFIX}{stream.name}":
             return stream
     raise HTTPException(404, f"{dag_id} is the Dag of no stream in include/streams")

@@ -12,7 +12,7 @@ ESCAPED = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 def metrics_text(overview: Overview) -> str:
     """All metrics of a lake. Of one that cannot be read there is only `up`, which is 0."""
-    up = f"{PREFIX}_up {float(overview.state != 'unreadable')}"
+    up = f"{PREFIX}_up {float(overview.reason is None)}"
     texts = [_text("up", "Whether the lake could be read", [up])]
     texts += (
         _text(name, figure.help, list(_samples(name, figure, overview.lines)))

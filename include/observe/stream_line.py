@@ -1,16 +1,16 @@
 """All streams, a line each: how complete, how right, how big, and what people should look at.
 
-Read from `ops` and bronze, without a JVM. Nothing is raised for a lake that cannot be read: what
-is wrong with it is what a page has to show.
+Read from `ops`, bronze and the records of tables and savepoints, without a JVM. Nothing is raised
+for a lake that cannot be read: what is wrong with it is what a page has to show.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from operator import itemgetter
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -53,24 +53,6 @@ class Recorded:
     lake: Lake
     since: datetime  # of what is counted over a time: the window's beginning
     only: Stream | None = None  # of it and of its source is asked; None: of all
-    _data_us: dict[str, tuple[int | None, int | None]] = field(default_factory=dict)
-
-    def in_window(
-        self,
-        name: str,
-        by: str,
-        where: Mapping[str, Any],
-        columns: Sequence[str],
-        since: datetime | None = None,
-    ) -> list[Row]:
-        """Rows of `ops/<name>` whose instant `by` lies in the window, in its order.
-
-        `since`: in place of the window's beginning.
-        """
-        asked = [*{*columns, by}]
-        wanted = pc.field(by) >= pa.scalar(since or self.since)
-        rows = read_ops(self.lake, name, where, asked, wanted).to_pylist()
-        return sorted(rows, key=itemgetter(by))
 
     @cached_property
     def _runs(self) -> pa.Table:
@@ -103,7 +85,7 @@ class Recorded:
     @cached_property
     def findings(self) -> Mapping[str, Sequence[Row]]:
         """Those of each subject that may be open or are of the window, in order."""
-        wanted = pc.field("found_at") >= pa.scalar(self._begun(RUN, INGEST))
+        wanted = pc.field("found_at") >= pa.scalar(self._begun)
         wanted |= pc.field("finding").isin([*LOST, ACCEPTED])
         rows = read_ops(self.lake, "findings", columns=FINDING_COLUMNS, wanted=wanted)
         found: dict[str, list[Row]] = defaultdict(list)
@@ -111,11 +93,11 @@ class Recorded:
             found[row["subject"]].append(row)
         return found
 
-    def _begun(self, *jobs: str) -> datetime:
+    @property
+    def _begun(self) -> datetime:
         """When the oldest of the newest runs that succeeded began, or before."""
-        runs = (run["started_at"] for (job, _), run in self.succeeded.items() if job in jobs)
-        oldest: datetime = min(runs, default=self.since)
-        return min(self.since, oldest)
+        runs = (r["started_at"] for (job, _), r in self.succeeded.items() if job != RESEED)
+        return min(self.since, *runs, self.since)
 
     def open_findings(self, stream: Stream) -> list[Row]:
         """Those of a stream and of its source, the worst first.
@@ -132,13 +114,11 @@ class Recorded:
 
     def _looked_since(self, stream: Stream) -> datetime:
         """The beginning of the newest run that has succeeded; until it is checked, the check before."""
-        run = self.succeeded.get((RUN, stream.name), {})
-        reseed = self.succeeded.get((RESEED, stream.name), {})
+        run, reseed = (self.succeeded.get((job, stream.name), {}) for job in (RUN, RESEED))
         began: datetime = run.get("started_at", self.since)
         measured = self.measured.get(stream.name)
-        since: datetime = began if measured is None else min(began, measured.at)
-        begun_anew: datetime = reseed.get("started_at", since)
-        return max(since, begun_anew)
+        since = began if measured is None else min(began, measured.at)
+        return max(since, reseed.get("started_at", since))
 
     def _found(self, subject: str, since: datetime) -> list[Row]:
         """Without what was said once more since."""
@@ -151,27 +131,26 @@ class Recorded:
     def measured(self) -> Mapping[str, Measured]:
         """What was last measured of each stream's checkpoint."""
         of = None if self.only is None else self.only.name
-        known = read_measured(self.lake, of, self._begun(RUN) - UNCHECKED)
+        known = read_measured(self.lake, of, self._begun - UNCHECKED)
         return {stream: measured[-1] for stream, measured in known.items()}
 
-    def status(self, stream: Stream) -> StreamStatus:
-        """The verdict on the table of `stream`, as of now."""
-        return stream_status(self.lake, stream, self._read_late)
-
-    def data_us(self, source: str) -> tuple[int | None, int | None]:
-        """Between these two the rows of a source's bronze lie; None where there are none."""
-        if source not in self._data_us:
-            path, ends = self.lake.bronze(source), (None, None)
-            if self.lake.is_delta_table(path):
-                first, last = BronzeFiles(open_table(path)).span("event_time")
-                ends = (pc.min(first).as_py(), pc.max(last).as_py())
-            self._data_us[source] = ends
-        return self._data_us[source]
+    @cached_property
+    def data_us(self) -> Callable[[str], tuple[int | None, int | None]]:
+        """Between which two the rows of a source's bronze lie; None where there are none."""
+        return lru_cache(None)(partial(_data_us, self.lake))
 
     @cached_property
-    def _read_late(self) -> Callable[..., list[LateGroup]]:
+    def read_late(self) -> Callable[..., list[LateGroup]]:
         # Many streams of a source have one delay, and no pin.
         return lru_cache(None)(late_groups)
+
+
+def _data_us(lake: Lake, source: str) -> tuple[int | None, int | None]:
+    path = lake.bronze(source)
+    if not lake.is_delta_table(path):
+        return None, None
+    first, last = BronzeFiles(open_table(path)).span("event_time")
+    return pc.min(first).as_py(), pc.max(last).as_py()
 
 
 def _newest(rows: pa.Table) -> dict[tuple[str, str], Row]:
@@ -223,8 +202,7 @@ DAY_US = 86_400 * 10**6
 EPOCH = date(1970, 1, 1)
 
 
-@dataclass(frozen=True)
-class Day:
+class Day(NamedTuple):
     """A day (UTC) of a table, and how right it is."""
 
     date: date
@@ -234,42 +212,37 @@ class Day:
 def days_of(
     coverage: Coverage, now: datetime, count: int, first_us: int | None = None
 ) -> tuple[Day, ...]:
-    """The newest `count` days up to that of `now`, in order; `first_us`: where the data begin, before
-    which nothing is right or wrong."""
+    """The newest `count` days up to that of `now`, in order; `first_us`: where the data begin."""
     newest = micros_of(now) // DAY_US
-    return tuple(
-        _day(coverage, number, first_us) for number in range(newest - count + 1, newest + 1)
-    )
+    days = range(newest - count + 1, newest + 1)
+    return tuple(Day(EPOCH + timedelta(days=n), _status(coverage, n, first_us)) for n in days)
 
 
 def days_text(days: Sequence[Day]) -> str:
     """The bar in words: "27 days right, 3 days late rows missing"."""
     counts = Counter(day.status for day in days)
-    return ", ".join(
-        f"{counted(counts[s], 'day')} {WORDS[s]}" for s in reversed(WORST) if counts[s]
-    )
+    known = (status for status in reversed(WORST) if counts[status])
+    return ", ".join(f"{counted(counts[status], 'day')} {WORDS[status]}" for status in known)
 
 
-def _day(coverage: Coverage, number: int, first_us: int | None) -> Day:
-    """Of the day of that number since 1970."""
+def _status(coverage: Coverage, number: int, first_us: int | None) -> Status:
+    """Of the day of that number since 1970: that of the worst of its spans."""
     from_us, until_us = number * DAY_US, (number + 1) * DAY_US
-    spans = [s for s in coverage.spans if s.from_us < until_us and from_us < s.until_us]
+    if first_us is not None and until_us <= first_us:
+        return "none"
+    spans = (s for s in coverage.spans if s.from_us < until_us and from_us < s.until_us)
     statuses = {STATUS_OF[span.reason] for span in spans}
     if coverage.until_us is None:
         statuses.add("none")
     elif coverage.until_us < until_us:
         statuses.add("unsettled")
-    if first_us is not None and until_us <= first_us:
-        statuses = {"none"}
-    status = next(status for status in WORST if status in statuses)
-    return Day(EPOCH + timedelta(days=number), status)
+    return min(statuses, key=WORST.index)
 
 
 WINDOW_DAYS = 30
 # Of what was recorded or lies there: a page says so, and shows the rest. Instants that Arrow has
 # and Python has not, beyond the year 9999, overflow.
 READ_ERRORS = (LakeError, OSError, OverflowError, ValueError, pa.ArrowException, DeltaError)
-State = Literal["filled", "empty", "unreadable"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -302,6 +275,7 @@ class StreamLine:
     state_bytes: int | None = None
     checkpoint_bytes: int | None = None
     found: Sequence[Row] = ()  # open findings, the worst first
+    status: StreamStatus | None = None
     days: tuple[Day, ...] = ()
     trouble: str | None = None  # why the rest of the line is not there
 
@@ -336,10 +310,10 @@ class Overview:
 
     lake: str
     now: datetime
-    state: State
-    reason: str | None = None  # unreadable: why
+    reason: str | None = None  # why the lake cannot be read
+    is_empty: bool = False  # nothing has run in it
     lines: tuple[StreamLine, ...] = ()
-    wrong: tuple[str, ...] = ()  # what is wrong with files of include/streams
+    wrong: Sequence[str] = ()  # what is wrong with files of include/streams
 
     @property
     def unread(self) -> list[str]:
@@ -349,42 +323,36 @@ class Overview:
         return [*self.wrong, *lake, *lines]
 
 
-def unreadable(
-    lake: Lake, reason: str, now: datetime | None = None, wrong: Sequence[str] = ()
-) -> Overview:
-    """The overview of a lake that cannot be read."""
-    at = now or datetime.now(UTC)
-    return Overview(lake=lake.root, now=at, state="unreadable", reason=reason, wrong=tuple(wrong))
-
-
 def read_overview(
     lake: Lake, streams: Sequence[Stream], now: datetime | None = None, wrong: Sequence[str] = ()
 ) -> Overview:
     """The overview of `streams`."""
     at = now or datetime.now(UTC)
     recorded = Recorded(lake, at - timedelta(days=WINDOW_DAYS))
+    overview = Overview(lake=lake.root, now=at, wrong=wrong)
     try:
-        is_filled = lake.is_delta_table(lake.ops("runs"))
+        is_empty = not lake.is_delta_table(lake.ops("runs"))
         lines = tuple(line_of(recorded, stream, at) for stream in streams)
     except READ_ERRORS as error:
-        return unreadable(lake, first_line(error), at, wrong=wrong)
-    state: State = "filled" if is_filled else "empty"
-    return Overview(lake=lake.root, now=at, state=state, lines=lines, wrong=tuple(wrong))
+        return replace(overview, reason=first_line(error))
+    return replace(overview, is_empty=is_empty, lines=lines)
 
 
-def line_of(recorded: Recorded, stream: Stream, now: datetime) -> StreamLine:
+def line_of(
+    recorded: Recorded, stream: Stream, now: datetime, days: int = WINDOW_DAYS
+) -> StreamLine:
     """The line of one stream. What `ops` has is read as a whole; of bronze, each says its own."""
     found = recorded.open_findings(stream)
     known = _by_schedule(stream, now) | _runs(recorded, stream) | _state(recorded, stream)
     try:
-        status = recorded.status(stream)
+        status = stream_status(recorded.lake, stream, recorded.read_late)
         first_us, _ = recorded.data_us(stream.source)
     except READ_ERRORS as error:
         known["trouble"] = f"whether its table is right cannot be told: {first_line(error)}"
     else:
         if status.coverage.until_us is not None:  # a rewind has taken back what runs had come to
             known["until"] = instant_of(status.coverage.until_us)
-        known["days"] = days_of(status.coverage, now, WINDOW_DAYS, first_us=first_us)
+        known |= {"status": status, "days": days_of(status.coverage, now, days, first_us=first_us)}
         # A recompute or a reseed may have made right what a check had found of the table.
         over = OF_COVERAGE - {finding.finding for finding in status.findings}
         found = [row for row in found if row["finding"] not in over]
@@ -443,10 +411,8 @@ def _runs(recorded: Recorded, stream: Stream) -> dict[str, Any]:
 
 
 def _state(recorded: Recorded, stream: Stream) -> dict[str, Any]:
-    newest, measured = (
-        newest_savepoint(recorded.lake, stream.name),
-        recorded.measured.get(stream.name),
-    )
+    newest = newest_savepoint(recorded.lake, stream.name)
+    measured = recorded.measured.get(stream.name)
     return {
         "state_keys": newest and newest.keys,
         "keys_at": newest and newest.until,

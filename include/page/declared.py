@@ -2,9 +2,9 @@
 
 import importlib
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
+from typing import NamedTuple
 
 import include.registry
 import include.streams
@@ -15,8 +15,7 @@ _reading = Lock()
 _read_at: dict[Path, int] = {}
 
 
-@dataclass(frozen=True)
-class Declared:
+class Declared(NamedTuple):
     """The streams whose file is right, and what is wrong with the others."""
 
     streams: tuple[Stream, ...]
@@ -51,18 +50,10 @@ def _forget_changed() -> None:
         del sys.modules[name]
         vars(include.streams).pop(name.removeprefix("include.streams."), None)
     importlib.invalidate_caches()
-    _read_again()
+    try:
+        importlib.reload(include.registry)  # which stands on the sources
+    except Exception as error:  # whatever the user's file raises: it is that which is wrong
+        file = "include/streams/sources.py"
+        raise SettingsError(f"{file}: {type(error).__name__}: {error}", subject=file) from error
     _read_at.clear()
     _read_at.update(found)
-
-
-def _read_again() -> None:
-    """The registry, which stands on the sources. SettingsError when these are wrong."""
-    try:
-        importlib.reload(include.registry)
-    # Whatever the user's file raises: it is that file which is wrong.
-    except Exception as error:
-        kind = type(error).__name__
-        raise SettingsError(
-            f"include/streams/sources.py: {kind}: {error}", subject="include/streams/sources.py"
-        ) from error

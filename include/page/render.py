@@ -1,17 +1,12 @@
 """The figures as HTML: one file that asks for nothing else, in the colours of whoever reads it.
 
-By Jinja, which Airflow brings: it escapes all that comes from data.
-
-Charts through time, as what is where in them: a line for each series.
-
-The template chart.html draws them as inline SVG. One kind of chart does not outweigh a library: the
-smallest that ships in a package is a megabyte of script in each file. Colours are the page's own.
+By Jinja, which Airflow brings: it escapes all that comes from data. The template chart.html draws
+charts through time as inline SVG: the smallest library for them is a megabyte of script in each file.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cache, cached_property
 from itertools import groupby
 from operator import attrgetter
@@ -22,17 +17,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from include.catalogue import FIGURES
-from include.fold.admission import parse_instant
-from include.lake.errors import LakeError, SettingsError
 from include.lake.figures import Measured
-from include.lake.paths import Lake
 from include.observe.explain import KeyFigures
-from include.observe.stream_line import NOT_RIGHT, WINDOW_DAYS, WORDS, Overview, days_text
+from include.observe.stream_line import WINDOW_DAYS, WORDS, Overview, days_text
 from include.page.stream_figures import PARTS, StreamFigures
-from include.settings import Stream
 from include.stream.judge import spans_text
-from include.stream.open_stream import open_stream
-from include.stream.plan_recompute import RecomputePlan, plan_backfill
 from include.text_table import bytes_text, span_text, value_text
 
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 480, 170, 72, 12, 24
@@ -73,10 +62,11 @@ class Chart:
     @property
     def said(self) -> str:
         """It in words, for who does not see it."""
-        known = {
-            name: [v for _, v in points if v is not None] for name, points in self.series.items()
-        }
-        newest = (f"{name}: newest {self.text(of[-1])}" for name, of in known.items() if of)
+        known = (
+            (name, [value for _, value in points if value is not None])
+            for name, points in self.series.items()
+        )
+        newest = (f"{name}: newest {self.text(of[-1])}" for name, of in known if of)
         return f"{self.title}. {'; '.join(newest) or 'no data'}"
 
     @property
@@ -90,10 +80,8 @@ class Chart:
 
     @property
     def rows(self) -> dict[str, float]:
-        """Of the grid: its text, and where it is. Of a small number, the half may read as another."""
-        return {
-            self.text(share * self.most): self.y(share * self.most) for share in (0.5, 0.0, 1.0)
-        }
+        """Of the grid: its text, and where it is; of a small number, the half may read as another."""
+        return {self.text(most): self.y(most) for most in (0.5 * self.most, 0.0, self.most)}
 
     @property
     def ticks(self) -> Iterator[tuple[str, float, str]]:
@@ -117,58 +105,6 @@ def minute(at: datetime) -> str:
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M}"
 
 
-RIGHT = "right"  # as `state_between` says
-
-
-@dataclass(frozen=True, kw_only=True)
-class BackfillForm:
-    """What was asked for, and what would come of it: `plan`, or `refusal` says why not."""
-
-    stream: str
-    dag_id: str
-    start: str
-    until: str
-    plan: RecomputePlan | None = None
-    refusal: str | None = None
-
-    @property
-    def request(self) -> str | None:
-        """The body for Airflow's `POST backfills`, as JSON; None when there is nothing to make."""
-        if self.plan is None or not self.plan.runs:
-            return None
-        return json.dumps(backfill_request(self.dag_id, self.plan))
-
-    @property
-    def changes(self) -> int:
-        """How many of the runs find a part of the table that is not right."""
-        return 0 if self.plan is None else sum(run.now != RIGHT for run in self.plan.runs)
-
-
-def read_form(lake: Lake, stream: Stream, dag_id: str, start: str, until: str) -> BackfillForm:
-    """The form with its plan; empty dates are a form that nobody has filled in yet."""
-    form = BackfillForm(stream=stream.name, dag_id=dag_id, start=start, until=until)
-    if not (start and until):
-        return form
-    try:
-        edges = [parse_instant("From", start), parse_instant("Until", until)]
-        plan = plan_backfill(open_stream(lake, stream), *edges)
-    except (SettingsError, LakeError) as error:
-        return replace(form, refusal=str(error))
-    return replace(form, plan=plan)
-
-
-def backfill_request(dag_id: str, plan: RecomputePlan) -> Mapping[str, Any]:
-    """What makes just the runs of `plan`, once more where there are such: *All Runs*."""
-    return {
-        "dag_id": dag_id,
-        "from_date": plan.runs[0].start.isoformat(),
-        "to_date": plan.runs[-1].start.isoformat(),
-        "run_backwards": False,
-        "reprocess_behavior": "completed",
-        "max_active_runs": 1,
-    }
-
-
 TEMPLATES = Path(__file__).parent / "templates"
 SHOWN_RUNS = 50
 SHOWN = 20
@@ -190,10 +126,8 @@ def stream_html(figures: StreamFigures, dag_id: str | None = None) -> str:
     return _template("stream.html").render(
         f=figures,
         dag_id=dag_id,
-        wrong_dates=_wrong_dates(figures),
         charts=list(_charts(figures)),
         runs=list(reversed(figures.runs))[:SHOWN_RUNS],
-        wrong=spans_text(figures.wrong),
         words=WORDS,
         shown=SHOWN,
     )
@@ -202,11 +136,6 @@ def stream_html(figures: StreamFigures, dag_id: str | None = None) -> str:
 def key_html(figures: KeyFigures) -> str:
     """The page of a key, as an address below that of its stream's Dag."""
     return _template("key.html").render(f=figures, shown=SHOWN, shown_steps=SHOWN_STEPS)
-
-
-def backfill_html(form: BackfillForm) -> str:
-    """The page of a backfill that is not made yet, as an address below that of its Dag."""
-    return _template("backfill.html").render(form=form, shown=SHOWN_RUNS)
 
 
 def message_html(text: str) -> str:
@@ -235,7 +164,7 @@ def _environment() -> Environment:
         "seconds": lambda at: 0 if at is None else int(at.timestamp()),
     }
     environment.filters |= filters
-    environment.globals |= {"days_text": days_text}
+    environment.globals |= {"days_text": days_text, "spans_text": spans_text}
     return environment
 
 
@@ -251,14 +180,6 @@ def _coded(text: str) -> Markup:
         Markup("<code>{}</code>").format(p) if n % 2 else escape(p) for n, p in enumerate(parts)
     )
     return Markup("").join(marked)
-
-
-def _wrong_dates(figures: StreamFigures) -> dict[str, str]:
-    """From the first day that is not right until after the last; none where all are."""
-    wrong = [day.date for day in figures.days if day.status in NOT_RIGHT]
-    if not wrong:
-        return {}
-    return {"from": f"{wrong[0]}", "until": f"{wrong[-1] + timedelta(days=1)}"}
 
 
 def _template(name: str) -> Template:

@@ -15,31 +15,27 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from include.fold.admission import instant_of, micros_of
 from include.lake.delta_log import dataset_of, first_line
 from include.lake.figures import Measured, read_measured
-from include.lake.findings import Finding
+from include.lake.ops import read_ops, runs_of
 from include.lake.paths import Lake
 from include.lake.stream_result import StreamResult, read_result, replaced_by
 from include.maintain.tune_rocksdb import changes_of
 from include.observe.explain import text_of_key
 from include.observe.state_report import BIGGEST_KEYS, biggest_keys, value_bytes
 from include.observe.stream_line import (
-    DAY_US,
     READ_ERRORS,
     RUN,
     WINDOW_DAYS,
-    Day,
     Recorded,
     Row,
     StreamLine,
     bare_line,
-    days_of,
     line_of,
 )
 from include.settings import Check, Stream
-from include.stream.judge import Coverage, Span
 from include.stream.manifest import Savepoint, newest_savepoint, savepoints_of, states_in
+from include.stream.open_stream import DRAINING_JOBS
 from include.stream_definition import load_definition
 
 
@@ -77,7 +73,6 @@ RUN_SERIES = (
     *("jvm_rss_bytes", "python_rss_bytes", "jvm_start_seconds"),
 )
 BATCH_SERIES = ("run_id", "durations_ms", "rows_in", "rows_in_most", "buckets_touched")
-DRAINS = ("run_stream", "compact_state")
 PARTS = ("around batches", "Spark's batches")
 
 
@@ -87,15 +82,15 @@ def read_runs(recorded: Recorded, stream: Stream) -> tuple[Row, ...]:
     `seconds` in all and by `parts`, `lag_seconds` of the table when it ended, `rss_bytes`, and
     `bucket_skew`: rows of the fullest bucket of a batch, of those touched the mean.
     """
-    rows = recorded.in_window("runs", "ended_at", {"subject": stream.name}, columns=RUN_SERIES)
-    drains = [row for row in rows if row["job"] in DRAINS]
+    drains = runs_of(recorded.lake, stream.name, DRAINING_JOBS, RUN_SERIES)
+    drains = drains.filter(pc.field("ended_at") >= pa.scalar(recorded.since))
     # The first run may have begun before the window.
-    began = min((run["started_at"] for run in drains), default=recorded.since)
-    batches: dict[str, list[Row]] = defaultdict(list)
-    where = {"stream": stream.name}
-    for row in recorded.in_window("batches", "committed_at", where, BATCH_SERIES, began):
+    began = pc.min(drains["started_at"]).as_py() or recorded.since
+    committed = pc.field("committed_at") >= pa.scalar(began)
+    where, batches = {"stream": stream.name}, defaultdict[str, list[Row]](list)
+    for row in read_ops(recorded.lake, "batches", where, BATCH_SERIES, committed).to_pylist():
         batches[row["run_id"]].append(row)
-    return tuple(_run(row, batches[row["run_id"]]) for row in drains)
+    return tuple(_run(row, batches[row["run_id"]]) for row in drains.to_pylist())
 
 
 def _run(row: Row, batches: Sequence[Row]) -> Row:
@@ -152,10 +147,6 @@ class StreamFigures:
     trials: Sequence[Row] = ()  # of RocksDB's memory, the newest first
     recomputes: Sequence[Row] = ()  # the newest first
     checks: Sequence[Check] = ()
-    days: tuple[Day, ...] = ()
-    is_complete: bool = False  # until some instant: before that nothing can be right
-    wrong: tuple[Span, ...] = ()  # where the table is not right
-    advice: tuple[Finding, ...] = ()  # what to do about that, with the backfill to enter
     keys: BigKeys | None = None
     result: StreamResult | None = None  # its first rows
     refused: Sequence[Row] = ()  # of its source, and not taken in yet: the newest first
@@ -186,26 +177,28 @@ def read_stream(
 ) -> StreamFigures:
     """The figures of `stream` in that time up to now; of None in that of its runs and its data."""
     recorded = Recorded(lake, now - (time or WINDOW_DAYS * DAY), stream)
-    parts: dict[str, Callable[[], Mapping[str, Any]]] = {
-        "its figures": lambda: {"line": line_of(recorded, stream, now)},
-        "runs": lambda: {
-            "runs": read_runs(recorded, stream),
-            "time": time or time_of_runs(recorded, stream, now),
-        },
-        "measured": lambda: {
-            "measured": read_measured(lake, stream.name, recorded.since).get(stream.name, ())
-        },
-        "savepoints": lambda: {"savepoints": savepoints_of(lake, stream.name)[::-1]},
-        "trials": lambda: {"trials": changes_of(lake, stream.name)},
-        "recomputes": lambda: {"recomputes": replaced_by(lake, stream.name)[::-1]},
-        "keys": lambda: {"keys": newest_keys(lake, stream.name)},
-        "rows": lambda: {"result": read_result(lake, stream.name)},
-        "quarantine": lambda: {"refused": _refused(lake, stream.source)},
-        "coverage": lambda: _coverage(recorded, stream, now, time=time),
+    count = WINDOW_DAYS if time is None else -(-time // DAY)
+    read: dict[str, Any] = {"time": time or WINDOW_DAYS * DAY}
+    parts: dict[str, Callable[[], Any]] = {
+        "line": lambda: line_of(recorded, stream, now, days=count),
+        "time": lambda: time or time_of_runs(recorded, stream, now),
+        "runs": lambda: read_runs(recorded, stream),
+        "measured": lambda: read_measured(lake, stream.name, recorded.since).get(stream.name, ()),
+        "savepoints": lambda: savepoints_of(lake, stream.name)[::-1],
+        "trials": lambda: changes_of(lake, stream.name),
+        "recomputes": lambda: replaced_by(lake, stream.name)[::-1],
+        "keys": lambda: newest_keys(lake, stream.name),
+        "result": lambda: read_result(lake, stream.name),
+        "refused": lambda: _refused(lake, stream.source),
     }
-    read, troubles = _each(parts)
-    if "line" not in read:
-        read["line"] = bare_line(stream, now, troubles.pop("its figures"))
+    troubles = {}
+    for name, part in parts.items():
+        try:
+            read[name] = part()
+        except READ_ERRORS as error:
+            troubles[name] = f"{name} cannot be read: {first_line(error)}"
+    if "line" in troubles:
+        read["line"] = bare_line(stream, now, troubles.pop("line"))
     return StreamFigures(
         title=stream.title or stream.name,
         now=now,
@@ -213,22 +206,8 @@ def read_stream(
         checks=stream.checks,
         key_names=load_definition(stream).fold.keys.text(),
         troubles=troubles,
-        **{"time": time or WINDOW_DAYS * DAY, **read},
+        **read,
     )
-
-
-def _each(
-    parts: Mapping[str, Callable[[], Mapping[str, Any]]],
-) -> tuple[dict[str, Any], dict[str, str]]:
-    """What can be read of `parts`, by field, and what of the others is in the way."""
-    read: dict[str, Any] = {}
-    troubles = {}
-    for name, part in parts.items():
-        try:
-            read |= part()
-        except READ_ERRORS as error:
-            troubles[name] = f"{name} cannot be read: {first_line(error)}"
-    return read, troubles
 
 
 def _refused(lake: Lake, source: str) -> Sequence[Row]:
@@ -238,31 +217,3 @@ def _refused(lake: Lake, source: str) -> Sequence[Row]:
     rows = dataset_of(lake.quarantine(source)).to_table(columns=list(REFUSED), filter=is_open)
     newest = pc.select_k_unstable(rows, SHOWN_REFUSED, [("ingested_at", "descending")])
     return rows.take(newest).to_pylist()  # type: ignore[no-any-return]
-
-
-def _coverage(
-    recorded: Recorded, stream: Stream, now: datetime, time: timedelta | None
-) -> dict[str, Any]:
-    status = recorded.status(stream)
-    if status.opened.row is None:
-        return {}
-    return {
-        "days": _days(recorded, stream, status.coverage, now=now, time=time),
-        "is_complete": status.coverage.until_us is not None,
-        "wrong": status.coverage.wrong,
-        "advice": tuple(status.findings),
-    }
-
-
-def _days(
-    recorded: Recorded, stream: Stream, coverage: Coverage, now: datetime, time: timedelta | None
-) -> tuple[Day, ...]:
-    """Those of the time; without one the newest of those that the source has data of."""
-    first_us, last_us = recorded.data_us(stream.source)
-    if time is not None:
-        return days_of(coverage, now, -(-time // DAY), first_us=first_us)
-    if first_us is None or last_us is None:
-        return days_of(coverage, now, WINDOW_DAYS)
-    last_us = min(last_us, micros_of(now))
-    count = last_us // DAY_US - first_us // DAY_US + 1
-    return days_of(coverage, instant_of(last_us), min(count, WINDOW_DAYS), first_us=first_us)

@@ -79,19 +79,17 @@ def ask(tmp_path_factory: pytest.TempPathFactory, migrated_database: Path) -> An
 
 
 PAGES = ["/state/", "/state/metrics", "/state/dags/stream_user_counts"]
-BACKFILL, KEYS = f"{PAGES[2]}/backfill", f"{PAGES[2]}/keys"
-KEY = f"{KEYS}?key=user-00001"
+KEY = f"{PAGES[2]}/keys?key=user-00001"
 SOME = "stream_user_counts"
-EACH = [*PAGES, BACKFILL, KEY]
+EACH = [*PAGES, KEY]
 UNREADABLE, UNKNOWN = "/state/dags/stream_device_signals", "/state/dags/stream_none"
 NOWHERE = ["/state/none", "/state/dags/", f"{PAGES[2]}/none"]
-HIDDEN = [UNREADABLE, f"{UNREADABLE}/keys?key=1", f"{UNREADABLE}/backfill"]
+HIDDEN = [UNREADABLE, f"{UNREADABLE}/keys?key=1"]
 REQUESTS: list[Request] = [
     *((role, f"GET {page}", []) for role in ("nobody", "", "forged", "viewer") for page in EACH),
     *((role, f"GET {UNKNOWN}", []) for role in ("nobody", "", "viewer")),
     *(("viewer", f"GET {page}", [SOME]) for page in (*PAGES, *HIDDEN)),
     *(("admin", f"{how} {page}", []) for how in ("POST", "PUT", "DELETE") for page in EACH),
-    ("viewer", f"GET {BACKFILL}?from=soon&until=2026-01-01", []),
     ("viewer", "GET /state/dags/stream_device_signals/keys?key=many", []),
     ("viewer", "GET /state/dags/state_admin", []),
     ("viewer", "GET /state/dags/stream_user_counts?days=0", []),
@@ -157,19 +155,10 @@ def test_the_pages_are_read_only(answers):
     writes = {key: found[:2] for key, found in answers.items() if key.startswith("admin ")}
     del writes["admin GET /api/v2/plugins"]
     assert {(status, headers["allow"]) for status, headers in writes.values()} == {(405, "GET")}
-    assert len(writes) == 15
+    assert len(writes) == 12
 
 
-def test_only_the_page_of_a_backfill_may_ask_airflow_for_anything(answers):
-    status, headers, text = answers[f"viewer GET {BACKFILL}"]
-    assert (status, "connect-src 'self'" in headers["content-security-policy"]) == (200, True)
-    assert 'id="make"' not in text  # nothing is planned yet
-    assert "connect-src" not in answers[f"viewer GET {PAGES[2]}"][1]["content-security-policy"]
-
-
-def test_what_cannot_be_planned_or_looked_up_is_said(answers):
-    status, _, text = answers[f"viewer GET {BACKFILL}?from=soon&until=2026-01-01"]
-    assert (status, "&#39;soon&#39;" in text) == (200, True)
+def test_what_cannot_be_looked_up_is_said(answers):
     status, _, text = answers["viewer GET /state/dags/stream_device_signals/keys?key=many"]
     assert (status, "device_signals" in text) == (400, True)
 

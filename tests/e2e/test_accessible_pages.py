@@ -11,14 +11,7 @@ from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.observe.explain import read_key
 from include.observe.stream_line import read_overview
-from include.page.render import (
-    backfill_html,
-    key_html,
-    message_html,
-    overview_html,
-    read_form,
-    stream_html,
-)
+from include.page.render import key_html, message_html, overview_html, stream_html
 from include.page.stream_figures import read_stream
 from include.settings import Check
 from tests.e2e.axe import axe_script, violations
@@ -67,9 +60,6 @@ def of_a_lake_that_runs() -> Iterator[tuple[str, str]]:
     do.run(None)
     lake, now = do.world.lake, do.world.now()
     yield "a key", key_html(read_key(lake, do.stream, "a", now, 30))
-    dates = [f"{(now - timedelta(days=ago)).date()}" for ago in (2, -1)]
-    yield "a backfill", backfill_html(read_form(lake, do.stream, "stream_sim", *dates))
-    yield "a backfill of no dates", backfill_html(read_form(lake, do.stream, "stream_sim", "", ""))
     do.close()
 
 

@@ -17,7 +17,6 @@ from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.lake.stream_result import replaced_by
 from include.observe.stream_line import read_overview
-from include.page.render import RIGHT
 from include.page.stream_figures import newest_keys
 from include.registry import all_streams, stream_named
 from include.settings import Stream
@@ -124,31 +123,6 @@ def test_a_key_is_looked_up_and_its_rows_are_explained(page, served):
     expect(steps.first).to_contain_text(f'"device_id":{key}')
 
 
-@pytest.mark.turn(0)
-def test_a_backfill_is_planned_made_and_done_from_the_page(page, served):
-    stream = stream_named(STREAM)
-    before = stream_status(served.lake, stream).coverage.wrong
-    start = instant_of(before[0].from_us).replace(minute=0, second=0, microsecond=0)
-    inside = frame(page, f"/dags/stream_{STREAM}/plugin/state")
-    inside.get_by_role("link", name="Plan a backfill").click()
-    # The stream's page has fields of these names, too.
-    inside.get_by_role("heading", name=f"Backfill of {STREAM}").wait_for()
-    inside.get_by_label("From").fill(start.isoformat())
-    inside.get_by_label("until").fill((start + HOUR).isoformat())
-    inside.get_by_role("button", name="Plan").click()
-    expect(inside.locator("#runs tbody tr")).to_have_count(1)
-    expect(inside.locator("#runs tbody tr")).to_contain_text("late rows")
-    inside.get_by_role("button", name="Make this backfill").click()
-    expect(inside.locator("#made")).to_contain_text("made: backfill")
-    page.goto(f"/dags/stream_{STREAM}/backfills")
-    page.get_by_text(f"{start:%Y-%m-%d %H:%M:%S}").first.wait_for()
-    _wait_until_recomputed(page, served.lake, STREAM)
-    after = stream_status(served.lake, stream).coverage.wrong
-    assert after != before
-    assert not after or after[0].from_us >= before[0].from_us
-    assert DeltaTable(served.lake.table(STREAM)).version() > 0
-
-
 def _wait_until_recomputed(page: Page, lake: Lake, stream: str) -> dict[str, Any]:
     """As its page says: read anew until it lists the recompute. The row of that in `ops`."""
     inside = frame(page, f"/dags/stream_{stream}/plugin/state")
@@ -179,14 +153,14 @@ def test_airflow_s_own_dialog_makes_the_backfill_that_the_finding_says_to_enter(
     before = stream_status(served.lake, stream).coverage.wrong
     start = instant_of(before[0].from_us).replace(minute=0, second=0, microsecond=0)
     (planned,) = _plan(served.lake, stream, start)
-    assert planned.now != RIGHT
+    assert planned.now != "right"
     dialog.fill(start, start)
     dialog.expect_to_say("1 run will be triggered.")
     dialog.run()
     done = _wait_until_recomputed(page, served.lake, BY_DIALOG)
     assert (done["start"], done["rows_in"]) == (start, planned.rows_to_read)
     (again,) = _plan(served.lake, stream, start)
-    assert again.now == RIGHT
+    assert again.now == "right"
     dialog = BackfillDialog(page, f"stream_{BY_DIALOG}")
     dialog.fill(start, start)
     dialog.expect_to_say(

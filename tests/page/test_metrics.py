@@ -101,7 +101,7 @@ def test_a_folder_that_is_empty_has_promises_and_nothing_that_was_never_recorded
 def test_labels_are_escaped(lake):
     (line, *_) = read_overview(lake, STREAMS, NOW).lines
     odd = replace(line, stream='a"b\\c\nd')
-    overview = Overview(lake="x", now=NOW, state="filled", lines=(odd,))
+    overview = Overview(lake="x", now=NOW, lines=(odd,))
     assert at(parsed(metrics_text(overview)), "run_failed") is None
     assert 'stream="a\\"b\\\\c\\nd"' in metrics_text(overview)
 

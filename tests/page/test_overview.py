@@ -47,7 +47,7 @@ def test_rows_and_runs_are_those_of_sql(filled):
         FROM ROWS WHERE job = 'run_stream' AND ended_at >= TIMESTAMPTZ '{since}' GROUP BY subject""",
     )
     overview = read_overview(filled, STREAMS, NOW)
-    assert overview.state == "filled"
+    assert not overview.is_empty
     found = {
         line.stream: (
             line.rows["in"],

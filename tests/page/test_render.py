@@ -110,7 +110,7 @@ def test_rows_of_the_table_have_the_figures_of_the_lines(filled, pages):
 def test_lakes_without_anything_and_that_cannot_be_read_are_said(lake):
     empty = read_overview(lake, STREAMS, NOW)
     assert list(Page(overview_html(empty)).all("table"))
-    broken = replace(empty, state="unreadable", reason="<no> such table")
+    broken = replace(empty, reason="<no> such table")
     page = Page(overview_html(broken))
     assert "<no> such table" in page.text
     assert list(page.all("table")) == []

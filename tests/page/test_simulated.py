@@ -33,11 +33,10 @@ def seen(do: Operations) -> StreamFigures:
     judged = stream_status(lake, stream)
     assert judged.opened.distrust is None
     recorded = Recorded(lake, now - timedelta(days=30))
-    assert recorded.status(stream).coverage == judged.coverage
     figures = read_stream(lake, stream, now, timedelta(days=30))
     assert figures.troubles == {}
-    assert figures.days in (line_of(recorded, stream, now).days, ())  # none before its first batch
-    assert figures.wrong == judged.coverage.wrong
+    assert figures.line.days == line_of(recorded, stream, now).days
+    assert figures.line.status.coverage == judged.coverage
     assert stream.name in stream_html(figures)
     return figures
 
@@ -45,12 +44,12 @@ def seen(do: Operations) -> StreamFigures:
 def test_what_is_wrong_with_a_table_is_on_its_pages_until_it_is_mended(do):
     days_in_time(do)
     before = seen(do)
-    assert {day.status for day in before.days} == {"none", "right", "unsettled"}
+    assert {day.status for day in before.line.days} == {"none", "right", "unsettled"}
 
     do.land_late("a", [30], 1)  # and nobody has run since
     figures = seen(do)
-    assert "late" in {day.status for day in figures.days}
-    (advice, *_) = figures.advice
+    assert "late" in {day.status for day in figures.line.days}
+    (advice, *_) = figures.line.status.findings
     assert advice.finding == "late_rows_not_recomputed"
     if do.kind == "silences":
         assert commands_in(advice.action)[0].startswith(f"recompute {do.stream.name} ")
@@ -64,8 +63,8 @@ def test_what_is_wrong_with_a_table_is_on_its_pages_until_it_is_mended(do):
 
     do.reseed(None)
     figures = seen(do)
-    assert "late" not in {day.status for day in figures.days}
-    assert (figures.wrong, figures.advice) == ((), ())
+    assert "late" not in {day.status for day in figures.line.days}
+    assert (figures.line.status.coverage.wrong, figures.line.status.findings) == ((), [])
     assert figures.recomputes[0]["job"] == "reseed_stream"
 
     do.deploy("b")
@@ -74,7 +73,7 @@ def test_what_is_wrong_with_a_table_is_on_its_pages_until_it_is_mended(do):
     do.pass_time(60)
     do.clock_row()
     do.run(None)
-    assert "code" in {day.status for day in seen(do).days}
+    assert "code" in {day.status for day in seen(do).line.days}
 
 
 def test_a_rewind_takes_back_how_complete_a_table_is(do):
@@ -101,4 +100,4 @@ def test_of_a_table_with_nothing_complete_nothing_is_said_to_be_right():
     finally:
         do.close()
     assert figures.line.until is None
-    assert "right" not in {day.status for day in figures.days}
+    assert "right" not in {day.status for day in figures.line.days}

@@ -166,10 +166,11 @@ def test_what_is_so_now_is_the_same_on_the_page_of_any_time(filled):
         "findings",
     ):
         assert getattr(now.line, name) == getattr(then.line, name)
-    assert (now.savepoints, now.findings, now.wrong) == (then.savepoints, then.findings, then.wrong)
+    assert (now.savepoints, now.findings) == (then.savepoints, then.findings)
+    assert now.line.status.coverage == then.line.status.coverage
 
 
 def test_the_days_of_a_time_end_with_that_of_now(lake):
     write_history(lake, [STREAM], 40)
     figures = read_stream(lake, STREAM, NOW, 2 * DAY)
-    assert [f"{day.date:%d}" for day in figures.days] == ["23", "24"]
+    assert [f"{day.date:%d}" for day in figures.line.days] == ["23", "24"]
