@@ -6,21 +6,11 @@ row of `ops/findings` says more, with names, figures and the command to enter.
 
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from include.lake.findings import Finding, Severity
 from include.text_table import bytes_text, span_text
 
-Subject = Literal["stream", "source", "table"]
-By = Literal[
-    "ingest",
-    "run_stream",
-    "check",
-    "tune_rocksdb",
-    "table_maintenance",
-    "recompute",
-    "alerts",
-]
 UNITS: dict[str, Callable[[float], str]] = {
     "bytes": bytes_text,
     "seconds": span_text,
@@ -39,12 +29,12 @@ class Figure(NamedTuple):
 
     name: str  # of a metric: an attribute of StreamLine; of what only can be found: the finding
     unit: str  # "": it is so, or it is not
-    subject: Subject
+    subject: str  # stream, source or table
     help: str
     limit: str = ""  # a field of Limits, or of the entry
     finding: str = ""
     severity: Severity = "info"
-    by: By = "check"  # who finds it
+    by: str = "check"  # who finds it
     do: str = "nothing"
     label: str = ""  # of a metric that has a sample for each of several kinds
 
@@ -61,7 +51,7 @@ class Figure(NamedTuple):
 
 
 def _verdict(
-    severity: Severity, by: By, subject: Subject, name: str, what: str, do: str = "nothing"
+    severity: Severity, by: str, subject: str, name: str, what: str, do: str = "nothing"
 ) -> Figure:
     return Figure(name, "", subject, what, finding=name, severity=severity, by=by, do=do)
 

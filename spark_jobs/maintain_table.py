@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from include.job import recorded_run
 from include.lake.lease import LeaseTakenError, hold_lease
 from include.lake.paths import Lake, open_lake
-from include.maintain.table_care import CaredTable, care_for, plan_of, spark_tables_named
+from include.maintain.table_care import CaredTable, care_for, cared_tables, plan_of
 from include.settings import TABLE_CARE, TableCare
 from spark_jobs.job import exit_with_main, spark_session
 from spark_jobs.tables.product import session_settings
@@ -94,7 +94,7 @@ def parse_args(argv: Sequence[str] | None = None) -> Namespace:
 def main() -> None:
     args = parse_args()
     lake = open_lake(args.lake)
-    tables = spark_tables_named(lake, args.tables)
+    tables = [table for table in cared_tables(lake) if table.name in args.tables]
     maintain(spark_session(JOB, lake), lake, tables, TABLE_CARE, args.dag_run_id)
 
 

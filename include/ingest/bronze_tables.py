@@ -24,7 +24,7 @@ from include.settings import RESCUED, Field, Source
 
 # A stream's position stays at the last commit with rows. Should the log be cut there while its
 # source is silent (Delta's default is 30 days), the stream could not go on: before that it reads
-# a still row (include/maintain/plan_care.py), and this is the time that it has for it. And
+# a still row (include/maintain/table_care.py), and this is the time that it has for it. And
 # the newest record of each table is in its log.
 KEEPS_LOG = {"delta.logRetentionDuration": "interval 90 days"}
 FEATURES = {"delta.enableDeletionVectors": "false", **KEEPS_LOG}

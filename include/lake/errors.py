@@ -50,7 +50,6 @@ CODES = {
     "unfit_versions": "Parts of Spark and Delta that are installed do not fit together.",
     "unknown_source": "No source has the name that was given.",
     "unknown_stream": "No stream has the name that was given.",
-    "unknown_table": "No table has the name that was given.",
     "unreachable_master": "Nothing answers at the address of Spark's master.",
     "unreadable_checkpoint": "A stream's checkpoint has lost a file, or has one that cannot be read.",
     "unreadable_input": "Where a source's rows come from cannot be read, or has what is not read.",

@@ -37,11 +37,6 @@ def newest_measured(lake: Lake, stream: str) -> Measured | None:
     return next(iter(read_measured(lake, stream, newest=True).get(stream, ())), None)
 
 
-def _newest_run(lake: Lake, stream: str) -> Mapping[str, Any]:
-    """The stream's newest row of ops/runs, of any outcome; empty where there is none."""
-    return newest_of(runs_of(lake, stream, DRAINING_JOBS)) or {}
-
-
 def limit_findings(stream: Stream, figures: Mapping[str, float | None]) -> list[Finding]:
     """A finding for each figure above its limit; None: not known, or too little to matter."""
     return [
@@ -100,7 +95,8 @@ def check_checkpoint(lake: Lake, stream: Stream) -> CheckResult:
     generations = read_generations(lake, stream.name)
     lease = f"stream-{stream.name}"
     holder = lease_holder(lake, lease)
-    run, record = _newest_run(lake, stream.name), recorded(generations)
+    run = newest_of(runs_of(lake, stream.name, DRAINING_JOBS)) or {}
+    record = recorded(generations)
     before, written = newest_measured(lake, stream.name), record.batch_of(generations.number)
     size = measure_checkpoint(lake, stream.name, generations.number, written)
     holder = holder or lease_holder(lake, lease)  # it may have begun in between

@@ -19,7 +19,7 @@ from pyarrow import fs
 
 from include.catalogue import FINDINGS
 from include.lake.delta_log import delta_table, first_line, open_table
-from include.lake.errors import LakeError, SettingsError, how_to_mend
+from include.lake.errors import LakeError, how_to_mend
 from include.lake.findings import Finding, finding_lines, record_findings
 from include.lake.generations import read_generations
 from include.lake.lease import LeaseTakenError, hold_lease
@@ -118,19 +118,6 @@ def cared_tables(lake: Lake) -> list[CaredTable]:
         leases |= {f"{kind}/{stream}": f"stream-{stream}" for kind in ("tables", "dead_letters")}
     leases |= {f"ops/{name}": None for name in SCHEMAS}
     return [CaredTable(name, f"{lake.root}/{name}", lease) for name, lease in leases.items()]
-
-
-def spark_tables_named(lake: Lake, names: Sequence[str]) -> list[CaredTable]:
-    """The tables of those names; SettingsError for one that is not known, or not Spark's."""
-    known = {table.name: table for table in cared_tables(lake) if table.lease}
-    for name in names:
-        if name not in known:
-            raise SettingsError(
-                f"unknown table {name!r}: known are {', '.join(known)}",
-                code="unknown_table",
-                subject=name,
-            )
-    return [known[name] for name in dict.fromkeys(names)]
 
 
 @dataclass(frozen=True)

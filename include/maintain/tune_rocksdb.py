@@ -12,7 +12,6 @@ from here are ever set, and a test holds them against Spark's own.
 
 import json
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -35,22 +34,15 @@ from include.text_table import bytes_text, did_you_mean
 MAX_MEMORY_MB, BOUNDED = "maxMemoryUsageMB", "boundedMemoryUsage"
 # What all stores of a process have together, as the first of them had it.
 OF_PROCESS = (BOUNDED, MAX_MEMORY_MB, "writeBufferCacheRatio", "highPriorityPoolRatio")
-NUMBERS = (
+# What hands may hold; values are Spark's to refuse.
+BY_HAND = (
     *(MAX_MEMORY_MB, "writeBufferCacheRatio", "highPriorityPoolRatio", "writeBufferSizeMB"),
     *("maxWriteBufferNumber", "blockSizeKB", "blockCacheSizeMB", "maxOpenFiles"),
-    *("lockAcquireTimeoutMs", "memoryUpdateIntervalMs", "minDeltasForSnapshot"),
-)
-BOOLEANS = (
-    *(BOUNDED, "changelogCheckpointing.enabled", "trackTotalNumberOfRows", "compactOnCommit"),
-    *("resetStatsOnLoad", "allowFAllocate", "verifyNonEmptyFilesInZip"),
+    *("lockAcquireTimeoutMs", "memoryUpdateIntervalMs", "minDeltasForSnapshot", BOUNDED),
+    *("changelogCheckpointing.enabled", "trackTotalNumberOfRows", "compactOnCommit"),
+    *("resetStatsOnLoad", "allowFAllocate", "verifyNonEmptyFilesInZip", "compression"),
     "checkStaleReusedFilesInSnapshot",
 )
-# What hands may hold, and how Spark reads it; bounds of numbers are Spark's to hold.
-BY_HAND: Mapping[str, str] = {
-    **dict.fromkeys(NUMBERS, r"-?\d+(\.\d+)?"),
-    **dict.fromkeys(BOOLEANS, "true|false"),
-    "compression": "zstd|lz4|lz4hc|snappy|none",  # any other word is none, silently
-}
 PER_PARTITION_MB = FLOOR_MB = 64
 # Two jobs may run at once, each with a heap and with Python workers beside it.
 MACHINE_SHARE = 8
@@ -75,13 +67,9 @@ def hand_settings(stream: Stream) -> Settings:
 
     So it is for those that the first run writes into the checkpoint: Spark ignores another value.
     """
-    for name, value in stream.rocksdb.items():
-        if not (isinstance(value, str) and re.fullmatch(BY_HAND.get(name, ""), value)):
-            raise SettingsError(
-                f"stream {stream.name}: no RocksDB setting for hands: {name}={value!r}"
-                f"{did_you_mean(name, BY_HAND)}",
-                subject=name,
-            )
+    for name in stream.rocksdb.keys() - set(BY_HAND):
+        said = f"stream {stream.name}: rocksdb setting {name!r} cannot be set"
+        raise SettingsError(f"{said}{did_you_mean(name, BY_HAND)}", subject=name)
     return stream.rocksdb
 
 
@@ -91,15 +79,6 @@ def full_name(name: str) -> str:
     return f"{STATE_STORE}.{of_rocksdb}{name}"
 
 
-class Change(NamedTuple):
-    """A change of the memory of a stream's stores, in MiB."""
-
-    finding: str  # of CHANGES
-    memory_mb: int  # from then on
-    before_mb: int
-    at: datetime
-
-
 def changes_of(lake: Lake, stream: str) -> list[Row]:
     """The findings on changes of a stream's memory, the newest first."""
     of_memory = pc.field("finding").isin(CHANGES)
@@ -107,22 +86,14 @@ def changes_of(lake: Lake, stream: str) -> list[Row]:
     return rows.sort_by([("found_at", "descending")]).to_pylist()  # type: ignore[no-any-return]
 
 
-def newest_change(lake: Lake, stream: Stream) -> Change | None:
-    """None as long as nothing was tried."""
-    for row in changes_of(lake, stream.name):
-        memory_mb, before_mb = (int(row[name] / MIB) for name in ("figure", "limit"))
-        return Change(row["finding"], memory_mb, before_mb, row["found_at"])
-    return None
-
-
 def run_settings(lake: Lake, stream: Stream) -> Settings:
     """The memory of a run that starts now, and what is held by hand.
 
-    SettingsError when the stream's entry holds a setting that is unknown or out of range.
+    SettingsError when the stream's entry holds a setting that is unknown.
     """
-    change, machine = newest_change(lake, stream), machine_memory_bytes()
-    runs = _runs(lake, stream) if change is not None and change.finding == TRIED else ()
-    return History(stream=stream, change=change, runs=runs, machine_bytes=machine).settings
+    changes, machine = changes_of(lake, stream.name), machine_memory_bytes()
+    runs = _runs(lake, stream) if changes and changes[0]["finding"] == TRIED else ()
+    return History(stream=stream, changes=changes, runs=runs, machine_bytes=machine).settings
 
 
 def _runs(lake: Lake, stream: Stream) -> Sequence[Row]:
@@ -172,33 +143,32 @@ class History:
     """All that a decision stands on."""
 
     stream: Stream
-    change: Change | None  # the newest
+    changes: Sequence[Row]  # of its memory, the newest first
     runs: Sequence[Row]  # of `ops/runs`, of run_stream: a compaction has other settings
     batches: Sequence[Row] = ()  # of `ops/batches`, of the generation
     machine_bytes: int
 
     @property
-    def trial(self) -> Change | None:
-        """The change that is on trial."""
-        return self.change if self.change and self.change.finding == TRIED else None
+    def newest(self) -> str | None:
+        """What became of the newest change."""
+        return str(self.changes[0]["finding"]) if self.changes else None
 
     @property
     def runs_since(self) -> Sequence[Row]:
         """Those that began after the change."""
-        change = self.change
-        return [run for run in self.runs if change is None or run["started_at"] >= change.at]
+        return [run for run in self.runs if run["started_at"] >= self.changes[0]["found_at"]]
 
     @property
     def has_failed(self) -> bool:
-        """Whether a run has failed since the trial began, whatever the cause."""
-        return self.trial is not None and "failed" in {run["outcome"] for run in self.runs_since}
+        """Whether a trial goes on, and a run has failed since it began, whatever the cause."""
+        return self.newest == TRIED and "failed" in {run["outcome"] for run in self.runs_since}
 
     @property
     def settings(self) -> Settings:
         """Of the next run: its memory, as far as the machine has it; by hand over that."""
         memory = max(FLOOR_MB, PER_PARTITION_MB * self.stream.state_partitions)
-        if self.change is not None:
-            memory = self.change.before_mb if self.has_failed else self.change.memory_mb
+        if self.changes:
+            memory = int(self.changes[0]["limit" if self.has_failed else "figure"]) // MIB
         memory = min(memory, memory_ceiling_mb(self.machine_bytes))
         return {MAX_MEMORY_MB: str(memory), **hand_settings(self.stream)}
 
@@ -253,7 +223,7 @@ def tune_rocksdb(lake: Lake, stream: Stream) -> Outcome:
     where = {"stream": stream.name, "generation": read_generations(lake, stream.name).number}
     history = History(
         stream=stream,
-        change=newest_change(lake, stream),
+        changes=changes_of(lake, stream.name),
         runs=_runs(lake, stream),
         batches=read_ops(lake, "batches", where, BATCH_COLUMNS).to_pylist(),
         machine_bytes=machine_memory_bytes(),
@@ -263,19 +233,17 @@ def tune_rocksdb(lake: Lake, stream: Stream) -> Outcome:
 
 def decide(history: History) -> Outcome:
     """Judge the trial if there is one, else try a change if the formula asks for one."""
-    return _propose(history) if history.trial is None else _judge(history, history.trial)
+    return _judge(history) if history.newest == TRIED else _propose(history)
 
 
 def _propose(history: History) -> Outcome:
-    stream, change = history.stream, history.change
-    memory = memory_of(history.settings)
+    stream, memory = history.stream, memory_of(history.settings)
     if MAX_MEMORY_MB in stream.rocksdb or stream.rocksdb.get(BOUNDED) == "false":
         return Outcome(memory, "held by hand")
     measured = history.measured(memory)
     if measured is None:
         return Outcome(memory, "no run with data was measured under it yet")
-    is_rolled_back = change is not None and change.finding == ROLLED_BACK
-    if is_rolled_back and len(history.runs_since) < PATIENCE_RUNS:
+    if history.newest == ROLLED_BACK and len(history.runs_since) < PATIENCE_RUNS:
         return Outcome(memory, f"a change was rolled back: {PATIENCE_RUNS} runs are to pass")
     ceiling = memory_ceiling_mb(history.machine_bytes)
     wanted = wanted_mb(memory, ceiling, stream.limits.rss_bytes, measured)
@@ -300,9 +268,10 @@ def wanted_mb(memory_mb: int, ceiling_mb: int, rss_limit: int | None, measured: 
     return max(memory_mb, int(wanted))
 
 
-def _judge(history: History, trial: Change) -> Outcome:
-    memory, back = trial.memory_mb, trial.before_mb
-    after, before = history.measured(memory, since=trial.at), history.measured(back)
+def _judge(history: History) -> Outcome:
+    trial = history.changes[0]
+    memory, back = (int(trial[name]) // MIB for name in ("figure", "limit"))
+    after, before = history.measured(memory, since=trial["found_at"]), history.measured(back)
     if history.has_failed:
         why = "a run failed during the trial"
     elif memory_of(history.settings) != memory:

@@ -135,41 +135,14 @@ def _beside(events: pa.Table, arrivals_us: Any, ingested_us: Any) -> pa.Table:
     return events.append_column(ARRIVAL_US, arrivals_us).append_column(INGESTED_US, ingested_us)
 
 
-def state_in(lake: Lake, fold: KeyedFold, key: Key, savepoint: Savepoint) -> pa.Table:
-    """The key's state in a savepoint: `state_schema(fold)`, one row or none.
-
-    SavepointError for one that is damaged.
-    """
-    try:
-        rows = states_in(lake, savepoint).to_table(filter=_is_key(fold, key, "key"))
-    except (OSError, pa.ArrowException) as error:
-        raise SavepointError(f"savepoint {savepoint.savepoint_id}: {error}") from error
-    return conformed_table(rows, state_schema(fold))
-
-
-def initial_state(lake: Lake, fold: KeyedFold, key: Key) -> pa.Table:
-    """What the stream's initial state has of the key: `state_schema(fold)`, one row or none."""
-    initial = read_initial_state(lake, fold.stream, fold, only=_is_key(fold, key, "key"))
-    return state_schema(fold).empty_table() if initial is None else initial.states
-
-
 def _is_key(fold: KeyedFold, key: Key, *inside: str) -> pc.Expression:
     """Whether a row is the key's: by columns of it, or by the members of one."""
-    is_struct = isinstance(fold.keys.shape, Nested)
-    parts = []
-    for name, value in _values(fold, key):
-        column = pc.field(*inside, name) if is_struct and inside else pc.field(*(inside or (name,)))
-        parts.append(_is(column, value))
+    is_struct, values, parts = isinstance(fold.keys.shape, Nested), fold.keys.values(key), []
+    for name, shape in fold.keys.parts:
+        column = pc.field(*inside, name) if is_struct or not inside else pc.field(*inside)
+        value = encode(shape, [values[name]])[0]
+        parts.append(column == value if value.is_valid else column.is_null())
     return reduce(and_, parts)
-
-
-def _is(column: pc.Expression, value: pa.Scalar) -> pc.Expression:
-    return column == value if value.is_valid else column.is_null()
-
-
-def _values(fold: KeyedFold, key: Key) -> Sequence[tuple[str, pa.Scalar]]:
-    values = fold.keys.values(key)
-    return [(name, encode(shape, [values[name]])[0]) for name, shape in fold.keys.parts]
 
 
 MOST_STEPS = 100_000
@@ -377,15 +350,17 @@ def _beginning(
     from_us: int,
 ) -> tuple[Base, States]:
     """Where the replay begins, and with what; in the place of a damaged savepoint with one before."""
-    whole = list(savepoints)
+    whole, wanted, states = list(savepoints), _is_key(fold, key, "key"), state_schema(fold)
     while (base := choose_base(whole, identity, pin, at_most_us=from_us)).savepoint is not None:
         try:
-            return base, States(fold, state_in(lake, fold, key, savepoint=base.savepoint))
-        except SavepointError:
+            rows = states_in(lake, base.savepoint).to_table(filter=wanted)
+            return base, States(fold, conformed_table(rows, states))
+        except (OSError, pa.ArrowException, SavepointError):
             whole.remove(base.savepoint)
+    initial = None
     if identity.since_us is not None:
-        return base, States(fold, initial_state(lake, fold, key))
-    return base, States(fold, state_schema(fold).empty_table())
+        initial = read_initial_state(lake, fold.stream, fold, only=wanted)
+    return base, States(fold, states.empty_table() if initial is None else initial.states)
 
 
 def _state_of(rows: pa.Table) -> KeyState:

@@ -54,11 +54,10 @@ def biggest_keys(rows: pa.Table, sizes: Figures) -> list[Row]:
             "state": taken["state"],
         }
     )
-    return [row | {"state": _shown(row["state"])} for row in plain_rows(shown)]
-
-
-def _shown(state: Row | None) -> str | None:
-    return None if state is None else value_text(state)[:STATE_CHARACTERS]
+    told = plain_rows(shown)
+    for row in told:
+        row["state"] = None if row["state"] is None else value_text(row["state"])[:STATE_CHARACTERS]
+    return told
 
 
 def value_bytes(values: pa.Array) -> Figures:
@@ -137,7 +136,7 @@ def report_of(
     `shape` is the number of buckets and of state partitions. `waiting` has the events that wait
     in a bucket, and their bytes.
     """
-    settled_us = None if batch.watermark_ms is None else batch.watermark_ms * US_PER_MS
+    settled_ms = batch.watermark_ms
     buckets = _buckets(shape, measured, waiting)
     partitions = [_partition(number, buckets) for number in range(shape[1])]
     of_all = measured.get(None, NO_KEYS)
@@ -147,13 +146,21 @@ def report_of(
         batch_id=batch.batch_id,
         checkpoint=batch.checkpoint,
         clock="ingestion time" if fold.in_processing_time else "event time",
-        until=None if settled_us is None else instant_of(until_us(settled_us)),
+        until=_instant(None if settled_ms is None else until_us(settled_ms * US_PER_MS)),
         key=fold.keys.text(),
         **_sums(buckets),
         keys_without_state=of_all["keys"] - of_all["states"],
         bytes_per_key=_spread(of_all["sizes"]),
         age_us=_spread(of_all["ages_us"]),
-        timeouts=_timeouts(fold, of_all),
+        timeouts={
+            "kind": fold.timeout,
+            "ttl": None if fold.ttl is None else str(fold.ttl),
+            "keys_with": of_all["timeouts"],
+            "keys_without": of_all["keys"] - of_all["timeouts"],
+            "due": of_all["due"],
+            "next_at": _instant(of_all["first_timeout_us"]),
+            "last_at": _instant(of_all["last_timeout_us"]),
+        },
         biggest_keys=of_all["biggest"],
         partitions=partitions,
         partition_skew=_skew_of(partitions),
@@ -165,23 +172,14 @@ def report_of(
 
 
 def _spread(figures: Sequence[int] | None) -> Row | None:
+    # Never below 0: buckets that a batch touched may have settled a little more.
     if figures is None:
         return None
-    # Never below 0: buckets that a batch touched may have settled a little more.
     return dict(zip(SPREAD, (max(each, 0) for each in figures), strict=True))
 
 
-def _timeouts(fold: KeyedFold, of_all: Row) -> Row:
-    first_us, last_us = of_all["first_timeout_us"], of_all["last_timeout_us"]
-    return {
-        "kind": fold.timeout,
-        "ttl": None if fold.ttl is None else str(fold.ttl),
-        "keys_with": of_all["timeouts"],
-        "keys_without": of_all["keys"] - of_all["timeouts"],
-        "due": of_all["due"],
-        "next_at": None if first_us is None else instant_of(first_us),
-        "last_at": None if last_us is None else instant_of(last_us),
-    }
+def _instant(at_us: int | None) -> datetime | None:
+    return None if at_us is None else instant_of(at_us)
 
 
 def _buckets(
@@ -189,10 +187,10 @@ def _buckets(
     measured: Mapping[int | None, Row],
     waiting: Mapping[int, tuple[int, int]],
 ) -> list[Row]:
-    kept = {bucket: (row["keys"], row["bytes"]) for bucket, row in measured.items()}
     rows = []
     for bucket in bucket_ids(*shape):
-        figures = kept.get(bucket, (0, 0)) + waiting.get(bucket, (0, 0))
+        of_bucket = measured.get(bucket, NO_KEYS)
+        figures = (of_bucket["keys"], of_bucket["bytes"], *waiting.get(bucket, (0, 0)))
         place = {"bucket": bucket, "partition": murmur3(bucket) % shape[1]}  # as Spark does
         rows.append(place | dict(zip(SUMMED, figures, strict=True)))
     return rows
@@ -208,13 +206,9 @@ def _sums(rows: Sequence[Row]) -> dict[str, int]:
 
 
 def _skew_of(parts: Sequence[Row]) -> Row:
-    """How uneven keys and bytes are spread over partitions or buckets, the empty ones included."""
-    return {name: _largest_to_median([part[name] for part in parts]) for name in SUMMED[:2]}
-
-
-def _largest_to_median(figures: Sequence[int]) -> float | None:
-    middle = median(figures)
-    return max(figures) / middle if middle else None
+    """How uneven keys and bytes are spread: the largest part in times of the median, if there is one."""
+    figures = {name: [part[name] for part in parts] for name in SUMMED[:2]}
+    return {name: max(of) / median(of) if median(of) else None for name, of in figures.items()}
 
 
 WIDTH = 60  # of a key, or of its state
@@ -226,11 +220,11 @@ FIGURES = (
 
 def report_json(report: StateReport) -> str:
     """`report` as one JSON object; instants are ISO 8601 in UTC."""
-    return json.dumps(asdict(report), default=_plain, indent=2)
 
+    def plain(value: object) -> str:
+        return value.isoformat() if isinstance(value, datetime) else value_text(value)
 
-def _plain(value: object) -> str:
-    return value.isoformat() if isinstance(value, datetime) else value_text(value)
+    return json.dumps(asdict(report), default=plain, indent=2)
 
 
 def format_report(report: StateReport) -> str:

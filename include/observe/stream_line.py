@@ -97,7 +97,8 @@ class Recorded:
     def _begun(self) -> datetime:
         """When the oldest of the newest runs that succeeded began, or before."""
         runs = (r["started_at"] for (job, _), r in self.succeeded.items() if job != RESEED)
-        return min(self.since, *runs, self.since)
+        oldest: datetime = min(runs, default=self.since)
+        return min(self.since, oldest)
 
     def open_findings(self, stream: Stream) -> list[Row]:
         """Those of a stream and of its source, the worst first.
@@ -118,7 +119,8 @@ class Recorded:
         began: datetime = run.get("started_at", self.since)
         measured = self.measured.get(stream.name)
         since = began if measured is None else min(began, measured.at)
-        return max(since, reseed.get("started_at", since))
+        begun_anew: datetime = reseed.get("started_at", since)
+        return max(since, begun_anew)
 
     def _found(self, subject: str, since: datetime) -> list[Row]:
         """Without what was said once more since."""

@@ -73,14 +73,6 @@ def test_a_batch_that_was_begun_and_stray_files_do_not_count(spark, copied, repo
     assert earlier.keys + earlier.pending_events == before.keys + before.pending_events
 
 
-def test_a_damaged_state_is_one_line(spark, copied):
-    remove_state_files(checkpoint_of(copied) / "state")
-    spark.sparkContext.setLogLevel("OFF")
-    with pytest.raises(LakeError) as said:
-        inspect_state(spark, copied, SKEWED)
-    assert "\n" not in str(said.value)
-
-
 @pytest.mark.parametrize("lost", ["state", "state/0/1"])
 def test_a_missing_state_partition_is_one_line(spark, copied, lost):
     """Spark's reader skips one that is not there."""
@@ -93,13 +85,6 @@ def remove_state_files(state: Path) -> None:
     for file in state.glob("0/*/*"):
         if file.suffix in (".changelog", ".zip"):
             file.unlink()
-
-
-@pytest.fixture(autouse=True)
-def _log_level_stays(request):
-    yield
-    if "spark" in request.fixturenames:
-        request.getfixturevalue("spark").sparkContext.setLogLevel("WARN")
 
 
 def test_a_state_deleted_while_it_is_read_is_to_be_read_again(spark, copied, monkeypatch):
@@ -117,7 +102,6 @@ def test_a_state_deleted_while_it_is_read_is_to_be_read_again(spark, copied, mon
         return measure(*args)
 
     monkeypatch.setattr(job, "measure_states", measure_too_late)
-    spark.sparkContext.setLogLevel("OFF")
     with pytest.raises(LakeError):
         inspect_state(spark, copied, SKEWED)
 

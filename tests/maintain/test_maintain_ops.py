@@ -12,7 +12,6 @@ from deltalake.exceptions import CommitFailedError
 
 from include.lake.ops import append_ops, read_ops
 from include.lake.paths import Lake
-from include.maintain import table_care
 from include.maintain.table_care import maintain_ops
 from include.settings import TABLE_CARE
 
@@ -53,21 +52,6 @@ def test_what_was_replaced_long_ago_is_deleted(lake):
     maintain_ops(lake, (), EAGER)
     assert len(list(Path(lake.ops("batches")).glob("*.parquet"))) == 1
     assert batch_ids(lake) == [0, 1, 2]
-
-
-def test_a_conflict_with_another_writer_is_tried_again(lake, monkeypatch):
-    for batch in range(3):
-        append_batch(lake, batch)
-    optimize, conflicts = table_care.compact, iter([True, True, False])
-
-    def conflict_twice(path, care):
-        if next(conflicts):
-            raise CommitFailedError("another commit came between")
-        return optimize(path, care)
-
-    monkeypatch.setattr(table_care, "compact", conflict_twice)
-    maintain_ops(lake, (), EAGER)
-    assert (files(lake), batch_ids(lake)) == (1, [0, 1, 2])
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from pyspark.errors import StreamingQueryException
 from include.ingest.ingest import ingest
 from include.lake.paths import Lake
 from include.lake.stream_result import complete_until
-from include.maintain.table_care import spark_tables_named
+from include.maintain.table_care import cared_tables
 from include.registry import source_named, stream_named
 from include.settings import TABLE_CARE, SavepointRules, Stream
 from include.stream.checkpoint import newest_committed
@@ -53,7 +53,8 @@ def forget_retention(*paths: str) -> None:
 def care_for(spark, lake: Lake, *names: str, care=EAGER) -> None:
     """Twice: what the first run replaces, the second deletes."""
     for _ in range(2):
-        maintain(spark, lake, spark_tables_named(lake, names), care)
+        tables = [table for table in cared_tables(lake) if table.name in names]
+        maintain(spark, lake, tables, care)
 
 
 def files_on_disk(path: str) -> set[str]:

@@ -16,13 +16,11 @@ from include.lake.paths import Lake
 from include.maintain import table_care
 from include.maintain.table_care import (
     TablePlan,
-    cared_tables,
     plan_table_care,
     record_plan_findings,
-    spark_tables_named,
 )
 from include.settings import TABLE_CARE
-from tests.refused import commands_in, refused
+from tests.refused import commands_in
 from tests.stream.bronze_lake import (
     FIRST_DAY,
     SOURCE,
@@ -177,10 +175,3 @@ def test_a_file_that_is_lost_or_cut_off_is_an_error_though_all_streams_have_read
     assert (found.finding, found.severity, found.count) == ("files_lost", "error", 1)
     assert name in found.detail
     assert commands_in(found.action) == [f"ingest {SOURCE} --from-scratch --apply"]
-
-
-def test_a_table_that_nobody_knows_is_refused_with_those_that_are(lake):
-    with refused("unknown_table", subject="ops/runs"):
-        spark_tables_named(lake, ["bronze/signals", "ops/runs"])
-    names = [table.name for table in cared_tables(lake) if table.lease]
-    assert [table.name for table in spark_tables_named(lake, names)] == names

@@ -48,20 +48,15 @@ def test_what_is_held_by_hand_is_taken_as_it_is():
     assert hand_settings(STREAM) == {}
 
 
-WRONG = {
-    "maxMemoryUsageMB": ["1_000", 64],
-    "writeBufferCacheRatio": ["nan"],
-    "boundedMemoryUsage": ["True"],
-    "compression": ["zstandard"],
-    "maxMemoryUsageMb": ["64"],  # a typo
-    "spark.sql.streaming.stateStore.rocksdb.blockSizeKB": ["8"],
-    "formatVersion": ["5"],  # the first run writes it into the checkpoint
-    "providerClass": ["x"],
-}
-
-
-@pytest.mark.parametrize("name", sorted(WRONG))
+@pytest.mark.parametrize(
+    "name",
+    [
+        "maxMemoryUsageMb",  # a typo
+        "spark.sql.streaming.stateStore.rocksdb.blockSizeKB",
+        "formatVersion",  # the first run writes it into the checkpoint
+        "providerClass",
+    ],
+)
 def test_what_no_run_can_be_held_to_is_refused_by_name(name):
-    for value in WRONG[name]:
-        with refused("wrong_setting", subject=name):
-            hand_settings(replace(STREAM, rocksdb={name: value}))
+    with refused("wrong_setting", subject=name):
+        hand_settings(replace(STREAM, rocksdb={name: "5"}))

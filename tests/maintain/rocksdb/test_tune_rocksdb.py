@@ -22,7 +22,6 @@ from include.maintain.tune_rocksdb import (
     ROLLED_BACK,
     TRIED,
     WRITTEN,
-    Change,
     Figures,
     History,
     Outcome,
@@ -66,17 +65,17 @@ class Series:
     rss_bytes: float = 1.5 * GIB
     batches: list[dict[str, Any]] = field(default_factory=list)
     runs: list[dict[str, Any]] = field(default_factory=list)
-    change: Change | None = None
+    changes: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if self.memory_mb is not None:
-            self.change = Change(KEPT, self.memory_mb, self.memory_mb, at=NOON)
+            self._change(KEPT, self.memory_mb, self.memory_mb, at=NOON)
 
     @property
     def history(self) -> History:
         return History(
             stream=self.stream,
-            change=self.change,
+            changes=self.changes,
             batches=self.batches,
             runs=self.runs,
             machine_bytes=MACHINE,
@@ -105,8 +104,12 @@ class Series:
         outcome = decide(self.history)
         if outcome.finding:
             at = self._now(minutes=30)
-            self.change = Change(outcome.finding, outcome.memory_mb, outcome.before_mb, at)
+            self._change(outcome.finding, outcome.memory_mb, outcome.before_mb, at)
         return outcome
+
+    def _change(self, finding: str, memory_mb: int, before_mb: int, at: datetime) -> None:
+        sizes = {"figure": memory_mb * MIB, "limit": before_mb * MIB}
+        self.changes.insert(0, {"finding": finding, "found_at": at} | sizes)
 
     def _now(self, minutes: int = 0) -> datetime:
         return NOON + timedelta(hours=len(self.runs), minutes=minutes)
