@@ -1,7 +1,4 @@
-"""The tasks of all Dags that have a job of `spark_jobs/`, and how one is skipped.
-
-No Dag is defined here: those that are import it.
-"""
+"""The tasks of all Dags that have a job of `spark_jobs/`, and how one is skipped."""
 
 import logging
 import os
@@ -30,10 +27,7 @@ SETTING = f"the host of Airflow's connection {CONNECTION}"
 
 
 class SparkJobOperator(SparkSubmitOperator):
-    """A job, started just as `./stateful stream` would, but on the master that the connection names.
-
-    `start`: what there is to do this time. Its context is left when the job has ended.
-    """
+    """A job, started as `./stateful stream` would, but on the master that the connection names."""
 
     def __init__(
         self,
@@ -83,8 +77,7 @@ class SparkJobOperator(SparkSubmitOperator):
             super().on_kill()
 
     def _prepare(self, arguments: list[str]) -> None:
-        """What spark-submit is given. AirflowFailException for a connection that no retry mends,
-        AirflowException for a master that does not answer."""
+        """Set what spark-submit is given; AirflowFailException for what no retry mends."""
         try:
             master = checked_master(_master_of(Connection.get(CONNECTION)), SETTING)
             check_reachable(master, SETTING)

@@ -40,8 +40,7 @@ class ResidentBytes(NamedTuple):
 
 
 def jvm_start_seconds() -> float | None:
-    """Since the JVM began that spark-submit started for this process; None without one, and when it is
-    asked again: what came between is no start."""
+    """Since the start of this process's JVM; None without one, and when asked again."""
     parent, is_first = psutil.Process().parent(), not next(_asked)
     if parent is None or not is_first or not is_jvm(parent):
         return None
@@ -111,10 +110,7 @@ def nothing_running(
 
 @contextmanager
 def recorded_run(lake: Lake, job: str, subject: str, dag_run_id: str | None) -> Iterator[RunRecord]:
-    """A row of `ops/runs` for what happens inside; the body fills in its counts.
-
-    A failure is recorded with its cause in one line, and raised again.
-    """
+    """A row of `ops/runs` for what happens inside; the body fills in its counts."""
     record: RunRecord = {
         "run_id": uuid4().hex,
         "job": job,

@@ -1,7 +1,4 @@
-"""What runs without Airflow, for laptops and debugging: `./stateful stream`, `ingest`, `care`, `inspect`, `reingest`.
-
-The exit code is that of the job that failed.
-"""
+"""What runs without Airflow: `./stateful stream`, `ingest`, `care`, `inspect`, `reingest`."""
 
 import subprocess
 import sys
@@ -36,10 +33,7 @@ def care(lake: Lake, stream: Stream, dry_run: bool = False, compact_now: bool = 
 
 
 def take_steps(run: StreamRun, taken: Collection[str] = ()) -> int:
-    """All steps of `run` but those already `taken`; the code of the one that failed, if any.
-
-    A step of a Dag fails its run, and so it is here: nothing comes after it.
-    """
+    """All steps of `run` but those already `taken`, up to one that fails; its code."""
     done = set(taken)
     for step in STEPS:
         if step.name in done or not step.is_of(run) or not done >= set(step.after):

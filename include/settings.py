@@ -1,8 +1,4 @@
-"""What can be said of a source and of a stream: their settings.
-
-They are said in `include/streams`. The scheduler imports this at every parse, so it needs no
-package.
-"""
+"""What can be said of a source and of a stream, in `include/streams`; it needs no package."""
 
 import os
 import re
@@ -45,11 +41,7 @@ def _at_least(declared: Any, **least: Any) -> Iterator[tuple[str, bool, str]]:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a stream's checkpoint and runs may come to before a check speaks up.
-
-    Each is a most; None is no limit. Above `replay_versions` the state is compacted without
-    asking; the others become findings for people.
-    """
+    """What a checkpoint and runs may come to before a check speaks up; None is no limit."""
 
     checkpoint_bytes: int | None = 8 * GIB
     checkpoint_files: int | None = 20_000
@@ -69,10 +61,7 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class SavepointRules:
-    """How often a stream's state is written down as a savepoint, and for how long it is kept.
-
-    Never deleted are those that the stream's generation begins with.
-    """
+    """How often a stream's state is written down as a savepoint, and for how long it is kept."""
 
     # Of the stream's clock: a run whose `until` has passed a multiple of it writes one.
     # None: only recomputes, reseeds and `./stateful savepoint` do.
@@ -96,11 +85,7 @@ class SavepointRules:
 
 @dataclass(frozen=True, kw_only=True)
 class TableCare:
-    """When tables are optimized and vacuumed.
-
-    How long VACUUM keeps what no version needs is a property of each table,
-    `delta.deletedFileRetentionDuration`: 7 days where it is not set.
-    """
+    """When tables are optimized and vacuumed; a property of each says what VACUUM keeps."""
 
     schedule: str = "20 3 * * *"
     small_file_bytes: int = 32 * MIB  # files below it are joined

@@ -151,8 +151,7 @@ def _has_run(run: StreamRun) -> bool:
 
 @contextmanager
 def _start_run_stream(run: StreamRun) -> Iterator[Start]:
-    """With the small runs of the source's other streams that are due: after one that has begun, as that
-    does this one, too."""
+    """With the small runs of the source's other streams that are due, which this one does, too."""
     from include.lake.lease import has_leases, hold_lease
 
     others = [each for each in loadable_streams() if each.source == run.stream.source]
@@ -172,10 +171,7 @@ def _start_run_stream(run: StreamRun) -> Iterator[Start]:
 
 
 def _memory_of_small(lake: "Lake", stream: Stream) -> tuple[str | None, ...] | None:
-    """RocksDB's, which a JVM has but once, of a run that is sure to be small; None where all is not well.
-
-    What is wrong, and what mends it, is for the stream's own job to say.
-    """
+    """RocksDB's, which a JVM has but once, of a run that is sure to be small; else None."""
     from deltalake.exceptions import DeltaError
 
     from include.lake.errors import StatefulError

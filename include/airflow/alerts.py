@@ -1,9 +1,4 @@
-"""Alerts go out: to Airflow's notifiers of `include/streams/notify.py`, and when a deadline is missed.
-
-What people were told is kept in Airflow's store of each Asset that findings are of, under the name
-of their subject. Airflow imports this at each parse of the Dags: what reads a lake is imported by
-the functions.
-"""
+"""Alerts go out to the notifiers of `include/streams/notify.py`, and when a deadline is missed."""
 
 import copy
 import importlib
@@ -50,11 +45,7 @@ def tell(
     stores: Mapping[str, Any],
     context: Mapping[str, Any],
 ) -> "Alert | None":
-    """Tell all notifiers what has opened and closed, and write down that they know; None: nothing has.
-
-    `at`: since when the looks were taken. `stores`: where that is kept, by subject. It is written when all have answered: who fails, or dies
-    before, tells all of them once more.
-    """
+    """Tell all notifiers what has opened and closed, and note it when all have answered."""
     from include.observe.alerts import alert_of
 
     known = {look.subject: stores[look.subject].get(look.subject) or {} for look in looks}
@@ -94,10 +85,7 @@ def _notify(notifier: Callable[[Any], None], alert: "Alert", context: Mapping[st
 
 
 def deadline(stream: Stream) -> DeadlineAlert | None:
-    """When `until` falls behind `fresh_within`, if the run of an interval has not ended by then.
-
-    Before that run the table is complete until the interval's beginning, less the delay.
-    """
+    """When `until` falls behind `fresh_within`, if the run of an interval has not ended by then."""
     if stream.fresh_within is None:
         return None
     return DeadlineAlert(

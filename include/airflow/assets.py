@@ -1,7 +1,4 @@
-"""A stream's Dag in Airflow: its Assets, its pools, and the page that documents it.
-
-Airflow imports this at each parse of the Dags.
-"""
+"""A stream's Dag in Airflow: its Assets, its pools, and the text that documents it."""
 
 import inspect
 import sys
@@ -58,7 +55,8 @@ def is_ours(pool: str) -> bool:
 
 RED = (
     "**When it is red**: the log of the red task says what was wrong and what to do, the tab *State* "
-    "what is found and open, and the table's columns. Clearing a task is always safe. More is at the end of this page."
+    "what is found and open, and the table's columns. Clearing a task is always safe. More is at the "
+    "end of this page."
 )
 
 

@@ -17,11 +17,7 @@ def is_backfill(dag_run: Any) -> bool:
 
 
 def interval_of(dag_run: Any, schedule: str) -> tuple[datetime | None, datetime | None]:
-    """The interval that it takes in, or recomputes; of a manual run without a logical date it is empty.
-
-    Of a backfill as it is planned, by the schedule of now: a run that *All Runs* makes once more
-    keeps the data interval of when it was made, by an earlier schedule or by hand.
-    """
+    """The interval that it takes in, or as a backfill recomputes: by the schedule of now."""
     if not is_backfill(dag_run):
         return dag_run.data_interval_start, dag_run.data_interval_end
     # Planning reads a lake, which needs a second of imports: not at every parse of the Dags.
@@ -44,8 +40,7 @@ def failed_tasks(ti: Any, run_id: str) -> list[str]:
 def news(
     lake: str, stream: Stream, dag_run: Any, states: Mapping[str, str | None]
 ) -> dict[str, Any] | None:
-    """Return what this Dag run, whose tasks are in these `states`, has to tell; None if it has changed
-    nothing, or its job has failed."""
+    """Return what this Dag run has to tell; None if nothing has changed, or its job has failed."""
     from include.lake.paths import open_lake
     from include.observe.asset_event import asset_extra, recompute_extra
 
@@ -65,8 +60,7 @@ MOST_CHARACTERS = 1_000
 
 
 def run_note(lake: str, stream: Stream, dag_run: Any, extra: Mapping[str, Any] | None) -> str:
-    """Say what a backfill's interval became, by what the Asset's event tells of it; our plugin makes
-    it the Dag run's note."""
+    """Say what a backfill's interval became; our plugin makes it the Dag run's note."""
     from include.lake.paths import open_lake
     from include.stream.stream_status import stream_status
 

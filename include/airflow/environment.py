@@ -31,10 +31,7 @@ PRIVATE_FOLDER, PRIVATE_FILE, PRIVATE_UMASK = 0o700, 0o600, 0o077
 def airflow_environment(
     inherited: Mapping[str, str], lake: Lake, port: int, port_of_tasks: int
 ) -> dict[str, str]:
-    """All that Airflow is told: nothing is read from the user's home folder.
-
-    Raises SettingsError for a SPARK_MASTER that is none.
-    """
+    """All that Airflow is told: nothing is read from the user's home folder."""
     url = f"http://{HOST}:{port}"
     return {
         **inherited,

@@ -1,13 +1,9 @@
-"""Airflow on this machine, from one command: `make run`.
+"""Airflow on this machine, from one command, with all that it writes in .airflow: `make run`.
 
-Starts Airflow with everything it writes in the project's .airflow, says where it is, runs each
-stream once, shows the results, and serves until Ctrl-C. What it started ends with it.
-
-Airflow's parts are processes of this one, started in the order in which they need each other. Not
-`airflow standalone`: it starts all at once, so that the first tasks find no API; and it has
-one server for people and for tasks, which on SQLite stops both now and then. That server writes
-down what a person does in its event loop, and waits there for the database. Who holds it may be a
-task's request, which cannot commit before the event loop comes back to it.
+Its parts are processes of this one, started in the order in which they need each other. Not by
+`airflow standalone`: it starts all at once, so that the first tasks find no API; and it has one
+server for people and for tasks, which on SQLite stops both now and then, as its event loop waits for
+the database that a task's request holds.
 """
 
 import ctypes
@@ -65,10 +61,7 @@ class AirflowFailedError(StatefulError):
 
 
 class AirflowApi:
-    """The few calls of Airflow's REST API that are needed, at `url`; `log_in` first, except for `health`.
-
-    REST and not the `airflow` command: each call of that costs five seconds of CPU.
-    """
+    """Calls of Airflow's REST API; each of the `airflow` command takes 5 s of CPU."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -114,8 +107,7 @@ class AirflowApi:
         return run
 
     def call(self, method: str, path: str, **content: Any) -> Any:
-        """What is answered, None of nothing there; asked again when the server, busy with its database, has
-        failed. AirflowFailedError in the end."""
+        """Return what is answered, None of nothing there; asked again while the server fails."""
         error: httpx.HTTPError | None = None
         for _ in range(ATTEMPTS):
             try:
@@ -183,10 +175,7 @@ def looking(look: Callable[[], None], condition: Callable[[], bool], seconds: fl
 
 
 class FirstRuns:
-    """The runs that `make run` waits for, one of each Dag: one that the scheduler made after `started_at`
-    because it was due, or else one triggered here; never one left over from an earlier start.
-
-    """
+    """The runs that `make run` waits for, one of each Dag: a due one, or one triggered here."""
 
     def __init__(self, api: AirflowApi, started_at: datetime, look: Callable[[], None]) -> None:
         self._api = api
@@ -237,10 +226,7 @@ class FirstRuns:
         return bool(parsed_at) and self._is_since(str(parsed_at))
 
     def _fail_interrupted(self, dag_id: str) -> None:
-        """Close runs that an earlier stop cut off: Airflow would wait minutes for their tasks.
-
-        Nothing is lost with them; the next run continues from the lake.
-        """
+        """Close runs that an earlier stop cut off: Airflow would wait minutes for their tasks."""
         for run in self._runs(dag_id, are_new=False):
             if run["state"] == "running":
                 note = "cut off when Airflow was stopped; the next run continues from the lake"
@@ -374,11 +360,7 @@ def are_healthy(api: AirflowApi, *components: str) -> bool:
 
 
 def serve(lake: Lake, port: int, *, once: bool) -> int:
-    """Run Airflow until Ctrl-C, or with `once` until the first runs have succeeded; the exit code.
-
-    It is 130 when stopped before the streams had run, as for any interrupted command. A stream that
-    fails does not end the serving: the UI is where to look into it.
-    """
+    """Run Airflow until Ctrl-C, or with `once` until the first runs have ended; the exit code."""
     refuse_taken(port)
     code = 128 + signal.SIGINT
     heed_stop_signals(signal.default_int_handler)

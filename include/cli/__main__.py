@@ -19,11 +19,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def load(if_wrong: int = 2) -> typer.Typer:
-    """The command line with all commands; SystemExit `if_wrong` when sources.py is.
-
-    All of them stand on the sources. Of what is wrong with that file its writer is told in one
-    line; of a stream's file the registry does.
-    """
+    """The command line with all commands; SystemExit `if_wrong` when sources.py is."""
     try:
         import_module("include.streams.sources")
     except Exception as error:

@@ -1,7 +1,4 @@
-"""The commands that run streams, show how they go, and look after their state and tables.
-
-Plans are made here, without a JVM; what is carried out is the job's, and so is its exit code.
-"""
+"""The commands that run streams, show how they go, and look after their state and tables."""
 
 import logging
 import os

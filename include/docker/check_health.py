@@ -1,9 +1,7 @@
 """Whether a service answers: what the health checks of docker-compose.yaml run, every few seconds.
 
-    python -m include.docker.check_health http://airflow-apiserver:8080/api/v2/monitor/health scheduler
-
 Not `curl --fail`: Airflow answers 200 whatever has died, and tells which in JSON. And `airflow jobs
-check` costs five seconds of CPU for the same answer, which this has with the standard library only.
+check` costs five seconds of CPU for the same answer.
 """
 
 import json

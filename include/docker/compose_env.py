@@ -35,10 +35,7 @@ def main(file: Path = ENV_FILE) -> int:
 
 
 def generated_environment() -> dict[str, str]:
-    """What `docker-compose.yaml` asks for without a default; new random secrets at each call.
-
-    All are safe within a URL, in a shell, and in an env file.
-    """
+    """New random secrets, safe within a URL, in a shell, and in an env file."""
     names = ("POSTGRES_PASSWORD", "AIRFLOW_SECRET_KEY", "AIRFLOW_JWT_SECRET", "SPARK_AUTH_SECRET")
     return {
         **{name: secrets.token_urlsafe(SECRET_BYTES) for name in names},

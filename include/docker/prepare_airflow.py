@@ -1,9 +1,6 @@
 """What must be there before Airflow starts: the service `airflow-init` of docker-compose.yaml.
 
-    python -m include.docker.prepare_airflow
-
-Settings come from the environment, and are checked before anything is changed. All of it can be
-repeated, and is, at each `docker compose up`, which waits for a healthy PostgreSQL first.
+All of it can be repeated, and is, at each `docker compose up`, which waits for PostgreSQL first.
 """
 
 import os

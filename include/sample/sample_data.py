@@ -1,10 +1,7 @@
 """Sample input as producers would land it: a file of JSON Lines per hour, out of order within a bound.
 
-    ./stateful sample-data --events 20000 --late-share 0.01
-
-The same options give the same bytes, in every run and on every machine. A file holds what
-*arrived* in its hour: an event reaches it up to five minutes after it happened, and a late one
-hours after that.
+The same options give the same bytes everywhere. A file holds what *arrived* in its hour: an event
+reaches it up to five minutes after it happened, and a late one hours after that.
 """
 
 import bisect

@@ -1,9 +1,7 @@
 """The classes of Spark and Delta as an archive that a JVM maps into memory (AppCDS).
 
-Half a job's time goes into loading and checking the same 20,000 classes. A small job that has run
-what all jobs do leaves them in .jars/classes.jsa as it ends; each JVM after it has them at once. The
-JVM itself passes over an archive of another Java or other jars; set-up then makes a new one. Where
-that fails jobs run as they did without: slower, and right.
+Half a job's time goes into loading the same 20,000 classes. A small job leaves them there as it ends.
+A JVM passes over an archive of another Java or other jars; set-up then makes a new one.
 """
 
 import os

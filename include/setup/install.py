@@ -109,10 +109,7 @@ def set_up(parts: Sequence[Part]) -> None:
 
 
 def is_usable(venv: Path) -> bool:
-    """Whether `venv` was completed, in this folder, with this version of Python.
-
-    A moved or copied one still starts, but its scripts name the Python of the old folder.
-    """
+    """Whether `venv` was completed in this folder, which its scripts name, with this Python."""
     # Made last, so that an interrupted one has none.
     pip = venv / "bin" / "pip"
     library = venv / "lib" / "python{}.{}".format(*sys.version_info)

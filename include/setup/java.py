@@ -65,10 +65,7 @@ def checksum_of(file: Path) -> str:
 
 
 def fetch_jars(jars: Jars, python: Path) -> None:
-    """Fetch the wanted jars into their folder, and remove all others from it.
-
-    A jar of another version left there would be on the class path too.
-    """
+    """Fetch the wanted jars into their folder, and remove others: they would be loaded, too."""
     folder = jars.folder
     folder.mkdir(exist_ok=True)
     ivy, wanted = folder / "ivy", jars.wanted()
@@ -164,10 +161,7 @@ def java_version(text: str) -> int | None:
 
 
 def compile_classes(python: Path) -> None:
-    """Make the jar of our classes, in the place of one of other sources.
-
-    `python` is that of the virtual environment with Spark.
-    """
+    """Make the jar of our classes by the Spark of a virtual environment's `python`."""
     (spark,) = python.parents[1].glob("lib/python*/site-packages/pyspark/jars")
     path = ":".join(map(str, [*JARS.glob("io.delta_*.jar"), *spark.glob("*.jar")]))
     command = [java_of(os.environ), "-cp", f"{spark}/*", COMPILER, "-classpath", path]

@@ -44,11 +44,7 @@ def is_local(master: str) -> bool:
 
 
 def check_reachable(master: str, setting: str = SETTING) -> None:
-    """MasterUnreachableError when `master` is `spark://` and none of its hosts takes a connection.
-
-    One is enough: of several, all but one are standing by. The clients of YARN and Kubernetes
-    find their masters in their own configuration, and say themselves what they miss.
-    """
+    """MasterUnreachableError when none of the hosts of a `spark://` master takes a connection."""
     if not master.startswith("spark://"):
         return
     errors = []
@@ -75,8 +71,7 @@ LINKED = ("bin", "conf", "jars", "sbin")
 
 
 def spark_package() -> Path:
-    """The folder of the package pyspark that a job imports, which has no PYTHONPATH of the caller's;
-    SettingsError where it is not installed."""
+    """The folder of the package pyspark that a job imports; SettingsError where there is none."""
     of_caller = set(os.environ.get("PYTHONPATH", "").split(os.pathsep))
     found = PathFinder.find_spec("pyspark", [path for path in sys.path if path not in of_caller])
     if found is None or not found.submodule_search_locations:
@@ -86,11 +81,10 @@ def spark_package() -> Path:
 
 
 def spark_home(package: Path) -> Path:
-    """A folder of links into `package`, made when it is first asked for, without python/lib/pyspark.zip;
-    the package itself where no link can be made: slower, and right.
+    """A folder of links into `package`, made when first asked for; `package` where that cannot be.
 
-    That archive comes first on the path of a driver and its workers, and has no compiled files: each of
-    a run's six Python processes compiled it anew, a fifth of a small run.
+    Without pyspark.zip, which comes first on Python's path and has no compiled files: each of a run's
+    six Python processes compiled it anew, a fifth of a small run.
     """
     # A name for each package: the JVM of another job may be reading jars through these links.
     name = hashlib.sha256(os.fsencode(package)).hexdigest()[:8]
@@ -117,10 +111,7 @@ def _link(link: Path, to: Path) -> None:
 
 
 def refuse_unfit(package: Path) -> None:
-    """SettingsError where Spark's jars are not of its Python files, or Delta's not for that Spark.
-
-    As where pyspark-client, which has the same files, was installed over pyspark.
-    """
+    """SettingsError where Spark's jars are not of its Python, or Delta's not for that Spark."""
     told = re.search(
         r"^__version__\b.*=\s*['\"]([^'\"]+)", (package / "version.py").read_text(), re.M
     )
@@ -238,18 +229,14 @@ def jars() -> list[Path]:
 
 
 def conf_on(master: str) -> Mapping[str, str]:
-    """What any job sets where it runs on `master`.
-
-    Without our classes jobs are slower, and right: as Dags are whose project was pulled before set-up.
-    """
+    """What any job sets where it runs on `master`; nothing until set-up has made our classes."""
     return FORKLESS if is_local(master) and classes_jar().is_file() else {}
 
 
 def class_path() -> str:
-    """What the class path of a driver begins with: the jars of which the archive has classes.
+    """What a driver's class path begins with: Delta's jars and ours, then Spark's in its order.
 
-    Delta's and ours, as of --jars there is none, and Spark's in Spark's own order. Spark puts the folder that
-    SPARK_CONF_DIR names before its jars, and a JVM takes the archive only where it began as this did.
+    A JVM takes the archive only where it began as this did: so before what SPARK_CONF_DIR names.
     """
     of_spark = spark_package() / "jars"
     first = sorted(of_spark.glob("slf4j-api-*.jar"))
@@ -257,20 +244,14 @@ def class_path() -> str:
 
 
 def archive_options() -> list[str]:
-    """What makes a JVM take its classes from the archive, if there is one.
-
-    It does not where Java or a jar is another than that of the archive, and says nothing of it.
-    """
+    """What makes a JVM take its classes from the archive, if there is one."""
     if not CLASS_ARCHIVE.is_file():
         return []
     return [f'"-XX:SharedArchiveFile={CLASS_ARCHIVE}"', "-Xshare:auto", SILENT]
 
 
 def driver_java_options(log4j: Path = LOG4J, *more: str) -> str:
-    """What the JVM of a driver starts with, which in local jobs is the only one.
-
-    SPARK_DRIVER_JAVA_OPTIONS replaces JAVA_OPTIONS; empty, it is as Spark starts it.
-    """
+    """What a driver's JVM starts with; SPARK_DRIVER_JAVA_OPTIONS replaces JAVA_OPTIONS."""
     tuned = os.environ.get(JAVA_OPTIONS_SETTING, JAVA_OPTIONS)
     ours = [log4j_option(log4j), *archive_options(), END_WITH_FULL_HEAP, *more]
     return " ".join([*ours, tuned]).rstrip()
@@ -301,10 +282,7 @@ S3_JARS = JARS / "s3"
 
 
 def s3_conf() -> dict[str, str]:
-    """What a job sets for a lake on S3, from the variables that delta-rs and Arrow read, too.
-
-    Credentials the connector reads from the environment itself.
-    """
+    """What a job sets for a lake on S3, from the variables that delta-rs and Arrow read, too."""
     conf = {
         "spark.delta.logStore.s3a.impl": "stateful.lake.ConditionalLogStore",
         "spark.sql.streaming.checkpointFileManagerClass": "stateful.lake.ConditionalCheckpointFiles",

@@ -1,8 +1,4 @@
-"""How a job is started: its spark-submit command and environment.
-
-The Dags and `./stateful stream` both build on this, so that a job started by hand runs with
-what Airflow would have given it.
-"""
+"""How a job is started, by a Dag or by hand: its spark-submit command and environment."""
 
 import os
 import re
@@ -42,10 +38,7 @@ def job_path(job: str) -> Path:
 
 
 def default_master() -> str:
-    """Where jobs run: SPARK_MASTER, or all cores of this machine.
-
-    Raises SettingsError when it is no master.
-    """
+    """Where jobs run: SPARK_MASTER, if it is one, or all cores of this machine."""
     return checked_master(os.environ.get("SPARK_MASTER") or "local[*]")
 
 
@@ -69,8 +62,7 @@ def conf_of(args: Sequence[str], stream: Stream | None, master: str) -> dict[str
 
 
 def jars_to_ship(args: Sequence[str], master: str) -> str:
-    """The jars for executors, as --jars takes them. A local job has none, and of these only what is not on
-    every class path."""
+    """The jars for executors, as --jars takes them; of a local job those that no class path has."""
     of_lake = s3_jars() if _is_on_s3(args) else []
     return ",".join(map(str, of_lake if is_local(master) else [*jars(), *of_lake]))
 
@@ -93,9 +85,7 @@ def shell_environment(lake: str) -> dict[str, str]:
 def job_environment(master: str | None = None) -> dict[str, str]:
     """What a job on `master` needs in its environment, over what the caller has.
 
-    All of it is set outright: a shell that has another Spark or Python in these names
-    would break the job in ways that do not say so. SettingsError as `default_master`, and for a Spark
-    or Delta that jobs are not to run on.
+    All of it is set outright: a shell that has another Spark in these names would break it.
     """
     refuse_unfit(spark_package())
     where = master or default_master()
@@ -132,10 +122,9 @@ def run_job(
     job: str, args: Sequence[str], stream: Stream | None = None, stdout: TextIO | None = None
 ) -> int:
     """Run a job to its end; its exit code. What it says goes to `stdout`, if not to ours.
-    Of one that was killed, or whose heap was full, the last line says with which code.
 
-    Of Spark it says errors, unless SPARK_LOG_LEVEL in the environment says otherwise.
-    Raises SettingsError, before a JVM starts, when SPARK_MASTER is no master or does not answer.
+    Of Spark it says errors, unless SPARK_LOG_LEVEL says otherwise. A master that is none, or does not
+    answer, is a SettingsError before a JVM starts.
     """
     master = default_master()
     check_reachable(master)
@@ -173,7 +162,7 @@ def _run_quietly(command: Sequence[str], environment: dict[str, str], stdout: Te
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str], None] | None]:
-    """A line of a terminal, gone at the end, that shows what it is given; None where stderr is none."""
+    """A line of the terminal that shows what it is given; None where stderr is none."""
     if not sys.stderr.isatty():
         yield None
         return
