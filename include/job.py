@@ -196,9 +196,7 @@ def _summary(record: RunRecord) -> str:
 
 
 def exit_with_main(main: Callable[[], None]) -> None:
-    """Run an entry point: exit 0 when it returns; with one line, and the error's own exit code, for a
-    StatefulError; else 1, with the cause as the last line.
-    """
+    """Run an entry point: exit 0, or an error's own code or 1 with its cause as the last line."""
     logging.basicConfig(
         level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S"
     )

@@ -150,8 +150,6 @@ class DataCheckError(StatefulError):
 PROJECT = Path(__file__).resolve().parents[1]
 NO_TIME, MILLISECOND, A_SECOND = timedelta(0), timedelta(milliseconds=1), timedelta(seconds=1)
 RESCUED = "_rescued_data"
-# A bucket is a call of Python, a partition a task and a RocksDB: more are slips of the keyboard.
-MOST_BUCKETS, MOST_PARTITIONS = 1_000_000, 10_000
 IDENTIFIER = re.compile(r"[a-z][a-z0-9_]*")
 # `watermark_per`: the first folder below landing/<source> that a file lies in.
 FOLDER = "<folder>"
@@ -213,26 +211,22 @@ class Source:
     max_quarantined: float = 0.01
     # More waiting is parsed by Spark, in a JVM; less by processes here, as fast: docs/scale.md.
     spark_bytes: int = 1 * GIB
-    # A silent source moves no watermark, so no timeout would fire. With a grace, each ingest
-    # run writes a clock row: "all events up to this long before the run's interval ended have
-    # landed". Rows that land later than that may be late. None: only data moves the watermark.
+    # Each ingest run of a silent source writes a clock row: "all events up to this long before the
+    # run's interval ended have landed". None: only data moves the watermark.
     clock_grace: timedelta | None = None
-    # The most that the clock row of one run moves the watermark on: a machine whose clock is
-    # wrong for a run does no more harm than that. Above the time between two runs, or a silent
-    # source never catches up. None: no bound.
+    # The most that the clock row of one run moves the watermark on, should a machine's clock be
+    # wrong. Above the time between two runs, or a silent source never catches up. None: no bound.
     max_clock_step: timedelta | None = timedelta(days=2)
     # A required field, or FOLDER: the watermark is the least of what its groups have reached, so
     # that none that is ahead makes rows of others late. None: the newest time of all rows.
     watermark_per: str | None = None
-    # Without a row of it for so long, a group holds the watermark back no more. Of a pause between
-    # two commits at most half counts, as nothing of the others came either.
+    # Without a row of it for so long, a group holds the watermark back no more.
     idle_after: timedelta = timedelta(days=1)
     # The most groups at once, idle ones that the watermark has passed not counted.
     watermark_groups: int = 1_000
     # A cron expression of a Dag that only ingests. None: the Dags of its streams do.
     schedule: str | None = None
-    # Producers deliver some events again: of the streams that do not say otherwise, none folds
-    # an event that its key has folded before. None: each is an event of its own.
+    # Of streams that do not say otherwise, none folds an event that its key has folded before.
     deduplicate: Deduplicate | None = None
 
     def __post_init__(self) -> None:
@@ -303,8 +297,7 @@ class Stream:
     buckets: int = 32
     state_partitions: int = 4  # Spark pins this in the checkpoint, too
     timeout: timedelta = timedelta(hours=1)  # of one task
-    # The promise that the table is complete until so long ago at most. Broken, it is an alert:
-    # docs/alerts.md. None: none is made.
+    # The promise that the table is complete until so long ago at most: docs/alerts.md.
     fresh_within: timedelta | None = None
     # The arguments of a `fold` that is a function: pinned as the state is made with them.
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -312,8 +305,7 @@ class Stream:
     on_error: Literal["stop", "dead_letter"] = "stop"
     # A run whose code is new goes on with the state; or it stops for a person to decide.
     on_code_change: Literal["run", "stop"] = "run"
-    # Events that producers deliver again are passed over; None: no event is. As the source says,
-    # unless it is given.
+    # Events that producers deliver again are passed over; None: no event is.
     deduplicate: Deduplicate | Literal["as source"] | None = AS_SOURCE
     # What must hold of its rows before they are published; docs/checks.md.
     checks: tuple[Check, ...] = ()
@@ -330,12 +322,6 @@ class Stream:
             f"stream {self.name}",
             *((name, checks.count(name) == 1, "is the name of several checks") for name in checks),
             *_at_least(self, buckets=1, state_partitions=1, watermark_delay=NO_TIME),
-            ("buckets", self.buckets <= MOST_BUCKETS, f"must be at most {MOST_BUCKETS:,}"),
-            (
-                "state_partitions",
-                self.state_partitions <= MOST_PARTITIONS,
-                f"must be at most {MOST_PARTITIONS:,}",
-            ),
             ("on_error", self.on_error in ("stop", "dead_letter"), "must be stop or dead_letter"),
             ("on_code_change", self.on_code_change in ("run", "stop"), "must be run or stop"),
             # Spark's watermark is in whole milliseconds; a finer delay would differ from it.

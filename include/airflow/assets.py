@@ -96,9 +96,5 @@ def _facts(stream: Stream, definition: Definition) -> Iterator[tuple[str, str]]:
     yield "table", f"`tables/{stream.name}` ({fold.output_mode}: {rows})"
     yield "key", f"`{fold.keys.text()}`"
     yield "schedule, delay", f"`{stream.schedule}` (UTC), {stream.watermark_delay}"
-    if stream.fresh_within is not None:
-        yield "promise", f"complete until {stream.fresh_within} ago, at most"
     if stream.settings:
         yield "settings", ", ".join(f"{name} {value}" for name, value in stream.settings.items())
-    yield "function fails", f"`{stream.on_error}`"
-    yield "state", f"{stream.buckets} buckets, {stream.state_partitions} partitions"

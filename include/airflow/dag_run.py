@@ -20,7 +20,7 @@ def interval_of(dag_run: Any, schedule: str) -> tuple[datetime | None, datetime 
     """The interval that it takes in, or as a backfill recomputes: by the schedule of now."""
     if not is_backfill(dag_run):
         return dag_run.data_interval_start, dag_run.data_interval_end
-    # Planning reads a lake, which needs a second of imports: not at every parse of the Dags.
+    # *All Runs* leaves the data interval as it was made, by an earlier schedule or by hand. Planning reads a lake, which needs a second of imports: not at every parse of the Dags.
     from include.stream.plan_recompute import next_tick
 
     return dag_run.logical_date, next_tick(schedule, dag_run.logical_date)

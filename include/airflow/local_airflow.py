@@ -121,7 +121,6 @@ class AirflowApi:
 
 
 SECONDS_BETWEEN_LOOKS = 1.0
-# Parsing is done within seconds of the start; on a loaded machine within a minute.
 PARSE_DEADLINE = 300.0
 # For the scheduler to make a run that is due: seconds, unless someone has set it otherwise.
 DUE_DEADLINE = 120.0
@@ -140,7 +139,7 @@ def interrupt_me_with_parent() -> None:
 
 
 def descendants() -> list[psutil.Process]:
-    """The processes below this one, parents first; none that is dead and not yet waited for."""
+    """The processes below this one, but those that are dead and not yet waited for."""
     with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             continue

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -23,7 +22,8 @@ from include.lake.paths import Lake, open_lake
 from include.lake.s3 import is_s3
 from include.registry import source_named, source_names, stream_named, stream_names
 from include.settings import PROJECT, Source, Stream, absolute_lake
-from include.setup.java import S3, fetch_jars
+from include.setup.install import OF_S3, set_up
+from include.setup.java import S3
 from include.spark.submit import say
 from include.text_table import printable
 
@@ -97,11 +97,10 @@ def _lake_option(parser: Callable[[str], Lake | str], text: str) -> Any:
 
 
 def found_lake(root: str) -> str:
-    """The lake's root, absolute. What jobs need for one on S3 is fetched, as set-up does for LAKE=s3a://..."""
+    """The lake's root, absolute. What jobs need for one on S3 is fetched when it is first named."""
     lake = absolute_lake(root)
     if is_s3(lake) and S3.missing():
-        sys.stderr.write("fetching what S3 needs into .jars/s3 (once)\n")
-        fetch_jars(S3, Path(sys.executable))
+        set_up([OF_S3])
     return lake
 
 

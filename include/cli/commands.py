@@ -54,7 +54,7 @@ from include.page.render import overview_html, stream_html
 from include.page.stream_figures import DAY, MOST_DAYS, read_stream
 from include.registry import all_sources, all_streams, source_named, stream_named
 from include.sample.sample_data import Options, land_samples, sample_start
-from include.settings import MOST_BUCKETS, MOST_PARTITIONS, Source, Stream
+from include.settings import Source, Stream
 from include.spark.submit import run_job, say
 from include.stream.open_stream import open_stream
 from include.stream.plan_recompute import plan_backfill, plan_recompute
@@ -285,12 +285,10 @@ def reseed(
     lake: LakeOption,
     until: UntilOption = None,
     buckets: Annotated[
-        int | None,
-        typer.Option(min=1, max=MOST_BUCKETS, help="Of the new state; as now when not given."),
+        int | None, typer.Option(min=1, help="Of the new state; as now when not given.")
     ] = None,
     partitions: Annotated[
-        int | None,
-        typer.Option(min=1, max=MOST_PARTITIONS, help="State partitions; as now when not given."),
+        int | None, typer.Option(min=1, help="State partitions; as now when not given.")
     ] = None,
     from_beginning: Annotated[
         bool, typer.Option("--recompute", help="From the beginning, whatever savepoints there are.")

@@ -1,7 +1,7 @@
 """The classes of Spark and Delta as an archive that a JVM maps into memory (AppCDS).
 
-Half a job's time goes into loading the same 20,000 classes. A small job leaves them there as it ends.
-A JVM passes over an archive of another Java or other jars; set-up then makes a new one.
+Half a job's time goes into loading the same 20,000 classes. A small job leaves them there at its
+end. A JVM passes over an archive of another Java or other jars; set-up then makes a new one.
 """
 
 import os

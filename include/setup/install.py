@@ -19,8 +19,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from include.lake.errors import last_line
-from include.lake.s3 import is_s3
-from include.settings import default_lake
 from include.setup.class_archive import is_archived
 from include.setup.java import (
     DELTA,
@@ -47,6 +45,14 @@ class Part(NamedTuple):
     said: str  # while it is made
     is_there: Callable[[], bool]
     make: Callable[[], Any]
+
+
+# Of a lake there, when a command first names it.
+OF_S3 = Part(
+    "fetching what S3 needs into .jars/s3 (once)",
+    lambda: not S3.missing(),
+    partial(fetch_jars, S3, Path(sys.executable)),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -84,10 +90,6 @@ def wanted_parts(java: str, with_tests: bool) -> list[Part]:
             partial(compile_classes, VENV_PYTHON),
         ),
     ]
-    if is_s3(default_lake()):
-        said = "fetching what S3 needs into .jars/s3 (once)"
-        fetch = partial(fetch_jars, S3, VENV_PYTHON)
-        parts.append(Part(said, lambda: not S3.missing(), fetch))
     if not with_tests:  # they start their JVMs otherwise
         said = "archiving the classes of Spark, which shortens each run (once, a minute)"
         command = [str(VENV_PYTHON), "-m", "include.setup.class_archive", java]
@@ -103,8 +105,7 @@ def set_up(parts: Sequence[Part]) -> None:
         flock(lock, LOCK_EX)
         for part in parts:
             if not part.is_there():
-                sys.stdout.write(f"{part.said}\n")
-                sys.stdout.flush()
+                sys.stderr.write(f"{part.said}\n")
                 part.make()
 
 

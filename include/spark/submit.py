@@ -123,8 +123,8 @@ def run_job(
 ) -> int:
     """Run a job to its end; its exit code. What it says goes to `stdout`, if not to ours.
 
-    Of Spark it says errors, unless SPARK_LOG_LEVEL says otherwise. A master that is none, or does not
-    answer, is a SettingsError before a JVM starts.
+    Of Spark it says errors, unless SPARK_LOG_LEVEL says otherwise. A master that is none, or does
+    not answer, is a SettingsError before a JVM starts.
     """
     master = default_master()
     check_reachable(master)

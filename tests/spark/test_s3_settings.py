@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from include.setup import install
 from include.spark import conf as s3
 from include.spark.submit import submit_command
 from tests.refused import refused
@@ -61,10 +60,3 @@ def test_a_store_of_one_s_own_is_asked_by_path(s3_jars, monkeypatch):
 def test_no_secret_stands_on_a_command_line(s3_jars, monkeypatch):
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s3cret")
     assert "s3cret" not in " ".join(submit_command("run_stream", ON_S3))
-
-
-@pytest.mark.parametrize(("lake", "is_on_s3"), [("/lake", False), ("s3a://bucket/lake", True)])
-def test_only_where_the_lake_is_on_s3_set_up_looks_for_it(monkeypatch, lake, is_on_s3):
-    monkeypatch.setenv("LAKE", lake)
-    parts = install.wanted_parts("java", with_tests=False)
-    assert any("S3" in part.said for part in parts) is is_on_s3
