@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from include.fold.product_table import product_columns
 from include.ingest import ingest_log as log_rows
-from include.ingest.bronze_tables import QUARANTINE_COLUMNS, bronze_columns
+from include.ingest.bronze_tables import QUARANTINE_COLUMNS, added_columns, bronze_columns
 from include.lake.columns import ARROW_TYPES, Column
 from include.lake.dead_letters import COLUMNS as DEAD_LETTER_COLUMNS
 from include.lake.ops import DESCRIPTIONS, SCHEMAS
@@ -42,7 +42,10 @@ def _products() -> Iterator[str]:
 def _sources() -> Iterator[str]:
     yield "## Sources"
     for source in all_sources():
-        yield _section(f"bronze/{source.name}", source.comment, bronze_columns(source))
+        own = bronze_columns(source)[: len(source.fields) + 1]
+        yield _section(f"bronze/{source.name}", source.comment, own)
+    each = added_columns(all_sources()[0])[1:]
+    yield _section("bronze/<source>", "Beside these, in each", each)
     yield _section("quarantine/<source>", "Rows and files that are no events", QUARANTINE_COLUMNS)
     yield _section("ingest_log/<source>", log_rows.COMMENT, log_rows.COLUMNS)
 
