@@ -53,15 +53,11 @@ def resident_bytes() -> ResidentBytes:
     # spark-submit starts the JVM, which starts this process; a shell or a test the JVM itself.
     parent = this.parent()
     root = parent if parent is not None and is_jvm(parent) else this
-    jvm = python = 0
+    held = {True: 0, False: 0}  # by whether they are JVMs
     for process in [root, *root.children(recursive=True)]:
         with suppress(psutil.NoSuchProcess):  # it ended since it was listed
-            held = process.memory_info().rss
-            if is_jvm(process):
-                jvm += held
-            else:
-                python += held
-    return ResidentBytes(jvm, python)
+            held[is_jvm(process)] += process.memory_info().rss
+    return ResidentBytes(jvm=held[True], python=held[False])
 
 
 def is_jvm(process: psutil.Process) -> bool:
@@ -128,7 +124,13 @@ def recorded_run(lake: Lake, job: str, subject: str, dag_run_id: str | None) -> 
         raise
     record |= {"outcome": "succeeded", "ended_at": datetime.now(UTC)}
     append_ops(lake, "runs", [record])
-    log.info("%s", printable(_summary(record)))
+    counted = ("rows_", "files_", "batches", "until")
+    counts = [
+        f"{name}={value}"
+        for name, value in record.items()
+        if name.startswith(counted) and value is not None
+    ]
+    log.info("%s", printable(f"{job} {subject}: {' '.join(counts)}"))
 
 
 def tell_progress(text: str) -> None:
@@ -184,15 +186,6 @@ def _traceback(error: Exception) -> str:
         return whole
     of_users = "".join(OF_USER.findall(of_workers[0])) if of_workers else ""
     return of_users or (f"{of_workers[-1]}\n" if of_workers else "")
-
-
-def _summary(record: RunRecord) -> str:
-    counts = [
-        f"{name}={value}"
-        for name, value in record.items()
-        if name.startswith(("rows_", "files_", "batches", "until")) and value is not None
-    ]
-    return f"{record['job']} {record['subject']}: {' '.join(counts)}"
 
 
 def exit_with_main(main: Callable[[], None]) -> None:

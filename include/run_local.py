@@ -93,7 +93,6 @@ def reingest(lake: Lake, source: str, corrections: str | None) -> int:
 
 def show_result(lake: Lake, stream: str) -> None:
     """Show a stream's table to whoever is at the terminal."""
-    result = read_result(lake, stream)
+    result, most = read_result(lake, stream), CELL_WIDTH if sys.stdout.isatty() else None
     say("")
-    most = CELL_WIDTH if sys.stdout.isatty() else None
     say(f"{stream}: no table yet" if result is None else format_result(result, most))

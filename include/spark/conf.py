@@ -11,6 +11,7 @@ import re
 import socket
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.machinery import PathFinder
 from pathlib import Path
 
@@ -90,24 +91,14 @@ def spark_home(package: Path) -> Path:
     name = hashlib.sha256(os.fsencode(package)).hexdigest()[:8]
     home = JARS / f"spark-{name}"
     try:
+        home.mkdir(parents=True, exist_ok=True)
         for part in LINKED:
             if (package / part).is_dir() and not (home / part).is_symlink():
-                _link(home / part, package / part)
+                with suppress(FileExistsError):  # by another job, at once
+                    (home / part).symlink_to(package / part)
     except OSError:
         return package
     return home
-
-
-def _link(link: Path, to: Path) -> None:
-    """Of two jobs that make it at once the second puts the same in the place of the first's."""
-    link.parent.mkdir(parents=True, exist_ok=True)
-    made = link.with_name(f".{link.name}-{os.getpid()}")
-    made.unlink(missing_ok=True)  # of a process that was killed, and had this number
-    made.symlink_to(to)
-    try:
-        made.replace(link)
-    finally:
-        made.unlink(missing_ok=True)
 
 
 def refuse_unfit(package: Path) -> None:
