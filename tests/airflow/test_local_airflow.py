@@ -208,11 +208,6 @@ def test_a_run_that_is_due_is_awaited_and_no_second_one_made():
     assert due.calls == []
 
 
-def test_a_due_run_that_never_comes_is_not_awaited_for_ever(monkeypatch):
-    monkeypatch.setattr(local_airflow, "DUE_DEADLINE", 0)
-    assert runs_of(FakeApi(due=-60)).start(DAG) == "triggered"
-
-
 def test_a_run_that_an_earlier_stop_cut_off_is_closed_first():
     api = FakeApi([dag_run("cut off", queued=-60), dag_run("waiting", queued=-60, state="queued")])
     runs_of(api).start(DAG)

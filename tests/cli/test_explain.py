@@ -133,13 +133,3 @@ def test_an_event_that_came_late_is_said_and_the_row_that_it_changes(commands, l
     assert told.code == 0
     for said in (output["text"], "late"):
         assert said in told.text
-
-
-@pytest.mark.parametrize(
-    ("asked", "code"),
-    [("nobody ann", "unknown_stream"), ("device_signals seventeen", "wrong_argument")],
-)
-def test_what_is_no_key_of_a_stream_is_refused(commands, lake, asked, code):
-    told = commands.stateful(lake.root, f"explain {asked} --json")
-    assert told.code == 2
-    assert json.loads(told.text.splitlines()[0])["error"]["code"] == code

@@ -71,6 +71,11 @@ def test_a_mistake_in_the_file_of_sources_is_one_line(tmp_path, command, code):
         (["sample-data", "--late-share", "2"], "wrong_argument"),
         (["sample-data", "--start", "9999-12-31T23:00:00Z", "--events", "9"], "unreadable_lake"),
         (["run", "--port", "65536"], "wrong_argument"),
+        (["report", "nobody"], "unknown_stream"),
+        (["report", "--days", "0"], "wrong_argument"),
+        (["report", "--days", "5"], "wrong_argument"),
+        (["explain", "nobody", "ann", "--json"], "unknown_stream"),
+        (["explain", "device_signals", "seventeen", "--json"], "wrong_argument"),
         (["sample-data", "--lake", "/dev/null/lake"], "unreadable_lake"),
     ],
 )

@@ -60,19 +60,6 @@ def test_bronze_that_cannot_be_read_is_said_and_1(filled, tmp_path, capsys):
     assert 'until_lag_seconds{stream="device_signals"} ' in printed.out
 
 
-@pytest.mark.parametrize(
-    "args",
-    [
-        ["nobody"],
-        ["--days", "0"],
-        ["--days", "5"],
-    ],
-)
-def test_mistakes_are_said_in_a_line(filled, args, capsys):
-    assert main(["report", *args, "--lake", filled.root]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
-
-
 def test_metrics_are_printed(filled, capsys, request):
     assert main(["metrics", "--lake", filled.root]) == 0
     assert 'stateful_lake_rows_30d{stream="device_signals",kind="in"} ' in capsys.readouterr().out
