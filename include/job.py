@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import uuid4
 
 import psutil
@@ -32,13 +32,6 @@ INTERVAL_S = 1.0
 _asked = count()
 
 
-class ResidentBytes(NamedTuple):
-    """Memory pages in use; pages that forked workers share count for each of them."""
-
-    jvm: int
-    python: int
-
-
 def jvm_start_seconds() -> float | None:
     """Since the start of this process's JVM; None without one, and when asked again."""
     parent, is_first = psutil.Process().parent(), not next(_asked)
@@ -47,17 +40,19 @@ def jvm_start_seconds() -> float | None:
     return time.time() - float(parent.create_time())
 
 
-def resident_bytes() -> ResidentBytes:
-    """What this job's JVM and Python processes hold now: this one, its JVM, and the workers."""
+def resident_bytes() -> dict[str, int]:
+    """What the JVM, this process and its workers hold now; what forks share counts for each."""
     this = psutil.Process()
     # spark-submit starts the JVM, which starts this process; a shell or a test the JVM itself.
     parent = this.parent()
     root = parent if parent is not None and is_jvm(parent) else this
-    held = {True: 0, False: 0}  # by whether they are JVMs
+    held = {"jvm_rss_bytes": 0, "python_rss_bytes": 0}
     for process in [root, *root.children(recursive=True)]:
         with suppress(psutil.NoSuchProcess):  # it ended since it was listed
-            held[is_jvm(process)] += process.memory_info().rss
-    return ResidentBytes(jvm=held[True], python=held[False])
+            held["jvm_rss_bytes" if is_jvm(process) else "python_rss_bytes"] += (
+                process.memory_info().rss
+            )
+    return held
 
 
 def is_jvm(process: psutil.Process) -> bool:
@@ -142,16 +137,12 @@ def tell_progress(text: str) -> None:
 
 @contextmanager
 def _recorded_memory(record: RunRecord) -> Iterator[None]:
-    """The most of each kind seen at any one time while the body runs into `record`, also when it fails."""
-    peak = ResidentBytes(0, 0)
-    ended = threading.Event()
+    """The most of each kind seen while the body runs into `record`, also when it fails."""
+    peak, ended = resident_bytes(), threading.Event()
 
     def sample() -> None:
-        nonlocal peak
-        while True:
-            peak = ResidentBytes(*map(max, peak, resident_bytes()))
-            if ended.wait(INTERVAL_S):
-                return
+        while not ended.wait(INTERVAL_S):
+            peak.update({name: max(peak[name], held) for name, held in resident_bytes().items()})
 
     thread = threading.Thread(target=sample, daemon=True, name="memory")
     thread.start()
@@ -160,7 +151,7 @@ def _recorded_memory(record: RunRecord) -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
-        record |= {"jvm_rss_bytes": peak.jvm, "python_rss_bytes": peak.python}
+        record |= peak
 
 
 def cause_of(error: Exception) -> str:
