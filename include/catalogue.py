@@ -113,7 +113,6 @@ FOUND = (
     _verdict("warning", "table_maintenance", "table", "vacuum_refused", "a reader still needs old files", "run that stream, or delete it"),
     _verdict("warning", "table_maintenance", "table", "table_unreadable", "a table cannot be read", "what it names"),
     _verdict("info", "run_stream", "stream", "rows_before_initial_state", "rows before the initial state's as_of, which stands for them: they are not folded"),
-    _verdict("info", "run_stream", "stream", "kept_without_timeout", "states that only a new event wakes", "remove() them or set a timeout in each call, unless that is meant"),
     _verdict("info", "ingest", "source", "loss_accepted", "somebody has accepted what was lost until then"),
     _verdict("info", "ingest", "source", "tombstones_skipped", "messages without a value"),
     _verdict("info", "ingest", "source", "unknown_field", "producers send a field that is not declared", "declare it as a field of SOURCE, with required=False, and streams read it of these rows, too; or pass it over with ignored="),

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from include.catalogue import FINDINGS
 from include.fold.admission import instant_of, micros_of
-from include.fold.definition import KeyedFold, event_ddl
+from include.fold.definition import event_ddl
 from include.ingest.bronze_tables import add_fields
 from include.ingest.clock import write_still_row
 from include.ingest.initial_state import read_fingerprint
@@ -40,7 +40,7 @@ from include.stream.small_run import is_small
 from include.stream.stream_identity import code_parts
 from include.stream_definition import pinned_settings
 from spark_jobs.engines.data_checks import DataChecks
-from spark_jobs.engines.engine import LiveQuery, Rows, Seed
+from spark_jobs.engines.engine import LiveQuery, Seed
 from spark_jobs.engines.live_batch import BatchWriter, totals_of_run
 from spark_jobs.engines.packed_files import check_bronze
 from spark_jobs.engines.packing import Bounds
@@ -54,7 +54,6 @@ class Start:
 
     seed: Seed | None = None
     pins: dict[str, Any] = field(default_factory=dict)  # columns of the generation's row
-    kept_at_start: int = 0  # states that nothing but an event will wake
     first_version: int | None = None  # of bronze; None: all that there is
 
 
@@ -68,8 +67,7 @@ def plan_start(engine: SparkEngine, opened: OpenStream) -> Start:
             return Start(pins={"initial_state": None, "initial_as_of": None})
         as_of = instant_of(initial.as_of_us)
         pins = {"initial_state": initial.fingerprint, "initial_as_of": as_of}
-        kept = _kept_without_timeout(engine, initial.states, fold)
-        return Start(Seed(initial.as_of_us, initial.states), pins, kept)
+        return Start(Seed(initial.as_of_us, initial.states), pins)
     # The checkpoint or the savepoint has the initial state; it must still be the one that was pinned.
     pins = {"initial_state": read_fingerprint(lake, opened.name, row["initial_state"])}
     as_of = row["until"] if opened.is_reseeded else row["initial_as_of"]
@@ -93,11 +91,7 @@ def plan_start(engine: SparkEngine, opened: OpenStream) -> Start:
     states = engine.savepoint_states(lake, savepoint)
     bounds = Bounds(micros_of(row["bronze_ingested_at"]), micros_of(as_of))
     seed = Seed(micros_of(as_of), states, engine.events(lake, row["source"], fold, bounds))
-    return Start(seed, pins, _kept_without_timeout(engine, states, fold), after)
-
-
-def _kept_without_timeout(engine: SparkEngine, states: Rows, fold: KeyedFold) -> int:
-    return engine.count_without_timeout(states) if fold.times_out and fold.ttl is None else 0
+    return Start(seed, pins, first_version=after)
 
 
 INGEST_PATIENCE = timedelta(minutes=10)
@@ -132,7 +126,7 @@ def drain_stream(
         opened,
         row,
         record["run_id"],
-        seed_totals(opened.row, start.kept_at_start),
+        seed_totals(opened.row),
         table=table,
         dead_letters=engine.dead_letters_table(lake, stream.name),
         checks=checks,

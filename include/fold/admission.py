@@ -63,11 +63,8 @@ def parse_instant(name: str, text: str) -> datetime:
         instant = datetime.fromisoformat(text)
         return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
     except (ValueError, OverflowError) as error:
-        raise wrong_argument(
-            name,
-            f"{name} is {text!r}: give a date such as 2026-01-05, or an instant such as "
-            "2026-01-05T13:00:00Z",
-        ) from error
+        said = f"{name} is {text!r}: give a date such as 2026-01-05, or 2026-01-05T13:00:00Z"
+        raise wrong_argument(name, said) from error
 
 
 DAY_US = 86_400_000_000
@@ -87,10 +84,9 @@ TERM = re.compile(r"([+-]?\d+)\s*([a-z]+?)s?(?:\s+|$)")
 
 
 def duration_us(duration: int | str | timedelta) -> int:
-    """Microseconds of a span given in milliseconds, in words, or as a timedelta.
+    """Microseconds of a span in milliseconds, in Spark's words (`1 hour 30 minutes`) or a timedelta.
 
-    Words are Spark's: `5 minutes`, `1 hour 30 minutes`. ValueError for other words,
-    TypeError for other types (a float of milliseconds would not be exact).
+    ValueError for other words, TypeError for other types: a float would not be exact.
     """
     if type(duration) is int:
         return duration * US_PER_MS
@@ -98,10 +94,8 @@ def duration_us(duration: int | str | timedelta) -> int:
         return _of_words(duration)
     if isinstance(duration, timedelta):
         return duration // MICROSECOND
-    raise TypeError(
-        f"duration {duration!r} is a {type(duration).__name__}: give whole milliseconds, "
-        "a text such as '5 minutes', or a timedelta"
-    )
+    said = f"duration {duration!r}: give whole milliseconds, words such as '5 minutes', a timedelta"
+    raise TypeError(f"[NOT_EXPECTED_TYPE] {said}")
 
 
 @lru_cache
@@ -110,8 +104,6 @@ def _of_words(text: str) -> int:
     terms = list(TERM.finditer(words))
     covered = sum(len(term.group()) for term in terms)
     if not terms or covered != len(words) or any(term[2] not in UNITS_US for term in terms):
-        raise ValueError(
-            f"duration {text!r} is not one: write whole numbers with units, such as "
-            f"'5 minutes' or '1 hour 30 minutes' ({', '.join(UNITS_US)})"
-        )
+        said = f"duration {text!r}: write whole numbers with units ({', '.join(UNITS_US)})"
+        raise ValueError(f"[INVALID_INTERVAL_FORMAT] {said}")
     return sum(int(term[1]) * UNITS_US[term[2]] for term in terms)

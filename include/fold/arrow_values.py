@@ -1,4 +1,4 @@
-"""Values of records as Arrow columns, and back; columns brought to another schema."""
+"""Values of records as Arrow columns, and back."""
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -42,8 +42,7 @@ def _without_members(value: Any) -> Any:
 
 
 def decode(shape: Shape, column: pa.Array | pa.ChunkedArray, name: str) -> list[Any]:
-    """The other way round. DefinitionError where a part that must not be None is not there, or
-    for a value that is no member of its Enum; `name` is what it is called there."""
+    """The other way round; DefinitionError, with `name`, for a missing part or no member of an Enum."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     if isinstance(shape, Nested):
@@ -146,29 +145,8 @@ def _plain(value: Any, kind: pa.DataType) -> Any:
     return value
 
 
-def conformed_table(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The columns of `schema` out of `rows`; ArrowInvalid for a value that its type cannot hold."""
-    if rows.schema == schema:
-        return rows
-    columns = [conformed(rows[field.name], field.type) for field in schema]
-    return pa.table(columns, schema=schema)
-
-
-def conformed(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
-    """One column of it. A member that the values do not have is null."""
-    return column if column.type == kind else column.cast(kind)
-
-
-def kept_without_timeout(rows: pa.Table) -> int:
-    """How many states in rows of `state_schema` have none, nor a timer. (A key may have no state.)"""
-    kept = pc.and_(rows["timeout_at_us"].is_null(), rows["state"].is_valid())
-    if TIMERS in rows.column_names:
-        kept = pc.and_(kept, rows[TIMERS].is_null())
-    return int(pc.sum(kept, min_count=0).as_py())
-
-
 def wake_us(fold: KeyedFold, rows: pa.Table) -> pa.ChunkedArray:
-    """When something happens to each key without an event: its timeout or its end; null for never."""
+    """The instant at which each key times out, has a timer or ends; null for never."""
     wakes_us = [rows["timeout_at_us"]]
     if fold.ttl_us is not None:
         wakes_us.append(pc.add(rows["changed_at_us"], fold.ttl_us))

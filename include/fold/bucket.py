@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from include.fold.admission import instant_of
-from include.fold.arrow_values import column_values, conformed, encode, python_values
+from include.fold.arrow_values import column_values, encode, python_values
 from include.fold.calls import fold_runs
 from include.fold.definition import EVENT_TIME_US, INGESTED_AT_US, KEY, DeadLetter, KeyedFold
 from include.fold.event_order import Ordered, order_events
@@ -32,7 +32,6 @@ class Settled(NamedTuple):
     states: States | None
     pending: pa.Table
     dead_letters: pa.Table  # DEAD_LETTERS
-    kept_change: int = 0  # of the states without a timeout
     rows_folded: int = 0
     rows_duplicate: int = 0  # beside rows_folded
 
@@ -57,7 +56,6 @@ def settle(
         return Settled(nothing, None, waiting, DEAD_LETTERS.empty_table())
     ordered = order_events(fold, settled)
     states = read_states()
-    kept_before = states.kept_without_timeout()
     with _no_garbage_collection():
         states.fetch(ordered.keys)
         runs, times_us = ordered.runs(), python_values(ordered.events[fold.time_us])
@@ -69,7 +67,6 @@ def settle(
         states,
         waiting.filter(pc.invert(is_settled)),
         dead_letters_table(emitted.dead_letters),
-        kept_change=states.kept_without_timeout() - kept_before,
         rows_folded=settled.num_rows - emitted.duplicates,
         rows_duplicate=emitted.duplicates,
     )
@@ -185,7 +182,7 @@ def as_events(rows: pa.Table, fold: KeyedFold) -> pa.Table:
         for name in schema.names
         if name != KEY
     }
-    events = {name: conformed(of, schema.field(name).type) for name, of in columns.items()}
+    events = {name: of.cast(schema.field(name).type) for name, of in columns.items()}
     if fold.keys.is_derived:
         events[KEY] = derived_keys(fold, pa.table(events))
     return pa.table(events, schema=schema)

@@ -19,7 +19,6 @@ from include.fold.group_state import (
 from include.fold.keys import FoldKey, GivenKey, fold_key
 from include.fold.records import (
     Column,
-    DefinitionError,
     Nested,
     columns_of,
     is_plainly,
@@ -50,11 +49,8 @@ MigrateState = Callable[[dict[str, Any]], Any]
 class KeyedFold:
     """A state function over the events of each key, and the schemas around it.
 
-    `function(key, events, state)` yields outputs. `key` names the Event field that groups, or
-    several; or it is a function of an event, whose name and return type say what it is.
-    An `append` stream's table holds all outputs. An `update` stream's table holds one row
-    per key of the state, `project(key, state)`: a function of the state alone, so that the
-    table can be rebuilt from a savepoint.
+    An `append` stream's table holds all outputs, an `update` stream's one row per key of the
+    state, `project(key, state)`: of the state alone, so that a savepoint can rebuild the table.
     """
 
     function: StateFunction
@@ -65,19 +61,14 @@ class KeyedFold:
     output_mode: OutputMode
     project: Projection | None = None
     timeout: str = GroupStateTimeout.NoTimeout
-    # A key of the initial state that names no timeout of its own times out this long after
-    # the initial state's `as_of`: a key that never gets an event is called all the same.
+    # After the initial state's `as_of`, of a key of it that names no timeout of its own.
     initial_timeout: timedelta | None = None
-    # A state that no call has touched for so long, on the fold's clock, is taken away, and its row
-    # of an update table with it. None: it stays until the function removes it.
+    # A state that no call has touched for so long, on the fold's clock, is taken away.
     ttl: timedelta | None = None
-    # Names of timers that a function sets beside its timeout; each is a column of the stored state.
-    timers: tuple[str, ...] = ()
-    stream: str = ""  # for messages; set from the stream's entry
-    # Set from the stream's entry, too. "stop": a call that fails fails the run. "quarantine":
-    # it is undone and recorded, and the fold goes on.
+    timers: tuple[str, ...] = ()  # names that a function sets beside its timeout
+    # These three are set from the stream's entry.
+    stream: str = ""
     on_error: OnError = "stop"
-    # And this: events that their key has folded before are passed over.
     deduplicate: Deduplicate | None = None
 
     def __post_init__(self) -> None:
@@ -88,7 +79,7 @@ class KeyedFold:
         _check_names(self.output, RESERVED_IN_OUTPUTS)
         _check_names(self.state, RESERVED_IN_STATES)
         if not self.state_columns:
-            raise wrong("state", f"{self.state.__name__} has no field: a state needs one")
+            raise wrong("state", f"{self.state.__name__} has no field")
         check_timers(self.timers)
         for name, given in {"initial_timeout": self.initial_timeout, "ttl": self.ttl}.items():
             if given is not None and span_us(name, given) > NEVER_US - LAST_INSTANT_US:
@@ -102,17 +93,14 @@ class KeyedFold:
 
     def _check_update(self) -> None:
         if self.project is None:
-            raise wrong("project", "is missing: an update stream needs its row for a key and state")
+            raise wrong("project", "is missing: an update stream needs it")
         kinds = {column.name: column.kind for column in self.output_columns}
         for name, shape in self.keys.parts:
             if kinds.get(name) != shape.kind:
-                raise wrong(
-                    f"{self.output.__name__}.{name}",
-                    f"must be {shape.kind}, as the key is: an update stream has one row per key",
-                )
+                raise wrong(f"{self.output.__name__}.{name}", f"must be {shape.kind}, as the key")
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what is made of them when it is asked for: not all of that can be pickled."""
+        """The given fields: not all that is made of them can be pickled."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
     # Cached: an engine asks for each bucket and batch, and reading type hints is slow.
@@ -131,7 +119,7 @@ class KeyedFold:
 
     @cached_property
     def output_columns(self) -> tuple[Column, ...]:
-        """Those of an update stream may be None, but for the key: so they are once its state is gone."""
+        """Those of an update stream may be None, as once a state is gone, but for the key."""
         columns = columns_of(self.output)
         if self.output_mode == "append":
             return columns
@@ -143,28 +131,23 @@ class KeyedFold:
 
     @cached_property
     def keys(self) -> FoldKey:
-        """What groups the events."""
         return fold_key(self.key, self.event, self.event_columns)
 
     @cached_property
     def usual_state(self) -> tuple[tuple[Any, Column], ...]:
-        """The state's columns, each behind the type that is stored as it is, if it has one: that is
-        looked at first."""
+        """The state's columns, each behind the type that is stored as it is, if it has one."""
         return tuple((column.plain, column) for column in self.state_columns)
 
     @cached_property
     def usual_outputs(self) -> tuple[tuple[Any, Column], ...]:
-        """The output's."""
         return tuple((column.plain, column) for column in self.output_columns)
 
     @cached_property
     def has_plain_state(self) -> bool:
-        """Whether a state is its own stored form."""
         return all(column.is_plain for column in self.state_columns)
 
     def stored(self, state: Any) -> Any:
-        """What the store gives back of a state. TypeError, which names the field, or UnicodeEncodeError
-        for one that cannot be stored exactly."""
+        """The state as the store gives it back; TypeError or UnicodeEncodeError for what it cannot."""
         state = record_of(self.state, state)
         for (plain, _), value in zip(self.usual_state, state, strict=True):
             if not is_plainly(value, plain):
@@ -175,69 +158,60 @@ class KeyedFold:
         return self.state._make(of.shape.stored(each, of.name) for of, each in values)  # type: ignore[attr-defined]
 
     def group_state(self) -> GroupState[Any]:
-        """What shows the function a key's state, call after call."""
         stored = None if self.has_plain_state else self.stored
         return GroupState(self.timeout, stored, self.timers)
 
     @cached_property
     def seen(self) -> SeenValues | None:
-        """What is kept of events, so that the next ones can be known as duplicates of them."""
         if self.deduplicate is None:
             return None
         return seen_values(self.deduplicate, self.event, self.event_columns)
 
     @cached_property
     def beside(self) -> tuple[Column, ...]:
-        """What is stored of a key beside its state and timeout; nothing, for most folds."""
+        """The columns of a key beside its state and timeout; none, for most folds."""
         seen = () if self.seen is None else (self.seen.column,)
         return (*seen, timers_column(self.timers)) if self.timers else seen
 
     @cached_property
     def calls_per_event(self) -> bool:
-        """Whether the function is called once per event, or once with all settled ones.
+        """True unless one call with all settled events comes to the same, as only the last row counts.
 
-        How often it is called must not depend on how input was cut. In an update stream
-        without timeouts only the last row counts, so one call with all events is the same.
-        Unless calls may be dead letters: a call for two events would make letters of both, or none. Nor where
-        the stored form of a state is another: between calls a decimal gets its declared digits,
-        and a dict its order, and within one they do not.
+        Not where calls may be dead letters: one for two events would make letters of both, or none.
+        Nor where the stored form of a state is another, which it gets between calls.
         """
         is_one_row = self.output_mode == "update" and not self.wakes
         return not is_one_row or self.keeps_dead_letters or not self.has_plain_state
 
     @property
     def keeps_dead_letters(self) -> bool:
-        """Whether a call that fails is a dead letter: recorded, and as if it had never been made."""
+        """A call that fails is recorded, and as if it had never been made."""
         return self.on_error == "dead_letter"
 
     @property
     def times_out(self) -> bool:
-        """Whether states can time out."""
         return self.timeout != GroupStateTimeout.NoTimeout
 
     @property
     def ttl_us(self) -> int | None:
-        """`ttl` in microseconds."""
         return None if self.ttl is None else self.ttl // MICROSECOND
 
     @property
     def wakes(self) -> bool:
-        """Whether keys without a new event have something to come: a timeout, or their end."""
+        """Keys without a new event have something to come: a timeout, or their end."""
         return self.times_out or self.ttl is not None
 
     @property
     def changes_by_clock(self) -> bool:
-        """Whether time alone changes what is stored: then a bucket without new events is looked at."""
+        """Time alone changes what is stored: a bucket without new events is looked at."""
         return self.wakes or self.seen is not None
 
     @property
     def in_processing_time(self) -> bool:
-        """Whether the fold's clock is when events were ingested, not when they happened."""
         return self.timeout == GroupStateTimeout.ProcessingTimeTimeout
 
     @property
     def time_us(self) -> str:
-        """The column of the fold's clock: events are folded in its order."""
         return INGESTED_AT_US if self.in_processing_time else EVENT_TIME_US
 
 
@@ -257,17 +231,15 @@ def _refuse_other(name: str, value: object, known: tuple[str, ...]) -> None:
 
 
 def _check_names(record: type, added: set[str]) -> None:
-    """DefinitionError for a field that is called as another, or as a column that engines add. To Spark
-    names have no case."""
     known = set(added)
     for column in columns_of(record):
-        if column.name.lower() in known:
-            raise wrong(
-                f"{record.__name__}.{column.name}",
-                "has the name of another field, or of a column that engines add (upper or lower "
-                f"case makes no difference): {', '.join(sorted(added))}",
+        name = column.name.lower()  # to Spark names have no case
+        if name in known:
+            said = (
+                f"has the name of another field, or of an added column: {', '.join(sorted(added))}"
             )
-        known.add(column.name.lower())
+            raise wrong(f"{record.__name__}.{column.name}", said)
+        known.add(name)
 
 
 def flat_map_groups_with_state(function: StateFunction, **settings: Any) -> KeyedFold:
@@ -291,16 +263,16 @@ class ExactlyOne:
     def __call__(self, key: Any, events: Iterator[Any], state: GroupState[Any]) -> Iterator[Any]:
         output = self.function(key, events, state)
         if not isinstance(output, tuple):
-            raise DefinitionError(
-                f"{self.function.__name__} must return exactly one output, not {output!r}; "
+            raise wrong(
+                self.function.__name__,
+                f"must return exactly one output, not {output!r}; "
                 "for none or several use flat_map_groups_with_state",
-                subject="function",
             )
         return iter((output,))
 
 
-# The live engine's state variables, each with a value for each bucket. Keys are apart because
-# most batches bring no new one: so they are not written again. Streams are Arrow's.
+# The live engine's state variables, a value for each bucket, in Arrow's streams. Keys are apart
+# as most batches bring no new one: so they are not written again.
 KEYS, BUCKET_STATE = "bucket_keys", "bucket_state"
 DEAD_LETTERS_DDL = (
     "key string, at_us bigint, number int, cause string, event string, error string, "
@@ -328,15 +300,12 @@ def output_ddl(fold: KeyedFold) -> str:
 
 
 def state_rows_ddl(fold: KeyedFold) -> str:
-    """One key's state as a row, in savepoints and in replay: part of what pins a generation.
-
-    `state` is null for a key that has only a timeout, `timeout_at_us` for one that has none.
-    """
+    """One key's state as a row, with its bucket: part of what pins a generation."""
     return f"bucket int, {state_ddl(fold)}"
 
 
 def state_ddl(fold: KeyedFold) -> str:
-    """The same, but for the bucket: `state_schema`."""
+    """The same without the bucket: `state_schema`; `state` is null for a key with only a timeout."""
     beside = "".join(f", {column.name} {column.kind}" for column in fold.beside)
     return (
         f"key {fold.keys.kind}, state {fold.state_shape.kind}, changed_at_us bigint, "
@@ -353,10 +322,7 @@ class KeyRun(NamedTuple):
 
 
 class DeadLetter(NamedTuple):
-    """One call of the state function that failed, in a stream with `on_error="dead_letter"`.
-
-    All texts are bounded, and can be written as UTF-8.
-    """
+    """One call of the state function that failed; all texts are bounded, and valid UTF-8."""
 
     key: str  # as text, whatever its type
     at_us: int  # of the event or timeout, on the fold's clock
@@ -369,16 +335,10 @@ class DeadLetter(NamedTuple):
 
 
 class Emitted(NamedTuple):
-    """What the fold emitted: outputs, and beside each the time that emitted it.
-
-    That is the time of the event, or the instant of the timeout. In an update stream there is
-    one row per touched key, and `removed` says whether the key's state is gone; in an append
-    stream `removed` stays empty. So does `dead_letters` where the first failed call stops the fold.
-    `duplicates` were not given to the function.
-    """
+    """What the fold emitted: outputs, or in an update stream a row per touched key."""
 
     rows: list[Any]
-    emitted_at_us: list[int]
-    removed: list[bool]
+    emitted_at_us: list[int]  # of the event or timeout, beside each
+    removed: list[bool]  # in an update stream: the key's state is gone
     dead_letters: Sequence[DeadLetter] = ()
-    duplicates: int = 0
+    duplicates: int = 0  # were not given to the function

@@ -15,12 +15,12 @@ from operator import length_hint
 from typing import Any, Generic, TypeVar
 
 from include.fold.admission import (
-    EPOCH,
     LAST_INSTANT_US,
     MICROSECOND,
     NEVER_US,
     US_PER_MS,
     duration_us,
+    micros_of,
 )
 from include.fold.records import Column, Scalar, nested, wrong
 
@@ -35,37 +35,17 @@ class GroupStateTimeout:
     EventTimeTimeout = "EventTimeTimeout"
 
 
-class GroupStateError(Exception):
-    """A state function used its GroupState against Spark's rules.
-
-    What is raised is also the built-in error that Spark raises there: ValueError, TypeError
-    or RuntimeError. The message begins with Spark's name for the condition.
-    """
-
-
-class GroupStateValueError(GroupStateError, ValueError):
-    """A value that the rules do not allow here."""
-
-
-class GroupStateTypeError(GroupStateError, TypeError):
-    """An argument of a type that the method does not take."""
-
-
-class GroupStateRuntimeError(GroupStateError, RuntimeError):
-    """A method that the stream's kind of timeout does not have."""
-
-
 class GroupState(Generic[S]):
-    """The state of one key during one call of the state function.
+    """The state of one key during one call of the state function: do not keep it between calls.
 
-    One object serves all keys of a bucket in turn: do not keep it between calls.
     A timeout holds until the next call for the key, whatever the reason of that call: a
-    function that wants one sets it each time.
+    function that wants one sets it each time. Against the rules is the ValueError, TypeError or
+    RuntimeError that Spark raises there; its message begins with Spark's name for the condition.
     """
 
     __slots__ = (
-        *("_names", "_stored", "_timed_out", "_timeout", "_timer", "_timers", "_value"),
-        *("clock_us", "timeout_at_us"),
+        *("_names", "_stored", "_timed_out", "_timeout", "_timers", "_value"),
+        *("clock_us", "timeout_at_us", "timer"),
     )
 
     def __init__(
@@ -74,8 +54,7 @@ class GroupState(Generic[S]):
         stored: Callable[[S], S] | None = None,
         names: tuple[str, ...] = (),
     ) -> None:
-        """`stored` makes of a state what the store would give back; None: it is the same.
-        `names` are those of the fold's timers."""
+        """`stored` makes of a state what the store would give back; `names` are its timers'."""
         self._timeout = timeout
         self._stored = stored
         self._names = names
@@ -98,7 +77,7 @@ class GroupState(Generic[S]):
         """For the fold: the key's next call, at `clock_us`; its timeout is over."""
         self.clock_us = clock_us
         self._timed_out = timed_out
-        self._timer = timer
+        self.timer = timer  # whose instant has come, if the call is made for one
         self.timeout_at_us = NEVER_US
 
     def show(self, value: S | None) -> None:
@@ -114,8 +93,7 @@ class GroupState(Generic[S]):
         return min(self.timeout_at_us, *self._timers.values(), NEVER_US)
 
     def take_timer(self, at_us: int) -> str | None:
-        """For the fold: the timer that comes at `at_us`, which is over by that; of several the first
-        by name. None where the timeout comes then, which goes first."""
+        """For the fold: take the timer, the first by name, that comes at `at_us`; None for the timeout."""
         if self.timeout_at_us == at_us:
             return None
         name = min(name for name, timer_us in self._timers.items() if timer_us == at_us)
@@ -129,11 +107,9 @@ class GroupState(Generic[S]):
 
     @property
     def get(self) -> S:
-        """The state; GroupStateValueError when there is none."""
+        """The state; ValueError when there is none."""
         if self._value is None:
-            raise GroupStateValueError(
-                "[STATE_NOT_EXISTS] the key has no state, or it has been removed: ask `exists`"
-            )
+            raise ValueError("[STATE_NOT_EXISTS] the key has no state: ask `exists`")
         return self._value
 
     @property
@@ -147,16 +123,13 @@ class GroupState(Generic[S]):
         return self._timed_out
 
     def update(self, newValue: S) -> None:
-        """Set the state. GroupStateTypeError for None: `remove` takes it away. TypeError for what
-        a field of it cannot hold."""
+        """Set the state; TypeError for None and for what a field of it cannot hold."""
         if newValue is None:
-            raise GroupStateTypeError(
-                "[CANNOT_BE_NONE] update(None): a state cannot be None; use remove()"
-            )
+            raise TypeError("[CANNOT_BE_NONE] update(None): a state cannot be None; use remove()")
         self._value = newValue if self._stored is None else self._stored(newValue)
 
     def remove(self) -> None:
-        """Take the state away. Without a timeout, too, the key is forgotten and costs nothing."""
+        """Take the state away."""
         self._value = None
 
     def setTimeoutDuration(
@@ -165,14 +138,12 @@ class GroupState(Generic[S]):
         """Time out this long after the call's time. Only with ProcessingTimeTimeout.
 
         Milliseconds, words such as "5 minutes", or a timedelta; `durationUs` is microseconds.
-        Raises GroupStateRuntimeError with another kind of timeout, GroupStateValueError for a
-        span that is not positive.
         """
         if self._timeout != GroupStateTimeout.ProcessingTimeTimeout:
             raise self._refusal("set timeout duration", "ProcessingTimeTimeout")
-        span_us = _duration_us(durationMs) + _whole(durationUs, "durationUs")
+        span_us = duration_us(durationMs) + _whole(durationUs, "durationUs")
         if span_us <= 0:
-            raise GroupStateValueError(f"[VALUE_NOT_POSITIVE] timeout duration {span_us} us")
+            raise ValueError(f"[VALUE_NOT_POSITIVE] timeout duration {span_us} us")
         self.timeout_at_us = _after(self.clock_us, self.clock_us + span_us)
 
     def setTimeoutTimestamp(
@@ -185,9 +156,7 @@ class GroupState(Generic[S]):
         """Time out at an instant of event time. Only with EventTimeTimeout.
 
         Milliseconds since 1970 or a datetime with a zone, and a span to add to it (as in
-        `setTimeoutDuration`); `timestampUs` is microseconds since 1970. Raises
-        GroupStateRuntimeError with another kind of timeout, GroupStateValueError for an
-        instant that is not after the call's time.
+        `setTimeoutDuration`); `timestampUs` is microseconds since 1970.
         """
         if self._timeout != GroupStateTimeout.EventTimeTimeout:
             raise self._refusal("set timeout timestamp", "EventTimeTimeout")
@@ -196,13 +165,8 @@ class GroupState(Generic[S]):
         )
 
     @property
-    def timer(self) -> str | None:
-        """The name of the timer whose instant has come, if this call was made for one."""
-        return self._timer
-
-    @property
     def timers(self) -> dict[str, int]:
-        """When each of the key's timers fires that are set, in microseconds since 1970."""
+        """When each timer that is set fires, in microseconds since 1970."""
         return dict(self._timers)
 
     def setTimer(
@@ -213,31 +177,26 @@ class GroupState(Generic[S]):
         *,
         timestampUs: int = 0,
     ) -> None:
-        """Call the function at an instant of the fold's clock, whatever comes before; one that is
-        set is set anew. The instant is given as in `setTimeoutTimestamp`.
+        """Call the function at an instant, given as in `setTimeoutTimestamp`, whatever comes before.
 
-        Only for names of the fold's `timers=`: GroupStateValueError for others, and for an instant
-        that is not after the call's time; GroupStateRuntimeError in a fold that has none.
+        Only for names of the fold's `timers=`.
         """
         self._check_name(name)
         at_us = _instant_after(self.clock_us, timestampMs, additionalDuration, timestampUs)
         self._timers[name] = at_us
 
     def deleteTimer(self, name: str) -> None:
-        """Take a timer back; nothing happens if it is not set. Raises as `setTimer` does."""
+        """Take a timer back; nothing happens if it is not set."""
         self._check_name(name)
         self._timers.pop(name, None)
 
     def _check_name(self, name: str) -> None:
         if not self._names:
-            raise GroupStateRuntimeError(
-                f"[CANNOT_WITHOUT] cannot use timer {name!r} in a fold that declares none: give it "
-                "timers=(...), their names"
+            raise RuntimeError(
+                f"[CANNOT_WITHOUT] timer {name!r}: the fold declares no timers=(...)"
             )
         if name not in self._names:
-            raise GroupStateValueError(
-                f"[UNKNOWN_TIMER] {name!r} is none of the fold's timers= ({', '.join(self._names)})"
-            )
+            raise ValueError(f"[UNKNOWN_TIMER] {name!r} is none of {', '.join(self._names)}")
 
     def getCurrentWatermarkMs(self) -> int:
         """The fold's clock: the time of the call's event or timeout, in milliseconds."""
@@ -247,11 +206,9 @@ class GroupState(Generic[S]):
         """The same clock: processing time is recorded in bronze, not observed."""
         return self.clock_us // US_PER_MS
 
-    def _refusal(self, what: str, needed: str) -> GroupStateRuntimeError:
-        return GroupStateRuntimeError(
-            f"[CANNOT_WITHOUT] cannot {what} without timeout={needed}: the stream says "
-            f"{self._timeout}"
-        )
+    def _refusal(self, what: str, needed: str) -> RuntimeError:
+        said = f"cannot {what} without timeout={needed}: the stream says {self._timeout}"
+        return RuntimeError(f"[CANNOT_WITHOUT] {said}")
 
     def __str__(self) -> str:
         return f"GroupState({self._value if self.exists else '<undefined>'})"
@@ -292,17 +249,14 @@ def _instant_after(
     additional: int | str | timedelta,
     timestamp_us: int,
 ) -> int:
-    """The instant that is given for a timeout or a timer. GroupStateError unless it is after the
-    call's time."""
+    """The instant that is given for a timeout or a timer; ValueError unless it is after the call's."""
     at_us = _whole(timestamp_us, "timestampUs")
     if timestamp_ms != 0:
         at_us += _instant_us(timestamp_ms)
     if additional != 0:
-        span_us = _duration_us(additional)
+        span_us = duration_us(additional)
         if span_us < 0:
-            raise GroupStateValueError(
-                f"[VALUE_NOT_POSITIVE] additional duration {additional!r} is negative"
-            )
+            raise ValueError(f"[VALUE_NOT_POSITIVE] additional duration {additional!r} is negative")
         at_us += span_us
     # Here too, for most functions set a timeout with each event, and a call costs as much again.
     return at_us if clock_us < at_us <= LAST_INSTANT_US else _after(clock_us, at_us)
@@ -310,42 +264,26 @@ def _instant_after(
 
 def _after(clock_us: int, at_us: int) -> int:
     if not clock_us < at_us <= LAST_INSTANT_US:
-        raise GroupStateValueError(
-            f"[INVALID_TIMEOUT_TIMESTAMP] {at_us} us is not after the call's time, {clock_us} us, or is "
-            "beyond the year 9999"
-        )
+        said = f"{at_us} us is not after the call's time, {clock_us} us, or beyond the year 9999"
+        raise ValueError(f"[INVALID_TIMEOUT_TIMESTAMP] {said}")
     return at_us
 
 
 def _whole(micros: int, name: str) -> int:
     if type(micros) is not int:
-        raise GroupStateTypeError(
-            f"[NOT_EXPECTED_TYPE] {name} = {micros!r} is a {type(micros).__name__}: give whole "
-            "microseconds (an int)"
-        )
+        raise TypeError(f"[NOT_EXPECTED_TYPE] {name} = {micros!r}: give whole microseconds")
     return micros
-
-
-def _duration_us(duration: int | str | timedelta) -> int:
-    try:
-        return duration_us(duration)
-    except TypeError as error:
-        raise GroupStateTypeError(f"[NOT_EXPECTED_TYPE] {error}") from error
-    except ValueError as error:
-        raise GroupStateValueError(f"[INVALID_INTERVAL_FORMAT] {error}") from error
 
 
 def _instant_us(instant: int | datetime) -> int:
     if type(instant) is int:
         return instant * US_PER_MS
     if not isinstance(instant, datetime):
-        raise GroupStateTypeError(
-            f"[NOT_EXPECTED_TYPE] timeout timestamp {instant!r} is a {type(instant).__name__}: "
-            "give whole milliseconds since 1970, or a datetime"
-        )
+        said = f"{instant!r}: give whole milliseconds since 1970, or a datetime"
+        raise TypeError(f"[NOT_EXPECTED_TYPE] timeout timestamp {said}")
     if instant.tzinfo is None:
-        raise GroupStateValueError(f"[INVALID_TIMEOUT_TIMESTAMP] {instant.isoformat()} has no zone")
-    return (instant - EPOCH) // MICROSECOND
+        raise ValueError(f"[INVALID_TIMEOUT_TIMESTAMP] {instant.isoformat()} has no zone")
+    return micros_of(instant)
 
 
 TIMERS = "timers"  # the column of a key's timers, beside its state
@@ -360,17 +298,14 @@ def timers_column(names: tuple[str, ...]) -> Column:
 
 def check_timers(names: object) -> None:
     """DefinitionError for what names no timers."""
-    is_tuple = isinstance(names, tuple) and len(names) <= MOST_TIMERS
-    if not is_tuple or not all(isinstance(name, str) and _may_be_field(name) for name in names):  # type: ignore[attr-defined]
-        raise wrong(
-            "timers", f"must be a tuple of {MOST_TIMERS} fields' names at most, not {names!r}"
-        )
-    if len({name.lower() for name in names}) < len(names):  # type: ignore
-        raise wrong("timers", f"has a name twice (to Spark names have no case): {names!r}")
-
-
-def _may_be_field(name: str) -> bool:
-    return name.isidentifier() and not name.startswith("_") and not iskeyword(name)
+    given = names if isinstance(names, tuple) else ("",)
+    are_fields = all(
+        isinstance(n, str) and n.isidentifier() and n[0] != "_" and not iskeyword(n) for n in given
+    )
+    # To Spark names have no case.
+    if not are_fields or not len({n.lower() for n in given}) == len(given) <= MOST_TIMERS:
+        said = f"must be a tuple of at most {MOST_TIMERS} fields' names, each once, not {names!r}"
+        raise wrong("timers", said)
 
 
 @cache

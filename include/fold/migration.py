@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from include.fold.arrow_values import conformed, decode, encode, plain_values
+from include.fold.arrow_values import decode, encode, plain_values
 from include.fold.definition import Key, KeyedFold, MigrateState
 from include.fold.failures import ARITHMETIC
 from include.fold.group_state import TIMERS
@@ -29,7 +29,7 @@ def migrated(batch: pa.RecordBatch, fold: KeyedFold, migrate: MigrateState) -> p
     MigrationError names the key and what is wrong.
     """
     schema = state_schema(fold)
-    keys = conformed(batch["key"], schema.field("key").type)
+    keys = batch["key"].cast(schema.field("key").type)
     each = zip(decode(fold.keys.shape, keys, "key"), _old_states(batch["state"], fold), strict=True)
     new = [None if old is None else _new_state(key, old, fold, migrate) for key, old in each]
     never = pa.nulls(batch.num_rows, pa.int64())

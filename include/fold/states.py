@@ -2,11 +2,6 @@
 
 A batch touches few of a bucket's keys. Only of those are Python objects made; the other rows go
 from the store and back to it without being looked at.
-
-Values that a key has seen, in the rows of states: which of them no event can repeat any more.
-
-By Arrow, for all keys of a bucket at once: it costs little beside writing the bucket, and so no key
-has to be woken, and none keeps what is over because it never comes again.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from include.fold.admission import NEVER_US
-from include.fold.arrow_values import decode, encode, kept_without_timeout, python_values, wake_us
+from include.fold.arrow_values import decode, encode, python_values, wake_us
 from include.fold.deduplicate import SEEN, SeenValues
 from include.fold.definition import (
     DEAD_LETTERS_DDL,
@@ -36,10 +31,7 @@ from include.lake.columns import arrow_type
 
 
 def without_expired(fold: KeyedFold, seen: SeenValues, rows: pa.Table, until_us: int) -> pa.Table:
-    """Rows of `state_schema(fold)` without values that are over for events from `until_us` on.
-
-    A key that has nothing else is left out.
-    """
+    """Rows of `state_schema(fold)` without seen values that no event from `until_us` on can repeat."""
     lists = rows[SEEN].combine_chunks()
     at_us = _instants(lists)
     over = pc.less(at_us, until_us - seen.within_us)
@@ -51,14 +43,14 @@ def without_expired(fold: KeyedFold, seen: SeenValues, rows: pa.Table, until_us:
 
 
 def with_something(fold: KeyedFold, rows: pa.Table) -> pa.Table:
-    """Rows of `state_schema(fold)` without those of keys that have nothing any more."""
+    """Rows without those of keys that have nothing any more."""
     holding = ["state", "timeout_at_us", *(column.name for column in fold.beside)]
     is_there = np.logical_or.reduce([np.asarray(rows[name].is_valid()) for name in holding])
     return rows if is_there.all() else rows.filter(pa.array(is_there)).combine_chunks()
 
 
 def first_expiry_us(seen: SeenValues, rows: pa.Table) -> int:
-    """When the first of the values is over, as a timeout of that instant fires; NEVER_US for none."""
+    """The instant at which the first of the values is over; NEVER_US for none."""
     first_us = pc.min(_instants(rows[SEEN].combine_chunks())).as_py()
     return NEVER_US if first_us is None else int(first_us) + seen.within_us
 
@@ -79,7 +71,7 @@ def _filtered(lists: pa.ListArray, keep: "np.ndarray[tuple[int], np.dtype[np.boo
 
 @lru_cache
 def schema_of(ddl: str) -> pa.Schema:
-    """Columns as Spark writes them: `key string, at_us bigint`."""
+    """The schema of columns as DDL."""
     return pa.schema(list(arrow_type(f"struct<{ddl}>")))
 
 
@@ -89,7 +81,7 @@ def event_schema(fold: KeyedFold) -> pa.Schema:
 
 
 def state_schema(fold: KeyedFold) -> pa.Schema:
-    """States, a row for each key: `state_rows_ddl`, but for the bucket."""
+    """States, a row for each key."""
     return schema_of(state_ddl(fold))
 
 
@@ -98,7 +90,6 @@ def output_schema(fold: KeyedFold) -> pa.Schema:
     return schema_of(output_ddl(fold))
 
 
-# A dead letter, as `fold.emitted.DeadLetter` has it: the same for all streams.
 DEAD_LETTERS = schema_of(DEAD_LETTERS_DDL)
 
 
@@ -121,7 +112,7 @@ ABSENT: Known = (None, NO_STATE_US, NEVER_US)
 
 
 def end_us(ttl_us: int | None, state: Any, touched_us: int) -> int:
-    """When a state ends that no call touches any more; NEVER_US for never."""
+    """The end of a state that no call touches any more; NEVER_US for never."""
     return NEVER_US if ttl_us is None or state is None else touched_us + ttl_us
 
 
@@ -160,16 +151,15 @@ class States:
         return (self._known.get(key) or self._fetched(key))[0]
 
     def known(self, key: Key) -> Known:
-        """The state of `key` or None, when it last changed, and when it times out."""
+        """The state of `key` or None, the time of its last change, and its timeout."""
         return self._known.get(key) or self._fetched(key)
 
     def beside(self, name: str, key: Key) -> Any:
-        """What `key` has in that column beside its state, as it is stored; None for nothing."""
+        """The value of `key` in that column beside its state; None for nothing."""
         self.known(key)
         return self._beside[name].get(key)
 
     def put_beside(self, name: str, key: Key, value: Any) -> None:
-        """Set it."""
         self.known(key)
         self._beside[name][key] = value
 
@@ -181,13 +171,11 @@ class States:
         timeout_at_us: int = NEVER_US,
         beside: tuple[Any, ...] = (),
     ) -> None:
-        """Set what is known of `key`; with neither state nor timeout it is forgotten.
+        """Set what is known of `key`; what it has `beside` stays, unless that is given.
 
-        What it has `beside` stays, unless that is given.
         TypeError for a value that its column cannot hold, UnicodeEncodeError for half a letter.
         """
-        if key not in self._known:
-            self._fetched(key)
+        self.known(key)
         if beside:
             for values, value in zip(self._beside.values(), beside, strict=True):
                 values[key] = value
@@ -198,8 +186,7 @@ class States:
         self._known[key] = (self._fold.stored(state), changed_at_us, timeout_at_us)
 
     def put_all(self, keys: list[Key], states: list[Any], changed_at_us: list[int]) -> bool:
-        """`put` of many fetched keys at once, without timeouts. False, and nothing is done, unless
-        each has a state of the stream's record, and that the usual type in each of its columns."""
+        """`put` many fetched keys without timeouts; False, and nothing is done, for unusual values."""
         if set(map(type, states)) - {self._fold.state}:
             return False
         columns = zip(*states, strict=True)
@@ -224,7 +211,7 @@ class States:
         return [key for key in self._known if self.wakes_at(key) < until_us]
 
     def wakes_at(self, key: Key) -> int:
-        """When something happens to `key` without an event: its timeout or its end; or NEVER_US."""
+        """The instant at which `key` times out, has a timer or ends; or NEVER_US."""
         state, changed_at_us, timeout_us = self.known(key)
         if self._fold.timers:
             timers_us = self._beside[TIMERS].get(key) or ()
@@ -232,18 +219,12 @@ class States:
         return min(timeout_us, end_us(self._fold.ttl_us, state, changed_at_us))
 
     def first_timeout_us(self) -> int:
-        """When time alone changes something: the earliest timeout or end; NEVER_US for never."""
+        """The first instant at which time alone changes something; NEVER_US for never."""
         first_us = pc.min(wake_us(self._fold, self.rows())).as_py()
         first_us = NEVER_US if first_us is None else int(first_us)
         if self._fold.seen is not None:
             first_us = min(first_us, first_expiry_us(self._fold.seen, self.rows()))
         return first_us
-
-    def kept_without_timeout(self) -> int:
-        """How many states nothing will ever wake or remove but a new event; 0 without timeouts."""
-        if not self._fold.times_out or self._fold.ttl is not None:
-            return 0
-        return kept_without_timeout(self.rows())
 
     def __iter__(self) -> Iterator[KeyState]:
         rows = self.rows()
@@ -254,8 +235,7 @@ class States:
             yield KeyState(key, *each, values)
 
     def forget_seen(self, until_us: int) -> None:
-        """Forget values of which no event from `until_us` on can be a duplicate, of all keys; and
-        the keys that have nothing else."""
+        """Forget values that no event from `until_us` on can repeat, and keys with nothing else."""
         if self._fold.seen is not None:
             rows = self.rows()
             self._stored = without_expired(self._fold, self._fold.seen, rows, until_us)

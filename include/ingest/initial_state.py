@@ -18,7 +18,7 @@ from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
 from include.fold.admission import LAST_INSTANT_US, MICROSECOND, instant_of
-from include.fold.arrow_values import conformed_table, decode
+from include.fold.arrow_values import decode
 from include.fold.definition import KeyedFold
 from include.fold.records import DefinitionError, Shape, SqlType, sql_type
 from include.fold.states import state_schema
@@ -139,7 +139,7 @@ def _states(rows: pa.Table, as_of_us: int, fold: KeyedFold) -> pa.Table:
         "timeout_at_us": timeouts.cast(INSTANT).cast(pa.int64()),
         **{column.name: nothing for column in fold.beside},
     }
-    states = conformed_table(pa.table(columns), state_schema(fold))
+    states = pa.table(columns).cast(state_schema(fold))
     _check_timeouts(states, as_of_us, fold)
     _refuse_repeated(states["key"])
     for batch in states.to_batches(ROWS_AT_ONCE):

@@ -6,7 +6,6 @@ from types import MappingProxyType
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from include.fold.arrow_values import conformed_table
 from include.ingest.landed_values import (
     Instant,
     LocalTime,
@@ -74,7 +73,7 @@ def _read_parquet(
     leaves = map(file.schema.column, range(len(file.schema)))
     if any(leaf.physical_type == "INT96" for leaf in leaves):  # which do not say that they are UTC
         known = [schema.field(name) for name in table.column_names if name in schema.names]
-        table = conformed_table(table, pa.schema(known))
+        table = table.select([field.name for field in known]).cast(pa.schema(known))
     for name in added:
         value = pa.scalar(partition[name], schema.field(name).type)
         table = table.append_column(name, pa.repeat(value, file.metadata.num_rows))

@@ -90,7 +90,6 @@ state_metrics string JSON: Spark's customMetrics of the operator
 rows_excluded bigint Rows before the initial state's as_of
 late_from timestamp Event time of the earliest late row; null without any
 late_to timestamp Event time of the last late row; null without any
-kept_without_timeout bigint States after this batch that nothing but a new event will wake; 0 without timeouts
 memory_mb bigint What RocksDB might use of memory, in MiB
 rows_dead_lettered bigint Of rows_folded, those that the function failed for, in dead_letters/<stream>
 timeouts_dead_lettered bigint Timeouts that the function failed for

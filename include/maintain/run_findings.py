@@ -1,4 +1,4 @@
-"""What a run of a stream tells of what it has done: late rows, dead letters, states without an end."""
+"""What a run of a stream tells of what it has done: late rows and dead letters."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -26,9 +26,6 @@ def findings_of_run(stream: str, batches: Sequence[Mapping[str, Any]]) -> list[F
     if excluded := sum(batch["rows_excluded"] for batch in batches):
         figure = FINDINGS["rows_before_initial_state"]
         found.append(figure.found(stream, figure.help, count=excluded))
-    if batches and (kept := batches[-1]["kept_without_timeout"]):
-        figure = FINDINGS["kept_without_timeout"]
-        found.append(figure.found(stream, figure.help, count=kept))
     return found
 
 

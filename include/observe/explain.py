@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from include.fold.admission import NEVER_US, instant_of, is_late, micros_of
-from include.fold.arrow_values import column_values, conformed_table, decode, encode, plain_rows
+from include.fold.arrow_values import column_values, decode, encode, plain_rows
 from include.fold.bucket import INSTANTS, as_events, event_names, no_events
 from include.fold.calls import fold_runs
 from include.fold.definition import EMITTED_AT_US, REMOVED, Emitted, Key, KeyedFold, KeyRun

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from include.fold.admission import US_PER_MS, instant_of, until_us
-from include.fold.arrow_values import conformed, plain_rows
+from include.fold.arrow_values import plain_rows
 from include.fold.definition import KeyedFold
 from include.fold.keys import bucket_ids, murmur3
 from include.lake.columns import INSTANT
@@ -72,8 +72,8 @@ def value_bytes(values: pa.Array) -> Figures:
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         return OFFSET + _filled(pc.binary_length(values))
     if pa.types.is_map(kind):  # as the list of pairs that it is
-        values = conformed(
-            values, pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)]))
+        values = values.cast(
+            pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)]))
         )
         kind = values.type
     if pa.types.is_list(kind):

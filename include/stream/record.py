@@ -196,9 +196,8 @@ TOTALS = {
     "total_late": "rows_late",
     "total_excluded": "rows_excluded",
     "total_duplicate": "rows_duplicate",
+    "rows_pending": "pending_change",
 }
-# Levels, and what a batch changes them by.
-LEVELS = {"rows_pending": "pending_change", "kept_without_timeout": "kept_change"}
 WATERMARK = "watermark_us"
 
 
@@ -329,7 +328,7 @@ def after_batch(
 
 def added(totals: Mapping[str, Any], counts: Mapping[str, Any]) -> dict[str, Any]:
     """The watermark never goes back, and an empty batch moves nothing."""
-    sums = {total: totals[total] + counts[name] for total, name in (TOTALS | LEVELS).items()}
+    sums = {total: totals[total] + counts[name] for total, name in TOTALS.items()}
     known = [us for us in (totals[WATERMARK], counts[WATERMARK]) if us is not None]
     return sums | {WATERMARK: max(known, default=None)}
 
@@ -341,13 +340,12 @@ def totals_of(
     return at_start if record.batch_of(generation) is None else record.totals
 
 
-def seed_totals(row: GenerationRow | None, kept: int = 0) -> dict[str, Any]:
-    """Totals before a generation's first batch; `kept`: states that nothing but an event will wake.
+def seed_totals(row: GenerationRow | None) -> dict[str, Any]:
+    """Totals before a generation's first batch.
 
     0 but for a reseeded one: its seed stands for bronze rows, and brings some that wait.
     """
-    none: dict[str, Any] = {**dict.fromkeys([*TOTALS, *LEVELS], 0), WATERMARK: None}
-    none["kept_without_timeout"] = kept
+    none: dict[str, Any] = {**dict.fromkeys(TOTALS, 0), WATERMARK: None}
     if row is None or not is_reseeded(row):
         return none
     folded, excluded, pending = row["seed_events"], row["seed_excluded"], row["seed_pending"]
@@ -375,7 +373,7 @@ def check_rows_add_up(lake: Lake, record: StreamRecord, row: GenerationRow) -> N
     bronze = lake.bronze(row["source"])
     in_bronze = count_events(lake, bronze, version)
     totals = totals_of(record, row["generation"], seed_totals(row))
-    done = {name: totals[name] for name in (*TOTALS, "rows_pending") if name != "total_in"}
+    done = {name: totals[name] for name in TOTALS if name != "total_in"}
     if not in_bronze == totals["total_in"] == sum(done.values()):
         raise RowCountError(
             f"stream {row['stream']}: {bronze} has {counted(in_bronze, 'event')} up to version "

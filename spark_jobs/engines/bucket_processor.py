@@ -34,7 +34,7 @@ from spark_jobs.engines.state_rows import (
 
 FOLDED_DDL = (
     "bucket int, outputs binary, rows_in bigint, rows_late bigint, rows_excluded bigint, "
-    "rows_folded bigint, pending_change bigint, kept_change bigint, rows_out bigint, "
+    "rows_folded bigint, pending_change bigint, rows_out bigint, "
     "late_first_us bigint, late_last_us bigint, watermark_us bigint, dead_letters binary, "
     "rows_duplicate bigint"
 )
@@ -196,7 +196,6 @@ def _report(
         rows_excluded=sum(row.rows_excluded for row in packed),
         rows_folded=settled.rows_folded,
         pending_change=settled.pending.num_rows - pending_before,
-        kept_change=settled.kept_change,
         rows_out=settled.outputs.num_rows,
         late_first_us=min((row.late_first_us for row in packed), default=NEVER_US),
         late_last_us=max((row.late_last_us for row in packed), default=-NEVER_US),

@@ -16,7 +16,6 @@ from include.lake.generations import GenerationRow, app_id
 from include.maintain.run_findings import dead_letters_finding
 from include.stream.open_stream import OpenStream
 from include.stream.record import (
-    LEVELS,
     WATERMARK,
     StreamRecord,
     added,
@@ -36,12 +35,11 @@ SUMMED = (
     "rows_excluded",
     "rows_folded",
     "pending_change",
-    "kept_change",
     "rows_out",
     "rows_duplicate",
 )
 COUNTED = tuple(name for name in SUMMED if name.startswith("rows_"))
-NOT_TOLD = {*LEVELS.values(), WATERMARK}  # but what they come to
+NOT_TOLD = {"pending_change", WATERMARK}  # but what they come to
 DEAD_LETTERED = ("rows_dead_lettered", "timeouts_dead_lettered")
 
 
@@ -150,7 +148,7 @@ class BatchWriter:
             "late_from": instant_of(late_from_us) if counts["rows_late"] else None,
             "late_to": instant_of(late_to_us) if counts["rows_late"] else None,
             **{name: value for name, value in counts.items() if name not in NOT_TOLD},
-            **{level: totals[level] for level in LEVELS},
+            "rows_pending": totals["rows_pending"],
         }
         self._written.append(row)
         rows = sum(written["rows_in"] for written in self._written)

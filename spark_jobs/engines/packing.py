@@ -16,7 +16,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from include.fold.admission import NEVER_US, is_late
-from include.fold.arrow_values import conformed, conformed_table
 from include.fold.bucket import INSTANTS, derived_keys
 from include.fold.definition import KEY, KeyedFold
 from include.fold.event_order import keys_of
@@ -96,7 +95,7 @@ def column_of(rows: pa.Table, name: str, kind: pa.DataType) -> pa.ChunkedArray:
     """A column of bronze; without values where the file is older than it."""
     if name not in rows.column_names:
         return pa.chunked_array([pa.nulls(rows.num_rows, kind)])
-    return conformed(rows[name], kind)
+    return rows[name].cast(kind)
 
 
 def micros_of(rows: pa.Table, name: str) -> Any:
@@ -145,9 +144,7 @@ def _with_derived_keys(rows: pa.Table, fold: KeyedFold, ids: Sequence[int]) -> p
     """Rows with the keys that the fold's own function makes of those that are admitted."""
     admitted = rows[KIND].to_numpy() == ADMITTED
     schema = event_schema(fold)
-    events = {
-        c.name: conformed(rows[c.name], schema.field(c.name).type) for c in fold.event_columns
-    }
+    events = {c.name: rows[c.name].cast(schema.field(c.name).type) for c in fold.event_columns}
     derived = derived_keys(fold, pa.table(events).filter(pa.array(admitted)))
     # Of the others there is none: a clock row is no event.
     keys = derived.take(pa.array(np.cumsum(admitted) - 1, mask=~admitted))
@@ -165,9 +162,7 @@ def packed_rows(rows: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     kind = rows[KIND].to_numpy()[order]
     admitted = kind == ADMITTED
     ends = np.cumsum(np.add.reduceat(admitted, starts, dtype=np.int64))
-    events = conformed_table(
-        rows.select(schema.names).take(order[admitted]).combine_chunks(), schema
-    )
+    events = rows.select(schema.names).take(order[admitted]).combine_chunks().cast(schema)
     yield from _in_batches(
         bucket[order][starts].tolist(),
         (

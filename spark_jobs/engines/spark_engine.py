@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from include.fold.definition import Definition, KeyedFold, MigrateState, output_ddl, state_ddl
-from include.fold.group_state import TIMERS
 from include.fold.migration import migrated
 from include.fold.states import state_schema
 from include.ingest.initial_state import InitialStates, read_initial_state
@@ -69,11 +68,6 @@ class SparkEngine:
                 yield from migrated(batch, fold, migrate).to_batches()
 
         return states.mapInArrow(migrate_all, state_ddl(fold))
-
-    def count_without_timeout(self, states: Rows) -> int:
-        kept = "timeout_at_us IS NULL AND state IS NOT NULL"
-        timed = f"{kept} AND {TIMERS} IS NULL" if TIMERS in states.columns else kept
-        return int(states.where(timed).count())
 
     def live_states(self, checkpoint: str, fold: KeyedFold, batch_id: int) -> Rows:
         """The states in a checkpoint after that batch."""

@@ -13,7 +13,6 @@ import pyarrow as pa
 from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 
-from include.fold.arrow_values import conformed_table
 from include.fold.definition import BUCKET_STATE, KEYS, Emitted, KeyedFold, state_rows_ddl
 from include.fold.failures import ARITHMETIC, BrokenInvariantError
 from include.fold.outputs import outputs_table, project
@@ -50,7 +49,7 @@ def projected(fold: KeyedFold, rows: pa.Table) -> pa.Table:
 def states_from_rows(fold: KeyedFold, rows: pa.Table) -> States:
     """The states that rows of `state_ddl(fold)` hold."""
     schema = state_schema(fold)
-    return States(fold, conformed_table(rows.select(schema.names), schema).combine_chunks())
+    return States(fold, rows.select(schema.names).cast(schema).combine_chunks())
 
 
 # Spark hands bytes to Python a character at a time, at 60 to 190 MB/s: compressed, fewer cross. Of

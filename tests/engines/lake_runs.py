@@ -13,7 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 
 from include.fold.admission import NEVER_US, micros_of
-from include.fold.arrow_values import column_values, conformed
+from include.fold.arrow_values import column_values
 from include.fold.definition import KeyedFold
 from include.fold.testing.cases import key_of_row
 from include.lake.columns import arrow_type
@@ -98,7 +98,7 @@ def outputs_of(rows: DataFrame, fold: KeyedFold) -> Counter[Any]:
 
 def row_values(rows: pa.Table, fold: KeyedFold) -> list[tuple[Any, ...]]:
     """The output's columns of each row, as the fold has emitted them."""
-    stored = {c.name: conformed(rows[c.name], arrow_type(c.kind)) for c in fold.output_columns}
+    stored = {c.name: rows[c.name].cast(arrow_type(c.kind)) for c in fold.output_columns}
     return list(zip(*(column_values(c, stored[c.name]) for c in fold.output_columns), strict=True))
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from include.fold.arrow_values import column_values, conformed
+from include.fold.arrow_values import column_values
 from include.lake.columns import arrow_type
 from tests.bronze import StampedRow
 from tests.engines.fold_law import KILLED, hold_engines_to_oracle, hold_parts_to_oracle
@@ -47,7 +47,7 @@ def events_of(fold, shape):
         given = {"key": key, "event_time_us": us, "value": value}
         for column in fold.event_columns:
             if column.name not in given:
-                of = conformed(columns[column.name], arrow_type(column.kind))
+                of = columns[column.name].cast(arrow_type(column.kind))
                 (given[column.name],) = column_values(column, of)
         return fold.event(**given)
 

@@ -100,7 +100,6 @@ def test_a_service_that_is_only_in_the_initial_state_becomes_stale(spark, lake):
     found = sorted(read_ops(lake, "findings").to_pylist(), key=lambda row: row["found_at"])
     assert {row["finding"]: row["count"] for row in found} == {  # the newest of each
         "rows_before_initial_state": 1,
-        "kept_without_timeout": 5,
     }
 
 

@@ -10,12 +10,7 @@ from typing import Annotated, NamedTuple
 import pytest
 
 from include.fold.definition import KeyedFold, flat_map_groups_with_state, map_groups_with_state
-from include.fold.group_state import (
-    GroupState,
-    GroupStateRuntimeError,
-    GroupStateTypeError,
-    GroupStateValueError,
-)
+from include.fold.group_state import GroupState
 from include.fold.records import DefinitionError, Instant, columns_of
 from tests.bronze import stamp
 from tests.fold.local import LocalFold
@@ -203,10 +198,10 @@ def failing(body):
 @pytest.mark.parametrize(
     ("body", "cause"),
     [
-        (lambda s: s.get, GroupStateValueError),
-        (lambda s: s.update(None), GroupStateTypeError),
-        (lambda s: s.setTimeoutDuration(5), GroupStateRuntimeError),
-        (lambda s: s.setTimeoutTimestamp(5), GroupStateRuntimeError),
+        (lambda s: s.get, ValueError),
+        (lambda s: s.update(None), TypeError),
+        (lambda s: s.setTimeoutDuration(5), RuntimeError),
+        (lambda s: s.setTimeoutTimestamp(5), RuntimeError),
         (lambda s: s.update(State(1.0)), TypeError),
         (lambda s: s.update(State(1, (1, "x"))), TypeError),
         (lambda s: s.update((1,)), TypeError),

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql.streaming.state import GroupState as SparksGroupState
 
 from include.fold.admission import LAST_INSTANT_US, NEVER_US
-from include.fold.group_state import GroupState, GroupStateError
+from include.fold.group_state import GroupState
 
 CLOCK_US = 1_750_000_000_123_456  # a call in 2025, not at a whole millisecond
 CLOCK_MS = 1_750_000_000_123
@@ -137,9 +137,8 @@ REFUSED = [
 @pytest.mark.parametrize(("timeout", "use", "error"), REFUSED)
 def test_what_the_rules_do_not_allow_is_refused_and_changes_nothing(timeout, use, error):
     state = a_state(timeout)
-    with pytest.raises(GroupStateError) as raised:
+    with pytest.raises(error):
         use(state)
-    assert isinstance(raised.value, error)
     assert (state.timeout_at_us, state.getOption) == (NEVER_US, None)
 
 
@@ -166,9 +165,8 @@ def test_an_error_is_the_one_that_pyspark_raises(rule):
     with pytest.raises((ValueError, TypeError, RuntimeError)) as sparks:
         use(SparksGroupState(**clocks, **nothing, **others, **unused))
     state = a_state(timeout)
-    with pytest.raises(GroupStateError) as ours:
+    (builtin,) = {ValueError, TypeError, RuntimeError} & set(type(sparks.value).__mro__)
+    with pytest.raises(builtin) as ours:
         use(state)
     assert (state.timeout_at_us, state.getOption) == (NEVER_US, None)
-    (builtin,) = {ValueError, TypeError, RuntimeError} & set(type(sparks.value).__mro__)
-    assert isinstance(ours.value, builtin)
     assert str(ours.value).startswith(f"[{sparks.value.getCondition()}]")

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from include.fold.definition import KeyedFold, flat_map_groups_with_state, map_groups_with_state
-from include.fold.group_state import GroupState, GroupStateRuntimeError
+from include.fold.group_state import GroupState
 from include.fold.records import DefinitionError
 from tests.bronze import ClockAt, stamp
 from tests.fold.local import LocalFold
@@ -107,7 +107,7 @@ def fail_on_timeout(state: GroupState[Ticks]) -> None:
     [
         (lambda s: 1 / 0, "event at 1970-01-01T00:00:01.000000Z", ZeroDivisionError),
         (fail_on_timeout, "timeout at 1970-01-01T00:00:02.500001Z", KeyError),
-        (lambda s: s.setTimeoutDuration(1), "event", GroupStateRuntimeError),
+        (lambda s: s.setTimeoutDuration(1), "event", RuntimeError),
         (lambda s: s.update(Ticks(1.5)), "event", TypeError),
     ],
 )

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from include.fold.arrow_values import kept_without_timeout
 from include.fold.bucket import INSTANTS, as_events, dates_within, event_names, settle
 from include.fold.definition import (
     EMITTED_AT,
@@ -112,9 +111,6 @@ class LocalEngine:
         columns = [column.combine_chunks() for column in states.columns]
         batch = pa.RecordBatch.from_arrays(columns, schema=states.schema)  # of no rows, too
         return migrated(batch, fold, migrate)
-
-    def count_without_timeout(self, states: pa.Table) -> int:
-        return kept_without_timeout(states)
 
     def live_states(self, checkpoint: str, fold: KeyedFold, batch_id: int) -> pa.Table:
         """The states in a checkpoint after that batch."""
