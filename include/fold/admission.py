@@ -84,7 +84,7 @@ TERM = re.compile(r"([+-]?\d+)\s*([a-z]+?)s?(?:\s+|$)")
 
 
 def duration_us(duration: int | str | timedelta) -> int:
-    """Microseconds of a span in milliseconds, in Spark's words (`1 hour 30 minutes`) or a timedelta.
+    """Microseconds of a span in milliseconds, in Spark's words (`1 hour 5 minutes`), or timedelta.
 
     ValueError for other words, TypeError for other types: a float would not be exact.
     """

@@ -42,7 +42,7 @@ def _without_members(value: Any) -> Any:
 
 
 def decode(shape: Shape, column: pa.Array | pa.ChunkedArray, name: str) -> list[Any]:
-    """The other way round; DefinitionError, with `name`, for a missing part or no member of an Enum."""
+    """The other way round; DefinitionError for a missing part, and for no member of an Enum."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     if isinstance(shape, Nested):

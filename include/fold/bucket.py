@@ -26,10 +26,8 @@ from include.fold.states import DEAD_LETTERS, States, event_schema, output_schem
 
 
 class Settled(NamedTuple):
-    """What settling a bucket came to. `states` is None when nothing settled: none was read."""
-
     outputs: pa.Table
-    states: States | None
+    states: States | None  # None when nothing settled: none was read
     pending: pa.Table
     dead_letters: pa.Table  # DEAD_LETTERS
     rows_folded: int = 0
@@ -43,11 +41,9 @@ def settle(
     until_us: int,
     timeouts_due: bool,
 ) -> Settled:
-    """Fold all events of `waiting` before `until_us`; the others stay pending.
+    """Fold all events of `waiting`, in any order, before `until_us`; the others stay pending.
 
-    Timeouts before `until_us` fire, too: `timeouts_due` says that there may be some.
-    `waiting` has `event_schema(fold)`, in any order. `read_states` is called only when
-    there is something to fold.
+    Timeouts before it fire, too: `timeouts_due` says that there may be some.
     """
     is_settled = pc.less(waiting[fold.time_us], until_us)
     settled = waiting.filter(is_settled)
@@ -86,11 +82,7 @@ def _no_garbage_collection() -> Iterator[None]:
 
 
 def check_not_folded(fold: KeyedFold, events: pa.Table, folded_until_us: int, bucket: int) -> None:
-    """Raise BrokenInvariantError for an event before what the bucket has already folded.
-
-    Admission and whole commits make this impossible; if it happens all the same, results
-    would depend on how the input was cut, so nothing may be written.
-    """
+    """Raise BrokenInvariantError for an event before what the bucket has already folded."""
     if not events.num_rows:
         return
     first_us = pc.min(events[fold.time_us]).as_py()
@@ -105,7 +97,7 @@ def check_not_folded(fold: KeyedFold, events: pa.Table, folded_until_us: int, bu
 
 
 def derived_keys(fold: KeyedFold, events: pa.Table) -> pa.Array:
-    """What the fold's key function makes of each event. It may ask for all of an event's fields."""
+    """The keys that the fold's own function makes of events."""
     columns = [column_values(column, events[column.name]) for column in fold.event_columns]
     records = list(map(partial(tuple.__new__, fold.event), zip(*columns, strict=True)))
     with localcontext(ARITHMETIC):
@@ -142,7 +134,6 @@ def _event_values(fold: KeyedFold, ordered: Ordered, column: Column) -> list[Any
 
 
 def dead_letters_table(dead_letters: Sequence[DeadLetter]) -> pa.Table:
-    """Dead letters as Arrow."""
     if not dead_letters:
         return DEAD_LETTERS.empty_table()
     columns = zip(*dead_letters, strict=True)
@@ -151,7 +142,6 @@ def dead_letters_table(dead_letters: Sequence[DeadLetter]) -> pa.Table:
 
 
 def no_events(fold: KeyedFold) -> pa.Table:
-    """An empty table of events."""
     return event_schema(fold).empty_table()
 
 
@@ -165,7 +155,7 @@ def event_names(fold: KeyedFold) -> set[str]:
 
 
 def dates_within(date: pc.Expression, from_us: int | None, until_us: int | None) -> pc.Expression:
-    """Which partitions of bronze may have events from one instant on, up to another; None: no bound."""
+    """The partitions of bronze that may have events between two instants; None: no bound."""
     within = pc.scalar(True)
     if from_us is not None:
         within &= date >= instant_of(from_us).date()

@@ -1,11 +1,8 @@
 """The calls of the state function for the keys of a bucket, in the order of the fold's clock.
 
-The hot path of the project: it runs once for every event. Measure (`make bench`) before
-and after each change.
-
-There are two loops: one call for all events of a key, where only the last row counts; and one
-call per event, with a look at what is due before it. A fold that keeps dead letters has the second one, with
-calls that are checked and undone when they fail.
+The hot path of the project, run once for every event: measure (`make bench`) each change. There are
+two loops: one call for all events of a key, where only the last row counts; and one call per event,
+with a look at what is due before it, which may be checked, and undone when it fails.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -52,16 +49,13 @@ class Calls:
         self.key: Key = ""
         self.group: Any = fold.group_state()
         self._is_update = fold.output_mode == "update"
-        # How one call is made, for an event and for what is due.
         self._begin_call: Callable[..., None] = self.group.begin_call
         self._function: Any = self._keep_returned if self._is_update else fold.function
-        # Of the key at hand: whether it has been called, and in an update stream the row of its
-        # last call that yielded one.
+        # Of the key at hand: it has been called, and the row of an update stream's last call.
         self._changed = False
         self._returned: Any = None
 
     def fold_all(self, runs: Iterable[KeyRun]) -> None:
-        """The calls for all of these keys. In a stream without timeouts each key has events."""
         if self._fold.calls_per_event:
             self.one_per_event(runs)
         else:
@@ -103,10 +97,7 @@ class Calls:
                 self._emit_projection()
 
     def _call_what_is_due(self, before_us: int) -> None:
-        """All timeouts and timers, and the end of the state, before an instant.
-
-        What comes at the very end goes first: its call touches the state.
-        """
+        """All timeouts, timers and then the end of the state before an instant."""
         group = self.group
         first_us = 0
         for number in count():
@@ -132,7 +123,6 @@ class Calls:
     def _keep_returned(
         self, key: Key, events: Iterator[Any], group: GroupState[Any]
     ) -> Sequence[Any]:
-        """A call in an update stream emits nothing by itself: its last row is that of its state."""
         returned = None
         for returned in self._fold.function(key, events, group):  # noqa: B007 (the last)
             pass
@@ -142,7 +132,6 @@ class Calls:
         return ()
 
     def _emit_projection(self) -> None:
-        """The row of an update stream's key after its last call."""
         state = self.group.getOption
         row = project(self._fold, self.key, state) if self._returned is None else self._returned
         self.emitted.rows.append(row)
@@ -150,10 +139,7 @@ class Calls:
         self.emitted.removed.append(state is None)
 
     def one_for_all(self, runs: list[KeyRun]) -> None:
-        """An update stream without timeouts: only the last row counts.
-
-        What the calls leave behind is looked at for all keys at once.
-        """
+        """An update stream without timeouts: what the calls leave behind is looked at at once."""
         states, returned = [], []
         function, group, events = self._fold.function, self.group, self._events
         state_of = self._states.get
@@ -182,8 +168,7 @@ class Calls:
         return self._returned
 
     def _between_rows(self, events: Iterator[Any]) -> Iterator[Any]:
-        """The events, and each row that is yielded between two of them looked at, as if the function
-        were called for each: which events settle together must not show in which rows are refused."""
+        """The events; each row that is yielded between two is looked at: the cut must not show."""
         for event in events:
             if self._returned is not None:
                 checked_projection(self._fold, self.key, self.group.getOption, self._returned)
@@ -216,13 +201,11 @@ class Calls:
         self.emitted.removed.extend(state is None for state in states)
 
     def _return_to(self, run: KeyRun) -> None:
-        """For the message, should the call of this key have left behind what is refused."""
         self.key = run.key
         self.group.begin_events(None, iter(()), run.start, run.end)
 
 
 def _due_us_of(fold: KeyedFold) -> Callable[[GroupState[Any]], int]:
-    """When something comes to the key at hand without an event."""
     ttl_us, timers = fold.ttl_us, fold.timers
     if ttl_us is None:
         return GroupState.due_us if timers else attrgetter("timeout_at_us")
@@ -235,11 +218,9 @@ def _due_us_of(fold: KeyedFold) -> Callable[[GroupState[Any]], int]:
 
 
 class CheckedCalls(Calls):
-    """Those of a stream that keeps dead letters: a call that fails is recorded, and as if never made.
+    """A call that fails is a dead letter: recorded, and as if never made, but a timeout has fired.
 
-    What is a dead letter must not depend on how input was cut. So after each call all is checked that
-    would be checked at the end of a pass: the state, the outputs, the projection. A dead-lettered event
-    leaves its key's timeout and timers as they were; a dead-lettered timeout or timer has fired.
+    The cut must not show: so after each call all is checked that else is at the end of a pass.
     """
 
     def __init__(self, fold: KeyedFold, *given: Any) -> None:
@@ -278,7 +259,6 @@ class CheckedCalls(Calls):
     def _made_of(
         self, key: Key, events: tuple[Any, ...], group: GroupState[Any]
     ) -> tuple[Any, Sequence[Any]]:
-        """The state after a call, and what it emits by itself: in an update stream nothing."""
         # To its end, before anything is looked at: what it yields last may be what it fails with.
         yielded = list(self._fold.function(key, iter(events), group))
         state = group.getOption
@@ -305,11 +285,7 @@ def fold_runs(
     times_us: Sequence[int],
     until_us: int,
 ) -> Emitted:
-    """Fold `events` into `states`, fire all timeouts before `until_us`, return what that emits.
-
-    `events` and `times_us` run side by side; within each run they are ordered by time, ties
-    by the whole row, and all are before `until_us`. Raises StateFunctionError.
-    """
+    """Fold `events`, with their times, into `states`, fire all timeouts before `until_us`."""
     duplicates = 0
     if fold.seen is not None:
         runs, events, times_us, duplicates = distinct(fold.seen, states, runs, events, times_us)

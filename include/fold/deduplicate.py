@@ -1,7 +1,6 @@
 """Events that a key has folded before: what a producer that delivers at least once delivers again.
 
-Which they are is decided in the fold's order, by its clock, before the state function is called.
-So it depends on the events alone, as all else does: not on the cut, nor on what the function does.
+Decided in the fold's order, by its clock, before the state function is called: so by events alone.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,12 +18,9 @@ SEEN = "seen"  # the column of a key's values, beside its state
 
 @dataclass(frozen=True, kw_only=True)
 class Deduplicate:
-    """An event is a duplicate if its key has folded one of the same `by` within `within` before.
+    """An event is a duplicate if its key has folded one of the same `by` within `within` before."""
 
-    `by` is a field of the events, or several. DefinitionError for one that says nothing.
-    """
-
-    by: str | tuple[str, ...]
+    by: str | tuple[str, ...]  # fields of the events
     within: timedelta
 
     def __post_init__(self) -> None:
@@ -33,12 +29,10 @@ class Deduplicate:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The fields."""
         return (self.by,) if isinstance(self.by, str) else tuple(self.by)
 
     @property
     def within_us(self) -> int:
-        """`within` in microseconds."""
         return self.within // MICROSECOND
 
     def __str__(self) -> str:
@@ -46,7 +40,7 @@ class Deduplicate:
 
 
 class Seen(NamedTuple):
-    """A value that a key has folded, and the first instant at which it did: its window is from there."""
+    """A value that a key has folded, and the first instant at which it did."""
 
     by: Any
     at_us: int
@@ -54,40 +48,31 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True)
 class SeenValues:
-    """What a fold that deduplicates knows of its events: their values, and how those are stored."""
+    """The values of a fold's events, and how those are stored."""
 
     of: Callable[[Any], Any]  # an event; None for one without a value
     column: Column
     within_us: int
 
     def is_over(self, at_us: int, until_us: int) -> bool:
-        """Whether no event from `until_us` on can be a duplicate of one at `at_us`."""
+        """True if no event from `until_us` on can be a duplicate of one at `at_us`."""
         return at_us + self.within_us < until_us
 
 
 def seen_values(given: Deduplicate, event: Any, columns: Sequence[Column]) -> SeenValues:
-    """What is declared of these events. DefinitionError for fields that they do not have, or that
-    are not equal to themselves, as a float need not be."""
+    """The declared values; DefinitionError for fields that are missing, or floats."""
     try:
         key = fold_key(given.names, event, columns)
     except DefinitionError as error:
-        said = f"by={given.by!r}: {error.message}"
-        raise wrong("deduplicate", said) from error
+        raise wrong("deduplicate", f"by={given.by!r}: {error.message}") from error
     is_one = len(given.names) == 1
     # The fields are named: values of others are not to be taken for theirs.
     by = f"by_{given.names[0]}" if is_one else "by"
     each = nested(Seen, [Column(by, key.shape), Column("at_us", Scalar("bigint", False, int))])
     items = Items(f"array<{each.kind}>", True, each)
-    return SeenValues(
-        key.of if is_one else _unless_empty(key.of),
-        Column(SEEN, items),
-        given.within_us,
-    )
 
-
-def _unless_empty(of: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def value(event: Any) -> Any:
-        found = of(event)
+        found = key.of(event)
         return None if all(part is None for part in found) else found
 
-    return value
+    return SeenValues(key.of if is_one else value, Column(SEEN, items), given.within_us)

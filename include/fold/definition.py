@@ -147,7 +147,7 @@ class KeyedFold:
         return all(column.is_plain for column in self.state_columns)
 
     def stored(self, state: Any) -> Any:
-        """The state as the store gives it back; TypeError or UnicodeEncodeError for what it cannot."""
+        """The state as the store gives it back; TypeError or UnicodeEncodeError where it cannot."""
         state = record_of(self.state, state)
         for (plain, _), value in zip(self.usual_state, state, strict=True):
             if not is_plainly(value, plain):
@@ -175,7 +175,7 @@ class KeyedFold:
 
     @cached_property
     def calls_per_event(self) -> bool:
-        """True unless one call with all settled events comes to the same, as only the last row counts.
+        """True unless one call with all settled events comes to the same: the last row counts.
 
         Not where calls may be dead letters: one for two events would make letters of both, or none.
         Nor where the stored form of a state is another, which it gets between calls.
@@ -305,7 +305,7 @@ def state_rows_ddl(fold: KeyedFold) -> str:
 
 
 def state_ddl(fold: KeyedFold) -> str:
-    """The same without the bucket: `state_schema`; `state` is null for a key with only a timeout."""
+    """The same without the bucket; `state` is null for a key with only a timeout."""
     beside = "".join(f", {column.name} {column.kind}" for column in fold.beside)
     return (
         f"key {fold.keys.kind}, state {fold.state_shape.kind}, changed_at_us bigint, "

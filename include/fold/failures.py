@@ -17,11 +17,9 @@ from include.fold.definition import DeadLetter, Key, KeyedFold
 from include.fold.group_state import GroupState
 from include.lake.errors import StatefulError
 
-# Timeouts of one key without an event between them, after which their pace is looked at. As
-# many take some milliseconds, so a loop is found at once.
+# Timeouts of one key without an event between them, after which their pace is looked at.
 TIMEOUTS_IN_A_ROW = 10_000
-# On average; faster ones are a loop. Spark's own timers are whole milliseconds: no function
-# that was written for them can be faster, and such a pace would be 86 million calls a day.
+# On average; faster ones are a loop. Spark's own timers are whole milliseconds.
 FASTEST_TIMEOUTS_US = US_PER_MS
 
 
@@ -34,16 +32,11 @@ class BrokenInvariantError(StatefulError, RuntimeError):
 
 
 class TimeoutLoopError(RuntimeError):
-    """The function sets timeouts in a loop: the stream's clock hardly moves between them.
-
-    It stops the stream, and is never a dead letter: where a run of timeouts is cut into batches must not
-    show in results, and in whether there are any it may.
-    """
+    """The function sets timeouts in a loop; never a dead letter, as it may depend on the cut."""
 
 
-# Not the function's fault, or not known to be: these stop the stream. (As do KeyboardInterrupt
-# and SystemExit, which are no `Exception`.) How deep calls can go is a matter of who called the
-# fold: a worker, a driver, a page.
+# Not the function's fault, or not known to be: these stop the stream. How deep calls can go is a
+# matter of who called the fold: a worker, a driver, a page.
 NEVER_DEAD_LETTERS = (MemoryError, RecursionError, BrokenInvariantError)
 
 
@@ -51,10 +44,8 @@ def refuse_timeout_loop(first_us: int, next_us: int) -> None:
     """Raise TimeoutLoopError when TIMEOUTS_IN_A_ROW from `first_us` on led only to `next_us`."""
     if next_us - first_us <= TIMEOUTS_IN_A_ROW * FASTEST_TIMEOUTS_US:
         raise TimeoutLoopError(
-            f"{TIMEOUTS_IN_A_ROW:,} timeouts in a row, without an event between them, took only "
-            f"{(next_us - first_us) / 1e6:g} s of the stream's clock: the function sets its "
-            "timeout again and again, each a millisecond or less ahead. Set it further ahead, or "
-            "not at all when state.hasTimedOut"
+            f"{TIMEOUTS_IN_A_ROW:,} timeouts in a row took {(next_us - first_us) / 1e6:g} s of the "
+            "stream's clock: set them further ahead, or not at all when state.hasTimedOut"
         )
 
 
@@ -75,13 +66,12 @@ def failure(
 
 
 def function_name(fold: KeyedFold) -> str:
-    """The name of the state function, for messages."""
     function = getattr(fold.function, "function", fold.function)
     return getattr(function, "__name__", repr(function))
 
 
-# What functions reckon by. Python's own context rounds a sum to 28 digits without a word, and a
-# column has up to 38. No sum or product of two such columns has more than these.
+# Python's own context rounds a sum to 28 digits without a word; no sum or product of two columns
+# of 38 digits has more than these.
 ARITHMETIC = Context(prec=76)
 
 
@@ -159,21 +149,14 @@ def _message(error: BaseException) -> str:
         return f"(its text cannot be had: {type(other).__name__})"
 
 
-def _calls(error: BaseException) -> Iterator[str]:
+def _calls(error: BaseException, causes: int = CAUSES) -> Iterator[str]:
     """The last calls from the state function on, and those of what caused the error."""
-    for number in range(1 + CAUSES):
-        if number:
-            yield f"caused by {_class_name(error)}: {cut(_message(error), MESSAGE_BYTES)}"
-        # Those by which the fold called the function say nothing of the function; nor does how many
-        # there are: of an endless recursion that depends on who called.
-        calls = dropwhile(
-            lambda call: _module(call[0]).startswith(OURS), walk_tb(error.__traceback__)
-        )
-        yield from starmap(_line, [*calls][-LAST_CALLS:])
-        cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-        if cause is None:
-            return
-        error = cause
+    calls = dropwhile(lambda call: _module(call[0]).startswith(OURS), walk_tb(error.__traceback__))
+    yield from starmap(_line, [*calls][-LAST_CALLS:])
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    if cause is not None and causes:
+        yield f"caused by {_class_name(cause)}: {cut(_message(cause), MESSAGE_BYTES)}"
+        yield from _calls(cause, causes - 1)
 
 
 def _module(frame: FrameType) -> str:
@@ -181,6 +164,5 @@ def _module(frame: FrameType) -> str:
 
 
 def _line(frame: FrameType, number: int) -> str:
-    code = frame.f_code
-    source = linecache.getline(code.co_filename, number, frame.f_globals).strip()
-    return f"{_module(frame)}:{number} in {code.co_qualname}" + (f": {source}" if source else "")
+    source = linecache.getline(frame.f_code.co_filename, number, frame.f_globals).strip()
+    return f"{_module(frame)}:{number} in {frame.f_code.co_qualname}: {source}"

@@ -93,7 +93,7 @@ class GroupState(Generic[S]):
         return min(self.timeout_at_us, *self._timers.values(), NEVER_US)
 
     def take_timer(self, at_us: int) -> str | None:
-        """For the fold: take the timer, the first by name, that comes at `at_us`; None for the timeout."""
+        """For the fold: take the first timer that comes at `at_us`; None for the timeout."""
         if self.timeout_at_us == at_us:
             return None
         name = min(name for name, timer_us in self._timers.items() if timer_us == at_us)
@@ -177,7 +177,7 @@ class GroupState(Generic[S]):
         *,
         timestampUs: int = 0,
     ) -> None:
-        """Call the function at an instant, given as in `setTimeoutTimestamp`, whatever comes before.
+        """Call the function at an instant (as in `setTimeoutTimestamp`), whatever comes before.
 
         Only for names of the fold's `timers=`.
         """
@@ -249,7 +249,7 @@ def _instant_after(
     additional: int | str | timedelta,
     timestamp_us: int,
 ) -> int:
-    """The instant that is given for a timeout or a timer; ValueError unless it is after the call's."""
+    """The instant of a timeout or a timer; ValueError unless it is after the call's."""
     at_us = _whole(timestamp_us, "timestampUs")
     if timestamp_ms != 0:
         at_us += _instant_us(timestamp_ms)

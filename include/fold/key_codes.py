@@ -1,4 +1,4 @@
-"""Keys as small integers, and as Spark hashes them: which bucket a key is in must not depend on who asks."""
+"""Keys as small integers, and as Spark hashes them."""
 
 from decimal import Decimal
 from functools import reduce
@@ -46,16 +46,12 @@ def positions_of(keys: pa.Array | pa.ChunkedArray, stored: pa.ChunkedArray) -> A
 def _as_codes(
     keys: pa.Array | pa.ChunkedArray, stored: pa.ChunkedArray
 ) -> tuple[pa.Array, pa.Array]:
-    parts = [
-        part.combine_chunks() if isinstance(part, pa.ChunkedArray) else part
-        for part in (keys, stored)
-    ]
+    parts = [p.combine_chunks() if isinstance(p, pa.ChunkedArray) else p for p in (keys, stored)]
     codes, _ = codes_of(pa.concat_arrays(parts))
     return pa.array(codes[: len(keys)]), pa.array(codes[len(keys) :])
 
 
-# Digits of a decimal that Spark keeps in 64 bits.
-LONG_DIGITS = 18
+LONG_DIGITS = 18  # of a decimal that Spark keeps in 64 bits
 
 
 def hashes_of(keys: pa.Array | pa.ChunkedArray) -> Any:

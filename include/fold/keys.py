@@ -1,4 +1,4 @@
-"""What groups a fold's events: a field of theirs, several, or a function of an event; and the numbers of buckets."""
+"""The key of a fold's events (fields, or a function of one), and the numbers of buckets."""
 
 from collections import Counter, namedtuple
 from collections.abc import Callable, Sequence
@@ -23,24 +23,19 @@ GivenKey = str | tuple[str, ...] | Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class FoldKey:
-    """The key of each event. `shape` is that of its values, `names` the columns it has in outputs.
+    """The key of each event; of several columns a NamedTuple of theirs."""
 
-    A key of several columns is a NamedTuple of theirs.
-    """
-
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # of its columns in outputs
     shape: Shape
     of: Callable[[Any], Any]  # an event
     is_derived: bool  # by a function of the event: it is no field of it
 
     @property
     def kind(self) -> str:
-        """Its SQL type."""
         return self.shape.kind
 
     @property
     def parts(self) -> tuple[Column, ...]:
-        """Its columns."""
         if isinstance(self.shape, Nested):
             return self.shape.parts
         return (Column(self.names[0], self.shape),)
@@ -55,7 +50,7 @@ class FoldKey:
 
 
 def fold_key(given: GivenKey, event: Any, columns: Sequence[Column]) -> FoldKey:
-    """The key that a stream's file declares. DefinitionError for one that cannot group."""
+    """The key that a stream's file declares; DefinitionError for one that cannot group."""
     if callable(given):
         return _derived(given)
     known = {column.name: column for column in columns}
@@ -64,9 +59,7 @@ def fold_key(given: GivenKey, event: Any, columns: Sequence[Column]) -> FoldKey:
         raise wrong("key", f"is {given!r}: it must name a field, or several, each once")
     for name in names:
         if name not in known:
-            raise wrong(
-                name, f"of key= is no field of {event.__name__}, which has {', '.join(known)}"
-            )
+            raise wrong(name, f"of key= is no field of {event.__name__}: {', '.join(known)}")
     shapes = [_groupable(name, known[name].shape) for name in names]
     if len(names) == 1:
         return FoldKey(names, shapes[0], attrgetter(*names), is_derived=False)
@@ -78,7 +71,6 @@ def fold_key(given: GivenKey, event: Any, columns: Sequence[Column]) -> FoldKey:
 
 
 def _derived(function: Callable[[Any], Any]) -> FoldKey:
-    """The function says by its return type what a key is, and by its name what it is called."""
     name = getattr(function, "__name__", repr(function))
     hint = get_type_hints(function, include_extras=True).get("return")
     if hint is None:
@@ -111,7 +103,7 @@ UINT32 = 2**32 - 1
 def bucket_ids(buckets: int, partitions: int) -> tuple[int, ...]:
     """The `buckets` smallest numbers of which no partition gets more than its share.
 
-    Part of the stored state, as both arguments are: pinned for a generation.
+    Part of the stored state, as both arguments are.
     """
     share = -(-buckets // partitions)
     used: Counter[int] = Counter()

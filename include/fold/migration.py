@@ -1,7 +1,6 @@
 """States of an older schema as states of the fold's, by the stream's own `migrate_state`.
 
-Key, timeout and time of the last change stay as they are: what a key has seen does not change.
-So does what it has beside its state: timers by their names, and values seen where `by` is the same.
+All else of a key stays: timers by their names, and values seen where `by` is the same.
 """
 
 from decimal import localcontext
@@ -24,10 +23,7 @@ class MigrationError(RuntimeError):
 
 
 def migrated(batch: pa.RecordBatch, fold: KeyedFold, migrate: MigrateState) -> pa.Table:
-    """A savepoint's rows, whose states are of any schema, as rows of `state_schema(fold)`.
-
-    MigrationError names the key and what is wrong.
-    """
+    """A savepoint's rows, whose states are of any schema, as rows of `state_schema(fold)`."""
     schema = state_schema(fold)
     keys = batch["key"].cast(schema.field("key").type)
     each = zip(decode(fold.keys.shape, keys, "key"), _old_states(batch["state"], fold), strict=True)
@@ -40,8 +36,7 @@ def migrated(batch: pa.RecordBatch, fold: KeyedFold, migrate: MigrateState) -> p
 
 
 def _old_states(states: pa.StructArray, fold: KeyedFold) -> list[dict[str, Any] | None]:
-    """As `migrate_state` gets them: plain values by name, but microseconds since 1970 where the
-    fold's own field of that name is an Instant."""
+    """Plain values by name, but microseconds where the fold's own field is an Instant."""
     shapes = ((column.name, column.shape) for column in fold.state_columns)
     counts = {name for name, shape in shapes if isinstance(shape, Scalar) and shape.is_instant}
     columns = [
@@ -67,7 +62,7 @@ def _new_state(key: Key, old: dict[str, Any], fold: KeyedFold, migrate: MigrateS
 
 
 def _kept(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
-    """What each key has beside its state, where that is of the same kind as it is now."""
+    """The column of what keys have beside their states, where it is of the same kind as now."""
     nothing = pa.nulls(batch.num_rows, field.type)
     stored = batch[field.name] if field.name in batch.schema.names else nothing
     if field.name == TIMERS:

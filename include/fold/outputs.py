@@ -1,7 +1,4 @@
-"""The rows that a fold emits: whether they are what its output declares, and as Arrow.
-
-An update stream's row is what `project` makes of a key's state.
-"""
+"""The rows that a fold emits, held against what its output declares, and as Arrow."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -49,15 +46,12 @@ def checked_projection(fold: KeyedFold, key: Key, state: Any, returned: Any) -> 
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    """Whether both are stored alike: Python says of a NaN that it is not even itself, but writes it so."""
+    """True if both are stored alike, NaN too."""
     return one == other or repr([*one]) == repr([*other])
 
 
 def checked_output(fold: KeyedFold, row: Any) -> tuple[Any, ...]:
-    """A row as it is stored; TypeError or UnicodeEncodeError for one that cannot be.
-
-    Where the first failure stops the stream, `outputs_table` says the same of all rows at once.
-    """
+    """A row as it is stored; `outputs_table` refuses the same, of all rows at once."""
     columns = fold.usual_outputs
     if not isinstance(row, tuple) or len(row) != len(columns):
         raise _no_row(fold, row)
@@ -72,10 +66,7 @@ def checked_output(fold: KeyedFold, row: Any) -> tuple[Any, ...]:
 
 
 def outputs_table(fold: KeyedFold, emitted: Emitted) -> pa.Table:
-    """What was emitted, as Arrow.
-
-    Raises DefinitionError for a value of another type than the output's field declares.
-    """
+    """The emitted rows as Arrow; DefinitionError for a value of another type than is declared."""
     if not emitted.rows:
         return output_schema(fold).empty_table()
     arrays = _record_arrays(fold, emitted.rows)
@@ -114,7 +105,7 @@ def _array(column: Column, values: Sequence[Any]) -> pa.Array:
 
 
 def _are_usual(shape: Shape, values: Iterable[Any], nullable: bool) -> bool:
-    """Whether each is of the very type that is declared, so that Arrow need not be told of it."""
+    """True if each is of the very type that is declared."""
     types = set(map(type, values))
     if nullable and type(None) in types:
         types.discard(type(None))

@@ -1,8 +1,4 @@
-"""Records of a stream: a NamedTuple's columns, the form in which each value is stored, SQL types as text.
-
-Events, states and outputs are NamedTuples of plain Python types. This module reads
-their annotations, so that each engine can make its own schema of them.
-"""
+"""Records of a stream: a NamedTuple's columns, values as they are stored, SQL types."""
 
 import re
 import types
@@ -33,15 +29,13 @@ FIRST_INSTANT_US = (datetime.min.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
 
 
 class FrozenDict(dict[Any, Any]):
-    """A dict in a record: its keys in order, and nobody changes it in place.
+    """A dict in a record, in the order of its keys.
 
-    What is changed in place would be stored without `update`, and stay when a call is a dead letter.
+    Changed in place it would be stored without `update`, and stay when a call is a dead letter.
     """
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        raise TypeError(
-            "a dict in a record is not changed in place: make a new one, such as {**old, key: value}"
-        )
+        raise TypeError("a dict in a record is not changed in place: make {**old, key: value}")
 
     __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
 
@@ -60,10 +54,7 @@ class Shape:
     nullable: bool
 
     def stored(self, value: Any, name: str) -> Any:
-        """The value as it is stored; TypeError, which names it, for one that cannot be exactly.
-
-        Also UnicodeEncodeError, for half a letter.
-        """
+        """The value as it is stored; TypeError or UnicodeEncodeError where it cannot be."""
         if value is None:
             if not self.nullable:
                 raise TypeError(f"{name} is None, but is not declared `| None`")
@@ -74,22 +65,22 @@ class Shape:
         raise NotImplementedError
 
     def _refuse(self, value: Any, name: str) -> NoReturn:
-        raise TypeError(
-            f"{name} = {value!r} is a {type(value).__name__}, but the column is {self.kind}"
-        )
+        said = f"is a {type(value).__name__}, but the column is {self.kind}"
+        raise TypeError(f"{name} = {value!r} {said}")
 
 
 @dataclass(frozen=True)
 class Scalar(Shape):
-    """A value that is not made of others. `plain` is its type: an int, float, str, bool, bytes or
-    date is stored as it is, a datetime in UTC, a Decimal with all the digits that are declared, a
-    member of an Enum as its value."""
+    """A value that is not made of others, of the type `plain`.
+
+    A datetime is stored in UTC, a Decimal with all declared digits, an Enum's member as value.
+    """
 
     plain: Any
 
     @property
     def is_instant(self) -> bool:
-        """Whether it is an Instant: microseconds since 1970, which a table shows as a timestamp."""
+        """True of microseconds since 1970 that a table shows as a timestamp."""
         return self.plain is int and self.kind == "timestamp"
 
     def _stored(self, value: Any, name: str) -> Any:
@@ -107,9 +98,7 @@ class Scalar(Shape):
             kind = sql_type(self.kind)
             exact = exact_decimal(value, kind.precision, kind.scale)
             if exact is None:
-                raise TypeError(
-                    f"{name} = {value} is no {self.kind}: round it, or declare more digits"
-                )
+                raise TypeError(f"{name} = {value} is no {self.kind}: round it, or declare more")
             return exact
         return value
 
@@ -132,7 +121,7 @@ def _in_utc(value: datetime, name: str) -> datetime:
 
 
 def check_years(count: int, name: str) -> None:
-    """Raise TypeError for an Instant that no timestamp of Python's, or of most readers, can show."""
+    """Raise TypeError for an Instant that no datetime can show."""
     if not FIRST_INSTANT_US <= count <= LAST_INSTANT_US:
         raise _beyond_the_years(count, name)
 
@@ -142,7 +131,7 @@ def _beyond_the_years(value: Any, name: str) -> TypeError:
 
 
 def exact_decimal(value: Decimal, precision: int, scale: int) -> Decimal | None:
-    """The number with so many digits behind the point; None when it has more, there or in all."""
+    """The number with so many digits; None when it has more."""
     if value.is_finite():
         with suppress(Inexact, InvalidOperation):
             exact = _digits(precision).quantize(value, Decimal((0, (1,), -scale)))
@@ -220,11 +209,11 @@ TOKEN = re.compile(r"\w+|`[^`]+`|\S")
 
 
 class SqlTypeError(ValueError):
-    """A text is no SQL type; the message says which there are."""
+    """A text is no SQL type."""
 
 
 class SqlType(NamedTuple):
-    """A type: of a scalar only the name, of a decimal its digits, of others what they are made of."""
+    """A type by its name."""
 
     name: str
     parts: tuple["SqlType", ...] = ()  # of an array, its items; of a map, keys and values
@@ -241,7 +230,7 @@ class SqlType(NamedTuple):
         return f"{self.name}<{', '.join(parts)}>" if parts else self.name
 
     def holds(self, other: "SqlType") -> bool:
-        """Whether each value of `other` is exactly one of this. Of structs by their members' names."""
+        """True if each value of `other` is exactly one of this, structs by names."""
         if {self.name, other.name} <= set(INTEGERS):
             return INTEGERS.index(self.name) >= INTEGERS.index(other.name)
         if self.name != other.name:
@@ -258,10 +247,7 @@ class SqlType(NamedTuple):
 
 @lru_cache
 def sql_type(text: str) -> SqlType:
-    """The type that `text` names, such as `array<struct<sku: string, price: decimal(12,2)>>`.
-
-    SqlTypeError when it names none.
-    """
+    """The type that `text` names, such as `array<struct<sku: string, price: decimal(12,2)>>`."""
     words = TOKEN.findall(text)[::-1]  # the next one last
     with suppress(IndexError, ValueError):
         found = _type(words)
@@ -288,20 +274,14 @@ def _type(words: list[str]) -> SqlType:
 
 
 def _decimal(words: list[str]) -> SqlType:
-    """Spark's own, where no digits are given: decimal(10,0)."""
-    digits = _listed(words, "()", _next_number) if words[-1:] == ["("] else [10]
+    digits = _listed(words, "()", lambda left: int(left.pop())) if words[-1:] == ["("] else [10]
     precision, scale = digits if len(digits) > 1 else (*digits, 0)
     if not 0 <= scale <= precision <= MAX_PRECISION or precision == 0:
         raise ValueError(digits)
     return SqlType("decimal", precision=precision, scale=scale)
 
 
-def _next_number(words: list[str]) -> int:
-    return int(words.pop())
-
-
 def _listed(words: list[str], marks: str, of: Callable[[list[str]], Any]) -> list[Any]:
-    """What stands between two marks, with commas between."""
     if words.pop() != marks[0]:
         raise ValueError(marks)
     parts = [of(words)]
@@ -339,7 +319,7 @@ KINDS: dict[Any, str] = {
 
 
 class DefinitionError(StatefulError, TypeError):
-    """A stream's records or functions do not fit together; found when it is defined."""
+    """A stream's records or functions do not fit together."""
 
     code = "wrong_definition"
 
@@ -366,13 +346,12 @@ class Column(NamedTuple):
 
     @property
     def plain(self) -> Any:
-        """The type of its values where that is a number, text or boolean, stored as it is; else None."""
+        """The type of numbers, texts or booleans, which are stored as they are; else None."""
         return _plain(self.shape)
 
     @property
     def is_plain(self) -> bool:
-        """Whether what is stored of each value is the value: one of these, an Instant, or a tuple of
-        these."""
+        """True if each value is its own stored form: plain, an Instant, or a tuple of these."""
         shape = self.shape
         if isinstance(shape, Items):
             return _plain(shape.item) is not None and not shape.item.nullable
@@ -385,7 +364,7 @@ def _plain(shape: Shape) -> Any:
 
 
 def is_plainly(value: Any, plain: Any) -> bool:
-    """Whether `value` is of that very type of NAMES, and nothing more needs to be asked."""
+    """True if `value` is of that very type of NAMES, and nothing more needs to be asked."""
     if type(value) is not plain:
         return False
     if type(value) is int:
@@ -394,7 +373,7 @@ def is_plainly(value: Any, plain: Any) -> bool:
 
 
 def record_of(record: Any, values: Any) -> Any:
-    """`values` as that record. TypeError for what is no tuple with one for each of its fields."""
+    """`values` as that record; TypeError for no tuple with one for each of its fields."""
     if type(values) is record:
         return values
     if not isinstance(values, tuple):
@@ -409,11 +388,7 @@ def nested(record: Any, columns: Sequence[Column], nullable: bool = False) -> Ne
 
 
 def columns_of(record: Any, within: tuple[type, ...] = ()) -> tuple[Column, ...]:
-    """The columns of a NamedTuple class, in order.
-
-    Raises DefinitionError for a class that is no NamedTuple, and for a field of a type that
-    `shape_of` does not know.
-    """
+    """The columns of a NamedTuple class, in order; DefinitionError for what is none."""
     if not _is_record(record):
         raise DefinitionError(f"{record!r} must be a NamedTuple class", subject=repr(record))
     if record in within:
@@ -426,12 +401,7 @@ def columns_of(record: Any, within: tuple[type, ...] = ()) -> tuple[Column, ...]
 
 
 def shape_of(hint: Any, name: str, within: tuple[type, ...] = ()) -> Shape:
-    """What a value annotated with `hint` is made of.
-
-    int, float, str, bool, bytes, date, datetime, Instant, Decimal (or Annotated[Decimal,
-    "decimal(p,s)"]), an Enum of texts or ints, another NamedTuple, tuple[X, ...], dict[str, X] or
-    dict[int, X]; each `| None`. DefinitionError, which names it, for any other.
-    """
+    """The shape of a value annotated with `hint`; DefinitionError for a type that has none."""
     nullable, given = False, hint
     if get_origin(hint) in (Union, types.UnionType):
         options = [option for option in get_args(hint) if option is not type(None)]
@@ -461,9 +431,8 @@ def shape_of(hint: Any, name: str, within: tuple[type, ...] = ()) -> Shape:
     raise wrong(
         name,
         f"is {given}: use int, float, str, bool, bytes, date, datetime, Instant, Decimal (or "
-        'Annotated[Decimal, "decimal(p,s)"]), an Enum whose values are all texts or all ints of 64 bits, '
-        "a NamedTuple with fields, tuple[X, ...], dict[str, X] or dict[int, X] of these, or one of "
-        "them | None",
+        'Annotated[Decimal, "decimal(p,s)"]), an Enum of texts or 64-bit ints, a NamedTuple, '
+        "tuple[X, ...], dict[str, X] or dict[int, X] of these, or one of them | None",
     )
 
 

@@ -31,7 +31,7 @@ from include.lake.columns import arrow_type
 
 
 def without_expired(fold: KeyedFold, seen: SeenValues, rows: pa.Table, until_us: int) -> pa.Table:
-    """Rows of `state_schema(fold)` without seen values that no event from `until_us` on can repeat."""
+    """Rows of states without seen values that no event from `until_us` on can repeat."""
     lists = rows[SEEN].combine_chunks()
     at_us = _instants(lists)
     over = pc.less(at_us, until_us - seen.within_us)
@@ -186,7 +186,7 @@ class States:
         self._known[key] = (self._fold.stored(state), changed_at_us, timeout_at_us)
 
     def put_all(self, keys: list[Key], states: list[Any], changed_at_us: list[int]) -> bool:
-        """`put` many fetched keys without timeouts; False, and nothing is done, for unusual values."""
+        """`put` many fetched keys without timeouts; False, and nothing done, if one is unusual."""
         if set(map(type, states)) - {self._fold.state}:
             return False
         columns = zip(*states, strict=True)

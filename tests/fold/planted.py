@@ -191,13 +191,6 @@ def only_the_first_event(user_id, purchases, state):
 
 
 @is_wrong(SPENDING, map_groups_with_state)
-def events_read_twice(user_id, purchases, state):
-    total, count = state.getOption or NOTHING
-    count += sum(1 for _ in purchases)
-    return spent_by(user_id, state, total + sum(p.value for p in purchases), count)
-
-
-@is_wrong(SPENDING, map_groups_with_state)
 def row_of_the_call_alone(user_id, purchases, state):
     total, count = state.getOption or NOTHING
     for purchase in purchases:

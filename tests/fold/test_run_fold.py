@@ -1,6 +1,5 @@
 """`run` calls a fold like a function."""
 
-import doctest
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -10,7 +9,6 @@ import pytest
 
 from include.fold.definition import flat_map_groups_with_state
 from include.fold.group_state import GroupState
-from include.fold.testing import cases as run_module
 from include.fold.testing.cases import Happened, run
 from include.streams import service_health
 from include.streams.device_signals import FOLD, Counted, Signal
@@ -23,10 +21,6 @@ IN_PROCESSING_TIME = service_health.define(stale_after=timedelta(seconds=1), tim
 
 def line(time_us: int) -> Happened:
     return Happened(LogLine("api"), time_us)
-
-
-def test_the_example_of_the_module_is_right():
-    assert doctest.testmod(run_module) == (0, 8)
 
 
 def test_the_clock_may_be_a_datetime():
@@ -109,8 +103,6 @@ def test_dead_letters_are_told():
         lambda: run(IN_PROCESSING_TIME, [LogLine("api")]),
         lambda: run(IN_PROCESSING_TIME, [line(5)], late=[line(4)]),
         lambda: run(IN_PROCESSING_TIME, [line(5)], clock=4),
-        lambda: run(FOLD, [], clock=1, state=run(FOLD, [], clock=2)),
-        lambda: run(SESSIONS, [], state=run(SESSIONS, [], clock=2), timeouts={"a": 3}),
     ],
 )
 def test_what_cannot_be_is_refused(wrong):

@@ -1,25 +1,7 @@
-"""Cases for the law checker: events and cuts, drawn from record types and the function's constants.
+"""A fold called like a function; and the law checker's cases, from record types and constants.
 
 Few keys, ties in time, and steps of exactly the spans that the function knows, or one
 microsecond beside them: that is where functions go wrong.
-
-A fold called like a function: events in; outputs, states and what waits out.
-
-    >>> from datetime import timedelta
-    >>> from include.streams.user_sessions import UserEvent, define
-    >>> fold = define(gap=timedelta(microseconds=100))
-    >>> ran = run(fold, [UserEvent("ann", 1_000), UserEvent("ann", 1_040)])
-    >>> ran.outputs
-    []
-    >>> ran.states
-    {'ann': OpenSession(started_us=1000, last_us=1040, events=2)}
-    >>> ran.timeouts
-    {'ann': 1140}
-
-The session is closed when the stream's clock has come to its timeout:
-
-    >>> run(fold, [], state=ran, clock=1_140).outputs
-    [UserSession(user_id='ann', session_start=1000, session_end=1040, events=2)]
 """
 
 import inspect
@@ -74,18 +56,15 @@ class Ran:
 
     @property
     def states(self) -> dict[Key, Any]:
-        """The state of each key that has one."""
         return {key: known.state for key, known in self.known.items() if known.state is not None}
 
     @property
     def timeouts(self) -> dict[Key, int]:
-        """When each key times out, of those that do."""
         timed = ((key, known.timeout_at_us) for key, known in self.known.items())
         return {key: at_us for key, at_us in timed if at_us != NEVER_US}
 
     @property
     def timers(self) -> dict[Key, dict[str, int]]:
-        """The timers of each key that are set, by name, and when each fires."""
         found = {}
         for key, known in self.known.items():
             if known.beside and hasattr(known.beside[-1], "_asdict"):
@@ -110,28 +89,25 @@ def run(
 ) -> Ran:
     """Let `events` arrive, in any order, and fold all up to `clock`.
 
-    An event is a record, or `Happened(event, time_us)`. `clock` is the instant to which the
-    stream comes (microseconds or a datetime): the newest event's, unless it is given. Events
-    after it are pending; timeouts up to it fire. The events of `late` arrive after that: those
-    up to `clock` are late. `state` is what keys have before, and `timeouts` when they time
-    out; or it is an earlier run, to go on from.
+    `clock` is the instant to which the stream comes, else the newest event's: events after it are
+    pending, timeouts up to it fire; those of `late`, which arrive after that, are late up to it.
+    `state` is what keys have before, and `timeouts` when they time out; or an earlier run.
     """
     before = state if isinstance(state, Ran) else None
     arriving = [_happened(fold, event) for event in events]
     after = [_happened(fold, event) for event in late]
     clock_us = _clock_us(clock, before, arriving)
     too_late, waiting = _admitted(fold, before, arriving, after, clock_us)
-    since_us = 0 if fold.ttl is None else min([clock_us, *(each.time_us for each in arriving)])
-    states = States(fold)
-    if before is not None:
-        if timeouts:
-            raise ValueError("an earlier run has its timeouts: leave timeouts= out")
-        for known in before.known.values():
-            states.put(*known)
-    else:
+    if before is None:
+        since_us = 0 if fold.ttl is None else min([clock_us, *(each.time_us for each in arriving)])
         given, timeouts_us = dict(state or {}), timeouts or {}  # type: ignore[arg-type]
-        for key in {**given, **timeouts_us}:
-            states.put(key, given.get(key), since_us, timeouts_us.get(key, NEVER_US))
+        keys = {**given, **timeouts_us}
+        known = [KeyState(k, given.get(k), since_us, timeouts_us.get(k, NEVER_US)) for k in keys]
+    else:
+        known = [*before.known.values()]
+    states = States(fold)
+    for each in known:
+        states.put(*each)
     until = until_us(clock_us)
     events = _events(fold, waiting)
     settled = settle(fold, lambda: states, events, until, timeouts_due=True)
@@ -159,17 +135,12 @@ def _happened(fold: KeyedFold, event: Any) -> Happened:
 
 
 def _clock_us(clock: int | datetime | None, before: Ran | None, events: list[Happened]) -> int:
-    times = [event.time_us for event in events]
-    if before is not None:
-        times.append(before.clock_us)
-    if clock is None:
-        if not times:
-            raise ValueError("without events nothing says what time it is: give clock=")
-        return max(times)
-    clock_us = micros_of(clock) if isinstance(clock, datetime) else clock
-    if before is not None and clock_us < before.clock_us:
-        raise ValueError(f"clock={clock_us} is before that of the earlier run, {before.clock_us}")
-    return clock_us
+    if clock is not None:
+        return micros_of(clock) if isinstance(clock, datetime) else clock
+    times = [*(event.time_us for event in events), *([] if before is None else [before.clock_us])]
+    if not times:
+        raise ValueError("without events nothing says what time it is: give clock=")
+    return max(times)
 
 
 def _admitted(
@@ -179,7 +150,7 @@ def _admitted(
     after: list[Happened],
     clock_us: int,
 ) -> tuple[list[Happened], list[Happened]]:
-    """What comes too late, and what is folded now or later."""
+    """The events that come too late, and those that are folded now or later."""
     first_us = None if before is None else before.clock_us
     arrivals = [*((each, first_us) for each in arriving), *((each, clock_us) for each in after)]
     too_late: list[Happened] = []
@@ -188,10 +159,7 @@ def _admitted(
         is_too_late = arrival_us is not None and is_late(each.time_us, arrival_us, 0)
         (too_late if is_too_late else waiting).append(each)
     if fold.in_processing_time and (too_late or any(each.time_us > clock_us for each in waiting)):
-        raise ValueError(
-            "in processing time an event is folded in the run that it arrives in: none is late, nor "
-            "ingested before the earlier run's clock or after this one's"
-        )
+        raise ValueError("in processing time an event is folded in the run that it arrives in")
     return too_late, waiting
 
 

@@ -68,11 +68,6 @@ FAILS = Fault(
     "Such an event stops the stream. Let the function take it; or if there are none, say which "
     "values occur: check_fold(..., values={'field': strategy}).",
 )
-READS_TWICE = Fault(
-    "reads its events twice",
-    "An iterator is empty the second time. Read them in one loop, or list them first: events = "
-    "list(events).",
-)
 KEEPS_STATE = Fault(
     "leaves a state that no timeout wakes any more",
     "Each call clears the timeout of its key, so the state stays for ever if no event comes: set it again in "
@@ -105,10 +100,9 @@ def check_fold(
 ) -> None:
     """Raise BrokenLawError if the fold's results depend on how its input is cut into runs.
 
-    Events are drawn from the types of the record; `values` has Hypothesis strategies for
-    fields of which only some values occur. With `migrate_state`, states begin as those of the
-    NamedTuple `old_state`, mapped. `may_keep` allows states that no timeout will ever wake.
-    The same cases are tried each time; another `seed` tries others.
+    `values` has Hypothesis strategies for fields of which only some values occur. With
+    `migrate_state`, states begin as those of `old_state`, mapped. `may_keep` allows states that no
+    timeout will ever wake. Another `seed` tries other cases.
     """
     if (migrate_state is None) != (old_state is None):
         raise ValueError("migrate_state= and old_state= go together: give both, or neither")
@@ -140,13 +134,11 @@ class _Check:
     problem: str | None = None  # of the last case that had one
 
     def fails(self, case: Case) -> bool:
-        """Whether the case shows that something is wrong."""
         problem = self.problem_of(case)
         self.problem = problem or self.problem
         return problem is not None
 
     def problem_of(self, case: Case) -> str | None:
-        """What is wrong with the fold, if this case shows it."""
         begin: dict[Key, Any] = {}
         if self.migrate is not None and case.old_states:
             begin, wrong = _migrated(self.fold, self.migrate, case.old_states)
@@ -277,8 +269,7 @@ class Watched:
 
     def __call__(self, key: Key, events: Iterator[Any], state: GroupState[Any]) -> Iterator[Any]:
         before = state.getOption
-        is_due = state.hasTimedOut or state.timer is not None  # then there are no events
-        yield from self._call(key, events if is_due else _Once(events, self.found), state)
+        yield from self._call(key, events, state)
         if self._may_keep:
             return
         had_one = self._timeouts.get(key, NEVER_US) != NEVER_US
@@ -312,7 +303,6 @@ NOW = {"now", "utcnow", "today"}
 
 
 def _asked_outside(called: Any) -> str | None:
-    """The clock or the chance that a function of the machine gives, by its name."""
     owner = getattr(called, "__self__", None)
     if owner is random._inst:
         return "the module random"
@@ -324,30 +314,9 @@ def _asked_outside(called: Any) -> str | None:
 
 
 def _may_ask(frame: FrameType | None) -> bool:
-    """Of a log, whose lines have a time, and whose handlers are of any module; and of Hypothesis, which
-    measures the garbage collection, wherever that comes."""
+    """True of a log, whose lines have a time, and Hypothesis, which times garbage collection."""
     while frame is not None and (name := frame.f_globals.get("__name__", "")) != __name__:
         if name.partition(".")[0] in ("logging", "hypothesis"):
             return True
         frame = frame.f_back
     return False
-
-
-class _Once:
-    """Events that are to be read once. A second loop begins with a second `iter`."""
-
-    def __init__(self, events: Iterator[Any], found: list[Fault]) -> None:
-        self._events = events
-        self._found = found
-        self._is_read = False
-
-    def __iter__(self) -> "_Once":
-        if self._is_read:
-            self._found.append(READS_TWICE)
-        return self
-
-    def __next__(self) -> Any:
-        for event in self._events:
-            return event
-        self._is_read = True
-        raise StopIteration
