@@ -94,7 +94,7 @@ def run_stream(engine: SparkEngine, lake: Lake) -> None:
 def main() -> None:
     with TemporaryDirectory(prefix="archive-") as folder:
         lake = Lake(folder)
-        run_stream(SparkEngine(spark_session("archive_classes", lake)), lake)
+        run_stream(SparkEngine(spark_session("archive_classes")), lake)
 
 
 if __name__ == "__main__":

@@ -146,7 +146,7 @@ def main() -> None:
             f"{ERASED_KEY} is not set: it has the key that is to be erased", subject=ERASED_KEY
         )
     key, lake = erased_key(args.name, told), open_lake(args.lake)
-    erase(SparkEngine(spark_session(f"{JOB}-{key.source.name}", lake)), lake, key)
+    erase(SparkEngine(spark_session(f"{JOB}-{key.source.name}")), lake, key)
 
 
 if __name__ == "__main__":

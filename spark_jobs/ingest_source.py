@@ -11,7 +11,7 @@ from spark_jobs.tables.landing import parsed_on
 
 
 def main() -> None:
-    run(lambda lake: parsed_on(spark_session("ingest", lake)))
+    run(lambda lake: parsed_on(spark_session("ingest")))
 
 
 if __name__ == "__main__":

@@ -144,7 +144,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="a file for the report, in place of stdout")
     args = parser.parse_args()
     stream, lake = stream_named(args.stream), open_lake(args.lake)
-    spark = spark_session(f"{JOB}-{stream.name}", lake)
+    spark = spark_session(f"{JOB}-{stream.name}")
     # What goes wrong is said in one line; Spark logs it as well, in some hundred.
     spark.sparkContext.setLogLevel("OFF")
     report = inspect_state(spark, lake, stream)

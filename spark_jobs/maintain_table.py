@@ -95,7 +95,7 @@ def main() -> None:
     args = parse_args()
     lake = open_lake(args.lake)
     tables = [table for table in cared_tables(lake) if table.name in args.tables]
-    maintain(spark_session(JOB, lake), lake, tables, TABLE_CARE, args.dag_run_id)
+    maintain(spark_session(JOB), lake, tables, TABLE_CARE, args.dag_run_id)
 
 
 if __name__ == "__main__":

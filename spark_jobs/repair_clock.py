@@ -99,7 +99,7 @@ def main() -> None:
     args = parser.parse_args()
     to = None if args.to is None else parse_instant("--to", args.to)
     source, lake = source_named(args.source), open_lake(args.lake)
-    engine = SparkEngine(spark_session(f"{JOB}-{source.name}", lake))
+    engine = SparkEngine(spark_session(f"{JOB}-{source.name}"))
     repair_clock(engine, lake, source, to, args.dag_run_id)
 
 

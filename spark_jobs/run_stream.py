@@ -2,17 +2,11 @@
 
     spark-submit spark_jobs/run_stream.py --stream user_counts --lake /data/lake
 
-The stream's position is its checkpoint: running again with nothing new changes nothing, and
-a batch that was killed is finished by the next run. (A run killed between its batch with data
-and the one without, which settles the other buckets: they settle with the next new data, and
-until then `until` says so.)
-
-Other small runs of the source that are due can be taken into the same JVM (`--also`): its start
-is most of their price.
+Running again with nothing new changes nothing, and a batch that was killed is finished by the next
+run. Other small runs of the source that are due can be taken into the same JVM (`--also`).
 """
 
 import logging
-from argparse import Namespace
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -34,11 +28,7 @@ JOB = "run_stream"
 
 
 def drain(engine: SparkEngine, lake: Lake, stream: Stream, dag_run_id: str | None = None) -> None:
-    """Fold what is new in bronze and record the run.
-
-    Raises LakeError when there is no bronze yet, or nothing may be made of it now (`OpenStream.refuse_run`); the
-    engine's own error when a batch fails: the next run repeats it.
-    """
+    """Fold what is new in bronze and record the run; a batch that fails is repeated by the next."""
     refuse_no_bronze(lake, stream.source)
     with hold_lease(lake, f"stream-{stream.name}"):
         opened = open_stream(lake, stream)
@@ -57,8 +47,7 @@ def drain_others(
 ) -> None:
     """Drain each of `others` that still has to; one that fails is left to its own run.
 
-    That finds it not done, does it again, and fails for all to see. None is begun once the JVM has
-    died (`make_ready`, before each, says so): it would count as failed.
+    None is begun once the JVM has died, which `make_ready` tells: it would count as failed.
     """
     for stream in others:
         try:
@@ -69,14 +58,10 @@ def drain_others(
             log.exception("%s is left to its own run", stream.name)
 
 
-def parse_args(argv: Sequence[str] | None = None) -> Namespace:
+def main() -> None:
     parser = job_parser(__doc__, "stream")
     parser.add_argument("--also", nargs="*", default=[], help="other streams that are due")
-    return parser.parse_args(argv)
-
-
-def main() -> None:
-    args = parse_args()
+    args = parser.parse_args()
     others = [other for other in loadable_streams() if other.name in args.also]
     with stream_job(JOB, args) as (spark, lake, stream):
         engine = SparkEngine(spark)

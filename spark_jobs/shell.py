@@ -42,7 +42,7 @@ if __name__ == "__main__":
     parser = ArgumentParser(description="A shell over a lake.")
     parser.add_argument("--lake", required=True, help="the lake's folder or URI")
     lake = open_lake(parser.parse_args().lake)
-    spark = spark_session("shell", lake)
+    spark = spark_session("shell")
 
     def read_state(name: str) -> DataFrame:
         return state_of(spark, lake, name)

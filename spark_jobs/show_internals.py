@@ -127,7 +127,7 @@ def main() -> None:
         with TemporaryDirectory(prefix="internals-") as folder:
             sys.exit(run_job("show_internals", ["--lake", folder]))
     lake = open_lake(sys.argv[-1])
-    spark = spark_session("show_internals", lake)
+    spark = spark_session("show_internals")
     write_bronze(lake.bronze("signals"))
     counted = {f"{STATE_STORE}.rocksdb.trackTotalNumberOfRows": "true"}  # jobs leave it off
     for setting in {**STATE, **counted, "spark.sql.shuffle.partitions": "2"}.items():

@@ -1,9 +1,8 @@
-"""One availableNow run of a stream, and how its first run begins: every job that moves a checkpoint on does this."""
+"""One availableNow run of a stream: every job that moves a checkpoint on does this."""
 
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -48,12 +47,11 @@ from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.engines.state_rows import refuse_other_events
 
 
-@dataclass(frozen=True)
-class Start:
-    """What a run of a stream stands on beside its settings."""
+class Start(NamedTuple):
+    """A run's beginning, beside its settings."""
 
-    seed: Seed | None = None
-    pins: dict[str, Any] = field(default_factory=dict)  # columns of the generation's row
+    seed: Seed | None
+    pins: dict[str, Any]  # columns of the generation's row
     first_version: int | None = None  # of bronze; None: all that there is
 
 
@@ -64,7 +62,7 @@ def plan_start(engine: SparkEngine, opened: OpenStream) -> Start:
     if not has_begun and not opened.is_reseeded:
         initial = engine.initial_states(lake, opened.name, fold)
         if initial is None:
-            return Start(pins={"initial_state": None, "initial_as_of": None})
+            return Start(None, {"initial_state": None, "initial_as_of": None})
         as_of = instant_of(initial.as_of_us)
         pins = {"initial_state": initial.fingerprint, "initial_as_of": as_of}
         return Start(Seed(initial.as_of_us, initial.states), pins)
@@ -82,8 +80,7 @@ def plan_start(engine: SparkEngine, opened: OpenStream) -> Start:
         refuse_damaged(lake, savepoint)
     except SavepointError as error:
         raise LakeError(
-            f"{error}. Generation {opened.generation} of {opened.name} begins with it: put it back; or, "
-            "begin anew",
+            f"{error}. {opened.name} begins with it: put it back; or begin anew",
             code="unreadable_savepoint",
             subject=opened.name,
             command=f"./stateful reseed {opened.name} --apply",
@@ -100,11 +97,9 @@ INGEST_PATIENCE = timedelta(minutes=10)
 def drain_stream(
     engine: SparkEngine, opened: OpenStream, record: RunRecord, compacting: bool = False
 ) -> OpenStream:
-    """Fold what is new in bronze, and add to the run's `record` what was done; the stream as it is then.
+    """Fold what is new in bronze, under the stream's lease, and add it to the run's `record`.
 
-    `compacting`: under the settings of a compaction, and each file a batch of its own, so that
-    only clock rows may be new. To be called under the stream's lease. Raises the engine's own
-    error (Spark: StreamingQueryException) when a batch fails.
+    `compacting`: under the settings of a compaction, and each file a batch of its own.
     """
     lake, stream, fold, known = opened.lake, opened.stream, opened.fold, opened.trusted()
     rocksdb = run_settings(lake, stream)
@@ -136,8 +131,7 @@ def drain_stream(
     if is_first and start.first_version is not None:
         append_still_row(opened)  # something to read: its first batch takes the seed in
     elif is_first and fold.output_mode == "update" and seed and seed.states is not None:
-        # It shows all states from the beginning, also those without an event yet. An earlier attempt may
-        # have had another initial state; from the first batch on it is pinned.
+        # It shows states without an event yet, too; an earlier attempt may have had others.
         rows = engine.published(fold, [], seed.states)
         checks.admit(partial(table.judge, rows), "the initial state")
         table.replace(rows, writer.begin().as_json())
@@ -172,8 +166,7 @@ def drain_stream(
 
 
 def row_of_run(opened: OpenStream, start: Start) -> GenerationRow:
-    """What the generation stands on, with what is new with a run; SettingsError when that has changed
-    of which it is pinned."""
+    """The generation's row with what is new with a run; SettingsError when a pin has changed."""
     stream, fold, row, code = opened.stream, opened.fold, opened.begun_row, opened.identity.code
     settings, events = pinned_settings(stream, fold) | start.pins, event_ddl(fold)
     if row is not None:
@@ -199,10 +192,7 @@ def begin_checkpoint_anew(opened: OpenStream) -> None:
 
 
 def refuse_unreadable_events(opened: OpenStream) -> None:
-    """SettingsError when the Event record has changed so that events which wait are none of it.
-
-    Workers would find out in the middle of a batch.
-    """
+    """SettingsError before any batch when events that wait are none of the record any more."""
     if newest_committed(opened.lake, opened.checkpoint) is None:
         return
     if (pinned := opened.generations.pinned()["event_schema"]) != event_ddl(opened.fold):
@@ -210,9 +200,7 @@ def refuse_unreadable_events(opened: OpenStream) -> None:
 
 
 def stay_in_log(opened: OpenStream) -> None:
-    """Give a stream something to read that has to read on: before bronze's log is cut at what its
-    last run has read (two runs, where commits without rows came after that), and to settle what
-    a run that was cut off has left."""
+    """Give a stream something to read before bronze's log is cut, or where a run was cut off."""
     needed = needed_commit(opened.lake, opened.generations, opened.source)
     # An update table shows the keys of a batch that was not settled for the others, too.
     is_update = opened.row is not None and opened.row["output_mode"] == "update"
@@ -228,8 +216,7 @@ def append_still_row(opened: OpenStream) -> None:
 
 
 def _record_position(opened: OpenStream, record: RunRecord) -> None:
-    """How far the table is complete, and what waits, into the run's record; it fails, with a finding, when
-    rows do not add up."""
+    """Note how far the table is complete, and what waits; fail when rows do not add up."""
     known = opened.trusted()
     until_us = None if known.own is None else known.own.until_us
     record["until"] = None if until_us is None else instant_of(until_us)

@@ -354,7 +354,7 @@ def _beginning(
     while (base := choose_base(whole, identity, pin, at_most_us=from_us)).savepoint is not None:
         try:
             rows = states_in(lake, base.savepoint).to_table(filter=wanted)
-            return base, States(fold, conformed_table(rows, states))
+            return base, States(fold, rows.select(states.names).cast(states))
         except (OSError, pa.ArrowException, SavepointError):
             whole.remove(base.savepoint)
     initial = None

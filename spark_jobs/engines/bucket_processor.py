@@ -1,4 +1,4 @@
-"""What Spark calls for each bucket: carries it between the state store and the fold.
+"""Carries a bucket between Spark's state store and the fold.
 
 A batch settles what its own rows prove settled; a bucket that its last commit did not touch
 settles by its timer, in the batch without data that Spark runs when the watermark has moved.
@@ -25,7 +25,6 @@ from spark_jobs.engines.packing import PackedRow, any_stream, from_stream, leave
 from spark_jobs.engines.state_rows import (
     StoredBucket,
     packed,
-    packed_keys,
     packed_states,
     pending_events,
     states_from_rows,
@@ -42,10 +41,7 @@ NEVER_FOLDED_US = -(2**63)
 
 
 class BucketProcessor:
-    """One stream's processor, for all of its buckets. It keeps nothing between calls.
-
-    `keys` and `bucket` are the state variables that `handle` has given.
-    """
+    """One stream's processor, for all of its buckets; it keeps nothing between calls."""
 
     def __init__(
         self,
@@ -149,7 +145,7 @@ class BucketProcessor:
             if not keys:
                 self._keys.clear()
             elif states.keys_changed:
-                self._keys.update((packed_keys(rows),))
+                self._keys.update((packed(rows.select(["key"])),))
         waiting = pending.num_rows
         events = packed(pending) if waiting else None
         self._bucket.update(

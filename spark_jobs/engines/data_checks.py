@@ -1,8 +1,7 @@
 """A stream's checks (`checks=` of its entry): asked of rows before these are published.
 
-Whatever publishes asks: a batch of the live query, the rows of an initial state, a recompute, a
-reseed. Of rows that are in the table already, as those of a batch that a kill has cut off behind
-its write, nothing is asked again: to refuse them would take nothing back.
+Of rows that are in the table already, as those of a batch that a kill has cut off behind its write,
+nothing is asked again: to refuse them would take nothing back.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +21,7 @@ Judge = Callable[[Sequence[Check]], list[Verdict]]
 
 
 class DataChecks:
-    """The checks of one stream in one run. `then` is the command that goes on with it."""
+    """The checks of one stream in one run; `then` is the command that goes on with it."""
 
     def __init__(self, lake: Lake, stream: Stream, record: RunRecord, then: str) -> None:
         self._lake = lake
@@ -37,10 +36,7 @@ class DataChecks:
             table.refuse_wrong(self._stream.checks)
 
     def admit(self, judge: Judge, what: str) -> None:
-        """Ask all of rows that are about to be published, and record what they do not meet.
-
-        DataCheckError, when they are not to be: `what` would have been published.
-        """
+        """Ask all of rows that are about to be published; DataCheckError if they are not to be."""
         if not self._stream.checks:
             return
         name, run_id = self._stream.name, self._record["run_id"]

@@ -1,19 +1,14 @@
 """What Spark holds of a stream's processor: its state variables. What folds is made where a bucket is.
 
-As each query begins, Spark starts a process of Python, asks `init` for the state variables, and ends
-it. It waits for that: imports of Arrow, of which `init` needs none, were a quarter of a second of it.
+As each query begins, Spark waits for a process of Python that asks `init` for the state variables:
+imports of Arrow, of which `init` needs none, were a quarter of a second of it.
 """
 
 from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.streaming.stateful_processor import (
-    ExpiredTimerInfo,
-    StatefulProcessor,
-    StatefulProcessorHandle,
-    TimerValues,
-)
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, LongType, StructType
 
 from include.fold.definition import BUCKET_STATE, KEYS, KeyedFold
@@ -45,22 +40,18 @@ class DeferredProcessor(StatefulProcessor):
         keys = handle.getValueState(KEYS, KEYS_SCHEMA)
         self._variables = (handle, keys, handle.getValueState(BUCKET_STATE, BUCKET_SCHEMA))
 
-    def handleInitialState(self, key: Any, initialState: Any, timerValues: TimerValues) -> None:
-        self._processor.handleInitialState(key, initialState, timerValues)
+    # Spark gives some of the arguments by name.
+    def handleInitialState(self, *given: Any, **named: Any) -> None:
+        self._processor.handleInitialState(*given, **named)
 
-    def handleInputRows(
-        self, key: Any, rows: Iterator[Any], timerValues: TimerValues
-    ) -> Iterator[Any]:
-        return self._processor.handleInputRows(key, rows, timerValues)
+    def handleInputRows(self, *given: Any, **named: Any) -> Iterator[Any]:
+        return self._processor.handleInputRows(*given, **named)
 
-    def handleExpiredTimer(
-        self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo
-    ) -> Iterator[Any]:
-        return self._processor.handleExpiredTimer(key, timerValues, expiredTimerInfo)
+    def handleExpiredTimer(self, *given: Any, **named: Any) -> Iterator[Any]:
+        return self._processor.handleExpiredTimer(*given, **named)
 
     @cached_property
     def _processor(self) -> "BucketProcessor":
-        # Imported here: this is what the process that only asks for the variables has not to.
         from spark_jobs.engines.bucket_processor import BucketProcessor
 
         return BucketProcessor(*self._arguments, *self._variables)

@@ -1,9 +1,7 @@
 """The live engine: the fold over checkpointed RocksDB state, one bucket per Spark key, drained once.
 
-What a batch of a live query folded: as a frame of Spark, or, if it is small, fetched as Arrow.
-
-Fetched, its rows are written by delta-rs: no second job, no cache and none of Spark's writers,
-each of which costs seconds in a JVM that has just begun.
+A small batch is fetched as Arrow and written by delta-rs: no second job, no cache and none of
+Spark's writers, each of which costs seconds in a JVM that has just begun.
 """
 
 import json
@@ -38,7 +36,7 @@ STREAMS = ("outputs", "dead_letters")  # columns with an Arrow stream in each ro
 
 
 def counts_of(folded: pa.Table) -> dict[str, Any]:
-    """What rows of FOLDED_DDL come to, whatever is in place of their streams."""
+    """The counts of rows of FOLDED_DDL, whatever is in place of their streams."""
     return {name: pc.sum(folded[name]).as_py() or 0 for name in SUMMED} | {
         "late_first_us": pc.min(folded["late_first_us"]).as_py(),
         "late_last_us": pc.max(folded["late_last_us"]).as_py(),
@@ -50,7 +48,7 @@ def counts_of(folded: pa.Table) -> dict[str, Any]:
 
 
 def left_on_spark(folded: DataFrame, fold: KeyedFold) -> FoldedBatch:
-    """A batch's frame (FOLDED_DDL of bucket_processor.py), persisted: what is asked of it runs no fold."""
+    """The batch of a frame of FOLDED_DDL that is persisted: what is asked of it runs no fold."""
     is_there = {name: F.when(F.col(name).isNotNull(), F.lit(True)) for name in STREAMS}
     counts = counts_of(folded.withColumns(is_there).toArrow())
     emitted = unpack(folded, "outputs", output_ddl(fold))
@@ -60,11 +58,7 @@ def left_on_spark(folded: DataFrame, fold: KeyedFold) -> FoldedBatch:
 
 
 def fetch(folded: DataFrame, fold: KeyedFold, buckets: int) -> FoldedBatch | None:
-    """Run the batch and fetch it; None when a bucket of it has more than its share.
-
-    None of it is kept then: it must be run once more, which changes nothing (as when a task of
-    Spark is repeated, each state is made anew from the batch before).
-    """
+    """Run the batch and fetch it; None when a bucket has too much: it is run once more."""
     most = FETCHED_BYTES // buckets
     shortened = {name: F.when(_size(name) <= most, F.col(name)) for name in STREAMS}
     sizes = {f"{name}_bytes": _size(name) for name in STREAMS}
@@ -100,10 +94,8 @@ def live_fold(
 ) -> DataFrame:
     """What each batch of the streaming frame `bronze` folds: FOLDED_DDL, one row per bucket call.
 
-    `partitions` is the number of state partitions of the checkpoint. `outputs` holds the
-    emitted rows as an Arrow stream of `output_schema(fold)`, `dead_letters` the calls that were
-    dead letters as one of DEAD_LETTERS; each is null without any. A `seed` is needed in every run.
-    `late`: columns that older files have elsewhere.
+    `outputs` and `dead_letters` are Arrow streams, null without any. `late`: columns that older
+    files have elsewhere.
     """
     delay_us = watermark_delay // MICROSECOND
     since_us = None if seed is None else seed.as_of_us
@@ -124,11 +116,7 @@ def live_fold(
 
 
 def _clocked(packed: DataFrame, delay_us: int) -> DataFrame:
-    """`packed` with a watermark that Spark's timers follow.
-
-    On a copy, which is dropped: Spark's late filter, which goes by the previous batch, never sees
-    a row. What is late is decided in bronze.
-    """
+    """`packed` with a watermark, on a copy that is dropped: Spark's late filter sees no row."""
     clocked = packed.withColumn("fold_clock", F.timestamp_micros("commit_us"))
     delay = f"{delay_us // US_PER_MS} milliseconds"
     return clocked.withWatermark("fold_clock", delay).drop("fold_clock")
@@ -147,10 +135,7 @@ def _seed_rows(
 
 
 def run_query(spark: SparkSession, query: LiveQuery, write: WriteBatch) -> list[dict[str, Any]]:
-    """Run the query to its end; what Spark measured of each batch, as ops/batches names it.
-
-    StreamingQueryException when a batch fails.
-    """
+    """Run the query to its end; what Spark measured of each batch, as ops/batches names it."""
     partitions = {"spark.sql.shuffle.partitions": str(query.stream.state_partitions)}
 
     def write_folded(folded: DataFrame, batch_id: int) -> None:

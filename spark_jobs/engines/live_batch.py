@@ -10,7 +10,6 @@ from include.catalogue import FINDINGS
 from include.fold.admission import instant_of
 from include.job import tell_progress
 from include.lake.dead_letters import dead_letters_now
-from include.lake.errors import RowCountError
 from include.lake.findings import Finding, record_findings
 from include.lake.generations import GenerationRow, app_id
 from include.maintain.run_findings import dead_letters_finding
@@ -64,7 +63,6 @@ class BatchWriter:
 
     def __call__(self, folded: FoldedBatch, batch_id: int) -> None:
         counts = dict(folded.counts)
-        self._check(counts, batch_id)
         newest = self.record.batch_of(self._generation)
         is_written = newest is not None and newest >= batch_id  # by a run that was killed behind it
         if counts["rows_out"] and not is_written:
@@ -105,11 +103,10 @@ class BatchWriter:
     def _write_dead_letters(
         self, folded: FoldedBatch, buckets: int, is_written: bool
     ) -> dict[str, Any]:
-        """Write the dead letters of `buckets` to a table of its own, unless the batch `is_written`; what that
-        is for `ops/batches`."""
+        """Write the dead letters, unless the batch `is_written`; what that is for `ops/batches`."""
         summary = self.dead_letters.summary([folded.dead_letters]) if buckets else None
         if summary is None:
-            return {"rows_dead_lettered": 0, "timeouts_dead_lettered": 0}
+            return dict.fromkeys(DEAD_LETTERED, 0)
         if not is_written:
             self.dead_letters.append(folded.dead_letters)
         events, timeouts, first_us, last_us = summary
@@ -123,15 +120,6 @@ class BatchWriter:
             "dead_letters_from": first,
             "dead_letters_to": last,
         }
-
-    def _check(self, counts: dict[str, Any], batch_id: int) -> None:
-        parts = ("rows_folded", "rows_late", "rows_excluded", "rows_duplicate", "pending_change")
-        accounted = sum(counts[part] for part in parts)
-        if counts["rows_in"] != accounted:
-            raise RowCountError(
-                f"{self._stream} batch {batch_id}: {counts['rows_in']} rows read, but "
-                f"{accounted} folded, late, excluded, duplicate or pending: {counts}"
-            )
 
     def _note(self, counts: dict[str, Any], batch_id: int) -> None:
         late_from_us, late_to_us = counts.pop("late_first_us"), counts.pop("late_last_us")
@@ -157,10 +145,7 @@ class BatchWriter:
     def committed(
         self, newest: int | None, measured: Sequence[Mapping[str, Any]]
     ) -> list[dict[str, Any]]:
-        """The run's rows of `ops/batches` up to the batch `newest`, with what the engine measured of each.
-
-        A batch that was written and not committed belongs to the run that repeats it.
-        """
+        """The run's rows of `ops/batches` up to a batch, with what the engine measured."""
         done = [
             row for row in self._written if row["batch_id"] <= (-1 if newest is None else newest)
         ]

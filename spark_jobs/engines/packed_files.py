@@ -1,8 +1,7 @@
 """Events packed by workers that read bronze's Parquet files themselves.
 
-A row costs three times as much through Spark's scan and its way to Python as through Arrow's own
-reader. So for each row of a live batch no more leaves the JVM than where it lies: in which part of
-which file. For a replay the log of bronze says which files may have some.
+A row costs three times as much through Spark's scan as through Arrow's own reader. So for each row
+of a live batch no more leaves the JVM than its part of a file; for a replay the log has the files.
 """
 
 from collections import Counter
@@ -72,9 +71,7 @@ def pack_files(
     admission: Admission,
     late: Sequence[LateField] = (),
 ) -> DataFrame:
-    """The rows of a scan of bronze, and no more than that, as packed rows (PACKED_DDL), one for each
-    bucket and input partition. `late`: columns that older files have elsewhere.
-    """
+    """The rows of a scan of bronze as packed rows, one for each bucket and input partition."""
     place = (F.input_file_name(), F.input_file_block_start(), F.input_file_block_length())
     placed = bronze.select(*(c.alias(n) for c, n in zip(place, FilePart._fields, strict=True)))
 
@@ -95,7 +92,7 @@ def _packed(
 
 
 def _rows_by_part(batches: Iterable[pa.RecordBatch]) -> Counter[FilePart]:
-    """How many rows Spark saw in each part. Batch by batch: a place is longer than most rows."""
+    """The rows that Spark saw in each part, counted by batch: a place is longer than most rows."""
     names, counts = list(FilePart._fields), Counter[FilePart]()
     for batch in batches:
         grouped = pa.Table.from_batches([batch]).group_by(names, use_threads=False)
@@ -111,10 +108,7 @@ def read_part(
     chosen_by: str,
     count: int | None = None,
 ) -> pa.Table:
-    """The part's rows with what events are made of, and the column by which rows are `chosen_by`.
-
-    BrokenInvariantError unless it has `count` rows, as many as Spark saw.
-    """
+    """The part's rows with the columns of events; BrokenInvariantError for others than `count`."""
     clocks = {clock_column(fold), "event_time", "is_clock", chosen_by}
     wanted = (event_names(fold) | clocks).union(*(field.columns() for field in late))
     folder, _, name = part.path.rpartition("/")
@@ -132,8 +126,7 @@ def read_part(
         rows = file.read_row_groups(_row_groups(file.metadata, part), wanted, use_threads=False)
     if count is not None and rows.num_rows != count:
         raise BrokenInvariantError(
-            f"{part.path} has {rows.num_rows} rows from byte {part.start} on, but Spark read {count}: "
-            "it was changed while it was read, or is damaged. No row of it is folded"
+            f"{part.path} has {rows.num_rows} rows from byte {part.start} on, and not {count}"
         )
     return with_late_fields(rows, late)
 
@@ -154,14 +147,13 @@ def _middle(group: pq.RowGroupMetaData) -> int:
     return int(begin + size // 2)
 
 
-# What a task reads, by Spark's own rule for files: all cores have something to do, none too little,
-# and none more than it has room for.
+# What a task reads, by Spark's own rule: all cores have something to do, none too little or much.
 LEAST_BYTES, MOST_BYTES = MIB // 2, 128 * MIB
 DATES = "partition.event_date"
 
 
 class BronzeEvents(NamedTuple):
-    """Events of bronze within bounds, and what each task reads of which files."""
+    """Events of bronze within bounds, and each task's parts of files."""
 
     spark: SparkSession
     tasks: Sequence[Sequence[FilePart]]
@@ -216,7 +208,7 @@ def _tasks(files: Sequence[tuple[str, int]], cores: int) -> list[list[FilePart]]
 
 
 def _within(rows: pa.Table, fold: KeyedFold, bounds: Bounds) -> pa.Array:
-    """Which rows are asked for: events within the bounds."""
+    """The mask of events within the bounds."""
     time_us = micros_of(rows, INSTANTS[fold.time_us])
     is_clock = column_of(rows, "is_clock", pa.bool_()).fill_null(False).to_numpy()
     wanted = ~is_clock & (micros_of(rows, "ingested_at") <= bounds.ingested_at_us)

@@ -1,8 +1,7 @@
 """Rows packed before the shuffle, and unpacked behind the operator.
 
-Spark's Python operators turn every row into Python objects and back, several times. So the
-events of a bucket cross as one row with an Arrow stream in it, and so do its outputs: a
-batch is then a few rows per bucket, however many events it has.
+Spark's Python operators turn every row into Python objects and back, several times. So the events
+of a bucket cross as one row with an Arrow stream in it, and so do its outputs.
 """
 
 import gc
@@ -27,9 +26,8 @@ _left_alone = 0  # the modules that this process had when it last hid what they 
 
 
 def leave_imports_alone() -> None:
-    """Hide what this process has imported from Python's garbage collector.
+    """Hide modules from Python's garbage collector, by which a worker lost 27 ms after each task.
 
-    Spark's worker looks for garbage after each task: 27 ms, nearly all of it among modules, which stay.
     Much is imported only by the first task itself: so again where modules have come since.
     """
     global _left_alone
@@ -59,14 +57,14 @@ class PackedRow(NamedTuple):
 
 
 class Admission(NamedTuple):
-    """Which rows are not folded. The default folds all."""
+    """The rows that are not folded; none, by default."""
 
     late_after_us: int | None = None  # the watermark delay; None: no row is late
     since_us: int | None = None  # the fold's time up to which an initial state stands for the rows
 
 
 class Bounds(NamedTuple):
-    """Which rows of bronze are asked for, on the fold's clock; None is no bound. Never clock rows."""
+    """The rows of bronze that are asked for, on the fold's clock; None is no bound."""
 
     ingested_at_us: int  # or earlier
     from_us: int | None = None
@@ -106,7 +104,7 @@ def micros_of(rows: pa.Table, name: str) -> Any:
 def admitted_rows(
     rows: pa.Table, fold: KeyedFold, ids: Sequence[int], admission: Admission
 ) -> pa.Table:
-    """Rows of bronze as events, each with its bucket, and whether it is folded: what `packed_rows` packs."""
+    """Rows of bronze as events, each with its bucket and kind: what `packed_rows` packs."""
     events = {}
     for field in event_schema(fold):
         if field.name in INSTANTS:
@@ -154,8 +152,7 @@ def _with_derived_keys(rows: pa.Table, fold: KeyedFold, ids: Sequence[int]) -> p
 
 
 def packed_rows(rows: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """`rows` as packed rows, one a bucket: what is not ADMITTED is counted, and a clock row is there
-    for its watermark. The events of each have `schema`."""
+    """`rows` as packed rows, one a bucket: what is not ADMITTED is counted, or a watermark."""
     bucket = rows[BUCKET].to_numpy()
     order = np.argsort(bucket, kind="stable")
     starts = np.flatnonzero(np.diff(bucket[order], prepend=-1))

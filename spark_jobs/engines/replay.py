@@ -1,8 +1,4 @@
-"""The replay engine: the same fold over a bounded set of events, from given states.
-
-No checkpoint and no state store: states and events of a bucket meet in one cogroup. It
-serves backfills and reseeds, and it is the oracle for the live engine.
-"""
+"""The replay engine: the same fold over a bounded set of events, from given states."""
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -30,12 +26,7 @@ def replay_fold(
     until_us: int,
     base: DataFrame | None = None,
 ) -> Stage:
-    """Fold all of `events` before `until_us`, starting from `base`.
-
-    Timeouts before `until_us` fire as well; both are on the fold's clock. `base` has
-    `state_ddl(fold)`; None is the empty state. Rows at or after `until_us` are left out,
-    and so must be those that `base` stands for: give `events` without them.
-    """
+    """Fold all of `events` before `until_us` onto the states of `base`; timeouts before it fire."""
     partitions = events.spark.conf.get("spark.sql.shuffle.partitions")
     ids = bucket_ids(buckets, int(str(partitions)))
     packed = events.pack(fold, ids).groupBy("bucket")

@@ -28,11 +28,9 @@ from spark_jobs.tables.product import Product
 
 
 class SparkEngine:
-    """Reads, folds and writes for a job, by Spark. Each write to a table is one commit.
+    """Reads, folds and writes for a job, by Spark; `LocalEngine` of the tests does without a JVM.
 
-    A job decides and records. So the same job runs in a simulator without a JVM that tries thousands
-    of sequences of operations: `LocalEngine` of the tests has these methods, too. `Rows` are an engine's
-    own (here a DataFrame, there an Arrow table): only the engine that made them looks inside.
+    `Rows` are an engine's own: only the one that made them looks inside.
     """
 
     def __init__(self, session: SparkSession) -> None:
@@ -57,11 +55,7 @@ class SparkEngine:
         return initial._replace(states=self._spark.createDataFrame(initial.states))
 
     def migrated(self, states: Rows, fold: KeyedFold, migrate: MigrateState) -> Rows:
-        """Rows of a savepoint of any state schema as rows of `state_ddl(fold)`.
-
-        Lazy: a job that reads them fails with MigrationError in its message when a state cannot
-        be mapped.
-        """
+        """Rows of a savepoint of any state schema as rows of `state_ddl(fold)`; lazily."""
 
         def migrate_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
@@ -113,9 +107,5 @@ class SparkEngine:
         stage.held.unpersist()
 
     def drain(self, query: LiveQuery, write: WriteBatch) -> list[dict[str, Any]]:
-        """Run the query to its end: `write` is called for each batch, before it is committed.
-
-        Returns columns of ops/batches that the engine measured, a row a batch, with its
-        `batch_id`. Raises what the query failed with.
-        """
+        """Run the query, calling `write` before each commit; what the engine measured."""
         return run_query(self._spark, query, write)

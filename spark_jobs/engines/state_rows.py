@@ -68,11 +68,6 @@ class StoredBucket(NamedTuple):
     events: bytes | None  # None when none wait
 
 
-def packed_keys(states: pa.Table) -> bytes:
-    """The value of KEYS for rows of `state_schema`."""
-    return packed(states.select(["key"]))
-
-
 def packed_states(fold: KeyedFold, states: pa.Table) -> bytes:
     """What is beside the keys in rows of `state_schema(fold)`."""
     absent = ["key"] if fold.times_out else ["key", "timeout_at_us"]
@@ -85,16 +80,13 @@ def packed(rows: pa.Table) -> bytes:
 
 
 def unpacked_states(fold: KeyedFold, keys: bytes | None, stored: StoredBucket) -> pa.Table:
-    """Rows of `state_schema(fold)`: the other way round.
-
-    BrokenInvariantError when keys and states are not of one bucket.
-    """
+    """The other way round; BrokenInvariantError when keys and states are not of one bucket."""
     rows = state_schema(fold).empty_table() if stored.states is None else from_stream(stored.states)
     known = [] if keys is None else from_stream(keys)["key"]
     if not rows.num_rows == len(known) == stored.keys:
         raise BrokenInvariantError(
-            f"a bucket of {fold.stream} has {len(known)} keys and {rows.num_rows} states, and should have "
-            f"{stored.keys}: its checkpoint is damaged. Put it back from a copy, or make the state anew",
+            f"a bucket of {fold.stream} has {len(known)} keys and {rows.num_rows} states, and not "
+            f"{stored.keys}: put its checkpoint back from a copy, or make the state anew",
             code="unreadable_checkpoint",
             subject=fold.stream,
             command=f"./stateful reseed {fold.stream} --apply",
@@ -113,16 +105,13 @@ class PendingEventsError(SettingsError):
 
 
 def pending_events(fold: KeyedFold, stream: bytes | None) -> pa.Table:
-    """The events of an Arrow stream (None: of none), with `event_schema(fold)`, by name.
+    """The events of an Arrow stream by name; PendingEventsError where a field does not fit.
 
-    A field that was dropped is left out, one that was added is null. Raises PendingEventsError
-    when it must not be null, or when a field had another type.
+    A field that was dropped is left out, one that was added is null.
     """
     schema = event_schema(fold)
     found = schema.empty_table() if stream is None else from_stream(stream)
     if found.schema != schema:
-        if not found.num_rows:
-            return schema.empty_table()
         refuse_other_events(fold, found.schema)
         for field in schema:
             if field.name not in found.schema.names:
@@ -144,9 +133,8 @@ def refuse_other_events(fold: KeyedFold, was: pa.Schema) -> None:
 
 def _other_field(fold: KeyedFold, name: str) -> PendingEventsError:
     return PendingEventsError(
-        f"{fold.event.__name__}.{name} is not what it was when events came that may still wait in the "
-        f"state of stream {fold.stream}: declare it as it was, or a new one `| None`; or have them read "
-        "from bronze anew",
+        f"{fold.event.__name__}.{name} is not what it was in events that may still wait in the "
+        f"state of {fold.stream}: declare it as it was, a new one `| None`; or begin anew",
         subject=fold.stream,
         command=f"./stateful reseed {fold.stream} --apply",
     )
@@ -155,7 +143,7 @@ def _other_field(fold: KeyedFold, name: str) -> PendingEventsError:
 def read_states(
     session: SparkSession, checkpoint: str, fold: KeyedFold, batch_id: int | None = None
 ) -> DataFrame:
-    """The states after the last batch, or that one, as rows of `state_rows_ddl(fold)`."""
+    """The states after the last batch, or that one, as rows with their buckets."""
     buckets = _stored(session, checkpoint, BUCKET_STATE, batch_id)
     states = buckets.where("keys > 0").withColumnsRenamed({"keys": "count"})
     keys = _stored(session, checkpoint, KEYS, batch_id)
@@ -163,8 +151,7 @@ def read_states(
 
 
 def read_waiting(session: SparkSession, checkpoint: str, batch_id: int | None = None) -> DataFrame:
-    """`bucket, waiting, events` of each bucket that was ever touched, after the last batch or that
-    one: how many events wait in it, and those as an Arrow stream (null for none)."""
+    """The number of events that wait in each bucket, and they, as an Arrow stream."""
     stored = _stored(session, checkpoint, BUCKET_STATE, batch_id)
     return stored.select("bucket", "waiting", "events")
 
@@ -190,10 +177,7 @@ def _stored(
 
 @cache
 def readable(checkpoint: str) -> str:
-    """The path by which Spark's state reader finds a local checkpoint, for as long as this process.
-
-    It writes such letters as a URI has them, %20, and then looks for that very name (Spark 4.2).
-    """
+    """A link that has none: Spark 4.2's state reader looks for %20 in place of a space."""
     if "://" in checkpoint or not ENCODED.search(checkpoint):
         return checkpoint
     folder = TemporaryDirectory(prefix="checkpoint-")

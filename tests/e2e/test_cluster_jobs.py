@@ -1,9 +1,7 @@
 """Jobs on a cluster: a master and a worker as on another machine, which do not have the project."""
 
 import json
-import os
 import random
-import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -16,8 +14,7 @@ from deltalake import DeltaTable
 from include.cli.__main__ import main
 from include.lake.paths import Lake
 from include.registry import stream_named
-from include.spark.conf import jars, job_conf
-from include.spark.submit import SPARK_SUBMIT, job_environment, run_job
+from include.spark.submit import run_job
 from tests.e2e.standalone_cluster import Cluster, standalone_cluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.turn(0)]
@@ -75,34 +72,3 @@ def test_a_stream_runs_on_workers_without_the_project(on_cluster, lake, capfd):
     executors = list(on_cluster.work.glob("app-*/0"))
     assert len(executors) >= 2
     assert all(list(folder.glob("*delta-spark*.jar")) for folder in executors)
-    assert not list(Path(lake.root).glob(".seen-by-workers-*"))
-
-
-JOB = """
-import sys
-from include.lake.paths import open_lake
-from spark_jobs.job import exit_with_main, spark_session
-
-def main():
-    spark_session("where", open_lake(sys.argv[1]))
-
-exit_with_main(main)
-"""
-
-
-def submit(master: str, folder: Path, lake: str) -> subprocess.CompletedProcess[str]:
-    """JOB, run in `folder`."""
-    job = folder / "job.py"
-    job.write_text(JOB)
-    command = [str(SPARK_SUBMIT), "--master", master, "--jars", ",".join(map(str, jars()))]
-    for name, value in job_conf().items():
-        command += ["--conf", f"{name}={value}"]
-    return subprocess.run(
-        [*command, str(job), lake],
-        cwd=folder,
-        env=os.environ | job_environment(master),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,  # spark-submit mixes a job's into its stdout
-        text=True,
-        check=False,
-    )

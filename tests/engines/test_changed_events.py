@@ -134,8 +134,6 @@ def test_events_that_cannot_be_of_the_new_record_are_refused_while_some_wait(eve
     ) as raised:
         pending_events(fold_of(event), waiting(Old, A))
     assert "\n" not in str(raised.value)
-    nothing = pending_events(fold_of(event), waiting(Old))
-    assert nothing.schema == event_schema(fold_of(event))
 
 
 def test_a_refused_batch_changes_nothing_in_the_state():
