@@ -3,7 +3,6 @@
 import types
 from dataclasses import replace
 from datetime import timedelta
-from decimal import Decimal
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,14 +10,12 @@ from hypothesis import strategies as st
 
 from include.fold.arrow_values import column_values
 from include.lake.columns import arrow_type
-from tests.bronze import StampedRow
 from tests.engines.fold_law import KILLED, hold_engines_to_oracle, hold_parts_to_oracle
 from tests.examples import examples
-from tests.fold.arrivals import TIMES, Arrivals, arrivals, happenings
+from tests.fold.arrivals import TIMES, arrivals, happenings
 from tests.fold.oracle import calls_of
-from tests.simulator.kinds import Kind
 from tests.simulator.shaped_rows import landed_columns
-from tests.simulator.shapes import Landed, Shape, shapes
+from tests.simulator.shapes import Landed, shapes
 from tests.simulator.stream_files import KINDS, stream_file
 
 MILLISECONDS = timedelta(milliseconds=1)
@@ -67,22 +64,6 @@ def test_the_live_and_the_local_engine_come_to_what_the_oracle_says(data, kind):
     fold = fold_of(kind, shape)
     arrived = data.draw(arrivals(events_of(fold, shape)))
     hold_engines_to_oracle(fold, calls_of(fold), arrived, data.draw(KILLED))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_state_has_its_stored_digits_for_the_next_event_of_the_same_batch(kind):
-    money = Kind("decimal(12,2)", "decimal(12,2)")
-    shape = Shape(fields=(money,), kept=(("written decimal(12,2)", 0),))
-    fold = fold_of(kind, shape)
-
-    def row(us, amount):
-        event = fold.event(key="a", event_time_us=us, f0=Decimal(amount), value=0)
-        return StampedRow(event, us, None, 105_000, 101_000)
-
-    rows = [row(100_000, "-0.50"), row(100_000, "-0.50"), row(105_000, "120.00")]
-    hold_engines_to_oracle(
-        fold, calls_of(fold), Arrivals([rows], frozenset(), buckets=1), frozenset()
-    )
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -7,7 +7,7 @@ from include.fold.failures import BrokenInvariantError
 from include.fold.states import States
 from include.streams.user_counts import FOLD, Total
 from spark_jobs.engines.packing import to_stream
-from spark_jobs.engines.state_rows import StoredBucket, packed_keys, packed_states, unpacked_states
+from spark_jobs.engines.state_rows import StoredBucket, packed, packed_states, unpacked_states
 
 KEYS = st.text(max_size=3)
 
@@ -17,7 +17,7 @@ def test_a_large_bucket_is_stored_compressed_and_read_as_one_that_is_not():
     for number in range(3_000):
         states.put(f"user {number}", Total(number % 5), 7)
     rows = states.rows()
-    keys, held = packed_keys(rows), packed_states(FOLD, rows)
+    keys, held = packed(rows.select(["key"])), packed_states(FOLD, rows)
     plain = to_stream(rows.select(["key"])), to_stream(rows.select(["state", "changed_at_us"]))
     assert len(keys) < len(plain[0]) / 2
     assert len(held) < len(plain[1]) / 8
@@ -32,7 +32,8 @@ def test_keys_and_states_that_are_not_of_one_bucket_are_refused(there):
     for key in "ab":
         states.put(key, Total(1), 7)
     rows = states.rows()
-    keys = None if there == "no keys" else packed_keys(rows.slice(0, 1 + (there != "fewer keys")))
+    some = rows.select(["key"]).slice(0, 1 + (there != "fewer keys"))
+    keys = None if there == "no keys" else packed(some)
     count = 3 if there == "another count" else 2
     stored = StoredBucket(0, None, count, 0, packed_states(FOLD, rows), None)
     with pytest.raises(BrokenInvariantError):

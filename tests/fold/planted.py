@@ -2,7 +2,6 @@
 
 import random
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
 from typing import Any, NamedTuple
@@ -112,15 +111,6 @@ def module_level_cache(user_id, purchases, state):
 
 
 @is_wrong(APPEND)
-def attribute_of_the_function(user_id, purchases, state):
-    for purchase in purchases:
-        seen = attribute_of_the_function.__dict__.setdefault("seen", set())
-        if (user_id, purchase.event_time_us) not in seen:
-            yield spent_by(user_id, state, purchase.value, 1)
-        seen.add((user_id, purchase.event_time_us))
-
-
-@is_wrong(APPEND)
 def mutable_default(user_id, purchases, state, seen=[]):  # noqa: B006
     for purchase in purchases:
         seen.append(purchase)
@@ -153,12 +143,6 @@ def sampled_at_random(user_id, purchases, state):
     for purchase in purchases:
         if random.random() < 0.5:
             yield spent_by(user_id, state, purchase.value, 1)
-
-
-@is_wrong(APPEND)
-def random_identifier(user_id, purchases, state):
-    for purchase in purchases:
-        yield spent_by(user_id, state, purchase.value, uuid.uuid4().int >> 66)
 
 
 @is_wrong(KINDS, map_groups_with_state)
@@ -239,18 +223,3 @@ def silence_by_the_wall_clock(service, lines, health):
     since = time.monotonic()
     health.update(Health(stale=since < 0))
     health.setTimeoutDuration("5 minutes")
-
-
-def counting(start: int) -> KeyedFold:
-    calls = start
-
-    def count_of_calls_in_a_closure(user_id, purchases, state):
-        nonlocal calls
-        for purchase in purchases:
-            calls += 1
-            yield spent_by(user_id, state, purchase.value, calls)
-
-    return flat_map_groups_with_state(count_of_calls_in_a_closure, **APPEND)
-
-
-WRONG["count_of_calls_in_a_closure"] = counting(0)

@@ -187,32 +187,6 @@ def count_to_two(key, events: Iterator[Event], state: GroupState[State]) -> Iter
     yield Output(key, seen)
 
 
-def failing(body):
-    def function(key, events, state):
-        body(state)
-        return iter(())
-
-    return function
-
-
-@pytest.mark.parametrize(
-    ("body", "cause"),
-    [
-        (lambda s: s.get, ValueError),
-        (lambda s: s.update(None), TypeError),
-        (lambda s: s.setTimeoutDuration(5), RuntimeError),
-        (lambda s: s.setTimeoutTimestamp(5), RuntimeError),
-        (lambda s: s.update(State(1.0)), TypeError),
-        (lambda s: s.update(State(1, (1, "x"))), TypeError),
-        (lambda s: s.update((1,)), TypeError),
-        (lambda s: 1 / 0, ZeroDivisionError),
-    ],
-)
-def test_an_error_in_a_state_function_names_the_function_and_the_key(body, cause):
-    with failed_call("function", "'a'", cause=cause):
-        run(a_fold(failing(body)), [Event("a", 1_000)])
-
-
 def test_map_must_return_exactly_one_output():
     fold = map_groups_with_state(
         lambda key, events, state: [],
@@ -224,15 +198,6 @@ def test_map_must_return_exactly_one_output():
     )
     with failed_call("'a'", cause=DefinitionError):
         run(fold, [Event("a", 1_000)])
-
-
-def test_an_update_row_must_be_the_projection_of_its_state():
-    def lies(key, events, state):
-        state.update(State(1))
-        yield Output(key, 2)
-
-    with failed_call("lies", cause=DefinitionError):
-        run(a_fold(lies, "update"), [Event("a", 1_000)])
 
 
 @pytest.mark.parametrize(("name", "value"), [("timeout", "EventTime"), ("output_mode", "Append")])
@@ -303,14 +268,3 @@ def test_a_state_that_is_no_record_is_never_taken_by_its_keys_or_letters(state, 
     dead_letters, _ = run(replace(fold, on_error="dead_letter"), events).dead_letters
     assert dead_letters.key == "b"
     assert (dead_letters.error, repr(state) in dead_letters.message) == ("TypeError", True)
-
-
-def test_half_a_letter_in_a_state_is_refused_with_its_key():
-    def note(key, events, group):
-        group.update(Word("\ud800" if key == "b" else "\u00e4"))
-        return Output(key, 0)
-
-    fold = update_fold(note, state=Word, project=lambda key, _: Output(key, 0))
-    events = [Event(key, 1_000_000) for key in "abc"]
-    with failed_call("'b'", cause=UnicodeEncodeError):
-        run(fold, [*events, Event("z", 9_000_000)])

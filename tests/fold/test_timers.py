@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import pytest
 
 from include.fold.definition import flat_map_groups_with_state
-from include.fold.failures import TimeoutLoopError
 from include.fold.group_state import GroupState
 from include.fold.testing.cases import run
 from include.registry import stream_named
@@ -88,16 +87,6 @@ def test_a_fold_without_timers_has_none():
         state.setTimer("expiry", timestampUs=1)
     with pytest.raises(RuntimeError):
         state.deleteTimer("expiry")
-
-
-@pytest.mark.parametrize("on_error", ["stop", "dead_letter"])
-def test_timers_set_in_a_loop_stop_the_stream(on_error):
-    def loop(user_id, orders, state):
-        state.setTimer("expiry", timestampUs=state.clock_us + 1)
-        yield from ()
-
-    with failed_call("'ann'", cause=TimeoutLoopError):
-        run(fold_of(loop, on_error=on_error), [Order("ann", 1_000)], clock=2_000_000)
 
 
 def test_a_failure_names_the_timer():
