@@ -122,27 +122,9 @@ def column_values(column: Column, values: pa.Array | pa.ChunkedArray) -> list[An
     return decode(column.shape, values, column.name)
 
 
-def plain_values(column: pa.Array) -> list[Any]:
-    """Values of any type without a record: structs and maps as dicts, lists as tuples."""
-    return [_plain(value, column.type) for value in column.to_pylist()]
-
-
 def plain_rows(rows: pa.Table) -> list[dict[str, Any]]:
-    """Rows by their columns' names, of such values."""
-    columns = zip(*map(plain_values, rows.columns), strict=True)
-    return [dict(zip(rows.column_names, values, strict=True)) for values in columns]
-
-
-def _plain(value: Any, kind: pa.DataType) -> Any:
-    if value is None:
-        return None
-    if pa.types.is_struct(kind):
-        return {name: _plain(of, kind.field(name).type) for name, of in value.items()}
-    if pa.types.is_map(kind):
-        return {key: _plain(of, kind.item_type) for key, of in value}
-    if pa.types.is_list(kind):
-        return tuple(_plain(of, kind.value_type) for of in value)
-    return value
+    """Rows by their columns' names, of plain values; maps as dicts."""
+    return rows.to_pylist(maps_as_pydicts="lossy")  # type: ignore[no-any-return]
 
 
 def wake_us(fold: KeyedFold, rows: pa.Table) -> pa.ChunkedArray:

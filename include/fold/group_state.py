@@ -210,9 +210,6 @@ class GroupState(Generic[S]):
         said = f"cannot {what} without timeout={needed}: the stream says {self._timeout}"
         return RuntimeError(f"[CANNOT_WITHOUT] {said}")
 
-    def __str__(self) -> str:
-        return f"GroupState({self._value if self.exists else '<undefined>'})"
-
 
 class TickingGroupState(GroupState[S]):
     """A key's state during one call with all of its events: the clock is the newest one's.

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from include.fold.arrow_values import decode, encode, plain_values
+from include.fold.arrow_values import decode, encode
 from include.fold.definition import Key, KeyedFold, MigrateState
 from include.fold.failures import ARITHMETIC
 from include.fold.group_state import TIMERS
@@ -46,7 +46,14 @@ def _old_states(states: pa.StructArray, fold: KeyedFold) -> list[dict[str, Any] 
         for field, column in zip(states.type, states.flatten(), strict=True)
     ]
     names = [field.name for field in states.type]
-    return plain_values(pa.StructArray.from_arrays(columns, names, mask=states.is_null()))
+    plain = pa.StructArray.from_arrays(columns, names, mask=states.is_null())
+    return list(map(_with_tuples, plain.to_pylist(maps_as_pydicts="lossy")))
+
+
+def _with_tuples(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _with_tuples(of) for key, of in value.items()}
+    return tuple(map(_with_tuples, value)) if isinstance(value, list) else value
 
 
 def _new_state(key: Key, old: dict[str, Any], fold: KeyedFold, migrate: MigrateState) -> Any:

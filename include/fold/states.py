@@ -175,7 +175,8 @@ class States:
 
         TypeError for a value that its column cannot hold, UnicodeEncodeError for half a letter.
         """
-        self.known(key)
+        if key not in self._known:
+            self._fetched(key)
         if beside:
             for values, value in zip(self._beside.values(), beside, strict=True):
                 values[key] = value

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from include.fold.admission import instant_of
-from include.fold.arrow_values import plain_values
+from include.fold.arrow_values import plain_rows
 from include.lake.delta_log import dataset_of, unbroken
 from include.lake.ops import newest_of, runs_of
 from include.lake.paths import Lake
@@ -44,7 +44,7 @@ def read_result(lake: Lake, stream: str) -> StreamResult | None:
         rows=rows,
         until=complete_until(lake, stream),
         columns=tuple(head.column_names),
-        first_rows=tuple(zip(*map(plain_values, head.columns), strict=True)),
+        first_rows=tuple(tuple(row.values()) for row in plain_rows(head)),
         duplicates=(run["rows_duplicate"] or 0) if run else 0,
     )
 

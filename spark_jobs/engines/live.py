@@ -103,8 +103,13 @@ def live_fold(
     initial = None
     if seed is not None and seed.states is not None:
         initial = _seed_rows(seed.states, seed.waiting, fold, ids=ids).groupBy("bucket")
-    admission = Admission(delay_us, since_us)
-    packed = _clocked(pack_files(bronze, fold, ids, admission, late), delay_us)
+    # The watermark is on a copy, which is dropped: Spark's late filter never sees a row.
+    packed = (
+        pack_files(bronze, fold, ids, Admission(delay_us, since_us), late)
+        .withColumn("fold_clock", F.timestamp_micros("commit_us"))
+        .withWatermark("fold_clock", f"{delay_us // US_PER_MS} milliseconds")
+        .drop("fold_clock")
+    )
     # With rows: a frame of pandas costs a bucket a millisecond more.
     return packed.groupBy("bucket").transformWithState(
         DeferredProcessor(fold, delay_us, since_us),
@@ -113,13 +118,6 @@ def live_fold(
         timeMode="EventTime",
         initialState=initial,
     )
-
-
-def _clocked(packed: DataFrame, delay_us: int) -> DataFrame:
-    """`packed` with a watermark, on a copy that is dropped: Spark's late filter sees no row."""
-    clocked = packed.withColumn("fold_clock", F.timestamp_micros("commit_us"))
-    delay = f"{delay_us // US_PER_MS} milliseconds"
-    return clocked.withWatermark("fold_clock", delay).drop("fold_clock")
 
 
 def _seed_rows(
