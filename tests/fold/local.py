@@ -5,19 +5,16 @@ state function's own loop: what is late, what settles and in which order is writ
 a second time, plainly.
 """
 
-import math
-import struct
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from decimal import localcontext
-from enum import Enum
 from typing import Any, NamedTuple
 
 from include.fold.admission import is_late, until_us, watermark_us
 from include.fold.calls import fold_runs
 from include.fold.definition import DeadLetter, Emitted, Key, KeyedFold, KeyRun
 from include.fold.failures import ARITHMETIC, BrokenInvariantError
-from include.fold.records import MIN_INT
 from include.fold.states import KeyState, States
+from tests.fold.oracle import rank
 
 
 class BronzeRow(NamedTuple):
@@ -153,24 +150,5 @@ class _Bucket:
                 yield KeyRun(key, start, end)
                 start = end
 
-    def _order(self, row: BronzeRow) -> tuple[Hashable, ...]:
-        values = tuple(map(_rank, row.event))
-        return (_rank(self._fold.keys.of(row.event)), row.time_us, values)
-
-
-def _rank(value: Any) -> tuple[Hashable, ...]:
-    """Nulls first, then what is not a number, then by value; of equal floats by their bits.
-    Of what is made of others: one after the other, a dict's by its keys."""
-    if value is None:
-        return (0,)
-    if isinstance(value, Enum):
-        return (2, value.value)
-    if isinstance(value, dict):
-        return (2, tuple(sorted((_rank(key), _rank(item)) for key, item in value.items())))
-    if isinstance(value, tuple):
-        return (2, tuple(map(_rank, value)))
-    if not isinstance(value, float):
-        return (2, value)
-    (bits,) = struct.unpack("<q", struct.pack("<d", value))
-    by_bits = bits if bits >= 0 else MIN_INT - 1 - bits  # from -0.0, which is -1, down
-    return (1, by_bits) if math.isnan(value) else (2, value, by_bits)
+    def _order(self, row: BronzeRow) -> tuple[Any, ...]:
+        return (rank(self._fold.keys.of(row.event)), row.time_us, rank(tuple(row.event)))

@@ -1,6 +1,5 @@
 """Functions that keep the law, and look as if they did not: `check_fold` must let them pass."""
 
-import itertools
 import logging
 import random
 from datetime import timedelta
@@ -37,28 +36,11 @@ def add_purchases(user_id, purchases, state):
     return spent_by(user_id, state, total, count)
 
 
-@is_right(SPENDING, map_groups_with_state)
-def list_read_twice(user_id, purchases, state):
-    purchases = list(purchases)
-    total, count = state.getOption or NOTHING
-    count += len(purchases)
-    return spent_by(user_id, state, max([total, *(p.value for p in purchases)]), count)
-
-
 @is_right(KINDS, map_groups_with_state)
 def sorted_set(user_id, purchases, state):
     kinds = {*(state.get.kinds if state.exists else ()), *(p.event_type for p in purchases)}
     state.update(Kinds(tuple(sorted(kinds))))
     return project_kinds(user_id, state.get)
-
-
-@is_right(SPENDING, map_groups_with_state)
-def grouped_events(user_id, purchases, state):
-    total, count = state.getOption or NOTHING
-    for _, of_a_kind in itertools.groupby(purchases, key=lambda purchase: purchase.event_type):
-        for purchase in of_a_kind:
-            total, count = total + purchase.value, count + 1
-    return spent_by(user_id, state, total, count)
 
 
 @lru_cache
