@@ -20,33 +20,47 @@ PROJECT = Path(__file__).resolve().parents[1]
 OF_MESSAGE = ("key", "headers", "topic", "partition", "offset", "timestamp")
 MESSAGE = "_kafka"
 A_SECOND = timedelta(seconds=1)
-ITS_VARIABLE = "the name of the environment variable that has the password"
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SchemaRegistry:
-    """Where the schemas of Avro values are had, by the id that each value begins with."""
+class Secured:
+    """How a server is reached, and proved to be the one, as this client is."""
 
-    url: str  # "https://registry:8081"; what is secret is not in it
     timeout: timedelta = timedelta(seconds=30)  # for an answer
     ca_file: str | None = None  # None: the authorities of the machine
     certificate_file: str | None = None  # of this client, with its key
     key_file: str | None = None
     username: str | None = None
-    # Names of environment variables, as those of a topic.
+    # Names of environment variables. What is secret is nowhere else.
     password_env: str | None = None
     key_password_env: str | None = None
+
+    def check_secured(self, name: str, has_tls: bool, needed: str) -> None:
+        """SettingsError where these do not go together."""
+        _check(self.timeout >= A_SECOND, name, "timeout", "must be at least a second")
+        has_both = bool(self.username) == bool(self.password_env)
+        said = "goes with password_env, the name of the environment variable that has the password"
+        _check(has_both, name, "username", said)
+        files = (self.ca_file, self.certificate_file, self.key_file, self.key_password_env)
+        said = f"and other certificates and keys need {needed}"
+        _check(has_tls or not any(files), name, "ca_file", said)
+        has_both = bool(self.certificate_file) == bool(self.key_file)
+        _check(has_both, name, "certificate_file", "goes together with key_file")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchemaRegistry(Secured):
+    """Where the schemas of Avro values are had, by the id that each value begins with."""
+
+    url: str  # "https://registry:8081"; what is secret is not in it
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
         is_http = parts.scheme in ("http", "https") and bool(parts.hostname)
         said = "must be http://HOST or https://HOST, and no user in it"
         _check(is_http and "@" not in parts.netloc, "schema registry", "url", said)
-        _check(self.timeout >= A_SECOND, self.name, "timeout", "must be at least a second")
-        has_both = bool(self.username) == bool(self.password_env)
-        _check(has_both, self.name, "username", f"goes with password_env, {ITS_VARIABLE}")
-        _check_certificates(self, parts.scheme == "https", "an https:// url")
+        self.check_secured(self.name, parts.scheme == "https", "an https:// url")
 
     @property
     def name(self) -> str:
@@ -55,7 +69,7 @@ class SchemaRegistry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class KafkaTopic:
+class KafkaTopic(Secured):
     """A topic, read between offsets that ingestion plans and keeps itself; no consumer group."""
 
     servers: str  # "host:9092,other:9092", to begin with
@@ -71,27 +85,21 @@ class KafkaTopic:
     commit_messages: int = 500_000
     # More than this waiting is read by Spark's workers; less by processes of the task's machine.
     spark_messages: int = 20_000_000
-    timeout: timedelta = timedelta(seconds=30)  # for an answer of the brokers
     tls: bool = False
-    ca_file: str | None = None  # None: the authorities of the machine
-    certificate_file: str | None = None  # of this client, with its key
-    key_file: str | None = None
     sasl: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = None
-    username: str | None = None
-    # Names of environment variables. What is secret is nowhere else.
-    password_env: str | None = None
-    key_password_env: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("servers", "topic"):
             _check(bool(getattr(self, name).strip()), "Kafka", name, "is empty")
         for limit in ("commit_messages", "spark_messages"):
             _check(getattr(self, limit) > 0, self.name, limit, "must be above 0")
-        _check(self.timeout >= A_SECOND, self.name, "timeout", "must be at least a second")
         _check_word(self.name, "format", self.format, ("json", "avro"))
         _check_word(self.name, "tombstones", self.tombstones, ("quarantine", "skip"))
         self._check_schema()
-        self._check_security()
+        _check_word(self.name, "sasl", self.sasl, (None, *MECHANISMS))
+        has_user = bool(self.username or self.password_env)
+        _check(bool(self.sasl) == has_user, self.name, "sasl", "goes together with username")
+        self.check_secured(self.name, self.tls, "tls=True")
 
     @property
     def name(self) -> str:
@@ -116,16 +124,6 @@ class KafkaTopic:
             # Here, so that whoever reads the topic, on whatever machine, has it.
             object.__setattr__(self, "schema", _schema_text(self.name, self.schema))
 
-    def _check_security(self) -> None:
-        has_both, has_any = self.username and self.password_env, self.username or self.password_env
-        if self.sasl is not None:
-            _check_word(self.name, "sasl", self.sasl, MECHANISMS)
-            said = f"needs a username, and password_env, {ITS_VARIABLE}"
-            _check(bool(has_both), self.name, "sasl", said)
-        else:
-            _check(not has_any, self.name, "sasl", "is needed for username and password_env")
-        _check_certificates(self, self.tls, "tls=True")
-
     def check_paths(self, source: str, paths: Iterable[str]) -> None:
         """SettingsError for a path below `_kafka` that no message has."""
         for path in paths:
@@ -141,17 +139,9 @@ def _check(is_right: bool, whose: str, setting: str, said: str) -> None:
         raise SettingsError(f"{whose}: {setting} {said}", subject=setting)
 
 
-def _check_word(whose: str, setting: str, value: str, known: Iterable[str]) -> None:
-    said = f"must be one of {', '.join(known)}, not {value!r}"
+def _check_word(whose: str, setting: str, value: str | None, known: Iterable[str | None]) -> None:
+    said = f"must be one of {', '.join(map(str, known))}, not {value!r}"
     _check(value in known, whose, setting, said)
-
-
-def _check_certificates(of: KafkaTopic | SchemaRegistry, has_tls: bool, needed: str) -> None:
-    files = (of.ca_file, of.certificate_file, of.key_file, of.key_password_env)
-    said = f"and other certificates and keys need {needed}"
-    _check(has_tls or not any(files), of.name, "ca_file", said)
-    has_both = bool(of.certificate_file) == bool(of.key_file)
-    _check(has_both, of.name, "certificate_file", "goes together with key_file")
 
 
 def _schema_text(whose: str, given: str) -> str:

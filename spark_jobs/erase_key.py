@@ -2,18 +2,15 @@
 
     ERASE_KEY=alice spark-submit spark_jobs/erase_key.py --name user_counts --lake /data/lake
 
-The key comes by the environment: an argument would stand in logs. A note in the ingest log comes first: from
-then on ingestion and the source's streams wait. What quotes the key goes first, then landed files,
-quarantine and bronze, which says what the key had; then each stream of the source is made anew
-from bronze, and at last no table has a past. Killed anywhere and begun again with the same key, it
-goes on where it was.
+The key comes by the environment: an argument would stand in logs. From the note in the ingest log on,
+ingestion and the source's streams wait. Killed anywhere and begun again with the same key, it goes on
+where it was.
 """
 
 import logging
 import os
 from argparse import ArgumentParser
-from collections.abc import Iterable
-from datetime import UTC, datetime
+from dataclasses import replace
 
 from include.amend.erase_plan import ErasePlan, plan_erasure
 from include.amend.erase_rows import (
@@ -24,14 +21,7 @@ from include.amend.erase_rows import (
     erased_key,
     forget_history,
 )
-from include.ingest.amendments import (
-    ERASURE,
-    Erasure,
-    amended_streams,
-    amendments_of,
-    begin_erasure,
-    note,
-)
+from include.ingest.amendments import Amendment, amended_streams, begin_erasure, note, note_done
 from include.ingest.clock import write_still_row
 from include.ingest.ingest_log import Ingestion
 from include.job import PATIENCE, nothing_running, recorded_run
@@ -59,19 +49,16 @@ def erase(engine: SparkEngine, lake: Lake, key: ErasedKey) -> None:
     Raises SettingsError or LakeError, before anything is written, when it cannot be done.
     """
     source = key.source.name
-    with (
-        hold_lease(lake, f"erase-{source}", PATIENCE),
-        recorded_run(lake, JOB, source, None),
-    ):
+    with hold_lease(lake, f"erase-{source}", PATIENCE), recorded_run(lake, JOB, source, None):
         erasure = _without_rows(lake, key)
         anew, then = ReseedOptions(recompute=True), f"./stateful erase {source} KEY --apply"
         rebuild_amended(engine, lake, erasure, anew, then=then)
         with nothing_running(lake, source_names(), all_streams()):
             _without_past(lake, key, erasure)
-        log.info("a key of %s is erased: erasure %d of its ingest log", source, erasure.erasure)
+        log.info("a key of %s is erased: amendment %d of its ingest log", source, erasure.number)
 
 
-def _without_rows(lake: Lake, key: ErasedKey) -> Erasure:
+def _without_rows(lake: Lake, key: ErasedKey) -> Amendment:
     """The erasure whose rows are gone from landing, quarantine and bronze, and recorded to be."""
     source = key.source.name
     with nothing_running(lake, [source], streams_of(source)):
@@ -79,61 +66,48 @@ def _without_rows(lake: Lake, key: ErasedKey) -> Erasure:
             Ingestion.open(lake, key.source).finish()
         plan = plan_erasure(lake, key)
         log.info("%s", plan.text())
-        if plan.begun is None:
-            begin_erasure(lake, key.source, key.texts, bronze_id=plan.bronze_id, **plan.counts)
-        elif plan.is_back:
-            # As if it had just begun: killed on its way, bronze is neither of before nor of behind it.
-            note(lake, key.source, ERASURE, plan.begun.erasure, bronze_version=None)
-        erasure = _open_erasure(lake, source)
-        if erasure.bronze_version is None:
-            if plan.found.rows:
-                # The clock of bronze stays, also when its newest rows are those of the key.
-                write_still_row(lake, key.source)
-            _erase_all_of(lake, plan, erasure)
-    return _open_erasure(lake, source)
+        erasure = plan.begun or begin_erasure(lake, key.source, key.texts, **plan.counts)
+        if erasure.is_amended and not (plan.found.rows or plan.found.refused):
+            return erasure
+        if (
+            erasure.is_amended
+        ):  # an older copy has brought it back: bronze is neither of before nor of behind
+            note(lake, key.source, erasure, amended=None)
+        return _erase_all_of(lake, plan, erasure)
 
 
-def _open_erasure(lake: Lake, source: str) -> Erasure:
-    begun = amendments_of(lake, source).open_erasure
-    assert begun is not None  # it is open
-    return begun
-
-
-def _erase_all_of(lake: Lake, plan: ErasePlan, erasure: Erasure) -> None:
+def _erase_all_of(lake: Lake, plan: ErasePlan, erasure: Amendment) -> Amendment:
     key, source = plan.key, plan.key.source.name
-    _erase_in_ops(lake, source)
-    for stream in streams_of(source):
+    streams = [stream.name for stream in streams_of(source)]
+    if plan.found.rows:
+        # The clock of bronze stays, also when its newest rows are those of the key.
+        write_still_row(lake, key.source)
+    erase_in_ops(lake, [source, *streams])
+    for stream in streams:
         # By its count of rows one with the key may be clean, to a reseed that somebody else begins.
-        keep_savepoints(lake, stream.name, [])
+        keep_savepoints(lake, stream, [])
     erase_rows(lake, key, plan.found)
-    _forget(lake, [lake.bronze(source), lake.quarantine(source)], is_alone=True)
-    version = delta_table(lake.bronze(source)).version()
-    note(lake, key.source, ERASURE, erasure.erasure, bronze_version=version)
+    _forget(lake, lake.bronze(source), lake.quarantine(source))
+    amended = delta_table(lake.bronze(source)).version()
+    note(lake, key.source, erasure, amended=amended)
+    return replace(erasure, amended=amended)
 
 
-def _without_past(lake: Lake, key: ErasedKey, erasure: Erasure) -> None:
+def _without_past(lake: Lake, key: ErasedKey, erasure: Amendment) -> None:
     """Of all tables that may have had the key; the certificate comes last."""
     source = key.source.name
     streams = [stream.name for stream in streams_of(source)]
     for stream, _ in amended_streams(lake, source):
         delete_generations(lake, stream, EVER)
-    _forget(lake, [*map(lake.table, streams), *map(lake.dead_letters, streams)])
-    _erase_in_ops(lake, source)
-    _forget(lake, map(lake.ops, SCHEMAS))
-    done_at = datetime.now(UTC).isoformat()
-    note(lake, key.source, ERASURE, erasure.erasure, done_at=done_at)
+    _forget(lake, *map(lake.table, streams), *map(lake.dead_letters, streams))
+    erase_in_ops(lake, [source, *streams])
+    _forget(lake, *map(lake.ops, SCHEMAS), is_alone=False)
+    note_done(lake, key.source, erasure)
 
 
-def _erase_in_ops(lake: Lake, source: str) -> None:
-    cells = erase_in_ops(lake, [source, *(stream.name for stream in streams_of(source))])
-    log.info("%d texts of ops are replaced", cells)
-
-
-def _forget(lake: Lake, paths: Iterable[str], is_alone: bool = False) -> None:
-    """What older versions of those tables have that are there."""
-    for path in paths:
-        if lake.is_delta_table(path):
-            forget_history(lake, path, is_alone=is_alone)
+def _forget(lake: Lake, *tables: str, is_alone: bool = True) -> None:
+    for path in filter(lake.is_delta_table, tables):
+        forget_history(lake, path, is_alone)
 
 
 def main() -> None:

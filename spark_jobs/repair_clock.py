@@ -3,10 +3,9 @@
     spark-submit spark_jobs/repair_clock.py --source signals --lake /data/lake
         [--to 2026-01-05T10:00:00Z]
 
-The intent is logged first: from then on ingestion and all runs of the source's streams refuse.
-Then one commit of bronze sets the clock back, from which ingestion goes on. Then each stream is
-reseeded as `reseed_stream.py` does it, and runs again. Killed anywhere and begun again, without
---to, it goes on where it was.
+From the note in the ingest log on, ingestion and the source's streams refuse; from the commit that
+sets the clock back on ingestion goes on, and each stream once it is reseeded. Killed anywhere and
+begun again, without --to, it goes on where it was.
 """
 
 import logging
@@ -14,14 +13,7 @@ from datetime import UTC, datetime
 
 from include.amend.clock_repair_plan import plan_clock_repair
 from include.fold.admission import micros_of, parse_instant
-from include.ingest.amendments import (
-    REPAIR,
-    ClockRepair,
-    amended_streams,
-    amendments_of,
-    begin_repair,
-    note,
-)
+from include.ingest.amendments import amended_streams, amendments_of, begin_repair, note_done
 from include.ingest.clock import write_reset_row
 from include.ingest.ingest_log import refuse_changed_bronze
 from include.job import PATIENCE, job_parser, nothing_running, recorded_run
@@ -52,42 +44,37 @@ def repair_clock(
 
     Raises SettingsError or LakeError, before anything is written, when it cannot be done.
     """
+    name = source.name
     with (
-        hold_lease(lake, f"repair-{source.name}", PATIENCE),
-        recorded_run(lake, JOB, source.name, dag_run_id=dag_run_id),
+        hold_lease(lake, f"repair-{name}", PATIENCE),
+        recorded_run(lake, JOB, name, dag_run_id=dag_run_id),
     ):
-        repair = _set_back(lake, source, to)
+        # Not under a run that began before its intent.
+        with nothing_running(lake, [name], streams_of(name)):
+            _set_back(lake, source, to)
+        repair = amendments_of(lake, name).open
+        assert repair is not None  # only this finishes it
         rebuild_amended(engine, lake, repair, ReseedOptions(), dag_run_id)
-        with nothing_running(lake, [source.name], streams_of(source.name)):
-            for stream, _ in amended_streams(lake, source.name):
+        with nothing_running(lake, [name], streams_of(name)):
+            for stream, _ in amended_streams(lake, name):
                 _delete_savepoints_ahead(lake, stream)
-            note(lake, source, REPAIR, repair.repair, is_done=True)  # every stream is reseeded
-        log.info("the clock of bronze/%s is repaired", source.name)
+            note_done(lake, source, repair)
+        log.info("the clock of bronze/%s is repaired", name)
 
 
-def _set_back(lake: Lake, source: Source, to: datetime | None) -> ClockRepair:
-    """The repair whose commit is made: not under a run that began before its intent."""
-    with nothing_running(lake, [source.name], streams_of(source.name)):
-        refuse_changed_bronze(lake, source.name, "a repair of its clock")
-        plan = plan_clock_repair(lake, source, to)
-        log.info("%s", plan.text)
-        if plan.begun is None:
-            begin_repair(lake, source, plan.to_us)
-        repair = _open_repair(lake, source)
-        # Also where the log has it already: bronze may lack it still.
-        write_reset_row(lake, source, repair, micros_of(datetime.now(UTC)))
-    return _open_repair(lake, source)
-
-
-def _open_repair(lake: Lake, source: Source) -> ClockRepair:
-    begun = amendments_of(lake, source.name).open_repair
-    assert begun is not None  # it is open
-    return begun
+def _set_back(lake: Lake, source: Source, to: datetime | None) -> None:
+    refuse_changed_bronze(lake, source.name, "a repair of its clock")
+    plan = plan_clock_repair(lake, source, to)
+    log.info("%s", plan.text)
+    if plan.begun is None:
+        begin_repair(lake, source, plan.to_us)
+    # Also where the log has it already: bronze may lack it still.
+    write_reset_row(lake, source, micros_of(datetime.now(UTC)))
 
 
 def _delete_savepoints_ahead(lake: Lake, stream: Stream) -> None:
-    """Those after what the clock settles now: until it came to them again, the newest by its
-    `until` would keep others from being written, and have older ones deleted."""
+    """Those after what the clock settles now: the newest by its `until` would keep others from being
+    written until the clock came to it again."""
     row, known = read_generations(lake, stream.name).pinned(), savepoints_of(lake, stream.name)
     kept = [s for s in known if s.until <= row["until"] or s.savepoint_id == row["seed_savepoint"]]
     keep_savepoints(lake, stream.name, kept)

@@ -12,7 +12,7 @@ import logging
 from argparse import Namespace
 from collections.abc import Sequence
 
-from include.ingest.amendments import ClockRepair, Erasure, amended_streams
+from include.ingest.amendments import Amendment, amended_streams
 from include.job import PATIENCE, job_parser, recorded_run
 from include.lake.aside import move_aside, why_unreadable
 from include.lake.dead_letters import put_back_dead_letters
@@ -64,7 +64,7 @@ def reseed(
 def rebuild_amended(
     engine: SparkEngine,
     lake: Lake,
-    amendment: Erasure | ClockRepair,
+    amendment: Amendment,
     options: ReseedOptions,
     dag_run_id: str | None = None,
     then: str | None = None,

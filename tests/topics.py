@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from include.ingest import kafka_rows
+from include.ingest import kafka
 from include.ingest.connector import OriginError, Split
-from include.ingest.kafka_rows import Message, Offsets, TopicState
+from include.ingest.kafka import Message, Offsets, TopicState
 from include.origins import KafkaTopic
 from include.settings import Source
 from tests.ingested import SIGNALS
@@ -72,5 +72,5 @@ class FakeTopic:
 def served(patch: pytest.MonkeyPatch) -> FakeTopic:
     """The topic that ingestion finds from now on, with one partition."""
     fake = FakeTopic(partitions={0: []})
-    patch.setattr(kafka_rows, "open_topic", lambda origin: fake)
+    patch.setattr(kafka, "open_topic", lambda origin: fake)
     return fake

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pyarrow.compute as pc
 
 from include.fold.admission import LAST_INSTANT_US, US_PER_MS, micros_of
-from include.ingest.amendments import ClockRepair, amended_streams, amendments_of
+from include.ingest.amendments import ERASURE, Amendment, amended_streams, amendments_of
 from include.ingest.clock import as_text
 from include.lake.delta_log import delta_table
 from include.lake.errors import SettingsError, wrong_argument
@@ -19,27 +19,18 @@ from include.text_table import counted
 class ClockRepairPlan(NamedTuple):
     """A repair, decided: M is to be `to_us`."""
 
-    begun: ClockRepair | None  # the open one, which is finished
+    begun: Amendment | None  # the open one, which is finished
     to_us: int
     text: str  # for people
 
 
 def plan_clock_repair(lake: Lake, source: Source, to: datetime | None) -> ClockRepairPlan:
     """The plan: of the open repair, or of a new one. SettingsError for an instant that cannot be, LakeError
-    without bronze."""
-    begun = amendments_of(lake, source.name).open_repair
+    without bronze, and while a key is being erased from it."""
+    begun = amendments_of(lake, source.name).open
     to_us = None if to is None else micros_of(to) // US_PER_MS * US_PER_MS  # as watermarks are
     if begun is not None:
-        if to_us not in (None, begun.to_us):
-            raise SettingsError(
-                f"a repair of the clock of {source.name} to {as_text(begun.to_us)} is open: finish it "
-                "first",
-                code="unfinished_repair",
-                subject=source.name,
-                command=f"./stateful repair-clock {source.name} --apply",
-            )
-        said = f"finish the repair of {source.name}: its clock is at {as_text(begun.to_us)} then"
-        return ClockRepairPlan(begun, begun.to_us, said)
+        return _finishing(begun, to_us)
     if to_us is None:
         raise wrong_argument("--to", f"no repair of {source.name} is open: --to is missing")
     pin = pin_bronze(lake, source.name)
@@ -52,6 +43,21 @@ def plan_clock_repair(lake: Lake, source: Source, to: datetime | None) -> ClockR
         f"streams that are reseeded, late rows included: {', '.join(streams) or 'none'}"
     )
     return ClockRepairPlan(None, to_us, said)
+
+
+def _finishing(begun: Amendment, to_us: int | None) -> ClockRepairPlan:
+    source = begun.source
+    if begun.kind == ERASURE:
+        raise begun.unfinished("a repair of the clock")
+    if to_us not in (None, begun.to_us):
+        raise SettingsError(
+            f"a repair of the clock of {source} to {as_text(begun.to_us)} is open: finish it first",
+            code="unfinished_repair",
+            subject=source,
+            command=f"./stateful repair-clock {source} --apply",
+        )
+    said = f"finish the repair of {source}: its clock is at {as_text(begun.to_us)} then"
+    return ClockRepairPlan(begun, begun.to_us, said)
 
 
 def _refuse(source: Source, pin: BronzePin, to_us: int) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from include.amend.erase_rows import ErasedKey, Found, files_in_landing, find, mentions
-from include.ingest.amendments import Erasure, amendments_of
+from include.ingest.amendments import REPAIR, Amendment, amendments_of
 from include.ingest.ingest_log import Ingestion
 from include.ingest.origin import place_of, waiting
 from include.lake.aside import lying_aside
@@ -15,21 +15,19 @@ from include.lake.generations import Generations, read_generations
 from include.lake.paths import Lake
 from include.maintain.table_care import unknown_folders
 from include.registry import all_sources, source_names, stream_names, streams_of
-from include.settings import Source, Stream
+from include.settings import Stream
 from include.stream.checkpoint import newest_planned
 from include.stream.manifest import savepoints_of
 from include.stream.reseed_plan import ReseedOptions, plan_later_reseed
 from include.text_table import counted, text_table
 
 
-def refuse_erasure(lake: Lake, key: ErasedKey, begun: Erasure | None) -> None:
-    """LakeError when a key cannot be erased as the lake is; `begun`: an erasure of it is open."""
+def _refuse(lake: Lake, key: ErasedKey) -> None:
+    """LakeError when a key cannot be erased as the lake is."""
     source = key.source
     if aside := lying_aside(lake):
-        raise LakeError(
-            f"{lake.root}/{aside[0]} may have the key: move it out of the lake, or delete it",
-            code="not_erasable",
-            subject=aside[0],
+        raise _in_the_way(
+            aside[0], f"{aside[0]} may have the key: move it out of the lake, or delete it"
         )
     bronze = f"bronze/{source.name}"
     is_there = lake.is_delta_table(lake.bronze(source.name))
@@ -42,56 +40,30 @@ def refuse_erasure(lake: Lake, key: ErasedKey, begun: Erasure | None) -> None:
             subject=bronze,
             command=next(streams, None),
         )
-    _refuse_changed(lake, source, begun)
-    if amendments_of(lake, source.name).open_repair is not None:
-        raise LakeError(
-            f"a repair of the clock of {source.name} is open: finish it first",
-            code="unfinished_repair",
-            subject=source.name,
-        )
+    if lake.is_delta_table(lake.ingest_log(source.name)):
+        Ingestion.open(lake, source)  # what others have changed may have the key
     for stream in streams_of(source.name):
-        _refuse_stream(lake, stream, key, begun)
+        _refuse_stream(lake, stream, key)
 
 
-def _refuse_changed(lake: Lake, source: Source, begun: Erasure | None) -> None:
-    """LakeError where bronze or quarantine is another than we have made it: it may have the key."""
-    if begun is not None and begun.bronze_version is None:
-        return  # it is being rewritten
-    try:
-        if lake.is_delta_table(lake.ingest_log(source.name)):
-            Ingestion.open(lake, source)
-    except LakeError as error:
-        raise LakeError(
-            f"{error.message}: put the table back from a copy that is not older first",
-            code="changed_by_others",
-            subject=f"bronze/{source.name}",
-        ) from error
-
-
-def _refuse_stream(lake: Lake, stream: Stream, key: ErasedKey, begun: Erasure | None) -> None:
+def _refuse_stream(lake: Lake, stream: Stream, key: ErasedKey) -> None:
     if unknown := unknown_folders(lake, stream):
-        raise LakeError(
-            f"{lake.root}/checkpoints/{stream.name} has {', '.join(unknown)}, which is of no generation of "
-            "the table, and may hold the key: move it out of the lake, or delete it",
-            code="not_erasable",
-            subject=f"checkpoints/{stream.name}",
+        path = f"checkpoints/{stream.name}"
+        said = f"{path} has {', '.join(unknown)}, which is of no generation of the table"
+        raise _in_the_way(
+            path, f"{said}, and may hold the key: move it out of the lake, or delete it"
         )
     generations = read_generations(lake, stream.name)
     if generations.current is None and _has_run(lake, generations):
-        raise LakeError(
-            f"{stream.name} has run, and no record of it is left by which it would be made anew: put its "
-            "table back from a copy that is not older, or make it anew first",
-            code="not_erasable",
-            subject=stream.name,
-            command=f"./stateful reseed {stream.name} --recompute --apply",
-        )
+        said = f"{stream.name} has run, and its record is gone by which it would be made anew: do that first"
+        raise _in_the_way(stream.name, said, f"./stateful reseed {stream.name} --recompute --apply")
     if _is_initial(lake, stream, key):
-        raise LakeError(
-            f"the initial state of {stream.name} has the key: take it out of {lake.initial_state(stream.name)}, "
-            "which is yours, and repeat",
-            code="not_erasable",
-            subject=f"initial_state/{stream.name}",
-        )
+        path = f"initial_state/{stream.name}"
+        raise _in_the_way(path, f"{path}, which is yours, has the key: take it out, and repeat")
+
+
+def _in_the_way(subject: str, said: str, command: str | None = None) -> LakeError:
+    return LakeError(said, code="not_erasable", subject=subject, command=command)
 
 
 def _has_run(lake: Lake, generations: Generations) -> bool:
@@ -130,25 +102,12 @@ class ErasePlan:
     undeclared: tuple[str, ...]  # what no source or stream of today has, below the lake
     elsewhere: tuple[str, ...]  # other sources that may have it
     reseeds: tuple[str, ...]  # what becomes of the streams that ever ran, bronze being as it is now
-    bronze_id: str
-    begun: Erasure | None
-
-    @property
-    def is_back(self) -> bool:
-        """Whether bronze, or quarantine, has the key again, which was taken out of it: by an older copy, or
-        as it has landed again."""
-        was_taken_out = self.begun is not None and self.begun.bronze_version is not None
-        return was_taken_out and bool(self.found.rows or self.found.refused)
+    begun: Amendment | None
 
     @property
     def counts(self) -> dict[str, int]:
-        """What the first note of the erasure says."""
-        found = self.found
-        return {
-            "rows_bronze": found.rows,
-            "rows_quarantined": len(found.refused),
-            "files_landed": len(self.landed),
-        }
+        rows, refused, files = self.found.rows, len(self.found.refused), len(self.landed)
+        return {"rows_bronze": rows, "rows_quarantined": refused, "files_landed": files}
 
     def text(self) -> str:
         """The plan for people. It does not name the key."""
@@ -166,11 +125,7 @@ class ErasePlan:
             ("streams", len(streams), f"made anew from the beginning: {', '.join(streams)}"),
         ]
         left = [
-            (
-                "files not taken yet",
-                self.waiting,
-                "NOT looked into: run a stream of the source first",
-            ),
+            ("files not taken yet", self.waiting, "NOT looked into: ingest them first"),
             ("files refused whole", self.unread, "NOT looked into: delete what is of the key"),
             ("undeclared", len(self.undeclared), f"NOT looked into: {', '.join(self.undeclared)}"),
             ("elsewhere", len(self.elsewhere), f"NOT touched: {'; '.join(self.elsewhere)}"),
@@ -188,16 +143,14 @@ class ErasePlan:
 
 
 def plan_erasure(lake: Lake, key: ErasedKey) -> ErasePlan:
-    """The plan. LakeError when it cannot be carried out; SettingsError when another one is open, or
-    nothing of the key is there."""
+    """The plan. LakeError when it cannot be carried out; SettingsError when nothing of the key is there."""
     source = key.source.name
     begun = _begun(lake, key)
-    refuse_erasure(lake, key, begun)
+    _refuse(lake, key)
     found = find(lake, key)
     if begun is None and not found.rows and not found.refused:
-        raise SettingsError(
-            f"{source} has no row of that key", code="nothing_there", subject=source
-        )
+        said = f"{source} has no row of that key"
+        raise SettingsError(said, code="nothing_there", subject=source)
     return ErasePlan(
         key,
         found,
@@ -207,7 +160,6 @@ def plan_erasure(lake: Lake, key: ErasedKey) -> ErasePlan:
         undeclared=tuple(_undeclared(lake)),
         elsewhere=tuple(_elsewhere(lake, key)),
         reseeds=tuple(_reseeds(lake, source)),
-        bronze_id=str(delta_table(lake.bronze(source)).metadata().id),
         begun=begun,
     )
 
@@ -235,12 +187,14 @@ def _reseeds(lake: Lake, source: str) -> Iterator[str]:
             yield plan.text()
 
 
-def _begun(lake: Lake, key: ErasedKey) -> Erasure | None:
-    begun = amendments_of(lake, key.source.name).open_erasure
+def _begun(lake: Lake, key: ErasedKey) -> Amendment | None:
+    begun = amendments_of(lake, key.source.name).open
+    if begun is not None and begun.kind == REPAIR:
+        raise begun.unfinished("an erasure")
     if begun is not None and not begun.is_of(key.texts):
         raise SettingsError(
             f"an erasure of another key of {key.source.name} was begun and is not finished: finish it first, "
-            f"with its key (erasure {begun.erasure} of the ingest log has a hash of it)",
+            f"with its key (amendment {begun.number} of the ingest log has a hash of it)",
             code="unfinished_erasure",
             subject=key.source.name,
         )

@@ -1,13 +1,8 @@
-"""The key that is to be erased, as somebody wrote it: of a stream, or values of a source's fields; its rows
-taken out of bronze and quarantine, and the landed files that they came in deleted.
+"""A key that is to be erased: its rows, taken out of landing, quarantine and bronze; and tables without a past.
 
 What is here is found by what is left: killed anywhere, it is done again as a whole. Bronze comes
-last, as its rows say what else there is.
-
-A table without its past: its newest version stays, and nothing by which an older one could be read.
-
-Older files, the change feed, and the log: commits hold predicates and the least and largest values of
-each column, and so do older checkpoints. What a writer beside us has not committed yet is left alone.
+last, as its rows say what else there is. Of a table's past also the log goes: commits and older
+checkpoints hold predicates, and the least and largest values of each column.
 """
 
 import json
@@ -22,7 +17,6 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from deltalake import WriterProperties, write_deltalake
 from pyarrow import fs
 
@@ -32,7 +26,7 @@ from include.ingest.landed_file import row_of_raw
 from include.ingest.landed_values import RefusedError, converter, value_at
 from include.ingest.parse_files import REINGESTED_ROW
 from include.lake.columns import APPEND_ONLY, arrow_type
-from include.lake.delta_log import dataset_of, delta_table, read_actions
+from include.lake.delta_log import dataset_of, delta_table
 from include.lake.errors import SettingsError, wrong_argument
 from include.lake.ops import SCHEMAS, despite_others
 from include.lake.paths import Lake, files_of
@@ -59,7 +53,6 @@ class ErasedKey:
         return {name: None if value is None else str(value) for name, value in values}
 
     def field(self, name: str) -> Field:
-        """What the source says of one of them."""
         return next(field for field in self.source.fields if field.name == name)
 
 
@@ -168,19 +161,16 @@ def find(lake: Lake, key: ErasedKey) -> Found:
 
 
 def landed_file_of(name: str) -> str:
-    """The landed file that a row of bronze came in, by its `source_file`: FILE, or of a row that was
-    taken in again FILE#QUARANTINE_ID. A file's own name may have a # too."""
+    """The landed file of a row of bronze, by its `source_file`: FILE, or FILE#QUARANTINE_ID."""
     return re.sub(REINGESTED_ROW, "", name)
 
 
 def rows_and_mask(
     lake: Lake, key: ErasedKey, date: str | None = None, columns: Sequence[str] | None = None
 ) -> Iterator[tuple[pa.Table, Any]]:
-    """Parts of bronze, as they are stored, and which of their rows are the key's; of those `columns`,
-    and others, only.
+    """Parts of bronze, as they are stored, and which of their rows are the key's.
 
-    The table is opened here, and not when the first part is asked for: delta-rs opens none while
-    it writes one.
+    The table is opened before the first part is asked for: delta-rs opens none while it writes one.
     """
     path = lake.bronze(key.source.name)
     table = delta_table(path)
@@ -277,7 +267,6 @@ def erase_rows(lake: Lake, key: ErasedKey, found: Found) -> None:
 
 
 def files_in_landing(lake: Lake, source: str, names: Sequence[str]) -> list[str]:
-    """Those of the files that are still there."""
     info = lake.filesystem.get_file_info
     return [name for name in names if info(_landed_path(lake, source, name)).is_file]
 
@@ -335,13 +324,8 @@ VERSIONED = re.compile(r"\.?([0-9]{20})\.")
 DEAD_AFTER = timedelta(hours=1)
 
 
-def forget_history(lake: Lake, path: str, is_alone: bool = False) -> None:
-    """Delete all of the table at `path` that its newest version does not need.
-
-    Killed anywhere, it is done again as a whole. Who reads an older version meanwhile fails.
-    `is_alone`: nobody writes to it, so what no version has was left by a writer that died.
-    """
-    committed = _committed(lake, path)
+def forget_history(lake: Lake, path: str, is_alone: bool = True) -> None:
+    """Delete all of the table at `path` that its newest version does not need; `is_alone`: nobody writes to it."""
     # Of a commit with rows to take away, their values are in the log: one comes after it.
     told, same = {CLEANED: datetime.now(UTC).isoformat()}, Table.open(lake, path).same_record()
     despite_others(
@@ -350,35 +334,11 @@ def forget_history(lake: Lake, path: str, is_alone: bool = False) -> None:
         )
     )
     table = delta_table(path)
+    if not is_alone:  # what was taken away just now is younger than what is surely dead
+        table.vacuum(0, dry_run=False, enforce_retention_duration=False)
     table.create_checkpoint()
-    # The log last: it alone names the files of the change feed, which a repetition is to find.
-    _delete_files(lake, path, committed, timedelta(0) if is_alone else DEAD_AFTER)
+    _delete_files(lake, path, is_alone)
     _clean_log(lake, path, table.version())
-
-
-def _committed(lake: Lake, path: str) -> set[str]:
-    """The files, below the table, that any version in its log has or had."""
-    found: set[str] = set()
-    for info in _files(lake, f"{path}/_delta_log"):
-        versioned = VERSIONED.match(info.base_name)
-        if info.base_name.endswith(".json") and versioned:
-            actions = read_actions(lake, path, int(versioned[1])) or []
-            parts = (action.get(kind) for action in actions for kind in ("add", "remove", "cdc"))
-            found |= {unquote(part["path"]) for part in parts if part}
-        elif info.base_name.endswith(".parquet"):
-            found |= _of_checkpoint(lake, info.path)
-    return found
-
-
-def _of_checkpoint(lake: Lake, name: str) -> set[str]:
-    found: set[str] = set()
-    with lake.filesystem.open_input_file(name) as file:
-        opened = pq.ParquetFile(file)
-        kinds = sorted({"add", "remove"} & set(opened.schema_arrow.names))
-        for batch in opened.iter_batches(columns=kinds):
-            for row in chain.from_iterable(batch[kind].to_pylist() for kind in kinds):
-                found |= {unquote(row["path"])} if row and row.get("path") else set()
-    return found
 
 
 def _clean_log(lake: Lake, path: str, version: int) -> None:
@@ -390,16 +350,14 @@ def _clean_log(lake: Lake, path: str, version: int) -> None:
             lake.filesystem.delete_file(info.path)
 
 
-def _delete_files(lake: Lake, path: str, committed: set[str], dead_after: timedelta) -> None:
-    root = lake.path_in_filesystem(path)
+def _delete_files(lake: Lake, path: str, is_alone: bool) -> None:
+    root, dead_before = lake.path_in_filesystem(path), datetime.now(UTC) - DEAD_AFTER
     adds = delta_table(path).get_add_actions(flatten=True)
     live = {unquote(name) for name in adds["path"].to_pylist()}
-    dead_before = datetime.now(UTC) - dead_after
     for info in _files(lake, path):
         name = info.path.removeprefix(f"{root}/")
-        if name.startswith("_delta_log/") or name in live or _sums(name) in live:
-            continue
-        if name in committed or _sums(name) in committed or info.mtime < dead_before:
+        is_live = name.startswith("_delta_log/") or name in live or _sums(name) in live
+        if not is_live and (is_alone or info.mtime < dead_before):
             lake.filesystem.delete_file(info.path)
 
 
@@ -421,7 +379,7 @@ SUBJECTS = ("subject", "stream")
 
 
 def erase_in_ops(lake: Lake, subjects: Collection[str]) -> int:
-    """How many cells of the `ops` tables were replaced: of these sources and streams, all that is for people."""
+    """Replace all that is for people in `ops`, of these sources and streams; the number of cells."""
     tables = [lake.ops(name) for name in SCHEMAS if lake.is_delta_table(lake.ops(name))]
     return sum(despite_others(partial(_erase_in, path, subjects)) for path in tables)
 

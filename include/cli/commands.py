@@ -34,8 +34,7 @@ from include.cli.app import (
     planned,
     show_json,
 )
-from include.ingest.from_scratch import move_source_aside, plan_from_scratch
-from include.ingest.origin import accept_loss, plan_loss
+from include.ingest.origin import accept_loss, move_source_aside, plan_from_scratch, plan_loss
 from include.lake.errors import wrong_argument
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, made_lake

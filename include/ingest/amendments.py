@@ -1,21 +1,18 @@
 """Amendments of a source's bronze: repairs of its clock, erasures of keys; and who has to wait for them.
 
 An amendment is notes in the source's ingest log: that it was begun, that bronze is amended, and that it
-is done. Until bronze is amended nothing is ingested. A stream waits until its state is made of bronze as
-it is then; one that was made before has settled more than the clock of now has, or brings the key back.
-
-One row under a wrong machine clock, or one producer far ahead, raises the clock of bronze (M, see
-clock.py), and what all others send is late. A repair sets M back by one commit of bronze. An erasure
-names its key by a hash alone.
+is done. There is one at a time. Until bronze is amended nothing is ingested. A stream waits until its
+state is made of bronze as it is then: one that was made before has settled more than the clock of now
+has, or brings the key back.
 """
 
 import hashlib
 import json
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from include.fold.admission import micros_of
 from include.ingest.ingest_log import Ingestion, Logged, read_log
@@ -25,149 +22,122 @@ from include.lake.paths import Lake
 from include.registry import streams_of
 from include.settings import Source, Stream
 
-Told = TypeVar("Told")
-# In a note: the number of the amendment that the note is of, from 1.
+AMENDMENT = "amendment"  # in a note: the number of the amendment that the note is of, from 1
 ERASURE, REPAIR = "erasure", "repair"
 # Of scrypt: a guess costs a few hundredths of a second and 16 MiB.
 COST, BLOCK, PARALLEL = 2**14, 8, 1
 
 
 @dataclass(frozen=True)
-class ClockRepair:
-    """What the notes of a repair of the clock say, instants in microseconds."""
+class Amendment:
+    """What its notes say."""
 
     source: str
-    repair: int
-    to_us: int  # what M is set back to
-    reset_at_us: int | None = None  # `ingested_at` of the commit that does it; None: not made yet
-    is_done: bool = False  # every stream was reseeded
-
-    @property
-    def is_reset(self) -> bool:
-        """Whether M is set back."""
-        return self.reset_at_us is not None
-
-    def is_known_to(self, row: GenerationRow | None) -> bool:
-        """Whether a generation began with all of bronze up to the commit that set M back.
-
-        One that a first run began never does: in its first batch it would read both what M was
-        and what it is now.
-        """
-        if row is None or self.reset_at_us is None or row["bronze_ingested_at"] is None:
-            return False
-        return micros_of(row["bronze_ingested_at"]) >= self.reset_at_us
-
-    def unfinished(self, who: str) -> LakeError:
-        """The error of `who` waits for it."""
-        source = self.source
-        return LakeError(
-            f"a repair of the clock of {source} was begun and is not finished, and {who} waits for it",
-            code="unfinished_repair",
-            subject=source,
-            command=f"./stateful repair-clock {source} --apply",
-        )
-
-
-@dataclass(frozen=True)
-class Erasure:
-    """What the notes of an erasure say."""
-
-    source: str
-    erasure: int
-    fields: list[str]  # of bronze
-    salt: str  # hex
-    key_hash: str
-    bronze_id: str
+    number: int
+    kind: str  # ERASURE or REPAIR
+    to_us: int = 0  # of a repair: what the watermark of bronze is set back to
+    # Of an erasure, which names its key by a hash alone:
+    fields: Sequence[str] = ()  # of bronze
+    salt: str = ""  # hex
+    key_hash: str = ""
     rows_bronze: int = 0
     rows_quarantined: int = 0
     files_landed: int = 0
     asked_at: str = ""
-    bronze_version: int | None = None  # None: bronze may still have rows of the key
-    done_at: str | None = None  # its certificate: nothing is left of the key
+    # Bronze is as it is to be from this version on; of a repair, from the commit with this `ingested_at`.
+    amended: int | None = None
+    done_at: str | None = None  # nothing of it is left to do
 
     @property
     def is_done(self) -> bool:
         return self.done_at is not None
+
+    @property
+    def is_amended(self) -> bool:
+        return self.amended is not None
 
     def is_of(self, key: Mapping[str, object]) -> bool:
         """Whether it erases just this key: values as text or None, by their fields."""
         return sorted(key) == self.fields and key_hash(key, self.salt) == self.key_hash
 
     def is_known_to(self, row: GenerationRow | None) -> bool:
-        """Whether a generation was made of bronze as it is without the key."""
-        if row is None or self.bronze_version is None or row["bronze_version"] is None:
+        """Whether a generation was made of bronze as amended: never one that a first run began."""
+        told = "bronze_version" if self.kind == ERASURE else "bronze_ingested_at"
+        made_of = None if row is None else row[told]
+        if made_of is None or self.amended is None:
             return False
-        is_same = row["bronze_id"] == self.bronze_id
-        return bool(is_same and row["bronze_version"] >= self.bronze_version)
+        return (made_of if self.kind == ERASURE else micros_of(made_of)) >= self.amended
 
     def unfinished(self, who: str) -> LakeError:
         """The error of `who` waits for it."""
+        source, is_erasure = self.source, self.kind == ERASURE
+        what, command = "a repair of the clock", f"./stateful repair-clock {source} --apply"
+        if is_erasure:
+            what, command = "an erasure of a key", f"./stateful erase {source} KEY --apply"
         return LakeError(
-            f"an erasure of a key of {self.source} was begun and is not finished, and {who} waits for it: "
-            + how_to_finish(self.source),
-            code="unfinished_erasure",
-            subject=self.source,
+            f"{what} of {source} was begun and is not finished, and {who} waits for it",
+            code="unfinished_erasure" if is_erasure else "unfinished_repair",
+            subject=source,
+            command=command,
         )
 
 
 class Amendments(NamedTuple):
-    """All of a source's bronze that is there now, in order."""
+    """All of a source's bronze that is there now."""
 
-    erasures: list[Erasure]
-    repairs: list[ClockRepair]
+    known: Sequence[Amendment]  # in order
 
     @property
-    def open_erasure(self) -> Erasure | None:
+    def open(self) -> Amendment | None:
         """The one that was begun and is not finished; None when there is none."""
-        return next((erasure for erasure in self.erasures if not erasure.is_done), None)
+        return next((each for each in self.known if not each.is_done), None)
 
-    def unfinished_erasure(self, row: GenerationRow | None) -> Erasure | None:
+    def unfinished_erasure(self, row: GenerationRow | None) -> Amendment | None:
         """The open erasure, if a stream's generation may have its key."""
-        erasure = self.open_erasure
-        if erasure is None or erasure.is_known_to(row):
+        erasure = self.open
+        if erasure is None or erasure.kind != ERASURE or erasure.is_known_to(row):
             return None
         # A stream that never ran is made of bronze as it is.
-        return None if row is None and erasure.bronze_version is not None else erasure
+        return None if row is None and erasure.is_amended else erasure
 
-    @property
-    def repair(self) -> ClockRepair | None:
-        """The newest; None when there was none."""
-        return self.repairs[-1] if self.repairs else None
-
-    @property
-    def open_repair(self) -> ClockRepair | None:
-        """The one that was begun and is not finished; None when there is none."""
-        return None if self.repair is None or self.repair.is_done else self.repair
+    def unknown_repair(self, row: GenerationRow | None) -> Amendment | None:
+        """The newest repair, also a finished one, if a stream's generation is not from after it."""
+        repairs = [each for each in self.known if each.kind == REPAIR]
+        return repairs[-1] if repairs and not repairs[-1].is_known_to(row) else None
 
     def refuse_before_amended(self, who: str) -> None:
-        """LakeError of `who` while bronze goes by the old M, or may have rows of a key that is being erased."""
-        erasure, repair = self.open_erasure, self.repair
+        """LakeError of `who` until bronze is amended."""
         # What comes once it is without the key is not of that, or was landed again.
-        if erasure is not None and erasure.bronze_version is None:
-            raise erasure.unfinished(who)
-        if repair is not None and not repair.is_reset:
-            raise repair.unfinished(who)
+        if self.open is not None and not self.open.is_amended:
+            raise self.open.unfinished(who)
+
+    def refuse_state(self, stream: str, row: GenerationRow | None) -> None:
+        """LakeError where a stream's generation was not made of bronze as amended."""
+        amendment = self.unfinished_erasure(row) or self.unknown_repair(row)
+        if amendment is None:
+            return
+        if not amendment.is_done:
+            raise amendment.unfinished(stream)
+        raise LakeError(
+            f"the state of {stream} is not from after the clock of bronze/{amendment.source} was set back",
+            code="unfinished_repair",
+            subject=stream,
+            command=f"./stateful reseed {stream} --apply",
+        )
 
 
 def amendments_in(logged: Logged | None, source: str) -> Amendments:
     """Those that the source's ingest log has."""
-    if logged is None:
-        return Amendments([], [])
-    erasures = _told(logged, source, ERASURE, Erasure)
-    return Amendments(erasures, _told(logged, source, REPAIR, ClockRepair))
+    told: dict[int, dict[str, Any]] = {}
+    for note in [] if logged is None else logged.notes():
+        if AMENDMENT in note:
+            told.setdefault(note.pop(AMENDMENT), {}).update(note)
+    return Amendments([Amendment(source, number, **told[number]) for number in sorted(told)])
 
 
 def amendments_of(lake: Lake, source: str) -> Amendments:
     """The same, for who has not opened the log."""
     return amendments_in(read_log(lake, source), source)
-
-
-def _told(logged: Logged, source: str, kind: str, make: Callable[..., Told]) -> list[Told]:
-    known: dict[int, dict[str, Any]] = {}
-    for note in logged.notes():
-        if kind in note:
-            known.setdefault(note[kind], {}).update(note)
-    return [make(source, **known[number]) for number in sorted(known)]
 
 
 def key_hash(key: Mapping[str, object], salt: str) -> str:
@@ -178,39 +148,35 @@ def key_hash(key: Mapping[str, object], salt: str) -> str:
 
 
 # All under the source's lease. Once an amendment is begun, nothing but it commits to bronze, or runs.
-def begin_repair(lake: Lake, source: Source, to_us: int) -> None:
-    """Log that M is to be set back."""
-    note(lake, source, REPAIR, 1 + len(amendments_of(lake, source.name).repairs), to_us=to_us)
+def begin_repair(lake: Lake, source: Source, to_us: int) -> Amendment:
+    return _begin(lake, source, {"kind": REPAIR, "to_us": to_us})
 
 
 def begin_erasure(
-    lake: Lake, source: Source, key: Mapping[str, object], *, bronze_id: str, **counts: int
-) -> None:
-    """Log that a key is to be erased, with how much there is of it."""
-    salt = secrets.token_hex(16)
-    told = {
-        "fields": sorted(key),
-        "salt": salt,
-        "key_hash": key_hash(key, salt),
-        "bronze_id": bronze_id,
-        "asked_at": datetime.now(UTC).isoformat(),
-    }
-    number = 1 + len(amendments_of(lake, source.name).erasures)
-    note(lake, source, ERASURE, number, **told, **counts)
+    lake: Lake, source: Source, key: Mapping[str, object], **counts: int
+) -> Amendment:
+    salt, asked_at = secrets.token_hex(16), datetime.now(UTC).isoformat()
+    told = {"fields": sorted(key), "salt": salt, "key_hash": key_hash(key, salt)}
+    return _begin(lake, source, {"kind": ERASURE, **told, "asked_at": asked_at, **counts})
 
 
-def note(lake: Lake, source: Source, kind: str, number: int, **told: Any) -> None:
-    """Log what is new of an amendment, by its fields."""
+def _begin(lake: Lake, source: Source, told: Mapping[str, Any]) -> Amendment:
+    number = 1 + len(amendments_of(lake, source.name).known)
+    amendment = Amendment(source.name, number, **told)
+    note(lake, source, amendment, **told)
+    return amendment
+
+
+def note(lake: Lake, source: Source, amendment: Amendment, **told: Any) -> None:
     ingestion = Ingestion.open(lake, source)
-    ingestion.again(lambda: ingestion.take_note({kind: number} | told))
+    ingestion.again(lambda: ingestion.take_note({AMENDMENT: amendment.number} | told))
 
 
-# Who has to wait
+def note_done(lake: Lake, source: Source, amendment: Amendment) -> None:
+    note(lake, source, amendment, done_at=datetime.now(UTC).isoformat())
+
+
 def amended_streams(lake: Lake, source: str) -> list[tuple[Stream, GenerationRow]]:
     """The streams that are reseeded, with their current generations: those that ever ran."""
     known = [(s, read_generations(lake, s.name).current) for s in streams_of(source)]
     return [(stream, row) for stream, row in known if row is not None]
-
-
-def how_to_finish(source: str) -> str:
-    return f"finish it, with the same key: `./stateful erase {source} KEY --apply`"

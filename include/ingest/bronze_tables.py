@@ -22,10 +22,8 @@ from include.origins import ISO, Times
 from include.registry import all_sources
 from include.settings import RESCUED, Field, Source
 
-# A stream's position stays at the last commit with rows. Should the log be cut there while its
-# source is silent (Delta's default is 30 days), the stream could not go on: before that it reads
-# a still row (include/maintain/table_care.py), and this is the time that it has for it. And
-# the newest record of each table is in its log.
+# A stream's position stays at the last commit with rows. Before the log is cut there while its source is
+# silent, it reads a still row (include/maintain/table_care.py): this is the time that it has for it.
 KEEPS_LOG = {"delta.logRetentionDuration": "interval 90 days"}
 FEATURES = {"delta.enableDeletionVectors": "false", **KEEPS_LOG}
 BRONZE_FEATURES = {APPEND_ONLY: "true"}
@@ -64,15 +62,11 @@ def create_tables(lake: Lake, source: Source) -> None:
 
 
 def quarantine_columns(source: Source) -> tuple[Column, ...]:
-    """The columns of quarantine: those of all sources, then what is known of a message."""
     return (*QUARANTINE_COLUMNS, *refused_columns(source))
 
 
 def bronze_columns(source: Source) -> tuple[Column, ...]:
-    """The columns of bronze: the source's fields, then what ingestion adds.
-
-    Raises SettingsError when a field has the name of a column that ingestion adds.
-    """
+    """The source's fields, then what ingestion adds; SettingsError for a field that has the name of one."""
     refuse_taken(source)
     fields = (Column(field.name, field.type, field.comment) for field in source.fields)
     return (*fields, *added_columns(source))
@@ -81,13 +75,9 @@ def bronze_columns(source: Source) -> tuple[Column, ...]:
 def refuse_taken(source: Source) -> None:
     """SettingsError when a field has the name of a column that ingestion adds, in whatever case."""
     added = {column.name for column in added_columns(source)}
-    for field in source.fields:
-        if field.name.lower() in added:
-            raise SettingsError(
-                f"source {source.name}: bronze itself has a column {field.name.lower()}: call the field "
-                f"{field.name} something else, with path={field.landed!r}",
-                subject=field.name,
-            )
+    if field := next((each for each in source.fields if each.name.lower() in added), None):
+        said = f"bronze has a column {field.name} of its own: give the field another name, with path={field.landed!r}"
+        raise SettingsError(f"source {source.name}: {said}", subject=field.name)
 
 
 def added_columns(source: Source) -> tuple[Column, ...]:
@@ -150,10 +140,7 @@ def late_fields_of(bronze: str, fold: KeyedFold) -> list[LateField]:
 
 
 def with_late_fields(rows: pa.Table, late: Iterable[LateField]) -> pa.Table:
-    """Rows of bronze with those columns as the table has them today.
-
-    `rows` have `LateField.columns` but for those that are younger than their file.
-    """
+    """Rows of bronze, with `LateField.columns` as far as their file has them, with those as of today."""
     for field in late:
         kind = arrow_type(field.type)
         column = pa.chunked_array([pa.nulls(rows.num_rows, kind)])
@@ -176,10 +163,7 @@ def _landing(source: Source, field: Field) -> str:
 
 
 def follow_fields(bronze: Table, source: Source) -> None:
-    """Give bronze the columns that the source declares anew; SettingsError for what cannot be.
-
-    A column whose field is gone stays.
-    """
+    """Give bronze the columns that the source declares anew; one whose field is gone stays."""
     bronze.alter(lambda table: _follow(table, bronze.path, source))
 
 
@@ -234,16 +218,11 @@ def _refuse_others(table: DeltaTable, path: str, source: Source) -> None:
             said = f"{path} has values of it in {RESCUED}, which landed at another path or with other times"
             raise _another_name(source, field, said)
         if field.required and landed is not None and table.file_uris():
-            raise settings_changed(
-                field.name,
-                f"source {source.name} requires {field.name}, which rows in {path} do not have: "
-                "declare it with required=False",
-            )
+            said = f"source {source.name} requires {field.name}, which rows in {path} lack: set required=False"
+            raise settings_changed(field.name, said)
 
 
 def _another_name(source: Source, field: Field, said: str) -> SettingsError:
-    return settings_changed(
-        field.name,
-        f"source {source.name} declares {field.name} {field.type}, but {said}: give the field another "
-        f"name, with path={field.landed!r}",
-    )
+    declared = f"source {source.name} declares {field.name} {field.type}"
+    mend = f"give the field another name, with path={field.landed!r}"
+    return settings_changed(field.name, f"{declared}, but {said}: {mend}")

@@ -1,34 +1,29 @@
-"""The clock of bronze as each commit moves it on, the rows of a commit, and clock rows.
+"""The clock of bronze as each commit moves it on, and clock rows.
 
-M is the largest `least(event_time, ingested_at)` ever committed, floored to milliseconds; or,
-since a repair has set it back (amendments.py), of that and all that came after it. Of a source
-with groups it is the least that these have reached (group_clock.py). Each commit to bronze stores
-it twice on its rows, before and after the commit; whether a row is late follows from the former,
-and must not depend on anything read later.
+M is the largest `least(event_time, ingested_at)` ever committed, floored to milliseconds, or of all
+since a repair has set it back; of a source with groups the least that these have reached
+(group_clock.py). Each commit stores it on its rows, before and after: whether a row is late must not
+depend on anything read later. `ingested_at` is one instant for each commit, later than in every
+earlier one even when the machine's clock goes back: streams in processing time fold by it.
 
-`ingested_at` is one instant for each commit, later than in every earlier commit even when
-the machine's clock goes back: streams in processing time fold by it.
-
-When a source falls silent, no watermark moves and no timeout fires. So an ingest run of a
-source with a `clock_grace` may end with a clock row, which says: all that happened until
-then has landed. Where that is known to be untrue the row is held back, as what lands after
-it may be late. The Dag and the job decide alike, here.
+When a source falls silent, no watermark moves and no timeout fires. So an ingest run of a source with
+a `clock_grace` may end with a clock row, which says: all that happened until then has landed.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 
 import pyarrow as pa
-from pyarrow import fs
 
 from include.catalogue import FINDINGS
 from include.fold.admission import EPOCH, MICROSECOND, US_PER_MS, instant_of
-from include.ingest.amendments import REPAIR, ClockRepair, amendments_in
+from include.ingest.amendments import AMENDMENT, REPAIR, amendments_in
 from include.ingest.group_clock import floor_to_ms
 from include.ingest.ingest_log import STILL, Clock, Ingestion, has_to_mend, read_done, read_log
 from include.ingest.origin import connector_of, lag_of_run, place_of
 from include.ingest.parse_files import bronze_rows
+from include.lake.aside import is_there
 from include.lake.errors import LakeError
 from include.lake.findings import Finding
 from include.lake.paths import Lake
@@ -37,7 +32,6 @@ from include.settings import MILLISECOND, Source
 
 
 def read_clock(ingestion: Ingestion) -> Clock:
-    """The clock of bronze, by the ingest log."""
     return ingestion.logged.clock(ingestion.source)
 
 
@@ -46,8 +40,7 @@ def clock_after(
 ) -> Clock:
     """The clock after a commit, at `now_us`, of events up to `newest_us`, and `groups` up to theirs.
 
-    Or, without these, of a clock row, which says that all until `newest_us` has landed: a group that
-    is not idle is believed more than that, and holds M back.
+    Without these, of a clock row: a group that is not idle is believed more, and holds M back.
     """
     at_us = _ingested_at_after(before, now_us)
     reached_us, after = floor_to_ms(min(newest_us, at_us)), None
@@ -61,10 +54,7 @@ def clock_after(
 
 
 def clock_set_back(before: Clock, to_us: int, now_us: int) -> Clock:
-    """The clock after the commit, at `now_us`, of a repair that sets M back to `to_us`.
-
-    `ingested_at` goes on: it says which rows came after.
-    """
+    """The clock after the commit, at `now_us`, of a repair that sets M back to `to_us`."""
     at_us, to_us = _ingested_at_after(before, now_us), floor_to_ms(to_us)
     if before.groups is None:
         return Clock(to_us, at_us)
@@ -73,14 +63,12 @@ def clock_set_back(before: Clock, to_us: int, now_us: int) -> Clock:
 
 
 def _ingested_at_after(before: Clock, now_us: int) -> int:
-    """In whole milliseconds, as watermarks are."""
     if before.ingested_at_us is None:
         return floor_to_ms(now_us)
     return max(floor_to_ms(now_us), before.ingested_at_us + US_PER_MS)
 
 
 def clock_row(source: Source, before: Clock, after: Clock) -> pa.Table:
-    """The one row that moves the clock of bronze to `after`."""
     events = pa.table({"event_time_us": [after.watermark_us], "source_file": pa.nulls(1)})
     return bronze_rows(source, events, before, after)
 
@@ -98,8 +86,8 @@ def why_not_ingest(
     if has_to_mend(lake, source):
         return None  # the run goes on with it, or fails and says so
     logged = read_log(lake, source.name)
-    repair = amendments_in(logged, source.name).repair
-    if repair is not None and not repair.is_reset:
+    repair = amendments_in(logged, source.name).open
+    if repair is not None and repair.kind == REPAIR and not repair.is_amended:
         return None  # as above
     nothing_new = f"nothing new in {place_of(source)}"
     if source.clock_grace is None:
@@ -120,13 +108,8 @@ def clock_row_target(
 ) -> tuple[int | None, bool]:
     """What a clock row would raise the watermark to, None for no row; and whether `max_clock_step` is less.
 
-    An `interval_end` in the future, or none, counts as `now`.
-
-    No row raises the watermark by more than the source's `max_clock_step`; the next run goes on
-    from there. So the first runs after a pause of weeks catch up step by step, and a run under
-    a clock that is years ahead makes rows late that come less than one step behind, and no others.
-    Only the row before any data has nothing to be held against. Without an initial state there is
-    none: whatever lands first may be old, and all of it would be late.
+    An `interval_end` in the future, or none, counts as `now`. Before any data there is a row only with
+    an initial state: whatever lands first may be old, and all of it would be late.
     """
     if source.clock_grace is None:
         return None, False
@@ -142,7 +125,6 @@ def clock_row_target(
 
 
 def as_text(micros: int) -> str:
-    """An instant for people."""
     return instant_of(micros).isoformat(timespec="milliseconds")
 
 
@@ -156,23 +138,17 @@ def landing_lag(lake: Lake, source: Source) -> str | None:
 
 def lagging_producer(lake: Lake, source: Source) -> str | None:
     """What a producer's marker file says; None without one."""
-    if not _exists(lake, f"{lake.landing(source.name)}/{LAGGING}"):
-        return None
-    return f"landing/{source.name}/{LAGGING} says that a producer is behind"
+    marker = f"landing/{source.name}/{LAGGING}"
+    return f"{marker} says that a producer is behind" if is_there(lake, marker) else None
 
 
 def has_initial_state(lake: Lake, source: Source) -> bool:
     """Whether a stream of the source starts from an initial state, a table or a file."""
     return any(
         lake.is_delta_table(lake.initial_state(stream.name))
-        or _exists(lake, lake.initial_state_file(stream.name))
+        or is_there(lake, f"initial_state/{stream.name}.json")
         for stream in streams_of(source.name)
     )
-
-
-def _exists(lake: Lake, path: str) -> bool:
-    info = lake.filesystem.get_file_info(lake.path_in_filesystem(path))
-    return bool(info.type != fs.FileType.NotFound)
 
 
 log = logging.getLogger("job.clock")
@@ -181,11 +157,9 @@ log = logging.getLogger("job.clock")
 def write_clock_row(
     ingestion: Ingestion, interval_end: datetime | None, now: datetime
 ) -> list[Finding]:
-    """Move the watermark of a silent source on, in one commit; not while landing is behind.
+    """Move the watermark of a silent source on, after the drain; not while landing is behind.
 
-    To be called after the drain. `now` must be before the call: what has landed until then
-    is seen here, and holds the row back. A repeated call finds the watermark where the first
-    left it, and does nothing. A row that would go further than it may is a finding.
+    A row that would go further than it may is a finding.
     """
     lake, source = ingestion.lake, ingestion.source
     if source.clock_grace is None:
@@ -196,12 +170,10 @@ def write_clock_row(
 
     def write() -> bool:
         before = read_clock(ingestion)
-        target_us, is_bounded = clock_row_target(
-            lake, source, before.watermark_us, interval_end, now
-        )
+        m_us, now_us = before.watermark_us, (now - EPOCH) // MICROSECOND
+        target_us, is_bounded = clock_row_target(lake, source, m_us, interval_end, now)
         if target_us is None:
             return False
-        now_us = (now - EPOCH) // MICROSECOND
         after = clock_after(before, target_us, now_us)
         # Where groups hold it back, time passes by it for who is silent. Not at one instant twice.
         if after.watermark_us != before.watermark_us or now_us > (before.ingested_at_us or 0):
@@ -218,38 +190,36 @@ def write_clock_row(
 
 
 def write_still_row(lake: Lake, source: Source) -> None:
-    """Append a clock row that moves no watermark: something to read, so that a batch runs.
+    """Append a clock row that moves neither M nor `ingested_at`: something to read, so that a batch runs.
 
-    Its `ingested_at` is that of the newest commit, so it moves no stream in processing time,
-    either. LakeError when bronze has no clock yet.
+    LakeError when bronze has no clock yet.
     """
-    ingestion = Ingestion.open(lake, source)
-    ingestion.finish()
 
-    def write() -> None:
+    def write(ingestion: Ingestion) -> None:
         clock = read_clock(ingestion)
         if clock.watermark_us is None:
-            raise LakeError(
-                f"{lake.bronze(source.name)} has no row yet: ingest first",
-                code="nothing_there",
-                subject=source.name,
-            )
+            said = f"{lake.bronze(source.name)} has no row yet: ingest first"
+            raise LakeError(said, code="nothing_there", subject=source.name)
         ingestion.take_rows(clock, clock, clock_row(source, clock, clock), {STILL: True})
 
-    ingestion.again(write)
+    _finished(lake, source, write)
 
 
-def write_reset_row(lake: Lake, source: Source, repair: ClockRepair, now_us: int) -> None:
-    """Append the clock row that sets M back, once for each repair."""
-    ingestion = Ingestion.open(lake, source)
-    ingestion.finish()
+def write_reset_row(lake: Lake, source: Source, now_us: int) -> None:
+    """Append the clock row that sets M back for the repair that is open, once."""
 
-    def write() -> None:
-        known = amendments_in(ingestion.logged, source.name).repair
-        if known is not None and not known.is_reset:
+    def write(ingestion: Ingestion) -> None:
+        repair = amendments_in(ingestion.logged, source.name).open
+        if repair is not None and repair.kind == REPAIR and not repair.is_amended:
             before = read_clock(ingestion)
             after = clock_set_back(before, repair.to_us, now_us)
-            note = {REPAIR: repair.repair, "reset_at_us": after.ingested_at_us}
+            note = {AMENDMENT: repair.number, "amended": after.ingested_at_us}
             ingestion.take_rows(before, after, clock_row(source, before, after), note)
 
-    ingestion.again(write)
+    _finished(lake, source, write)
+
+
+def _finished(lake: Lake, source: Source, write: Callable[[Ingestion], None]) -> None:
+    ingestion = Ingestion.open(lake, source)
+    ingestion.finish()
+    ingestion.again(lambda: write(ingestion))

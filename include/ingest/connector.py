@@ -17,11 +17,8 @@ from include.settings import Source
 
 
 class Split(NamedTuple):
-    """What is read in one piece, as a row of the ingest log has it.
-
-    A landed file; offsets of a topic's partition; of a table a file that a version has added, or,
-    without a name, versions of which nothing is left to read.
-    """
+    """What is read in one piece: a landed file; offsets of a topic's partition; of a table a file that a
+    version has added, or, without a name, versions of which nothing is left to read."""
 
     name: str | None  # the file, below landing/<source> or the table; the topic
     partition: Any = None  # these are numbers, or null
@@ -121,6 +118,10 @@ class OriginError(LakeError):
     code = "lost_input"
 
 
+def unreadable_input(subject: str, said: str) -> OriginError:
+    return OriginError(said, code="unreadable_input", subject=subject)
+
+
 def lost_input(source: str, said: str) -> OriginError:
     """The error for what a source's topic or table has lost."""
     return OriginError(
@@ -131,8 +132,6 @@ def lost_input(source: str, said: str) -> OriginError:
 
 
 class Cut(NamedTuple):
-    """What the next batch is to take."""
-
     splits: Sequence[Split]
     passed_over: Sequence[Finding] = ()  # on what of it is not taken, as the source declares
 
@@ -153,7 +152,6 @@ class GoesOn(NamedTuple):
     splits: Sequence[Split]  # of a batch of no rows, behind which the next one begins
 
     def __str__(self) -> str:
-        """The plan, for people."""
         return f"{self.what}. It would go on behind {', '.join(map(str, self.splits))}"
 
 
@@ -162,22 +160,17 @@ ReadSplit = Callable[[Split], Iterator[Outcome]]
 
 
 class Connector(Protocol):
-    """Landed files, a topic or others' table, as it is when first asked.
-
-    All methods raise OriginError where that cannot be seen.
-    """
+    """Landed files, a topic or others' table, as it is when first asked; OriginError where that cannot be seen."""
 
     def cut(self, done: Done) -> Cut:
         """The first of it that makes one commit, and no batch has; OriginError for what is lost."""
 
-    def lag(self, done: Done) -> Lag:
-        """What waits."""
+    def lag(self, done: Done) -> Lag: ...
 
     def goes_on(self, done: Done) -> GoesOn | None:
         """Behind what is lost; None when nothing is."""
 
-    def reader(self, batch: Batch) -> ReadSplit:
-        """What gives the outcomes of one of the batch's splits."""
+    def reader(self, batch: Batch) -> ReadSplit: ...
 
 
 OF_KAFKA = (
@@ -190,10 +183,8 @@ MESSAGE = Column(
 
 
 def origin_columns(source: Source) -> tuple[Column, ...]:
-    """What its connector adds to bronze."""
     return OF_KAFKA if isinstance(source.origin, KafkaTopic) else ()
 
 
 def refused_columns(source: Source) -> tuple[Column, ...]:
-    """What its connector adds to quarantine."""
     return (*OF_KAFKA, MESSAGE) if isinstance(source.origin, KafkaTopic) else ()

@@ -1,10 +1,7 @@
-"""The versions of somebody else's Delta table: which were taken, which come next, which are passed over.
-
-What the table had at first is taken as if its version then had added it.
-"""
+"""The versions of somebody else's Delta table: which were taken, which come next, which are passed over."""
 
 import re
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from typing import Any, NamedTuple
@@ -28,6 +25,7 @@ from include.ingest.connector import (
     Split,
     lost_input,
     one_commit,
+    unreadable_input,
     written_at,
 )
 from include.ingest.landed_parquet import ParquetRows
@@ -56,17 +54,12 @@ def open_table(uri: str, version: int | None = None) -> OpenTable:
         return delta_table(uri, version=version)
     except (DeltaError, OSError) as error:
         at = "" if version is None else f" as of version {version}"
-        raise OriginError(
-            f"the Delta table {uri}{at} cannot be read: {first_line(error)}",
-            code="unreadable_input",
-        ) from error
+        said = f"the Delta table {uri}{at} cannot be read: {first_line(error)}"
+        raise unreadable_input(uri, said) from error
 
 
 def table_at(uri: str, version: int) -> OpenTable | None:
-    """The table, as of a version; None where its log has that no more.
-
-    OriginError where a machine fails.
-    """
+    """The table, as of a version; None where its log has that no more; OriginError where a machine fails."""
     try:
         return open_table(uri, version)
     except OriginError as error:
@@ -95,31 +88,22 @@ def actions_of(uri: str, version: int) -> list[dict[str, Any]]:
     return actions if all(isinstance(action, dict) for action in actions) else []
 
 
-def bodies(actions: Actions, kind: str) -> list[Mapping[str, Any]]:
-    """Of the actions of one kind."""
-    return [action[kind] for action in actions if kind in action]
-
-
 @lru_cache(maxsize=64)
 def known_at(uri: str, version: int) -> tuple[pa.Schema, list[str], dict[str, dict[str, Any]]]:
-    """The columns of a version, which of them are in the names of folders, and its files if some are.
-
-    Of the newest version where the log has that one no more.
-    """
-    table = table_at(uri, version)
-    table = open_table(uri) if table is None else table
+    """The columns of a version, or of the newest where the log has that no more; which of them are in the
+    names of folders, and its files if some are."""
+    table = table_at(uri, version) or open_table(uri)
     by = table.metadata().partition_columns
     return pa.schema(table.schema().to_arrow()), by, added_files(table) if by else {}
 
 
 def has_values(uri: str, split: Split) -> bool:
-    """Whether the log still says of which partition a file is."""
     _, by, files = known_at(uri, split.first)
     return not by or split.name in files
 
 
 def outcomes_of_added(source: Source, batch: Batch, split: Split) -> Iterator[Outcome]:
-    """Every row of one file, and last the file with their number. OriginError when the file is gone."""
+    """Every row of one file, and last the file; OriginError when it is gone."""
     opened = partial(_opened, source, split)
     yield from outcomes_of_content(opened, source, split.source_file, batch.ingested_at_us)
 
@@ -171,14 +155,6 @@ def taken_of(done: Done, table_id: str) -> Taken:
     return Taken(complete, begun, {each for each in files if each[0] > complete})
 
 
-class Waiting(NamedTuple):
-    """A version that is not all taken."""
-
-    version: int
-    files: Sequence[Split] = ()  # those that are not
-    is_passed_over: bool = False
-
-
 MAPPING = "delta.columnMapping.mode"
 # A path that does not lie below the table.
 OF_ANOTHER_TABLE = re.compile(r"/|[a-z][a-z0-9+.-]*:/", re.IGNORECASE)
@@ -195,11 +171,8 @@ class TableConnector:
     def table(self) -> OpenTable:
         table = open_table(self.origin.uri)
         if table.metadata().configuration.get(MAPPING, "none") != "none":
-            raise OriginError(
-                f"the Delta table {self.origin.uri} has {MAPPING}, which is not read",
-                code="unreadable_input",
-                subject=MAPPING,
-            )
+            said = f"the Delta table {self.origin.uri} has {MAPPING}, which is not read"
+            raise unreadable_input(MAPPING, said)
         return table
 
     @cached_property
@@ -216,38 +189,26 @@ class TableConnector:
             raise lost_input(self.source.name, lost)
         # Of the table that this began with: of one put in its place meanwhile a version is another.
         if TableConnector(self.source, self.origin).id != self.id:
-            raise OriginError(
-                f"the Delta table {self.origin.uri} was made anew meanwhile: run again",
-                code="unreadable_input",
-                subject=self.source.name,
-            )
+            said = f"the Delta table {self.origin.uri} was made anew meanwhile: run again"
+            raise unreadable_input(self.source.name, said)
         ignored: list[int] = []
-
-        def waiting() -> Iterator[Split]:
-            for version in self._waiting(done):
-                yield from version.files
-                ignored.extend([version.version] * version.is_passed_over)
-                yield self._end(version.version, version.version)
-
-        taken = one_commit(waiting(), self.source)
+        taken = one_commit(self._waiting(done, ignored), self.source)
         ends = [split for split in taken if split.name is None]
         splits = [split for split in taken if split.name is not None]
         if ends:
             splits.append(self._end(ends[0].first, ends[-1].until - 1))
-        return Cut(splits, self._passed_over([v for v in ignored if v < ends[-1].until]))
+        return Cut(splits, self._passed_over([v for v in ignored if ends and v < ends[-1].until]))
 
     def _end(self, first: int, version: int) -> Split:
-        """What says that all is taken from a version to another."""
         return Split(None, None, first, version + 1, self.id)
 
     def lag(self, done: Done) -> Lag:
-        """The files that no batch has, and 1 for what else a run has to do."""
+        """The files that no batch has; 1 for what else a run has to do."""
         if self.lost(done):
             return Lag(1, is_little=True)
-        versions = list(self._waiting(done))
-        size = sum(split.bytes for each in versions for split in each.files)
-        count = sum(max(len(each.files), 1) for each in versions)
-        return Lag(count, size <= self.source.spark_bytes)
+        splits = list(self._waiting(done, []))
+        files = [split.bytes for split in splits if split.name is not None]
+        return Lag(len(files) or min(len(splits), 1), sum(files) <= self.source.spark_bytes)
 
     def reader(self, batch: Batch) -> ReadSplit:
         return partial(outcomes_of_added, self.source, batch)
@@ -261,8 +222,7 @@ class TableConnector:
             f"versions {named} of {self.origin.uri} delete, update or restore rows, and were passed over: "
             f"bronze/{self.source.name} has the rows as they were before, and none that these versions add"
         )
-        figure = FINDINGS["versions_ignored"]
-        return [figure.found(self.source.name, said, count=len(versions))]
+        return [FINDINGS["versions_ignored"].found(self.source.name, said, count=len(versions))]
 
     def lost(self, done: Done) -> str | None:
         """Why what comes next cannot be taken; None when it can."""
@@ -296,54 +256,45 @@ class TableConnector:
             if info.type == fs.FileType.NotFound or not has_values(self.origin.uri, split):
                 yield split
 
-    def _waiting(self, done: Done) -> Iterator[Waiting]:
-        """Versions that are not all taken."""
-        complete, begun, taken = taken_of(done, self.id)
-        if complete < 0:
-            complete = self.newest if begun is None else begun
-            yield Waiting(complete, self._untaken(self._backlog(complete), taken))
-        for version in range(complete + 1, self.newest + 1):
-            actions = actions_of(self.origin.uri, version)
-            if not actions:
-                return  # `lost` tells of it once it comes next
-            if self._is_passed_over(version, actions):
-                yield Waiting(version, is_passed_over=True)
-            else:
-                yield Waiting(version, self._untaken(self._appended(version, actions), taken))
+    def _waiting(self, done: Done, ignored: list[int]) -> Iterator[Split]:
+        """Files that are not taken, and behind those of a version its end; it tells which are passed over.
 
-    def _untaken(
-        self, files: Sequence[Split], taken: Container[tuple[int, str | None]]
-    ) -> list[Split]:
-        names = (str(file.name) for file in files)
-        if elsewhere := next((name for name in names if OF_ANOTHER_TABLE.match(name)), None):
-            raise OriginError(
-                f"{self.origin.uri} is a shallow clone: {elsewhere} is a file of another table, which is "
-                "what the source should read",
-                code="unreadable_input",
-                subject=elsewhere,
-            )
-        return [file for file in files if (file.first, file.name) not in taken]
+        What the table had at first is taken as if its version then had added it.
+        """
+        complete, begun, taken = taken_of(done, self.id)
+        first = complete + 1
+        if complete < 0:
+            first = self.newest if begun is None else begun
+        for version in range(first, self.newest + 1):
+            if complete < 0 and version == first:
+                files = self._backlog(version)
+            elif not (actions := actions_of(self.origin.uri, version)):
+                return  # `lost` tells of it once it comes next
+            elif self._is_passed_over(version, actions):
+                files = []
+                ignored.append(version)
+            else:
+                files = self._appended(version, actions)
+            yield from (file for file in files if (file.first, file.name) not in taken)
+            yield self._end(version, version)
 
     def _file(self, version: int, path: str, size: int, written_ms: int) -> Split:
+        if OF_ANOTHER_TABLE.match(path):
+            said = f"{self.origin.uri} is a shallow clone: {path} is a file of another table: read that"
+            raise unreadable_input(path, said)
         at = written_at(written_ms * 1000)
         return Split(path, None, version, version + 1, self.id, bytes=size, modified_at=at)
 
     def _backlog(self, version: int) -> list[Split]:
         table = self.table if version == self.newest else open_table(self.origin.uri, version)
         if pa.table(table.deletion_vectors()).num_rows:
-            raise OriginError(
-                f"files of {self.origin.uri} have deletion vectors, which are not read: let its owner "
-                "purge them (REORG TABLE ... APPLY (PURGE))",
-                code="unreadable_input",
-                subject="deletion vectors",
-            )
+            said = f"files of {self.origin.uri} have deletion vectors, which are not read"
+            mend = "let its owner purge them (REORG TABLE ... APPLY (PURGE))"
+            raise unreadable_input("deletion vectors", f"{said}: {mend}")
         files = added_files(table)
         # The older first, as of landed files: what is new makes older rows late.
-        by_age = sorted(files, key=lambda path: (files[path]["modification_time"], path))
-        of = [
-            (path, files[path]["size_bytes"], files[path]["modification_time"]) for path in by_age
-        ]
-        return [self._file(version, *each) for each in of]
+        found = [(of["modification_time"], path, of["size_bytes"]) for path, of in files.items()]
+        return [self._file(version, path, size, at) for at, path, size in sorted(found)]
 
     def _is_passed_over(self, version: int, actions: Actions) -> bool:
         """Whether the version is passed over, as it does not only append. OriginError where none may be."""
@@ -362,19 +313,15 @@ class TableConnector:
     def _appended(self, version: int, actions: Actions) -> list[Split]:
         return [
             self._file(version, unquote(add["path"]), add["size"], add["modificationTime"])
-            for add in bodies(actions, "add")
+            for add in (action["add"] for action in actions if "add" in action)
             if add.get("dataChange", True)
         ]
 
     def _opens(self, version: int) -> bool:
-        """Whether the log still has the commit, and what came before it, as files or in a checkpoint.
-
-        OriginError where a machine fails.
-        """
+        """Whether the log still has the commit, and what came before it, as files or in a checkpoint."""
         uri = self.origin.uri
-        if not actions_of(uri, version):
-            return False
-        return version == self.newest or table_at(uri, version) is not None
+        is_there = bool(actions_of(uri, version))
+        return is_there and (version == self.newest or table_at(uri, version) is not None)
 
     def _earliest(self, lost: int) -> int:
         """The version from which on all commits can be read, behind one that cannot."""
@@ -388,9 +335,7 @@ class TableConnector:
 
 def is_restore(actions: Actions) -> bool:
     """Whether a version takes files back that the table had before: no row of them is a new one."""
-    infos = bodies(actions, "commitInfo")
-    is_named = any(info.get("operation") == "RESTORE" for info in infos)
-    return is_named and changes_data(actions)
+    return commit_info(actions).get("operation") == "RESTORE" and changes_data(actions)
 
 
 def _takes_away(action: Mapping[str, Any]) -> bool:

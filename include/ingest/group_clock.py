@@ -2,16 +2,10 @@
 
 What a group has reached is the newest `least(event_time, ingested_at)` of its rows, floored to
 milliseconds. It is idle when it has been silent for the source's `idle_after`. Silence is counted
-commit by commit, in `ingested_at`: never by the clock of whoever reads, so that a repeat, a reseed
-and a repair find the same. Of the time between two commits at most half of `idle_after` counts: a
-pause of ingestion is nobody's silence, and what waits behind it must not be late for that.
-
-M never goes back: a group that is new, or wakes, behind M leaves it where it is, and holds it
-there until the group has come up to it or is idle again.
-
-The ingest log says of each batch what the groups were after it, so no kill comes between. An
-idle group that M has passed is forgotten: M would be the same with it. Under another `watermark_per`
-the groups begin anew, and M goes on from where it is.
+commit by commit, in `ingested_at`, so that a repeat finds the same; at most half of `idle_after` of the
+time between two: a pause of ingestion is nobody's silence. M never goes back: a group that is new, or
+wakes, behind M holds it where it is. The ingest log says of each batch what the groups were after it.
+An idle group that M has passed is forgotten, and under another `watermark_per` all begin anew.
 """
 
 from collections.abc import Mapping
@@ -29,8 +23,6 @@ SECOND_US = 1_000_000
 
 
 class Group(NamedTuple):
-    """What is known of a group, in microseconds."""
-
     newest_us: int  # what it has reached
     silent_us: int = 0  # counted since its newest row
 
@@ -83,7 +75,6 @@ class Groups:
         return replace(self, of=of)
 
     def metadata(self) -> dict[str, object]:
-        """What the ingest log says of them, for `logged_groups`."""
         return {"per": self.source.watermark_per, "of": self.of}
 
     def held_back(self) -> list[Finding]:
@@ -101,8 +92,7 @@ class Groups:
 
 
 def logged_groups(said: Mapping[str, Any], source: Source) -> Groups | None:
-    """What the ingest log says of the groups: of none yet where they were others, None of a source
-    without `watermark_per`."""
+    """What the ingest log says of the groups; None of a source without `watermark_per`."""
     if source.watermark_per is None:
         return None
     known = said["of"] if said.get("per") == source.watermark_per else {}
@@ -110,7 +100,6 @@ def logged_groups(said: Mapping[str, Any], source: Source) -> Groups | None:
 
 
 def floor_to_ms(micros: int) -> int:
-    """As watermarks are."""
     return micros // US_PER_MS * US_PER_MS
 
 

@@ -2,11 +2,8 @@
 
     python -m include.ingest.ingest --source signals --lake lake
 
-One way for all: who parses the files differs, and with it who writes the rows. Little is parsed
-and written here, without a JVM (`parsed_here`), which takes longer to start than this to end; much by
-a job of Spark (spark_jobs/ingest_source.py). The ingest log
-decides what is taken (ingest_log.py). A run of a source with a clock ends with a clock row, where one
-is due (clock.py).
+Little is parsed and written here, without a JVM (`parsed_here`); much by a job of Spark
+(spark_jobs/ingest_source.py). The ingest log decides what is taken (ingest_log.py).
 """
 
 import argparse
@@ -52,15 +49,11 @@ def new_fields(lake: Lake, source: Source, unknown: Mapping[str, int]) -> list[F
         return []
     rows = read_ops(lake, "findings", {"finding": "unknown_field", "subject": source.name})
     told = set(rows["detail"].to_pylist())
-    details = {
-        name: f"{shown(name)} landed for {source.name}, which has no such field: it is kept in the "
-        f"column {RESCUED} of bronze/{source.name}"
-        for name in sorted(unknown)
-    }
-    return [
-        FINDINGS["unknown_field"].found(source.name, detail, count=unknown[name])
-        for name, detail in [each for each in details.items() if each[1] not in told][:NAMED]
-    ]
+    kept = f"landed for {source.name}, which has no such field: it is kept in the column {RESCUED} of bronze"
+    details = {f"{shown(name)} {kept}": count for name, count in sorted(unknown.items())}
+    new = [detail for detail in details if detail not in told][:NAMED]
+    found = FINDINGS["unknown_field"].found
+    return [found(source.name, detail, count=details[detail]) for detail in new]
 
 
 # Between a commit and the newest event in it.
@@ -71,7 +64,7 @@ def jump_findings(
     source: Source, newest: Mapping[str, int], before: Clock, after: Clock
 ) -> list[Finding]:
     """A warning where one file, of those with these newest events, has moved M further than time has
-    passed since the commit before, and some slack. Not of groups: no one of them moves M alone."""
+    passed since the commit before. Not of groups: no one of them moves M alone."""
     if source.watermark_per is not None or before.watermark_us is None or after == before:
         return []
     passed_us = (after.ingested_at_us or 0) - (before.ingested_at_us or 0)
@@ -80,15 +73,12 @@ def jump_findings(
     by_us = to_us - max([before.watermark_us, *(newest[name] for name in others[:1])])
     if by_us <= passed_us + (source.max_future + SLACK) // MICROSECOND:
         return []
+    by, passed = (timedelta(seconds=us // 1_000_000) for us in (by_us, passed_us))
     said = (
-        f"{file} moved the watermark of bronze/{source.name} {_span(by_us)} beyond all other rows, to "
-        f"{as_text(to_us)}, {_span(passed_us)} after the commit before"
+        f"{file} moved the watermark of bronze/{source.name} {by} beyond all other rows, to "
+        f"{as_text(to_us)}, {passed} after the commit before"
     )
     return [FINDINGS["watermark_jumped"].found(source.name, said)]
-
-
-def _span(micros: int) -> str:
-    return str(timedelta(seconds=micros // 1_000_000))
 
 
 def take_next(
@@ -130,17 +120,6 @@ def stage_events(
     return before, after, {BRONZE: parsed.stage_accepted(before, after)}
 
 
-def _counts_of(ingestion: Ingestion, number: int) -> Counts:
-    """Of a batch that an earlier run has logged. Of a clock row nothing."""
-    logged = ingestion.logged
-    if not (splits := logged.splits(number)):
-        return Counts()
-    bronze, refused = (
-        sum(file["rows"] for file in logged.files(table, number)) for table in (BRONZE, QUARANTINE)
-    )
-    return Counts(1, splits, bronze, refused)
-
-
 def _check_staged(files: Mapping[str, Sequence[Staged]], counts: Counts) -> None:
     """RowCountError when the files do not have the rows that were parsed."""
     for table, judged in ((BRONZE, counts.rows_bronze), (QUARANTINE, counts.rows_quarantined)):
@@ -156,16 +135,12 @@ def ingest(
     interval_end: datetime | None = None,
     parse: Parse = parsed_here,
 ) -> Counts:
-    """Drain landing, and write a clock row where one is due (`interval_end`: of the Dag run).
-
-    A `record` gets the counts, too, and also when it fails half-way.
-    """
+    """Drain landing, and write a clock row where one is due; a `record` gets the counts, also of a failed run."""
     run_id = (record or {}).get("run_id")
     ingestion = prepare(lake, source)
     counts, found = Counts(), list[Finding]()
     try:
-        for number in ingestion.finish():  # what an earlier run has logged, and the tables lack
-            counts += _counts_of(ingestion, number)
+        ingestion.finish()  # what an earlier run has logged, and the tables lack
         follow_fields(ingestion.bronze, source)
         connector = connector_of(lake, source)
         # What comes meanwhile waits for the next run.
@@ -178,7 +153,9 @@ def ingest(
         if record is not None:
             record |= counts.of_run()
         if counts.skipped:
-            found.append(_skipped(source, counts.skipped))
+            said = f"passed over: {counted(counts.skipped, 'message')} without a value of {place_of(source)}"
+            skipped = FINDINGS["tombstones_skipped"]
+            found.append(skipped.found(source.name, said, count=counts.skipped))
         found += new_fields(lake, source, counts.unknown)
         record_findings(lake, run_id, source.name, found)
     return counts
@@ -193,12 +170,6 @@ def prepare(lake: Lake, source: Source) -> Ingestion:
         landing = lake.path_in_filesystem(lake.landing(source.name))
         lake.filesystem.create_dir(landing, recursive=True)
     return ingestion
-
-
-def _skipped(source: Source, count: int) -> Finding:
-    """Of messages that were passed over, as the source says."""
-    detail = f"passed over: {counted(count, 'message')} without a value of {place_of(source)}"
-    return FINDINGS["tombstones_skipped"].found(source.name, detail, count=count)
 
 
 # A compaction of a stream's state holds the lease for half a minute or so.

@@ -1,12 +1,9 @@
 """The ingest log, `ingest_log/<source>`: what was taken, batch by batch, and which files its rows are in.
 
-The rows of a batch are written first, as files in the folders of bronze and quarantine that no table
-has yet. One commit to the log, as exactly the next version, decides: the batch is taken, with these
-files. Then a commit each adds them to the tables. A run that dies before the log's commit has taken
-nothing; what one that dies behind it has left undone, the next one does from the log (`finish`). So
-nothing is read twice from where it came, and what becomes of it there does not matter.
-
-The log is the clock, too: its newest batch with events says how far bronze's watermark has come.
+The rows of a batch are written first, as files that no table has yet. One commit to the log, as exactly
+the next version, decides: the batch is taken, with these files. Then a commit each adds them to the
+tables; what a run that dies behind the log's commit has left undone, the next one does (`finish`). So
+nothing is read twice from where it came. The log is the clock, too.
 """
 
 import json
@@ -28,7 +25,7 @@ from include.ingest.connector import SPLIT_COLUMNS, Done, Split
 from include.ingest.group_clock import Groups, logged_groups
 from include.lake.columns import Column, documented, without_comments
 from include.lake.delta_log import create_if_absent, open_table, unbroken
-from include.lake.errors import LakeError, how_to_mend, settings_changed
+from include.lake.errors import LakeError, settings_changed
 from include.lake.ops import Result, compact_now_and_then, despite_others
 from include.lake.paths import Lake, files_of
 from include.lake.table import Record, Staged, Table, found_file, of_other_times, stage
@@ -120,10 +117,10 @@ class Logged:
     @property
     def newest(self) -> int:
         """The newest batch; -1 before the first."""
-        return _most(self.rows)
+        most = pc.max(self.rows["batch"]).as_py()
+        return -1 if most is None else int(most)
 
     def done(self) -> Done:
-        """What was taken."""
         return Done(self._where(kind=SPLIT))
 
     def clock(self, source: Source) -> Clock:
@@ -137,16 +134,10 @@ class Logged:
         return Clock(micros_of(row["watermark_after"]), micros_of(row["ingested_at"]), groups)
 
     def notes(self) -> list[dict[str, Any]]:
-        """Those of batches, in order."""
         rows = self.rows.filter(pc.is_valid(self.rows["note"])).sort_by("batch")
         return [json.loads(note) for note in rows["note"].to_pylist()]
 
-    def newest_of(self, table: str) -> int:
-        """The newest batch that has files for bronze or quarantine; -1 without one."""
-        return _most(self._where(kind=FILE, table=table))
-
     def files(self, table: str, batch: int) -> list[dict[str, Any]]:
-        """Those that it has for one of the tables."""
         return list(self._where(kind=FILE, table=table, batch=batch).to_pylist())
 
     def batches(self, table: str, after: int) -> list[int]:
@@ -154,23 +145,12 @@ class Logged:
         known = set(self._where(kind=FILE, table=table)["batch"].to_pylist())
         return sorted(batch for batch in known if batch > after)
 
-    def splits(self, batch: int) -> int:
-        """How many a batch has read."""
-        splits = self._where(kind=SPLIT, batch=batch)["split"]
-        return int(len(splits) - splits.null_count)
-
     def row_of(self, batch: int) -> dict[str, Any]:
-        """Its own row."""
         return dict(self._where(kind=BATCH, batch=batch).to_pylist()[0])
 
     def _where(self, **values: str | int) -> pa.Table:
         each = (pc.equal(self.rows[name], value) for name, value in values.items())
         return self.rows.filter(reduce(pc.and_, each))
-
-
-def _most(rows: pa.Table) -> int:
-    most = pc.max(rows["batch"]).as_py()
-    return -1 if most is None else int(most)
 
 
 def read_log(lake: Lake, source: str) -> Logged | None:
@@ -180,7 +160,6 @@ def read_log(lake: Lake, source: str) -> Logged | None:
 
 
 def read_done(lake: Lake, source: str) -> Done:
-    """The same, of what was taken."""
     logged = read_log(lake, source)
     return Done() if logged is None else logged.done()
 
@@ -195,13 +174,13 @@ def _read(path: str, table: Any) -> Logged:
 class Ingestion:
     """The log, bronze and quarantine of a source, each opened once, and what the log says.
 
-    LakeError where they are not as our jobs left them, or of different times. What the tables lack
-    of the log is not that: `finish` adds it.
+    LakeError where they are not as our jobs left them, or of different times.
     """
 
     def __init__(self, lake: Lake, source: Source, tables: Mapping[str, Table], log: Table) -> None:
         self.lake, self.source = lake, source
         self._tables, self._log = tables, log
+        self.bronze, self.quarantine = tables[BRONZE], tables[QUARANTINE]
         self._staged: dict[str, Staged] = {}
         self._look()
 
@@ -220,14 +199,6 @@ class Ingestion:
         tables = {name: Table.open(lake, each) for name, each in paths.items()}
         return cls(lake, source, tables, Table.open(lake, path))
 
-    @property
-    def bronze(self) -> Table:
-        return self._tables[BRONZE]
-
-    @property
-    def quarantine(self) -> Table:
-        return self._tables[QUARANTINE]
-
     def _look(self) -> None:
         self._log.record()
         self.logged = _read(self._log.path, self._log.delta)
@@ -236,14 +207,12 @@ class Ingestion:
         }
 
     def reopen(self) -> None:
-        """See what others have committed since."""
         for table in (*self._tables.values(), self._log):  # the log has all that these have by then
             table.reopen()
         self._look()
 
     def is_behind(self) -> bool:
-        """Whether a table lacks something of the log."""
-        return any(self.logged.newest_of(name) > done for name, done in self._done.items())
+        return any(self.logged.batches(name, done) for name, done in self._done.items())
 
     def stage_changes(self, rows: pa.Table) -> list[Staged]:
         """Rows of quarantine as they are to be, in a file beside the table: it is merged."""
@@ -280,7 +249,6 @@ class Ingestion:
             self._look()
 
     def take_note(self, note: Mapping[str, Any]) -> None:
-        """A batch of nothing but a note; of what `take` does."""
         self.take(Entry(Clock(), Clock(), note=note))
 
     def take_rows(
@@ -290,14 +258,11 @@ class Ingestion:
         files = stage(self.bronze.path, rows, rows.schema, by="event_date")
         self.take(Entry(before, after, {BRONZE: files}, note=note or {}))
 
-    def finish(self) -> list[int]:
-        """Add to the tables what they lack of the log; the batches that these got."""
-        added = []
+    def finish(self) -> None:
+        """Add to the tables what they lack of the log."""
         for name in self._tables:
             for batch in self.logged.batches(name, self._done[name]):
                 self._add(name, batch)
-                added.append(batch)
-        return sorted(set(added))
 
     def _add(self, name: str, batch: int) -> None:
         table, row = self._tables[name], self.logged.row_of(batch)
@@ -357,11 +322,10 @@ def newest_batch(table: Table, logged: Logged) -> int:
     if record is None:
         return -1
     batch = int(record["batch"])
-    if batch > logged.newest:
-        said = f"{table.path} has batch {batch}, but the ingest log ends at {logged.newest}"
-        raise of_other_times(table.path, said)
-    if record["commit_id"] != logged.row_of(batch)["commit_id"]:
-        said = f"batch {batch} of {table.path} is another one than the ingest log has"
+    if batch > logged.newest or record["commit_id"] != logged.row_of(batch)["commit_id"]:
+        said = (
+            f"{table.path} has a batch {batch} that the ingest log, up to {logged.newest}, has not"
+        )
         raise of_other_times(table.path, said)
     return batch
 
@@ -396,13 +360,7 @@ def how_bronze_changed(lake: Lake, source: str) -> str | None:
 def refuse_changed_bronze(lake: Lake, source: str, who: str) -> None:
     """LakeError when `who` would go on with rows of bronze that is not what our jobs have made it."""
     if (changed := how_bronze_changed(lake, source)) is not None:
-        mend = how_to_mend(f"bronze/{source}")
-        raise LakeError(
-            f"{changed}, and {who} makes nothing of it: {mend.words}",
-            code="of_other_times",
-            subject=f"bronze/{source}",
-            command=mend.command,
-        )
+        raise of_other_times(lake.bronze(source), f"{changed}, and {who} makes nothing of it")
 
 
 def _refuse_without_log(lake: Lake, source: str) -> None:
@@ -415,7 +373,5 @@ def _refuse_without_log(lake: Lake, source: str) -> None:
 def refuse_other_origin(source: Source, done: Done) -> None:
     """SettingsError when what was taken for it until now came from elsewhere."""
     if done.names and done.has_ids() != (source.origin is not None):
-        raise settings_changed(
-            source.name,
-            f"source {source.name} has been taken from elsewhere: give this one another name",
-        )
+        said = f"source {source.name} has been taken from elsewhere: give this one another name"
+        raise settings_changed(source.name, said)

@@ -1,7 +1,6 @@
-"""A stream's initial state: the states of keys as of an instant, given by a user, and read only.
+"""A stream's initial state: the states of keys as of an instant, given by a user as a Delta table or a JSON file.
 
-It is savepoint 0, a Delta table or a JSON file. Whatever is wrong with it is found before a stream's
-first run writes anything.
+Whatever is wrong with it is found before a stream's first run writes anything.
 """
 
 import hashlib
@@ -43,7 +42,6 @@ from include.lake.errors import SettingsError
 from include.lake.paths import Lake, files_of
 from include.origins import ISO
 
-REPEATED_KEYS_SHOWN = 5
 ROWS_AT_ONCE = 10_000
 
 
@@ -58,10 +56,7 @@ class InitialStates(NamedTuple):
 def read_initial_state(
     lake: Lake, stream: str, fold: KeyedFold, only: pc.Expression | None = None
 ) -> InitialStates | None:
-    """The initial state as rows of `state_schema(fold)`, checked as a whole; None for none.
-
-    `only`: those for which that holds. SettingsError names the file or table, and what is wrong.
-    """
+    """The initial state, or of it those rows for which `only` holds, checked as a whole; None for none."""
     with _given(lake, stream) as given:
         if given is None:
             return None
@@ -77,10 +72,7 @@ def read_initial_state(
 
 
 def read_as_of(lake: Lake, stream: str) -> int | None:
-    """The instant of the initial state, in microseconds since 1970; None when there is none.
-
-    That its rows are right is for a run of the stream to see.
-    """
+    """The instant of the initial state, in microseconds since 1970; None when there is none."""
     with _given(lake, stream) as given:
         return None if given is None else given.as_of_us()
 
@@ -88,10 +80,7 @@ def read_as_of(lake: Lake, stream: str) -> int | None:
 def read_fingerprint(lake: Lake, stream: str, pinned: str | None = None) -> str | None:
     """What names the content of the stream's initial state; None when there is no initial state.
 
-    `pinned` is the fingerprint of an earlier run, if there was one: Delta deletes a table's
-    old commits in time, and what is left of them may then not tell when its rows last
-    changed. It is still `pinned` where nothing that is left says otherwise.
-    Raises SettingsError when the file or table cannot be read.
+    It is still `pinned`, that of an earlier run, where nothing says otherwise that is left of a table's log.
     """
     with _given(lake, stream) as given:
         return None if given is None else given.fingerprint(pinned)
@@ -101,9 +90,8 @@ def read_fingerprint(lake: Lake, stream: str, pinned: str | None = None) -> str 
 def _given(lake: Lake, stream: str) -> Iterator["_Table | _File | None"]:
     """Where it is; None for none. SettingsError in place of what is wrong with it."""
     table, file = lake.initial_state(stream), lake.initial_state_file(stream)
-    paths = [lake.path_in_filesystem(table), lake.path_in_filesystem(file)]
-    infos = zip((table, file), lake.filesystem.get_file_info(paths), strict=True)
-    there = [path for path, info in infos if info.type != fs.FileType.NotFound]
+    infos = lake.filesystem.get_file_info([lake.path_in_filesystem(p) for p in (table, file)])
+    there = [p for p, i in zip((table, file), infos, strict=True) if i.type != fs.FileType.NotFound]
     path = there[0] if there else table
     try:
         if len(there) > 1:
@@ -114,18 +102,16 @@ def _given(lake: Lake, stream: str) -> Iterator["_Table | _File | None"]:
         kind = _Table if there == [table] else _File
         yield kind(lake, path) if there else None
     except (RefusedError, DefinitionError) as error:
-        reason = error.reason if isinstance(error, RefusedError) else str(error)
-        raise wrong_initial_state(path, f"initial state {path}: {reason}") from None
+        raise _wrong(path, getattr(error, "reason", str(error))) from None
     except (DeltaError, OSError, pa.ArrowException) as error:
         if is_of_machine(error):
             raise
-        said = f"initial state {path} cannot be read: {first_line(error)}"
-        raise wrong_initial_state(path, said) from error
+        raise _wrong(path, f"it cannot be read: {first_line(error)}") from error
 
 
-def wrong_initial_state(subject: str, message: str) -> SettingsError:
-    """The error for a stream's initial state; it is the user's to mend."""
-    return SettingsError(message, code="wrong_initial_state", subject=subject)
+def _wrong(path: str, said: str) -> SettingsError:
+    message = f"initial state {path}: {said}"
+    return SettingsError(message, code="wrong_initial_state", subject=path)
 
 
 def _states(rows: pa.Table, as_of_us: int, fold: KeyedFold) -> pa.Table:
@@ -165,10 +151,10 @@ def _refuse_repeated(keys: pa.ChunkedArray) -> None:
     repeated = counts.filter(pc.field("count_all") > 1).drop_columns("count_all").to_pylist()
     if repeated:
         some = sorted(", ".join(map(shown, key.values())) for key in repeated)
-        named = "; ".join(some[:REPEATED_KEYS_SHOWN])
-        raise RefusedError(
-            "key_twice", f"{len(some)} of its keys have several rows ({named}): leave one of each"
+        said = (
+            f"{len(some)} of its keys have several rows ({'; '.join(some[:5])}): leave one of each"
         )
+        raise RefusedError("key_twice", said)
 
 
 def _check_timeouts(states: pa.Table, as_of_us: int, fold: KeyedFold) -> None:

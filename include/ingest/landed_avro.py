@@ -20,13 +20,13 @@ import pyarrow as pa
 from fastavro import parse_schema, schemaless_reader
 from fastavro.schema import SchemaParseException, UnknownType
 
-from include.ingest.connector import OriginError
+from include.ingest.connector import OriginError, unreadable_input
 from include.ingest.landed_values import RefusedError, UnreadableFileError, taken_columns
 from include.ingest.rescue import TypedRows
 from include.origins import SchemaRegistry, secret
 from include.settings import Source
 
-MAX_DEPTH = 64
+MAX_DEPTH = 128  # twice that of records within records
 # What broken bytes are raised as, by fastavro and by who unpacks them.
 BROKEN = (
     ArithmeticError,
@@ -49,17 +49,13 @@ class AvroSchemaError(Exception):
 
 
 class AvroSchema(NamedTuple):
-    """A record's schema, as fastavro has it."""
-
     parsed: Any
     columns: list[str]
 
 
 def read_schema(text: str, *named: str) -> AvroSchema:
-    """The schema of that JSON, in which the types of `named`, schemas too, may be named.
-
-    AvroSchemaError when it is none, or none of records, or one that no table could have.
-    """
+    """The schema of that JSON, in which the types of `named`, schemas too, may be named; AvroSchemaError when
+    it is none, or none of records."""
     try:
         types: dict[str, Any] = {}
         for each in named:
@@ -68,53 +64,34 @@ def read_schema(text: str, *named: str) -> AvroSchema:
         if not isinstance(written, dict) or written.get("type") != "record":
             raise AvroSchemaError("Avro whose items are no records")
         parsed: Any = parse_schema(written, types)
-        _check(parsed, types)
+        _check(parsed["name"], dict(types))
     except BROKEN as error:
         raise AvroSchemaError(f"no Avro schema: {broken(error)}") from None
     return AvroSchema(parsed, [field["name"] for field in parsed["fields"]])
 
 
 def read_record(data: io.BytesIO, schema: AvroSchema) -> dict[str, object]:
-    """The next record; it raises BROKEN where there is none."""
     row: Any = schemaless_reader(data, schema.parsed, None)
-    return {name: _value(value) for name, value in row.items()}
-
-
-def _value(value: object) -> object:
-    return str(value) if isinstance(value, UUID) else value
+    return {n: str(value) if isinstance(value, UUID) else value for n, value in row.items()}
 
 
 def broken(error: BaseException) -> str:
-    """What was raised, for people."""
     return f"{type(error).__name__} {error}".rstrip()
 
 
-def _check(schema: Any, types: dict[str, Any]) -> None:
+def _check(part: Any, types: dict[str, Any], depth: int = 0) -> None:
     """AvroSchemaError for a schema that holds itself, or is nested too deeply for a stack."""
-    checked: set[str] = set()
-
-    def check(part: Any, depth: int) -> None:
-        if depth > MAX_DEPTH:
-            raise AvroSchemaError("an Avro schema that holds itself, or is nested too deeply")
-        if not isinstance(part, str):
-            for each in _within(part):
-                check(each, depth + 1)
-        elif part in types and part not in checked:
-            check(types[part], depth + 1)
-            checked.add(part)
-
-    check(schema["name"], 0)
-
-
-def _within(part: Any) -> list[Any]:
-    """The schemas that a part is made of."""
-    if isinstance(part, list):
-        return part
-    inner = {"array": ["items"], "map": ["values"], "fixed": [], "enum": []}
-    if part["type"] in ("record", "error"):
-        return [field["type"] for field in part["fields"]]
-    kind = part["type"]
-    return [part[name] for name in inner.get(kind, ["type"])] if isinstance(kind, str) else [kind]
+    if depth > MAX_DEPTH:
+        raise AvroSchemaError("an Avro schema that holds itself, or is nested too deeply")
+    if isinstance(part, str) and part in types:
+        _check(types[part], types, depth + 1)
+        types.pop(part)  # it is right, wherever it is named
+    elif isinstance(part, list):
+        for each in part:
+            _check(each, types, depth)
+    elif isinstance(part, dict):
+        for name in {"type", "items", "values", "fields"} & part.keys():
+            _check(part[name], types, depth + 1)
 
 
 SYNC = {"type": "fixed", "name": "sync", "size": 16}
@@ -213,11 +190,8 @@ NO_SUCH_SCHEMA = 40403
 
 @lru_cache(maxsize=1_000)
 def schema_of(registry: SchemaRegistry, schema_id: int) -> AvroSchema:
-    """The schema of that id, asked for once in a process, as it never changes.
-
-    RefusedError when the registry knows none, or none that rows can be read by; OriginError when
-    it does not answer.
-    """
+    """The schema of that id, asked for once in a process; RefusedError when there is none that rows can be
+    read by, OriginError when the registry does not answer."""
     answer = _asked(registry, f"schemas/ids/{schema_id}")
     if answer is None:
         raise RefusedError("unknown_schema", f"{registry.name} has no schema {schema_id}")
@@ -274,8 +248,5 @@ def _tls(registry: SchemaRegistry) -> ssl.SSLContext:
 
 
 def _unreadable(registry: SchemaRegistry, why: str) -> OriginError:
-    return OriginError(
-        f"{registry.name} cannot be read: {why}. The next run goes on",
-        code="unreadable_input",
-        subject=registry.url,
-    )
+    said = f"{registry.name} cannot be read: {why}. The next run goes on"
+    return unreadable_input(registry.url, said)

@@ -1,8 +1,4 @@
-"""The rows of one landed file: JSON, CSV, Parquet or Avro; gzip of any.
-
-A file is readable as a whole or not at all: opening it reads all of it first, so that a
-file which breaks in the middle leaves none of its rows behind.
-"""
+"""The rows of one landed file, which is readable as a whole or not at all: JSON, CSV, Parquet, Avro; gzip of any."""
 
 import gzip
 import io
@@ -30,24 +26,17 @@ NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 def folder_values(name: str, source: Source) -> dict[str, object]:
-    """What the folders of the file `name` say of the source's fields, by `Field.landed`.
-
-    UnreadableFileError when a required one is missing, or there twice.
-    """
+    """What the folders of the file `name` say of the source's fields, by `Field.landed`."""
     fields = [field for field in source.fields if field.from_folder]
     if not fields:
         return {}
     folders = PurePosixPath(name).parts[:-1]
     found: dict[str, object] = {}
     for field in fields:
-        told = [
-            part.removeprefix(field.landed) for part in folders if part.startswith(field.landed)
-        ]
+        told = [of.removeprefix(field.landed) for of in folders if of.startswith(field.landed)]
         if len(told) > 1 or (field.required and told in ([], [NULL])):
-            raise UnreadableFileError(
-                f"its folder says {field.landed} {len(told)} times, expected once: "
-                f"{'/'.join(folders) or 'no folder'}"
-            )
+            said = f"its folders say {field.landed} {len(told)} times, expected once"
+            raise UnreadableFileError(said)
         text = unquote(told[0]) if told and told[0] != NULL else None
         is_read = text is not None and is_read_of_text(field.type)
         found[field.landed] = Text(text) if is_read else text
@@ -72,8 +61,7 @@ class LandedRows(Protocol):
 
 
 def open_rows(name: str, content: bytes, source: Source) -> LandedRows:
-    """The rows of the file `name`, without its folder's fields; UnreadableFileError when it cannot be
-    read as a whole."""
+    """The rows of the file `name`; UnreadableFileError when it cannot be read as a whole."""
     opener = opener_of(name)
     if opener is None:
         raise UnreadableFileError(f"unknown ending: known are {', '.join(OPENERS)}, also with .gz")
@@ -94,22 +82,18 @@ def _gunzip(content: bytes, max_bytes: int) -> bytes:
 
 
 def opener_of(name: str) -> Callable[[bytes, Source], LandedRows] | None:
-    """What reads files of its ending; None where that is not known."""
     stem = name.lower().removesuffix(".gz")
     return next((of for ending, of in OPENERS.items() if stem.endswith(ending)), None)
 
 
 def row_of_raw(name: str, raw: str, source: Source) -> Mapping[str, object]:
-    """The values of one row of the file `name` from its raw text, or a correction of it.
-
-    A JSON object is taken for any file; a row of a CSV file may also be its header and it.
-    """
+    """The values of one row of the file `name` from its raw text, or a correction: a JSON object of any file,
+    or as CSV has it."""
     try:
         folder = folder_values(name, source)
     except UnreadableFileError as error:
         raise RefusedError("missing_field", str(error)) from None
-    is_csv = name.lower().removesuffix(".gz").endswith(".csv")
-    reads_csv = is_csv and not _is_object(raw)
+    reads_csv = opener_of(name) is _csv and not _is_object(raw)
     values = csv_row(raw, source) if reads_csv else JsonRows("", source).values(raw)
     return {**values, **folder}
 
@@ -226,13 +210,11 @@ class FileGoneError(LakeError):
 def read_landed(lake: Lake, root: str, name: str, max_bytes: int) -> bytes:
     """The content of the file `name` below the landing folder `root`.
 
-    UnreadableFileError for what is to be refused, as of more than `max_bytes`; FileGoneError when it is
-    no longer there. Any other failure to read is the lake's and not this file's: it fails the run.
+    UnreadableFileError for what is to be refused; FileGoneError when it is no longer there. Any other
+    failure to read is the lake's and not this file's: it fails the run.
     """
     if name.endswith("/"):
-        raise UnreadableFileError(
-            "its name is not UTF-8 (\\x.. is each byte that is not): rename it"
-        )
+        raise UnreadableFileError("its name is not UTF-8 (\\x.. is each byte that is not)")
     path = f"{root}/{name}"
     try:
         if lake.is_local and not stat.S_ISREG(os.lstat(path).st_mode):
@@ -244,10 +226,8 @@ def read_landed(lake: Lake, root: str, name: str, max_bytes: int) -> bytes:
                 raise UnreadableFileError(said)
             content = bytes(file.read(size))
         if lake.is_local and os.stat(path).st_size != size:  # noqa: PTH116 (a text, as all here)
-            raise UnreadableFileError(
-                "it was written to while it was read: write under a name that begins with _, and rename "
-                "it when it is whole"
-            )
+            said = "written to while it was read: name it _... until it is whole"
+            raise UnreadableFileError(said)
     except PermissionError as error:
         raise UnreadableFileError(f"permission denied: {error.strerror}") from None
     except FileNotFoundError as error:

@@ -128,14 +128,14 @@ def _has_point(kind: str) -> bool:
 
 
 class CsvRow(NamedTuple):
-    """A record, and the text it was read from; `cells` is what went wrong if it has none."""
+    """A record, or what went wrong, and the text it was read from."""
 
     cells: list[str] | csv.Error
     text: str
 
 
 class CsvRows:
-    """CSV: see `LandedRows` for what its methods promise."""
+    """Records of CSV under their header, that of the file or the declared one."""
 
     def __init__(self, text: str, source: Source) -> None:
         self._text = text

@@ -6,12 +6,7 @@ from types import MappingProxyType
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from include.ingest.landed_values import (
-    Instant,
-    LocalTime,
-    UnreadableFileError,
-    taken_columns,
-)
+from include.ingest.landed_values import Instant, LocalTime, UnreadableFileError, taken_columns
 from include.ingest.rescue import TypedRows
 from include.lake.delta_log import first_line, is_of_machine
 from include.settings import Source
@@ -25,10 +20,7 @@ NO_PYTHON_VALUE = (ValueError, OverflowError, LookupError, pa.ArrowException)
 
 
 class ParquetRows(TypedRows):
-    """Parquet: see `LandedRows` for what its methods promise.
-
-    `schema`: of the Delta table that it is a file of, and `partition` what its folders say.
-    """
+    """Parquet; `schema` and `partition` of the Delta table that it is a file of."""
 
     def __init__(
         self,

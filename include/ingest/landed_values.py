@@ -5,7 +5,6 @@ guess is found only after it has been counted.
 """
 
 import base64
-import binascii
 import json
 import math
 import re
@@ -41,7 +40,6 @@ class UnreadableFileError(Exception):
 
 
 def wrong_type(name: str, value: object, expected: str) -> RefusedError:
-    """The refusal of a value that is not what its field stores."""
     return RefusedError("wrong_type", f"{name} is {shown(value)}, expected {expected}")
 
 
@@ -83,9 +81,8 @@ def instant_us(name: str, value: object, times: Times) -> int:
     if isinstance(value, Instant):
         return _in_range(name, value.micros)
     if isinstance(value, LocalTime):
-        wall: object = (EPOCH + _in_range(name, value.micros) * MICROSECOND).replace(tzinfo=None)
-        return _of_datetime(name, wall, times)
-    if times.format in EPOCHS and not isinstance(value, datetime):
+        value = (EPOCH + _in_range(name, value.micros) * MICROSECOND).replace(tzinfo=None)
+    elif times.format in EPOCHS and not isinstance(value, datetime):
         return _in_range(name, _epoch_us(name, value, times.format))
     # Digits past the microsecond are cut off, which is also what Parquet times get.
     return _of_datetime(name, value, times)
@@ -137,11 +134,11 @@ def local_us(name: str, value: object) -> int:
         return _in_range(name, value.micros)
     try:
         wall = _parsed(value, "iso")
-    except ValueError as error:
-        raise RefusedError("unreadable_time", f"{name} is {shown(value)}: {error}") from None
-    if wall is None or wall.tzinfo is not None:
-        raise _unreadable(name, value, "ISO-8601 without a zone")
-    return (wall.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
+        if wall is not None and wall.tzinfo is None:
+            return (wall.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
+    except ValueError:  # no such day
+        pass
+    raise _unreadable(name, value, "ISO-8601 without a zone")
 
 
 def _zoned_us(name: str, wall: datetime, of: str) -> int:
@@ -216,15 +213,12 @@ def _integer(kind: str, beyond: int, name: str, value: object) -> int:
 
 
 def _double(name: str, value: object) -> float:
-    if type(value) not in (float, int, Decimal):
-        raise wrong_type(name, value, "double")
     try:
-        number = float(value)  # type: ignore[arg-type]
+        if type(value) in (float, int, Decimal) and math.isfinite(number := float(value)):  # type: ignore[arg-type]
+            return number
     except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
-        raise wrong_type(name, value, "double")
-    return number
+        pass
+    raise wrong_type(name, value, "double")
 
 
 def _float(name: str, value: object) -> float:
@@ -262,7 +256,7 @@ def _binary(name: str, value: object) -> bytes:
     try:
         if isinstance(value, str):
             return base64.b64decode(value, validate=True)
-    except (binascii.Error, ValueError):
+    except ValueError:
         pass
     raise wrong_type(name, value, "binary, as base64")
 
@@ -375,8 +369,6 @@ JSON = json.JSONDecoder(parse_constant=_refuse_constant)
 EXACT_JSON = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=Decimal)
 
 
-SHOWN_COLUMNS = 20
-
 Row = Mapping[str, object]
 
 
@@ -392,10 +384,7 @@ ToEvent = Callable[[Row, int], Event]
 
 
 def reader_of_events(source: Source) -> ToEvent:
-    """What makes an event of a row that came in at an instant; RefusedError says why it is none.
-
-    What the source does not know: `Rescue`.
-    """
+    """What makes an event of a row that came in at an instant; RefusedError says why it is none."""
     fields = [_reader_of_field(field, source) for field in source.fields]
     time_of = value_at(source.time_field)
     max_future_us = source.max_future // MICROSECOND
@@ -407,10 +396,8 @@ def reader_of_events(source: Source) -> ToEvent:
             raise RefusedError("missing_field", source.time_field)
         event_time_us = instant_us(source.time_field, time, source.times)
         if event_time_us > ingested_at_us + max_future_us:
-            raise RefusedError(
-                "future_time",
-                f"{source.time_field} is more than {source.max_future} after its ingestion",
-            )
+            said = f"{source.time_field} is more than {source.max_future} after its ingestion"
+            raise RefusedError("future_time", said)
         return Event(typed, event_time_us)
 
     return to_event
@@ -452,10 +439,8 @@ def value_at(path: str) -> Callable[[Row], object]:
 
 
 def taken_columns(columns: list[str], source: Source, where: str) -> list[str]:
-    """Those of a file's columns that are taken, each once, and first the source's time.
-
-    UnreadableFileError when a column that rows need is missing, or there twice.
-    """
+    """Those of a file's columns that are taken, first the source's time; UnreadableFileError when one that
+    rows need is missing, or there twice."""
     asked = {field.landed: field.required for field in source.fields if not field.from_folder}
     asked = {source.time_field: True} | asked | {source.time_field: True}  # first, and needed
     found = {
@@ -463,13 +448,12 @@ def taken_columns(columns: list[str], source: Source, where: str) -> list[str]:
         for path in asked
     }
     if missing := [path for path, name in found.items() if asked[path] and name is None]:
-        named = ", ".join(map(shown, columns[:SHOWN_COLUMNS])) or "none"
-        said = f"{where} without {', '.join(missing)}; of {len(columns)} columns found: {named}"
-        raise UnreadableFileError(said)
+        raise UnreadableFileError(f"{where} without {', '.join(missing)}: it has {shown(columns)}")
     others = [name for name in columns if name not in source.ignored] if source.rescue else []
     taken = list(dict.fromkeys([*filter(None, found.values()), *others]))
     counts = Counter(columns)
     if twice := [name for name in taken if counts[name] > 1]:
-        names = ", ".join(map(shown, twice[:SHOWN_COLUMNS]))
-        raise UnreadableFileError(f"{where} with {names} more than once: declare it `ignored`")
+        raise UnreadableFileError(
+            f"{where} with columns twice, declare them `ignored`: {shown(twice)}"
+        )
     return taken

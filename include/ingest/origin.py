@@ -1,12 +1,14 @@
-"""The connector of a source, and what is asked of it most.
+"""Where a source's rows come from: its connector, what waits there, going on behind a loss, ingesting anew.
 
 Connectors are imported when they are needed: the client of a topic is a package that no other source needs.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 
 from include.catalogue import FINDINGS
+from include.ingest.amendments import ERASURE, amendments_of
 from include.ingest.connector import (
     Batch,
     Connector,
@@ -22,10 +24,15 @@ from include.ingest.connector import (
 from include.ingest.ingest_log import Clock, Entry, Ingestion, read_done
 from include.ingest.landed_file import landed_files, landing_root
 from include.ingest.parse_files import outcomes_of_file
+from include.job import nothing_running
+from include.lake.aside import is_there, move_aside
+from include.lake.errors import OF_SOURCE, LakeError
 from include.lake.findings import record_findings
 from include.lake.paths import Lake
 from include.origins import DeltaTable, KafkaTopic
+from include.registry import streams_of
 from include.settings import Source
+from include.text_table import counted
 
 
 @dataclass(frozen=True)
@@ -37,7 +44,6 @@ class LandedFiles:
 
     @cached_property
     def files(self) -> list[Split]:
-        """The older first."""
         return landed_files(self.lake, self.source.name)
 
     def cut(self, done: Done) -> Cut:
@@ -65,7 +71,7 @@ class LandedFiles:
 def connector_of(lake: Lake, source: Source) -> Connector:
     """Where its rows come from. The one place that asks what that is."""
     if isinstance(source.origin, KafkaTopic):
-        from include.ingest.kafka_offsets import TopicConnector
+        from include.ingest.kafka import TopicConnector
 
         return TopicConnector(source, source.origin)
     if isinstance(source.origin, DeltaTable):
@@ -94,7 +100,6 @@ def place_of(source: Source) -> str:
 
 
 def plan_loss(lake: Lake, source: Source) -> GoesOn | None:
-    """What would be given up; None when nothing is lost. OriginError where nothing can be."""
     return connector_of(lake, source).goes_on(read_done(lake, source.name))
 
 
@@ -106,3 +111,54 @@ def accept_loss(lake: Lake, source: Source, behind: GoesOn) -> None:
     # First: once it is taken, nothing is lost any more.
     record_findings(lake, None, source.name, [found])
     ingestion.again(lambda: ingestion.take(Entry(Clock(), Clock(), splits=behind.splits)))
+
+
+# The tables that a source is ingested into stand and fall together, with the ingest log.
+def plan_from_scratch(lake: Lake, source: Source) -> str:
+    """What is moved, and what follows of it. LakeError while a key is being erased, which needs bronze."""
+    _refuse_erasing(lake, source.name)
+    return "\n".join(_moves(lake, source))
+
+
+def move_source_aside(lake: Lake, source: Source) -> None:
+    """Move its tables, once no job of it or of its streams runs; or what a move that was cut off has left."""
+    with nothing_running(lake, [source.name], streams_of(source.name)):
+        _refuse_erasing(lake, source.name)
+        move_aside(lake, [f"{part}/{source.name}" for part in OF_SOURCE])
+
+
+def _refuse_erasing(lake: Lake, source: str) -> None:
+    try:
+        amendment = amendments_of(lake, source).open
+    except LakeError:
+        return  # of an ingest log that cannot be read nothing is left to go on with
+    if amendment is not None and amendment.kind == ERASURE:
+        raise amendment.unfinished("ingestion from scratch")
+
+
+def _moves(lake: Lake, source: Source) -> Iterator[str]:
+    moved = [
+        f"{part}/{source.name}" for part in OF_SOURCE if is_there(lake, f"{part}/{source.name}")
+    ]
+    named = ", ".join(moved) or "nothing"
+    yield f"moves {named} into set_aside/, and ingests {place_of(source)} anew"
+    yield _not_again(lake, source)
+    yield "rows that were corrected and taken in by reingest have to be so again"
+    for stream in streams_of(source.name):
+        # By what is there: what is recorded of it may be what is damaged.
+        if any(is_there(lake, f"{kind}/{stream.name}") for kind in ("checkpoints", "tables")):
+            yield f"{stream.name} stops until it is made anew: `./stateful reseed {stream.name} --apply`"
+
+
+def _not_again(lake: Lake, source: Source) -> str:
+    """What was taken, and nobody can take again."""
+    if source.origin is not None:
+        return f"what {source.name} comes from no longer has does not come again"
+    try:
+        done = read_done(lake, source.name)
+    except LakeError:
+        return "of files that are no longer in landing the rows do not come again"
+    gone = len(done.names - {file.name for file in landed_files(lake, source.name)})
+    if not gone:
+        return "all files that were taken are still in landing"
+    return f"{counted(gone, 'file')} of those taken are not in landing any more: DATA IS LOST"

@@ -1,8 +1,7 @@
 """The rows of landed files and what becomes of each: one outcome per row, and one per file.
 
 The same code runs here, in a few processes (`parse_here`), and on Spark's workers
-(spark_jobs/tables/landing.py), when much has landed. A batch that was parsed (`Parsed`) says what it
-comes to, and writes its rows as files of bronze and quarantine.
+(spark_jobs/tables/landing.py), when much has landed.
 """
 
 import hashlib
@@ -13,11 +12,11 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from heapq import nlargest
 from itertools import chain, islice
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -37,8 +36,8 @@ from include.ingest.ingest_log import Clock
 from include.ingest.landed_file import LandedRows, folder_values, open_rows, read_landed
 from include.ingest.landed_values import (
     UNREADABLE_FILE,
-    Event,
     RefusedError,
+    Row,
     UnreadableFileError,
     reader_of_events,
 )
@@ -74,20 +73,14 @@ OUTCOME = {
 
 
 def outcome_schema(source: Source) -> pa.Schema:
-    """The columns of an outcome: the source's fields, then how the row was judged."""
-    types = {value_column(field.name): field.type for field in source.fields} | OUTCOME
+    types = {f"value_{field.name}": field.type for field in source.fields} | OUTCOME
     types |= {column.name: column.type for column in refused_columns(source)}
     return pa.schema([(name, arrow_type(kind)) for name, kind in types.items()])
 
 
-def value_column(name: str) -> str:
-    """A field's column in an outcome; a field may be called `raw` or `reason`, too."""
-    return f"value_{name}"
-
-
 def value_columns(source: Source) -> list[str]:
-    """Those of all its fields."""
-    return [value_column(field.name) for field in source.fields]
+    """Those of its fields in an outcome; a field may be called `raw` or `reason`, too."""
+    return [f"value_{field.name}" for field in source.fields]
 
 
 def in_batches(rows: Iterator[Outcome], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -100,22 +93,17 @@ def in_batches(rows: Iterator[Outcome], schema: pa.Schema) -> Iterator[pa.Record
 def parse_here(source: Source, read: ReadSplit, splits: Sequence[Split]) -> pa.Table:
     """The outcomes of all rows of the splits, and of each; by several processes if it pays."""
     all_bytes = sum(split.bytes for split in splits)
-    processes = min(_processors(), all_bytes // BYTES_A_PROCESS, len(splits))
+    processes = min(len(os.sched_getaffinity(0)), all_bytes // BYTES_A_PROCESS, len(splits))
     schema = outcome_schema(source)
     parse = partial(_parse_some, schema, read)
     if processes < 2:
         return pa.Table.from_batches(parse(splits), schema)
     # Not forked: Arrow's threads would be missing in the child.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, context) as pool:
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
         some = -(-len(splits) // (processes * SHARES_A_PROCESS))
         shares = [splits[begin : begin + some] for begin in range(0, len(splits), some)]
         parts = chain.from_iterable(pool.map(parse, shares))
         return pa.Table.from_batches(parts, schema)
-
-
-def _processors() -> int:
-    return len(os.sched_getaffinity(0))
 
 
 def _parse_some(
@@ -127,10 +115,7 @@ def _parse_some(
 def outcomes_of_file(
     lake: Lake, root: str, source: Source, batch: Batch, split: Split
 ) -> Iterator[Outcome]:
-    """Every row of one file of `batch`, accepted or refused, and last the file with their number.
-
-    FileGoneError when the file is gone.
-    """
+    """Every row of one file of `batch`, accepted or refused, and last the file; FileGoneError when it is gone."""
     name = split.source_file
 
     def opened() -> LandedRows:
@@ -142,8 +127,7 @@ def outcomes_of_file(
 def outcomes_of_content(
     opened: Callable[[], LandedRows], source: Source, name: str, ingested_at_us: int
 ) -> Iterator[Outcome]:
-    """Those of the rows of one file, which `opened` gives, or of one that is unreadable; and last the file
-    with their number."""
+    """Those of a file that `opened` gives; one that is unreadable is refused as a whole."""
     rescue = Rescue(source)
     outcomes = _outcomes(opened, source, name, ingested_at_us, rescue)
     yield from with_counts(source, name, outcomes, rescue)
@@ -166,40 +150,40 @@ def with_counts(
 
 
 def _outcomes(
-    opened: Callable[[], LandedRows],
-    source: Source,
-    name: str,
-    ingested_at_us: int,
-    rescue: Rescue,
+    opened: Callable[[], LandedRows], source: Source, name: str, ingested_at_us: int, rescue: Rescue
 ) -> Iterator[Outcome]:
     try:
         folder, rows = folder_values(name, source), opened()
     except UnreadableFileError as error:
         yield refused(name, WHOLE_FILE, RefusedError(UNREADABLE_FILE, str(error)), None)
         return
-    to_event, has_all = reader_of_events(source), rescue.has_all
-    columns = value_columns(source)
+    values = (lambda item: {**rows.values(item), **folder}) if folder else rows.values
+    judge = judge_of_rows(source, rescue, values, rows.raw)
     for row_number, item in enumerate(rows.items(), start=1):
+        yield judge(name, row_number, item, ingested_at_us)
+
+
+def judge_of_rows(
+    source: Source, rescue: Rescue, values: Callable[[Any], Row], raw: Callable[[Any], str | None]
+) -> Callable[[str, int, Any, int], Outcome]:
+    """What makes the outcome of a row, of which `values` and `raw` give the fields and the text."""
+    to_event, has_all, columns = reader_of_events(source), rescue.has_all, value_columns(source)
+
+    def judge(name: str, row_number: int, item: Any, ingested_at_us: int) -> Outcome:
         try:
-            values = {**rows.values(item), **folder} if folder else rows.values(item)
-            event = to_event(values, ingested_at_us)
-            text = None if has_all(values) else rescue.text(values)
-            yield accepted(columns, row_number, event, text)
+            row = values(item)
+            event = to_event(row, ingested_at_us)
+            rescued = None if has_all(row) else rescue.text(row)
         except RefusedError as refusal:
-            yield refused(name, row_number, refusal, rows.raw(item))
+            return refused(name, row_number, refusal, raw(item))
+        outcome: Outcome = dict(zip(columns, event.values, strict=True))
+        outcome["kind"] = ACCEPTED
+        outcome["row_number"] = row_number
+        outcome["event_time_us"] = event.event_time_us
+        outcome[RESCUED] = rescued
+        return outcome
 
-
-def accepted(columns: Sequence[str], row_number: int, event: Event, rescued: str | None) -> Outcome:
-    """The outcome of a row that is an event, and of what `Rescue` kept of it.
-
-    `columns`: the source's `value_columns`.
-    """
-    outcome: Outcome = dict(zip(columns, event.values, strict=True))
-    outcome["kind"] = ACCEPTED
-    outcome["row_number"] = row_number
-    outcome["event_time_us"] = event.event_time_us
-    outcome[RESCUED] = rescued
-    return outcome
+    return judge
 
 
 def refused(name: str, row_number: int, refusal: RefusedError, raw: str | None) -> Outcome:
@@ -219,7 +203,6 @@ REINGESTED_ROW = "#[0-9a-f]{32}$"
 
 
 def quarantine_id(name: str, row_number: int) -> str:
-    """The key of a landed row in quarantine, from where it stands in landing."""
     return hashlib.sha256(f"{row_number} {name}".encode()).hexdigest()[:32]
 
 
@@ -232,25 +215,17 @@ class Counts:
     rows_bronze: int = 0
     rows_quarantined: int = 0
     rows_rescued: int = 0  # of those of bronze: they had more than the source's fields
-    # What is told of them beside `ops/runs`.
-    skipped: int = field(default=0, compare=False)  # messages, by declaration
-    unknown: dict[str, int] = field(
-        default_factory=dict, compare=False
-    )  # rows, by what no field is
-    refused: dict[str, int] = field(
-        default_factory=dict, compare=False
-    )  # rows, by the reason's code
-    newest: dict[str, int] = field(default_factory=dict, compare=False)  # event of a file; of two
-    groups: dict[str, int] = field(default_factory=dict, compare=False)  # the same of each group
-
-    @property
-    def rows_landed(self) -> int:
-        return self.rows_bronze + self.rows_quarantined
+    # What is told of them beside `ops/runs`: messages that were passed over; rows by what no field is,
+    # and by the reason's code; the newest event of each file, of two, and of each group.
+    skipped: int = field(default=0, compare=False)
+    unknown: dict[str, int] = field(default_factory=dict, compare=False)
+    refused: dict[str, int] = field(default_factory=dict, compare=False)
+    newest: dict[str, int] = field(default_factory=dict, compare=False)
+    groups: dict[str, int] = field(default_factory=dict, compare=False)
 
     def of_run(self) -> dict[str, int]:
-        """The columns of `ops/runs`."""
-        names = ("batches", "files_landed", "rows_landed", "rows_bronze", "rows_quarantined")
-        return {name: getattr(self, name) for name in (*names, "rows_rescued")}
+        own = {each.name: getattr(self, each.name) for each in fields(self) if each.compare}
+        return own | {"rows_landed": self.rows_bronze + self.rows_quarantined}
 
     def add_row(self, source: Source, outcome: Outcome) -> None:
         """One that is not of the split itself."""
@@ -290,11 +265,8 @@ def counts_in(outcomes_of_files: Iterable[str]) -> Counts:
 
 
 def quarantine_findings(source: Source, counts: Counts) -> list[Finding]:
-    """A warning where more than `max_quarantined` of the landed rows were refused, or a whole file.
-
-    How many rows such a file has is not known, so one is always told of.
-    """
-    refused, landed = counts.rows_quarantined, counts.rows_landed
+    """A warning where more than `max_quarantined` of the landed rows were refused, or a whole file."""
+    refused, landed = counts.rows_quarantined, counts.rows_bronze + counts.rows_quarantined
     if UNREADABLE_FILE not in counts.refused and refused <= source.max_quarantined * landed:
         return []
     told = ", ".join(f"{rows} {code}" for code, rows in sorted(counts.refused.items()))
@@ -305,36 +277,30 @@ def quarantine_findings(source: Source, counts: Counts) -> list[Finding]:
 
 
 class Parsed(Protocol):
-    """The outcomes of a batch's rows, wherever they are, and how they get into the tables."""
+    """The outcomes of a batch's rows, wherever they are; they are written as files of bronze and quarantine."""
 
-    def counts(self) -> Counts:
-        """What they come to."""
+    def counts(self) -> Counts: ...
 
-    def stage_accepted(self, before: Clock, after: Clock) -> list[Staged]:
-        """Write the events as files of bronze, of a commit that takes its clock from `before` to `after`."""
+    def stage_accepted(self, before: Clock, after: Clock) -> list[Staged]: ...
 
-    def stage_refused(self) -> list[Staged]:
-        """Write the refused rows as files of quarantine."""
+    def stage_refused(self) -> list[Staged]: ...
 
 
 Parse = Callable[[Lake, Source, Batch, ReadSplit], AbstractContextManager[Parsed]]
 
 
 def bronze_schema(source: Source) -> pa.Schema:
-    """The columns of a file of bronze."""
     return without_comments(documented(bronze_columns(source)))
 
 
 def quarantine_schema(source: Source) -> pa.Schema:
-    """The columns of a file of quarantine."""
     return without_comments(documented(quarantine_columns(source)))
 
 
 def bronze_rows(source: Source, events: pa.Table, before: Clock, after: Clock) -> pa.Table:
     """Events as bronze stores them, in a commit that takes its clock from `before` to `after`.
 
-    `events` has `event_time_us`, `source_file`, null for a clock row, and columns of bronze; what it
-    lacks of these is null.
+    `events` has `event_time_us`, `source_file`, null for a clock row, and some columns of bronze.
     """
     times = events["event_time_us"].cast(pa.int64()).cast(INSTANT)
     instants = {
@@ -354,7 +320,7 @@ def bronze_rows(source: Source, events: pa.Table, before: Clock, after: Clock) -
 
 def bronze_rows_of(source: Source, outcomes: pa.Table, before: Clock, after: Clock) -> pa.Table:
     """Accepted rows as bronze stores them, in a commit that takes its clock from `before` to `after`."""
-    names = {value_column(field.name): field.name for field in source.fields}
+    names = {f"value_{field.name}": field.name for field in source.fields}
     added = (column.name for column in origin_columns(source))
     columns = [*names, "event_time_us", "source_file", RESCUED, *added]
     events = outcomes.select(columns).rename_columns([names.get(name, name) for name in columns])
@@ -372,27 +338,25 @@ class ParsedHere:
     """Outcomes as an Arrow table, whose files Arrow writes."""
 
     def __init__(self, lake: Lake, source: Source, batch: Batch, outcomes: pa.Table) -> None:
-        self._lake = lake
-        self._source = source
-        self._batch = batch
+        self._lake, self._source, self._batch = lake, source, batch
         self._outcomes = outcomes
-        self._accepted = outcomes.filter(pc.equal(outcomes["kind"], ACCEPTED))
-        self._refused = outcomes.filter(pc.equal(outcomes["kind"], REFUSED))
 
     def counts(self) -> Counts:
         return counts_in(self._outcomes["counts"].drop_null().to_pylist())
 
     def stage_accepted(self, before: Clock, after: Clock) -> list[Staged]:
-        rows = bronze_rows_of(self._source, self._accepted, before, after)
+        rows = bronze_rows_of(self._source, self._of(ACCEPTED), before, after)
         return stage(self._lake.bronze(self._source.name), rows, rows.schema, by="event_date")
 
     def stage_refused(self) -> list[Staged]:
-        rows = quarantine_rows_of(self._source, self._refused, self._batch.ingested_at_us)
+        rows = quarantine_rows_of(self._source, self._of(REFUSED), self._batch.ingested_at_us)
         return stage(self._lake.quarantine(self._source.name), rows, rows.schema)
+
+    def _of(self, kind: str) -> pa.Table:
+        return self._outcomes.filter(pc.equal(self._outcomes["kind"], kind))
 
 
 @contextmanager
 def parsed_here(lake: Lake, source: Source, batch: Batch, read: ReadSplit) -> Iterator[ParsedHere]:
     """The batch, parsed by processes of this machine. In memory, as a batch is `commit_bytes`."""
-    outcomes = parse_here(source, read, batch.splits)
-    yield ParsedHere(lake, source, batch, outcomes)
+    yield ParsedHere(lake, source, batch, parse_here(source, read, batch.splits))

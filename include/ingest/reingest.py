@@ -2,10 +2,9 @@
 
     python -m include.ingest.reingest --source signals --lake lake --corrections mended.jsonl
 
-Each line of the corrections is {"quarantine_id": "...", "raw": "..."}. Every open row is
-judged by today's rules; what is accepted goes to bronze, and the rest stays open with its
-reason of today. A file that was refused as a whole is read again from landing: mend it there.
-So is one of Parquet or Avro, as it was, for its rows that are not corrected.
+Each line of the corrections is {"quarantine_id": "...", "raw": "..."}. Every open row is judged by
+today's rules. A file that was refused as a whole is read again from landing: mend it there. So is one
+of Parquet or Avro, as it was, for its rows that are not corrected.
 """
 
 import json
@@ -28,9 +27,8 @@ from include.ingest.bronze_tables import follow_fields
 from include.ingest.connector import Batch, OriginError, Outcome, Split
 from include.ingest.ingest import stage_events
 from include.ingest.ingest_log import QUARANTINE, Entry, Ingestion
-from include.ingest.kafka_rows import judged_again
+from include.ingest.kafka import judged_again
 from include.ingest.landed_file import FileGoneError, has_types, landed_files, row_of_raw
-from include.ingest.landed_values import RefusedError, reader_of_events
 from include.ingest.origin import connector_of
 from include.ingest.parse_files import (
     FILE,
@@ -38,13 +36,11 @@ from include.ingest.parse_files import (
     WHOLE_FILE,
     Counts,
     ParsedHere,
-    accepted,
     in_batches,
+    judge_of_rows,
     outcome_schema,
     quarantine_id,
     quarantine_rows_of,
-    refused,
-    value_columns,
 )
 from include.ingest.rescue import Rescue
 from include.lake.columns import instant_scalar
@@ -58,10 +54,7 @@ Row = Mapping[str, Any]
 
 
 def reingest(lake: Lake, source: Source, corrections: Mapping[str, str], now: datetime) -> Counts:
-    """Judge all open rows; the counts are what this changes in bronze and in quarantine.
-
-    Of a file that is readable now, its rows have landed and the file itself no longer has.
-    """
+    """Judge all open rows; the counts are what this changes in bronze and in quarantine."""
     amendments_of(lake, source.name).refuse_before_amended("re-ingestion")
     if not lake.is_delta_table(lake.ingest_log(source.name)):
         refuse_corrections(corrections, {})
@@ -109,22 +102,19 @@ class _Judge:
     def __init__(self, ingestion: Ingestion, batch: Batch, corrections: Mapping[str, str]) -> None:
         self._ingestion, self._source = ingestion, ingestion.source
         self._corrections, self._now_us = corrections, batch.ingested_at_us
-        self._to_event = reader_of_events(ingestion.source)
+        source, values = self._source, lambda of: row_of_raw(of[0], of[1], self._source)
+        self._judge = judge_of_rows(source, Rescue(source), values, raw=lambda of: None)
         self._read = connector_of(ingestion.lake, ingestion.source).reader(batch)
         self.counts = Counts()  # what this changes
 
     def changes(self, rows: Iterable[Row]) -> Iterator[Outcome]:
-        """The outcomes of open rows, and all those of a file; none of what is refused as before.
-
-        A file that is gone from landing has none either.
-        """
+        """The outcomes of open rows, and all those of a file that is there; none of what is refused as before."""
         for row, outcome in self._judged(rows):
             if row is not None:
                 outcome |= {name: row[name] for name in ("quarantine_id", "source_file", "raw")}
                 outcome["correction"] = self._correction(row)
-                if all(
-                    outcome.get(of) == row[of] for of in ("reason_code", "reason", "correction")
-                ):
+                told = ("reason_code", "reason", "correction")
+                if all(outcome.get(name) == row[name] for name in told):
                     continue
                 self.counts.rows_quarantined -= 1
             if outcome["kind"] != FILE:
@@ -146,22 +136,17 @@ class _Judge:
                 typed.setdefault(name, {})[number] = row
             else:
                 yield row, self._judged_row(row)
-        for name, of_file in typed.items():
-            for outcome in self._outcomes(name) if self._is_as_taken(name) else ():
-                if known := of_file.get(outcome.get("row_number", WHOLE_FILE)):
+        for name in self._as_taken(typed):
+            for outcome in self._outcomes(name):
+                if known := typed[name].get(outcome.get("row_number", WHOLE_FILE)):
                     yield known, outcome
 
     def _judged_row(self, row: Row) -> Outcome:
-        correction, source = self._correction(row), self._source
+        correction = self._correction(row)
         if "kafka_message" in row:
-            return judged_again(source, row, correction, self._now_us)
-        name, number = row["source_file"], row["row_number"]
-        try:
-            values = row_of_raw(name, row["raw"] if correction is None else correction, source)
-            event = self._to_event(values, self._now_us)
-            return accepted(value_columns(source), number, event, Rescue(source).text(values))
-        except RefusedError as refusal:
-            return refused(name, number, refusal, row["raw"])
+            return judged_again(self._source, row, correction, self._now_us)
+        name, text = row["source_file"], row["raw"] if correction is None else correction
+        return self._judge(name, row["row_number"], (name, text), self._now_us)
 
     def _judged_file(self, row: Row) -> Iterator[tuple[Row | None, Outcome]]:
         name = row["source_file"]
@@ -181,13 +166,10 @@ class _Judge:
     def _taken(self) -> dict[str, Split]:
         return {s.source_file: s for _, s in self._ingestion.logged.done().splits}
 
-    @cached_property
-    def _landed(self) -> set[Split]:
-        return set(landed_files(self._ingestion.lake, self._source.name))
-
-    def _is_as_taken(self, name: str) -> bool:
-        """Whether it has the rows that it had. (A file of others' table never changes.)"""
-        return self._source.origin is not None or self._taken[name] in self._landed
+    def _as_taken(self, names: Iterable[str]) -> list[str]:
+        """Those that have the rows that they had. (A file of others' table never changes.)"""
+        landed = set(landed_files(self._ingestion.lake, self._source.name))
+        return [n for n in names if self._source.origin is not None or self._taken[n] in landed]
 
 
 def read_corrections(path: Path) -> dict[str, str]:
@@ -196,25 +178,24 @@ def read_corrections(path: Path) -> dict[str, str]:
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, ValueError) as error:
-        raise wrong_argument(
-            str(path), f"the corrections {path} cannot be read: {error}"
-        ) from error
+        said = f"the corrections {path} cannot be read: {error}"
+        raise wrong_argument(str(path), said) from error
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
-        try:
-            correction = json.loads(line)
-            key, raw = correction["quarantine_id"], correction["raw"]
-        except (ValueError, LookupError, TypeError):
-            key = raw = None
-        if not isinstance(key, str) or not isinstance(raw, str) or key in corrections:
-            raise wrong_argument(
-                f"line {number}",
-                f"{path} line {number}: expected, once for each row, "
-                '{"quarantine_id": "...", "raw": "the row as text"}',
-            )
-        corrections[key] = raw
+        match _json(line):
+            case {"quarantine_id": str(key), "raw": str(raw)} if key not in corrections:
+                corrections[key] = raw
+            case _:
+                said = 'expected, once for each row, {"quarantine_id": "...", "raw": "the row as text"}'
+                raise wrong_argument(f"line {number}", f"{path} line {number}: {said}")
     return corrections
+
+
+def _json(line: str) -> object:
+    with suppress(ValueError):
+        return json.loads(line)
+    return None
 
 
 def refuse_corrections(corrections: Mapping[str, str], rows: Mapping[str, Any]) -> None:
@@ -222,11 +203,8 @@ def refuse_corrections(corrections: Mapping[str, str], rows: Mapping[str, Any]) 
     for key in corrections:
         row = rows.get(key)
         if row is None or row["resolved_at"] is not None or row["row_number"] == WHOLE_FILE:
-            raise wrong_argument(
-                key,
-                f"quarantine has no open row {key}, and nothing was taken in. (A file that was refused as a "
-                "whole is mended in landing, under its name.)",
-            )
+            said = f"quarantine has no open row {key}, and nothing was taken in (a file is mended in landing)"
+            raise wrong_argument(key, said)
 
 
 def main() -> None:

@@ -25,15 +25,12 @@ from include.ingest.landed_values import (
     value_at,
     value_of_text,
 )
-from include.origins import ISO
+from include.origins import ISO, MESSAGE, KafkaTopic
 from include.settings import Source, Times
 
 
 def json_text(row: Row) -> str:
-    """A row as JSON: bytes are Base64, times and dates ISO-8601, a map with texts as keys an object.
-
-    RecursionError of one that is nested too deeply.
-    """
+    """A row as JSON: bytes are Base64, times and dates ISO-8601, a map with texts as keys an object."""
     text = json.dumps(_plain(row), ensure_ascii=False)
     # JSON can escape half a character, which no column can store but as an escape.
     return text if is_unicode(text) else json.dumps(json.loads(text))
@@ -86,6 +83,8 @@ class Rescue:
 
     def __init__(self, source: Source) -> None:
         paths = [source.time_field, *(field.landed for field in source.fields), *source.ignored]
+        if isinstance(source.origin, KafkaTopic):
+            paths.append(MESSAGE)
         # Also as a whole name, which is taken first.
         self._known = {(path,) for path in paths} | {tuple(path.split(".")) for path in paths}
         self._above = {steps[:n] for steps in self._known for n in range(1, len(steps))}
@@ -102,10 +101,7 @@ class Rescue:
         return {name: paths for name, paths in found.items() if paths}
 
     def text(self, row: Row) -> str | None:
-        """These values as a JSON object, name to value as landed; None of nothing, or of nulls alone.
-
-        RefusedError when it is nested too deeply.
-        """
+        """These values as a JSON object, name to value as landed; None of nothing, or of nulls alone."""
         if not (unknown := self.unknown(row)):
             return None
         try:

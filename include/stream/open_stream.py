@@ -122,21 +122,8 @@ class OpenStream:
         """LakeError when no job may move its state on now: a key of its source is being erased, others have
         changed bronze, or the source's clock is being set back. Under the stream's lease.
         """
-        known = amendments_of(self.lake, self.source)
-        if (erasure := known.unfinished_erasure(self.row)) is not None:
-            raise erasure.unfinished(self.name)
+        amendments_of(self.lake, self.source).refuse_state(self.name, self.row)
         refuse_changed_bronze(self.lake, self.source, self.name)
-        repair = known.repair
-        if repair is None or repair.is_known_to(self.row):
-            return
-        if not repair.is_done:
-            raise repair.unfinished(self.name)
-        raise LakeError(
-            f"the state of {self.name} is not from after the clock of bronze/{repair.source} was set back",
-            code="unfinished_repair",
-            subject=self.name,
-            command=f"./stateful reseed {self.name} --apply",
-        )
 
     def refuse_other_checkpoint(self) -> None:
         """LakeError when no batch may follow on its checkpoint, or its record does not hold.

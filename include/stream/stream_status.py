@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from include.catalogue import FINDINGS
 from include.fold.admission import micros_of
 from include.fold.group_state import GroupStateTimeout
-from include.ingest.amendments import amendments_of, how_to_finish
+from include.ingest.amendments import amendments_of
 from include.ingest.ingest_log import how_bronze_changed
 from include.lake.delta_log import open_table
 from include.lake.errors import how_to_mend
@@ -79,7 +79,10 @@ class StreamStatus:
             known = FINDINGS["bronze_changed"]
             found.append(known.found(opened.source, self.bronze_changed, mend))
         if self.unfinished is not None:
-            known, mend = FINDINGS["erasure_unfinished"], how_to_finish(opened.source)
+            known, mend = (
+                FINDINGS["erasure_unfinished"],
+                f"`./stateful erase {opened.source} KEY --apply`",
+            )
             found.append(known.found(opened.source, self.unfinished, mend))
         table = opened.lake.table(opened.name)
         if row is None and not opened.lake.is_delta_table(table):
@@ -162,5 +165,5 @@ def _ahead(coverage: Coverage) -> Coverage:
 def _reset_us(opened: OpenStream) -> int | None:
     """Since when bronze goes by a clock set back that the state does not know of: what has come since may be in
     time by the clock of now, and behind what the state has settled."""
-    repair = amendments_of(opened.lake, opened.source).repair
-    return None if repair is None or repair.is_known_to(opened.row) else repair.reset_at_us
+    repair = amendments_of(opened.lake, opened.source).unknown_repair(opened.row)
+    return None if repair is None else repair.amended

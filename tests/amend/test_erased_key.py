@@ -8,12 +8,16 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable as Table
+from deltalake import write_deltalake
 
+from include.amend import erase_rows
 from include.amend.erase_plan import plan_erasure
-from include.amend.erase_rows import erase_in_ops, erased_key, find, landed_file_of
+from include.amend.erase_rows import erase_in_ops, erased_key, find, forget_history, landed_file_of
 from include.cli.__main__ import main
 from include.ingest.amendments import amendments_of, begin_erasure
 from include.ingest.ingest import ingest
+from include.ingest.origin import move_source_aside
 from include.lake.delta_log import dataset_of
 from include.lake.ops import append_ops, read_ops
 from include.lake.paths import Lake
@@ -22,6 +26,7 @@ from include.registry import source_named
 from include.settings import Field
 from include.streams import sources
 from tests.amend.scan import files_with
+from tests.deaths import KilledError, die
 from tests.ingested import SIGNALS
 from tests.landed_files import Landing, signal
 from tests.refused import commands_in, refused
@@ -55,14 +60,14 @@ def test_what_is_no_key_is_refused_in_a_sentence_without_it(name, text, code, su
 
 def test_a_certificate_knows_its_key_and_no_other(lake: Lake):
     key = erased_key("user_counts", WHO)
-    begin_erasure(lake, source_named("user_events"), key.texts, bronze_id="some-table")
-    begun = amendments_of(lake, "user_events").open_erasure
+    begin_erasure(lake, source_named("user_events"), key.texts)
+    begun = amendments_of(lake, "user_events").open
     assert begun is not None
     assert begun.is_of(key.texts)
     assert not begun.is_of(erased_key("user_counts", WHO[:-1]).texts)
     assert files_with(Path(lake.root), [WHO.encode()]) == set()
     assert commands_in(begun.unfinished("it")) == ["erase user_events KEY --apply"]
-    assert amendments_of(lake, "signals").open_erasure is None
+    assert amendments_of(lake, "signals").open is None
 
 
 def test_rows_are_found_by_their_values_and_refused_ones_by_theirs_or_as_words(lake: Lake):
@@ -87,11 +92,6 @@ def test_rows_are_found_by_their_values_and_refused_ones_by_theirs_or_as_words(l
     told = [row["raw"] for row in refused if row["quarantine_id"] in found.refused]
     assert len(told) == 2
     assert all(any(part in text for part in rows) for text in told)
-
-
-def torn(device_id: int, value: object) -> str:
-    """Refused for its time alone."""
-    return json.dumps({"device_id": device_id, "value": value, "timestamp": "never"})
 
 
 def test_what_is_told_of_the_source_and_its_streams_goes_and_what_records_are_read_by_stays(
@@ -183,3 +183,48 @@ def test_sources_that_may_have_the_key_by_its_field_or_by_a_table_are_named(
     assert elsewhere() == ["derived"]
     monkeypatch.setattr(sources, "SOURCES", (*sources.SOURCES, replace(SIGNALS, name="twin")))
     assert elsewhere() == ["derived", "twin"]
+
+
+# In the way
+
+
+def test_what_was_moved_aside_is_to_go_first_also_where_that_is_bronze_itself(lake: Lake):
+    Landing(lake).add("a.jsonl", [signal(0, device_id=7)])
+    ingest(lake, SIGNALS)
+    move_source_aside(lake, SIGNALS)
+    with refused("not_erasable"):
+        plan_erasure(lake, erased_key("signals", "device_id=7"))
+
+
+def test_what_has_landed_is_to_be_ingested_first(lake: Lake):
+    Landing(lake).add("a.jsonl", [signal(0, device_id=7)])
+    with refused(
+        "nothing_there", subject="bronze/signals", command="./stateful stream device_signals"
+    ):
+        plan_erasure(lake, erased_key("signals", "device_id=7"))
+
+
+# Tables without their past
+
+SECRET = b"who-is-to-be-forgotten-0123456789"
+FEED = {"delta.enableChangeDataFeed": "true"}
+
+
+@pytest.mark.parametrize("step", [None, "_delete_files", "_clean_log"])
+def test_no_file_of_an_older_version_or_of_the_change_feed_is_left(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, step: str | None
+):
+    path = lake.table("any")
+    rows = pa.table({"key": [SECRET.decode(), "other"]})
+    write_deltalake(path, rows, configuration=FEED)
+    Table(path).update({"key": "'none'"}, predicate="key != 'other'")
+    assert any(Path(path, "_change_data").iterdir())
+    if step is not None:
+        with monkeypatch.context() as patch:
+            patch.setattr(erase_rows, step, die)
+            with pytest.raises(KilledError):
+                forget_history(lake, path)
+    forget_history(lake, path)
+    assert files_with(Path(lake.root), [SECRET]) == set()
+    assert not any(Path(path, "_change_data").iterdir())
+    assert sorted(Table(path).to_pyarrow_table()["key"].to_pylist()) == ["none", "other"]

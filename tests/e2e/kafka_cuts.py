@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from include.ingest.connector import OriginError, ReadSplit, Split
 from include.ingest.ingest import ingest
-from include.ingest.kafka_offsets import TopicConnector
+from include.ingest.kafka import TopicConnector
 from include.ingest.parse_files import Counts, Outcome
 from include.lake.ops import read_ops
 from include.lake.paths import Lake

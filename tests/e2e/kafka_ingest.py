@@ -19,11 +19,11 @@ from typing import Any, ClassVar, NamedTuple
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from include.ingest import kafka_rows
+from include.ingest import kafka
 from include.ingest.connector import Split
 from include.ingest.ingest import ingest
 from include.ingest.ingest_log import read_done
-from include.ingest.kafka_rows import BrokerTopic, Message
+from include.ingest.kafka import BrokerTopic, Message
 from include.lake.errors import LakeError
 from include.lake.paths import Lake
 from include.origins import KafkaTopic
@@ -140,7 +140,7 @@ def main() -> None:
     if given.message is not None:
         DoingTopic.left = given.message
     DoingTopic.do = staticmethod(lambda: do(hit(lake, ())))  # type: ignore[assignment]
-    kafka_rows.BrokerTopic = DoingTopic  # type: ignore[misc]
+    kafka.BrokerTopic = DoingTopic  # type: ignore[misc]
     timeout = timedelta(seconds=given.timeout_s)
     source = source_of(given.servers, given.topic, commit_messages=given.batch, timeout=timeout)
     try:

@@ -194,6 +194,6 @@ def test_no_byte_of_a_visitor_is_left_anywhere_and_all_else_is_as_it_was(spark, 
         assert table_rows(lake, name) == oracle_rows(lake, name)
         found = check_checkpoint(lake, stream_named(name)).findings
         assert not [finding for finding in found if finding.severity == "error"]
-    (done,) = amendments_of(lake, "visits").erasures
+    (done,) = amendments_of(lake, "visits").known
     assert (done.rows_bronze, done.rows_quarantined, done.files_landed) == (6, 2, 2)
     assert done.is_done

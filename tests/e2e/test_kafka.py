@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from include.ingest.clock import landing_lag
 from include.ingest.connector import Split
 from include.ingest.ingest import ingest
-from include.ingest.kafka_rows import open_topic
+from include.ingest.kafka import open_topic
 from include.ingest.parse_files import Counts
 from include.ingest.reingest import reingest
 from include.lake.lease import wait_until

@@ -16,14 +16,7 @@ from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.registry import source_named
 from include.stream.record import count_events
-from tests.clocked import (
-    GRACE,
-    HOUR,
-    SIGNALS,
-    clock_of,
-    in_order,
-    version,
-)
+from tests.clocked import GRACE, HOUR, SIGNALS, clock_of, in_order, version
 from tests.landed_files import START, Landing, signal
 
 pytestmark = pytest.mark.slow
@@ -75,9 +68,7 @@ def test_the_job_takes_the_interval_of_its_dag_run_and_counts_no_clock_row(
 
 
 def test_the_row_is_held_back_when_files_came_during_the_drain(
-    lake: Lake,
-    landed: Landing,
-    monkeypatch: pytest.MonkeyPatch,
+    lake: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch
 ):
     landed.add("a.jsonl", [signal(0)])
     write_clock_row = ingestion.write_clock_row

@@ -75,11 +75,7 @@ def test_a_damaged_commit_behind_a_checkpoint_stops_until_it_is_skipped(
     # Until the checkpoint, where nothing leads behind it.
     last = max(version, 3) if text else version
     for _ in range(2):
-        with refused(
-            "lost_input",
-            subject="signals",
-            command=ACCEPT,
-        ):
+        with refused("lost_input", subject="signals", command=ACCEPT):
             ingest(lake, theirs.source())
     assert values_of(lake) == [*range(version)]  # what came before it
     assert accept_lost(lake, theirs.source()).lost == last - version + 1

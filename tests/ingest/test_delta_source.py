@@ -44,7 +44,7 @@ def test_the_backlog_comes_first_and_then_each_append(lake: Lake, theirs: Theirs
     theirs.append(2, bad=1)
     source = theirs.source()
     assert not lag_of_run(lake, replace(source, spark_bytes=1)).is_little
-    assert ingest(lake, source).rows_landed == 6
+    assert ingest(lake, source).of_run()["rows_landed"] == 6
     assert values_of(lake) == [0, 1, 2, 3, 4]
     (refused,) = quarantine_of(lake)
     assert (refused["reason_code"], refused["reason"]) == ("missing_field", "value")

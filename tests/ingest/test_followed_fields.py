@@ -85,18 +85,16 @@ def test_a_field_that_was_dropped_is_read_of_what_landed_meanwhile_once_it_is_de
         ingest(lake, source(AT))
 
 
-def test_the_column_that_keeps_what_is_no_field_is_no_fields(lake: Lake):
-    for name in ("_rescued_data", "_Rescued_Data"):
-        with refused("wrong_setting", subject=name):
-            ingest(lake, source(replace(NOTE, name=name)))
-
-
 # Names that differ in case alone, of which a table has one
 
 
 @pytest.mark.parametrize(
     ("had", "name", "code"),
-    [([], "Event_Time", "wrong_setting"), ([NOTE], "Note", "settings_changed")],
+    [
+        ([], "Event_Time", "wrong_setting"),
+        ([], "_Rescued_Data", "wrong_setting"),
+        ([NOTE], "Note", "settings_changed"),
+    ],
 )
 def test_a_field_that_differs_in_case_alone_from_a_column_is_refused(
     lake: Lake, landed: Landing, had: list[Field], name: str, code: str

@@ -9,8 +9,8 @@ import pytest
 from include import job
 from include.cli.__main__ import main
 from include.ingest.amendments import begin_erasure
-from include.ingest.from_scratch import move_source_aside, plan_from_scratch
 from include.ingest.ingest import ingest
+from include.ingest.origin import move_source_aside, plan_from_scratch
 from include.ingest.parse_files import Counts
 from include.lake import aside
 from include.lake.errors import LakeError
@@ -100,7 +100,7 @@ def test_no_table_of_a_source_goes_while_a_key_of_it_is_being_erased(lake: Lake,
     """Ingestion waits for the erasure, which would find no bronze: nothing could go on."""
     landed.add("a.jsonl", [signal(0)])
     ingest(lake, SIGNALS)
-    begin_erasure(lake, SIGNALS, {"device_id": "7"}, bronze_id="some-table")
+    begin_erasure(lake, SIGNALS, {"device_id": "7"})
     for step in (plan_from_scratch, move_source_aside):
         with refused("unfinished_erasure", subject="signals"):
             step(lake, SIGNALS)

@@ -60,19 +60,10 @@ def late_devices(lake: Lake) -> set[int]:
 @both_parsers_at_length
 @pytest.mark.parametrize(
     ("source", "late"),
-    [
-        (replace(PER_FOLDER, watermark_per=None), {SLOW}),
-        (PER_FOLDER, set()),
-        (PER_DEVICE, set()),
-    ],
+    [(replace(PER_FOLDER, watermark_per=None), {SLOW}), (PER_FOLDER, set()), (PER_DEVICE, set())],
 )
 def test_a_producer_that_is_a_day_ahead_makes_no_row_of_another_late(
-    lake: Lake,
-    landed: Landing,
-    machine: MachineClock,
-    parse: Parse,
-    source: Source,
-    late: set[int],
+    lake: Lake, landed: Landing, machine: MachineClock, parse: Parse, source: Source, late: set[int]
 ):
     landed.add("slow/first.jsonl", [signal(0, SLOW)])
     landed.add("fast/first.jsonl", [signal(DAY_S, FAST)])

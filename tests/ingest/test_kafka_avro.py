@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include.ingest.ingest import ingest
-from include.ingest.kafka_rows import Message, judge_of, judged_again, values_of
+from include.ingest.kafka import Message, judge_of, judged_again, values_of
 from include.ingest.landed_avro import schema_of
 from include.ingest.parse_files import Counts
 from include.ingest.rescue import Rescue

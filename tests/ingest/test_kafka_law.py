@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.ingest import kafka_offsets
+from include.ingest import kafka
 from include.ingest.connector import OriginError
 from include.ingest.ingest import ingest
 from include.ingest.origin import waiting
@@ -87,7 +87,7 @@ def places(rows: list[dict[str, Any]]) -> list[tuple[int, int]]:
 @given(st.data())
 def test_every_message_is_taken_once(size: int, data: st.DataObject):
     with TemporaryDirectory() as root, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kafka_offsets, "MESSAGES_A_RANGE", size)
+        patch.setattr(kafka, "MESSAGES_A_RANGE", size)
         world = World(root, patch)
         for name, *given_ in data.draw(steps):
             getattr(world, name)(*given_)

@@ -40,16 +40,6 @@ def test_what_expired_before_the_first_run_is_no_loss(lake: Lake, topic: FakeTop
     assert lost(lake, SOURCE) is None
 
 
-def test_another_topic_does_not_go_on_where_the_first_one_ended(lake: Lake, topic: FakeTopic):
-    topic.topic_id = ""  # as of brokers that give none
-    produce(topic, 2)
-    ingest(lake, SOURCE)
-    produce(topic, 2)
-    with refused("settings_changed", subject="topic"):
-        ingest(lake, of_topic(topic="others"))
-    assert ingest(lake, SOURCE).rows_bronze == 2
-
-
 def test_where_a_partition_was_begun_with_is_kept_though_it_was_empty(lake: Lake, topic: FakeTopic):
     ingest(lake, SOURCE)
     produce(topic, 5)
@@ -64,11 +54,7 @@ def test_expired_offsets_stop_until_they_are_skipped(lake: Lake, topic: FakeTopi
     produce(topic, 5)
     topic.expire(0, 4)
     for _ in range(2):
-        with refused(
-            "lost_input",
-            subject="signals",
-            command=ACCEPT,
-        ):
+        with refused("lost_input", subject="signals", command=ACCEPT):
             ingest(lake, SOURCE)
     assert why_not_ingest(lake, SOURCE, None, NOW) is None  # the run is to say so
     assert accept_lost(lake, SOURCE).lost == 2
@@ -80,9 +66,7 @@ def test_expired_offsets_stop_until_they_are_skipped(lake: Lake, topic: FakeTopi
 
 
 def test_the_command_shows_what_is_lost_and_goes_on_when_it_is_told_to(
-    lake: Lake,
-    topic: FakeTopic,
-    monkeypatch: pytest.MonkeyPatch,
+    lake: Lake, topic: FakeTopic, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(sources, "SOURCES", (SOURCE,))
     load()

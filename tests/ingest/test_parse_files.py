@@ -146,7 +146,7 @@ def test_several_processes_parse_what_one_does(lake: Lake, monkeypatch: pytest.M
     read = partial(outcomes_of_file, lake, root, SOURCE, Batch(0, splits, NOON_US))
     alone = parse_here(SOURCE, read, splits)
     monkeypatch.setattr(parse_files, "BYTES_A_PROCESS", 1)
-    monkeypatch.setattr(parse_files, "_processors", lambda: 2)
+    monkeypatch.setattr(parse_files.os, "sched_getaffinity", lambda _: {0, 1})
     assert parse_here(SOURCE, read, splits).to_pylist() == alone.to_pylist()
     assert alone.num_rows == 0 + 1 + 2 + 3 + 4 + 5 + 5  # events, refused rows, files
 

@@ -53,10 +53,6 @@ def test_a_required_field_must_be_there(field: str):
     assert refusal_of(**{field: None}) == ("missing_field", field)
 
 
-def test_an_optional_field_may_be_null():
-    assert event_of(amount=None).values == ("a", 1, None)
-
-
 @pytest.mark.parametrize(
     ("text", "micros"),
     [

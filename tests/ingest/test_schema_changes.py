@@ -100,10 +100,7 @@ FOLD = flat_map_groups_with_state(
 )
 STREAM: Stream = with_fold(
     replace(
-        stream_named("device_signals"),
-        buckets=2,
-        state_partitions=1,
-        watermark_delay=timedelta(0),
+        stream_named("device_signals"), buckets=2, state_partitions=1, watermark_delay=timedelta(0)
     ),
     FOLD,
 )
@@ -194,10 +191,7 @@ def test_columns_of_csv_and_parquet_are_kept(lake: Lake, landed: Landing):
     pq.write_table(pa.table({**columns, "value": [8], "on": [later.date()], "b": [b"\0"]}), sink)
     landed.add("1.parquet", sink.getvalue())
     ingest(lake, source())
-    assert rescued(lake) == [
-        {"value": "7"},
-        {"value": 8, "on": "2026-03-01", "b": "AA=="},
-    ]
+    assert rescued(lake) == [{"value": "7"}, {"value": 8, "on": "2026-03-01", "b": "AA=="}]
     ingest(lake, source(VALUE))
     assert values_read(lake) == [7, 8]
 

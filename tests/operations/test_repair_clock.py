@@ -24,7 +24,7 @@ def test_the_command_shows_the_plan_and_changes_nothing(lake: Lake, capsys):
     assert main([*arguments, "--to", to]) == 0
     assert "2026-03-01T00:40:00.000+00:00" in capsys.readouterr().out
     assert main(arguments) == 2
-    assert amendments_of(lake, "signals").repair is None
+    assert amendments_of(lake, "signals").open is None
 
 
 def bronze_of_signals(lake: Lake, *minutes: int) -> None:

@@ -143,15 +143,17 @@ class Operations:
         self.world.pass_time(timedelta(minutes=span))
 
     def clock_row(self) -> None:
-        repair = amendments_of(self.world.lake, SOURCE.name).repair
-        if repair is not None and not repair.is_reset:
+        if self._is_clock_wrong():
             return  # ingestion refuses
         self.world.ingest_clock(self._ago(1))
         self.world.pass_time(timedelta(seconds=1))
 
+    def _is_clock_wrong(self) -> bool:
+        repair = amendments_of(self.world.lake, SOURCE.name).open
+        return repair is not None and not repair.is_amended
+
     def _land(self, rows: list[Landed]) -> None:
-        repair = amendments_of(self.world.lake, SOURCE.name).repair
-        if repair is not None and not repair.is_reset:
+        if self._is_clock_wrong():
             return  # ingestion refuses
         self.world.ingest(rows)
         self.world.pass_time(timedelta(seconds=7))
@@ -280,8 +282,7 @@ class Operations:
 
     def way_out(self) -> None:
         """What all messages name in the end makes the table right, whatever has happened to it."""
-        repair = amendments_of(self.world.lake, SOURCE.name).repair
-        if repair is not None and not repair.is_reset:
+        if self._is_clock_wrong():
             return  # the clock comes first
         self.world.pass_time(timedelta(seconds=3))
         try:
@@ -294,7 +295,7 @@ class Operations:
     def repair_clock(self, kill: int | None, ago: int) -> None:
         """To some instant before now; or what is left of one."""
         lake = self.world.lake
-        begun = amendments_of(lake, SOURCE.name).open_repair
+        begun = amendments_of(lake, SOURCE.name).open
         to = None if begun else instant_of(self._ago(ago))
         self._do(lambda: repair_clock(self.world.engine, lake, self.world.source, to), kill)
 

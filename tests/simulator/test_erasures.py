@@ -36,7 +36,7 @@ def test_nothing_of_a_key_is_left_and_all_else_goes_on(world):
     assert parts >= {"bronze", "tables", "checkpoints", "savepoints"}
     forget(world)
     check_erased(world)
-    (certificate,) = amendments_of(world.lake, "sent").erasures
+    (certificate,) = amendments_of(world.lake, "sent").known
     assert certificate.is_done
     assert certificate.is_of({"key": SECRET})
     assert not certificate.is_of({"key": "a"})
@@ -109,6 +109,6 @@ def test_killed_before_any_of_its_writes_and_repeated_it_comes_to_the_same(writt
         with open_world() as world:
             lived(world)
             assert killed_at(number, lambda world=world: forget(world))
-            if not any(erasure.is_done for erasure in amendments_of(world.lake, "sent").erasures):
+            if not any(erasure.is_done for erasure in amendments_of(world.lake, "sent").known):
                 forget(world)
             check_erased(world)

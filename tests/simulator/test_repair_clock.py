@@ -115,10 +115,10 @@ def test_an_instant_that_cannot_be_is_refused_and_all_see_a_repair_as_it_was_pla
     # "far", and what happened after that instant.
     told = ("7 rows", *(stream.name for stream in world.streams.values()))
     assert [part for part in told if part not in plan.text] == []
-    assert amendments_of(world.lake, SOURCE.name).repair is None
+    assert amendments_of(world.lake, SOURCE.name).open is None
 
     assert killed_at(6, lambda: repair(world, before_us))
-    assert amendments_of(world.lake, SOURCE.name).open_repair is not None
+    assert amendments_of(world.lake, SOURCE.name).open is not None
     with pytest.raises(SettingsError):
         repair(world, before_us + MINUTE_US)
     for job in JOBS.values():

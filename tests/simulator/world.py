@@ -22,7 +22,7 @@ import pytest
 from deltalake import DeltaTable
 
 from include.fold.admission import EPOCH, instant_of, micros_of
-from include.ingest.amendments import amendments_of
+from include.ingest.amendments import REPAIR, amendments_of
 from include.ingest.bronze_tables import follow_fields
 from include.ingest.clock import clock_after, clock_row, read_clock
 from include.ingest.ingest import ingest
@@ -215,9 +215,9 @@ class World:
 
     def note_repairs(self) -> None:
         """Commits of bronze that have set the clock back, by jobs: tell the oracle of them."""
-        for repair in amendments_of(self.lake, SOURCE.name).repairs:
-            if repair.is_reset and repair.repair not in self._repairs:
-                self._repairs.add(repair.repair)
+        for repair in amendments_of(self.lake, SOURCE.name).known:
+            if repair.kind == REPAIR and repair.is_amended and repair.number not in self._repairs:
+                self._repairs.add(repair.number)
                 self.commits.append(Commit(self.now_us, (), reset_us=repair.to_us))
 
     def _append(

@@ -1,12 +1,19 @@
-"""Messages of a range of offsets: their values as rows, and one outcome for each."""
+"""A topic: its offsets, of which each batch is ranges, and what becomes of the messages of one of these.
+
+A partition goes on where the newest batch that has a split of it ends. So a loss is passed over by a
+batch of no rows, which says where to go on (origin.py).
+"""
 
 import base64
 import io
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from functools import cache, lru_cache, partial
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache, cached_property, lru_cache, partial
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -20,7 +27,19 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from include.ingest.connector import Batch, OriginError, Outcome, Split, lost_input
+from include.ingest.connector import (
+    Batch,
+    Cut,
+    Done,
+    GoesOn,
+    Lag,
+    OriginError,
+    Outcome,
+    ReadSplit,
+    Split,
+    lost_input,
+    unreadable_input,
+)
 from include.ingest.landed_avro import (
     BROKEN,
     AvroSchema,
@@ -31,26 +50,14 @@ from include.ingest.landed_avro import (
     schema_of,
 )
 from include.ingest.landed_json import JsonRows
-from include.ingest.landed_values import (
-    Instant,
-    RefusedError,
-    Text,
-    is_read_of_text,
-    reader_of_events,
-)
-from include.ingest.parse_files import (
-    accepted,
-    quarantine_id,
-    refused,
-    value_columns,
-    with_counts,
-)
+from include.ingest.landed_values import Instant, RefusedError, Row, Text, is_read_of_text
+from include.ingest.parse_files import REFUSED, judge_of_rows, quarantine_id, with_counts
 from include.ingest.rescue import Rescue, json_text
 from include.lake.errors import SettingsError
 from include.origins import MESSAGE, KafkaTopic, SchemaRegistry, secret
 from include.settings import Source
+from include.text_table import counted
 
-Headers = list[tuple[str, bytes | None]]
 MESSAGES_AT_ONCE = 10_000
 # What brokers say of a partition for a moment, when one of them has just come or gone.
 LEADER_CHANGES = {
@@ -59,8 +66,6 @@ LEADER_CHANGES = {
     KafkaError.FENCED_LEADER_EPOCH,
     KafkaError.UNKNOWN_LEADER_EPOCH,
 }
-# What a broker, or the client for it, says of offsets that it has no longer.
-GONE = {KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET}
 BETWEEN_ASKING_S = 0.2
 # Of a consumer; it joins no group and commits nothing there: the position is the lake's.
 READING = {
@@ -84,7 +89,7 @@ class Message(NamedTuple):
     offset: int
     key: bytes | None
     value: bytes | None
-    headers: Headers
+    headers: list[tuple[str, bytes | None]]
     timestamp_ms: int | None
 
 
@@ -97,15 +102,12 @@ class Offsets(NamedTuple):
 
 
 class TopicState(NamedTuple):
-    """A topic when somebody looked: the id that it got when it was made, and its partitions."""
-
-    id: str  # empty: its brokers give none
+    id: str
     partitions: Mapping[int, Offsets]
 
 
 @lru_cache(maxsize=8)
 def open_topic(origin: KafkaTopic) -> "BrokerTopic":
-    """The topic, with connections that are kept for this process."""
     return BrokerTopic(origin)
 
 
@@ -126,33 +128,28 @@ class BrokerTopic:
         self._heard = f" ({error.str()})"
 
     def id(self) -> str:
-        """What it was given when it was made; empty where brokers give none."""
-        return _id_of(self._described())
+        """What it was given when it was made; where brokers give none, its name."""
+        return str(self._described().topic_id or self._origin.topic)
 
     def state(self) -> TopicState:
-        """Its id and its offsets, now."""
         described = self._described()
         partitions = [partition.id for partition in described.partitions]
         earliest = self._offsets(partitions, OffsetSpec.earliest(), committed=True)
         settled = self._offsets(partitions, OffsetSpec.latest(), committed=True)
         end = self._offsets(partitions, OffsetSpec.latest(), committed=False)
         offsets = {p: Offsets(earliest[p], settled[p], max(end[p], settled[p])) for p in partitions}
-        return TopicState(_id_of(described), offsets)
+        return TopicState(str(described.topic_id or self._origin.topic), offsets)
 
     def _described(self) -> Any:
         topics = TopicCollection([self._origin.topic])
-        timeout_s = self._timeout_s
-        found = self._asked(lambda: self._admin.describe_topics(topics, request_timeout=timeout_s))
-        return found[self._origin.topic]
+        ask = partial(self._admin.describe_topics, topics, request_timeout=self._timeout_s)
+        return self._asked(ask)[self._origin.topic]
 
     def _offsets(self, partitions: list[int], spec: OffsetSpec, committed: bool) -> dict[int, int]:
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         asked = {TopicPartition(self._origin.topic, number): spec for number in partitions}
-        found = self._asked(
-            lambda: self._admin.list_offsets(
-                asked, isolation_level=level, request_timeout=self._timeout_s
-            )
-        )
+        more = {"isolation_level": level, "request_timeout": self._timeout_s}
+        found = self._asked(partial(self._admin.list_offsets, asked, **more))
         return {of.partition: info.offset for of, info in found.items()}
 
     def _asked(self, ask: Callable[[], dict[Any, Future[Any]]]) -> dict[Any, Any]:
@@ -175,48 +172,32 @@ class BrokerTopic:
         consumer = Consumer(self._settings | READING)
         try:
             consumer.assign([TopicPartition(wanted.name, wanted.partition, wanted.first)])
-            yield from messages_until(partial(self._received, consumer), wanted.until)
+            yield from self._until(wanted.until, consumer)
         except KafkaException as error:
-            code = "lost_input" if error.args[0].code() in GONE else "unreadable_input"
-            raise self._unreadable(f"{wanted}: {error.args[0].str()}", code) from error
+            raise self._unreadable(f"{wanted}: {error.args[0].str()}") from error
         finally:
             consumer.close()
 
-    def _received(self, consumer: Any) -> list[Any]:
-        """What has come, at least one; OriginError when nothing comes any more."""
-        first = consumer.poll(self._timeout_s)
-        if first is None:
-            raise self._unreadable(f"no answer within {self._origin.timeout}")
-        return [first, *consumer.consume(MESSAGES_AT_ONCE, timeout=0)]
+    def _until(self, until: int, consumer: Any) -> Iterator[Message]:
+        """Messages before that offset, of which not each has one: marks of transactions and what was
+        compacted away have none. So the end is a message behind it, or the end of the partition."""
+        while (first := consumer.poll(self._timeout_s)) is not None:
+            for received in [first, *consumer.consume(MESSAGES_AT_ONCE, timeout=0)]:
+                error = received.error()
+                if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                    raise KafkaException(error)
+                if received.offset() >= until:
+                    return
+                if error is None:
+                    yield _message(received)
+        raise self._unreadable(f"no answer within {self._origin.timeout}")
 
-    def _unreadable(self, why: str, code: str = "unreadable_input") -> OriginError:
-        return OriginError(
-            f"topic {self._origin.topic} of {self._origin.servers} cannot be read: {why}{self._heard}. "
-            "The next run goes on, or says what is lost",
-            code=code,
-            subject=self._origin.topic,
+    def _unreadable(self, why: str) -> OriginError:
+        topic, servers = self._origin.topic, self._origin.servers
+        said = (
+            f"topic {topic} of {servers} cannot be read: {why}{self._heard}. The next run goes on"
         )
-
-
-def _id_of(described: Any) -> str:
-    return "" if described.topic_id is None else str(described.topic_id)
-
-
-def messages_until(receive: Callable[[], list[Any]], until: int) -> Iterator[Message]:
-    """Those before the offset `until`, of a consumer that gives one partition in order.
-
-    Not each offset has a message: marks of transactions and what was compacted away have none. So
-    the end is a message behind it, or the consumer's word that it has come to the partition's end.
-    """
-    while True:
-        for received in receive():
-            error = received.error()
-            if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                raise KafkaException(error)
-            if received.offset() >= until:
-                return
-            if error is None:
-                yield _message(received)
+        return unreadable_input(topic, said)
 
 
 def _message(received: Any) -> Message:
@@ -248,11 +229,101 @@ def client_settings(origin: KafkaTopic) -> dict[str, Any]:
     return {key: value for key, value in settings.items() if value is not None}
 
 
+# What is read in one piece: of a backlog, all cores and workers read some.
+MESSAGES_A_RANGE = 50_000
+# To tell whether a second process is worth its start.
+BYTES_A_MESSAGE = 200
+
+
+def next_offsets(done: Done) -> dict[int, int]:
+    """Where each partition goes on of which a batch has a split."""
+    ends: dict[int, tuple[int, int]] = {}
+    for batch, split in done.splits:
+        ends[split.partition] = max((batch, split.until), ends.get(split.partition, (0, 0)))
+    return {partition: until for partition, (_, until) in ends.items()}
+
+
+@dataclass(frozen=True)
+class TopicConnector:
+    """The connector of a topic."""
+
+    source: Source
+    origin: KafkaTopic
+
+    @cached_property
+    def state(self) -> TopicState:
+        return open_topic(self.origin).state()
+
+    def cut(self, done: Done) -> Cut:
+        if lost := self.goes_on(done):
+            raise lost_input(self.source.name, lost.what)
+        waiting = self._waiting(done)
+        total = sum(until - first for first, until in waiting.values())
+        # The same part of each: a partition that is far ahead would make the rows of others late.
+        part = min(Fraction(self.origin.commit_messages, total or 1), Fraction(1))
+        ranges = (
+            self._split(partition, first, first + math.ceil((until - first) * part))
+            for partition, (first, until) in waiting.items()
+            # The first batch says where each partition was begun with.
+            if until > first or not done.splits
+        )
+        return Cut(sorted(piece for each in ranges for piece in _pieces(each)))
+
+    def _split(self, partition: int, first: int, until: int) -> Split:
+        return Split(self.origin.topic, partition, first, until, self.state.id)
+
+    def _waiting(self, done: Done) -> dict[int, tuple[int, int]]:
+        nexts = next_offsets(done)
+        found = {}
+        for partition, offsets in self.state.partitions.items():
+            first = nexts.get(partition, 0 if done.splits else offsets.earliest)
+            found[partition] = (first, max(first, offsets.settled))
+        return found
+
+    def lag(self, done: Done) -> Lag:
+        """The offsets that no batch has; at least 1 where a run has something to say."""
+        partitions = self.state.partitions.values()
+        if not done.splits or self.goes_on(done):
+            count = 1 + sum(each.settled - each.earliest for each in partitions)
+        else:
+            count = sum(until - first for first, until in self._waiting(done).values())
+        # What a transaction holds is not seen, and may be older.
+        is_open = any(each.settled < each.end for each in partitions)
+        held = f"a transaction is open in {self.origin.place}" if is_open else None
+        return Lag(count, count <= self.origin.spark_messages, held)
+
+    def goes_on(self, done: Done) -> GoesOn | None:
+        if not done.splits:
+            return None  # whatever expired before was never ours
+        nexts, splits = next_offsets(done), list[Split]()
+        is_same = done.origin_id == self.state.id  # another topic's offsets say nothing of these
+        for partition in sorted(nexts.keys() | self.state.partitions.keys()):
+            taken = nexts.get(partition, 0)  # one that was added is taken from its beginning
+            earliest, _, end = self.state.partitions.get(partition, Offsets(0, 0, 0))
+            until = min(max(taken, earliest), end) if is_same else earliest
+            if not is_same or until != taken:
+                splits.append(self._split(partition, taken, until))
+        if not splits:
+            return None
+        lost = sum(max(s.until - s.first, 0) for s in splits) if is_same else 0
+        said = f"topic {self.origin.topic} has lost {counted(lost, 'offset')}, or was made anew"
+        return GoesOn(said, lost, splits)
+
+    def reader(self, batch: Batch) -> ReadSplit:
+        return partial(outcomes_of_range, self.source, batch)
+
+
+def _pieces(whole: Split) -> Iterator[Split]:
+    for first in range(whole.first, max(whole.until, whole.first + 1), MESSAGES_A_RANGE):
+        until = min(first + MESSAGES_A_RANGE, whole.until)
+        size = (until - first) * BYTES_A_MESSAGE
+        yield whole._replace(first=first, until=until, bytes=size)
+
+
 # Confluent's wire format: a zero, the schema's id, highest byte first, and the record.
 ID_ENDS = 5
 
 
-Row = Mapping[str, object]
 # Of a message's value, by field; RefusedError when it is none.
 ReadValue = Callable[[bytes], Row]
 
@@ -330,18 +401,14 @@ def _raw(read: ReadValue, is_json: bool, value: bytes | None) -> str | None:
     return value.decode(errors="backslashreplace")
 
 
-Judge = Callable[[Message, int], Outcome]
-
-
 def outcomes_of_range(source: Source, batch: Batch, split: Split) -> Iterator[Outcome]:
     """Every message of one range, accepted or refused, and last the range with their number.
 
     OriginError when messages are not all to be had, or belong to another topic than was planned.
     """
     rescue = Rescue(source)
-    yield from with_counts(
-        source, split.source_file, _outcomes(source, batch, split, rescue), rescue
-    )
+    outcomes = _outcomes(source, batch, split, rescue)
+    yield from with_counts(source, split.source_file, outcomes, rescue)
 
 
 def _outcomes(
@@ -356,41 +423,36 @@ def _outcomes(
             yield None
             continue
         outcome = judge(message, batch.ingested_at_us)
-        if "quarantine_id" in outcome:
-            outcome["quarantine_id"] = quarantine_id(
-                f"{ids}/{message.partition}", outcome["row_number"]
-            )
+        if outcome["kind"] == REFUSED:
+            number = outcome["row_number"]
+            outcome["quarantine_id"] = quarantine_id(f"{ids}/{message.partition}", number)
         yield outcome
     if topic.id() != split.origin_id:
         said = f"topic {origin.topic} was made anew since {split} was planned"
         raise lost_input(source.name, said)
 
 
-def judge_of(source: Source, rescue: Rescue, is_corrected: bool = False) -> Judge:
-    """What makes an outcome of a message and when it was taken in; types are looked up once.
-
-    A value that was corrected is JSON, whatever the topic has.
-    """
+def judge_of(
+    source: Source, rescue: Rescue, is_corrected: bool = False
+) -> Callable[[Message, int], Outcome]:
+    """What makes an outcome of a message and when it was taken in; a corrected value is JSON."""
     assert isinstance(source.origin, KafkaTopic)
     topic, is_json = source.origin.topic, is_corrected or source.origin.format == "json"
     read = _json_values(source) if is_json else values_of(source)
-    to_event = reader_of_events(source)
-    with_message, columns = _with_message(source), value_columns(source)
+    with_message = _with_message(source)
+
+    def values(message: Message) -> Row:
+        if message.value is None:
+            raise RefusedError("tombstone", "the message has no value: it deletes its key")
+        return with_message(read(message.value), message)
+
+    judge_row = judge_of_rows(source, rescue, values, lambda of: _raw(read, is_json, of.value))
 
     def judge(message: Message, ingested_at_us: int) -> Outcome:
-        number = message.offset + 1  # from 1, as in a file
-        name = f"{topic}/{message.partition}"
-        try:
-            if message.value is None:
-                raise RefusedError("tombstone", "the message has no value: it deletes its key")
-            values = with_message(read(message.value), message)
-            event = to_event(values, ingested_at_us)
-            landed = {name: value for name, value in values.items() if name != MESSAGE}
-            outcome = accepted(columns, number, event, rescue.text(landed))
-        except RefusedError as refusal:
-            raw = _raw(read, is_json, message.value)
-            outcome = refused(name, number, refusal, raw)
-            outcome["kafka_message"] = as_json(message, raw)
+        name, number = f"{topic}/{message.partition}", message.offset + 1  # from 1, as in a file
+        outcome = judge_row(name, number, message, ingested_at_us)
+        if outcome["kind"] == REFUSED:
+            outcome["kafka_message"] = as_json(message, outcome["raw"])
         outcome["source_file"] = name
         outcome["kafka_partition"] = message.partition
         outcome["kafka_offset"] = message.offset
@@ -453,7 +515,6 @@ def as_json(message: Message, raw: str | None) -> str:
 def judged_again(
     source: Source, row: Mapping[str, Any], corrected: str | None, at_us: int
 ) -> Outcome:
-    """What becomes of a row of quarantine now."""
     judge = judge_of(source, Rescue(source), is_corrected=corrected is not None)
     return judge(message_of(row, corrected), at_us)
 
@@ -465,13 +526,12 @@ def message_of(row: Mapping[str, Any], corrected: str | None) -> Message:
     value = None if text is None else text.encode()
     if corrected is None and "value" in known:
         value = _restored(known["value"])
-    headers: Headers = [(name, _restored(of)) for name, of in known["headers"]]
     return Message(
         row["kafka_partition"],
         row["kafka_offset"],
         _restored(known["key"]),
         value=value,
-        headers=headers,
+        headers=[(name, _restored(of)) for name, of in known["headers"]],
         timestamp_ms=known["timestamp_ms"],
     )
 
