@@ -37,7 +37,7 @@ from include.stream.bronze_readers import (
     retention,
     why_not_vacuum,
 )
-from include.text_table import bytes_text, counted, first_names, text_table
+from include.text_table import bytes_text, counted, first_names
 
 log = logging.getLogger("table_care")
 EVER = datetime.max.replace(tzinfo=UTC)
@@ -204,27 +204,13 @@ def _guard(
     return why_not_vacuum(lags, files_kept, now), lag_findings(table.name, lags, log_kept, now=now)
 
 
-COLUMNS = ("table", "files", "small", "bytes", "on disk", "plan")
-
-
 def format_plan(plans: Sequence[TablePlan]) -> str:
-    """All tables that are there, with what they get; then the findings in full."""
-    rows = [
-        (
-            plan.table.name,
-            *(f"{count:,}" for count in (plan.figures.files, plan.figures.small_files)),
-            *map(bytes_text, (plan.figures.bytes, plan.figures.bytes_on_disk)),
-            "; ".join(plan.reasons) or "nothing to do",
-        )
-        for plan in plans
-        if plan.figures
-    ]
-    found = (
-        f"  {plan.table.name}: {line}"
-        for plan in plans
-        for line in finding_lines(map(vars, plan.findings))
-    )
-    return "\n".join(["table care:", *(text_table(COLUMNS, rows) if rows else []), *found])
+    """What each table gets that needs something, and why; and the findings in full."""
+    lines = []
+    for plan in plans:
+        found = finding_lines(map(vars, plan.findings))
+        lines += [f"  {plan.table.name}: {line}" for line in (*plan.reasons, *found)]
+    return "\n".join(["table care:", *(lines or ["  nothing to do"])])
 
 
 def care_for(

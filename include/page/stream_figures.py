@@ -20,7 +20,6 @@ from include.lake.figures import Measured, read_measured
 from include.lake.ops import read_ops, runs_of
 from include.lake.paths import Lake
 from include.lake.stream_result import StreamResult, read_result, replaced_by
-from include.maintain.tune_rocksdb import changes_of
 from include.observe.explain import text_of_key
 from include.observe.state_report import BIGGEST_KEYS, biggest_keys, value_bytes
 from include.observe.stream_line import (
@@ -144,7 +143,6 @@ class StreamFigures:
     runs: tuple[Row, ...] = ()
     measured: Sequence[Measured] = ()  # of its checkpoint, in order
     savepoints: tuple[Savepoint, ...] = ()  # the newest first
-    trials: Sequence[Row] = ()  # of RocksDB's memory, the newest first
     recomputes: Sequence[Row] = ()  # the newest first
     checks: Sequence[Check] = ()
     keys: BigKeys | None = None
@@ -185,7 +183,6 @@ def read_stream(
         "runs": lambda: read_runs(recorded, stream),
         "measured": lambda: read_measured(lake, stream.name, recorded.since).get(stream.name, ()),
         "savepoints": lambda: savepoints_of(lake, stream.name)[::-1],
-        "trials": lambda: changes_of(lake, stream.name),
         "recomputes": lambda: replaced_by(lake, stream.name)[::-1],
         "keys": lambda: newest_keys(lake, stream.name),
         "result": lambda: read_result(lake, stream.name),
