@@ -4,8 +4,7 @@ Pages, metrics, alerts and docs/findings.md read this; none has a list of its ow
 row of `ops/findings` says more, with names, figures and the command to enter.
 """
 
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from include.lake.findings import Finding, Severity
@@ -126,35 +125,3 @@ FIGURES = {figure.name: figure for figure in (*METRICS.values(), *LIMITED)}
 FINDINGS = {
     figure.finding: figure for figure in (*METRICS.values(), *LIMITED, *FOUND) if figure.finding
 }
-
-PAGE = "docs/findings.md"
-HEAD = """# Findings
-
-Made by `.venv/bin/python -m include.catalogue`. A finding is a row of `ops/findings`, with figures, and the command to enter. It
-is on the [page](page.md) of its stream, in the log of the task that found it, and counted in the metric `stateful_lake_findings`. What has a limit is found
-above it: a field of the stream's `limits=`, or of its entry."""
-HEARD: dict[Severity, str] = {
-    "error": "Besides, the task that finds it is red, and people are told by an [alert](alerts.md).",
-    "warning": "Besides, people are told by an [alert](alerts.md); the Dag stays green.",
-    "info": "Nobody is told: it is there for who looks.",
-}
-
-
-def findings_page() -> str:
-    """The whole page, as Markdown."""
-    return "\n\n".join([HEAD, *_sections()]) + "\n"
-
-
-def _sections() -> Iterator[str]:
-    for severity in HEARD:
-        head = f"## {severity.capitalize()}\n\n{HEARD[severity]}\n\n"
-        head += "| finding | of | found by | what it is | limit | what to do |\n|---|---|---|---|---|---|\n"
-        yield head + "\n".join(
-            f"| `{f.finding}` | {f.subject} | {f.by} | {f.help} | {f'`{f.limit}`' if f.limit else ''} | {f.do} |"
-            for f in FINDINGS.values()
-            if f.severity == severity
-        )
-
-
-if __name__ == "__main__":
-    sys.stdout.write(findings_page())

@@ -51,7 +51,7 @@ ROOMS = {
         "include/observe",
         "include/page",
         "include/catalogue.py",
-        "include/tables_page.py",
+        "include/reference.py",
     ),
     "spark": ("include/spark",),
     "airflow": ("include/airflow", "dags"),

@@ -23,7 +23,7 @@ ORDER = (
     "include/maintain include/sample include/tables_page.py",
     "include/amend",
     "include/steps.py include/run_local.py",
-    "include/observe",
+    "include/observe include/reference.py",
     "include/page",
     "include/airflow include/docker include/setup",
     "include/cli",

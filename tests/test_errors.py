@@ -6,7 +6,7 @@ import pickle
 from collections.abc import Iterator
 
 from include.cli.__main__ import main
-from include.lake.errors import CODES, PAGE, StatefulError, errors_page, last_line
+from include.lake.errors import CODES, StatefulError, last_line
 from include.settings import PROJECT
 
 
@@ -34,12 +34,6 @@ def test_the_codes_of_the_code_are_those_that_are_listed():
     ]
     found = {code for file in files for code in codes_in(ast.parse(file.read_text()))}
     assert found == set(CODES)
-
-
-def test_the_page_lists_them():
-    assert (PROJECT / PAGE).read_text() == errors_page(), (
-        f"{PAGE} is old: .venv/bin/python -m include.lake.errors > {PAGE}"
-    )
 
 
 def test_an_error_keeps_its_data_between_processes():

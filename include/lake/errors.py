@@ -1,21 +1,11 @@
 """Errors that a person can act on: each has a code, what it is about, and the command that mends it.
 
-`docs/errors.md` lists the codes; it is made by `python -m include.lake.errors`.
+`docs/errors.md` lists the codes.
 """
 
 import re
-import sys
 from typing import Any, NamedTuple
 
-PAGE = "docs/errors.md"
-HEAD = """# Errors
-
-Made by `.venv/bin/python -m include.lake.errors`. The last line of a command or job that was refused, or that failed, ends with one of
-these codes in brackets, and before it with the command that mends it, if there is one. With `--json` a command prints them as one object:
-`{"error": {"code": ..., "message": ..., "subject": ..., "command": ...}}`.
-
-| code | meaning |
-|---|---|"""
 CODES = {
     "airflow_failed": "A part of Airflow ended by itself, never answered, or could not read a Dag.",
     "already_running": "`make run` serves from this folder already.",
@@ -109,11 +99,6 @@ def last_line(error: StatefulError) -> str:
     return f"error: {error} ({error.code})"
 
 
-def errors_page() -> str:
-    """The page that lists all codes, as Markdown."""
-    return "\n".join([HEAD, *(f"| `{code}` | {CODES[code]} |" for code in sorted(CODES))]) + "\n"
-
-
 class SettingsError(StatefulError):
     """A setting is missing, unknown or out of range; `subject` names it."""
 
@@ -199,7 +184,3 @@ def how_to_mend(path: str) -> Mend:
         return Mend(PUT_BACK)
     words, command = (text.format(name) for text in ANEW[kind])
     return Mend(f"{PUT_BACK}; or {words}", command)
-
-
-if __name__ == "__main__":
-    sys.stdout.write(errors_page())

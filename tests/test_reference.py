@@ -1,7 +1,18 @@
-"""docs/findings.md has each finding that the code can make, and none that it cannot."""
+"""The pages that the code makes are as the code is, and list what there is."""
 
-from include.catalogue import FIGURES, FINDINGS, PAGE, findings_page
+from include.catalogue import FIGURES, FINDINGS
+from include.lake.ops import DESCRIPTIONS, SCHEMAS
+from include.reference import pages
 from include.settings import PROJECT
+
+
+def test_the_pages_are_what_the_code_says():
+    old = [file for file, text in pages().items() if (PROJECT / file).read_text() != text]
+    assert old == [], ".venv/bin/python -m include.reference writes them"
+
+
+def test_each_ops_table_is_described():
+    assert DESCRIPTIONS.keys() == SCHEMAS.keys()
 
 
 def test_each_finding_that_is_known_is_made_somewhere():
@@ -10,9 +21,3 @@ def test_each_finding_that_is_known_is_made_somewhere():
     files = [file for room in ("include", "spark_jobs") for file in (PROJECT / room).rglob("*.py")]
     code = "".join(file.read_text() for file in files if file.name != "catalogue.py")
     assert [name for name in FINDINGS.keys() - of_limits if f'"{name}"' not in code] == []
-
-
-def test_the_page_is_what_is_known():
-    assert (PROJECT / PAGE).read_text() == findings_page(), (
-        f"{PAGE} is old: .venv/bin/python -m include.catalogue > {PAGE}"
-    )
