@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from typing import NamedTuple
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -43,20 +44,23 @@ log = logging.getLogger("table_care")
 EVER = datetime.max.replace(tzinfo=UTC)
 
 
-@dataclass(frozen=True)
-class TableFigures:
-    """A version of a table. Small are files that others of their partition can be joined with; garbage is
-    what its VACUUM would delete now."""
+class Files(NamedTuple):
+    """Some files of a table."""
 
-    files: int
+    number: int
     bytes: int
-    small_files: int
-    small_bytes: int
-    files_on_disk: int
-    bytes_on_disk: int
-    garbage_files: int
-    garbage_bytes: int
-    lost: tuple[str, ...]  # that are gone, or of another size
+
+    def text(self, kind: str) -> str:
+        """They in words."""
+        return f"{counted(self.number, kind)} ({bytes_text(self.bytes)})"
+
+
+class TableFigures(NamedTuple):
+    """A version of a table."""
+
+    small: Files  # that others of their partition can be joined with
+    garbage: Files  # what its VACUUM would delete now
+    lost: list[str]  # that are gone, or of another size
 
 
 def read_figures(lake: Lake, path: str, table: DeltaTable, small_file_bytes: int) -> TableFigures:
@@ -70,16 +74,11 @@ def read_figures(lake: Lake, path: str, table: DeltaTable, small_file_bytes: int
     columns = [f"partition.{name}" for name in table.metadata().partition_columns]
     sums = small.group_by(columns).aggregate([("size_bytes", "count"), ("size_bytes", "sum")])
     joined = sums.filter(pc.greater(sums["size_bytes_count"], 1))
+    of_joined = (joined["size_bytes_count"], joined["size_bytes_sum"])
     return TableFigures(
-        files=adds.num_rows,
-        bytes=pc.sum(adds["size_bytes"]).as_py() or 0,
-        small_files=pc.sum(joined["size_bytes_count"]).as_py() or 0,
-        small_bytes=pc.sum(joined["size_bytes_sum"]).as_py() or 0,
-        files_on_disk=len(on_disk),
-        bytes_on_disk=sum(on_disk.values()),
-        garbage_files=len(garbage),
-        garbage_bytes=sum(on_disk[name] for name in garbage),
-        lost=tuple(sorted(name for name, size in files if on_disk.get(unquote(name)) != size)),
+        small=Files(*(pc.sum(column).as_py() or 0 for column in of_joined)),
+        garbage=Files(len(garbage), sum(on_disk[name] for name in garbage)),
+        lost=sorted(name for name, size in files if on_disk.get(unquote(name)) != size),
     )
 
 
@@ -156,38 +155,32 @@ def plan_of(lake: Lake, table: CaredTable, care: TableCare, now: datetime) -> Ta
         figures = read_figures(lake, table.path, log, small_file_bytes=care.small_file_bytes)
     except (LakeError, DeltaError, OSError) as error:
         why = f"{table.path} cannot be read: {first_line(error)}"
-        unreadable = FINDINGS["table_unreadable"].found(table.name, why)
-        return TablePlan(table, reasons=(why,), findings=(unreadable,))
+        return TablePlan(table, findings=(FINDINGS["table_unreadable"].found(table.name, why),))
+    small, garbage, lost = figures
     refusal, findings = _guard(lake, table, log, now=now) if table.is_bronze else (None, [])
-    if lost := figures.lost:
+    if lost:
         said = f"{table.name} has lost {counted(len(lost), 'file')} of its newest version: {first_names(lost)}"
         action = str(how_to_mend(table.name))
         found = FINDINGS["files_lost"].found(table.name, said, count=len(lost), action=action)
         findings.append(found)
     reasons = []
-    if is_joined := figures.small_files >= care.min_small_files:
-        reasons.append(f"optimize {_text(figures.small_files, figures.small_bytes, 'small file')}")
-    is_much = figures.garbage_bytes >= care.min_garbage_bytes
-    if is_deleted := is_much or figures.garbage_files >= care.min_garbage_files:
-        garbage = _text(figures.garbage_files, figures.garbage_bytes, "file")
-        reasons.append(f"vacuum {garbage} that no version needs")
-        if refusal is not None:
-            reasons[-1] = f"no vacuum of {garbage}: {refusal}"
-            said = f"{table.name} keeps {garbage} that VACUUM would delete: {refusal}"
-            count = figures.garbage_files
-            findings.append(FINDINGS["vacuum_refused"].found(table.name, said, count=count))
+    if is_joined := small.number >= care.min_small_files:
+        reasons.append(f"optimize {small.text('small file')}")
+    is_much = garbage.bytes >= care.min_garbage_bytes or garbage.number >= care.min_garbage_files
+    if is_deleted := is_much and refusal is None:
+        reasons.append(f"vacuum {garbage.text('file')} that no version needs")
+    elif is_much:
+        said = f"{table.name} keeps {garbage.text('file')} that VACUUM would delete: {refusal}"
+        found = FINDINGS["vacuum_refused"].found(table.name, said, count=garbage.number)
+        findings.append(found)
     return TablePlan(
         table,
         figures,
         optimize=is_joined,
-        vacuum=is_deleted and refusal is None,
+        vacuum=is_deleted,
         reasons=tuple(reasons),
         findings=tuple(findings),
     )
-
-
-def _text(files: int, size: int, kind: str) -> str:
-    return f"{counted(files, kind)} ({bytes_text(size)})"
 
 
 def _guard(
