@@ -25,13 +25,13 @@ from airflow.sdk.exceptions import AirflowFailException
 from dags.spark_task import SparkJobOperator
 from include.airflow.assets import stream_pool
 from include.lake.errors import SettingsError
-from include.registry import loadable_streams, stream_named
+from include.registry import declared, stream_named
 from include.settings import Stream, default_lake
 from include.steps import Start
 
 log = logging.getLogger(__name__)
 
-STREAMS = loadable_streams()
+STREAMS = declared().streams
 
 
 def _count(description: str) -> Param:

@@ -56,7 +56,7 @@ from include.airflow.dag_run import (
     run_note,
     task_states,
 )
-from include.registry import loadable_streams, source_named
+from include.registry import declared, source_named
 from include.settings import Stream, default_lake
 from include.steps import STEPS, Step, StreamRun
 
@@ -234,5 +234,5 @@ def stream_dag(stream: Stream) -> DAG:
     return dag
 
 
-for stream in loadable_streams():
+for stream in declared().streams:
     globals()[f"stream_{stream.name}"] = stream_dag(stream)

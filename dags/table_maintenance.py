@@ -25,13 +25,13 @@ from airflow.sdk import DAG, CronDataIntervalTimetable, task
 from dags.spark_task import SparkJobOperator, skip
 from include.airflow.alerts import tell
 from include.airflow.assets import ops_asset, source_pool, stream_pool
-from include.registry import all_sources, loadable_streams
+from include.registry import all_sources, declared
 from include.settings import TABLE_CARE, default_lake
 
 log = logging.getLogger(__name__)
 
 NAME = "table_maintenance"
-STREAMS = loadable_streams()
+STREAMS = declared().streams
 
 # Each Spark task, with its tables and the pool of all jobs that write to these.
 SPARK_TASKS = {

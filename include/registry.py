@@ -7,10 +7,10 @@ a stream here, and nothing else names it.
 
 import importlib
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pkgutil import iter_modules
 from types import ModuleType
+from typing import NamedTuple
 
 import include.streams
 from include.fold.records import DefinitionError
@@ -31,15 +31,21 @@ def all_streams() -> tuple[Stream, ...]:
     return tuple(_stream(name) for name in stream_names())
 
 
-def loadable_streams() -> list[Stream]:
-    """The streams whose file is right: for Dags, which must not all go with one that is not.
+class Declared(NamedTuple):
+    """The streams whose file is right, and what is wrong with the others."""
 
-    `dags/wrong_streams.py` says what is wrong with the others.
-    """
-    found = []
+    streams: list[Stream]
+    wrong: list[str]
+
+
+def declared() -> Declared:
+    """For Dags and pages, which must not all go with one that is not right."""
+    found = Declared([], [])
     for name in stream_names():
-        with suppress(SettingsError):
-            found.append(_stream(name))
+        try:
+            found.streams.append(_stream(name))
+        except SettingsError as error:
+            found.wrong.append(str(error))
     return found
 
 

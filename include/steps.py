@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from include.registry import loadable_streams, source_named
+from include.registry import declared, source_named
 from include.settings import Source, Stream
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def _start_run_stream(run: StreamRun) -> Iterator[Start]:
     """With the small runs of the source's other streams that are due, which this one does, too."""
     from include.lake.lease import has_leases, hold_lease
 
-    others = [each for each in loadable_streams() if each.source == run.stream.source]
+    others = [each for each in declared().streams if each.source == run.stream.source]
     others = [each for each in others if each.name != run.stream.name and run.is_due(each)]
     memory = _memory_of_small(run.lake, run.stream) if others and has_leases(run.lake) else None
     if memory is None:

@@ -13,7 +13,7 @@ from functools import partial
 from include.job import job_parser, recorded_run
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake
-from include.registry import loadable_streams
+from include.registry import declared
 from include.settings import Stream
 from include.stream.bronze_pin import refuse_no_bronze
 from include.stream.open_stream import has_waiting_rows, open_stream
@@ -62,7 +62,7 @@ def main() -> None:
     parser = job_parser(__doc__, "stream")
     parser.add_argument("--also", nargs="*", default=[], help="other streams that are due")
     args = parser.parse_args()
-    others = [other for other in loadable_streams() if other.name in args.also]
+    others = [other for other in declared().streams if other.name in args.also]
     with stream_job(JOB, args) as (spark, lake, stream):
         engine = SparkEngine(spark)
         drain(engine, lake, stream, args.dag_run_id)

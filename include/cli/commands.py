@@ -48,10 +48,9 @@ from include.observe.stream_line import (
     record_accepted,
     run_report,
 )
-from include.page.declared import declared_here
 from include.page.render import overview_html, stream_html
 from include.page.stream_figures import DAY, MOST_DAYS, read_stream
-from include.registry import all_sources, all_streams, source_named, stream_named
+from include.registry import all_sources, all_streams, declared, source_named, stream_named
 from include.sample.sample_data import Options, land_samples, sample_start
 from include.settings import Source, Stream
 from include.spark.submit import run_job, say
@@ -225,7 +224,7 @@ def report(
 
 
 def _overview(lake: Lake) -> Overview:
-    known = declared_here()
+    known = declared()
     return read_overview(lake, known.streams, wrong=known.wrong)
 
 

@@ -4,40 +4,20 @@ import importlib
 import sys
 from pathlib import Path
 from threading import Lock
-from typing import NamedTuple
 
 import include.registry
 import include.streams
 from include.lake.errors import SettingsError
-from include.settings import Stream
 
 _reading = Lock()
 _read_at: dict[Path, int] = {}
 
 
-class Declared(NamedTuple):
-    """The streams whose file is right, and what is wrong with the others."""
-
-    streams: tuple[Stream, ...]
-    wrong: tuple[str, ...]
-
-
-def declared() -> Declared:
+def declared() -> include.registry.Declared:
     """What the files of include/streams declare now; SettingsError when sources.py is wrong."""
     with _reading:  # of requests, each in a thread, none must see half of it
         _forget_changed()
-        return declared_here()
-
-
-def declared_here() -> Declared:
-    """What they declared when this process read them."""
-    streams, wrong = [], []
-    for name in include.registry.stream_names():
-        try:
-            streams.append(include.registry.stream_named(name))
-        except SettingsError as error:
-            wrong.append(str(error))
-    return Declared(tuple(streams), tuple(wrong))
+        return include.registry.declared()
 
 
 def _forget_changed() -> None:

@@ -30,7 +30,7 @@ assert found() == "11 * * * *"
 assert found() is None
 assert "zz_new.py: ZeroDivisionError" in declared().wrong[0]
 (folder / "zz_new.py").unlink()
-assert declared().wrong == ()
+assert not declared().wrong
 (folder / "sources.py").write_text("nothing")
 for _ in range(2):
     try:
