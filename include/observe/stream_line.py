@@ -137,9 +137,9 @@ class Recorded:
         return {stream: measured[-1] for stream, measured in known.items()}
 
     @cached_property
-    def data_us(self) -> Callable[[str], tuple[int | None, int | None]]:
-        """Between which two the rows of a source's bronze lie; None where there are none."""
-        return lru_cache(None)(partial(_data_us, self.lake))
+    def first_us(self) -> Callable[[str], int | None]:
+        """Where the rows of a source's bronze begin; None where there are none."""
+        return lru_cache(None)(partial(_first_us, self.lake))
 
     @cached_property
     def read_late(self) -> Callable[..., list[LateGroup]]:
@@ -147,12 +147,12 @@ class Recorded:
         return lru_cache(None)(late_groups)
 
 
-def _data_us(lake: Lake, source: str) -> tuple[int | None, int | None]:
+def _first_us(lake: Lake, source: str) -> int | None:
     path = lake.bronze(source)
     if not lake.is_delta_table(path):
-        return None, None
-    first, last = BronzeFiles(open_table(path)).span("event_time")
-    return pc.min(first).as_py(), pc.max(last).as_py()
+        return None
+    first, _ = BronzeFiles(open_table(path)).span("event_time")
+    return pc.min(first).as_py()  # type: ignore[no-any-return]
 
 
 def _newest(rows: pa.Table) -> dict[tuple[str, str], Row]:
@@ -348,7 +348,7 @@ def line_of(
     known = _by_schedule(stream, now) | _runs(recorded, stream) | _state(recorded, stream)
     try:
         status = stream_status(recorded.lake, stream, recorded.read_late)
-        first_us, _ = recorded.data_us(stream.source)
+        first_us = recorded.first_us(stream.source)
     except READ_ERRORS as error:
         known["trouble"] = f"whether its table is right cannot be told: {first_line(error)}"
     else:
