@@ -1,6 +1,6 @@
 """The pages as an app within Airflow's: what a person may read is what Airflow says of its Dags.
 
-They change nothing. Each request reads the lake, and the files of include/streams as they are by then.
+They change nothing. Each request reads the lake, and the files of include/streams, anew.
 """
 
 from collections.abc import Iterable
@@ -45,7 +45,7 @@ READS_DAG = Depends(requires_access_dag(method="GET"))
 
 
 def state_app() -> FastAPI:
-    """The app: 401 without a session, 403 for who may not read the Dag, 404 for one of no stream."""
+    """401 without a session, 403 for who may not read the Dag, 404 for one of no stream."""
     app = FastAPI(title="State of the streams", docs_url=None, redoc_url=None, openapi_url=None)
 
     @app.exception_handler(RoutingError)
@@ -92,7 +92,7 @@ def state_app() -> FastAPI:
 
 
 def _unread(request: Request, error: Exception) -> Response:
-    """What cannot be, or cannot be read, as a page that says so."""
+    """A page that says what cannot be, or cannot be read."""
     is_ours = isinstance(error, StatefulError)
     said = str(error) if is_ours else f"the lake cannot be read: {first_line(error)}"
     status = 400 if isinstance(error, SettingsError) else 503

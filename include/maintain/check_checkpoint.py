@@ -1,4 +1,4 @@
-"""The check of a stream's checkpoint: its verdict, its figures against the limits, whether to compact.
+"""The check of a stream's checkpoint: its verdict, its figures, whether to compact.
 
 Only a finding of severity error needs a person: it would fail the next run, or make it lose
 data. A check reads; what it found is written by `record_check`. After a run that an error of
@@ -91,7 +91,7 @@ class CheckResult:
 
 
 def check_checkpoint(lake: Lake, stream: Stream) -> CheckResult:
-    """Measure the checkpoint of `stream`, and judge it by what is recorded and by the stream's limits."""
+    """Measure the checkpoint of `stream`, and judge it by the record and the stream's limits."""
     generations = read_generations(lake, stream.name)
     lease = f"stream-{stream.name}"
     holder = lease_holder(lake, lease)
@@ -131,7 +131,7 @@ def _coverage(lake: Lake, stream: Stream) -> list[Finding]:
 def record_check(lake: Lake, result: CheckResult) -> None:
     """Append the check's findings to `ops/findings` and then its figures to `ops/figures`.
 
-    Figures say that a check was made, so what it did not find is over: not beside a job that writes.
+    Figures say that a check was made, so what it did not find is over: none beside a writing job.
     """
     stream, found = result.size.stream, result.findings
     record_findings(lake, result.run_id, stream, findings=found)
@@ -161,7 +161,7 @@ OF_MEMORY = ("MemoryError", "Python worker exited unexpectedly")
 def told_why(lake: Lake, stream: Stream) -> Iterator[None]:
     """LakeError from an error of the body that comes of a broken file of the stream's.
 
-    To be entered outside of its lease: while somebody works on it, what is half written looks broken.
+    To be entered outside of its lease, under which what is half written looks broken.
     """
     try:
         yield

@@ -159,7 +159,8 @@ def plan_of(lake: Lake, table: CaredTable, care: TableCare, now: datetime) -> Ta
     small, garbage, lost = figures
     refusal, findings = _guard(lake, table, log, now=now) if table.is_bronze else (None, [])
     if lost:
-        said = f"{table.name} has lost {counted(len(lost), 'file')} of its newest version: {first_names(lost)}"
+        gone = counted(len(lost), "file")
+        said = f"{table.name} has lost {gone} of its newest version: {first_names(lost)}"
         action = str(how_to_mend(table.name))
         found = FINDINGS["files_lost"].found(table.name, said, count=len(lost), action=action)
         findings.append(found)
@@ -198,7 +199,7 @@ def _guard(
 
 
 def format_plan(plans: Sequence[TablePlan]) -> str:
-    """What each table gets that needs something, and why; and the findings in full."""
+    """The tables that need something, each with the reasons; and the findings in full."""
     lines = []
     for plan in plans:
         found = finding_lines(map(vars, plan.findings))

@@ -126,7 +126,7 @@ def machine_memory_bytes() -> int:
 
 
 class Figures(NamedTuple):
-    """What a batch has measured, in bytes."""
+    """The measures of a batch, in bytes."""
 
     written: float
     rewritten: float  # flushed and compacted
@@ -150,7 +150,7 @@ class History:
 
     @property
     def newest(self) -> str | None:
-        """What became of the newest change."""
+        """The newest change, of CHANGES: tried, kept or rolled back."""
         return str(self.changes[0]["finding"]) if self.changes else None
 
     @property

@@ -1,4 +1,4 @@
-"""What people are told: which findings have opened and closed since they were told last, and the message.
+"""Alerts: which findings have opened and closed since people were told last, and the message.
 
 What they were told is kept by who tells it (`include/airflow/alerts.py`): of each subject of
 `ops/findings` when it was looked at, and the severities of the findings that were open then.
@@ -39,12 +39,12 @@ class Look:
     is_whole: bool = True  # False: what is not found may be there all the same
 
     def told(self, before: Mapping[str, Any], at: datetime) -> dict[str, Any]:
-        """What people know once they were told of this look; `before`: what they knew. Plain JSON."""
+        """All that people know once they were told of this look. Plain JSON."""
         known = {} if self.is_whole else before.get("open", {})
         return {"at": at.isoformat(), "open": known | self._severities()}
 
     def news(self, before: Mapping[str, Any]) -> tuple[list[Row], list[Row]]:
-        """The rows of findings that opened, or got worse, and those of which the findings are over."""
+        """The rows of findings that opened, or got worse, and of those that are over."""
         known, now, at = before.get("open", {}), self._severities(), before.get("at")
         # "error" comes before "warning".
         worse = {name for name, severity in now.items() if severity < known.get(name, "z")}
@@ -139,7 +139,8 @@ def _behind(stream: Stream, line: StreamLine) -> Finding | None:
     promised = stream.fresh_within
     if promised is None or line.until_lag is None or line.until_lag <= promised:
         return None
-    said = f"tables/{stream.name} is complete until {line.until:%F %T} UTC, and fresh_within={promised} is promised"
+    until = f"{line.until:%F %T} UTC, and fresh_within={promised} is promised"
+    said = f"tables/{stream.name} is complete until {until}"
     return FINDINGS["behind_promise"].found(stream.name, said)
 
 

@@ -1,4 +1,4 @@
-"""What the event of a stream's Asset tells its readers: of runs, or of a backfill's interval. Plain JSON."""
+"""The event of a stream's Asset, as plain JSON: of runs, or of a backfill's interval."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -43,7 +43,7 @@ def asset_extra(lake: Lake, stream: Stream, dag_run_id: str) -> dict[str, Any] |
 
 
 def recompute_extra(lake: Lake, stream: Stream, dag_run_id: str) -> dict[str, Any] | None:
-    """Of the recompute of a backfill's Dag run, and of what promoted it; None where there is neither.
+    """Of the recompute of a backfill's Dag run, and of what promoted it; None of neither.
 
     `interval` is the start and the end that it is before, beside counts of rows. `promoted_to` is
     the generation.

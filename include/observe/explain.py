@@ -1,7 +1,8 @@
-"""A key of a stream: its state, what it waits for, and why each row was emitted, as figures and as text.
+"""A key of a stream: its state, what it waits for, and why each row was emitted.
 
 Its events are replayed from bronze in this process, as a recompute would: late ones included. So
-what is shown is what bronze makes of the key, and events that came late, which the table may lack, are marked.
+what is shown is what bronze makes of the key; events that came late, which the table may lack, are
+marked.
 """
 
 import json
@@ -101,7 +102,7 @@ def too_much(what: str) -> SettingsError:
 def read_events(
     pin: BronzePin, fold: KeyedFold, key: Key, from_us: int | None, since_us: int | None
 ) -> pa.Table:
-    """The key's events from an instant on, as of `pin`: `event_schema(fold)`, ARRIVAL_US, INGESTED_US.
+    """The key's events from an instant on, as of `pin`, with ARRIVAL_US and INGESTED_US.
 
     SettingsError when there are more than MOST_EVENTS of them.
     """
@@ -210,7 +211,7 @@ class KeyFigures:
 
 
 def _shown_events(fold: KeyedFold, events: pa.Table, delay_us: int) -> list[ShownEvent]:
-    """Events in the order in which they are folded, without the key and the clocks, which are beside them."""
+    """Events in the order in which they are folded, without what is shown beside them."""
     told = [c.name for c in fold.event_columns if c.name not in (*CLOCKS, *fold.keys.names)]
     texts = map(value_text, plain_rows(events.select(told))) if told else repeat("{}")
     beside = (events[name].to_pylist() for name in (fold.time_us, INGESTED_US, ARRIVAL_US))
@@ -231,10 +232,9 @@ def _replayed(
     from_us: int,
     until_us: int,
 ) -> tuple[list[ShownStep], str | None]:
-    """What happens between the two instants, timeouts too, in order; and with what the function failed,
-    where nothing has been said of going on: nothing comes after it.
+    """The steps between the two instants, timeouts too; and with what the function failed, if so.
 
-    SettingsError after MOST_STEPS, as each timeout may set the next: what came of them is not known.
+    SettingsError after MOST_STEPS, as each timeout may set the next.
     """
     columns = [column_values(column, events[column.name]) for column in fold.event_columns]
     records = list(map(fold.event._make, zip(*columns, strict=True)))  # type: ignore[attr-defined]
@@ -349,7 +349,7 @@ def _beginning(
     savepoints: Sequence[Savepoint],
     from_us: int,
 ) -> tuple[Base, States]:
-    """Where the replay begins, and with what; in the place of a damaged savepoint with one before."""
+    """Where the replay begins: in the place of a damaged savepoint with one before."""
     whole, wanted, states = list(savepoints), _is_key(fold, key, "key"), state_schema(fold)
     while (base := choose_base(whole, identity, pin, at_most_us=from_us)).savepoint is not None:
         try:

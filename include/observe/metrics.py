@@ -1,4 +1,4 @@
-"""The figures of all streams in Prometheus' text format: gauges, as the lake has them when it is asked."""
+"""The figures of all streams in Prometheus' text format: gauges, as the lake has them now."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta

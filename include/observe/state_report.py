@@ -1,4 +1,4 @@
-"""`./stateful inspect`: a stream's state in figures, and these as tables for a terminal or as JSON."""
+"""`./stateful inspect`: a stream's state in figures, as tables for a terminal or as JSON."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ Figures = NDArray[np.int64]
 Row = dict[str, Any]
 SUMMED = ("keys", "bytes", "pending_events", "pending_bytes")
 SPREAD = {"least": 0.0, "median": 0.5, "p90": 0.9, "p99": 0.99, "most": 1.0}
-# Of states: how many keys have one, a timeout, one that is due; sizes and ages by SPREAD; the biggest.
+# How many keys have a state, a timeout, one that is due; sizes and ages by SPREAD; the biggest.
 NO_KEYS: Row = {
     **dict.fromkeys(("keys", "bytes", "states", "timeouts", "due", "seen"), 0),
     **dict.fromkeys(("sizes", "ages_us", "first_timeout_us", "last_timeout_us")),
@@ -42,7 +42,7 @@ def timer_column(name: str) -> str:
 
 
 def biggest_keys(rows: pa.Table, sizes: Figures) -> list[Row]:
-    """The keys of the most bytes, for people: key, bytes, instants, and the beginning of the state."""
+    """The keys of the most bytes, for people, with the beginning of their states."""
     most = pa.array(np.argsort(-sizes, kind="stable")[:BIGGEST_KEYS])
     taken = rows.take(most)
     shown = pa.table(
@@ -106,12 +106,11 @@ class StateReport:
     bytes: int
     pending_events: int
     pending_bytes: int
-    # By SPREAD. What is between is exact of few keys; of many, its rank is off by a share of 1 / RANKS
-    # of them at most.
+    # By SPREAD: exact of few keys; of many, a rank is off by a share of 1 / RANKS at most.
     bytes_per_key: Row | None
     age_us: Row | None
-    # kind, ttl, keys_with, keys_without (only an event wakes these), next_at, last_at; due: the next
-    # batch fires them, 0 unless the run ended before its batch without data
+    # Keys without are woken by an event alone; what is due, the next batch fires: 0 unless the run
+    # ended before its batch without data.
     timeouts: Row
     biggest_keys: Sequence[Row]  # key, bucket, bytes, changed_at, timeout_at, state
     partitions: Sequence[Row]  # partition, buckets, and the sums of these
@@ -131,10 +130,10 @@ def report_of(
     measured: Mapping[int | None, Row],
     waiting: Mapping[int, tuple[int, int]],
 ) -> StateReport:
-    """The report of the state after `batch`, of its buckets that have keys; under None are all together.
+    """The report of the state after `batch`.
 
-    `shape` is the number of buckets and of state partitions. `waiting` has the events that wait
-    in a bucket, and their bytes.
+    `shape` is the number of buckets and of state partitions; `measured` is by bucket, under None
+    all together; `waiting` has the events that wait in a bucket, and their bytes.
     """
     settled_ms = batch.watermark_ms
     buckets = _buckets(shape, measured, waiting)
@@ -206,7 +205,7 @@ def _sums(rows: Sequence[Row]) -> dict[str, int]:
 
 
 def _skew_of(parts: Sequence[Row]) -> Row:
-    """How uneven keys and bytes are spread: the largest part in times of the median, if there is one."""
+    """The largest part, by keys and by bytes, in times of the median; None where that is 0."""
     figures = {name: [part[name] for part in parts] for name in SUMMED[:2]}
     return {name: max(of) / median(of) if median(of) else None for name, of in figures.items()}
 
@@ -228,7 +227,7 @@ def report_json(report: StateReport) -> str:
 
 
 def format_report(report: StateReport) -> str:
-    """`report` as tables, under the names that it has as JSON; keys and states cut to what fits a terminal."""
+    """`report` as tables, under its names in JSON; keys and states cut to fit a terminal."""
     settled = f"complete until {_said(report.until)}" if report.until else "nothing settled yet"
     told = {name: getattr(report, name) for name in FIGURES}
     ages = (report.age_us or {}).items()

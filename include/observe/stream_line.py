@@ -40,7 +40,7 @@ RUN_COLUMNS = (
     *("rows_pending", "rows_out", "rows_landed", "rows_rescued", *SUMMED),
 )
 FINDING_COLUMNS = ("found_at", "subject", "finding", "severity", "count", "detail", "action")
-# Lost for good: open until a person has said, by `./stateful ingest SOURCE --accept-loss`, that it may be.
+# Lost for good: open until `./stateful ingest SOURCE --accept-loss`.
 LOST, ACCEPTED = ("rows_skipped", "versions_ignored"), "loss_accepted"
 # A check comes after each run. Some of these may have failed.
 UNCHECKED = timedelta(days=2)
@@ -75,7 +75,7 @@ class Recorded:
 
     @cached_property
     def counted(self) -> Mapping[tuple[str, str], Row]:
-        """Of those in the window `count_all`, `started_at_min`, and of SUMMED the sums: `rows_in_sum`."""
+        """Of those in the window `count_all`, `started_at_min`, and sums: `rows_in_sum`."""
         rows = self._runs.filter(pc.greater_equal(self._runs["ended_at"], pa.scalar(self.since)))
         sums = ((name, "sum") for name in SUMMED)
         groups = rows.group_by(["job", "subject"])
@@ -114,7 +114,7 @@ class Recorded:
         return sorted(found, key=lambda row: (SEVERITIES.index(row["severity"]), row["finding"]))
 
     def _looked_since(self, stream: Stream) -> datetime:
-        """The beginning of the newest run that has succeeded; until it is checked, the check before."""
+        """When the newest run that succeeded began; until it is checked, the check before."""
         run, reseed = (self.succeeded.get((job, stream.name), {}) for job in (RUN, RESEED))
         began: datetime = run.get("started_at", self.since)
         measured = self.measured.get(stream.name)
@@ -156,8 +156,7 @@ def _first_us(lake: Lake, source: str) -> int | None:
 
 
 def _newest(rows: pa.Table) -> dict[tuple[str, str], Row]:
-    """The last row of each job and subject. Of the others, of which there are more with each run, no
-    Python object is made."""
+    """The last row of each job and subject; of others, which are many, no Python object is made."""
     numbered = rows.append_column("at", pa.array(range(rows.num_rows), pa.int64()))
     last = numbered.group_by(["job", "subject"]).aggregate([("at", "max")])["at_max"]
     return {(row["job"], row["subject"]): row for row in rows.take(last).to_pylist()}
@@ -382,8 +381,7 @@ def _by_schedule(stream: Stream, now: datetime) -> dict[str, Any]:
 
 
 def _runs(recorded: Recorded, stream: Stream) -> dict[str, Any]:
-    """Of the runs in the window and of the newest: a reseed is one, and so is an ingestion that failed,
-    as none is begun after it."""
+    """Of the runs in the window and the newest: also a reseed, or an ingestion that failed."""
     run, source = (RUN, stream.name), (INGEST, stream.source)
     own, taken_in = recorded.counted.get(run, {}), recorded.counted.get(source, {})
     done = recorded.succeeded.get(run, {})
@@ -429,7 +427,7 @@ FOLDED = {"rows_in": "read", "rows_late": "late", "rows_pending": "pending", "ro
 
 
 def run_report(lake: Lake, stream: Stream, *, since: datetime, now: datetime) -> str:
-    """Counts of the runs of `stream` and its source since then, and open findings; empty where none ran."""
+    """Counts of the runs of `stream` and its source since then, and open findings."""
     recorded = Recorded(lake, now - timedelta(days=WINDOW_DAYS), stream)
     said = []
     for job, subject, words in ((INGEST, stream.source, TAKEN), (RUN, stream.name, FOLDED)):

@@ -1,7 +1,7 @@
 """The figures as HTML: one file that asks for nothing else, in the colours of whoever reads it.
 
-By Jinja, which Airflow brings: it escapes all that comes from data. The template chart.html draws
-charts through time as inline SVG: the smallest library for them is a megabyte of script in each file.
+By Jinja, which Airflow brings: it escapes all that comes from data. Charts are inline SVG: the
+smallest library for them is a megabyte of script in each file.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,7 +44,7 @@ class Chart:
 
     @cached_property
     def most(self) -> float:
-        """What the axis ends with: the limit, too, if it is near; else all would lie on the ground."""
+        """The end of the axis: the limit if it is near; else all would lie on the ground."""
         values = (value for points in self.series.values() for _, value in points)
         most = max((value for value in values if value is not None), default=0.0)
         is_near = self.limit is not None and self.limit <= LIMIT_SHOWN * most
@@ -80,7 +80,7 @@ class Chart:
 
     @property
     def rows(self) -> dict[str, float]:
-        """Of the grid: its text, and where it is; of a small number, the half may read as another."""
+        """The grid's texts, and where each is; a small number's half may read as another."""
         return {self.text(most): self.y(most) for most in (0.5 * self.most, 0.0, self.most)}
 
     @property
@@ -121,8 +121,7 @@ def overview_html(overview: Overview, link: Link | None = None) -> str:
 
 
 def stream_html(figures: StreamFigures, dag_id: str | None = None) -> str:
-    """The page of a stream; in Airflow that of `dag_id`, with links to the others, and to other times:
-    a file has nobody to ask for these."""
+    """The page of a stream; in Airflow that of `dag_id`, with links to others and other times."""
     return _template("stream.html").render(
         f=figures,
         dag_id=dag_id,
@@ -215,8 +214,9 @@ def _charts(f: StreamFigures) -> Iterator[Chart]:
     yield chart("Seconds of a run", "run_seconds", parts)
     yield chart("Most memory of a run", "rss_bytes", {"JVM and Python": runs("rss_bytes")})
     state = {"state": measured(attrgetter("state_bytes"))}
-    beside = sorted({part for each in f.measured for part in each.bytes_of if "/" not in part})
-    by_part = {n: measured(lambda each, n=n: each.bytes_of.get(n)) for n in beside if n != "state"}  # type: ignore[misc]
+    beside = {part for each in f.measured for part in each.bytes_of if "/" not in part}
+    beside -= {"state"}
+    by_part = {n: [(each.at, each.bytes_of.get(n)) for each in f.measured] for n in sorted(beside)}
     yield chart("Checkpoint by part", "checkpoint_bytes", state | by_part, compacted=compacted)
     files = {"files": measured(attrgetter("files"))}
     yield chart("Checkpoint files", "files", files, compacted=compacted)
