@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
-from include.catalogue import FINDINGS
+from include.catalogue import FINDINGS, dead_letters_finding
 from include.fold.admission import MICROSECOND, instant_of
 from include.fold.bucket import INSTANTS
 from include.ingest.bronze_tables import add_fields
@@ -16,7 +16,6 @@ from include.job import RunRecord
 from include.lake.delta_log import table_to_read
 from include.lake.findings import record_findings
 from include.lake.paths import Lake
-from include.maintain.run_findings import dead_letters_finding
 from include.stream.bronze_pin import BronzeFiles
 from include.stream.manifest import (
     Savepoint,

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from include.catalogue import FINDINGS
+from include.catalogue import FINDINGS, findings_of_run
 from include.fold.admission import instant_of, micros_of
 from include.fold.definition import event_ddl
 from include.ingest.bronze_tables import add_fields
@@ -20,7 +20,6 @@ from include.lake.findings import record_findings
 from include.lake.generations import GenerationRow
 from include.lake.lease import hold_lease
 from include.lake.ops import append_ops
-from include.maintain.run_findings import findings_of_run
 from include.maintain.tune_rocksdb import memory_of, run_settings, session_conf
 from include.registry import source_named
 from include.spark.conf import COMPACTING

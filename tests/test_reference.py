@@ -19,5 +19,6 @@ def test_each_finding_that_is_known_is_made_somewhere():
     """A name that is not known is an error where it is used."""
     of_limits = {figure.finding for figure in FIGURES.values() if figure.by == "check"}
     files = [file for room in ("include", "spark_jobs") for file in (PROJECT / room).rglob("*.py")]
-    code = "".join(file.read_text() for file in files if file.name != "catalogue.py")
+    # Of the catalogue what comes after its lists.
+    code = "".join(file.read_text().rpartition("\nFIGURES = {")[2] for file in files)
     assert [name for name in FINDINGS.keys() - of_limits if f'"{name}"' not in code] == []

@@ -18,8 +18,7 @@ from include.lake.delta_log import first_line
 from include.lake.errors import LakeError, SettingsError, StatefulError
 from include.lake.paths import open_lake
 from include.observe.explain import KEY_DAYS, read_key
-from include.observe.metrics import metrics_text
-from include.observe.stream_line import READ_ERRORS, Overview, read_overview
+from include.observe.stream_line import READ_ERRORS, Overview, metrics_text, read_overview
 from include.page.declared import declared
 from include.page.render import key_html, message_html, overview_html, stream_html
 from include.page.stream_figures import DAY, MOST_DAYS, read_stream

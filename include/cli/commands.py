@@ -40,9 +40,9 @@ from include.lake.lease import hold_lease
 from include.lake.paths import Lake, made_lake
 from include.maintain.table_care import run_maintenance
 from include.observe.explain import KEY_DAYS, key_text, read_key
-from include.observe.metrics import metrics_text
 from include.observe.stream_line import (
     Overview,
+    metrics_text,
     open_losses,
     read_overview,
     record_accepted,

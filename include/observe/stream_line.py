@@ -5,7 +5,7 @@ for a lake that cannot be read: what is wrong with it is what a page has to show
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property, lru_cache, partial
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from croniter import croniter
 from deltalake.exceptions import DeltaError
 
-from include.catalogue import FINDINGS
+from include.catalogue import FINDINGS, METRICS, Figure
 from include.fold.admission import instant_of, micros_of
 from include.lake.delta_log import first_line, open_table
 from include.lake.errors import LakeError
@@ -419,6 +419,49 @@ def _state(recorded: Recorded, stream: Stream) -> dict[str, Any]:
         "state_bytes": measured and measured.state_bytes,
         "checkpoint_bytes": measured and measured.bytes,
     }
+
+
+PREFIX = "stateful_lake"
+ESCAPED = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
+
+
+def metrics_text(overview: Overview) -> str:
+    """All gauges of a lake, as Prometheus reads them; of one that cannot be read `up` alone, 0."""
+    up = f"{PREFIX}_up {float(overview.reason is None)}"
+    texts = [_text("up", "Whether the lake could be read", [up])]
+    texts += (
+        _text(name, figure.help, list(_samples(name, figure, overview.lines)))
+        for name, figure in METRICS.items()
+    )
+    return "".join(texts)
+
+
+def _text(name: str, help_: str, samples: Sequence[str]) -> str:
+    """The lines of a metric; one without a sample has none."""
+    head = [f"# HELP {PREFIX}_{name} {help_}", f"# TYPE {PREFIX}_{name} gauge"]
+    return "\n".join([*head, *samples, ""]) if samples else ""
+
+
+def _samples(name: str, figure: Figure, lines: Sequence[StreamLine]) -> Iterator[str]:
+    """What was never recorded has none."""
+    for line in lines:
+        value = getattr(line, figure.name)
+        kinds = value if figure.label else {"": value}
+        for kind, of_kind in (kinds or {}).items():
+            if of_kind is not None:
+                labels = {"stream": line.stream} | ({figure.label: kind} if kind else {})
+                yield f"{PREFIX}_{name}{_labels(labels)} {_number(of_kind)!r}"
+
+
+def _number(value: datetime | timedelta | float) -> float:
+    if isinstance(value, datetime):
+        return value.timestamp()
+    return value.total_seconds() if isinstance(value, timedelta) else float(value)
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    inner = ",".join(f'{name}="{value.translate(ESCAPED)}"' for name, value in labels.items())
+    return f"{{{inner}}}"
 
 
 # Of a source's run and of a stream's, columns of ops/runs in words.

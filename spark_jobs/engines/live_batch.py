@@ -6,13 +6,12 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from include.catalogue import FINDINGS
+from include.catalogue import FINDINGS, dead_letters_finding
 from include.fold.admission import instant_of
 from include.job import tell_progress
 from include.lake.dead_letters import dead_letters_now
 from include.lake.findings import Finding, record_findings
 from include.lake.generations import GenerationRow, app_id
-from include.maintain.run_findings import dead_letters_finding
 from include.stream.open_stream import OpenStream
 from include.stream.record import (
     WATERMARK,

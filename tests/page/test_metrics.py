@@ -5,8 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from include.lake.ops import append_ops
-from include.observe.metrics import metrics_text
-from include.observe.stream_line import Overview, read_overview
+from include.observe.stream_line import Overview, metrics_text, read_overview
 from tests.page.history import HOUR, NOW, streams_like, write_history
 
 NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from include.observe.metrics import metrics_text
-from include.observe.stream_line import read_overview
+from include.observe.stream_line import metrics_text, read_overview
 from include.settings import PROJECT
 from tests.page.history import NOW, streams_like, write_history
 from tests.page.prometheus import promtool
