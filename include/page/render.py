@@ -213,11 +213,10 @@ def _charts(f: StreamFigures) -> Iterator[Chart]:
     parts |= {part: [(run["ended_at"], run["parts"][part]) for run in f.runs] for part in PARTS}
     yield chart("Seconds of a run", "run_seconds", parts)
     yield chart("Most memory of a run", "rss_bytes", {"JVM and Python": runs("rss_bytes")})
-    state = {"state": measured(attrgetter("state_bytes"))}
-    beside = {part for each in f.measured for part in each.bytes_of if "/" not in part}
-    beside -= {"state"}
-    by_part = {n: [(each.at, each.bytes_of.get(n)) for each in f.measured] for n in sorted(beside)}
-    yield chart("Checkpoint by part", "checkpoint_bytes", state | by_part, compacted=compacted)
+    by_part = {"state": measured(attrgetter("state_bytes"))}
+    for part in sorted({part for each in f.measured for part in each.bytes_of if "/" not in part}):
+        by_part.setdefault(part, [(each.at, each.bytes_of.get(part)) for each in f.measured])
+    yield chart("Checkpoint by part", "checkpoint_bytes", by_part, compacted=compacted)
     files = {"files": measured(attrgetter("files"))}
     yield chart("Checkpoint files", "files", files, compacted=compacted)
     logs = {"logs": measured(attrgetter("replay_versions"))}
