@@ -10,7 +10,7 @@ What it is, and what its parameters do, is in docs/backfills.md.
 | *apply*: `apply_<stream>` | the reseed, with the parameters that were approved, over bronze as it is by then; the stream's Dag waits meanwhile | rejected, or another stream |
 
 When it is red: a red `plan` was given something that cannot be: correct the parameter and trigger the Dag again. A red `apply`
-is retried or cleared: it plans anew. A reseed that was killed has changed nothing, or is done.
+is retried or cleared: it plans anew. One that was killed has left table and live state, or is done.
 """
 
 import logging

@@ -176,8 +176,7 @@ def _memory_of_small(lake: "Lake", stream: Stream) -> tuple[str | None, ...] | N
 
     from include.lake.errors import StatefulError
     from include.maintain.tune_rocksdb import OF_PROCESS, run_settings
-    from include.stream.open_stream import open_stream
-    from include.stream.small_run import is_small
+    from include.stream.open_stream import is_small, open_stream
 
     try:
         settings = run_settings(lake, stream)

@@ -1,9 +1,7 @@
-"""What a stream computes, as its file declares it, and whether its parts fit together.
+"""What a stream computes, as its file declares it, whether its parts fit together, and what it is pinned by.
 
-The settings of a stream as the text that they are pinned by.
-
-Each process has to write the same, or a run would find others than its state was made with: so a set
-is written in order, and what Python shows by its address, or not whole, is refused.
+Each process has to write settings alike: so a set is written in order, and what Python shows by its address,
+or not whole, is refused.
 """
 
 import inspect
@@ -82,8 +80,7 @@ def load_definition(stream: Stream) -> Definition:
 
 
 def _with_entry(stream: Stream) -> KeyedFold:
-    """The fold with what is said in the stream's entry. Its source's is there already, if it has
-    come from `include/registry.py`."""
+    """The fold with what is said in the stream's entry."""
     try:
         fold = _fold_of(stream)
         known = fold.deduplicate if stream.deduplicate == AS_SOURCE else stream.deduplicate

@@ -2,14 +2,12 @@
 
     spark-submit spark_jobs/compact_state.py --stream user_counts --lake /data/lake
 
-Two batches of the stream itself, under settings that make Spark do its maintenance within
-them; each is forced by a clock row in bronze that moves no watermark. So it is a real run: it
-can be killed and repeated like any other, and changes no state. Batches before it can no longer
-be read.
-
-Whether it is worth a run, the caller decides: include/maintain/check_checkpoint.py.
+Two batches of the stream itself, under settings that make Spark do its maintenance within them; each is
+forced by a still row, a clock row in bronze that moves no watermark. So it can be killed and repeated like
+any other run, and changes no state.
 """
 
+from include.fold.definition import state_rows_ddl
 from include.ingest.clock import write_still_row
 from include.job import job_parser, recorded_run
 from include.lake.lease import hold_lease
@@ -19,7 +17,6 @@ from include.settings import Stream
 from include.stream.checkpoint import is_settled, newest_planned
 from include.stream.open_stream import OpenStream, has_waiting_rows, open_stream
 from include.stream.record import refuse_other_settings
-from include.stream_definition import pinned_settings
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, stream_job
 from spark_jobs.run_stream import JOB as RUN_STREAM
@@ -32,11 +29,7 @@ BATCHES = 2
 
 
 def compact(engine: SparkEngine, lake: Lake, stream: Stream, dag_run_id: str | None = None) -> None:
-    """Compact the state of `stream` and record the run.
-
-    Raises LeaseTakenError when a run of the stream, or a long one of its source's ingestion, is
-    going on.
-    """
+    """Compact the state of `stream` and record the run."""
     with hold_lease(lake, f"stream-{stream.name}"):
         opened = open_stream(lake, stream)
         opened.refuse_run()
@@ -49,9 +42,8 @@ def compact(engine: SparkEngine, lake: Lake, stream: Stream, dag_run_id: str | N
 def _compact(engine: SparkEngine, opened: OpenStream, dag_run_id: str | None) -> None:
     lake, stream = opened.lake, opened.stream
     opened.refuse_other_checkpoint()
-    pinned = opened.generations.pinned()
     refuse_other_settings(
-        pinned, {"state_schema": pinned_settings(stream, opened.fold)["state_schema"]}
+        opened.generations.pinned(), {"state_schema": state_rows_ddl(opened.fold)}
     )
     refuse_unreadable_events(opened)
     # What ingest commits meanwhile must not be in our batches.

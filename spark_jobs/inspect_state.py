@@ -2,8 +2,7 @@
 
     spark-submit spark_jobs/inspect_state.py --stream user_counts --lake /data/lake [--json]
 
-It reads the state after the newest committed batch and writes nothing, so it may run beside
-a run of the stream.
+It reads the state after the newest committed batch and writes nothing: it may run beside a run of the stream.
 """
 
 import sys
@@ -20,7 +19,7 @@ from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 
 from include.fold.admission import US_PER_MS, until_us
 from include.fold.deduplicate import SEEN
-from include.fold.definition import KeyedFold
+from include.fold.definition import KeyedFold, state_rows_ddl
 from include.fold.group_state import TIMERS
 from include.job import cause_of, job_parser
 from include.lake.errors import LakeError
@@ -43,7 +42,7 @@ from include.registry import stream_named
 from include.settings import Stream
 from include.stream.checkpoint import CommittedBatch, check_partitions, committed_batch
 from include.stream.record import refuse_other_settings
-from include.stream_definition import load_definition, pinned_settings
+from include.stream_definition import load_definition
 from include.text_table import printable
 from spark_jobs.engines.state_rows import read_states, read_waiting
 from spark_jobs.job import exit_with_main, spark_session
@@ -52,16 +51,10 @@ JOB = "inspect_state"
 
 
 def inspect_state(spark: SparkSession, lake: Lake, stream: Stream) -> StateReport:
-    """The state of `stream` after its newest committed batch.
-
-    Raises LakeError when there is none, or when it cannot be read; SettingsError when the
-    stream's file has another state than it was made with.
-    """
-    generations = read_generations(lake, stream.name)
-    batch = committed_batch(lake, generations)
-    fold = load_definition(stream).fold
-    pinned = generations.pinned()
-    refuse_other_settings(pinned, {"state_schema": pinned_settings(stream, fold)["state_schema"]})
+    """The state of `stream` after its newest committed batch."""
+    generations, fold = read_generations(lake, stream.name), load_definition(stream).fold
+    batch, pinned = committed_batch(lake, generations), generations.pinned()
+    refuse_other_settings(pinned, {"state_schema": state_rows_ddl(fold)})
     shape = (pinned["buckets"], pinned["state_partitions"])
     check_partitions(lake, batch, shape[1])
     try:

@@ -64,7 +64,7 @@ def _recompute_and_record(
     checks = DataChecks(lake, stream, record, then=again)
     what = f"the interval from {start:%F %R} until {until:%F %R} UTC"
     restate(engine, plan, checks, record, what)
-    record["estimated_seconds"] = plan.runs[0].estimated_seconds
+    record["estimated_seconds"] = plan.estimated_seconds
     delete_expired(opened)
     log.info("%s", told_of(lake, stream)[0])
 

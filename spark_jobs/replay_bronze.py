@@ -16,17 +16,16 @@ from include.job import RunRecord
 from include.lake.delta_log import table_to_read
 from include.lake.findings import record_findings
 from include.lake.paths import Lake
-from include.stream.bronze_pin import BronzeFiles
+from include.stream.bronze import BronzeFiles
 from include.stream.manifest import (
     Savepoint,
     SavepointError,
     holds_rows_of,
-    is_of,
     keep_savepoints,
     refuse_damaged,
     savepoints_of,
 )
-from include.stream.replay import Replay
+from include.stream.plan_recompute import Replay
 from spark_jobs.engines.data_checks import DataChecks
 from spark_jobs.engines.engine import Rows, Stage
 from spark_jobs.engines.packing import Bounds
@@ -148,11 +147,8 @@ def _ensure_savepoint(
     """A savepoint of just that: an equal one that is there already, or a new one."""
     wanted = (until_us, events, replay.code)
     for known in savepoints_of(replay.lake, replay.opened.name):
-        if (known.until_us, known.events, known.code) != wanted:
-            continue
-        if not (is_of(known, replay.pin) and holds_rows_of(known, replay.pin)):
-            continue
-        if _is_sound(replay.lake, run_id, known):
+        is_it = (known.until_us, known.events, known.code) == wanted
+        if is_it and holds_rows_of(known, replay.pin) and _is_sound(replay.lake, run_id, known):
             return known
     return write_savepoint(
         engine,

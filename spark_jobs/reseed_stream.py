@@ -19,6 +19,7 @@ from include.lake.dead_letters import put_back_dead_letters
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake
 from include.settings import Stream
+from include.stream.open_stream import open_stream
 from include.stream.reseed_plan import ReseedOptions, ReseedPlan, plan_reseed
 from spark_jobs.engines.data_checks import DataChecks
 from spark_jobs.engines.spark_engine import SparkEngine
@@ -58,7 +59,7 @@ def reseed(
         checks = DataChecks(lake, stream, record, then=again)
         restate(engine, plan, checks, record, what="the reseed")
         log.info("%s runs on generation %s from here on", stream.name, plan.row["generation"])
-        delete_expired(plan.opened.again())
+        delete_expired(open_stream(lake, stream))
 
 
 def rebuild_amended(

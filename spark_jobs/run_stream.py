@@ -15,7 +15,7 @@ from include.lake.lease import hold_lease
 from include.lake.paths import Lake
 from include.registry import declared
 from include.settings import Stream
-from include.stream.bronze_pin import refuse_no_bronze
+from include.stream.bronze import refuse_no_bronze
 from include.stream.open_stream import has_waiting_rows, open_stream
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import close_state_stores, exit_with_main, stream_job

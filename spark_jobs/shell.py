@@ -1,9 +1,5 @@
-"""What `./stateful shell` starts with: a session, a view for each table of the lake, `read_state`.
-
-    python -i spark_jobs/shell.py --lake /data/lake     (with PYSPARK_SUBMIT_ARGS, as include/spark says)
-
-A view is named as its table, with _ for /: user_counts, bronze_signals, ops_runs.
-"""
+"""What `./stateful shell` starts with: a session, `read_state`, and a view for each table of the lake, named
+as that with _ for /: user_counts, bronze_signals, ops_runs."""
 
 import sys
 from argparse import ArgumentParser

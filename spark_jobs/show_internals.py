@@ -6,21 +6,22 @@ Nine signals of three devices are counted by three queries: Spark's plain operat
 stores, and the engine of this project.
 """
 
+import json
 import sys
 from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pandas as pd
-import pyarrow as pa
-from deltalake import write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from include.fold.definition import BUCKET_STATE, KEYS
-from include.lake.paths import open_lake
+from include.ingest.ingest import ingest
+from include.lake.paths import Lake, open_lake
+from include.registry import source_named
 from include.spark.conf import STATE, STATE_STORE
 from include.spark.submit import run_job
 from include.streams.device_signals import FOLD
@@ -30,28 +31,23 @@ from spark_jobs.job import exit_with_main, spark_session
 
 BATCHES = ("1@12:00 1@12:02 2@12:01 3@12:03", "1@12:30 2@12:22", "1@11:50 2@12:15 1@12:50")
 BATCH = 2  # the one to look into: late signals, new data and a timeout come together
-INSTANT = pa.timestamp("us", "UTC")
 Frames = Iterator[pd.DataFrame]
 # State stores add their id to the name of their logger: only their package reaches them.
 LOGGERS = ("streaming.state", "python.streaming", "streaming.runtime")
 
 
-def write_bronze(path: str) -> None:
-    """A bronze table with each batch as one commit, stamped as ingestion stamps it."""
-    newest: datetime | None = None
-    for batch in BATCHES:
-        devices, times = zip(*(signal.split("@") for signal in batch.split()), strict=True)
-        at = [datetime.fromisoformat(f"2026-03-01T{time}Z") for time in times]
-        before, newest = newest, max(at if newest is None else [newest, *at])
-        columns = {
-            "device_id": [int(device) for device in devices],
-            "value": [1] * len(at),
-            "event_time": pa.array(at, INSTANT),
-            "arrival_watermark": pa.array([before] * len(at), INSTANT),
-            "commit_watermark": pa.array([newest] * len(at), INSTANT),
-            "is_clock": [False] * len(at),
-        }
-        write_deltalake(path, pa.table(columns), mode="append")
+def ingest_batches(lake: Lake) -> None:
+    """Each batch as one commit of bronze."""
+    landing = Path(lake.landing("signals"))
+    landing.mkdir(parents=True)
+    for number, batch in enumerate(BATCHES):
+        signals = (signal.split("@") for signal in batch.split())
+        lines = (
+            {"device_id": int(device), "value": 1, "timestamp": f"2026-03-01T{time}:00Z"}
+            for device, time in signals
+        )
+        (landing / f"{number}.jsonl").write_text("\n".join(map(json.dumps, lines)))
+        ingest(lake, source_named("signals"))
 
 
 def count_signals(key: tuple[int], frames: Frames, state: GroupState) -> Frames:
@@ -80,27 +76,24 @@ def plain(bronze: DataFrame) -> DataFrame:
     )
 
 
-def ours(bronze: DataFrame) -> DataFrame:
-    return live_fold(bronze, FOLD, 4, 2, timedelta(minutes=10))
-
-
-def run(spark: SparkSession, lake: str, name: str, count: Callable[[DataFrame], DataFrame]) -> str:
+def run(
+    spark: SparkSession,
+    lake: Lake,
+    name: str,
+    count: Callable[[DataFrame], DataFrame] = plain,
+    mode: str = "update",
+) -> str:
     """Drain bronze, one commit a batch, and print what Spark says of it; the checkpoint."""
-    checkpoint = f"{lake}/checkpoints/{name}"
+    checkpoint = lake.checkpoint(name, 1)
     sys.stdout.write(f"\n== {name}\n")
     stream = spark.readStream.format("delta").option("startingVersion", 0)
-    query = (
-        count(stream.option("maxFilesPerTrigger", 1).load(f"{lake}/bronze/signals"))
-        .writeStream.outputMode("append" if count is ours else "update")
-        .foreachBatch(partial(show_batch, spark))
-        .option("checkpointLocation", checkpoint)
-        .trigger(availableNow=True)
-        .start()
-    )
+    bronze = stream.option("maxFilesPerTrigger", 1).load(lake.bronze("signals"))
+    writer = count(bronze).writeStream.outputMode(mode).foreachBatch(partial(show_batch, spark))
+    writer = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True)
+    query = writer.start()
     query.awaitTermination()
     for batch in query.recentProgress:
         sys.stdout.write(f"{batch.batchId} {batch.eventTime} {batch.stateOperators[0].json}\n")
-    spark.read.format("state-metadata").load(checkpoint).show(truncate=False)
     return checkpoint
 
 
@@ -128,22 +121,28 @@ def main() -> None:
             sys.exit(run_job("show_internals", ["--lake", folder]))
     lake = open_lake(sys.argv[-1])
     spark = spark_session("show_internals")
-    write_bronze(lake.bronze("signals"))
+    ingest_batches(lake)
     counted = {f"{STATE_STORE}.rocksdb.trackTotalNumberOfRows": "true"}  # jobs leave it off
     for setting in {**STATE, **counted, "spark.sql.shuffle.partitions": "2"}.items():
         spark.conf.set(*setting)
     rocksdb = STATE[f"{STATE_STORE}.providerClass"]
     for provider in (rocksdb.replace("RocksDB", "HDFSBacked"), rocksdb):
         spark.conf.set(f"{STATE_STORE}.providerClass", provider)
-        checkpoint = run(spark, lake.root, provider.rpartition(".")[2], plain)
+        checkpoint = run(spark, lake, provider.rpartition(".")[2])
         show_state(spark, checkpoint, batchId="1")
-        show_state(spark, checkpoint)
-        files = sorted(file.name for file in Path(checkpoint, "state/0/1").iterdir())
-        sys.stdout.write(f"{files}\n")
-    checkpoint = run(spark, lake.root, "device_signals", ours)
-    for variable in (KEYS, BUCKET_STATE):
-        show_state(spark, checkpoint, stateVarName=variable)
-    show_state(spark, checkpoint, readRegisteredTimers="true")
+        sys.stdout.write(
+            f"{sorted(file.name for file in Path(checkpoint, 'state/0/1').iterdir())}\n"
+        )
+    ours = partial(
+        live_fold, fold=FOLD, buckets=4, partitions=2, watermark_delay=timedelta(minutes=10)
+    )
+    checkpoint = run(spark, lake, "device_signals", ours, "append")
+    for options in (
+        {"stateVarName": KEYS},
+        {"stateVarName": BUCKET_STATE},
+        {"readRegisteredTimers": "true"},
+    ):
+        show_state(spark, checkpoint, **options)
     read_states(spark, checkpoint, FOLD).show(truncate=False)
 
 

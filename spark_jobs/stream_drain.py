@@ -1,13 +1,13 @@
 """One availableNow run of a stream: every job that moves a checkpoint on does this."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from include.catalogue import FINDINGS, findings_of_run
-from include.fold.admission import instant_of, micros_of
+from include.fold.admission import instant_of
 from include.fold.definition import event_ddl
 from include.ingest.bronze_tables import add_fields
 from include.ingest.clock import write_still_row
@@ -23,10 +23,10 @@ from include.lake.ops import append_ops
 from include.maintain.tune_rocksdb import memory_of, run_settings, session_conf
 from include.registry import source_named
 from include.spark.conf import COMPACTING
-from include.stream.bronze_readers import needed_commit, refuse_cut_off
+from include.stream.bronze import needed_commit, refuse_cut_off
 from include.stream.checkpoint import is_settled, newest_committed, newest_planned
-from include.stream.manifest import SavepointError, refuse_damaged, savepoint_at
-from include.stream.open_stream import OpenStream
+from include.stream.manifest import SavepointError, refuse_damaged, savepoints_of
+from include.stream.open_stream import OpenStream, is_small
 from include.stream.record import (
     check_rows_add_up,
     refuse_new_code,
@@ -34,7 +34,6 @@ from include.stream.record import (
     seed_totals,
     with_code,
 )
-from include.stream.small_run import is_small
 from include.stream.stream_identity import code_parts
 from include.stream_definition import pinned_settings
 from spark_jobs.engines.data_checks import DataChecks
@@ -61,21 +60,21 @@ def plan_start(engine: SparkEngine, opened: OpenStream) -> Start:
     if not has_begun and not opened.is_reseeded:
         initial = engine.initial_states(lake, opened.name, fold)
         if initial is None:
-            return Start(None, {"initial_state": None, "initial_as_of": None})
-        as_of = instant_of(initial.as_of_us)
-        pins = {"initial_state": initial.fingerprint, "initial_as_of": as_of}
+            return Start(None, {"initial_state": None, "initial_as_of_us": None})
+        pins = {"initial_state": initial.fingerprint, "initial_as_of_us": initial.as_of_us}
         return Start(Seed(initial.as_of_us, initial.states), pins)
     # The checkpoint or the savepoint has the initial state; it must still be the one that was pinned.
     pins = {"initial_state": read_fingerprint(lake, opened.name, row["initial_state"])}
-    as_of = row["until"] if opened.is_reseeded else row["initial_as_of"]
+    as_of_us = row["until_us"] if opened.is_reseeded else row["initial_as_of_us"]
     after = row["bronze_version"] + 1 if opened.is_reseeded else None
     if has_begun:
-        seed = None if as_of is None else Seed(micros_of(as_of), None)
+        seed = None if as_of_us is None else Seed(as_of_us, None)
         return Start(seed, pins, first_version=after)
-    savepoint = savepoint_at(lake, opened.name, row["seed_savepoint"])
+    known, seed_id = savepoints_of(lake, opened.name), row["seed_savepoint"]
+    savepoint = next((each for each in known if each.savepoint_id == seed_id), None)
     try:
         if savepoint is None:
-            raise SavepointError(f"savepoint {row['seed_savepoint']} is gone")
+            raise SavepointError(f"savepoint {seed_id} is gone")
         refuse_damaged(lake, savepoint)
     except SavepointError as error:
         raise LakeError(
@@ -85,8 +84,8 @@ def plan_start(engine: SparkEngine, opened: OpenStream) -> Start:
             command=f"./stateful reseed {opened.name} --apply",
         ) from error
     states = engine.savepoint_states(lake, savepoint)
-    bounds = Bounds(micros_of(row["bronze_ingested_at"]), micros_of(as_of))
-    seed = Seed(micros_of(as_of), states, engine.events(lake, row["source"], fold, bounds))
+    bounds = Bounds(row["bronze_ingested_at_us"], as_of_us)
+    seed = Seed(as_of_us, states, engine.events(lake, row["source"], fold, bounds))
     return Start(seed, pins, first_version=after)
 
 
@@ -174,7 +173,6 @@ def row_of_run(opened: OpenStream, start: Start) -> GenerationRow:
     return GenerationRow(
         stream=stream.name,
         generation=opened.generation,
-        started_at=datetime.now(UTC),
         **settings,
         code=code,
         parts=code_parts(opened.declared),

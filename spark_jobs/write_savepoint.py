@@ -2,8 +2,7 @@
 
     spark-submit spark_jobs/write_savepoint.py --stream user_counts --lake /data/lake
 
-After a run that came to its end the state is exactly that of all folded events before `until`:
-it is read through Spark's state reader, in one pass, and written as Parquet files. A compaction
+After a run that came to its end the state is exactly that of all folded events before `until`. A compaction
 makes older states unreadable: the job keeps one.
 """
 
@@ -11,14 +10,14 @@ import logging
 from typing import Any
 
 from include.fold.admission import MICROSECOND, US_PER_MS, instant_of, until_us
-from include.fold.definition import KeyedFold
+from include.fold.definition import KeyedFold, state_rows_ddl
 from include.job import PATIENCE, job_parser, recorded_run
 from include.lake.errors import LakeError
 from include.lake.generations import GenerationRow
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake
 from include.settings import SavepointRules, Stream
-from include.stream.bronze_pin import pin_bronze
+from include.stream.bronze import pin_bronze
 from include.stream.checkpoint import (
     CommittedBatch,
     check_partitions,
@@ -37,7 +36,6 @@ from include.stream.manifest import (
 )
 from include.stream.open_stream import OpenStream, open_stream
 from include.stream.record import StreamRecord, refuse_other_settings, seed_totals, totals_of
-from include.stream_definition import pinned_settings
 from spark_jobs.engines.engine import Rows
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, stream_job
@@ -50,10 +48,7 @@ log = logging.getLogger("job.savepoint")
 def write_savepoint(
     engine: SparkEngine, lake: Lake, states: Rows, fold: KeyedFold, until_us: int, **known: Any
 ) -> Savepoint:
-    """Write `states` as a savepoint; `known` are the columns of its manifest that whoever writes one knows.
-
-    Under the stream's lease, by which what was cut off before is known for that.
-    """
+    """Write `states` as a savepoint; `known`: other columns of its manifest. Under the stream's lease."""
     stream = fold.stream
     keep_savepoints(lake, stream, savepoints_of(lake, stream))
     savepoint_id = f"{instant_of(until_us):%Y%m%dT%H%M%S%f}-{known['run_id'][:8]}"
@@ -78,10 +73,7 @@ def write_if_due(engine: SparkEngine, opened: OpenStream, run_id: str) -> None:
 
 
 def is_due(rules: SavepointRules, until_us: int, newest: Savepoint | None) -> bool:
-    """Whether a run that has come to `until_us` is to write a savepoint.
-
-    When it has passed a multiple of the cadence since the newest one, or when there is none.
-    """
+    """Whether a run that has come to `until_us` has passed a multiple of the cadence since the newest one."""
     if rules.cadence is None:
         return False
     cadence_us = rules.cadence // MICROSECOND
@@ -97,10 +89,7 @@ def delete_expired(opened: OpenStream) -> None:
 def write_live_savepoint(
     engine: SparkEngine, opened: OpenStream, run_id: str, origin: str
 ) -> Savepoint:
-    """Write the stream's state as a savepoint. Under the stream's lease.
-
-    Raises LakeError when the stream has settled nothing yet, or its last run was cut off.
-    """
+    """Write the stream's state as a savepoint. Under the stream's lease."""
     lake, fold = opened.lake, opened.fold
     batch = committed_batch(lake, opened.generations)
     until, known = _settled_until(lake, batch), opened.record
@@ -114,9 +103,7 @@ def write_live_savepoint(
         )
     pinned = opened.generations.pinned()
     check_partitions(lake, batch, pinned["state_partitions"])
-    refuse_other_settings(
-        pinned, {"state_schema": pinned_settings(opened.stream, fold)["state_schema"]}
-    )
+    refuse_other_settings(pinned, {"state_schema": state_rows_ddl(fold)})
     totals = totals_of(known, batch.generation, seed_totals(pinned))
     position = read_position(lake, f"{batch.checkpoint}/offsets/{batch.batch_id}")
     read = pin_bronze(lake, opened.source, position.version - 1)
@@ -146,10 +133,9 @@ def _settled_until(lake: Lake, batch: CommittedBatch) -> int | None:
 
 
 def _code_of_all(known: StreamRecord, pinned: GenerationRow) -> str | None:
-    """The code of a generation's state; None when another has moved it on, too: no replay of either
-    can say whether such a state is right."""
+    """The code of a generation's state; None when another has moved it on, too."""
     codes = set(() if known.own is None else known.own.codes)
-    if pinned["code_changed_at"] or not codes <= {pinned["code"]}:
+    if pinned["code_changed_at_us"] or not codes <= {pinned["code"]}:
         return None
     return pinned["code"]  # type: ignore[no-any-return]
 

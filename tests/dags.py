@@ -15,8 +15,8 @@ from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.registry import source_named, stream_named
 from include.steps import Start
+from include.stream.open_stream import open_stream
 from include.stream.record import Entry
-from include.stream.stream_identity import stream_identity
 from include.streams.user_counts import FOLD, UserEvent
 from tests.bronze import append_commit, stamp
 from tests.stream.ledgers import entry, record
@@ -73,7 +73,7 @@ def land(lake: Lake, *lines: str, file: str = "events.jsonl") -> None:
 
 def settle(lake: Lake, until: datetime) -> None:
     """As a reseed of user_counts leaves it: settled until then, and no run since."""
-    row = {"started_at": until, "seed_savepoint": "s1", "until": until, "source": "user_events"}
+    row = {"seed_savepoint": "s1", "until_us": micros_of(until), "source": "user_events"}
     made = entry(0, "reseed", None, micros_of(until), generation=2, bronze_id=None)
     record(lake, made, row=row)
 
@@ -96,7 +96,7 @@ def lived(lake: Lake) -> Entry:
     bring_late_row(lake)
     settle(lake, LATER)
     bronze_id = str(DeltaTable(lake.bronze("user_events")).metadata().id)
-    until_us, code = micros_of(LATER), stream_identity(lake, stream_named("user_counts")).code
+    until_us, code = micros_of(LATER), open_stream(lake, stream_named("user_counts")).identity.code
     made_of = {"bronze_id": bronze_id, "delay_us": DELAY_US, "generation": 2, "codes": (code,)}
     live = entry(0, "live", None, until_us, **made_of)
     record(lake, live)

@@ -12,7 +12,7 @@ from include.lake.delta_log import delta_table
 from include.lake.errors import SettingsError, wrong_argument
 from include.lake.paths import Lake
 from include.settings import Source
-from include.stream.bronze_pin import BronzeFiles, BronzePin, count_before, pin_bronze
+from include.stream.bronze import BronzeFiles, BronzePin, count_before, pin_bronze
 from include.text_table import counted
 
 

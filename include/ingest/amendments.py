@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from include.fold.admission import micros_of
 from include.ingest.ingest_log import Ingestion, Logged, read_log
 from include.lake.errors import LakeError
 from include.lake.generations import GenerationRow, read_generations
@@ -62,11 +61,9 @@ class Amendment:
 
     def is_known_to(self, row: GenerationRow | None) -> bool:
         """Whether a generation was made of bronze as amended: never one that a first run began."""
-        told = "bronze_version" if self.kind == ERASURE else "bronze_ingested_at"
-        made_of = None if row is None else row[told]
-        if made_of is None or self.amended is None:
-            return False
-        return (made_of if self.kind == ERASURE else micros_of(made_of)) >= self.amended
+        told = "bronze_version" if self.kind == ERASURE else "bronze_ingested_at_us"
+        made_of: int | None = None if row is None else row[told]
+        return made_of is not None and self.amended is not None and made_of >= self.amended
 
     def unfinished(self, who: str) -> LakeError:
         """The error of `who` waits for it."""

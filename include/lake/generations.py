@@ -1,10 +1,9 @@
 """Which generation of its state a stream runs on, and what that was made with.
 
-A generation is a checkpoint's life, from a stream's first run or a rebuild. Its row is in each record of the
+A generation is a checkpoint's life, from a stream's first run or a reseed. Its row is in each record of the
 stream's table, so the commit that replaces the table's rows is the switch to the next one.
 """
 
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +11,6 @@ from typing import Any
 
 from deltalake.exceptions import DeltaError
 
-from include.fold.admission import instant_of, micros_of
 from include.lake.delta_log import is_of_machine, table_to_read
 from include.lake.errors import LakeError
 from include.lake.paths import Lake
@@ -20,18 +18,10 @@ from include.lake.table import Record, Table
 
 FIRST = 1
 ROW = "row"  # in the record of a stream's table
-INSTANTS = (
-    "started_at",
-    "initial_as_of",
-    "until",
-    "bronze_ingested_at",
-    "switched_at",
-    "code_changed_at",
-)
 
 
 class GenerationRow(dict[str, Any]):
-    """What a generation was made with: `pinned_settings`, of a rebuilt one what it began with, and the
+    """What a generation was made with: `pinned_settings`, of a reseeded one what it began with, and the
     code. What it does not have is None."""
 
     def __missing__(self, name: str) -> None:
@@ -58,14 +48,14 @@ class Generations:
 
     stream: str
     newest_folder: int | None = None  # among its checkpoints
-    told: Record | None = None  # the record; None before the stream's first batch or rebuild
+    told: Record | None = None  # the record; None before the stream's first batch or reseed
     mismatch: str | None = None  # why it does not hold, by the table alone
 
     @cached_property
     def current(self) -> GenerationRow | None:
         """What it was made with, whether the record holds or not."""
         row = None if self.told is None else self.told.get(ROW)
-        return None if row is None else row_of_json(row)
+        return None if row is None else GenerationRow(row)
 
     @property
     def number(self) -> int:
@@ -111,18 +101,6 @@ def _record_left(lake: Lake, path: str) -> Record | None:
     with suppress(LakeError, DeltaError, ValueError):
         return Table.read(lake, path).newest_record()
     return None
-
-
-def row_of_json(row: Mapping[str, Any]) -> GenerationRow:
-    """The row in a record; its columns that are not there are None."""
-    known = {name: instant_of(us) for name, us in row.items() if name in INSTANTS}
-    return GenerationRow({**row, **known})
-
-
-def row_as_json(row: GenerationRow) -> dict[str, Any]:
-    """The row in plain values, without what is None."""
-    given = {name: value for name, value in row.items() if value is not None}
-    return given | {name: micros_of(given[name]) for name in INSTANTS if name in given}
 
 
 def is_reseeded(row: GenerationRow | None) -> bool:

@@ -19,6 +19,7 @@ from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
 from include.catalogue import FINDINGS
+from include.fold.admission import instant_of
 from include.lake.delta_log import delta_table, first_line, open_table
 from include.lake.errors import LakeError, how_to_mend
 from include.lake.findings import Finding, finding_lines, record_findings
@@ -30,7 +31,7 @@ from include.lake.table import Table
 from include.registry import all_streams, source_names, stream_names
 from include.settings import TABLE_CARE, Stream, TableCare
 from include.spark.submit import run_job, say
-from include.stream.bronze_readers import (
+from include.stream.bronze import (
     FILE_RETENTION,
     LOG_RETENTION,
     lag_findings,
@@ -224,9 +225,9 @@ def care_for(
 def old_generations(lake: Lake, stream: Stream, now: datetime) -> list[int]:
     """The replaced generations of `stream` whose time is over, as its `keep_generations` says."""
     row = read_generations(lake, stream.name).current
-    if row is None or row["switched_at"] is None:
+    if row is None or row["switched_at_us"] is None:
         return []
-    if row["switched_at"] + stream.savepoints.keep_generations > now:
+    if instant_of(row["switched_at_us"]) + stream.savepoints.keep_generations > now:
         return []
     folders = _folders(lake, stream)
     return [number for number in range(1, row["generation"]) if str(number) in folders]

@@ -39,7 +39,7 @@ from include.lake.errors import SettingsError, wrong_argument
 from include.lake.paths import Lake
 from include.lake.stream_result import complete_until
 from include.settings import Stream
-from include.stream.bronze_pin import BronzeFiles, BronzePin, pin_bronze, read_files
+from include.stream.bronze import BronzeFiles, BronzePin, pin_bronze, read_files
 from include.stream.manifest import (
     Base,
     Savepoint,
@@ -51,8 +51,7 @@ from include.stream.manifest import (
     savepoints_of,
     states_in,
 )
-from include.stream.replay import base_text, refuse_before_mapping
-from include.stream.stream_identity import stream_identity
+from include.stream.open_stream import open_stream
 from include.stream_definition import load_definition
 from include.text_table import value_text
 
@@ -296,7 +295,7 @@ def read_key(lake: Lake, stream: Stream, text: str, now: datetime, days: int) ->
 
     SettingsError for what is no key, or has too many events; LakeError without bronze.
     """
-    fold, identity = load_definition(stream).fold, stream_identity(lake, stream)
+    fold, identity = load_definition(stream).fold, open_stream(lake, stream).identity
     key, until = key_of_text(fold, text), complete_until(lake, stream.name)
     from_us = micros_of((until or now) - timedelta(days=days))
     # None of another schema of the state: of before a migration.
@@ -307,7 +306,6 @@ def read_key(lake: Lake, stream: Stream, text: str, now: datetime, days: int) ->
     base, states = _beginning(
         lake, fold, key, identity=identity, pin=pin, savepoints=savepoints, from_us=from_us
     )
-    refuse_before_mapping(identity, base)
     rows = read_events(pin, fold, key, from_us=base.until_us, since_us=identity.since_us)
     events = order_events(fold, rows).events
     shown = _shown_events(fold, events, identity.delay_us)
@@ -320,7 +318,7 @@ def read_key(lake: Lake, stream: Stream, text: str, now: datetime, days: int) ->
         key=text,
         now=now,
         days=days,
-        base=base_text(base),
+        base=base.text(),
         until=until,
         state=None if until is None else _state_of(states.rows()),
         steps=steps[::-1],

@@ -26,10 +26,17 @@ from include.lake.findings import SEVERITIES, finding_lines, record_findings
 from include.lake.ops import not_ahead, read_ops
 from include.lake.paths import Lake
 from include.settings import Stream
-from include.stream.bronze_pin import BronzeFiles
-from include.stream.judge import OF_COVERAGE, Coverage, LateGroup, Reason, late_groups
+from include.stream.bronze import BronzeFiles
 from include.stream.manifest import newest_savepoint
-from include.stream.stream_status import StreamStatus, stream_status
+from include.stream.stream_status import (
+    OF_COVERAGE,
+    Coverage,
+    LateGroup,
+    Reason,
+    StreamStatus,
+    late_groups,
+    stream_status,
+)
 from include.text_table import counted
 
 Row = Mapping[str, Any]

@@ -21,7 +21,7 @@ from include.lake.figures import Measured
 from include.observe.explain import KeyFigures
 from include.observe.stream_line import WINDOW_DAYS, WORDS, Overview, days_text
 from include.page.stream_figures import PARTS, StreamFigures
-from include.stream.judge import spans_text
+from include.stream.stream_status import spans_text
 from include.text_table import bytes_text, span_text, value_text
 
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 480, 170, 72, 12, 24

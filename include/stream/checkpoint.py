@@ -262,12 +262,10 @@ def _needed_logs(files: Files, planned: int | None, committed: int | None) -> It
             yield "offsets/0"  # Spark starts no query on state of no batch
         return
     yield "metadata"
-    if planned is not None:
-        yield from (f"offsets/{batch}" for batch in (planned - 1, planned) if batch >= 0)
+    begun = {committed} if planned is None else {planned - 1, planned, committed}
+    yield from (f"offsets/{batch}" for batch in begun if batch is not None and batch >= 0)
     if committed is not None:
         yield f"commits/{committed}"
-        if planned is None or planned < committed:
-            yield f"offsets/{committed}"
 
 
 def _is_whole_log(content: bytes, path: str) -> bool:

@@ -3,44 +3,34 @@
 The manifest is written last: a folder without a whole one is no savepoint, and whoever writes or deletes
 savepoints, under the stream's lease, deletes it. An id begins with the instant of its state.
 
-A savepoint is clean when it holds all events of bronze before its instant, and was made by the
-code of now. Live ones stop being clean when rows come late, recomputed ones when still later
-rows arrive: so it is counted each time, and all clean ones give the same result.
+A savepoint is clean when it holds all events of bronze before its instant, and was made by the code of now.
+Rows that come late end that: so it is counted each time.
 """
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import file_digest, sha256
-from itertools import starmap
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import pyarrow.dataset as ds
 from pyarrow import fs
 
 from include.fold.admission import MICROSECOND, instant_of
-from include.lake.errors import StatefulError
+from include.lake.errors import SettingsError, StatefulError
 from include.lake.generations import GenerationRow
 from include.lake.lease import check_held
 from include.lake.paths import Lake
 from include.lake.table import Staged
 from include.settings import SavepointRules
-from include.stream.bronze_pin import BronzePin, count_before, has_commit
+from include.stream.bronze import BronzePin, count_before, has_commit
 
 MANIFEST = "manifest.json"
 READERS = 8  # of files at once
 READ_BYTES = 8 * 1024 * 1024
-
-
-class DataFile(NamedTuple):
-    """A Parquet file in a savepoint's folder."""
-
-    name: str
-    size: int
-    digest: str  # of all its bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +49,7 @@ class Savepoint:
     bronze_ingested_at_us: int | None  # of the newest row that it has read
     code: str | None  # that made all of it; None when no one code did
     state_schema: str  # of the files, as Spark DDL; they have no bucket
-    files: tuple[DataFile, ...]
+    files: Mapping[str, str] = field(hash=False)  # in its folder, each with a digest of its bytes
 
     @property
     def until(self) -> datetime:
@@ -80,12 +70,6 @@ def newest_savepoint(lake: Lake, stream: str) -> Savepoint | None:
     return next(_newest_first(lake, stream), None)
 
 
-def savepoint_at(lake: Lake, stream: str, savepoint_id: str) -> Savepoint | None:
-    """The savepoint of that id; None when it is not there."""
-    found = (sp for sp in savepoints_of(lake, stream) if sp.savepoint_id == savepoint_id)
-    return next(found, None)
-
-
 def _newest_first(lake: Lake, stream: str) -> Iterator[Savepoint]:
     folder = lake.path_in_filesystem(lake.savepoints(stream))
     below = fs.FileSelector(folder, recursive=True, allow_not_found=True)
@@ -104,9 +88,7 @@ def _read(lake: Lake, path: str, size: int, mtime_ns: int) -> Savepoint | None:
             told = json.loads(file.read())
         if told["digest"] != _digest_of(known := told["savepoint"]):
             return None
-        created_at = datetime.fromisoformat(known["created_at"])
-        files = tuple(starmap(DataFile, known["files"]))
-        return Savepoint(**known | {"created_at": created_at, "files": files})
+        return Savepoint(**known | {"created_at": datetime.fromisoformat(known["created_at"])})
     except (FileNotFoundError, KeyError, TypeError, ValueError):
         return None
 
@@ -116,11 +98,11 @@ def _digest_of(known: Mapping[str, Any]) -> str:
 
 
 def write_manifest(lake: Lake, staged: Sequence[Staged], **columns: Any) -> Savepoint:
-    """Make a savepoint of the files, at least one, that are staged in its folder. `columns`: its others."""
+    """Make a savepoint of the files that are staged in its folder; `columns`: its others."""
     folder = lake.savepoint(columns["stream"], columns["savepoint_id"])
-    names, sizes, rows, _ = zip(*staged, strict=True)
-    files = tuple(map(DataFile, names, sizes, _digests(lake, folder, names)))
-    savepoint = Savepoint(keys=sum(rows), files=files, created_at=datetime.now(UTC), **columns)
+    files = _digests(lake, folder, [file.path for file in staged])
+    keys = sum(file.rows for file in staged)
+    savepoint = Savepoint(keys=keys, files=files, created_at=datetime.now(UTC), **columns)
     known = asdict(savepoint)
     told = json.dumps({"savepoint": known, "digest": _digest_of(known)}, default=str, indent=1)
     check_held()
@@ -128,25 +110,24 @@ def write_manifest(lake: Lake, staged: Sequence[Staged], **columns: Any) -> Save
     return savepoint
 
 
-def _digests(lake: Lake, folder: str, names: Sequence[str]) -> list[str]:
+def _digests(lake: Lake, folder: str, names: Collection[str]) -> dict[str, str]:
     def digest(name: str) -> str:
         path = lake.path_in_filesystem(f"{folder}/{name}")
         with lake.filesystem.open_input_stream(path, buffer_size=READ_BYTES) as file:
             return file_digest(file, "sha256").hexdigest()
 
     with ThreadPoolExecutor(READERS) as readers:
-        return list(readers.map(digest, names))
+        return dict(zip(names, readers.map(digest, names), strict=True))
 
 
 def refuse_damaged(lake: Lake, savepoint: Savepoint) -> None:
-    """SavepointError when a file is gone, or its bytes are not those that were written; what keeps them
-    from being read now, and may pass, as it is."""
-    folder, (names, _, digests) = savepoint.folder(lake), zip(*savepoint.files, strict=True)
+    """SavepointError when a file is gone, or its bytes are not those that were written."""
+    folder = savepoint.folder(lake)
     try:
-        found = _digests(lake, folder, names)
+        found = _digests(lake, folder, savepoint.files)
     except FileNotFoundError:
-        found = []
-    if found != list(digests):
+        found = {}
+    if found != savepoint.files:
         said = f"a file of {folder} is gone, or is not what was written"
         raise SavepointError(said, subject=savepoint.savepoint_id)
 
@@ -155,7 +136,7 @@ def states_in(lake: Lake, savepoint: Savepoint) -> ds.Dataset:
     """Its rows, whose pages are checked as they are read."""
     checked = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
     folder = lake.path_in_filesystem(savepoint.folder(lake))
-    paths = [f"{folder}/{file.name}" for file in savepoint.files]
+    paths = [f"{folder}/{name}" for name in savepoint.files]
     kind = ds.ParquetFileFormat(default_fragment_scan_options=checked)
     return ds.dataset(paths, format=kind, filesystem=lake.filesystem)
 
@@ -163,12 +144,11 @@ def states_in(lake: Lake, savepoint: Savepoint) -> ds.Dataset:
 def keep_savepoints(lake: Lake, stream: str, kept: Collection[Savepoint]) -> None:
     """Delete all savepoints of `stream` but these, and what is left of others. Under its lease."""
     ids = {savepoint.savepoint_id for savepoint in kept}
-    for name in lake.folders(lake.savepoints(stream)):
-        if name not in ids:
-            folder = lake.savepoint(stream, name)
-            check_held()
-            lake.delete(f"{folder}/{MANIFEST}")  # first, so that nobody begins to use it
-            lake.delete(folder)
+    for name in (name for name in lake.folders(lake.savepoints(stream)) if name not in ids):
+        folder = lake.savepoint(stream, name)
+        check_held()
+        lake.delete(f"{folder}/{MANIFEST}")  # first, so that nobody begins to use it
+        lake.delete(folder)
 
 
 class SavepointError(StatefulError):
@@ -180,19 +160,16 @@ class SavepointError(StatefulError):
 
 @dataclass(frozen=True, kw_only=True)
 class StreamIdentity:
-    """A stream as its file and entry are now. Made by `include/stream/stream_identity.py`."""
+    """A stream as its file and entry are now."""
 
     stream: str
     source: str
     output_mode: Literal["append", "update"]
     time_column: Literal["event_time", "ingested_at"]  # of bronze: the fold's clock
     delay_us: int  # of the watermark
-    # Fingerprint of the stream's file, its settings and its initial state: a savepoint with
-    # another one holds another fold's state.
-    code: str
+    code: str  # fingerprint of its file, settings and initial state
     state_schema: str
-    # `as_of` of the initial state: earlier bronze rows are not folded. None without one.
-    since_us: int | None
+    since_us: int | None  # `as_of` of the initial state: earlier rows of bronze are not folded
 
 
 UNTIL_IN_ID = "%Y%m%dT%H%M%S%f"
@@ -231,6 +208,12 @@ class Base:
             return code_of(code)
         return f"{code_of(code)}{MAPPED_FROM}{self.savepoint.savepoint_id}" if self.mapped else code
 
+    def text(self) -> str:
+        """It for people."""
+        if self.savepoint is not None:
+            return f"savepoint {self.savepoint.savepoint_id}"
+        return "the beginning" if self.until_us is None else "the initial state"
+
 
 def clean_savepoints(
     savepoints: Sequence[Savepoint], identity: StreamIdentity, pin: BronzePin
@@ -249,7 +232,8 @@ def _holding_all(
     ours = [
         savepoint
         for savepoint in savepoints
-        if is_of(savepoint, pin) and (since_us is None or savepoint.until_us >= since_us)
+        if savepoint.bronze_id == pin.table_id
+        and (since_us is None or savepoint.until_us >= since_us)
     ]
     cutoffs = [savepoint.until_us for savepoint in ours]
     counts = count_before(pin, identity.time_column, since_us, cutoffs_us=cutoffs)
@@ -259,12 +243,21 @@ def _holding_all(
 def choose_base(
     savepoints: Sequence[Savepoint], identity: StreamIdentity, pin: BronzePin, at_most_us: int
 ) -> Base:
-    """The clean savepoint with the largest `until` that is not after `at_most_us`."""
+    """The newest clean savepoint that is not after `at_most_us`, or the beginning; SettingsError when the
+    stream's states do not come of that."""
     ours = [savepoint for savepoint in savepoints if savepoint.code == identity.code]
     best = newest_holding_all(ours, identity, pin, at_most_us)
-    if best is None:
-        return Base(None, identity.since_us, 0)
-    return Base(best, best.until_us, best.events)
+    if best is not None:
+        return Base(best, best.until_us, best.events)
+    if mapped_savepoint(identity.code):
+        raise SettingsError(
+            f"the states of {identity.stream} were mapped by migrate_state, and no clean savepoint of "
+            "theirs is early enough: all can be made anew by the code of now, which gives them up",
+            code="mapped_state",
+            subject=identity.stream,
+            command=f"./stateful reseed {identity.stream} --recompute --apply",
+        )
+    return Base(None, identity.since_us, 0)
 
 
 def newest_holding_all(
@@ -276,23 +269,17 @@ def newest_holding_all(
     return next((savepoint for savepoint in found if holds_rows_of(savepoint, pin)), None)
 
 
-def is_of(savepoint: Savepoint, pin: BronzePin) -> bool:
-    """Whether it was made of this bronze."""
-    return savepoint.bronze_id == pin.table_id
-
-
 def holds_rows_of(savepoint: Savepoint, pin: BronzePin) -> bool:
-    """Whether bronze has the newest row of a savepoint: after an older copy of bronze was put back,
-    other rows may have come in the place of as many that it has read."""
+    """Whether bronze has the newest row of a savepoint: under an older copy others may have come in its place."""
     read_us = savepoint.bronze_ingested_at_us
-    return read_us is None or has_commit(pin, read_us)
+    is_of_it = savepoint.bronze_id == pin.table_id
+    return is_of_it and (read_us is None or has_commit(pin, read_us))
 
 
 def kept_by(
     savepoints: Sequence[Savepoint], rules: SavepointRules, row: GenerationRow | None
 ) -> list[Savepoint]:
-    """Those that the rules keep by age and number, by `until`; and what a generation begins with, whose row
-    this is."""
+    """Those that the rules keep, by `until`; and what the generation of this row begins with."""
     if not savepoints:
         return []
     by_until = sorted(savepoints, key=lambda savepoint: savepoint.until_us)

@@ -1,12 +1,15 @@
 """A stream and what is recorded of it, read once and handed on: whether its parts are of one time, and whether
 it has rows waiting.
 
-Somebody may put back any part of a lake: none must be an older copy. The newest record in the table's log
-is compared with checkpoint, bronze and dead letters before a job builds on it. Reads only.
+The newest record in the table's log is compared with checkpoint, bronze and dead letters before a job builds
+on it: any of them may be an older copy.
 """
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from include.fold.admission import instant_of
 from include.fold.definition import Definition, KeyedFold
@@ -19,8 +22,8 @@ from include.lake.generations import GenerationRow, Generations, is_reseeded, re
 from include.lake.ops import runs_of
 from include.lake.paths import Lake
 from include.lake.table import record_of
-from include.settings import Stream
-from include.stream.bronze_readers import needed_commit
+from include.settings import MIB, Stream
+from include.stream.bronze import needed_commit
 from include.stream.checkpoint import (
     is_settled,
     newest_committed,
@@ -29,14 +32,14 @@ from include.stream.checkpoint import (
     read_position,
 )
 from include.stream.manifest import StreamIdentity
-from include.stream.record import Entry, StreamRecord, recorded
+from include.stream.record import Entry, StreamRecord, recorded, rows_unread
 from include.stream.stream_identity import identity_of
 from include.stream_definition import load_definition
 
 
 @dataclass(frozen=True)
 class OpenStream:
-    """As of one reading of its table's record. Who commits to that opens the stream `again`."""
+    """As of one reading of its table's record. Who commits to that opens the stream again."""
 
     lake: Lake
     declared: Stream  # as its file says
@@ -57,7 +60,7 @@ class OpenStream:
 
     @property
     def begun_row(self) -> GenerationRow | None:
-        """The same, of a generation that a batch or a seed stands on: that is pinned to it."""
+        """The same, once a batch or a seed stands on it."""
         has_batch = self.record.batch_of(self.generation) is not None
         return self.row if has_batch or self.is_reseeded else None
 
@@ -77,10 +80,7 @@ class OpenStream:
 
     @cached_property
     def stream(self) -> Stream:
-        """With the buckets and state partitions that the generation was made with.
-
-        Those of the file are for a first generation; afterwards only a reseed changes them.
-        """
+        """With the buckets and state partitions that the generation was made with."""
         row = self.row
         if row is None or not self.is_reseeded:
             return self.declared
@@ -119,17 +119,15 @@ class OpenStream:
         return self.record
 
     def refuse_run(self) -> None:
-        """LakeError when no job may move its state on now: a key of its source is being erased, others have
-        changed bronze, or the source's clock is being set back. Under the stream's lease.
-        """
+        """LakeError when an erasure, a clock set back or others' changes keep jobs from moving its state on."""
         amendments_of(self.lake, self.source).refuse_state(self.name, self.row)
         refuse_changed_bronze(self.lake, self.source, self.name)
 
     def refuse_other_checkpoint(self) -> None:
         """LakeError when no batch may follow on its checkpoint, or its record does not hold.
 
-        Under a missing or older one batches get numbers that the table takes for written; one of another life
-        has other states; and a stream that has read more than bronze has would pass over what comes in its place.
+        Under a missing or older one batches get numbers that the table takes for written; a stream that has
+        read more than bronze has would pass over what comes in its place.
         """
         lake, record = self.lake, self.trusted()
         batch_id = record.batch_of(self.generation)
@@ -161,11 +159,8 @@ class OpenStream:
 
     @property
     def is_ahead(self) -> bool:
-        """Whether an update table shows keys as of different instants: the newest run ended before it had
-        settled all that it had written.
-
-        So it may have when its checkpoint is damaged: a run says how, and a reseed does without it.
-        """
+        """Whether an update table shows keys as of different instants, its newest run having been cut off; or
+        may do so, as its checkpoint is damaged."""
         if self.row is None or self.row["output_mode"] != "update":
             return False
         committed = newest_committed(self.lake, self.checkpoint)
@@ -181,10 +176,6 @@ class OpenStream:
     def after(self, record: StreamRecord) -> "OpenStream":
         """As it is after a commit of ours with that record."""
         return replace(self, generations=replace(self.generations, told=record.as_json()))
-
-    def again(self) -> "OpenStream":
-        """As it is now, read again."""
-        return open_stream(self.lake, self.declared)
 
 
 def open_stream(lake: Lake, stream: Stream) -> OpenStream:
@@ -223,8 +214,7 @@ def _lacks_batch(written: int | None, committed: int | None) -> bool:
 
 
 def _is_other_bronze(opened: OpenStream, record: StreamRecord, own: Entry) -> bool:
-    """Whether what was read is no more in bronze: that is another table, shorter, or has another commit
-    in its place."""
+    """Whether bronze does not have what was read: it is another table, shorter, or has another commit there."""
     if own.bronze_id is None or opened.row is None:
         return False
     bronze = opened.lake.bronze(opened.row["source"])
@@ -253,10 +243,7 @@ DRAINING_JOBS = ("run_stream", "compact_state")
 
 
 def has_waiting_rows(lake: Lake, stream: Stream) -> bool:
-    """Whether a run of `stream` would find something to do.
-
-    When in doubt it answers True: a run too many costs half a minute, one too few loses time.
-    """
+    """Whether a run of `stream` would find something to do; True when in doubt."""
     if not lake.is_delta_table(lake.bronze(stream.source)):
         return False
     opened = open_stream(lake, stream)
@@ -278,7 +265,7 @@ def _is_cut_off(opened: OpenStream, planned: int | None) -> bool:
         return True
     if dead_letters_number(lake, opened.name) > opened.record.dead_letters:
         return True  # dead letters that a killed job has replaced
-    return is_unreported(opened) or opened.is_ahead
+    return _is_unreported(opened) or opened.is_ahead
 
 
 def _is_behind(opened: OpenStream, planned: int | None) -> bool:
@@ -294,11 +281,8 @@ def _is_behind(opened: OpenStream, planned: int | None) -> bool:
     return needed is not None and (needed.is_gone or needed.is_growing_old)
 
 
-def is_unreported(opened: OpenStream) -> bool:
-    """Whether no run has recorded how far the table is complete: the one that brought it there died.
-
-    A further run records it, so that it can be published.
-    """
+def _is_unreported(opened: OpenStream) -> bool:
+    """Whether the run died that brought the table to where it is complete: another one is to publish that."""
     own = opened.record.own
     if own is None or own.until_us is None:
         return False
@@ -307,14 +291,33 @@ def is_unreported(opened: OpenStream) -> bool:
 
 
 def _has_data(lake: Lake, bronze: str, version: int) -> bool:
-    """Whether a commit added rows. OPTIMIZE and the like do not; a stream skips them too.
-
-    Nor do the rows count by which a compaction made itself a batch: for no other stream of
-    the source are they worth a run.
-    """
+    """Whether a commit added rows that are worth a run, as those that a compaction made itself are not."""
     actions = read_actions(lake, bronze, version)
     if actions is None:
         return True  # cleaned up already: the run will say what that means
     if (record := record_of(actions)) and record.get(STILL):
         return False
     return adds_data(actions)
+
+
+FETCHED_ROWS = 200_000
+MERGED_BYTES = 256 * MIB
+
+
+def is_small(opened: OpenStream) -> bool:
+    """Whether one process better writes the run's batches than Spark, and others can share its JVM.
+
+    By the rows that wait in bronze; and by an update table's size: a MERGE of delta-rs reads all of it.
+    """
+    size = _table_bytes(opened)  # in any case: a table whose log is none is not taken for small
+    waiting = rows_unread(opened.lake, opened.record, opened.row, opened.source)
+    is_light = opened.fold.output_mode == "append" or size <= MERGED_BYTES
+    return waiting <= FETCHED_ROWS and is_light
+
+
+def _table_bytes(opened: OpenStream) -> int:
+    path = opened.lake.table(opened.name)
+    if not opened.lake.is_delta_table(path):
+        return 0
+    files = pa.table(table_to_read(path).get_add_actions())
+    return pc.sum(files["size_bytes"]).as_py() or 0

@@ -1,47 +1,135 @@
-"""Recomputes, planned: of one interval, or of each of a backfill; what shares a JVM, what promotes.
+"""Replays of bronze, planned: what those of a recompute and of a reseed have in common; recomputes of one
+interval, or of each of a backfill; what shares a JVM, what promotes.
 
 From the lake alone, without a JVM; the job does what its own plan says, made under the lease.
 """
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice, pairwise
+from statistics import median
+from typing import ClassVar, Literal
 
 from croniter import croniter, croniter_range
 from deltalake.exceptions import DeltaError
 
-from include.fold.admission import instant_of, micros_of
+from include.fold.admission import US_PER_MS, instant_of, micros_of
+from include.fold.definition import KeyedFold
+from include.lake.dead_letters import dead_letters_now
+from include.lake.delta_log import commit_hash
 from include.lake.errors import LakeError, SettingsError, wrong_argument
 from include.lake.generations import GenerationRow
 from include.lake.paths import Lake
-from include.lake.stream_result import complete_until
+from include.lake.stream_result import complete_until, replaced_by
 from include.settings import Stream
-from include.stream.bronze_pin import count_before, pin_bronze
-from include.stream.judge import state_between
-from include.stream.manifest import choose_base, savepoints_of
+from include.stream.bronze import BronzePin, count_before, pin_bronze
+from include.stream.manifest import Base, Savepoint, choose_base, savepoints_of
 from include.stream.open_stream import OpenStream
-from include.stream.replay import Replay, base_text, refuse_before_mapping, seconds_for
-from include.stream.stream_status import judged, stream_status
+from include.stream.record import Entry, StreamRecord
+from include.stream.stream_status import judged, state_between, stream_status
 from include.stream_definition import load_definition
 from include.text_table import counted, text_table
 
-COLUMNS = ("from (UTC)", "until", "now", "base", "rows to read", "seconds")
+
+@dataclass(frozen=True, kw_only=True)
+class Replay:
+    """Pinned bronze folded anew from a base until an instant, for the table's rows from another on."""
+
+    origin: ClassVar[Literal["recompute", "reseed"]]
+    opened: OpenStream
+    pin: BronzePin
+    base: Base
+    until_us: int
+
+    @property
+    def lake(self) -> Lake:
+        return self.opened.lake
+
+    @property
+    def fold(self) -> KeyedFold:
+        return self.opened.fold
+
+    @property
+    def code(self) -> str:
+        """What its states come of."""
+        return self.base.lineage(self.opened.identity.code)
+
+    @property
+    def row(self) -> GenerationRow:
+        """Of the generation that its rows are of."""
+        raise NotImplementedError
+
+    @property
+    def from_us(self) -> int | None:
+        """The first instant whose rows are replaced; None: all are."""
+        raise NotImplementedError
+
+    @property
+    def end_us(self) -> int | None:
+        """Before which instant rows are replaced. A reseed's have no end: what live has emitted beyond
+        `until_us` it will emit again."""
+        return self.until_us if self.origin == "recompute" else None
+
+    @property
+    def dead_letters_from_us(self) -> int | None:
+        """From which instant on dead letters are replaced: an update table shows one state, they do not."""
+        if self.origin == "recompute":
+            return self.from_us
+        return self.base.until_us if self.base.savepoint else None
+
+    def record(self, run_id: str, savepoint: Savepoint) -> StreamRecord:
+        """The stream's once its rows are there; after a reseed live goes on from the savepoint at their end."""
+        row, base, pin = self.row, self.base, self.pin
+        if self.origin == "reseed":
+            seed = {"seed_savepoint": savepoint.savepoint_id, "seed_events": savepoint.events}
+            row = GenerationRow({**row, **seed, "switched_at_us": micros_of(datetime.now(UTC))})
+        entry = Entry(
+            kind=self.origin,
+            from_us=self.from_us,
+            until_us=self.until_us,
+            generation=row["generation"],
+            run_id=run_id,
+            delay_us=row["watermark_delay_ms"] * US_PER_MS,
+            codes=(self.code,),
+            bronze_id=pin.table_id,
+            bronze_version=pin.version,
+            bronze_ingested_at_us=pin.ingested_at_us,
+            read_version=pin.version,
+            read_commit=commit_hash(self.lake, pin.path, pin.version),
+            mapped_from=base.savepoint.code if base.mapped and base.savepoint else None,
+        )
+        dead_letters = dead_letters_now(self.lake, self.opened.name)
+        return replace(self.opened.record, row=row, **dead_letters).with_entry(entry)
+
+
+def seconds_for(lake: Lake, stream: str, *rows: int) -> float | None:
+    """What replays of so many rows would take in all, by the recorded ones of the stream; None without any."""
+    recorded = [
+        (row["rows_in"], (row["ended_at"] - row["started_at"]).total_seconds())
+        for row in replaced_by(lake, stream)
+        if row["ended_at"] > row["started_at"]
+    ]
+    if not recorded:
+        return None
+    typical = float(median(seconds for _, seconds in recorded))
+    rate = max(read / seconds for read, seconds in recorded)
+    return sum(max(typical, count / rate) if rate else typical for count in rows)
+
+
+COLUMNS = ("from (UTC)", "until", "now", "rows to read")
 SHOWN = 40
 MOST_RUNS = 60_000  # a year of them, ten minutes each
-RUN_BEFORE = "the run before"
 
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """The recompute of one interval, after those of the intervals before it; its fields are told as JSON."""
+    """The recompute of one interval, which begins where the one before it ends."""
 
     start: datetime
     until: datetime
-    base: str
     rows_to_read: int
-    estimated_seconds: float | None  # None: no recorded recompute of the stream to go by
     now: str  # whether the table is right there, or why not
 
 
@@ -51,6 +139,7 @@ class RecomputePlan(Replay):
 
     origin = "recompute"
     runs: Sequence[PlannedRun]
+    estimated_seconds: float | None  # of all; None: no recorded one of the stream to go by
     settled: datetime  # the stream is complete before this instant
     unsettled: int  # refused intervals: they end later
     early: int  # ... and an initial state stands for them
@@ -65,14 +154,14 @@ class RecomputePlan(Replay):
 
     def text(self) -> str:
         """The plan for people."""
-        runs, estimates = self.runs, [run.estimated_seconds for run in self.runs]
+        runs, seconds = self.runs, self.estimated_seconds
         took = "nothing is recorded yet to estimate the time by"
-        if known := [seconds for seconds in estimates if seconds is not None]:
-            took = f"in about {timedelta(seconds=round(sum(known)))}"
+        if seconds is not None:
+            took = f"in about {timedelta(seconds=round(seconds))}"
         rows = counted(sum(run.rows_to_read for run in runs), "row")
         lines = [
             f"recompute {self.opened.name}: {counted(len(runs), 'interval')}, from which {rows} of bronze "
-            f"(version {self.pin.version}) are replayed; {took}",
+            f"(version {self.pin.version}) are replayed, from {self.base.text()} on; {took}",
             *text_table(COLUMNS, [_cells(run) for run in runs[:SHOWN]]),
         ]
         if len(runs) > SHOWN:
@@ -87,11 +176,7 @@ class RecomputePlan(Replay):
 
 
 def plan_recompute(opened: OpenStream, start: datetime, until: datetime) -> RecomputePlan:
-    """The plan for `[start, until)`, on the stream's clock.
-
-    Raises SettingsError for an interval that is empty, or that live has not settled, LakeError when there is
-    nothing to compute from, or it must not be now.
-    """
+    """The plan for `[start, until)`, on the stream's clock."""
     _refuse_empty(start, until)
     return _planned(opened, [(start, until)])
 
@@ -138,20 +223,12 @@ def _planned(opened: OpenStream, intervals: Sequence[tuple[datetime, datetime]])
     edges_us = [micros_of(edge) for edge in (open_[0][0], *(until for _, until in open_))]
     pin = pin_bronze(lake, opened.source)
     base = choose_base(savepoints_of(lake, name), identity, pin, at_most_us=edges_us[0])
-    refuse_before_mapping(identity, base)
     events = count_before(pin, identity.time_column, since_us, cutoffs_us=edges_us)
     rows = [after - before for before, after in pairwise([base.events, *events[1:]])]
-    seconds, coverage = seconds_for(lake, name, rows), judged(opened, identity)
+    coverage = judged(opened, identity)
     runs = [
-        PlannedRun(
-            start,
-            until,
-            RUN_BEFORE if number else base_text(base),
-            rows_to_read=rows[number],
-            estimated_seconds=seconds[number],
-            now=state_between(coverage, micros_of(start), micros_of(until)),
-        )
-        for number, (start, until) in enumerate(open_)
+        PlannedRun(*edges, count, state_between(coverage, *map(micros_of, edges)))
+        for edges, count in zip(open_, rows, strict=True)
     ]
     return RecomputePlan(
         opened=opened,
@@ -159,6 +236,7 @@ def _planned(opened: OpenStream, intervals: Sequence[tuple[datetime, datetime]])
         base=base,
         until_us=edges_us[-1],
         runs=runs,
+        estimated_seconds=seconds_for(lake, name, *rows),
         settled=settled,
         unsettled=len(intervals) - len(closed),
         early=len(closed) - len(open_),
@@ -170,9 +248,7 @@ def _cells(run: PlannedRun) -> list[str]:
         f"{run.start:%Y-%m-%d %H:%M}",
         f"{run.until:%Y-%m-%d %H:%M}",
         run.now,
-        run.base,
         f"{run.rows_to_read:,}",
-        "?" if run.estimated_seconds is None else f"{run.estimated_seconds:.0f}",
     ]
 
 
@@ -195,7 +271,7 @@ def schedule_intervals(
 ) -> list[tuple[datetime, datetime]]:
     """The data intervals, between two ticks of the cron expression, that begin in `[start, until)`.
 
-    SettingsError for more than MOST_RUNS: a year that was mistyped would be counted for hours.
+    At most MOST_RUNS: a year that was mistyped would be counted for hours.
     """
     try:
         found = islice(croniter_range(start, until, schedule), MOST_RUNS + 1)
@@ -229,9 +305,8 @@ def why_not_promote(
 ) -> str | None:
     """Why the run whose interval begins at `start` leaves it; None when it is to promote.
 
-    `queued` tells how many runs of these logical dates wait to start. Those that run already do
-    not count: two at the end would leave it to each other, and who comes too late finds nothing
-    to promote. Raises LakeError when there is no bronze.
+    `queued` tells how many runs of these logical dates wait to start, without those that run already: two of
+    these would leave it to each other.
     """
     if stream_status(lake, stream).live_is_right:
         return f"the live state of {stream.name} is right: there is nothing to promote"
@@ -242,10 +317,7 @@ def why_not_promote(
 
 
 def near_dates(schedule: str, start: datetime, settled: datetime | None) -> list[datetime]:
-    """The logical dates next to `start`, before and after it, of intervals that end by `settled`.
-
-    Later runs are not a backfill's: it would be refused, and live's own scheduled runs lie there.
-    """
+    """The logical dates next to `start`, of intervals that end by `settled`: later runs are not a backfill's."""
     back, ahead = croniter(schedule, start), croniter(schedule, start)
     before = [back.get_prev(datetime) for _ in range(NEAR)]
     ticks = [ahead.get_next(datetime) for _ in range(NEAR + 1)]
@@ -263,11 +335,8 @@ UNKNOWN = timedelta(seconds=60)  # of one, before any is recorded
 def last_waiting_end(
     lake: Lake, stream: Stream, until: datetime, queued: Callable[[Sequence[datetime]], int]
 ) -> datetime:
-    """Where the last of the intervals ends that are recomputed in one piece with the one before `until`.
-
-    By the schedule, as long as a Dag run of each waits (`queued` tells how many of these logical dates do)
-    and live has settled it.
-    """
+    """Where the last of the intervals ends that are recomputed in one piece with the one before `until`: by
+    the schedule, as long as a Dag run of each waits, and live has settled it."""
     settled = complete_until(lake, stream.name)
     end = until.astimezone(UTC)
     for _ in range(_most(lake, stream) - 1):
@@ -280,16 +349,13 @@ def last_waiting_end(
 
 def _most(lake: Lake, stream: Stream) -> int:
     """How many intervals one job may recompute."""
-    seconds = seconds_for(lake, stream.name, [0])[0] or UNKNOWN.total_seconds()
+    seconds = seconds_for(lake, stream.name, 0) or UNKNOWN.total_seconds()
     return min(MOST, max(1, int(stream.timeout.total_seconds() * SHARE / seconds)))
 
 
 def has_nothing_to_change(lake: Lake, stream: Stream, start: datetime, until: datetime) -> bool:
     """Whether a recompute of `[start, until)` would leave the table as it is: it is right there, or shows
-    the live state, which no recompute touches.
-
-    By the record and bronze as they are now. What cannot be told, the job is to say.
-    """
+    the live state. What cannot be told, the job is to say."""
     if load_definition(stream).fold.output_mode == "update":
         return True
     try:

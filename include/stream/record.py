@@ -1,16 +1,10 @@
-"""What each commit to a stream's table says of the stream: its record.
+"""What each commit to a stream's table says of the stream, its record: which instants of the table are of
+which fold, how far live has come, what its generation is pinned to, the totals of its rows.
 
-A clean savepoint proves that a *state* is right. What the *table* holds is another matter: it can be
-rewound, lost, put back from an older copy, or computed by other code. So each commit of ours says which
-instants of the table are of which fold, and how far live has come: whoever decides reads it there.
-
-How a run of a stream moves its record on, batch by batch; what its generation is pinned to; the totals of its rows.
-
-Spark pins the number of state partitions by itself, silently, and knows nothing of buckets:
-under another number keys would look for their states where they are not.
+How a run moves that on, batch by batch.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -26,8 +20,6 @@ from include.lake.generations import (
     GenerationRow,
     Generations,
     is_reseeded,
-    row_as_json,
-    row_of_json,
 )
 from include.lake.paths import Lake, files_of
 from include.lake.table import Record, Table
@@ -73,9 +65,7 @@ class StreamRecord:
     row: GenerationRow | None = None  # of live's generation
     entries: tuple[Entry, ...] = ()  # in order; those that later ones hide as a whole are left out
     plan: str | None = None  # hash of that of live's newest batch, in its checkpoint
-    totals: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # of live's generation, after that batch
+    totals: Mapping[str, Any] = field(default_factory=dict)  # ... after that batch
     dead_letters: int = 0  # number of the commit to the dead letters that it counts on
     dead_letters_commit: str | None = None  # which commit that was: numbers come again
 
@@ -87,8 +77,9 @@ class StreamRecord:
     def batch_of(self, generation: int) -> int | None:
         """The newest batch of a generation that is in the table; None: none is."""
         own = self.own
-        is_of_it = own is not None and (own.kind, own.generation) == ("live", generation)
-        return own.batch_id if own is not None and is_of_it else None
+        if own is None or (own.kind, own.generation) != ("live", generation):
+            return None
+        return own.batch_id
 
     def with_entry(self, entry: Entry) -> "StreamRecord":
         """The record after a commit that the entry is of: a new one, or one with its number."""
@@ -100,9 +91,8 @@ class StreamRecord:
     def as_json(self) -> Record:
         """It in plain values, without what is not known."""
         known = [{n: v for n, v in asdict(e).items() if v is not None} for e in self.entries]
-        row = None if self.row is None else row_as_json(self.row)
         until_us = None if self.own is None else self.own.until_us
-        said = {"entries": known, ROW: row, "complete_until_us": until_us}
+        said = {"entries": known, ROW: self.row, "complete_until_us": until_us}
         return asdict(replace(self, row=None)) | said
 
 
@@ -110,14 +100,13 @@ def record_in(told: Mapping[str, Any]) -> StreamRecord:
     """The record in what a commit says of itself."""
     names = StreamRecord.__dataclass_fields__
     entries = tuple(Entry(**each | {"codes": tuple(each["codes"])}) for each in told["entries"])
-    row = None if told[ROW] is None else row_of_json(told[ROW])
+    row = None if told[ROW] is None else GenerationRow(told[ROW])
     known = {n: told[n] for n in names if n in told}
     return StreamRecord(**known | {"entries": entries, "row": row})
 
 
 def recorded(generations: Generations) -> StreamRecord:
-    """The record that was read with a stream's generation; that of a new stream where there is none, or
-    others have changed the table since."""
+    """The record that was read with a generation, a new stream's where that does not hold."""
     told = generations.told
     if told is None or generations.mismatch is not None:
         return StreamRecord(stream=generations.stream)
@@ -134,14 +123,14 @@ MOST_ENTRIES = 200  # some 20 KB of each commit
 NO_CODE = "?"  # of an entry that nobody can call right
 
 
-def _needed(entries: Sequence[Entry]) -> Iterator[Entry]:
+def _needed(entries: Sequence[Entry]) -> list[Entry]:
     seen = {part.entry.number for part in segments_of(entries)}
     own = newest_own(entries)
     kept = [each for each in entries if each.number in seen or each is own or each.mapped_from]
     recomputes = [each for each in kept if each.kind == "recompute" and not each.mapped_from]
     more = max(len(kept) + 1 - MOST_ENTRIES, 0)
     if more < 2 or len(recomputes) < more:
-        return iter(kept)
+        return kept
     # The oldest as one, of all the time that they are in: not recomputed, as far as anybody can say.
     oldest = recomputes[:more]
     merged = replace(
@@ -150,7 +139,7 @@ def _needed(entries: Sequence[Entry]) -> Iterator[Entry]:
         until_us=max(each.until_us or FOR_EVER_US for each in oldest),
         codes=(NO_CODE,),
     )
-    return (merged if each is oldest[-1] else each for each in kept if each not in oldest[:-1])
+    return [merged if each is oldest[-1] else each for each in kept if each not in oldest[:-1]]
 
 
 BEGINNING_US = -(2**63)
@@ -206,53 +195,47 @@ CHANGE_NO_STATE = ("buckets", "state_partitions", "watermark_delay_ms")
 
 
 def refuse_other_settings(row: GenerationRow, settings: dict[str, Any]) -> None:
-    """SettingsError when one of these is another than the generation was made with: who reads its state
-    by the file of now would read something else, or nothing."""
+    """SettingsError when one of these is another than the generation was made with."""
     for name, value in settings.items():
-        if row[name] != value:
-            raise _changed(row, name, now=value)
+        if row[name] == value:
+            continue
+        way_out = "put that back, or make its state and its table anew from bronze"
+        if name == "state_schema":
+            way_out += (
+                " (or with --from-state in place of --recompute, by the file's migrate_state)"
+            )
+        option = "" if name in CHANGE_NO_STATE else " --recompute"
+        raise SettingsError(
+            f"stream {row['stream']}: {name} is now {value}, but its state was made with {row[name]}: "
+            f"{way_out}",
+            code="settings_changed",
+            subject=name,
+            command=f"./stateful reseed {row['stream']}{option} --apply",
+        )
 
 
 def refuse_new_code(record: StreamRecord, stream: Stream, code: str) -> None:
     """SettingsError when a run would be the first by its code, and its entry wants a person to decide."""
     own = record.own
-    if stream.on_code_change == "run" or own is None:
+    if stream.on_code_change == "run" or own is None or code_of(own.codes[-1]) == code_of(code):
         return
-    if code_of(own.codes[-1]) != code_of(code):
-        raise SettingsError(
-            f"the code of {stream.name} is another than its newest run's, as `./stateful status "
-            f"{stream.name}` says: make its table and state anew by it; or set on_code_change to run for "
-            "one run, which goes on with the state of before",
-            code="code_changed",
-            subject=stream.name,
-            command=f"./stateful reseed {stream.name} --apply",
-        )
+    raise SettingsError(
+        f"the code of {stream.name} is another than its newest run's, as `./stateful status "
+        f"{stream.name}` says: make its table and state anew by it; or set on_code_change to run for "
+        "one run, which goes on with the state of before",
+        code="code_changed",
+        subject=stream.name,
+        command=f"./stateful reseed {stream.name} --apply",
+    )
 
 
 def with_code(row: GenerationRow, code: str, event_schema: str) -> GenerationRow:
-    """The row with what is new with a run: its events, and the state's code.
-
-    With new code the state is no one code's any more.
-    """
+    """The row with a run's events, and since when its state is of more than one code."""
     new: dict[str, Any] = {"event_schema": event_schema}
     known = row["code"]
-    if row["code_changed_at"] is None and known is not None and code_of(known) != code_of(code):
-        new |= {"code_changed_at": datetime.now(UTC)}
+    if row["code_changed_at_us"] is None and known is not None and code_of(known) != code_of(code):
+        new |= {"code_changed_at_us": micros_of(datetime.now(UTC))}
     return GenerationRow({**row, **new})
-
-
-def _changed(row: GenerationRow, setting: str, now: Any) -> SettingsError:
-    way_out = "put that back, or make its state and its table anew from bronze"
-    if setting == "state_schema":
-        way_out += " (or with --from-state in place of --recompute, by the file's migrate_state)"
-    option = "" if setting in CHANGE_NO_STATE else " --recompute"
-    return SettingsError(
-        f"stream {row['stream']}: {setting} is now {now}, but its state was made with {row[setting]}: "
-        f"{way_out}",
-        code="settings_changed",
-        subject=setting,
-        command=f"./stateful reseed {row['stream']}{option} --apply",
-    )
 
 
 def commit_alone(lake: Lake, record: StreamRecord) -> None:
@@ -263,10 +246,7 @@ def commit_alone(lake: Lake, record: StreamRecord) -> None:
 
 
 def begun_by(row: GenerationRow, record: StreamRecord, run_id: str, code: str) -> Entry:
-    """The live entry that a run of the generation goes on with, or a new one (its number is 0).
-
-    A state that another code goes on with is of both.
-    """
+    """The live entry that a run of the generation goes on with, or a new one (its number is 0)."""
     own, seed = record.own, row if is_reseeded(row) else GenerationRow()
     new = Entry(
         kind="live",
@@ -276,7 +256,7 @@ def begun_by(row: GenerationRow, record: StreamRecord, run_id: str, code: str) -
         codes=(code,),
         bronze_id=row["bronze_id"],
         bronze_version=seed["bronze_version"],
-        bronze_ingested_at_us=micros_of(seed["bronze_ingested_at"]) if seed else None,
+        bronze_ingested_at_us=seed["bronze_ingested_at_us"],
     )
     if own is None:
         return new
@@ -285,7 +265,7 @@ def begun_by(row: GenerationRow, record: StreamRecord, run_id: str, code: str) -
         return own
     return replace(
         new,
-        codes=new.codes if is_same_code else (*own.codes, code),
+        codes=new.codes if is_same_code else (*own.codes, code),  # the state is of both
         from_us=own.from_us if row["output_mode"] == "update" else own.until_us,
         until_us=own.until_us,
         read_version=own.read_version,
@@ -300,7 +280,7 @@ def reached_by(lake: Lake, row: GenerationRow, own: Entry, batch_id: int) -> Ent
     watermark_ms = batch_watermark_ms(lake, checkpoint, batch_id)
     until_us = None if watermark_ms is None else watermark_ms * US_PER_MS + 1
     if is_reseeded(row):  # its seed has settled that much, whatever the batch brought
-        until_us = max(micros_of(row["until"]), until_us or micros_of(row["until"]))
+        until_us = max(row["until_us"], until_us or row["until_us"])
     position = read_position(lake, f"{checkpoint}/offsets/{batch_id}")
     version = position.version - 1
     return replace(
@@ -341,10 +321,7 @@ def totals_of(
 
 
 def seed_totals(row: GenerationRow | None) -> dict[str, Any]:
-    """Totals before a generation's first batch.
-
-    0 but for a reseeded one: its seed stands for bronze rows, and brings some that wait.
-    """
+    """Totals before a generation's first batch; not 0 of a reseeded one, whose seed stands for rows."""
     none: dict[str, Any] = {**dict.fromkeys(TOTALS, 0), WATERMARK: None}
     if row is None or not is_reseeded(row):
         return none
@@ -361,16 +338,12 @@ RECORDS, WITHOUT_FILE = "num_records", "null_count.source_file"
 
 
 def check_rows_add_up(lake: Lake, record: StreamRecord, row: GenerationRow) -> None:
-    """Raise RowCountError unless all rows that the newest batch has read up to are accounted for.
-
-    Read by the stream = rows of bronze up to its position, and
-    read = folded + late + excluded + duplicate + pending.
-    """
+    """RowCountError unless bronze has as many rows as the newest batch has read up to, and these are folded,
+    late, excluded, duplicate or pending."""
     own = record.own
     if own is None or own.read_version is None or record.batch_of(row["generation"]) is None:
         return
-    version = own.read_version
-    bronze = lake.bronze(row["source"])
+    version, bronze = own.read_version, lake.bronze(row["source"])
     in_bronze = count_events(lake, bronze, version)
     totals = totals_of(record, row["generation"], seed_totals(row))
     done = {name: totals[name] for name in TOTALS if name != "total_in"}
@@ -394,10 +367,9 @@ def rows_unread(lake: Lake, record: StreamRecord, row: GenerationRow | None, sou
 
 
 def count_events(lake: Lake, bronze: str, version: int) -> int:
-    """The rows of a version of a bronze table that are no clock rows.
+    """The rows of a version of a bronze table that are no clock rows: only these have no source file.
 
-    By the statistics in the table's log: only clock rows have no source file. LakeError when the
-    log's clean-up has taken the version away.
+    LakeError when the log's clean-up has taken the version away.
     """
     table = open_rows_of(lake, bronze, version)
     files = pa.table(table.get_add_actions(flatten=True))

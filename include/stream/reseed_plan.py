@@ -1,13 +1,9 @@
-"""A reseed's plan: pinned bronze, its `until`, its base, what is replaced. Made without a JVM.
-
-After a change of the state schema the base is a savepoint of the older one: whether the mapping itself works is
-seen when the job maps each state.
-"""
+"""A reseed's plan: pinned bronze, its `until`, its base, what is replaced. Made without a JVM."""
 
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cached_property
 from itertools import count
 from typing import Any
@@ -23,7 +19,7 @@ from include.lake.errors import SettingsError, wrong_argument
 from include.lake.generations import GenerationRow, written_batch
 from include.lake.paths import Lake
 from include.settings import Stream
-from include.stream.bronze_pin import BronzePin, count_before, pin_bronze
+from include.stream.bronze import BronzePin, count_before, pin_bronze
 from include.stream.manifest import (
     Base,
     StreamIdentity,
@@ -32,8 +28,8 @@ from include.stream.manifest import (
     savepoints_of,
 )
 from include.stream.open_stream import OpenStream, open_stream
+from include.stream.plan_recompute import Replay, seconds_for
 from include.stream.record import BEGINNING_US, FOR_EVER_US
-from include.stream.replay import Replay, base_text, refuse_before_mapping, seconds_for
 from include.stream.stream_identity import code_parts, initial_fingerprint
 from include.stream.stream_status import StreamStatus, dead_letters_coverage, judged
 from include.stream_definition import pinned_settings
@@ -71,10 +67,7 @@ def choose_reseed_base(
     at_most_us: int,
     right_until_us: int,
 ) -> Base:
-    """The base of a reseed of a table that is right until then; none after `at_most_us`.
-
-    SettingsError when only the beginning is left, and the stream's states do not come of it.
-    """
+    """The base of a reseed of a table that is right until then; none after `at_most_us`."""
     identity = opened.identity
     kept_us = at_most_us  # an update table is written anew as a whole
     if identity.output_mode == "append":
@@ -83,36 +76,24 @@ def choose_reseed_base(
         return mapped_base(opened, pin, kept_us)
     if options.recompute:
         return Base(None, identity.since_us, 0)
-    base = choose_base(savepoints_of(opened.lake, opened.name), identity, pin, at_most_us=kept_us)
-    refuse_before_mapping(identity, base)
-    return base
+    return choose_base(savepoints_of(opened.lake, opened.name), identity, pin, at_most_us=kept_us)
 
 
 def refuse_migration(opened: OpenStream, recompute: bool) -> None:
     """SettingsError unless the state of the stream is one that its `migrate_state` can map."""
     if recompute:
-        raise wrong_argument(
-            "--from-state",
-            "--from-state maps states, --recompute makes them anew: give one of them",
-        )
+        said = "--from-state maps states, --recompute makes them anew: give one of them"
+        raise wrong_argument("--from-state", said)
     current, name, fold = opened.row, opened.name, opened.fold
-    anew = f"./stateful reseed {name} --recompute --apply"
     if current is None or current["state_schema"] == opened.identity.state_schema:
-        first = (
-            f"./stateful stream {name}" if current is None else f"./stateful reseed {name} --apply"
-        )
-        raise SettingsError(
-            f"{name} has no state of an older schema to map",
-            code="nothing_there",
-            subject=name,
-            command=first,
-        )
+        command = f"./stateful reseed {name} --apply"
+        if current is None:
+            command = f"./stateful stream {name}"
+        said = f"{name} has no state of an older schema to map"
+        raise SettingsError(said, code="nothing_there", subject=name, command=command)
     if opened.definition.migrate_state is None:
-        raise _not_migratable(
-            name,
-            "STREAM has no migrate_state=, a function from a key's old state to the new one",
-            anew,
-        )
+        said = "STREAM has no migrate_state=, a function from a key's old state to the new one"
+        raise _not_migratable(name, said)
     # States are mapped one by one: neither what they are kept by nor their clock may differ.
     now = pinned_settings(opened.stream, fold)
     changed = [part for part in ("source", "key") if current[part] != now[part]]
@@ -125,36 +106,31 @@ def refuse_migration(opened: OpenStream, recompute: bool) -> None:
         changed.append("the clock (event time or processing time)")
     if changed:
         said = f"{', '.join(changed)} changed, and migrate_state maps states only"
-        raise _not_migratable(name, said, anew)
+        raise _not_migratable(name, said)
 
 
-def _not_migratable(stream: str, said: str, command: str) -> SettingsError:
+def _not_migratable(stream: str, said: str, command: str | None = None) -> SettingsError:
+    anew = f"./stateful reseed {stream} --recompute --apply"
     return SettingsError(
-        f"{stream}: {said}", code="not_migratable", subject=stream, command=command
+        f"{stream}: {said}", code="not_migratable", subject=stream, command=command or anew
     )
 
 
 def mapped_base(opened: OpenStream, pin: BronzePin, at_most_us: int) -> Base:
-    """The newest clean savepoint of what the stream ran on until now, its states to be mapped.
-
-    Raises SettingsError when there is none that is not after `at_most_us`.
-    """
-    name, current = opened.name, opened.row or GenerationRow()
+    """The newest clean savepoint of what the stream ran on until now, its states to be mapped."""
+    name, row = opened.name, opened.row or GenerationRow()
     older = [
         savepoint
         for savepoint in savepoints_of(opened.lake, name)
-        if savepoint.state_schema == current["state_schema"]
-        and savepoint.code is not None
-        and savepoint.code == current["code"]
+        if (savepoint.state_schema, savepoint.code) == (row["state_schema"], row["code"] or "")
     ]
     best = newest_holding_all(older, opened.identity, pin, at_most_us)
     if best is None:
-        reseed, savepoint = f"./stateful reseed {name} --apply", f"./stateful savepoint {name}"
         raise _not_migratable(
             name,
             "no savepoint of its older state holds all rows before it, with a table that is right until "
             "there: give --recompute; or put its former file back, and the new one again after",
-            reseed if older else savepoint,
+            f"./stateful reseed {name} --apply" if older else f"./stateful savepoint {name}",
         )
     return Base(best, best.until_us, best.events, mapped=True)
 
@@ -187,7 +163,9 @@ class ReseedPlan(Replay):
     pending: int  # from until on
     estimated_seconds: float | None
     now: str  # what the table is
-    moved: str | None  # why the table cannot be gone on from, and is moved aside; None: it stays
+    moved: (
+        str | None
+    )  # why its log is none: the job moves it aside, as one whose rows cannot be read
 
     @property
     def from_us(self) -> int | None:
@@ -198,20 +176,19 @@ class ReseedPlan(Replay):
     @cached_property
     def row(self) -> GenerationRow:
         """Of the generation that it makes, but for its seed."""
-        opened, since_us = self.opened, self.opened.identity.since_us
+        opened = self.opened
         known = {
             **pinned_settings(opened.stream, opened.fold),
             "stream": opened.name,
             "generation": _new_generation(opened),
-            "started_at": datetime.now(UTC),
             "buckets": self.buckets,
             "state_partitions": self.partitions,
             "initial_state": initial_fingerprint(opened.lake, opened.generations),
-            "initial_as_of": None if since_us is None else instant_of(since_us),
-            "until": instant_of(self.until_us),
+            "initial_as_of_us": opened.identity.since_us,
+            "until_us": self.until_us,
             "bronze_id": self.pin.table_id,
             "bronze_version": self.pin.version,
-            "bronze_ingested_at": instant_of(self.pin.ingested_at_us),
+            "bronze_ingested_at_us": self.pin.ingested_at_us,
             "seed_excluded": self.excluded,
             "seed_pending": self.pending,
             "code": self.code,
@@ -222,7 +199,7 @@ class ReseedPlan(Replay):
     def text(self) -> str:
         """The plan for people; a list in Markdown."""
         rows = counted(self.events - self.base.events, "row")
-        base = f"{base_text(self.base)}{', its states mapped' if self.base.mapped else ''}"
+        base = f"{self.base.text()}{', its states mapped' if self.base.mapped else ''}"
         where = (
             "all its table" if self.from_us is None else f"its table from {_at(self.from_us)} on"
         )
@@ -241,8 +218,7 @@ class ReseedPlan(Replay):
 
 
 def plan_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> ReseedPlan:
-    """The plan. Raises SettingsError for options that cannot be; LakeError without bronze, with one
-    that others have changed, and while it is being repaired or a key is erased from it."""
+    """The plan; LakeError while bronze is being amended, or others have changed it."""
     amendments_of(lake, stream.source).refuse_before_amended(f"a reseed of {stream.name}")
     refuse_changed_bronze(lake, stream.source, f"a reseed of {stream.name}")
     return plan_later_reseed(lake, stream, options)
@@ -277,7 +253,7 @@ def plan_later_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> Res
         events=events,
         excluded=everything[0] - events,
         pending=everything[1] - everything[0],
-        estimated_seconds=seconds_for(lake, stream.name, [events - base.events])[0],
+        estimated_seconds=seconds_for(lake, stream.name, events - base.events),
         now=StreamStatus(opened, coverage).text(),
         moved=moved,
     )
@@ -308,8 +284,7 @@ def _until_us(
 
 
 def _new_generation(opened: OpenStream) -> int:
-    """One whose number no checkpoint and no table has seen: under one that it has, writes would be passed
-    over."""
+    """One whose number no checkpoint and no table has seen: its writes would be passed over."""
     known = 0 if opened.row is None else opened.row["generation"]
     numbers = count(1 + max(known, opened.generations.newest_folder or 0))
     return next(n for n in numbers if written_batch(opened.lake, opened.name, n) is None)

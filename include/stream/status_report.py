@@ -10,11 +10,16 @@ from include.lake.errors import StatefulError, how_to_mend, last_line
 from include.lake.paths import Lake
 from include.registry import stream_named, stream_names
 from include.settings import Stream
-from include.stream.judge import Span, known_instant
 from include.stream.manifest import mapped_savepoint, until_of
 from include.stream.reseed_plan import ReseedOptions, plan_reseed
 from include.stream.stream_identity import what_changed
-from include.stream.stream_status import StreamStatus, dead_letters_coverage, stream_status
+from include.stream.stream_status import (
+    Span,
+    StreamStatus,
+    dead_letters_coverage,
+    known_instant,
+    stream_status,
+)
 from include.text_table import counted
 
 
@@ -62,8 +67,7 @@ def told_of_each(lake: Lake) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def mend_of(status: StreamStatus, is_changed: bool) -> Mend | None:
-    """What makes all of a table and of its live state right by the stream's file as it is now; None
-    when nothing is to be done."""
+    """What makes a table and its live state right by the stream's file as it is now; None: they are."""
     opened, name = status.opened, status.opened.name
     if opened.row is None and status.doubt is None:
         return Mend(f"./stateful stream {name}")
@@ -86,11 +90,7 @@ def mend_of(status: StreamStatus, is_changed: bool) -> Mend | None:
 
 
 def status_record(status: StreamStatus) -> dict[str, Any]:
-    """The verdict for scripts.
-
-    An instant of None is the beginning, or that nothing is complete; a generation of None, that it
-    has not run, or that nothing is known of its runs.
-    """
+    """The verdict for scripts; None is the beginning, or that nothing is complete or known."""
     opened, coverage = status.opened, status.coverage
     base = mapped_savepoint(opened.identity.code)
     return {
@@ -108,8 +108,7 @@ def status_record(status: StreamStatus) -> dict[str, Any]:
 
 
 def _dead_letters_wrong(status: StreamStatus) -> list[dict[str, datetime | str | None]] | None:
-    """Where its dead letters are not right. None where there are none, or the next run is to put
-    back others."""
+    """Where its dead letters are not right; None: there are none, or the next run puts back others."""
     opened = status.opened
     is_ahead = dead_letters_number(opened.lake, opened.name) != opened.record.dead_letters
     if not opened.fold.keeps_dead_letters or is_ahead:
@@ -119,10 +118,6 @@ def _dead_letters_wrong(status: StreamStatus) -> list[dict[str, datetime | str |
 
 def _spans(spans: Iterable[Span]) -> list[dict[str, datetime | str | None]]:
     return [
-        {
-            "from": known_instant(span.from_us),
-            "until": known_instant(span.until_us),
-            "reason": span.reason,
-        }
-        for span in spans
+        {"from": known_instant(s.from_us), "until": known_instant(s.until_us), "reason": s.reason}
+        for s in spans
     ]

@@ -3,13 +3,13 @@
 import ast
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.util import find_spec, resolve_name
 from pathlib import Path
 
-from include.fold.admission import MICROSECOND, micros_of
+from include.fold.admission import MICROSECOND
 from include.ingest.initial_state import read_as_of, read_fingerprint
-from include.lake.generations import GenerationRow, Generations, read_generations
+from include.lake.generations import GenerationRow, Generations
 from include.lake.paths import Lake
 from include.settings import Stream
 from include.stream.manifest import StreamIdentity, code_of
@@ -30,14 +30,10 @@ CHANGE_NO_RESULT = {"buckets", "state_partitions", "watermark_delay_ms"}
 
 
 def code_fingerprint(stream: Stream, initial_state: str | None) -> str:
-    """16 hex characters that name the stream's code, settings and initial state.
+    """16 hex characters that name the stream's code, settings and initial state, of which this is the
+    fingerprint.
 
-    What becomes of a failed call is none of it: until then states are the same.
-
-    `initial_state` is that one's fingerprint, or None. Modules of
-    `include.streams` that the stream's file imports count as part of it; those that it loads by a
-    computed name do not.
-    Raises SettingsError as `load_definition` does.
+    Modules of `include.streams` that the stream's file imports count; those loaded by a computed name do not.
     """
     pinned = pinned_settings(stream, load_definition(stream).fold)
     stands_on = {
@@ -50,10 +46,7 @@ def code_fingerprint(stream: Stream, initial_state: str | None) -> str:
 
 
 def code_parts(stream: Stream) -> dict[str, str]:
-    """A short hash of each function, class and name of the stream's code: to tell what has changed.
-
-    By names as "function count_events"; of a module that it imports "function shared.sums".
-    """
+    """A short hash of each part of the stream's code: "function count_events", "class shared.Sums"."""
     parts: dict[str, list[str]] = {}
     hashes = {}
     for module, code in _modules(f"{STREAMS}.{stream.name}").items():
@@ -101,29 +94,22 @@ def only_code(source: bytes) -> ast.Module:
 
 
 def _without_entry(tree: ast.Module) -> ast.Module:
-    """With `fold = ...` and `migrate_state = ...` in place of the stream's entry.
+    """With the functions alone in the stream's entry: the rest of that is pinned.
 
-    What else results depend on of the entry is pinned. Names that only the entry needs are not imported.
+    Names that only the rest needs are not imported.
     """
-    rest: list[ast.stmt] = []
-    for statement in tree.body:
-        value = _entry_in(statement)
-        if value is None:
-            rest.append(statement)
-        else:
-            parts = [part for part in value.keywords if part.arg in FUNCTIONS]
-            rest += [_assignment(part.arg or "more", part.value) for part in parts]
-    needed = {"*", *_names_in(rest)}
-    imports = [statement for statement in rest if isinstance(statement, ast.ImportFrom)]
+    for entry in filter(None, map(_entry_in, tree.body)):
+        entry.keywords = [part for part in entry.keywords if part.arg in FUNCTIONS]
+    imports = [statement for statement in tree.body if isinstance(statement, ast.ImportFrom)]
+    needed = {"*", *_names_in(each for each in tree.body if each not in imports)}
     for each in imports:
         each.names = [alias for alias in each.names if (alias.asname or alias.name) in needed]
-    tree.body = [each for each in rest if not isinstance(each, ast.ImportFrom) or each.names]
+    tree.body = [each for each in tree.body if each not in imports or each.names]
     return tree
 
 
 def _entry_in(statement: ast.stmt) -> ast.Call | None:
-    """`Stream(...)` of `STREAM = Stream(...)`. What another function makes an entry of, such as a
-    threshold that it hands on to the fold, nobody pins: that stays code."""
+    """`Stream(...)` of `STREAM = Stream(...)`; what another function makes an entry of stays code."""
     value = statement.value if isinstance(statement, ast.Assign | ast.AnnAssign) else None
     if not (_assigns(statement, "STREAM") and isinstance(value, ast.Call)):
         return None
@@ -131,12 +117,7 @@ def _entry_in(statement: ast.stmt) -> ast.Call | None:
     return value if name == "Stream" else None
 
 
-def _assignment(name: str, value: ast.expr) -> ast.Assign:
-    made = ast.Assign([ast.Name(name, ast.Store())], value)
-    return ast.fix_missing_locations(made)
-
-
-def _names_in(parts: Sequence[ast.AST]) -> set[str]:
+def _names_in(parts: Iterable[ast.AST]) -> set[str]:
     nodes = (node for part in parts for node in ast.walk(part))
     return {node.id for node in nodes if isinstance(node, ast.Name)}
 
@@ -156,11 +137,8 @@ def _assigns(statement: ast.stmt, name: str) -> bool:
 
 
 def _modules(name: str) -> dict[str, str]:
-    """The code of the stream's module `name` and of all of `include.streams` that it imports, by module.
-
-    Of its own entry without what is pinned. Another stream's entry is code like any other: who
-    imports that file may read a setting of it, or what it has for its checks alone.
-    """
+    """The code of the stream's module `name`, of its entry without what is pinned, and of all of
+    `include.streams` that it imports, by module."""
     found: dict[str, str] = {}
     waiting = [name]
     while waiting:
@@ -176,7 +154,7 @@ def _modules(name: str) -> dict[str, str]:
 
 
 def _imported(package: str, tree: ast.Module) -> Iterator[str]:
-    """All that may be a module: of `from a import b` both a and a.b. `package`: what relative names are of."""
+    """All that may be a module: of `from a import b`, relative to `package`, both a and a.b."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -199,20 +177,16 @@ def _file_of(module: str) -> Path | None:
     return None if spec is None or spec.origin is None else Path(spec.origin)
 
 
-def stream_identity(lake: Lake, stream: Stream) -> StreamIdentity:
-    """What tells whether a savepoint is one of `stream`.
-
-    Raises SettingsError when the stream's file or its initial state is wrong.
-    """
-    return identity_of(lake, stream, read_generations(lake, stream.name))
-
-
 def identity_of(lake: Lake, stream: Stream, generations: Generations) -> StreamIdentity:
-    """`stream_identity`, for whoever has read the generations."""
+    """A stream as it is now; SettingsError when its file or its initial state is wrong."""
     fold = load_definition(stream).fold
     pinned = generations.current or GenerationRow()
     initial_state = initial_fingerprint(lake, generations)
     code, known = code_fingerprint(stream, initial_state), pinned["code"]
+    since_us = None
+    if initial_state is not None:  # until the first batch another one may have been pinned
+        since_us = pinned["initial_as_of_us"] if pinned["initial_state"] == initial_state else None
+        since_us = read_as_of(lake, stream.name) if since_us is None else since_us
     return StreamIdentity(
         stream=stream.name,
         source=stream.source,
@@ -221,7 +195,7 @@ def identity_of(lake: Lake, stream: Stream, generations: Generations) -> StreamI
         delay_us=stream.watermark_delay // MICROSECOND,
         code=known if known is not None and code_of(known) == code else code,
         state_schema=pinned_settings(stream, fold)["state_schema"],
-        since_us=_since_us(lake, stream.name, initial_state, pinned),
+        since_us=since_us,
     )
 
 
@@ -229,16 +203,3 @@ def initial_fingerprint(lake: Lake, generations: Generations) -> str | None:
     """That of the initial state, the pinned one where nothing says that it has changed."""
     pinned = generations.current or GenerationRow()
     return read_fingerprint(lake, generations.stream, pinned.get("initial_state"))
-
-
-def _since_us(
-    lake: Lake, stream: str, initial_state: str | None, pinned: GenerationRow
-) -> int | None:
-    """`as_of` of the initial state, in microseconds since 1970; None when there is none."""
-    if initial_state is None:
-        return None
-    # Until the first batch the initial state may still be replaced: then what was pinned is
-    # the instant of another one.
-    if pinned.get("initial_as_of") is not None and pinned["initial_state"] == initial_state:
-        return micros_of(pinned["initial_as_of"])
-    return read_as_of(lake, stream)

@@ -1,33 +1,353 @@
-"""Whether a stream's table is right by its file as it is now: the one verdict.
+"""Whether a stream's table is right by its file as it is now, instant by instant, and if not, why.
 
-The command line, the page, plans, checks, alerts and metrics ask here. Reads only.
+From the record and bronze alone. A table is right at t when an entry of the record covers t, all
+code that its fold went through is today's (or was mapped, with somebody's word), and that fold
+has every row of bronze at or before t. Where nothing is recorded nothing is proved: not right.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime, timedelta
+from functools import cached_property
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
 
 from include.catalogue import FINDINGS
-from include.fold.admission import micros_of
+from include.fold.admission import instant_of, micros_of
 from include.fold.group_state import GroupStateTimeout
 from include.ingest.amendments import amendments_of
 from include.ingest.ingest_log import how_bronze_changed
-from include.lake.delta_log import open_table
+from include.lake.delta_log import open_table, table_to_read
 from include.lake.errors import how_to_mend
 from include.lake.findings import Finding
 from include.lake.generations import GenerationRow
 from include.lake.paths import Lake
 from include.settings import Stream
-from include.stream.judge import (
-    Coverage,
-    ReadLate,
-    Span,
-    coverage_findings,
-    instant_text,
-    judge,
-    spans_text,
-)
+from include.stream.bronze import BronzeFiles, known, read_files
 from include.stream.manifest import StreamIdentity, mapped_savepoint
 from include.stream.open_stream import OpenStream, open_stream
-from include.stream.record import BEGINNING_US
+from include.stream.record import BEGINNING_US, Entry, Segment, newest_own, segments_of
+from include.text_table import counted, first_names
+
+COLUMNS = ["event_time", "arrival_watermark", "ingested_at", "is_clock"]
+GROUP = ["event_date", "ingested_at"]
+ANY_DELAY_US = 10**6 * 86_400 * 365 * 100  # no row is further ahead of the clock
+MEASURES = [("event_time", "count"), ("event_time", "min"), ("event_time", "max")]
+
+
+@dataclass(frozen=True)
+class LateGroup:
+    """The late rows that one commit brought for one event date; the last is at `last_us`."""
+
+    date: date
+    ingested_at_us: int
+    rows: int
+    first_us: int
+    last_us: int
+
+
+def late_groups(
+    lake: Lake, source: str, delay_us: int, since_us: int | None, after_us: int | None
+) -> list[LateGroup]:
+    """The late rows under `delay_us` from `since_us` on, ingested after `after_us`, oldest commit first."""
+    path = lake.bronze(source)
+    if not lake.is_delta_table(path):
+        return []
+    table = table_to_read(path)
+    paths = _paths(table, delay_us, since_us, after_us=after_us)
+    wanted = _is_late(delay_us, since_us, after_us)
+    parts = [
+        _grouped(pa.Table.from_batches([b])) for b in read_files(table, paths, COLUMNS, wanted)
+    ]
+    if not parts:
+        return []
+    found = pa.concat_tables(parts).group_by(GROUP)
+    whole = found.aggregate([("rows", "sum"), ("first", "min"), ("last", "max")]).to_pylist()
+    return _in_order(
+        LateGroup(day, micros_of(at), rows, micros_of(first), micros_of(last))
+        for day, at, rows, first, last in (row.values() for row in whole)
+    )
+
+
+def _in_order(groups: Iterable[LateGroup]) -> list[LateGroup]:
+    return sorted(groups, key=lambda group: (group.ingested_at_us, group.date))
+
+
+def _paths(
+    table: DeltaTable, delay_us: int, since_us: int | None, after_us: int | None
+) -> list[str]:
+    files = BronzeFiles(table)
+    first, last = files.span("event_time")
+    none = pc.greater(first, pc.subtract(files.latest("arrival_watermark"), delay_us))
+    if since_us is not None:
+        none = pc.or_kleene(none, pc.less(last, since_us))
+    if after_us is not None:
+        none = pc.or_kleene(none, pc.less_equal(files.latest("ingested_at"), after_us))
+    return files.paths_but(known(none))
+
+
+def _is_late(delay_us: int, since_us: int | None, after_us: int | None) -> pc.Expression:
+    delay = pa.scalar(delay_us, pa.duration("us"))
+    late = pc.field("event_time") <= pc.field("arrival_watermark") - delay
+    if since_us is not None:
+        late &= pc.field("event_time") >= pa.scalar(instant_of(since_us))
+    if after_us is not None:
+        late &= pc.field("ingested_at") > pa.scalar(instant_of(after_us))
+    return late & ~pc.field("is_clock")
+
+
+def _grouped(rows: pa.Table) -> pa.Table:
+    # Not the column event_date: partitions are not in the files.
+    days = pc.cast(pc.cast(rows["event_time"], pa.timestamp("us")), pa.date32(), safe=False)
+    rows = rows.append_column("event_date", days)
+    found = rows.group_by(GROUP).aggregate(MEASURES)
+    names = [f"event_time_{function}" for _, function in MEASURES]
+    return found.select([*GROUP, *names]).rename_columns([*GROUP, "rows", "first", "last"])
+
+
+ReadLate = Callable[[Lake, str, int, int | None, int | None], list[LateGroup]]
+Reason = Literal["late rows", "other code", "not recorded", "cut off"]
+
+
+@dataclass(frozen=True)
+class Span:
+    """Instants `[from_us, until_us)` of a table; BEGINNING_US is the beginning."""
+
+    from_us: int
+    until_us: int
+    reason: Reason | None  # None: it is right there
+    missing: tuple[LateGroup, ...] = ()  # the rows of bronze that its fold does not have
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """A judged table, to before `until_us` (None: nothing of it is complete)."""
+
+    until_us: int | None
+    spans: tuple[Span, ...]  # in order, without gaps, from the beginning to `until_us`
+    live: Span | None  # live's own fold at its newest instant; None before there is one
+
+    @cached_property
+    def wrong(self) -> tuple[Span, ...]:
+        """The spans where the table is not right."""
+        return tuple(span for span in self.spans if span.reason is not None)
+
+    @property
+    def right_until_us(self) -> int:
+        """Until where it is right from the beginning on; BEGINNING_US: nowhere."""
+        until_us = BEGINNING_US if self.until_us is None else self.until_us
+        return self.wrong[0].from_us if self.wrong else until_us
+
+    @property
+    def live_is_right(self) -> bool:
+        """Whether what live goes on with has every row, by today's code."""
+        return self.live is None or self.live.reason is None
+
+
+def judge(
+    lake: Lake,
+    entries: Sequence[Entry],
+    identity: StreamIdentity,
+    reset_us: int | None = None,
+    read_late: ReadLate | None = None,
+) -> Coverage:
+    """The coverage of a table of `identity` whose record has these entries.
+
+    `reset_us`: since when (`ingested_at`) bronze goes by a clock set back.
+    """
+    newest = newest_own(entries)
+    if newest is None:
+        return Coverage(None, (), None)
+    judged = _Judge(
+        lake, identity, _accepted(entries, identity.code), reset_us, read_late or late_groups
+    )
+    spans: list[Span] = []
+    at_us = BEGINNING_US
+    for segment in segments_of(entries):
+        spans += _unrecorded(at_us, segment.from_us)
+        spans += judged.spans(segment)
+        at_us = segment.until_us
+    live_us = BEGINNING_US if newest.until_us is None else newest.until_us
+    until_us = max(at_us, live_us)
+    spans += _unrecorded(at_us, until_us)
+    known_until_us = None if until_us == BEGINNING_US else until_us
+    return Coverage(known_until_us, tuple(_joined(spans)), judged.span(newest, live_us, live_us))
+
+
+def _unrecorded(from_us: int, until_us: int) -> list[Span]:
+    return [Span(from_us, until_us, "not recorded")] if from_us < until_us else []
+
+
+def _accepted(entries: Sequence[Entry], code: str) -> set[str]:
+    """Today's code, and what a mapping of states stands for, and what that one stood for."""
+    accepted = {code}
+    for entry in sorted(entries, key=lambda entry: entry.number, reverse=True):
+        if entry.mapped_from is not None and accepted & set(entry.codes):
+            accepted.add(entry.mapped_from)
+    return accepted
+
+
+def _joined(spans: Iterable[Span]) -> list[Span]:
+    """Neighbours that are alike as one."""
+    joined: list[Span] = []
+    for span in spans:
+        if joined and (joined[-1].reason, joined[-1].missing) == (span.reason, span.missing):
+            span = Span(joined.pop().from_us, span.until_us, span.reason, missing=span.missing)
+        joined.append(span)
+    return joined
+
+
+@dataclass(frozen=True)
+class _Judge:
+    """Judges entries; reads bronze's late rows once for each delay that they name."""
+
+    lake: Lake
+    identity: StreamIdentity
+    accepted: set[str]  # codes
+    reset_us: int | None
+    read_late: ReadLate
+    groups: dict[int, list[LateGroup]] = field(default_factory=dict)  # by delay
+
+    def spans(self, segment: Segment) -> list[Span]:
+        """What a segment comes to: right up to some instant, and wrong from there on."""
+        whole = self.span(segment.entry, segment.from_us, segment.until_us)
+        # An event at t emits at t, so the table is wrong from the first missing row on. An update
+        # table, which shows one state, is so as a whole.
+        if not whole.missing or self.identity.output_mode == "update":
+            return [whole]
+        first_us = max(whole.from_us, min(group.first_us for group in whole.missing))
+        spans = [Span(whole.from_us, first_us, None), replace(whole, from_us=first_us)]
+        return [span for span in spans if span.from_us < span.until_us]
+
+    def span(self, entry: Entry, from_us: int, until_us: int) -> Span:
+        """What an entry's fold comes to there; without a length, its state at that instant."""
+        if reason := self._foreign(entry):
+            return Span(from_us, until_us, reason)
+        missing = self._missing(entry, until_us)
+        return Span(from_us, until_us, "late rows" if missing else None, missing)
+
+    def _foreign(self, entry: Entry) -> Reason | None:
+        return None if set(entry.codes) <= self.accepted else "other code"
+
+    def _missing(self, entry: Entry, until_us: int) -> tuple[LateGroup, ...]:
+        """The late rows before an instant that came after all that the entry's fold has; and all rows since
+        a clock was set back that it does not know of."""
+        if self.identity.time_column == "ingested_at":
+            return ()  # then no row is late
+        pin_us = entry.bronze_ingested_at_us
+        return tuple(
+            group
+            for group in self._late(entry.delay_us)
+            if (pin_us is None or group.ingested_at_us > pin_us) and group.first_us < until_us
+        )
+
+    def _late(self, delay_us: int) -> list[LateGroup]:
+        if delay_us not in self.groups:
+            source, since_us = self.identity.source, self.identity.since_us
+            late = self.read_late(self.lake, source, delay_us, since_us, None)
+            if self.reset_us is not None:  # and all rows ingested since, late or not
+                since = late_groups(self.lake, source, -ANY_DELAY_US, since_us, self.reset_us)
+                late = _in_order({*late, *since})
+            self.groups[delay_us] = late
+        return self.groups[delay_us]
+
+
+SHOWN = 5
+OF_COVERAGE = {"late_rows_not_recomputed", "state_lacks_rows", "table_not_right"}
+WHY: dict[Reason, str] = {
+    "late rows": "without late rows that are in bronze",
+    "other code": "by other code than today's",
+    "not recorded": "nothing is recorded of it",
+    "cut off": "a run was cut off, and the next one settles it",
+}
+
+
+def coverage_findings(
+    name: str, coverage: Coverage, is_append: bool, is_mapped: bool = False
+) -> list[Finding]:
+    """A finding for each cause for which a table, or its live state, that may go back to mapped states, is
+    not right."""
+    live = [coverage.live] if coverage.live is not None and coverage.live.reason else []
+    late, of_live = (
+        [s for s in spans if s.reason == "late rows"] for spans in (coverage.wrong, live)
+    )
+    others = [s for s in coverage.wrong if s not in late] or [s for s in live if s not in of_live]
+    reseed = f"`./stateful reseed {name} --apply`"
+    if is_mapped:
+        reseed += f"; for what is before the mapping `./stateful reseed {name} --recompute --apply`"
+    found = []
+    if groups := not_recomputed(late):
+        start, last = groups[0].date, groups[-1].date
+        until = f"{last + timedelta(days=1)}"
+        if (settled := known_instant(coverage.until_us)) and f"{settled:%F}" < until:
+            until = f"{settled.replace(tzinfo=None).isoformat()}Z"
+        recompute = (
+            f"`./stateful recompute {name} {start} {until}`, or in Airflow backfill the Dag stream_{name}: "
+            f"From {start} 00:00, To {last} 23:59 (UTC), Reprocess Behavior: All Runs; then "
+        )
+        dates = first_names([f"{day}" for day in sorted({g.date for g in groups})], SHOWN)
+        rows = sum(group.rows for group in groups)
+        said = f"the table is without {counted(rows, 'late row')} of {dates} that bronze has"
+        action = f"{recompute if is_append else ''}{reseed}"
+        found.append(_found("late_rows_not_recomputed", name, said, action, late, rows))
+    elif late or of_live:
+        missing = {group for span in (*late, *of_live) for group in span.missing}
+        rows = sum(group.rows for group in missing)
+        said = "what is emitted from the live state lacks the effect of late rows that bronze has"
+        found.append(_found("state_lacks_rows", name, said, reseed, late or of_live, rows))
+    if others:
+        said = f"nothing proves that the table is right: {spans_text(others)}"
+        found.append(_found("table_not_right", name, said, reseed, others))
+    return found
+
+
+def _found(
+    finding: str, name: str, said: str, action: str, spans: Sequence[Span], rows: int | None = None
+) -> Finding:
+    first, last = min(span.from_us for span in spans), max(span.until_us for span in spans)
+    edges = {"event_time_from": known_instant(first), "event_time_to": known_instant(last)}
+    return FINDINGS[finding].found(name, said, action, count=rows, **edges)
+
+
+def not_recomputed(late: Iterable[Span]) -> list[LateGroup]:
+    """The late rows that not even the part of the table at their own instant has."""
+    found = {
+        group
+        for span in late
+        for group in span.missing
+        if group.first_us < span.until_us and span.from_us <= group.last_us
+    }
+    return sorted(found, key=lambda group: (group.date, group.ingested_at_us))
+
+
+def spans_text(spans: Sequence[Span]) -> str:
+    """The instants of some spans, for people."""
+    texts = [
+        f"from {instant_text(s.from_us)} until {instant_text(s.until_us)} UTC "
+        f"({WHY[s.reason] if s.reason else 'right'})"
+        for s in spans
+    ]
+    more = len(texts) - SHOWN
+    return "; ".join(texts[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
+
+
+def instant_text(micros: int) -> str:
+    """An instant of a table for people; the beginning is one, too."""
+    return "the beginning" if micros == BEGINNING_US else f"{instant_of(micros):%Y-%m-%d %H:%M:%S}"
+
+
+def known_instant(micros: int | None) -> datetime | None:
+    """An instant of a table; None for the beginning, and for none."""
+    return None if micros is None or micros == BEGINNING_US else instant_of(micros)
+
+
+def state_between(coverage: Coverage, from_us: int, until_us: int) -> str:
+    """What a table is in `[from_us, until_us)`: right, late rows, ..."""
+    wrong = (s for s in coverage.wrong if s.from_us < until_us and from_us < s.until_us)
+    return ", ".join(sorted({str(span.reason) for span in wrong})) or "right"
 
 
 @dataclass(frozen=True)
@@ -46,10 +366,7 @@ class StreamStatus:
 
     @property
     def is_right(self) -> bool:
-        """Whether it has every row that it is to have until now, and no other.
-
-        Of nothing that is complete nothing is right.
-        """
+        """Whether it has every row that it is to have until now, and no other."""
         is_complete = self.coverage.until_us is not None
         return self.doubt is None and is_complete and not self.coverage.wrong
 
@@ -99,10 +416,7 @@ class StreamStatus:
 
 
 def stream_status(lake: Lake, stream: Stream, read_late: ReadLate | None = None) -> StreamStatus:
-    """The verdict of now. Who asks of many streams gives a `read_late` that reads a bronze once.
-
-    SettingsError when the stream's file or its initial state is wrong.
-    """
+    """The verdict of now. Who asks of many streams gives a `read_late` that reads a bronze once."""
     opened = open_stream(lake, stream)
     return _status(opened, judged(opened, opened.identity, read_late))
 
@@ -111,7 +425,6 @@ def status_of_run(lake: Lake, stream: Stream) -> StreamStatus:
     """The verdict by the code of the newest run, for the check after it, which is not to load that anew."""
     opened = open_stream(lake, stream)
     row, own = opened.row or GenerationRow(), opened.record.own
-    as_of = row["initial_as_of"]
     in_processing_time = row["timeout"] == GroupStateTimeout.ProcessingTimeTimeout
     ran = StreamIdentity(
         stream=stream.name,
@@ -121,7 +434,7 @@ def status_of_run(lake: Lake, stream: Stream) -> StreamStatus:
         delay_us=0,  # each entry has its own
         code="" if own is None else own.codes[-1],
         state_schema=row["state_schema"],
-        since_us=None if as_of is None else micros_of(as_of),
+        since_us=row["initial_as_of_us"],
     )
     return _status(opened, judged(opened, ran))
 
@@ -139,8 +452,7 @@ def _status(opened: OpenStream, coverage: Coverage) -> StreamStatus:
 def judged(
     opened: OpenStream, identity: StreamIdentity, read_late: ReadLate | None = None
 ) -> Coverage:
-    """Where the table is right by the code of `identity`, if it is what was recorded of it; LakeError when
-    bronze cannot be read."""
+    """Where the table is right by the code of `identity`; LakeError when bronze cannot be read."""
     if opened.lake.is_delta_table(bronze := opened.lake.bronze(identity.source)):
         open_table(bronze)
     coverage = judge(opened.lake, opened.record.entries, identity, _reset_us(opened), read_late)
@@ -148,8 +460,7 @@ def judged(
 
 
 def dead_letters_coverage(opened: OpenStream, identity: StreamIdentity) -> Coverage:
-    """The same of its dead letters: they are of the fold that the record names, each at its own
-    instant, also where the table shows one state."""
+    """The same of its dead letters: each is of its own instant, also where the table shows one state."""
     as_append = replace(identity, output_mode="append")
     return judge(opened.lake, opened.record.entries, as_append, _reset_us(opened))
 
@@ -163,7 +474,6 @@ def _ahead(coverage: Coverage) -> Coverage:
 
 
 def _reset_us(opened: OpenStream) -> int | None:
-    """Since when bronze goes by a clock set back that the state does not know of: what has come since may be in
-    time by the clock of now, and behind what the state has settled."""
+    """Since when bronze goes by a clock set back that the state does not know of."""
     repair = amendments_of(opened.lake, opened.source).unknown_repair(opened.row)
     return None if repair is None else repair.amended

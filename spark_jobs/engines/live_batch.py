@@ -68,7 +68,7 @@ class BatchWriter:
             judge = partial(self.table.judge, folded.emitted)
             self.checks.admit(judge, f"batch {batch_id}")
         known = self.record.row
-        if known is not None and known["code_changed_at"] != self.row["code_changed_at"]:
+        if known is not None and known["code_changed_at_us"] != self.row["code_changed_at_us"]:
             record_findings(self._lake, self.run_id, self._stream, [code_changed(self._stream)])
         self.begin()
         counts |= self._write_dead_letters(

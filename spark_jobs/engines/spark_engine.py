@@ -76,7 +76,7 @@ class SparkEngine:
         """The rows of a savepoint, for who has checked them."""
         # By Arrow, as it was written: Spark's own reader takes {x} in a lake's path for a pattern.
         folder = savepoint.folder(lake)
-        names = [(file.name,) for file in savepoint.files]
+        names = [(name,) for name in savepoint.files]
 
         def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for name in chain.from_iterable(batch["name"].to_pylist() for batch in batches):

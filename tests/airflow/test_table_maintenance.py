@@ -17,6 +17,7 @@ from deltalake import write_deltalake
 
 from dags.spark_task import SparkJobOperator
 from include.airflow.assets import is_ours
+from include.fold.admission import micros_of
 from include.lake.ops import append_ops, read_ops
 from include.maintain.table_care import cared_tables
 from include.registry import all_streams
@@ -98,7 +99,11 @@ def test_only_the_tasks_of_tables_that_need_something_run(dag, lake):
 
 def test_a_replaced_generation_goes_by_a_task_without_a_jvm(dag, lake):
     long_ago = datetime.now(UTC) - all_streams()[0].savepoints.keep_generations
-    record(lake, entry(1, "live", None, None, generation=2), row={"switched_at": long_ago})
+    record(
+        lake,
+        entry(1, "live", None, None, generation=2),
+        row={"switched_at_us": micros_of(long_ago)},
+    )
     checkpoints = [Path(lake.checkpoint("user_counts", number)) for number in (1, 2)]
     for checkpoint in checkpoints:
         checkpoint.mkdir(parents=True)

@@ -25,7 +25,7 @@ from include.lake.stream_result import complete_until
 from include.maintain.check_checkpoint import check_checkpoint
 from include.registry import source_named, stream_named
 from include.settings import Field, Source
-from include.stream.bronze_pin import pin_bronze
+from include.stream.bronze import pin_bronze
 from include.stream.open_stream import open_stream
 from include.stream.reseed_plan import ReseedOptions
 from include.stream_definition import load_definition

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from include.fold.admission import micros_of
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake
 from include.maintain.table_care import maintain_ops, old_generations, unknown_folders
@@ -29,7 +30,7 @@ def make_checkpoint(lake: Lake, name: str) -> Path:
 
 def switch(lake: Lake, generation: int, at: datetime | None) -> None:
     """The stream runs on a generation since then; None: since its first run."""
-    row = {} if at is None else {"switched_at": at}
+    row = {} if at is None else {"switched_at_us": micros_of(at)}
     made = entry(0, "live", None, None, generation=generation)
     record(lake, made, COUNTS.name, row=row)
     make_checkpoint(lake, str(generation))

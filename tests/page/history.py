@@ -34,7 +34,7 @@ def write_history(lake: Lake, streams: list[Stream], runs: int) -> None:
     for n, stream in enumerate(streams):
         keys = pa.table({"key": range(5_000 + n)})
         written_savepoint(lake, stream.name, NOW.replace(hour=0, minute=0), keys)
-        record(lake, lived(micros_of(until(0, 1))), stream.name, row=_generation(stream, runs))
+        record(lake, lived(micros_of(until(0, 1))), stream.name, row=_generation(stream))
 
 
 def _tables(streams: list[Stream], runs: int) -> Iterator[tuple[str, list[dict[str, Any]]]]:
@@ -121,11 +121,10 @@ def _figures(n: int, stream: Stream, run: int, runs: int) -> Iterator[dict[str, 
     yield known | {"figure": "replay_versions", "value": run % 10}
 
 
-def _generation(stream: Stream, runs: int) -> dict[str, Any]:
+def _generation(stream: Stream) -> dict[str, Any]:
     return {
         "stream": stream.name,
         "generation": 1,
-        "started_at": ended(0, runs),
         "buckets": 32,
         "state_partitions": PARTITIONS,
         "source": stream.source,

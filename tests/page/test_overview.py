@@ -12,8 +12,8 @@ from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.observe.stream_line import days_of, read_overview
 from include.page.stream_figures import read_stream
-from include.stream.judge import Coverage, Span
 from include.stream.record import BEGINNING_US
+from include.stream.stream_status import Coverage, Span
 from tests.page.history import NOW, lived, streams_like, write_history
 from tests.stream.ledgers import record
 

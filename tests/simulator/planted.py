@@ -14,9 +14,9 @@ from include.fold.admission import micros_of
 from include.lake.generations import read_generations
 from include.lake.paths import Lake
 from include.registry import all_streams
-from include.stream import judge, open_stream, replay
-from include.stream.judge import Coverage, LateGroup, late_groups
+from include.stream import manifest, open_stream, stream_status
 from include.stream.record import FOR_EVER_US, recorded
+from include.stream.stream_status import Coverage, LateGroup, late_groups
 from tests.simulator.planted_folds import FOLDS
 from tests.simulator.planted_landing import LANDING
 from tests.simulator.world import DELAY
@@ -45,7 +45,7 @@ def late_rows_that_live_has_not_read(patch: pytest.MonkeyPatch) -> None:
         newest_us = micros_of(max(rows["ingested_at"].to_pylist()))
         return [g for g in late_groups(lake, source, *asked) if g.ingested_at_us <= newest_us]
 
-    patch.setattr(judge, "late_groups", counted)
+    patch.setattr(stream_status, "late_groups", counted)
 
 
 def streams_that_ran(lake: Lake) -> list[Any]:
@@ -61,22 +61,22 @@ def late_by_todays_delay(patch: pytest.MonkeyPatch) -> None:
         today = max(delays - {DELAY}, default=DELAY)  # of the one that may have another
         return late_groups(lake, source, today // timedelta(microseconds=1), *asked)
 
-    patch.setattr(judge, "late_groups", under_todays)
+    patch.setattr(stream_status, "late_groups", under_todays)
 
 
 def intervals_of_other_code(patch: pytest.MonkeyPatch) -> None:
     """L6. Which code has recomputed an interval does not matter."""
-    foreign = judge._Judge._foreign
+    foreign = stream_status._Judge._foreign
 
     def of_live_alone(self: Any, entry: Any) -> Any:
         return None if entry.kind == "recompute" else foreign(self, entry)
 
-    patch.setattr(judge._Judge, "_foreign", of_live_alone)
+    patch.setattr(stream_status._Judge, "_foreign", of_live_alone)
 
 
 def mapped_states_given_up(patch: pytest.MonkeyPatch) -> None:
     """L7. Without a clean savepoint a reseed begins at the beginning, mapping or not."""
-    patch.setattr(replay, "mapped_savepoint", lambda lineage: None)
+    patch.setattr(manifest, "mapped_savepoint", lambda lineage: None)
 
 
 def a_table_older_than_its_checkpoint(patch: pytest.MonkeyPatch) -> None:

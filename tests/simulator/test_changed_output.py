@@ -97,7 +97,7 @@ def test_code_is_marked_as_changed_when_it_writes_and_not_when_it_fails(world, m
 
 
 def changed_at(world: World) -> object:
-    return read_generations(world.lake, "sim_counts").pinned()["code_changed_at"]
+    return read_generations(world.lake, "sim_counts").pinned()["code_changed_at_us"]
 
 
 def code_changes(world: World) -> int:

@@ -9,8 +9,8 @@ import pytest
 from include.fold.admission import instant_of
 from include.lake.generations import read_generations
 from include.lake.ops import read_ops
+from include.stream.open_stream import open_stream
 from include.stream.reseed_plan import ReseedOptions, plan_reseed
-from include.stream.stream_identity import stream_identity
 from include.stream.stream_status import stream_status
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
@@ -126,9 +126,9 @@ def test_a_stream_that_begins_to_keep_dead_letters_keeps_its_rows_and_its_savepo
         stream = world.configure(kind, on_error="dead_letter")
         run(world, kind)
         check_live(world, kind)
-        identity = stream_identity(world.lake, stream)
+        identity = open_stream(world.lake, stream).identity
         row = read_generations(world.lake, stream.name).current
-        assert (row["code"], row["code_changed_at"]) == (identity.code, None)
+        assert (row["code"], row["code_changed_at_us"]) == (identity.code, None)
         judged = stream_status(world.lake, stream)
         assert judged.coverage.wrong == ()
         assert judged.coverage.live_is_right

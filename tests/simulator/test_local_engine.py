@@ -2,18 +2,22 @@
 
 import random
 from contextlib import contextmanager
+from datetime import timedelta
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from include import job
 from include.lake.lease import hold_lease
 from include.lake.ops import read_ops
 from include.stream.open_stream import has_waiting_rows, open_stream
 from include.stream.record import check_rows_add_up
 from spark_jobs.run_stream import drain_others
+from tests.deaths import KilledError, die
 from tests.examples import examples
 from tests.simulator import oracle
+from tests.simulator.oracle import Landed
 from tests.simulator.steps import (
     land,
     live_table,
@@ -111,3 +115,28 @@ def test_a_run_killed_before_any_of_its_writes_is_finished_by_the_next(kind):
         assert not has_waiting_rows(world.lake, stream)
         opened = open_stream(world.lake, stream)
         check_rows_add_up(world.lake, opened.record, opened.generations.pinned())
+
+
+KIND = "counts"
+
+
+@pytest.mark.parametrize("days_ahead", [0, 400])
+def test_a_run_that_died_unrecorded_is_followed_by_another(days_ahead: int):
+    rng = random.Random(3)
+    with open_world(quick=True) as world:
+        land(world, some_rows(rng), minutes=60)
+        right_us = world.now_us
+        world.now_us += timedelta(days=days_ahead) // timedelta(microseconds=1)
+        world.pass_time(timedelta(hours=1))
+        world.ingest([Landed("a", right_us + 10, 1)])
+        run(world, KIND)
+        assert not has_waiting_rows(world.lake, world.streams[KIND])
+        world.now_us = right_us
+        land(world, some_rows(rng), minutes=120)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(job, "append_ops", die)
+            with pytest.raises(KilledError):
+                run(world, KIND)
+        assert has_waiting_rows(world.lake, world.streams[KIND])
+        run(world, KIND)
+        assert not has_waiting_rows(world.lake, world.streams[KIND])

@@ -13,7 +13,7 @@ from include.fold.admission import instant_of, micros_of
 from include.ingest.amendments import amendments_of
 from include.lake.errors import SettingsError
 from include.lake.generations import read_generations
-from include.stream.bronze_pin import pin_bronze
+from include.stream.bronze import pin_bronze
 from include.stream.manifest import savepoints_of
 from include.stream.open_stream import has_waiting_rows
 from include.stream.reseed_plan import ReseedOptions

@@ -7,7 +7,6 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from include.fold.admission import EPOCH
 from include.lake.generations import read_generations
 from include.lake.paths import Lake
 from include.stream.checkpoint import plan_hash
@@ -82,8 +81,8 @@ def reseed(
         "seed_savepoint": "s",
         "bronze_id": table_id or str(bronze(lake).metadata().id),
         "bronze_version": replayed_version,
-        "bronze_ingested_at": EPOCH,
-        "until": EPOCH,
+        "bronze_ingested_at_us": 0,
+        "until_us": 0,
     }
     seeded = entry(0, "reseed", None, 0, generation=generation, bronze_id=row["bronze_id"])
     record(lake, seeded, stream, row=row)

@@ -16,7 +16,7 @@ from include.fold.admission import EPOCH
 from include.lake.errors import LakeError
 from include.lake.paths import Lake
 from include.registry import streams_of
-from include.stream.bronze_pin import count_before, has_commit, pin_bronze
+from include.stream.bronze import count_before, has_commit, pin_bronze
 from include.streams.user_counts import FOLD, UserEvent
 from tests.bronze import FIRST_INGESTED_US, ClockAt, Commit, StampedRow, append_commit, stamp
 from tests.examples import examples

@@ -1,19 +1,36 @@
-"""Who still needs what of bronze's past, from checkpoints and the log."""
+"""Who still needs what of bronze's past: what VACUUM and the clean-up of its log must leave, and until when."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from include.lake.generations import read_generations
 from include.lake.paths import Lake
-from include.stream.bronze_readers import Lag, read_lags
+from include.registry import stream_named
+from include.stream.bronze import (
+    FILE_RETENTION,
+    LOG_RETENTION,
+    MARGIN,
+    Lag,
+    lag_findings,
+    needed_commit,
+    read_lags,
+    refuse_cut_off,
+    retention,
+    why_not_vacuum,
+)
+from include.stream.open_stream import has_waiting_rows
+from tests.refused import refused
 from tests.stream.bronze_lake import (
     SOURCE,
     append,
     backdate,
     bronze,
+    log_file,
     reseed,
+    set_properties,
     write_position,
 )
 
@@ -86,3 +103,165 @@ def test_the_first_version_that_a_reader_still_needs(three_commits, case):
     for step in steps:
         step(three_commits)
     assert [lag.version for lag in lags(three_commits)] == ([] if version is None else [version])
+
+
+NOW = datetime(2026, 3, 31, 3, 20, tzinfo=UTC)
+KEPT = timedelta(days=7)
+MICROSECOND = timedelta(microseconds=1)
+
+
+def lag(since: datetime | None, stream: str = "user_counts") -> Lag:
+    return Lag(stream, 5, since)
+
+
+def test_a_reader_is_in_time_until_a_margin_before_its_files_may_go():
+    last = NOW - KEPT + MARGIN
+    assert why_not_vacuum([lag(last)], KEPT, NOW) is None
+    assert why_not_vacuum([lag(last - MICROSECOND)], KEPT, NOW) is not None
+
+
+def test_a_reader_behind_by_more_than_half_of_what_the_log_keeps_is_a_finding():
+    kept = timedelta(days=30)
+    half = NOW - timedelta(days=15)
+    assert lag_findings("bronze/user_events", [lag(half)], kept, NOW) == []
+    (found,) = lag_findings("bronze/user_events", [lag(half - MICROSECOND)], kept, NOW)
+    assert (found.finding, found.severity) == ("reader_behind", "warning")
+    assert (found.limit, found.unit) == (15, "days")
+    assert found.figure == pytest.approx(15)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("interval 7 days", timedelta(days=7)),
+        ("INTERVAL 1 WEEK", timedelta(days=7)),
+        ("interval 36 hours 30 minutes", timedelta(hours=36.5)),
+        ("2 days", timedelta(days=2)),
+        ("interval 0 hours", timedelta(0)),
+    ],
+)
+def test_a_tables_retention_is_read_as_delta_reads_it(text, expected):
+    assert retention({FILE_RETENTION[0]: text}, FILE_RETENTION) == expected
+
+
+def test_a_table_that_says_nothing_has_deltas_own_retention():
+    assert retention({}, FILE_RETENTION) == timedelta(days=7)
+    assert retention({}, LOG_RETENTION) == timedelta(days=30)
+
+
+@pytest.mark.parametrize("text", ["", "interval", "forever", "interval 1 month", "7"])
+def test_a_retention_that_cannot_be_read_is_an_error_not_a_guess(text):
+    with refused("foreign_properties", subject=LOG_RETENTION[0]):
+        retention({LOG_RETENTION[0]: text}, LOG_RETENTION)
+
+
+STREAM = stream_named("user_counts")
+DAY = timedelta(days=1)
+
+
+@pytest.fixture
+def two_commits(lake):
+    append(lake)
+    append(lake)
+    return lake
+
+
+def read_up_to(lake: Lake, *next_versions: int) -> None:
+    """Batches of the stream, all committed, that went on with these versions of bronze."""
+    for batch, version in enumerate(next_versions):
+        write_position(lake, STREAM.name, version, batch=batch)
+
+
+def made_days_ago(lake: Lake, version: int, number: float) -> None:
+    backdate(lake, version, datetime.now(UTC) - number * DAY)
+
+
+def needed_version(lake: Lake) -> int | None:
+    needed = needed_commit(lake, read_generations(lake, STREAM.name), SOURCE)
+    return None if needed is None else needed.version
+
+
+def test_after_a_batch_without_data_nothing_is_needed_while_nothing_came(two_commits):
+    read_up_to(two_commits, 1, 2, 2)
+    for version in (0, 1):
+        made_days_ago(two_commits, version, 1000)
+    assert needed_version(two_commits) is None
+    assert not has_waiting_rows(two_commits, STREAM)
+
+
+@pytest.mark.parametrize("without_data", [False, True])
+def test_a_commit_without_rows_is_needed_and_so_is_the_last_batch_with_data(
+    two_commits, without_data
+):
+    read_up_to(two_commits, 1, 2, *([2] if without_data else []))
+    bronze(two_commits).optimize.compact()
+    assert needed_version(two_commits) == (2 if without_data else 1)
+    assert not has_waiting_rows(two_commits, STREAM)
+
+
+@pytest.mark.parametrize(
+    ("kept", "old", "young"),
+    [(None, 16, 14), ("interval 90 days", 46, 44), ("interval 2 weeks", 8, 6)],
+)
+def test_a_stream_is_run_when_what_it_needs_is_older_than_half_of_what_the_log_keeps(
+    two_commits, kept, old, young
+):
+    if kept is not None:
+        set_properties(two_commits, logRetentionDuration=kept)
+    read_up_to(two_commits, 1, bronze(two_commits).version() + 1)
+    made_days_ago(two_commits, 0, 1000)
+    made_days_ago(two_commits, 1, young)
+    assert not has_waiting_rows(two_commits, STREAM)
+    made_days_ago(two_commits, 1, old)
+    assert has_waiting_rows(two_commits, STREAM)
+
+
+def test_what_the_log_has_lost_is_told_also_while_nothing_is_new(two_commits):
+    read_up_to(two_commits, 1, 2)
+    append(two_commits)
+    read_up_to(two_commits, 1, 2, 3)
+    bronze(two_commits).create_checkpoint()
+    for version in (0, 1):
+        log_file(two_commits, version).unlink()
+    refuse_cut_off(two_commits, read_generations(two_commits, STREAM.name), SOURCE)
+    assert not has_waiting_rows(two_commits, STREAM)
+    log_file(two_commits, 2).unlink()
+    assert has_waiting_rows(two_commits, STREAM)
+    with refused("cleaned_up_version", command=f"./stateful reseed {STREAM.name} --apply"):
+        refuse_cut_off(two_commits, read_generations(two_commits, STREAM.name), SOURCE)
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_a_first_batch_needs_the_version_that_it_is_a_snapshot_of(lake, committed):
+    for _ in range(3):
+        append(lake)
+    write_position(lake, STREAM.name, 2, committed=committed)
+    assert needed_version(lake) == 1
+    bronze(lake).create_checkpoint()  # of version 2: what leads to 1 are commits, from the first on
+    generations = read_generations(lake, STREAM.name)
+    refuse_cut_off(lake, generations, SOURCE)
+    log_file(lake, 0).unlink()
+    with refused("cleaned_up_version", command=f"./stateful reseed {STREAM.name} --apply"):
+        refuse_cut_off(lake, generations, SOURCE)
+    assert has_waiting_rows(lake, STREAM)
+
+
+def test_a_first_batch_needs_no_commit_where_the_log_sums_its_version_up(lake):
+    append(lake)
+    append(lake)
+    bronze(lake).create_checkpoint()
+    write_position(lake, STREAM.name, 2, committed=False)
+    append(lake)
+    for version in (0, 1):
+        log_file(lake, version).unlink()
+    refuse_cut_off(lake, read_generations(lake, STREAM.name), SOURCE)
+
+
+def test_a_generation_that_has_not_run_says_that_the_log_has_lost_its_first_commits(two_commits):
+    reseed(two_commits, STREAM.name, replayed_version=0)
+    refuse_cut_off(two_commits, read_generations(two_commits, STREAM.name), SOURCE)
+    bronze(two_commits).create_checkpoint()
+    for version in (0, 1):
+        log_file(two_commits, version).unlink()
+    with refused("cleaned_up_version", command=f"./stateful reseed {STREAM.name} --apply"):
+        refuse_cut_off(two_commits, read_generations(two_commits, STREAM.name), SOURCE)

@@ -1,19 +1,17 @@
-"""What a stream's fingerprint stands on, and what it passes over; and the stream's identity."""
+"""What a stream's fingerprint stands on, of its entry too, and what it passes over; and the stream's identity."""
 
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
-from include.fold.admission import EPOCH, MICROSECOND
 from include.ingest.initial_state import read_fingerprint
-from include.lake.errors import SettingsError
 from include.lake.paths import Lake
 from include.registry import stream_named
 from include.stream import stream_identity as module
-from include.stream.stream_identity import code_fingerprint, stream_identity
-from tests.initial_state import AS_OF, AS_OF_US, Row, document, rows_table, write_file, write_table
-from tests.refused import refused
+from include.stream.open_stream import open_stream
+from include.stream.stream_identity import code_fingerprint
+from tests.initial_state import AS_OF_US, Row, document, rows_table, write_file, write_table
 from tests.stream.ledgers import entry, record
 from tests.tried_stream import HELPER, IMPORT, SOURCE, STREAM, changed, files_in
 
@@ -122,40 +120,19 @@ def test_a_release_whose_fold_comes_to_other_results_counts(files, monkeypatch):
     assert code_fingerprint(STREAM, None) != before
 
 
-def test_a_wrong_entry_is_refused(files):
-    with refused("wrong_setting", subject="settings"):
-        files.fingerprint(stream=replace(STREAM, settings={}))
-
-
-def test_an_unknown_way_to_take_errors_is_refused():
-    with pytest.raises(SettingsError):
-        replace(STREAM, on_error="ignore")
-
-
 HEALTH = stream_named("service_health")
 KEY = {"key": "billing", "state": {"stale": True}}
 
 
-def pin(lake: Lake, initial_state: str | None, as_of: datetime | None) -> None:
-    known = {"initial_state": initial_state, "initial_as_of": as_of}
+def pin(lake: Lake, initial_state: str, as_of_us: int) -> None:
+    known = {"initial_state": initial_state, "initial_as_of_us": as_of_us}
     record(lake, entry(1, "live", None, None), HEALTH.name, row=known)
-
-
-def test_an_identity_without_an_initial_state(lake):
-    identity = stream_identity(lake, HEALTH)
-    assert (identity.stream, identity.source) == (HEALTH.name, HEALTH.source)
-    assert (identity.output_mode, identity.time_column) == ("append", "event_time")
-    assert identity.delay_us * MICROSECOND == HEALTH.watermark_delay
-    assert "stale: boolean" in identity.state_schema
-    assert identity.code == code_fingerprint(HEALTH, None)
-    assert identity.since_us is None
-    assert stream_identity(lake, stream_named("user_counts")).output_mode == "update"
 
 
 def test_a_fold_in_processing_time_goes_by_ingestion(lake):
     settings = {**HEALTH.settings, "time": "processing"}
     stream = replace(HEALTH, settings=settings, watermark_delay=timedelta(0))
-    assert stream_identity(lake, stream).time_column == "ingested_at"
+    assert open_stream(lake, stream).identity.time_column == "ingested_at"
 
 
 def write_initial_table(lake: Lake, *rows: Row) -> None:
@@ -169,14 +146,123 @@ def test_the_initial_state_is_in_the_identity(lake, is_table):
     else:
         write_file(lake, document(KEY))
     initial_state = read_fingerprint(lake, HEALTH.name)
-    identity = stream_identity(lake, HEALTH)
+    identity = open_stream(lake, HEALTH).identity
     assert identity.since_us == AS_OF_US
     assert identity.code == code_fingerprint(HEALTH, initial_state)
-    pin(lake, initial_state, AS_OF)
-    assert stream_identity(lake, HEALTH) == identity
+    pin(lake, initial_state, AS_OF_US)
+    assert open_stream(lake, HEALTH).identity == identity
 
 
 def test_an_initial_state_that_was_replaced_has_its_own_instant(lake):
-    pin(lake, "sha256:another", EPOCH)
+    pin(lake, "sha256:another", 0)
     write_file(lake, document(KEY))
-    assert stream_identity(lake, HEALTH).since_us == AS_OF_US
+    assert open_stream(lake, HEALTH).identity.since_us == AS_OF_US
+
+
+ENTRY = """
+from include.settings import Stream
+HOURLY = "0 * * * *"
+Stream = dict
+STREAM = Stream(source="signals", fold=define(step=1), schedule=HOURLY)
+"""
+CHECKED = """
+from include.settings import Check, Stream
+HOURLY = "0 * * * *"
+Stream = dict
+STREAM = Stream(source="signals", fold=define(step=1), checks=(Check(name="above", each_row="total > 3"),))
+"""
+
+
+def test_the_rest_of_the_entry_and_what_it_imports_does_not_count(files):
+    with_checks = files.fingerprint(SOURCE + CHECKED)
+    assert files.fingerprint(SOURCE + ENTRY) == with_checks
+    assert files.fingerprint(SOURCE + changed(CHECKED, "> 3", "> 4")) == with_checks
+
+
+ELSEWHERE = '"""A title."""\nfrom include.streams.tried_helper import COMMENTS, define'
+GIVEN = "Stream = dict\nSTREAM = Stream(fold=define, comments=COMMENTS)"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        f"{ELSEWHERE}\n{GIVEN}",
+        f"{ELSEWHERE} as FOLD\n{GIVEN.replace('define', 'FOLD')}",
+        f"{ELSEWHERE}\n{GIVEN.replace('fold=define', '**dict(fold=define)')}",
+        f"{ELSEWHERE}\n{GIVEN.replace('Stream', 'alerts')}",
+    ],
+)
+def test_a_fold_that_another_module_of_the_streams_declares_counts(files, source):
+    helper = HELPER + changed(SOURCE, IMPORT, "")
+    other = changed(helper, "event.value > 0", "event.value >= 0")
+    assert files.fingerprint(source, other) != files.fingerprint(source, helper)
+
+
+SEVERAL = (
+    SOURCE
+    + """
+def other(*, step):
+    return define(step=2 * step)
+
+Stream = dict
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("STREAM = Stream(fold=define)", "STREAM = Stream(fold=other)"),
+        ("STREAM = alerts(5)", "STREAM = alerts(6)"),
+        ("STREAM = alerts(threshold=5)", "STREAM = alerts(threshold=6)"),
+        ("STREAM = alerts(lambda key: 1)", "STREAM = alerts(lambda key: 2)"),
+        ("STREAM = Stream(**alerts(5))", "STREAM = Stream(**alerts(6))"),
+    ],
+)
+def test_which_fold_the_entry_names_and_what_makes_the_entry_count(files, before, after):
+    alerts = "\ndef alerts(threshold):\n    return {}\n"
+    found = [files.fingerprint(f"{SEVERAL}{alerts}{entry}\n") for entry in (before, after)]
+    assert found[0] != found[1]
+
+
+MAPPING = """
+def migrate_state(old):
+    return Total(old["total"])
+
+def halved(old):
+    return Total(old["total"] // 2)
+
+Stream = dict
+STREAM = Stream(fold=define, migrate_state={})
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("lambda old: Total(old['total'] * 50)", "lambda old: Total(old['total'] * 60)"),
+        ("migrate_state", "halved"),
+        ("halved", "migrate_state if define else halved"),
+    ],
+)
+def test_what_the_entry_maps_older_states_by_counts(files, before, after):
+    found = [files.fingerprint(SOURCE + MAPPING.format(mapping)) for mapping in (before, after)]
+    assert found[0] != found[1]
+
+
+@pytest.mark.parametrize("mapping", ["mapped", "migrate_state"])
+def test_a_mapping_that_another_module_of_the_streams_has_counts(files, mapping):
+    entry = f"Stream = dict\nSTREAM = Stream(fold=define, migrate_state={mapping})\n"
+    imports = f"from include.streams.tried_helper import {mapping}\nadded = int.__add__"
+    source = changed(SOURCE, IMPORT, imports) + entry
+    helper = f"{HELPER}\ndef {mapping}(old):\n    return old['total']\n"
+    other = changed(helper, "old['total']", "2 * old['total']")
+    assert files.fingerprint(source, other) != files.fingerprint(source, helper)
+
+
+def test_another_streams_entry_counts_for_who_imports_it(files):
+    source = changed(
+        SOURCE, IMPORT, "from include.streams.tried_helper import STREAM as OTHER, added"
+    )
+    other = f"{HELPER}\nStream = dict\nSTREAM = Stream(fold=added, buckets=4)\n"
+    assert files.fingerprint(source, other) != files.fingerprint(source, changed(other, "=4", "=5"))

@@ -45,12 +45,6 @@ def test_it_is_the_newest_that_was_finished(logs):
     assert batch.checkpoint == str(checkpoint(logs))
 
 
-def test_before_any_watermark_there_is_none(logs):
-    (checkpoint(logs) / "commits" / "1").unlink()
-    batch = committed_batch(logs, read_generations(logs, STREAM))
-    assert (batch.batch_id, batch.watermark_ms, batch.next_watermark_ms) == (0, None, 1_000)
-
-
 def log_lines(lake: Lake, log: str) -> tuple[Path, list[str]]:
     path = checkpoint(lake) / log / "1"
     return path, path.read_text().splitlines()

@@ -8,9 +8,9 @@ import pytest
 
 from include.fold.admission import EPOCH, MICROSECOND, instant_of, micros_of
 from include.fold.product_table import ensure_product
-from include.stream.bronze_pin import pin_bronze
+from include.stream.bronze import pin_bronze
+from include.stream.open_stream import open_stream
 from include.stream.reseed_plan import ReseedOptions, plan_reseed
-from include.stream.stream_identity import stream_identity
 from include.stream_definition import load_definition, pinned_settings
 from include.streams.device_signals import Signal
 from tests.bronze import append_commit, stamp
@@ -45,7 +45,7 @@ class Lived:
         times = [START_US + second * SECOND_US for second in range(6)]
         (rows,) = stamp([[Signal(key, time_us, 1) for time_us in times for key in range(3)]])
         append_commit(lake, STREAM.source, fold_of(old), rows)
-        self.code = stream_identity(lake, STREAM).code
+        self.code = open_stream(lake, STREAM).identity.code
         self.pins = pinned_settings(STREAM, fold_of(old))
         self.bronze_id = pin_bronze(lake, STREAM.source).table_id
         ensure_product(lake.table(NAME), load_definition(STREAM))
@@ -93,7 +93,7 @@ def test_the_base_is_the_newest_clean_savepoint_of_the_state_that_the_stream_ran
     lived.savepoint(4, code="another", origin="reseed")
     lived.savepoint(5, bronze_id="another", events=15, origin="recompute")
     lived.files.deploy(NEW)
-    now = stream_identity(lived.lake, STREAM)
+    now = open_stream(lived.lake, STREAM).identity
     lived.savepoint(5, code=now.code, state_schema=now.state_schema)
     assert lived.base_id() == clean
     plan = plan_reseed(lived.lake, STREAM, MAPPED)

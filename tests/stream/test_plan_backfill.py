@@ -1,4 +1,4 @@
-"""The plan of a backfill's Dag runs: against counts in plain Python."""
+"""The plan of a backfill's Dag runs, against counts in plain Python; and which of them promotes."""
 
 import itertools
 from dataclasses import replace
@@ -14,10 +14,10 @@ from include.fold.admission import EPOCH, MICROSECOND, micros_of
 from include.lake.generations import GenerationRow
 from include.lake.paths import Lake
 from include.registry import stream_named
-from include.stream.bronze_pin import pin_bronze
+from include.stream.bronze import pin_bronze
 from include.stream.manifest import StreamIdentity
 from include.stream.open_stream import OpenStream, open_stream
-from include.stream.plan_recompute import plan_backfill, schedule_intervals
+from include.stream.plan_recompute import NEAR, near_dates, plan_backfill, schedule_intervals
 from include.stream.record import StreamRecord
 from include.streams.user_counts import FOLD, UserEvent
 from tests.bronze import append_commit, of_ours, stamp
@@ -80,9 +80,9 @@ def test_the_first_run_begins_with_the_newest_clean_savepoint(planned_lake):
     before = len([at for at in EVENTS if at < START + HOUR])
     record(planned_lake, "clean", START + HOUR, before)
     record(planned_lake, "lacks a late row", START + 2 * HOUR, before)
-    first = planned(planned_lake, 2, 3).runs[0]
-    assert first.base == "savepoint clean"
-    assert first.rows_to_read == len([at for at in EVENTS if at < START + 3 * HOUR]) - before
+    plan = planned(planned_lake, 2, 3)
+    assert plan.base.text() == "savepoint clean"
+    assert plan.runs[0].rows_to_read == len([at for at in EVENTS if at < START + 3 * HOUR]) - before
 
 
 def test_what_is_not_settled_is_said_to_be_refused(planned_lake):
@@ -124,7 +124,7 @@ def test_states_that_were_mapped_have_no_beginning_to_go_back_to(planned_lake):
     ):
         plan_backfill(opened(planned_lake, mapped), *interval)
     record(planned_lake, "mapped", START + 2 * HOUR, before, mapped.code)
-    assert plan_backfill(opened(planned_lake, mapped), *interval).runs[0].base == "savepoint mapped"
+    assert plan_backfill(opened(planned_lake, mapped), *interval).base.text() == "savepoint mapped"
 
 
 def within(instants, hour):
@@ -154,9 +154,8 @@ def planned_lake(lake: Lake) -> Lake:
         stream=STREAM.name,
         generation=1,
         seed_savepoint="seed",
-        until=START + 5 * HOUR,
+        until_us=micros_of(START + 5 * HOUR),
         watermark_delay_ms=0,
-        started_at=START,
     )
     told = StreamRecord(stream=STREAM.name, row=row, entries=(seeded,))
     made = of_ours(**told.as_json())
@@ -169,3 +168,21 @@ def record(lake: Lake, name: str, until: datetime, events: int, code: str = IDEN
     bronze_id = pin_bronze(lake, STREAM.source).table_id
     made = {"savepoint_id": name, "events": events, "bronze_id": bronze_id, "code": code}
     written_savepoint(lake, STREAM.name, until, **made)
+
+
+LOGICAL = datetime(2026, 3, 1, 2, 30, tzinfo=UTC)
+EVERY = {
+    "30 * * * *": timedelta(hours=1),
+    "*/10 * * * *": timedelta(minutes=10),
+    "30 2 * * *": timedelta(days=1),
+}
+
+
+@given(st.sampled_from(sorted(EVERY)), st.integers(-5, (NEAR + 5) * 1440 * 60))
+def test_all_settled_intervals_near_the_run_and_not_its_own(schedule, seconds):
+    step, settled = EVERY[schedule], LOGICAL + timedelta(seconds=seconds)
+    before = [LOGICAL - n * step for n in range(1, NEAR + 1)]
+    ahead = [LOGICAL + n * step for n in range(1, NEAR + 1)]
+    after = [date for date in ahead if date + step <= settled]
+    assert near_dates(schedule, LOGICAL, settled) == before + after
+    assert near_dates(schedule, LOGICAL, None) == before

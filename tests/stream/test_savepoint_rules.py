@@ -1,5 +1,6 @@
-"""When a savepoint is due, which one is a base, and which ones may go."""
+"""When a savepoint is due, on the way of a replay too; which one is a base, and which ones may go."""
 
+import itertools
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -8,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include.lake.generations import GenerationRow
-from include.lake.paths import Lake
 from include.settings import SavepointRules
-from include.stream.bronze_pin import pin_bronze
+from include.stream.bronze import pin_bronze
 from include.stream.manifest import Savepoint, StreamIdentity, choose_base, kept_by
 from include.streams import user_counts
 from include.streams.user_counts import UserEvent
+from spark_jobs.replay_bronze import stops_on_the_way
 from spark_jobs.write_savepoint import is_due
 from tests.bronze import append_commit, stamp
 from tests.refused import refused
@@ -41,7 +42,7 @@ def savepoint(until_us: int, events: int = 0, code: str = "now", bronze_id: str 
         origin="live",
         run_id="r",
         keys=0,
-        files=(),
+        files={},
         events=events,
         bronze_id=bronze_id,
         bronze_ingested_at_us=None,
@@ -66,9 +67,9 @@ def test_rules_that_cannot_be_are_refused(wrong):
         SavepointRules(**wrong)
 
 
-def test_a_base_is_the_newest_clean_savepoint_of_this_code_and_this_bronze(tmp_path_factory):
-    lake = new_lake(tmp_path_factory)
-    write(lake, [[UserEvent("u", START_US + n * HOUR_US) for n in range(10)]])
+def test_a_base_is_the_newest_clean_savepoint_of_this_code_and_this_bronze(lake):
+    (rows,) = stamp([[UserEvent("u", START_US + n * HOUR_US) for n in range(10)]])
+    append_commit(lake, "user_events", user_counts.FOLD, rows)
     pin = pin_bronze(lake, "user_events")
 
     def at(hours: int, events: int, code: str = "now") -> Savepoint:
@@ -115,10 +116,24 @@ def test_a_backfill_of_long_ago_keeps_what_its_next_interval_begins_with():
     assert kept_by([newest, kept, too_old, live], rules, None) == [kept, newest]
 
 
-def new_lake(tmp_path_factory):
-    return Lake(str(tmp_path_factory.mktemp("lake")))
+STEP_US = 10
+COUNTS = st.dictionaries(st.integers(-5, 40), st.integers(1, 9), max_size=20)
 
 
-def write(lake, commits):
-    for rows in stamp(commits):
-        append_commit(lake, "user_events", user_counts.FOLD, rows)
+@given(counts=COUNTS, apart=st.integers(1, 30), until_us=st.integers(0, 450))
+def test_each_stop_is_the_first_with_enough_events_since_the_last(counts, apart, until_us):
+    stops = stops_on_the_way(counts, STEP_US, apart, until_us)
+    assert stops == sorted(set(stops))
+
+    def events(from_us: int, before_us: int) -> int:
+        return sum(n for step, n in counts.items() if from_us <= step * STEP_US < before_us)
+
+    first_us = min(counts, default=0) * STEP_US
+    for from_us, stop_us in itertools.pairwise([first_us, *stops]):
+        assert stop_us % STEP_US == 0
+        assert stop_us < until_us
+        assert events(from_us, stop_us - STEP_US) < apart <= events(from_us, stop_us)
+    # After the last one nothing was worth another before the end.
+    last_us = stops[-1] if stops else first_us
+    for end_us in range(last_us + STEP_US, until_us, STEP_US):
+        assert events(last_us, end_us) < apart

@@ -14,7 +14,7 @@ from include.maintain.tune_rocksdb import TRIED, Outcome, record_change
 from include.registry import stream_named
 from include.settings import Stream
 from include.steps import STEPS, Start, StreamRun
-from include.stream import small_run
+from include.stream import open_stream as opening
 from include.stream.open_stream import open_stream
 from include.streams.user_counts import FOLD, UserEvent
 from tests.bronze import append_commit, stamp
@@ -47,13 +47,13 @@ def test_a_small_run_takes_along_what_is_due_of_its_source(lake):
 
 
 def test_a_large_run_takes_none_along(lake, monkeypatch):
-    monkeypatch.setattr(small_run, "FETCHED_ROWS", 0)
+    monkeypatch.setattr(opening, "FETCHED_ROWS", 0)
     assert along(lake, COUNTS, SESSIONS, ALERTS) == set()
 
 
 def test_a_large_run_is_taken_along_by_none(lake, monkeypatch):
     """A stream that is new to the source, say: all others would wait for it."""
-    monkeypatch.setattr(small_run, "FETCHED_ROWS", 0)
+    monkeypatch.setattr(opening, "FETCHED_ROWS", 0)
     for read_all in (COUNTS, ALERTS):
         live = entry(1, "live", None, None, batch_id=0)
         record(lake, live, read_all.name, totals={"total_in": 1})
@@ -62,12 +62,12 @@ def test_a_large_run_is_taken_along_by_none(lake, monkeypatch):
 
 def test_rows_are_merged_by_one_process_only_into_a_table_that_it_can_read(lake, monkeypatch):
     """To append, nobody reads any of it."""
-    monkeypatch.setattr(small_run, "MERGED_BYTES", 0)
+    monkeypatch.setattr(opening, "MERGED_BYTES", 0)
     for stream in (COUNTS, SESSIONS):
-        assert small_run.is_small(open_stream(lake, stream))
+        assert opening.is_small(open_stream(lake, stream))
         write_deltalake(lake.table(stream.name), pa.table({"n": [1]}))
-    assert not small_run.is_small(open_stream(lake, COUNTS))
-    assert small_run.is_small(open_stream(lake, SESSIONS))
+    assert not opening.is_small(open_stream(lake, COUNTS))
+    assert opening.is_small(open_stream(lake, SESSIONS))
 
 
 def test_who_needs_another_jvm_is_not_taken_along(lake):

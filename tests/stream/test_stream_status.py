@@ -1,22 +1,268 @@
-"""What `./stateful status` says: the verdict by the code of now, what has changed, and what mends it."""
+"""The verdict on a table, instant by instant; what people are told of it; and what `./stateful status` says."""
 
 import json
 import shlex
+import tempfile
+from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from include.cli.__main__ import main
+from include.fold.admission import instant_of, micros_of
+from include.lake.paths import Lake
+from include.registry import stream_named
+from include.stream import stream_status as judging
+from include.stream.manifest import StreamIdentity
+from include.stream.record import BEGINNING_US
 from include.stream.reseed_plan import ReseedOptions
 from include.stream.status_report import mend_of, status_record
 from include.stream.stream_identity import what_changed
-from include.stream.stream_status import stream_status
+from include.stream.stream_status import (
+    Coverage,
+    LateGroup,
+    Span,
+    coverage_findings,
+    judge,
+    late_groups,
+    stream_status,
+)
+from include.streams.user_counts import FOLD, UserEvent
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
-from tests.refused import refused
+from tests.bronze import ClockAt, append_commit, stamp
+from tests.examples import examples
+from tests.refused import commands_in, refused
 from tests.simulator.world import World, open_world
+from tests.stream.ledgers import TICKS, entry, entry_at, ledgers
 from tests.stream.test_ledger import land, some_hours
+
+LAKE = Lake("/nowhere")
+APPEND = StreamIdentity(
+    stream="user_counts",
+    source="user_events",
+    output_mode="append",
+    time_column="event_time",
+    delay_us=1,
+    code="a",
+    state_schema="",
+    since_us=None,
+)
+late_rows = st.lists(
+    st.builds(
+        lambda ingested, first, more: LateGroup(date(2026, 1, 1), ingested, 1, first, first + more),
+        st.integers(0, 6),
+        st.integers(-1, TICKS),
+        st.integers(0, 2),
+    ),
+    max_size=4,
+)
+
+
+def judged(ledger, late, identity=APPEND):
+    """The verdict, bronze having these late rows under each delay."""
+
+    def groups(lake, source, delay_us, since_us, after_us):
+        return [g for g in late if after_us is None or g.ingested_at_us > after_us]
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(judging, "late_groups", groups)
+        return judge(LAKE, ledger, identity)
+
+
+def reason_at(ledger, late, tick: int) -> str | None:
+    """Why the table is not right at the tick, by the definition."""
+    one = entry_at(ledger, tick)
+    if one is None:
+        return "not recorded"
+    if not set(one.codes) <= {"a"}:
+        return "other code"
+    pin = one.bronze_ingested_at_us
+    lacks = [
+        group
+        for group in late
+        if group.first_us <= tick and (pin is None or group.ingested_at_us > pin)
+    ]
+    return "late rows" if lacks else None
+
+
+@examples(2_000)
+@given(ledgers(), late_rows)
+def test_each_instant_is_judged_as_the_definition_says(ledger, late):
+    coverage = judged(ledger, late)
+    newest = next((one for one in reversed(ledger) if one.kind != "recompute"), None)
+    recorded = [t + 1 for t in range(TICKS) if newest and entry_at(ledger, t)]
+    ends = [*recorded, *([newest.until_us] if newest and newest.until_us is not None else [])]
+    assert coverage.until_us == max(ends, default=None)
+    if coverage.until_us is None:
+        return
+    for tick in range(-3, coverage.until_us):
+        (span,) = [span for span in coverage.spans if span.from_us <= tick < span.until_us]
+        assert span.reason == reason_at(ledger, late, tick)
+    wrong = [t for t in range(-3, coverage.until_us) if reason_at(ledger, late, t)]
+    assert max(coverage.right_until_us, -3) == min(wrong, default=coverage.until_us)
+
+
+def test_an_update_table_is_right_or_wrong_as_a_whole():
+    identity = replace(APPEND, output_mode="update")
+    ledger, late = [entry(1, "live", None, 9)], [LateGroup(date(2026, 1, 1), 3, 2, 5, 6)]
+    assert [span.reason for span in judged(ledger, [], identity).spans] == [None]
+    assert [span.reason for span in judged(ledger, late, identity).spans] == ["late rows"]
+    after = [LateGroup(date(2026, 1, 1), 3, 2, 9, 9)]
+    assert judged(ledger, after, identity).wrong == ()
+
+
+def test_a_mapping_stands_for_the_code_before_it_and_that_one_for_its_own():
+    ledger = [
+        entry(1, "live", None, 3, codes=("old",)),
+        entry(2, "reseed", 3, 6, codes=("b+1",), mapped_from="old", bronze_ingested_at_us=0),
+        entry(3, "reseed", 6, 9, codes=("a+2",), mapped_from="b+1", bronze_ingested_at_us=0),
+    ]
+    mapped = replace(APPEND, code="a+2")
+    assert judged(ledger, [], mapped).wrong == ()
+    assert [span.until_us for span in judged(ledger, []).wrong] == [9]
+
+
+STREAM = stream_named("user_counts")
+SOURCE = STREAM.source
+DELAY_US = STREAM.watermark_delay // timedelta(microseconds=1)
+START_US = micros_of(datetime(2026, 3, 1, tzinfo=UTC))
+# Steps of half the delay, so that rows come just late and just not; some in one millisecond.
+times_us = st.builds(
+    lambda step, micros: START_US + step * DELAY_US // 2 + micros,
+    st.sampled_from([0, 1, 2, 3, 4, 287, 288, 289, 290, 3 * 288]),
+    st.integers(0, 2),
+)
+commits_of_events = st.lists(
+    st.lists(times_us.map(lambda us: UserEvent("ann", us)), min_size=1, max_size=6)
+    | times_us.map(ClockAt),
+    min_size=1,
+    max_size=5,
+)
+
+
+def oracle(commits, delay_us: int, since_us: int | None, after_us: int | None) -> list[LateGroup]:
+    groups = defaultdict(list)
+    for row in (row for commit in commits for row in commit):
+        is_late = row.arrival_us is not None and row.time_us <= row.arrival_us - delay_us
+        wanted = since_us is None or row.time_us >= since_us
+        wanted &= after_us is None or row.ingested_us > after_us
+        if row.event is not None and is_late and wanted:
+            groups[row.ingested_us, instant_of(row.time_us).date()].append(row.time_us)
+    return [
+        LateGroup(day, ingested_us, len(times), min(times), max(times))
+        for (ingested_us, day), times in sorted(groups.items())
+    ]
+
+
+@examples(40)
+@given(
+    commits_of_events,
+    st.sampled_from([DELAY_US, 0, 3 * DELAY_US]),
+    st.none() | times_us,
+    st.none() | st.integers(0, 4),
+)
+def test_late_rows_are_those_of_bronze_however_its_files_lie(commits, delay_us, since_us, after):
+    stamped = stamp(commits)
+    after_us = None if after is None or after >= len(stamped) else stamped[after][0].ingested_us
+    asked = (delay_us, since_us, after_us)
+    with tempfile.TemporaryDirectory() as root:
+        lake = Lake(root)
+        assert late_groups(lake, SOURCE, *asked) == []
+        for commit in stamped:
+            for part in filter(None, (commit[::2], commit[1::2])):  # a file each
+                append_commit(lake, SOURCE, FOLD, part)
+        assert late_groups(lake, SOURCE, *asked) == oracle(stamped, *asked)
+
+
+START = datetime(2026, 3, 1, tzinfo=UTC)
+END_US = micros_of(START + timedelta(days=20))
+
+
+def groups(*days: int) -> tuple[LateGroup, ...]:
+    instants = [START + timedelta(days=day) for day in days]
+    return tuple(
+        LateGroup(i.date(), 0, 2, micros_of(i), micros_of(i + timedelta(hours=1))) for i in instants
+    )
+
+
+def found(*spans: Span, live: Span | None = None, is_append: bool = True):
+    coverage = Coverage(END_US, spans, live or Span(END_US, END_US, None))
+    return coverage_findings(STREAM.name, coverage, is_append)
+
+
+def late(from_us: int, *days: int) -> Span:
+    return Span(from_us, END_US, "late rows", groups(*days))
+
+
+def test_a_table_that_is_right_says_nothing():
+    assert found(Span(BEGINNING_US, END_US, None)) == []
+
+
+def test_the_finding_names_the_dates_and_the_commands():
+    (finding,) = found(late(micros_of(START), 0, 1, 4))
+    assert (finding.finding, finding.severity) == ("late_rows_not_recomputed", "warning")
+    assert finding.count == 6
+    assert finding.event_time_from == START  # from then on the table is wrong, to its end
+    assert finding.event_time_to == START + timedelta(days=20)
+    assert commands_in(finding.action) == [
+        "recompute user_counts 2026-03-01 2026-03-06",
+        "reseed user_counts --apply",
+    ]
+
+
+def test_a_command_ends_where_the_table_does_which_may_be_within_the_day():
+    at = START + timedelta(hours=13, microseconds=1)
+    rows = (LateGroup(START.date(), 0, 1, micros_of(START), micros_of(START)),)
+    coverage = Coverage(
+        micros_of(at), (Span(BEGINNING_US, micros_of(at), "late rows", rows),), None
+    )
+    (finding,) = coverage_findings(STREAM.name, coverage, True)
+    command = "recompute user_counts 2026-03-01 2026-03-01T13:00:00.000001Z"
+    assert commands_in(finding.action)[0] == command
+
+
+def test_an_update_table_is_reseeded():
+    (finding,) = found(late(BEGINNING_US, 0), is_append=False)
+    assert commands_in(finding.action) == ["reseed user_counts --apply"]
+    assert finding.event_time_from is None  # the beginning
+
+
+def test_dates_that_were_recomputed_leave_what_follows_to_a_reseed():
+    after = micros_of(START + timedelta(days=1))
+    (finding,) = found(late(after, 0))
+    assert finding.finding == "state_lacks_rows"
+    span = (START + timedelta(days=1), START + timedelta(days=20))
+    assert (finding.event_time_from, finding.event_time_to) == span
+
+
+def test_a_live_state_that_lacks_rows_is_named_though_the_table_is_right():
+    (finding,) = found(live=Span(END_US, END_US, "late rows", groups(0)))
+    assert (finding.finding, finding.count) == ("state_lacks_rows", 2)
+
+
+def test_what_nothing_proves_is_named_with_its_cause():
+    (finding,) = found(
+        Span(BEGINNING_US, micros_of(START), "not recorded"),
+        Span(micros_of(START), END_US, "other code"),
+    )
+    assert finding.finding == "table_not_right"
+    assert commands_in(finding.action) == ["reseed user_counts --apply"]
+
+
+def test_what_is_of_before_a_mapping_names_the_only_way_that_makes_it_right():
+    spans = (late(BEGINNING_US, 1), Span(BEGINNING_US, END_US, "other code"))
+    coverage = Coverage(END_US, spans, Span(END_US, END_US, "late rows", groups(1)))
+    way = "reseed user_counts --recompute --apply"
+    for is_mapped in (True, False):
+        told = coverage_findings(STREAM.name, coverage, True, is_mapped=is_mapped)
+        assert [way in commands_in(each.action) for each in told] == [is_mapped] * 2
+
 
 KIND = "counts"
 

@@ -1,0 +1,402 @@
+"""Bronze as streams read it: a version as a point in time, how many of its events lie before an instant, and
+what those who read it commit by commit still need of its past.
+
+`ingested_at` is later in each commit than in all before. So "all rows of version V" is "all rows up to V's
+newest `ingested_at`", in any later version: no old one has to be kept readable.
+
+OPTIMIZE replaces files that a reader which is behind has not read yet: it goes on reading the replaced ones,
+for as long as VACUUM leaves them, and each commit, for as long as the log keeps it. A reseed makes a reader
+before it has a checkpoint: that will begin with the commit after the version that was replayed.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+from pyarrow import dataset as ds
+
+from include.catalogue import FINDINGS
+from include.fold.admission import US_PER_MS, instant_of, micros_of
+from include.lake.delta_log import (
+    adds_data,
+    is_of_machine,
+    made_at,
+    open_rows_of,
+    open_table,
+    read_actions,
+    table_to_read,
+    unbroken,
+)
+from include.lake.errors import LakeError
+from include.lake.findings import Finding
+from include.lake.generations import Generations, is_reseeded, read_generations
+from include.lake.paths import Lake, files_of
+from include.registry import stream_names, streams_of
+from include.stream.checkpoint import (
+    BronzePosition,
+    newest_committed,
+    newest_planned,
+    read_position,
+)
+
+INSTANT = pa.timestamp("us", tz="UTC")
+DAY_US = 24 * 3_600_000_000
+
+
+class BronzeFiles:
+    """What the log says of each file of bronze, as columns; null where it does not say."""
+
+    def __init__(self, table: DeltaTable) -> None:
+        self._adds = pa.table(table.get_add_actions(flatten=True))
+
+    def instants(self, bound: Literal["min", "max"], column: str) -> Any:
+        """Each file's smallest or largest instant in microseconds, cut to a millisecond."""
+        return self._column(f"{bound}.{column}", INSTANT).cast(pa.int64())
+
+    def latest(self, column: str) -> Any:
+        """An instant which no row of the file is after, in microseconds."""
+        return pc.add(self.instants("max", column), US_PER_MS - 1)
+
+    def span(self, time_column: str) -> tuple[Any, Any]:
+        """Two instants in microseconds between which each file's rows lie, both inclusive."""
+        first, last = self.instants("min", time_column), self.latest(time_column)
+        if time_column != "event_time":
+            return first, last
+        date = self._column("partition.event_date", pa.date32())
+        midnight = date.cast(pa.timestamp("us")).cast(pa.int64())
+        end = pc.add(midnight, DAY_US - 1)
+        return pc.max_element_wise(first, midnight), pc.min_element_wise(last, end)
+
+    def rows(self) -> Any:
+        return self._column("num_records", pa.int64())
+
+    def events(self) -> Any:
+        """Each file's rows; null where clock rows, which have no `source_file`, may be among them."""
+        no_clocks = pc.equal(self._column("null_count.source_file", pa.int64()), 0)
+        return pc.if_else(known(no_clocks), self.rows(), None)
+
+    def paths_but(self, excluded: Any) -> list[str]:
+        """The files for which `excluded` is not true."""
+        paths: list[str] = self._adds["path"].filter(pc.invert(known(excluded))).to_pylist()
+        return paths
+
+    def _column(self, name: str, kind: pa.DataType) -> Any:
+        if name not in self._adds.column_names:
+            return pa.chunked_array([pa.nulls(self._adds.num_rows, kind)])
+        return self._adds[name].cast(kind)
+
+
+def known(condition: Any) -> Any:
+    """True where the condition is; false where it is not, or where that is not known."""
+    return pc.fill_null(condition, False)
+
+
+def read_files(
+    table: DeltaTable,
+    paths: Sequence[str],
+    columns: list[str],
+    wanted: pc.Expression | None = None,
+) -> Iterator[Any]:
+    """Rows of these files alone; LakeError when one is lost or damaged.
+
+    Not by delta-rs's dataset: that takes the log's bounds, cut to a millisecond, for exact.
+    """
+    if not paths:
+        return
+    uri, filesystem = str(table.table_uri), files_of(str(table.table_uri))
+    parquet = ds.ParquetFileFormat(
+        default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+    )
+    fragments = [parquet.make_fragment(path, filesystem) for path in paths]
+    schema = pa.schema(table.schema().to_arrow())
+    dataset = ds.FileSystemDataset(fragments, schema, parquet, filesystem)
+    with unbroken(uri):
+        yield from dataset.scanner(columns, filter=wanted).to_batches()
+
+
+CLOCKS = pa.schema([("ingested_at", INSTANT), ("commit_watermark", INSTANT)])
+
+
+@dataclass(frozen=True)
+class BronzePin:
+    """All rows of a version of a bronze table."""
+
+    path: str
+    table_id: str
+    version: int
+    ingested_at_us: int
+    watermark_us: int  # M after its newest commit
+
+    def settled_until_us(self, time_column: str, delay_us: int) -> int:
+        """The exclusive bound of what these rows settle, on the clock of `time_column`."""
+        if time_column == "ingested_at":
+            return self.ingested_at_us + 1
+        return self.watermark_us - delay_us + 1
+
+
+def pin_bronze(lake: Lake, source: str, version: int | None = None) -> BronzePin:
+    """A version of the source's bronze, the newest for None; LakeError when that has no rows, or is gone."""
+    path = lake.bronze(source)
+    refuse_no_bronze(lake, source)
+    table = open_table(path) if version is None else open_rows_of(lake, path, version)
+    clocks = pa.Table.from_batches(
+        read_files(table, _newest_files(table), ["ingested_at", "commit_watermark"]), CLOCKS
+    )
+    if not clocks.num_rows:
+        raise LakeError(
+            f"{path} has no rows yet: there is nothing to compute from",
+            code="nothing_there",
+            subject=f"bronze/{source}",
+        )
+    ingested_at = pc.max(clocks["ingested_at"]).as_py()
+    # Of the newest commit alone: a repair sets M back, and a file may hold older commits' rows.
+    newest = clocks.filter(pc.equal(clocks["ingested_at"], ingested_at))
+    return BronzePin(
+        path,
+        str(table.metadata().id),
+        int(table.version()),
+        ingested_at_us=micros_of(ingested_at),
+        watermark_us=micros_of(pc.max(newest["commit_watermark"]).as_py()),
+    )
+
+
+def refuse_no_bronze(lake: Lake, source: str) -> None:
+    """LakeError when nothing of the source was ever ingested."""
+    if not lake.is_delta_table(path := lake.bronze(source)):
+        raise LakeError(
+            f"no bronze table at {path}: ingest {source} first",
+            code="nothing_there",
+            subject=f"bronze/{source}",
+            command=next((f"./stateful stream {each.name}" for each in streams_of(source)), None),
+        )
+
+
+def has_commit(pin: BronzePin, ingested_at_us: int) -> bool:
+    """Whether bronze has a row that was ingested at just that instant."""
+    table = table_to_read(pin.path)
+    files = BronzeFiles(table)
+    first, last = files.span("ingested_at")
+    others = pc.or_kleene(pc.greater(first, ingested_at_us), pc.less(last, ingested_at_us))
+    wanted = pc.field("ingested_at") == pa.scalar(instant_of(ingested_at_us), INSTANT)
+    found = read_files(table, files.paths_but(others), ["ingested_at"], wanted=wanted)
+    return any(batch.num_rows for batch in found)
+
+
+def _newest_files(table: DeltaTable) -> list[str]:
+    """The files that may hold rows of the newest commit."""
+    files = BronzeFiles(table)
+    newest_us = pc.max(files.instants("max", "ingested_at"))
+    older = pc.less(files.latest("ingested_at"), newest_us)
+    return files.paths_but(older)
+
+
+def count_before(
+    pin: BronzePin, time_column: str, since_us: int | None, cutoffs_us: Sequence[int]
+) -> list[int]:
+    """For each cutoff, how many events of the pinned rows lie at or after `since_us` and before it."""
+    if not cutoffs_us:
+        return []
+    table = table_to_read(pin.path)
+    files = BronzeFiles(table)
+    first, last = files.span(time_column)
+    outside = pc.greater_equal(first, max(cutoffs_us))
+    whole = pc.less_equal(files.latest("ingested_at"), pin.ingested_at_us)  # counted by the log
+    if since_us is not None:
+        outside = pc.or_kleene(outside, pc.less(last, since_us))
+        whole = pc.and_kleene(whole, pc.greater_equal(first, since_us))
+    for cutoff_us in cutoffs_us:
+        one_side = pc.or_kleene(pc.less(last, cutoff_us), pc.greater_equal(first, cutoff_us))
+        whole = pc.and_kleene(whole, one_side)
+    events = pc.if_else(known(outside), 0, pc.if_else(known(whole), files.events(), None))
+    counts = [_sum(pc.if_else(known(pc.less(last, at)), events, 0)) for at in cutoffs_us]
+    for times in _event_times(pin, table, files.paths_but(pc.is_valid(events)), time_column):
+        if since_us is not None:
+            times = times.filter(pc.greater_equal(times, since_us))
+        for index, cutoff_us in enumerate(cutoffs_us):
+            counts[index] += _sum(pc.less(times, cutoff_us))
+    return counts
+
+
+def _event_times(
+    pin: BronzePin, table: DeltaTable, paths: Sequence[str], time_column: str
+) -> Iterator[Any]:
+    pinned = pc.field("ingested_at") <= pa.scalar(instant_of(pin.ingested_at_us), INSTANT)
+    for batch in read_files(table, paths, [time_column], wanted=pinned & ~pc.field("is_clock")):
+        yield pc.cast(batch[time_column], pa.int64())
+
+
+def _sum(values: Any) -> int:
+    return int(pc.sum(values).as_py() or 0)
+
+
+@dataclass(frozen=True)
+class Lag:
+    """The first commit that a stream still needs of bronze, and when that was made."""
+
+    stream: str
+    version: int
+    since: datetime | None  # None: the log no longer has it
+
+
+def read_lags(lake: Lake, path: str, table: DeltaTable) -> list[Lag]:
+    """The declared streams that still need something of the past of the table at `path`."""
+    lags = (_read_lag(lake, path, table, stream) for stream in stream_names())
+    return [lag for lag in lags if lag is not None]
+
+
+def _read_lag(lake: Lake, path: str, table: DeltaTable, stream: str) -> Lag | None:
+    generations = read_generations(lake, stream)
+    row, checkpoint = generations.current, lake.checkpoint(stream, generations.number)
+    committed = newest_committed(lake, checkpoint)
+    batch = newest_planned(lake, checkpoint) if committed is None else committed
+    if row is not None and is_reseeded(row) and committed is None:
+        # Also when its first batch has been planned: that begins there.
+        position = BronzePosition(row["bronze_id"], row["bronze_version"] + 1)
+    elif batch is not None:
+        position = read_position(lake, f"{checkpoint}/offsets/{batch}")
+    else:
+        return None
+    if position.table_id != str(table.metadata().id):
+        return None  # another source's, or one before of this name
+    for version in range(position.version, table.version() + 1):
+        actions = read_actions(lake, path, version)
+        if actions is None:
+            return Lag(stream, version, None)
+        # What OPTIMIZE replaced may be of the version that a first batch reads: a whole one, not only
+        # commits; after a reseed Delta begins with just that commit, whatever is in it.
+        if adds_data(actions) or committed is None:
+            return Lag(stream, version, made_at(actions))
+    return None
+
+
+FILE_RETENTION = ("delta.deletedFileRetentionDuration", timedelta(days=7))
+LOG_RETENTION = ("delta.logRetentionDuration", timedelta(days=30))
+# A commit's files are written before it, and the clocks of writers and storage differ.
+MARGIN = timedelta(days=1)
+# Of the log's retention: a reader behind by more is told while there is time to act.
+LOG_SHARE = 0.5
+SPAN = re.compile(r"(\d+)\s*(week|day|hour|minute|second|millisecond)s?")
+
+
+def retention(configuration: Mapping[str, str], setting: tuple[str, timedelta]) -> timedelta:
+    """A table's setting such as `interval 7 days`, or its default; LakeError for another text."""
+    name, default = setting
+    text = configuration.get(name)
+    if text is None:
+        return default
+    spans = SPAN.findall(text.lower())
+    if SPAN.sub("", text.lower()).removeprefix("interval").strip() or not spans:
+        raise LakeError(
+            f"{name} is {text!r}: expected a text such as 'interval 7 days'",
+            code="foreign_properties",
+            subject=name,
+        )
+    return sum((timedelta(**{f"{unit}s": int(count)}) for count, unit in spans), timedelta(0))
+
+
+def why_not_vacuum(lags: Sequence[Lag], kept: timedelta, now: datetime) -> str | None:
+    """Why files older than `kept` must not be deleted now; None when nobody needs them."""
+    needed = [(lag.since, lag) for lag in lags if lag.since and lag.since < now - kept + MARGIN]
+    if not needed:
+        return None
+    since, lag = min(needed, key=lambda pair: pair[0])
+    return (
+        f"stream {lag.stream} has not read version {lag.version}, of {since:%Y-%m-%d %H:%M} UTC, and "
+        f"VACUUM would delete what is older than {kept / timedelta(days=1):g} days"
+    )
+
+
+def lag_findings(table: str, lags: Sequence[Lag], kept: timedelta, now: datetime) -> list[Finding]:
+    """A warning for each stream that the clean-up of a log kept for so long may cut off."""
+    found = []
+    for lag in lags:
+        said = f"stream {lag.stream} goes on with version {lag.version} of {table}"
+        if lag.since is None:
+            said += ", which the clean-up of the table's log has taken away: its next run fails"
+            do = (
+                "put an older copy of the log's files back, or make the state anew from bronze: "
+                f"`./stateful reseed {lag.stream} --apply`"
+            )
+            found.append(FINDINGS["reader_cut_off"].found(table, said, do))
+        elif now - lag.since > kept * LOG_SHARE:
+            said += f", of {lag.since:%Y-%m-%d %H:%M} UTC: from {lag.since + kept:%Y-%m-%d} on the log has it no more"
+            do, day = "run the stream before that", timedelta(days=1)
+            figures = {"figure": (now - lag.since) / day, "limit": kept * LOG_SHARE / day}
+            found.append(FINDINGS["reader_behind"].found(table, said, do, unit="days", **figures))
+    return found
+
+
+@dataclass(frozen=True)
+class Needed:
+    """The first version of bronze that a stream's next run asks the log for."""
+
+    version: int
+    is_gone: bool  # the next run cannot go on
+    made_at: datetime | None  # None: the log no longer has its commit
+    kept: timedelta  # by the log
+
+    @property
+    def is_growing_old(self) -> bool:
+        """Whether the next run is to read a still row, while the log is not yet cut there."""
+        return self.made_at is not None and datetime.now(UTC) - self.made_at > self.kept * LOG_SHARE
+
+
+def needed_commit(lake: Lake, generations: Generations, source: str) -> Needed | None:
+    """None when the next run begins with a commit that is still to come, or with all of bronze."""
+    bronze = lake.bronze(source)
+    start = _start(lake, generations)
+    if start is None or not lake.is_delta_table(bronze):
+        return None
+    (first, is_snapshot), table = start, table_to_read(bronze)
+    if first.table_id != str(table.metadata().id) or first.version > table.version():
+        return None
+    commit = read_actions(lake, bronze, first.version)
+    made = None if commit is None else made_at(commit)
+    is_gone = _is_unreadable(bronze, first.version) if is_snapshot else made is None
+    kept = retention(table.metadata().configuration, LOG_RETENTION)
+    return Needed(first.version, is_gone, made, kept=kept)
+
+
+def refuse_cut_off(lake: Lake, generations: Generations, source: str) -> None:
+    """LakeError when bronze's log no longer has what the next run reads first."""
+    stream, needed = generations.stream, needed_commit(lake, generations, source)
+    if needed is not None and needed.is_gone:
+        raise LakeError(
+            f"{stream} would go on with version {needed.version} of {lake.bronze(source)}, but the "
+            "clean-up of the table's log has taken that away. Put an older copy of the log's files "
+            "back, or make the state anew from bronze, which has all its rows",
+            code="cleaned_up_version",
+            subject=f"bronze/{source}",
+            command=f"./stateful reseed {stream} --apply",
+        )
+
+
+def _start(lake: Lake, generations: Generations) -> tuple[BronzePosition, bool] | None:
+    """Where the newest batch began, and whether with all that was there by then; None before the first."""
+    row = generations.current
+    checkpoint = lake.checkpoint(generations.stream, generations.number)
+    planned = newest_planned(lake, checkpoint)
+    if not planned and row is not None and is_reseeded(row):
+        return BronzePosition(row["bronze_id"], row["bronze_version"] + 1), False
+    if planned is None:
+        return None
+    position = read_position(lake, f"{checkpoint}/offsets/{max(planned - 1, 0)}")
+    if planned > 0:
+        return position, False
+    return BronzePosition(position.table_id, position.version - 1), True
+
+
+def _is_unreadable(bronze: str, version: int) -> bool:
+    """Whether neither commits nor a checkpoint lead to that version any more."""
+    try:
+        return table_to_read(bronze, version=version).version() != version
+    except DeltaError as error:
+        if is_of_machine(error):
+            raise
+        return True
