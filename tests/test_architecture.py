@@ -20,7 +20,7 @@ ORDER = (
     "include/spark include/job.py",
     "include/ingest",
     "include/stream",
-    "include/maintain include/sample include/tables_page.py",
+    "include/maintain include/sample",
     "include/amend",
     "include/steps.py include/run_local.py",
     "include/observe include/reference.py",
