@@ -11,7 +11,6 @@ from include.ingest import ingest_log as log_rows
 from include.ingest.bronze_tables import QUARANTINE_COLUMNS, added_columns, bronze_columns
 from include.lake.columns import ARROW_TYPES, Column
 from include.lake.dead_letters import COLUMNS as DEAD_LETTER_COLUMNS
-from include.lake.errors import CODES
 from include.lake.findings import Severity
 from include.lake.ops import DESCRIPTIONS, SCHEMAS
 from include.registry import all_sources, all_streams
@@ -24,11 +23,6 @@ TABLES = """# Tables
 
 Made by `.venv/bin/python -m include.reference`. All instants are
 UTC, in microseconds. [reading.md](reading.md) has a question for each product, older versions and changes."""
-ERRORS = """# Errors
-
-Made by `.venv/bin/python -m include.reference`. The last line of a command or job that was refused, or that failed, ends with one of
-these codes in brackets, and before it with the command that mends it, if there is one. With `--json` a command prints them as one object:
-`{"error": {"code": ..., "message": ..., "subject": ..., "command": ...}}`."""
 FOUND = """# Findings
 
 Made by `.venv/bin/python -m include.reference`. A finding is a row of `ops/findings`, with figures, and the command to enter. It
@@ -43,9 +37,7 @@ HEARD: dict[Severity, str] = {
 
 def pages() -> dict[str, str]:
     """Each page as Markdown, by its file."""
-    codes = [(f"`{code}`", CODES[code]) for code in sorted(CODES)]
     sections = {
-        "docs/errors.md": [ERRORS, _table(("code", "meaning"), codes)],
         "docs/findings.md": [FOUND, *_findings()],
         "docs/tables.md": [TABLES, *_tables()],
     }

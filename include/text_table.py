@@ -16,10 +16,8 @@ UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def printable(text: str) -> str:
-    """The text with escapes such as \\x1b in place of what is not to reach a terminal.
-
-    Names of files and values of rows are other people's: one could clear the screen, or more.
-    """
+    """The text with escapes such as \\x1b in place of what is not to reach a terminal: names of files and
+    values of rows are other people's."""
     return UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)
 
 

@@ -13,7 +13,7 @@ from include.fold.bucket import INSTANTS
 from include.ingest.bronze_tables import add_fields
 from include.ingest.ingest_log import refuse_changed_bronze
 from include.job import RunRecord
-from include.lake.delta_log import table_to_read
+from include.lake.delta_log import open_table
 from include.lake.findings import record_findings
 from include.lake.paths import Lake
 from include.stream.bronze import BronzeFiles
@@ -122,7 +122,7 @@ def _stops(replay: Replay) -> list[int]:
 
 def _events_by_step(replay: Replay, step_us: int, from_us: int | None) -> Counter[int]:
     """The events of each step of time, about: by the log of bronze, where each file ends."""
-    files = BronzeFiles(table_to_read(replay.lake.bronze(replay.opened.source)))
+    files = BronzeFiles(open_table(replay.lake.bronze(replay.opened.source)))
     _, last_us = files.span(INSTANTS[replay.fold.time_us])
     events: Counter[int] = Counter()
     for last, rows in zip(last_us.to_pylist(), files.rows().to_pylist(), strict=True):

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import WriterProperties, write_deltalake
+from deltalake import write_deltalake
 from pyarrow import fs
 
 from include.fold.keys import FoldKey
@@ -25,12 +25,12 @@ from include.ingest.bronze_tables import late_fields, with_late_fields
 from include.ingest.landed_file import row_of_raw
 from include.ingest.landed_values import RefusedError, converter, value_at
 from include.ingest.parse_files import REINGESTED_ROW
-from include.lake.columns import APPEND_ONLY, arrow_type
+from include.lake.columns import APPEND_ONLY, arrow_type, without_comments
 from include.lake.delta_log import dataset_of, delta_table
 from include.lake.errors import SettingsError, wrong_argument
 from include.lake.ops import SCHEMAS, despite_others
 from include.lake.paths import Lake, files_of
-from include.lake.table import ROWS_A_GROUP, Table
+from include.lake.table import Table, stage
 from include.registry import source_named, source_names, stream_named, stream_names
 from include.settings import Field, Source, Stream
 from include.stream_definition import load_definition
@@ -256,9 +256,6 @@ def mentions(told: str, text: str) -> bool:
     return any(re.search(rf"(?<!\w){re.escape(one)}(?!\w)", told) is not None for one in spellings)
 
 
-SNAPPY = WriterProperties(compression="SNAPPY", max_row_group_size=ROWS_A_GROUP)
-
-
 def erase_rows(lake: Lake, key: ErasedKey, found: Found) -> None:
     """Landed files, then quarantine, then bronze. Under the leases of the source and its streams."""
     _delete_landed(lake, key.source.name, found.files)
@@ -287,9 +284,9 @@ def _rewrite_quarantine(lake: Lake, source: str, refused: Sequence[str]) -> None
     dataset, gone = dataset_of(path), pa.array(refused, pa.string())
     # What delta-rs has written by MERGE comes as string_view, which Arrow compares with nothing.
     is_gone = pc.field("quarantine_id").cast(pa.string()).isin(gone)
-    kept = dataset.scanner(filter=~is_gone).to_reader()
-    same = Table.open(lake, path).same_record()
-    write_deltalake(path, kept, mode="overwrite", writer_properties=SNAPPY, commit_properties=same)
+    table = Table.open(lake, path)
+    files = stage(path, dataset.to_batches(filter=~is_gone), _schema(table))
+    table.commit(files, table.record() or {}, over=[])
 
 
 def _rewrite_bronze(lake: Lake, key: ErasedKey, dates: Sequence[str]) -> None:
@@ -297,20 +294,17 @@ def _rewrite_bronze(lake: Lake, key: ErasedKey, dates: Sequence[str]) -> None:
     path = lake.bronze(key.source.name)
     if dates:
         delta_table(path).alter.set_table_properties({APPEND_ONLY: "false"})
-    schema = delta_table(path).to_pyarrow_dataset(filesystem=files_of(path)).schema
-    same = Table.open(lake, path).same_record()
+    table = Table.open(lake, path)
+    record = table.record() or {}
     for date in dates:
-        rows = pa.RecordBatchReader.from_batches(schema, _others(lake, key, date))
-        write_deltalake(
-            path,
-            rows,
-            mode="overwrite",
-            predicate=f"event_date = '{date}'",
-            writer_properties=SNAPPY,
-            commit_properties=same,
-        )
+        files = stage(path, _others(lake, key, date), _schema(table), by="event_date")
+        table.commit(files, record, over=[("event_date", "=", date)])
     if delta_table(path).metadata().configuration.get(APPEND_ONLY) == "false":
         delta_table(path).alter.set_table_properties({APPEND_ONLY: "true"})
+
+
+def _schema(table: Table) -> pa.Schema:
+    return without_comments(pa.schema(table.delta.schema().to_arrow()))
 
 
 def _others(lake: Lake, key: ErasedKey, date: str) -> Iterator[pa.RecordBatch]:

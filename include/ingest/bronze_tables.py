@@ -14,7 +14,7 @@ from include.fold.states import event_schema
 from include.ingest.connector import origin_columns, refused_columns
 from include.ingest.rescue import read_rescued
 from include.lake.columns import APPEND_ONLY, Column, arrow_type, documented, sql_name
-from include.lake.delta_log import create_if_absent, delta_table, found_columns, table_to_read
+from include.lake.delta_log import create_if_absent, delta_table, found_columns, open_table
 from include.lake.errors import SettingsError, settings_changed
 from include.lake.paths import Lake
 from include.lake.table import Table
@@ -136,7 +136,7 @@ def late_fields(table: DeltaTable, names: Collection[str]) -> list[LateField]:
 
 def late_fields_of(bronze: str, fold: KeyedFold) -> list[LateField]:
     """The fold's columns of bronze that some rows have elsewhere."""
-    return late_fields(table_to_read(bronze), event_schema(fold).names)
+    return late_fields(open_table(bronze), event_schema(fold).names)
 
 
 def with_late_fields(rows: pa.Table, late: Iterable[LateField]) -> pa.Table:
@@ -172,7 +172,7 @@ def add_fields(lake: Lake, name: str) -> None:
     path = lake.bronze(name)
     source = next((each for each in all_sources() if each.name == name), None)
     if source is not None and lake.is_delta_table(path):
-        known = {field.name for field in table_to_read(path).schema().fields}
+        known = {field.name for field in open_table(path).schema().fields}
         if {field.name for field in source.fields} - known:
             follow_fields(Table.open(lake, path), source)
 

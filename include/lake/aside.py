@@ -5,27 +5,25 @@ from datetime import UTC, datetime
 from pathlib import PurePosixPath
 
 import pyarrow.dataset as ds
-from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
 from include.lake.delta_log import (
     commit_hash,
     dataset_of,
     first_line,
-    is_of_machine,
+    open_table,
     read_actions,
-    table_to_read,
     unbroken,
 )
 from include.lake.errors import LakeError
 from include.lake.paths import Lake
 
+CHECKED = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+
 
 def move_aside(lake: Lake, names: Iterable[str]) -> str:
-    """Move tables, such as ops/runs, that are there; the folder, below the lake's, where they lie now.
-
-    To be called while no job writes to them, or where what such a job writes may be lost.
-    """
+    """Move tables, such as ops/runs, that are there; the folder, below the lake's, where they lie now."""
+    # While no job writes to them, or what such a job writes may be lost.
     target = f"set_aside/{datetime.now(UTC):%Y%m%dT%H%M%S.%f}"
     for name in names:
         if is_there(lake, name):
@@ -55,34 +53,24 @@ def _move(lake: Lake, name: str, target: str) -> None:
     files.delete_dir(here)
 
 
-def why_no_log(lake: Lake, path: str) -> str | None:
-    """Why the log of the table at `path` is none: nobody can write to it, either. None: it is one, or there
-    is no table."""
+def why_unreadable(lake: Lake, path: str, is_log_enough: bool = False) -> str | None:
+    """Why a table cannot be read, or its log written to; None: it can, or is not there.
+
+    Its rows are read, whose pages are checked, unless `is_log_enough`.
+    """
     if not lake.is_delta_table(path):
         return None
     try:
-        version = table_to_read(path).version()
-    except DeltaError as error:
-        if is_of_machine(error):
-            raise
-        return f"its log cannot be read: {first_line(error)}"
+        with unbroken(path):
+            version = open_table(path).version()
+            if not is_log_enough:
+                for _ in dataset_of(path).to_batches(fragment_scan_options=CHECKED):
+                    pass
+    except LakeError as error:
+        return first_line(error.__cause__ or error)
     if commit_hash(lake, path, version) is None:  # the newest is never cleaned up
         return f"its log has lost the commit of its newest version, {version}"
     # delta-rs takes the schema from the sum beside the commit, which Spark does not believe.
     if version == 0 and not read_actions(lake, path, 0):
         return "its first commit is empty, as after a power cut"
-    return None
-
-
-def why_unreadable(lake: Lake, path: str) -> str | None:
-    """The same of all its rows, too, whose pages are checked: it reads them."""
-    if (why := why_no_log(lake, path)) is not None or not lake.is_delta_table(path):
-        return why
-    checked = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
-    try:
-        with unbroken(path):
-            for _ in dataset_of(path).to_batches(fragment_scan_options=checked):
-                pass
-    except LakeError as error:
-        return first_line(error.__cause__ or error)
     return None

@@ -81,24 +81,13 @@ def _sql_type(kind: pa.DataType) -> SqlType:
 
 
 def documented(columns: Iterable[Column]) -> pa.Schema:
-    """The schema of a table that delta-rs is to create, with the columns' comments.
-
-    Times without a zone need a protocol of named features, and of NOT NULL delta-rs 1.6 names none:
-    Spark would refuse the table. So beside such times every column may be null.
-    """
+    """The schema of a table that delta-rs is to create, with the columns' comments."""
     columns = list(columns)
-    all_nullable = any("timestamp_ntz" in column.type for column in columns)
-    return pa.schema(
-        [
-            pa.field(
-                c.name,
-                arrow_type(c.type),
-                c.nullable or all_nullable,
-                metadata={"comment": c.comment, **c.marks},
-            )
-            for c in columns
-        ]
-    )
+    # Beside times without a zone delta-rs 1.6 makes a table with NOT NULL that Spark refuses.
+    is_any = any("timestamp_ntz" in column.type for column in columns)
+    fields = (pa.field(c.name, arrow_type(c.type), c.nullable or is_any) for c in columns)
+    marks = ({"comment": c.comment, **c.marks} for c in columns)
+    return pa.schema([field.with_metadata(of) for field, of in zip(fields, marks, strict=True)])
 
 
 def without_comments(schema: pa.Schema) -> pa.Schema:

@@ -1,5 +1,4 @@
-"""Dead letters of a stream, what its function failed for: their table, and how a killed job's rows in it are
-put back."""
+"""Dead letters of a stream: their table, and how a killed job's rows in it are put back."""
 
 from typing import Any
 
@@ -20,8 +19,7 @@ COLUMNS = (
     Column(
         "traceback",
         "string",
-        "The calls from the state function on, cut at 4 KiB; null when the function had returned, "
-        "and what it returned was wrong",
+        "The calls within it, cut at 4 KiB; null if what it returned is wrong",
     ),
     Column(AT_DATE, "date", "Partition: the date of at"),
 )
@@ -29,10 +27,7 @@ NUMBER = "number"  # in a commit's record: more than in any earlier one
 
 
 def dead_letters_number(lake: Lake, stream: str) -> int:
-    """What the newest of our commits to the table of a stream is numbered by; 0 where there is none.
-
-    LakeError when others have changed it since, or its log cannot be read.
-    """
+    """What the newest of our commits to the table of a stream is numbered by; 0 where there is none."""
     path = lake.dead_letters(stream)
     told = Table.read(lake, path).record() if lake.is_delta_table(path) else None
     return 0 if told is None else int(told[NUMBER])

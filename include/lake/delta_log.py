@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
@@ -22,20 +22,17 @@ from include.lake.columns import CHECKPOINT_INTERVAL, Column, columns_of, docume
 from include.lake.errors import LakeError, damaged, subject_of
 from include.lake.paths import Lake, files_of
 
-# Each library of Rust's has one of its own, and gives it to nobody to import.
-PANIC = "PanicException"
-
 
 @contextmanager
 def panics_as_errors() -> Iterator[None]:
-    """DeltaError in place of a panic of delta-rs, as of damage that it did not think of.
-
-    That is no `Exception`: nobody would tell of it, or clean up after it.
-    """
+    """DeltaError in place of a panic of delta-rs, as of damage: that is no `Exception`, of which anybody
+    would tell."""
     try:
         yield
     except BaseException as error:
-        if type(error).__name__ != PANIC:
+        if (
+            type(error).__name__ != "PanicException"
+        ):  # Rust's libraries give theirs to nobody to import
             raise
         raise DeltaError(f"delta-rs has panicked: {error}") from error
 
@@ -49,15 +46,12 @@ def delta_table(path: str, version: int | None = None) -> DeltaTable:
 _Log = frozenset[tuple[str, int, int]]  # of each file: name, bytes, and when it was written
 
 
-def table_to_read(path: str, version: int | None = None) -> DeltaTable:
-    """What `delta_table` opens, shared by all that ask while the log has the same files.
-
-    Never to be written with: a commit would move it on for all that hold it.
-    """
-    log = _log_as_read(
-        path
-    )  # before it is opened: what is committed between is no file of this log
-    return _as_of_log(path, version, log) if log else delta_table(path, version)
+def open_table(path: str, version: int | None = None) -> DeltaTable:
+    """What `delta_table` opens, shared by all that ask while the log has the same files; LakeError when it
+    cannot be read. Never to be written with: a commit would move it on for all that hold it."""
+    with unbroken(path):
+        log = _log_as_read(path)  # first: what is committed meanwhile is no file of this log
+        return _as_of_log(path, version, log) if log else delta_table(path, version)
 
 
 @lru_cache(maxsize=32)  # of a large table each is some megabytes
@@ -77,43 +71,35 @@ def _log_as_read(path: str) -> _Log:
 
 def dataset_of(table: str) -> ds.Dataset:
     """The newest version of the Delta table at `table`."""
-    return table_to_read(table).to_pyarrow_dataset(filesystem=files_of(table))
+    return open_table(table).to_pyarrow_dataset(filesystem=files_of(table))
 
 
-def dataset_without_bounds(table: str) -> ds.Dataset:
-    """The same, without what the log says of each file's values: to make that costs several times
-    what reading a table does that is small."""
-    opened = table_to_read(table)
-    bare = opened.to_pyarrow_dataset(filesystem=files_of(table), schema=pa.schema([]))
-    return bare.replace_schema(pa.schema(opened.schema().to_arrow()))
+def dataset_without_bounds(path: str) -> ds.Dataset:
+    """The same without what the log says of files' values: that costs more than reading what is small."""
+    table = open_table(path)
+    bare = table.to_pyarrow_dataset(filesystem=files_of(path), schema=pa.schema([]))
+    return bare.replace_schema(pa.schema(table.schema().to_arrow()))
 
 
 # What an operating system says of a file itself; all else is of the machine, a disk or a network.
 OF_FILE = {
-    errno.ENOENT,
-    errno.ENOTDIR,
-    errno.EISDIR,
-    errno.EEXIST,
-    errno.EINVAL,
-    errno.ENAMETOOLONG,
+    *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR),
+    *(errno.EEXIST, errno.EINVAL, errno.ENAMETOOLONG),
 }
 # As Python and Rust tell of it.
 NUMBERED = re.compile(r"\[errno (\d+)\]|\(os error (\d+)\)|Os \{ code: (\d+), kind", re.IGNORECASE)
-# As Java ends with it: it says of a broken connection, too, of which a worker that died of damage is the
-# other end.
+# As Java ends with it: of a broken connection it also tells where a worker has died of damage.
 OF_DISK = (
     *(errno.EACCES, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE),
     *(errno.ENOMEM, errno.ENOSPC, errno.EPERM, errno.EROFS, errno.ESTALE),
 )
-# And as stores, by Arrow and by delta-rs, tell all that is not one object's own. A file that is gone
-# from a disk is a "Generic LocalFileSystem error", and a "Generic DeltaTable error" where it is merged.
+# And as stores, by Arrow and delta-rs, tell of all that is not one object's own: that it is gone or cut off.
 OF_MACHINE = re.compile(
     rf"({'|'.join(map(os.strerror, OF_DISK))})(\)|$)"
     r"|The operation lacked|Generic (?!LocalFileSystem|DeltaTable)\w+ error"
     r"|AWS Error (?!NO_SUCH_KEY|RESOURCE_NOT_FOUND)\w+( \(HTTP status \d+\))? during ",
     re.IGNORECASE | re.MULTILINE,
 )
-# A range that an object does not have: so much of it is gone.
 CUT_OFF = re.compile(r"\(HTTP status 416\)|\b416 Range Not Satisfiable", re.IGNORECASE)
 COLOUR = re.compile(r"\x1b\[\d*m")
 CAUSE = "↳"  # as delta-rs puts causes below an error
@@ -124,11 +110,9 @@ AGAIN = (
 
 
 def is_of_machine(error: BaseException) -> bool:
-    """Whether what was asked for cannot be had just now, so that nothing is known of its bytes.
+    """Whether space, rights, memory or open files are short, or a disk, network or store fails.
 
-    Space, rights, memory or open files are short, a disk, network or store fails: no damage, and
-    nothing to move aside. The one place that decides: whoever says of a file that it is damaged, or
-    refuses it, asks here first.
+    That is no damage: whoever says of a file that it is damaged, or refuses it, asks here first.
     """
     if isinstance(error, (ConnectionError, MemoryError, TimeoutError)):
         return True
@@ -140,19 +124,9 @@ def is_of_machine(error: BaseException) -> bool:
     return is_told or not numbers <= OF_FILE
 
 
-def open_table(path: str) -> DeltaTable:
-    """The newest version of a table, to read from; LakeError when its log cannot be read, or has no
-    commit."""
-    with unbroken(path):
-        return table_to_read(path)
-
-
 @contextmanager
 def unbroken(path: str) -> Iterator[None]:
-    """LakeError in place of whatever delta-rs and Arrow say of a table that is damaged.
-
-    What cannot be had just now (`is_of_machine`) and a lost race are no damage.
-    """
+    """LakeError in place of whatever delta-rs and Arrow say of a table that is damaged."""
     try:
         with panics_as_errors():
             yield
@@ -165,29 +139,26 @@ def unbroken(path: str) -> Iterator[None]:
 def open_rows_of(lake: Lake, path: str, version: int) -> DeltaTable:
     """A table with the rows of one of its versions: that one, or a later one with the same rows.
 
-    For the clean-up of the log takes versions away to which no checkpoint leads, and of what came
-    after them it may have left commits that only rewrote them. LakeError when there is none.
+    For the clean-up of the log takes versions away, and may leave commits that only rewrote them.
     """
-    same = version
-    while True:
+    same, newest = version, open_table(path)
+    while same != newest.version():
         try:
-            return table_to_read(path, version=same)
-        except DeltaError as error:
-            if is_of_machine(error):
-                raise
+            return open_table(path, version=same)
+        except LakeError as error:
             same += 1
             actions = read_actions(lake, path, same)
             if actions is None or changes_data(actions):
-                if version > (newest := open_table(path).version()):
-                    said = f"ends at version {newest}, but version {version} of it has been read"
+                if version > newest.version():
+                    said = f"ends before version {version} of it, which has been read"
                     raise damaged(path, f"{path} {said}") from error
                 raise LakeError(
                     f"the clean-up of its log has taken version {version} away from {path}, and "
-                    f"newer ones have other rows ({first_line(error)}): run the stream that has "
-                    "read only so far, and repeat",
+                    "newer ones have other rows: run the stream that has read only so far, and repeat",
                     code="cleaned_up_version",
                     subject=subject_of(path),
                 ) from error
+    return newest
 
 
 def first_line(error: BaseException) -> str:
@@ -203,8 +174,7 @@ def told_of(error: Exception) -> str:
 
 
 def read_actions(lake: Lake, table: str, version: int) -> list[dict[str, Any]] | None:
-    """The actions of a table's commit, in order; None when it is not in the log. LakeError when it is
-    damaged, which delta-rs does not see behind a checkpoint."""
+    """The actions of a table's commit; None when it is not in the log. LakeError when it is damaged."""
     try:
         return actions_in(_commit(lake, table, version))
     except FileNotFoundError:
@@ -216,17 +186,15 @@ def read_actions(lake: Lake, table: str, version: int) -> list[dict[str, Any]] |
 
 def actions_in(commit: bytes) -> list[dict[str, Any]]:
     """Those of a commit's file; ValueError when it is not whole."""
-    # Only "\n" ends an action: splitlines() also cuts at U+2028 and the like, which stand
-    # unescaped in the log when a row of the table has them.
+    # splitlines() also cuts at U+2028 and the like, which rows may have.
     return [json.loads(line) for line in commit.decode().split("\n") if line]
 
 
 def commit_hash(lake: Lake, table: str, version: int) -> str | None:
     """What tells a commit from any other that may have its number; None when it was cleaned up."""
-    try:
+    with suppress(FileNotFoundError):
         return hashlib.sha256(_commit(lake, table, version)).hexdigest()[:16]
-    except FileNotFoundError:
-        return None
+    return None
 
 
 def _commit(lake: Lake, table: str, version: int) -> bytes:
@@ -236,15 +204,6 @@ def _commit(lake: Lake, table: str, version: int) -> bytes:
 def commit_info(actions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """What a commit says of itself; empty for one that says nothing."""
     return next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
-
-
-def told_by(commit_info: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What its writer had it say, as JSON; empty for somebody else's text."""
-    try:
-        told = json.loads(commit_info.get("userMetadata") or "{}")
-    except ValueError:
-        return {}
-    return told if isinstance(told, dict) else {}
 
 
 def adds_data(actions: Sequence[Mapping[str, Any]]) -> bool:
@@ -260,10 +219,7 @@ def changes_data(actions: Sequence[Mapping[str, Any]]) -> bool:
 
 def made_at(actions: Sequence[Mapping[str, Any]]) -> datetime:
     """When a commit was made, by its writer's clock; one that does not say is as old as can be."""
-    millis = [
-        action["commitInfo"].get("timestamp", 0) for action in actions if "commitInfo" in action
-    ]
-    return EPOCH + timedelta(milliseconds=max(millis, default=0))
+    return EPOCH + timedelta(milliseconds=commit_info(actions).get("timestamp", 0))
 
 
 def create_if_absent(

@@ -6,60 +6,10 @@
 import re
 from typing import Any, NamedTuple
 
-CODES = {
-    "airflow_failed": "A part of Airflow ended by itself, never answered, or could not read a Dag.",
-    "already_running": "`make run` serves from this folder already.",
-    "before_initial_state": "What was asked for is before the stream's initial state, which stands for all of it.",
-    "changed_by_others": "A table of the lake is not as our jobs left it: others have changed it.",
-    "changed_input": "The source's table updated or deleted rows, which bronze cannot follow.",
-    "check_failed": "Rows do not meet one of the stream's data checks; nothing of them is published.",
-    "cleaned_up_version": "The clean-up of a table's log has taken away a version that somebody has still to read.",
-    "code_changed": 'The stream\'s code is new, and its entry says on_code_change="stop": a person is to decide.',
-    "foreign_properties": "Others have set a property of a table with which it cannot be written as it must.",
-    "lease_lost": "Another job has taken over the stream or source of one that stood still.",
-    "lease_taken": "Another job works on the stream or source; it is named.",
-    "lost_input": "Where a source's rows come from has lost some that were not ingested.",
-    "mapped_state": "The state goes back to one that was mapped, and nothing makes what is before it.",
-    "missing_jars": "Jars that jobs need are not there yet.",
-    "name_taken": "What was to be written new has the name of what is there.",
-    "no_lake": "There is no lake at the place that was given.",
-    "not_erasable": "A key cannot be erased as the lake is: something that may have it would be left.",
-    "not_installed": "The machine lacks what the project needs, or it could not be fetched.",
-    "not_migratable": "The older state of a stream cannot be mapped to the new one.",
-    "not_settled": "The stream's table is not complete so far yet.",
-    "no_interval": "An update table shows the live state: no interval of it can be recomputed.",
-    "nothing_there": "There is nothing yet of what the command is about.",
-    "of_other_times": "Tables, checkpoints and ingest logs that belong together are of different times, or one is missing.",
-    "other_columns": "A table has other columns than its stream now writes.",
-    "rows_do_not_add_up": "Rows that were read are not those that were written; nothing more is written.",
-    "settings_changed": "Settings, code or fields do not go with what the tables and states have of earlier ones.",
-    "too_many_groups": "A source with watermark_per has more groups than watermark_groups allows.",
-    "too_much": "More was asked for than is looked at at once.",
-    "unfinished_erasure": "An erasure of a key was begun and is not finished; others wait for it.",
-    "unfinished_repair": "A repair of a source's clock was begun and is not finished; others wait for it.",
-    "unfit_versions": "Parts of Spark and Delta that are installed do not fit together.",
-    "unknown_source": "No source has the name that was given.",
-    "unknown_stream": "No stream has the name that was given.",
-    "unreachable_master": "Nothing answers at the address of Spark's master.",
-    "unreadable_checkpoint": "A stream's checkpoint has lost a file, or has one that cannot be read.",
-    "unreadable_input": "Where a source's rows come from cannot be read, or has what is not read.",
-    "unreadable_lake": "The lake, or a table or checkpoint in it, is not there or cannot be read.",
-    "unreadable_savepoint": "A savepoint that is needed is gone, or is not what was written.",
-    "unreadable_table": "A table has lost a file, or has one that cannot be read.",
-    "wrong_argument": "An argument of the command cannot be what was given.",
-    "wrong_definition": "A stream's records or functions do not fit together.",
-    "wrong_initial_state": "A stream's initial state is not what its records say, or cannot be read.",
-    "wrong_lake": "The place that was given cannot be a lake.",
-    "wrong_setting": "A setting is missing, unknown or out of range.",
-}
-
 
 class StatefulError(Exception):
-    """An error that a person can act on.
-
-    `code` is one of CODES. `subject` names what it is about: a stream, a source, a table
-    ("tables/user_counts"), a setting, a file. `command` is the command line that mends it.
-    """
+    """An error that a person can act on: `code` is one of docs/errors.md, `subject` a stream, a source, a table
+    ("tables/user_counts"), a setting or a file, `command` the command line that mends it."""
 
     code = "unreadable_lake"
     subject: str | None = None
@@ -95,7 +45,7 @@ class StatefulError(Exception):
 
 
 def last_line(error: StatefulError) -> str:
-    """The line that people see last of a command or job that ends with this error."""
+    """The last line of a command or job that ends with this error."""
     return f"error: {error} ({error.code})"
 
 

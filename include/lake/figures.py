@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 from datetime import datetime
+from itertools import groupby
+from operator import itemgetter
 from statistics import median
 from typing import NamedTuple
 
@@ -64,13 +66,10 @@ def read_measured(
     rows = read_ops(lake, "figures", where, wanted=wanted)
     if newest:
         rows = rows.filter(pc.equal(rows["at"], pc.max(rows["at"])))
-    by_check: dict[tuple[datetime, str], dict[tuple[str, str | None], int]] = {}
-    for row in rows.to_pylist():
-        figures = by_check.setdefault((row["at"], row["subject"]), {})
-        figures[row["figure"], row["part"]] = int(row["value"])
+    rows = rows.sort_by([("subject", "ascending"), ("at", "ascending")])
     found: dict[str, list[Measured]] = {}
-    for (at, of), figures in sorted(by_check.items()):
-        bytes_of = {part: size for (_, part), size in figures.items() if part is not None}
-        counts = (figures.get((name, None), 0) for name in COUNTS)
-        found.setdefault(of, []).append(Measured(at, bytes_of, *counts))
+    for (of, at), parts in groupby(rows.to_pylist(), itemgetter("subject", "at")):
+        values = {row["part"] or row["figure"]: int(row["value"]) for row in parts}
+        counts = [values.pop(name, 0) for name in COUNTS]
+        found.setdefault(of, []).append(Measured(at, values, *counts))
     return found

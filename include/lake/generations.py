@@ -1,17 +1,12 @@
-"""Which generation of its state a stream runs on, and what that was made with.
-
-A generation is a checkpoint's life, from a stream's first run or a reseed. Its row is in each record of the
-stream's table, so the commit that replaces the table's rows is the switch to the next one.
-"""
+"""Which generation of its state a stream runs on, and what that was made with: a row in each record of the
+stream's table, so the commit that replaces the table's rows is the switch to the next one."""
 
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from deltalake.exceptions import DeltaError
-
-from include.lake.delta_log import is_of_machine, table_to_read
+from include.lake.delta_log import open_table, unbroken
 from include.lake.errors import LakeError
 from include.lake.paths import Lake
 from include.lake.table import Record, Table
@@ -33,13 +28,10 @@ def app_id(stream: str, generation: int) -> str:
     return f"{stream}/{generation}"
 
 
-def written_batch(lake: Lake, stream: str, generation: int) -> int | None:
-    """The newest batch of a generation that the stream's table has, by its transactions; None: none."""
-    if not lake.is_delta_table(lake.table(stream)):
-        return None
-    table = table_to_read(lake.table(stream))
-    version: int | None = table.transaction_version(app_id(stream, generation))
-    return version
+def has_written(lake: Lake, stream: str, generation: int) -> bool:
+    """Whether the stream's table has a batch of a generation, by its transactions."""
+    path, writer = lake.table(stream), app_id(stream, generation)
+    return lake.is_delta_table(path) and open_table(path).transaction_version(writer) is not None
 
 
 @dataclass(frozen=True)
@@ -88,19 +80,13 @@ def read_generations(lake: Lake, stream: str) -> Generations:
     if not lake.is_delta_table(path):
         return Generations(stream, newest)
     try:
-        return Generations(stream, newest, Table.read(lake, path).record())
-    except (LakeError, DeltaError, ValueError) as error:
-        if is_of_machine(error):
-            raise
-        why = error.message if isinstance(error, LakeError) else str(error)
-        return Generations(stream, newest, _record_left(lake, path), mismatch=why)
-
-
-def _record_left(lake: Lake, path: str) -> Record | None:
-    """The newest record, though it does not hold; None where the log cannot be read."""
-    with suppress(LakeError, DeltaError, ValueError):
-        return Table.read(lake, path).newest_record()
-    return None
+        with unbroken(path):
+            return Generations(stream, newest, Table.read(lake, path).record())
+    except LakeError as error:
+        told = None
+        with suppress(LakeError):  # of a log that cannot be read nothing is known
+            told = Table.read(lake, path).newest_record()
+        return Generations(stream, newest, told, mismatch=error.message)
 
 
 def is_reseeded(row: GenerationRow | None) -> bool:

@@ -1,8 +1,6 @@
 """Leases: one writer at a time per source and per stream, by a locked file, or by an object in a store.
 
-Airflow's pools keep its own tasks apart; the lease also keeps a job started by hand
-apart from one that Airflow started. On a local lake it is a lock of the operating
-system, so it goes with its holder: nothing has to be taken over after a kill. On an object
+On a local lake it is a lock of the operating system, so it goes with its holder; on an object
 store it expires.
 """
 
@@ -15,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -32,8 +30,9 @@ from include.lake.paths import Lake
 log = logging.getLogger("lease")
 CONDITIONAL = ("s3a://", "gs://", "abfss://")
 LOOK_S = 1.0  # between two requests of one who waits
-# Of a lock of the operating system, and the pause between two: half a second in all.
-ATTEMPTS, ASKED_S = 50, 0.01
+ASKED_S = (
+    0.5  # at least, for a lock of the operating system: who asks for its holder has it for a moment
+)
 # What renews the leases that this process holds, of those that expire.
 _EXPIRING: list[Callable[[], None]] = []
 
@@ -58,17 +57,13 @@ class LeaseTakenError(StatefulError):
 def hold_lease(lake: Lake, name: str, patience: timedelta = timedelta(0)) -> Iterator[None]:
     """Hold the lease `name` (such as `ingest-signals`) while the body runs.
 
-    Raises LeaseTakenError, naming the holder, when another process still holds it after
-    `patience`.
+    LeaseTakenError, naming the holder, when another process still holds it after `patience`.
     """
-    if lake.is_local:
-        hold: AbstractContextManager[None] = _hold_file(lake, name, patience)
-    elif has_leases(lake):
-        hold = _hold_object(lake, name, patience)
-    else:
+    if not has_leases(lake):
         log.warning("%s: there are no leases on such a lake: keep to one writer", lake.root)
-        hold = nullcontext()
-    with hold:
+        yield
+        return
+    with (_hold_file if lake.is_local else _hold_object)(lake, name, patience):
         yield
 
 
@@ -76,22 +71,21 @@ def hold_lease(lake: Lake, name: str, patience: timedelta = timedelta(0)) -> Ite
 def _hold_object(lake: Lake, name: str, patience: timedelta) -> Iterator[None]:
     lease, holder = ObjectLease(lake.root, name), holder_here()
     if not wait_until(lambda: lease.take(holder), patience.total_seconds(), LOOK_S):
-        raise LeaseTakenError(
-            f"another job works on {name}: {lease.holder() or 'it has just ended'}. Wait for it to "
-            f"end, or stop it: {lease.expiry_s:.0f} seconds later the lease is free",
-            subject=name,
-        )
+        raise _taken(name, lease.holder(), f": {EXPIRY_S:.0f} seconds later the lease is free")
     with renewed(lease):
         yield
 
 
-def check_held() -> None:
-    """Before a commit that its table would take from anybody, at any time.
+def _taken(name: str, holder: str | None, then: str = "") -> LeaseTakenError:
+    said = (
+        f"another job works on {name}: {holder or 'holder unknown'}. Wait for it to end, or stop it"
+    )
+    return LeaseTakenError(said + then, subject=name)
 
-    To be called once the table is open: whoever takes the lease over later than this finds the
-    commit made, or changes the table so that it fails. Raises LeaseLostError when a lease of this
-    process has been taken over.
-    """
+
+def check_held() -> None:
+    """LeaseLostError when a lease of this process has been taken over: before a commit that its table,
+    which is open, would take from anybody at any time."""
     for renew in _EXPIRING:
         renew()
 
@@ -101,13 +95,8 @@ def _hold_file(lake: Lake, name: str, patience: timedelta) -> Iterator[None]:
     path = _path(lake, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as file:
-        if not wait_until(lambda: _locked(file), patience.total_seconds()):
-            file.seek(0)
-            raise LeaseTakenError(
-                f"another job works on {name}: {file.read() or 'holder unknown'}. "
-                "Wait for it to end, or stop it",
-                subject=name,
-            )
+        if not wait_until(lambda: _locked(file), max(patience.total_seconds(), ASKED_S)):
+            raise _taken(name, path.read_text())
         file.truncate(0)
         file.write(json.dumps(holder_here()))
         file.flush()
@@ -130,8 +119,7 @@ def lease_holder(lake: Lake, name: str) -> str | None:
         return ObjectLease(lake.root, name).holder()
     try:
         with _path(lake, name).open() as file:
-            # Shared, and for a moment only: it takes nothing from the holder, or another asker, and
-            # who wants to hold it tries again.
+            # Shared, for a moment: who wants to hold it tries again.
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return None
@@ -145,16 +133,16 @@ def _path(lake: Lake, name: str) -> Path:
 
 
 def _locked(file: TextIO) -> bool:
-    """Whether it is ours now. Who asks for the holder has it for a moment: not by one attempt."""
-    for _ in range(ATTEMPTS):
-        with suppress(BlockingIOError):
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        time.sleep(ASKED_S)
+    """Whether it is ours now."""
+    with suppress(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
     return False
 
 
 EXPIRY_S = 60.0
+# It goes on while the machine sleeps, where there is one that does.
+CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 RENEWALS = 6  # tried within that time
 # What a store says of a condition; the last of an object that was deleted.
 NOT_AS_ASKED = (AlreadyExistsError, PreconditionError, FileNotFoundError)
@@ -170,14 +158,10 @@ class LeaseLostError(StatefulError):
 class Found(NamedTuple):
     """What the object says, and the state of it that a conditional put asks for."""
 
-    said: Mapping[str, Any]
+    lease: str  # of whom
+    holder: Mapping[str, Any] | None  # None: it was given back
     version: dict[str, str]
     changed_at: datetime
-
-    @property
-    def holder(self) -> str | None:
-        holder = self.said["holder"]
-        return None if holder is None else json.dumps(holder)
 
 
 @dataclass
@@ -191,6 +175,7 @@ class ObjectLease:
     def __post_init__(self) -> None:
         self._store = from_url(self.root)
         self._path = f"leases/{self.name}.json"
+        self._own = uuid4().hex
         self._version: dict[str, str] | None = None
         self._turn = threading.Lock()
 
@@ -200,66 +185,57 @@ class ObjectLease:
             answer = obstore.get(self._store, self._path)
         except FileNotFoundError:
             return None
-        meta = answer.meta
-        return Found(json.loads(bytes(answer.bytes())), _version(meta), meta["last_modified"])
+        said, meta = json.loads(bytes(answer.bytes())), answer.meta
+        return Found(said["lease"], said["holder"], _version(meta), meta["last_modified"])
 
     def holder(self) -> str | None:
         """Who holds it, as JSON; None when it is free, or by our clock has expired. Writes nothing."""
         found = self.find()
-        return None if found is None or self._is_old(found, datetime.now(UTC)) else found.holder
+        return None if found is None or self._is_free(found, datetime.now(UTC)) else _told(found)
 
     def take(self, told: Mapping[str, Any]) -> bool:
         """Whether it was free, or had expired, and is now ours."""
-        found = self.find()
+        self._holder, found = told, self.find()
         if found is None:
-            return self._put(told, 1, "create")
-        is_free = found.holder is None or self._is_old(found, self._store_now())
-        return is_free and self._put(told, found.said["epoch"] + 1, found.version)
+            return self._put(told, "create")
+        return self._is_free(found, self._store_now()) and self._put(told, found.version)
 
     def renew(self) -> None:
         """LeaseLostError when it is not ours any more."""
-        with self._turn:
-            self._put_ours(self._told)
+        self._put_ours(self._holder)
 
     def give_back(self) -> None:
         """LeaseLostError when it was not ours any more."""
+        self._put_ours(None)
+
+    def _put_ours(self, holder: Mapping[str, Any] | None) -> None:
         with self._turn:
-            self._put_ours(None)
-
-    def _put_ours(self, told: Mapping[str, Any] | None) -> None:
-        assert self._version is not None, "was never taken"
-        if self._put(told, self._epoch, self._version):
-            return
+            if self._put(holder, self._version):
+                return
         found = self.find()
-        # A renewal that failed may have been made all the same: its answer was lost.
-        # Whoever takes a lease over begins another epoch.
-        ours = (self._epoch, json.dumps(self._told))
-        is_ours = found is not None and (found.said["epoch"], found.holder) == ours
-        if not (found and is_ours and self._put(told, self._epoch, found.version)):
-            raise LeaseLostError(
-                f"this job stood still for more than {self.expiry_s:.0f} seconds, and lost {self.name} to "
-                f"another one ({found.holder if found else 'the lease was deleted'}), which did its "
-                "work: look at that one, and repeat this command if it is still needed",
-                subject=self.name,
-            )
+        raise LeaseLostError(
+            f"this job stood still for more than {self.expiry_s:.0f} seconds, and lost {self.name} to "
+            f"another one ({_told(found) if found else 'the lease was deleted'}), which did its "
+            "work: look at that one, and repeat this command if it is still needed",
+            subject=self.name,
+        )
 
-    def _put(self, told: Mapping[str, Any] | None, epoch: int, mode: Any) -> bool:
-        """Whether the object was as `mode` asks, and now says this."""
+    def _put(self, holder: Mapping[str, Any] | None, mode: Any) -> bool:
+        """Whether the object was as `mode` asks, or ours, and now says this."""
         # Of each put its own, as a store may tell the states of an object by its bytes.
-        said = {"put": uuid4().hex, "epoch": epoch, "holder": told}
+        said = json.dumps({"put": uuid4().hex, "lease": self._own, "holder": holder})
         try:
-            put = obstore.put(self._store, self._path, json.dumps(said).encode(), mode=mode)
-            version = _version(put)
+            put = obstore.put(self._store, self._path, said.encode(), mode=mode)
         except NOT_AS_ASKED:
-            found = self.find()
-            if found is None or found.said["put"] != said["put"]:
-                return False
-            version = found.version  # the answer to our first try was lost
-        self._version, self._epoch, self._told = version, epoch, told
+            found = self.find()  # it is ours where the answer to a put was lost
+            is_ours = found and found.lease == self._own
+            return self._put(holder, found.version) if found and is_ours else False
+        self._version = _version(put)
         return True
 
-    def _is_old(self, found: Found, now: datetime) -> bool:
-        return (now - found.changed_at).total_seconds() > self.expiry_s
+    def _is_free(self, found: Found, now: datetime) -> bool:
+        is_old = (now - found.changed_at).total_seconds() > self.expiry_s
+        return found.holder is None or is_old
 
     def _store_now(self) -> datetime:
         """By the store's clock, as that of this machine may go wrong."""
@@ -267,6 +243,10 @@ class ObjectLease:
         obstore.put(self._store, path, b"")
         now: datetime = obstore.head(self._store, path)["last_modified"]
         return now
+
+
+def _told(found: Found) -> str:
+    return json.dumps(found.holder)
 
 
 def _version(told: Any) -> dict[str, str]:
@@ -282,10 +262,8 @@ def holder_here() -> dict[str, Any]:
 
 @contextmanager
 def renewed(lease: ObjectLease) -> Iterator[None]:
-    """Renew a lease that was taken while the body runs, and then give it back.
-
-    The process ends when the lease is lost meanwhile; LeaseLostError when that is seen at the end.
-    """
+    """Renew a lease that was taken while the body runs, and then give it back; the process ends when it is
+    lost meanwhile."""
     is_over = threading.Event()
     renewal = threading.Thread(target=_renew, args=(lease, is_over), daemon=True)
     renewal.start()
@@ -300,23 +278,17 @@ def renewed(lease: ObjectLease) -> Iterator[None]:
 
 
 def _renew(lease: ObjectLease, is_over: threading.Event) -> None:
-    renewed_at = _now_s()
+    renewed_at = time.clock_gettime(CLOCK)
     while not is_over.wait(lease.expiry_s / RENEWALS):
         try:
             lease.renew()
-            renewed_at = _now_s()
+            renewed_at = time.clock_gettime(CLOCK)
         except LeaseLostError as error:
             _end(last_line(error))
         except (BaseError, OSError) as error:
-            if _now_s() - renewed_at > lease.expiry_s:
-                _end(
-                    f"error: the lease {lease.name} could not be renewed ({error}): repeat the command (lease_lost)"
-                )
-
-
-def _now_s() -> float:
-    """Of a clock that goes on while the machine sleeps, where there is one."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+            if time.clock_gettime(CLOCK) - renewed_at > lease.expiry_s:
+                said = f"the lease {lease.name} could not be renewed ({error}): repeat the command"
+                _end(f"error: {said} (lease_lost)")
 
 
 def _end(reason: str) -> None:

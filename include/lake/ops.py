@@ -1,9 +1,6 @@
-"""The `ops` tables: what happened, for people and for the Dags. One that is damaged is moved aside, and
-begun anew: they are telemetry.
+"""The `ops` tables: what happened, for people and for the Dags, written by delta-rs without a JVM.
 
-Written by delta-rs only, so that a task without a JVM can write them, and so that a
-row of a few numbers costs milliseconds and not a Spark job. Their columns
-are below.
+One that is damaged is moved aside, and begun anew: they are telemetry.
 """
 
 import json
@@ -182,8 +179,8 @@ def append_ops(lake: Lake, name: str, rows: Sequence[Mapping[str, Any]]) -> None
     data = pa.Table.from_pylist([dict(row) for row in rows], schema=schema)
 
     def append() -> None:
-        table = _ensure_table(lake, name)
         with unbroken(lake.ops(name)):
+            table = _ensure_table(lake, name)
             write_deltalake(table, data, mode="append", schema_mode="merge")
             compact_now_and_then(table, lake.ops(name))
 
@@ -191,10 +188,7 @@ def append_ops(lake: Lake, name: str, rows: Sequence[Mapping[str, Any]]) -> None
 
 
 def compact_now_and_then(written: DeltaTable, path: str) -> None:
-    """Each commit is a file, and reading takes a millisecond a file: join them in time.
-
-    `written`: the table at `path`, as of a commit that was just made to it.
-    """
+    """Join the files of a table, of which a commit was just made, in time: each takes a millisecond to read."""
     if written.version() % COMMITS_BETWEEN_COMPACTIONS:
         return
     with suppress(CommitFailedError):  # another stream's came between; a later one compacts
@@ -204,9 +198,8 @@ def compact_now_and_then(written: DeltaTable, path: str) -> None:
 def compact(path: str, target_bytes: int | None = None) -> int:
     """Join the files of a table below a target (None: delta-rs's); the bytes that were rewritten.
 
-    CommitFailedError when somebody else does so just now. That is seen by a property that each
-    sets first: of two compactions alone delta-rs (1.6.6) lets both through, and then each row is
-    there twice.
+    CommitFailedError when somebody else does so just now, by a property that each sets first: delta-rs
+    (1.6.6) lets two compactions through, and then each row is there twice.
     """
     table = delta_table(path)
     claim = {"compaction": uuid.uuid4().hex}
@@ -216,10 +209,7 @@ def compact(path: str, target_bytes: int | None = None) -> int:
 
 
 def despite_others(commit: Callable[[], Result]) -> Result:
-    """`commit`, again when another's commit to the same table came between.
-
-    One that failed has not happened, and may be repeated.
-    """
+    """`commit`, again when another's commit to the same table came between: then it has not happened."""
     for attempt in range(1, ATTEMPTS):
         try:
             return commit()
@@ -282,11 +272,10 @@ def not_ahead(column: str) -> pc.Expression:
 
 
 def _ensure_table(lake: Lake, name: str) -> DeltaTable:
-    with unbroken(lake.ops(name)):
-        return DeltaTable.create(
-            lake.ops(name),
-            schema=SCHEMAS[name],
-            mode="ignore",
-            description=DESCRIPTIONS[name],
-            configuration=PROPERTIES,
-        )
+    return DeltaTable.create(
+        lake.ops(name),
+        schema=SCHEMAS[name],
+        mode="ignore",
+        description=DESCRIPTIONS[name],
+        configuration=PROPERTIES,
+    )

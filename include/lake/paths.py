@@ -1,13 +1,10 @@
-"""Where everything lies in the lake, as paths; and how it is read without a JVM.
+"""Where everything lies in the lake, a local folder or any URI that Hadoop can open."""
 
-`<lake>` is a local folder or any URI that Hadoop can open. Spark jobs hand these
-paths to Spark; Dags and checks open them through pyarrow and delta-rs.
-"""
-
-import unicodedata
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from textwrap import shorten
 
 from pyarrow import ArrowException, fs
@@ -16,9 +13,14 @@ from include.lake.errors import LakeError
 from include.lake.s3 import arrow_uri, hadoop_uri, is_plain, is_s3, is_tls_missed
 from include.text_table import in_one_line
 
-REASON_CHARACTERS = 300
-# Of a folder's path: delta-rs (1.6.6) cannot write there, or writes to another place.
-ODD_LETTERS = "%[\\]^|"
+# Of a folder's path: delta-rs (1.6.6) cannot write there, or writes to another place. The last stand
+# for bytes that are no UTF-8.
+ODD = re.compile(r"[%\[\\\]^|\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def _below(folder: str) -> "Callable[[Lake, str], str]":
+    """Where that of a name is, in a folder of the lake."""
+    return lambda lake, name: f"{lake.root}/{folder}/{name}"
 
 
 @dataclass(frozen=True)
@@ -27,38 +29,21 @@ class Lake:
 
     root: str
 
-    def landing(self, source: str) -> str:
-        return f"{self.root}/landing/{source}"
-
-    def bronze(self, source: str) -> str:
-        return f"{self.root}/bronze/{source}"
-
-    def quarantine(self, source: str) -> str:
-        return f"{self.root}/quarantine/{source}"
-
-    def initial_state(self, stream: str) -> str:
-        return f"{self.root}/initial_state/{stream}"
+    landing = _below("landing")  # of a source
+    ingest_log = _below("ingest_log")
+    bronze = _below("bronze")
+    quarantine = _below("quarantine")
+    table = _below("tables")  # of a stream
+    dead_letters = _below("dead_letters")
+    savepoints = _below("savepoints")
+    initial_state = _below("initial_state")
+    ops = _below("ops")
 
     def initial_state_file(self, stream: str) -> str:
         return f"{self.initial_state(stream)}.json"
 
-    def table(self, stream: str) -> str:
-        return f"{self.root}/tables/{stream}"
-
-    def dead_letters(self, stream: str) -> str:
-        return f"{self.root}/dead_letters/{stream}"
-
-    def savepoints(self, stream: str) -> str:
-        return f"{self.root}/savepoints/{stream}"
-
     def savepoint(self, stream: str, savepoint_id: str) -> str:
         return f"{self.savepoints(stream)}/{savepoint_id}"
-
-    def ops(self, name: str) -> str:
-        return f"{self.root}/ops/{name}"
-
-    def ingest_log(self, source: str) -> str:
-        return f"{self.root}/ingest_log/{source}"
 
     def checkpoint(self, stream: str, generation: int) -> str:
         return f"{self.root}/checkpoints/{stream}/{generation}"
@@ -132,80 +117,62 @@ def _open_uri(root: str) -> tuple[fs.FileSystem, str]:
 
 def made_lake(root: str) -> Lake:
     """The readable lake at `root`; its folder is made when it is not there."""
-    _refuse_odd_s3(root)
-    try:
-        if "://" in root:
-            filesystem, path = _open_uri(root)
-            filesystem.create_dir(path, recursive=True)
-        else:
-            Path(root).mkdir(parents=True, exist_ok=True)
-    except (OSError, ArrowException) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        reason = shorten(reason, REASON_CHARACTERS)
-        raise LakeError(
-            f"the lake {in_one_line(root)} cannot be made: {reason}", subject=root
-        ) from error
+    _refuse_odd(root)
+    with _told(root, "made"):
+        filesystem, path = _open_uri(root)
+        filesystem.create_dir(path, recursive=True)
     return open_lake(root)
 
 
-def _refuse_odd_s3(root: str) -> None:
-    """LakeError for a place on S3 that cannot be opened, or not by all."""
-    if not is_s3(root):
-        return
-    if not is_plain(root):
-        raise LakeError(
-            f"the lake {in_one_line(root)} is not one place for all that open it: give s3a://BUCKET/FOLDER "
-            "with letters of English, digits and any of ._=+@- alone",
-            code="wrong_lake",
-            subject=root,
-        )
-    if is_tls_missed():
-        raise LakeError(
-            f"the lake {root}: AWS_ENDPOINT_URL is without TLS: set AWS_ALLOW_HTTP=true if that is "
-            "meant, or give an https:// address",
-            code="wrong_lake",
-            subject="AWS_ENDPOINT_URL",
-        )
-
-
 def open_lake(root: str) -> Lake:
-    """The existing lake at `root`.
-
-    Raises LakeError when there is nothing there, when it is a file, or when it cannot be read, or
-    written to for the letters of its path.
-    """
+    """The existing lake at `root`; LakeError where there is none, or it cannot be read or written to."""
     # Delta takes Hadoop's spelling of such a path, file:/x, for another place than file:///x.
     root = root.removeprefix("file://") if root.startswith("file:///") else root
-    told = in_one_line(root)
-    # Also letters that stand for bytes which are no UTF-8.
-    kinds = ((letter, unicodedata.category(letter)) for letter in root)
-    odd = next((of for of, kind in kinds if of in ODD_LETTERS or kind in ("Cc", "Cs")), None)
-    if odd and "://" not in root:
-        raise LakeError(
-            f"the lake {told} has {in_one_line(odd)} in its path, where no table can be "
-            f"written: give a folder without any of {ODD_LETTERS}, line ends and the like",
-            code="wrong_lake",
-            subject=root,
-        )
-    _refuse_odd_s3(root)
+    _refuse_odd(root)
     lake = Lake(hadoop_uri(root).rstrip("/") or "/")
-    try:
+    with _told(root, "read"):
         info = lake.filesystem.get_file_info(lake.path_in_filesystem(lake.root))
         if info.type == fs.FileType.NotFound:
             raise LakeError(
-                f"no lake at {told}: create the folder, or give another with --lake",
+                f"no lake at {in_one_line(root)}: create the folder, or give another with --lake",
                 code="no_lake",
                 subject=root,
             )
         if info.type == fs.FileType.File:
-            raise LakeError(
-                f"the lake {told} is a file: give a folder with --lake",
-                code="wrong_lake",
-                subject=root,
-            )
+            raise _wrong(root, "is a file: give a folder with --lake")
         lake.filesystem.get_file_info(fs.FileSelector(lake.path_in_filesystem(lake.root)))
+    return lake
+
+
+@contextmanager
+def _told(root: str, done: str) -> Iterator[None]:
+    """LakeError in place of what a file system says of a lake."""
+    try:
+        yield
     except (OSError, ArrowException) as error:
         # Arrow tells of a hundred places where it looked for HDFS' libraries.
-        reason = shorten(str(error), REASON_CHARACTERS)
-        raise LakeError(f"the lake {told} cannot be read: {reason}", subject=root) from error
-    return lake
+        said = f"the lake {in_one_line(root)} cannot be {done}: {shorten(str(error), 300)}"
+        raise LakeError(said, subject=root) from error
+
+
+def _refuse_odd(root: str) -> None:
+    """LakeError for a place that cannot be opened or written to, or not by all."""
+    if is_s3(root) and not is_plain(root):
+        raise _wrong(
+            root,
+            "is not one place for all that open it: give s3a://BUCKET/FOLDER with letters of English, "
+            "digits and any of ._=+@- alone",
+        )
+    if is_s3(root) and is_tls_missed():
+        said = "AWS_ENDPOINT_URL is without TLS: set AWS_ALLOW_HTTP=true if that is meant, or give https://"
+        raise LakeError(f"the lake {root}: {said}", code="wrong_lake", subject="AWS_ENDPOINT_URL")
+    if "://" not in root and (odd := ODD.search(root)):
+        raise _wrong(
+            root,
+            f"has {in_one_line(odd[0])} in its path, where no table can be written: give a folder "
+            "without any of %[\\]^|, line ends and the like",
+        )
+
+
+def _wrong(root: str, said: str) -> LakeError:
+    return LakeError(f"the lake {in_one_line(root)} {said}", code="wrong_lake", subject=root)

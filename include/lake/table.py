@@ -1,8 +1,7 @@
 """A Delta table of the lake, opened once: its record and rows, files staged for it, commits to it.
 
-Each commit of ours that changes rows carries a *record*, JSON in its `userMetadata`: what the table is
-after it. The newest record holds as long as nobody else has changed rows or columns since. A commit is
-made as exactly the version after the one that is open, or not at all; then the handle has moved on to it.
+Each commit of ours that changes rows carries a *record*, JSON in its `userMetadata`, and is made as the version
+after the one that is open, or not at all. The newest record holds until others change rows or columns.
 """
 
 import json
@@ -35,7 +34,6 @@ from include.lake.delta_log import (
     made_at,
     open_table,
     read_actions,
-    told_by,
     unbroken,
 )
 from include.lake.errors import LakeError, how_to_mend, subject_of
@@ -46,9 +44,7 @@ USER_METADATA = "userMetadata"  # of a commit, in the table's log
 RECORD = "stateful"  # the key of the record in a commit's userMetadata
 COLUMNS = "columns"  # in a record: the table's columns, each with its type
 FOLLOWS = "follows"  # ... and the version that its writer had last looked at
-# Spark reads no part of a file that is less than one of these: with fewer rows in each, all cores
-# read one file.
-ROWS_A_GROUP = 50_000
+ROWS_A_GROUP = 50_000  # with fewer files than cores, each core of Spark reads some groups
 MOST_FILES = 100_000  # of one batch
 KEPT = timedelta(days=7)  # of a record
 # Of a text, in bounds; and what is behind all others.
@@ -73,12 +69,8 @@ class Staged(NamedTuple):
 
 
 def transaction(app_id: str, version: int) -> Transaction:
-    """That `app_id` has written `version`, and when.
-
-    Delta keeps the last number of each application, whose name must belong to one sequence of numbers.
-    Without the time, which delta-rs leaves out, Spark takes it for expired in a table that has
-    `delta.setTransactionRetentionDuration`, and writes the batch again.
-    """
+    """That `app_id` has written `version`, and when: without that, which delta-rs leaves out, Spark takes
+    it for expired under `delta.setTransactionRetentionDuration`, and writes the batch again."""
     return Transaction(app_id, version, last_updated=_now_ms())
 
 
@@ -105,10 +97,7 @@ class Table:
         return int(self.delta.version())
 
     def record(self) -> Record | None:
-        """The newest record; None of a table that has none yet.
-
-        LakeError when others have changed rows or taken columns away since, or no record is left.
-        """
+        """The newest record; None of a table that has none yet; LakeError when it does not hold, or is gone."""
         version = self.version + 1
         for version, actions in self._commits():
             if (record := record_of(actions)) is not None:
@@ -121,20 +110,26 @@ class Table:
             if changes_data(actions):
                 raise self._mismatch(f"commit {version} is not ours, and changes its rows")
         if version > 0 and self.delta.file_uris():  # one without rows needs none
-            raise self._mismatch(f"its log has no record of ours, and begins at version {version}")
+            raise self._mismatch("its log has no record of ours any more")
         return None
 
     def _commits(self) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+        """Each with its version, from the newest on; to where the log begins."""
         for version in range(self.version, -1, -1):
             actions = read_actions(self._lake, self.path, version)
             if actions is None:
                 return
             yield version, actions
 
+    def _told(self) -> Iterator[tuple[Record, datetime]]:
+        """Each record, and when it was made, from the newest on."""
+        for _, actions in self._commits():
+            if (record := record_of(actions)) is not None:
+                yield record, made_at(actions)
+
     def newest_record(self) -> Record | None:
         """The newest record in the log, whether it holds or not; None where there is none."""
-        told = (record_of(actions) for _, actions in self._commits())
-        return next((record for record in told if record is not None), None)
+        return next((record for record, _ in self._told()), None)
 
     def _refuse_others(self, first: int, until: int) -> None:
         for other in range(first, until):
@@ -155,16 +150,23 @@ class Table:
         """Its columns' types, as Arrow names them."""
         return _kinds(found_columns(self.delta))
 
-    def commit(self, staged: Sequence[Staged], record: Record, *batch: Transaction) -> None:
-        """Add files, which may be none, in one commit that carries the record.
+    def commit(
+        self,
+        staged: Sequence[Staged],
+        record: Record,
+        *batch: Transaction,
+        over: list[tuple[str, str, str]] | None = None,
+    ) -> None:
+        """Add files, if any, with the record; CommitFailedError when another has made the next version.
 
-        CommitFailedError when another has made the next version; then nothing is committed.
+        `over`: in place of all that is in these partitions, such as ("event_date", "=", "2026-03-01").
         """
         made = self.version + 1
         self.delta.create_write_transaction(
             [file.add() for file in staged],
-            "append",
+            "append" if over is None else "overwrite",
             self.delta.schema(),
+            partition_filters=over or None,
             partition_by=list(self.delta.metadata().partition_columns),
             commit_properties=self.telling(record, *batch),
         )
@@ -180,10 +182,7 @@ class Table:
         record: Record,
         *batch: Transaction,
     ) -> None:
-        """Merge the rows `new` into the `old` ones, those of which the condition `same` holds.
-
-        `clauses` adds what is done with them. CommitFailedError as of `commit`.
-        """
+        """Merge the rows `new` into the `old` ones for which `same` holds; `clauses` says how."""
         before = self.version
         telling = self.telling(record, *batch)
         merged = self.delta.merge(rows, same, "new", "old", commit_properties=telling)
@@ -206,7 +205,7 @@ class Table:
         return json.dumps({RECORD: {**record, COLUMNS: columns, FOLLOWS: self.version}})
 
     def same_record(self) -> CommitProperties | None:
-        """The properties of a commit of ours that leaves the record as it is; None where none was ever made."""
+        """The properties of a commit of ours that leaves the record as it is; None where none was made."""
         record = None if self.newest_record() is None else self.record()
         return None if record is None else self.telling(record)
 
@@ -222,10 +221,10 @@ class Table:
     def keep_record(self) -> None:
         """Say the newest record again once it is a week old, so that the clean-up of the log leaves one."""
         with suppress(LakeError):  # whoever builds on it is to find out what others have changed
-            record = self.record()
-            told = (actions for _, actions in self._commits() if record_of(actions) is not None)
-            if record is not None and made_at(next(told)) < datetime.now(UTC) - KEPT:
-                self.commit([], record)
+            if self.record() is not None:
+                record, at = next(self._told())
+                if at < datetime.now(UTC) - KEPT:
+                    self.commit([], record)
 
     def alter(self, change: Callable[[DeltaTable], None]) -> None:
         """Make commits that change no rows, such as to columns; again when others came between."""
@@ -257,16 +256,19 @@ def of_other_times(path: str, told: str) -> LakeError:
 
 
 def record_of(actions: Sequence[Mapping[str, Any]]) -> Record | None:
-    """The record of a commit; None of one that has none."""
-    record = told_by(commit_info(actions)).get(RECORD)
-    return record if isinstance(record, dict) else None
+    """The record of a commit; None of one that has none, or somebody else's text."""
+    with suppress(ValueError):
+        told = json.loads(commit_info(actions).get(USER_METADATA) or "{}")
+        record = told.get(RECORD) if isinstance(told, dict) else None
+        return record if isinstance(record, dict) else None
+    return None
 
 
 PARQUET = ds.ParquetFileFormat()
 
 
 def stage(
-    table: str, rows: pa.Table | Iterable[pa.Table], schema: pa.Schema, by: str | None = None
+    table: str, rows: pa.Table | Iterable[pa.RecordBatch], schema: pa.Schema, by: str | None = None
 ) -> list[Staged]:
     """The rows as Parquet files in a table's folder: some for each value of the column `by`.
 
@@ -276,10 +278,11 @@ def stage(
 
     def batches() -> Iterator[pa.RecordBatch]:
         nonlocal has_nan
-        for part in [rows] if isinstance(rows, pa.Table) else rows:
-            part = part.select(schema.names).cast(schema)
-            has_nan |= any(map(_has_nan, part.columns))
-            yield from part.to_batches()
+        for part in rows.to_batches() if isinstance(rows, pa.Table) else rows:
+            if part.num_rows:
+                part = part.select(schema.names).cast(schema)
+                has_nan |= any(map(_has_nan, part.columns))
+                yield part
 
     parts = batches()
     if (first := next(parts, None)) is None:
@@ -333,7 +336,7 @@ def _staged(path: str, size: int, metadata: pq.FileMetaData, has_nan: bool) -> S
     return Staged(path, size, metadata.num_rows, _stats(metadata, has_nan))
 
 
-def _has_nan(column: pa.ChunkedArray) -> bool:
+def _has_nan(column: pa.Array) -> bool:
     return pa.types.is_floating(column.type) and bool(pc.any(pc.is_nan(column)).as_py())
 
 
@@ -341,12 +344,10 @@ def _stats(file: pq.FileMetaData, has_nan: bool) -> str:
     """What Delta's log has of a file: its rows, nulls, and the bounds that files are chosen by, as JSON.
 
     Bounds of all columns or of none: delta-rs finds no row by a column that lacks them beside others.
-    Not in ASCII: it misreads the last characters where they are escaped. None with `has_nan`: no
-    bound of a number holds for what is none.
+    None with `has_nan`: no bound of a number holds for what is none.
     """
-    groups = map(file.row_group, range(file.num_row_groups))
     columns: dict[str, list[pq.Statistics | None]] = {}
-    for group in groups:
+    for group in map(file.row_group, range(file.num_row_groups)):
         for chunk in map(group.column, range(group.num_columns)):
             if "." not in chunk.path_in_schema:
                 columns.setdefault(chunk.path_in_schema, []).append(chunk.statistics)
@@ -369,6 +370,7 @@ def _object(members: Mapping[str, str | None]) -> str:
 
 
 def _text(value: str) -> str:
+    # Not in ASCII: delta-rs misreads the last characters where they are escaped.
     return json.dumps(value, ensure_ascii=False)
 
 

@@ -18,19 +18,16 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
 from pyarrow import dataset as ds
 
 from include.catalogue import FINDINGS
 from include.fold.admission import US_PER_MS, instant_of, micros_of
 from include.lake.delta_log import (
     adds_data,
-    is_of_machine,
     made_at,
     open_rows_of,
     open_table,
     read_actions,
-    table_to_read,
     unbroken,
 )
 from include.lake.errors import LakeError
@@ -179,7 +176,7 @@ def refuse_no_bronze(lake: Lake, source: str) -> None:
 
 def has_commit(pin: BronzePin, ingested_at_us: int) -> bool:
     """Whether bronze has a row that was ingested at just that instant."""
-    table = table_to_read(pin.path)
+    table = open_table(pin.path)
     files = BronzeFiles(table)
     first, last = files.span("ingested_at")
     others = pc.or_kleene(pc.greater(first, ingested_at_us), pc.less(last, ingested_at_us))
@@ -202,7 +199,7 @@ def count_before(
     """For each cutoff, how many events of the pinned rows lie at or after `since_us` and before it."""
     if not cutoffs_us:
         return []
-    table = table_to_read(pin.path)
+    table = open_table(pin.path)
     files = BronzeFiles(table)
     first, last = files.span(time_column)
     outside = pc.greater_equal(first, max(cutoffs_us))
@@ -353,7 +350,7 @@ def needed_commit(lake: Lake, generations: Generations, source: str) -> Needed |
     start = _start(lake, generations)
     if start is None or not lake.is_delta_table(bronze):
         return None
-    (first, is_snapshot), table = start, table_to_read(bronze)
+    (first, is_snapshot), table = start, open_table(bronze)
     if first.table_id != str(table.metadata().id) or first.version > table.version():
         return None
     commit = read_actions(lake, bronze, first.version)
@@ -395,8 +392,6 @@ def _start(lake: Lake, generations: Generations) -> tuple[BronzePosition, bool] 
 def _is_unreadable(bronze: str, version: int) -> bool:
     """Whether neither commits nor a checkpoint lead to that version any more."""
     try:
-        return table_to_read(bronze, version=version).version() != version
-    except DeltaError as error:
-        if is_of_machine(error):
-            raise
+        return open_table(bronze, version=version).version() != version
+    except LakeError:
         return True

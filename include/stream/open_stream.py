@@ -16,7 +16,7 @@ from include.fold.definition import Definition, KeyedFold
 from include.ingest.amendments import amendments_of
 from include.ingest.ingest_log import STILL, refuse_changed_bronze
 from include.lake.dead_letters import dead_letters_number, has_dead_letters_of
-from include.lake.delta_log import adds_data, commit_hash, open_table, read_actions, table_to_read
+from include.lake.delta_log import adds_data, commit_hash, open_table, read_actions
 from include.lake.errors import LakeError, how_to_mend
 from include.lake.generations import GenerationRow, Generations, is_reseeded, read_generations
 from include.lake.ops import runs_of
@@ -274,7 +274,7 @@ def _is_behind(opened: OpenStream, planned: int | None) -> bool:
     first = 0
     if planned is not None:
         first = read_position(lake, f"{opened.checkpoint}/offsets/{planned}").version
-    versions = range(first, table_to_read(bronze).version() + 1)
+    versions = range(first, open_table(bronze).version() + 1)
     if any(_has_data(lake, bronze, version) for version in versions):
         return True
     needed = needed_commit(lake, opened.generations, opened.source)
@@ -319,5 +319,5 @@ def _table_bytes(opened: OpenStream) -> int:
     path = opened.lake.table(opened.name)
     if not opened.lake.is_delta_table(path):
         return 0
-    files = pa.table(table_to_read(path).get_add_actions())
+    files = pa.table(open_table(path).get_add_actions())
     return pc.sum(files["size_bytes"]).as_py() or 0

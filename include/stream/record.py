@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from include.fold.admission import US_PER_MS, micros_of
-from include.lake.delta_log import commit_hash, open_rows_of, table_to_read
+from include.lake.delta_log import commit_hash, open_rows_of, open_table
 from include.lake.errors import RowCountError, SettingsError
 from include.lake.generations import (
     ROW,
@@ -363,7 +363,7 @@ def rows_unread(lake: Lake, record: StreamRecord, row: GenerationRow | None, sou
     path = lake.bronze(source)
     generation = 0 if row is None else row["generation"]
     read = totals_of(record, generation, seed_totals(row))["total_in"]
-    return int(count_events(lake, path, table_to_read(path).version()) - read)
+    return int(count_events(lake, path, open_table(path).version()) - read)
 
 
 def count_events(lake: Lake, bronze: str, version: int) -> int:

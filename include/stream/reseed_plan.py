@@ -13,10 +13,10 @@ from include.fold.group_state import GroupStateTimeout
 from include.fold.product_table import can_keep_rows
 from include.ingest.amendments import amendments_of
 from include.ingest.ingest_log import refuse_changed_bronze
-from include.lake.aside import why_no_log
-from include.lake.delta_log import table_to_read
+from include.lake.aside import why_unreadable
+from include.lake.delta_log import open_table
 from include.lake.errors import SettingsError, wrong_argument
-from include.lake.generations import GenerationRow, written_batch
+from include.lake.generations import GenerationRow, has_written
 from include.lake.paths import Lake
 from include.settings import Stream
 from include.stream.bronze import BronzePin, count_before, pin_bronze
@@ -139,7 +139,7 @@ def _can_keep(opened: OpenStream) -> bool:
     """Whether any row of the table can stay."""
     path = opened.lake.table(opened.name)
     is_there = opened.row is not None and opened.lake.is_delta_table(path)
-    return is_there and can_keep_rows(table_to_read(path), opened.definition)
+    return is_there and can_keep_rows(open_table(path), opened.definition)
 
 
 def dead_letters_kept_us(opened: OpenStream, identity: StreamIdentity) -> int:
@@ -228,7 +228,7 @@ def plan_later_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> Res
     """The plan of one for when nothing is in its way any more: an erasure ends with such ones."""
     opened = open_stream(lake, stream)
     identity, current = opened.identity, opened.row
-    moved = why_no_log(lake, lake.table(stream.name))
+    moved = why_unreadable(lake, lake.table(stream.name), is_log_enough=True)
     if options.from_state:
         refuse_migration(opened, options.recompute)
     pin = pin_bronze(lake, stream.source)
@@ -287,7 +287,7 @@ def _new_generation(opened: OpenStream) -> int:
     """One whose number no checkpoint and no table has seen: its writes would be passed over."""
     known = 0 if opened.row is None else opened.row["generation"]
     numbers = count(1 + max(known, opened.generations.newest_folder or 0))
-    return next(n for n in numbers if written_batch(opened.lake, opened.name, n) is None)
+    return next(n for n in numbers if not has_written(opened.lake, opened.name, n))
 
 
 def _at(micros: int) -> str:

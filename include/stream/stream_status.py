@@ -20,7 +20,7 @@ from include.fold.admission import instant_of, micros_of
 from include.fold.group_state import GroupStateTimeout
 from include.ingest.amendments import amendments_of
 from include.ingest.ingest_log import how_bronze_changed
-from include.lake.delta_log import open_table, table_to_read
+from include.lake.delta_log import open_table
 from include.lake.errors import how_to_mend
 from include.lake.findings import Finding
 from include.lake.generations import GenerationRow
@@ -56,7 +56,7 @@ def late_groups(
     path = lake.bronze(source)
     if not lake.is_delta_table(path):
         return []
-    table = table_to_read(path)
+    table = open_table(path)
     paths = _paths(table, delay_us, since_us, after_us=after_us)
     wanted = _is_late(delay_us, since_us, after_us)
     parts = [

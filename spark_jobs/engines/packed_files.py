@@ -24,7 +24,7 @@ from include.fold.records import DefinitionError, sql_type
 from include.fold.states import event_schema
 from include.ingest.bronze_tables import LateField, late_fields_of, with_late_fields
 from include.lake.columns import sql_name
-from include.lake.delta_log import found_columns, table_to_read, unbroken
+from include.lake.delta_log import found_columns, open_table, unbroken
 from include.lake.paths import files_of
 from include.settings import MIB
 from spark_jobs.engines.packing import (
@@ -42,7 +42,7 @@ from spark_jobs.engines.packing import (
 
 def check_bronze(path: str, fold: KeyedFold) -> None:
     """DefinitionError unless the bronze at `path` has the fold's fields, with their types."""
-    found = {name: sql_name(kind) for name, kind in found_columns(table_to_read(path))}
+    found = {name: sql_name(kind) for name, kind in found_columns(open_table(path))}
     for column in fold.event_columns:
         has = found.get(column.name)
         if column.name in INSTANTS or (has and sql_type(column.kind).holds(sql_type(has))):
@@ -181,7 +181,7 @@ def events_between(
 ) -> BronzeEvents:
     """Those of the table at `bronze`. Clock rows are left out."""
     check_bronze(bronze, fold)
-    adds = pa.table(table_to_read(bronze).get_add_actions(flatten=True))
+    adds = pa.table(open_table(bronze).get_add_actions(flatten=True))
     if INSTANTS[fold.time_us] == "event_time" and DATES in adds.column_names:
         adds = adds.filter(dates_within(pc.field(DATES), bounds.from_us, bounds.until_us))
     folder = bronze if "://" in bronze else Path(bronze).absolute().as_uri()

@@ -1,7 +1,6 @@
-"""Dead letters, calls that a state function failed for: a Delta table per stream, `dead_letters/<stream>`.
+"""Dead letters, calls that a state function failed for: a Delta table per stream, made with its first row.
 
-It is made with its first row. Like the product it is a function of bronze and the stream's
-code: live appends to it, a recompute or reseed replaces its interval.
+Live appends to it, a recompute or reseed replaces its interval.
 """
 
 from collections.abc import Sequence
@@ -14,12 +13,7 @@ from pyspark.sql import functions as F
 
 from include.fold.product_table import PROPERTIES
 from include.lake.columns import INSTANT, documented, without_comments
-from include.lake.dead_letters import (
-    AT,
-    AT_DATE,
-    COLUMNS,
-    NUMBER,
-)
+from include.lake.dead_letters import AT, AT_DATE, COLUMNS, NUMBER
 from include.lake.delta_log import create_if_absent
 from include.lake.lease import check_held
 from include.lake.ops import despite_others
@@ -40,23 +34,14 @@ class Summary(NamedTuple):
 
 
 class DeadLetters:
-    """The table of one stream. Rows are those of DEAD_LETTERS (include/fold/states.py).
-
-    Without a session it writes rows in memory alone.
-    """
+    """The table of one stream. Without a session it writes rows in memory alone."""
 
     def __init__(self, lake: Lake, stream: str, session: SparkSession | None = None) -> None:
         self.path = lake.dead_letters(stream)
-        self._lake = lake
-        self._stream = stream
-        self._session = session
+        self._lake, self._stream, self._session = lake, stream, session
 
     def append(self, dead_letters: Rows) -> None:
-        """Append those of a batch: before the table's rows, whose commit counts on them. What a killed run
-        has left of them was put back.
-
-        LakeError when others have changed the table.
-        """
+        """Append those of a batch: before the table's rows, whose commit counts on them."""
 
         def append() -> None:
             table = self._opened()
@@ -128,10 +113,8 @@ def _from(parts: Sequence[DataFrame], from_us: int | None) -> DataFrame:
 
 
 def _stored_frame(dead_letters: DataFrame) -> DataFrame:
-    rows = dead_letters.withColumn(AT, F.timestamp_micros("at_us")).withColumn(
-        AT_DATE, F.to_date(AT)
-    )
-    return rows.select(PLAIN.names)
+    rows = dead_letters.withColumn(AT, F.timestamp_micros("at_us"))
+    return rows.withColumn(AT_DATE, F.to_date(AT)).select(PLAIN.names)
 
 
 def _summary_frame(dead_letters: DataFrame) -> Summary | None:

@@ -1,8 +1,4 @@
-"""Landed files parsed on Spark's workers, which also write their rows as files of bronze and quarantine.
-
-The workers open the landed files themselves. Spark's own reading would pass over files of zero bytes, and take a
-large file through the JVM in one piece.
-"""
+"""Landed files parsed on Spark's workers, which open them, and write their rows as files of bronze and quarantine."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -39,24 +35,18 @@ from include.settings import Source
 Made = Callable[[pa.Table], pa.Table]
 
 
-# A file that is staged, as Spark's workers tell of it.
-STAGED = pa.schema(
-    [("path", pa.string()), ("size", pa.int64()), ("rows", pa.int64()), ("stats", pa.string())]
-)
-
-
 def staged(
     rows: DataFrame, table: str, schema: pa.Schema, by: str | None, made: Made | None = None
 ) -> list[Staged]:
-    """The rows, or what is `made` of some of them at a time, as files in the table's folder.
-
-    Spark's workers write them.
-    """
+    """The rows, or what is `made` of some of them at a time, as files in the table's folder, by workers."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        given = (pa.Table.from_batches([batch]) for batch in batches)
-        files = stage(table, map(made, given) if made else given, schema, by)
-        yield pa.RecordBatch.from_pylist([file._asdict() for file in files], STAGED)
+        if made is not None:
+            tables = (made(pa.Table.from_batches([batch])) for batch in batches)
+            batches = chain.from_iterable(part.to_batches() for part in tables)
+        files = stage(table, batches, schema, by)
+        if files:
+            yield pa.RecordBatch.from_pylist([file._asdict() for file in files])
 
     told = rows.mapInArrow(write, "path string, size bigint, rows bigint, stats string")
     return [Staged(*row) for row in told.collect()]

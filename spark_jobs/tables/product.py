@@ -70,10 +70,7 @@ def _said(error: PySparkException) -> str:
 
 
 def judge_rows(rows: DataFrame, checks: Sequence[Check]) -> list[Verdict]:
-    """What each check says of them, in one pass; nothing of no rows.
-
-    A check whose condition fails for a row is not met: the pass is one for each check then.
-    """
+    """What each check says of them, in one pass; nothing of no rows. One that fails for a row is not met."""
     try:
         return _judged(rows, checks)
     except OF_ROWS as error:
@@ -148,11 +145,10 @@ FEW = 0.1
 
 
 class Product:
-    """The table of one stream, made or opened: TableSchemaError when it has other columns. Append: all
-    outputs. Update: the latest row per key.
+    """The table of one stream, made or opened: TableSchemaError when it has other columns.
 
-    Each commit carries a record, and none is made when others have changed the table since the
-    newest one. Without a session it writes rows in memory alone.
+    Each commit carries a record, and none is made when others have changed the table since the newest one.
+    Without a session it writes rows in memory alone.
     """
 
     def __init__(
@@ -189,10 +185,8 @@ class Product:
     def judge(
         self, emitted: Rows, checks: Sequence[Check], from_us: int | None = None
     ) -> list[Verdict]:
-        """What each check says of the rows that were emitted from one instant on, as the table would
-        have them. Nothing of no rows."""
-        # What was fetched goes back to Spark.
-        is_here = isinstance(emitted, pa.Table)
+        """What each check says of the rows that were emitted from one instant on. Nothing of no rows."""
+        is_here = isinstance(emitted, pa.Table)  # what was fetched goes back to Spark
         frame = self._spark.createDataFrame(emitted) if is_here else emitted
         return judge_rows(self._stored_frame(_emitted_from(frame, from_us)), checks)
 
@@ -247,9 +241,9 @@ class Product:
         self._follow()
         text = self._table.text(record)
         if self._fold.output_mode == "append":
+            options = {"txnAppId": app_id, "txnVersion": str(batch_id), "userMetadata": text}
             writer = self._stored_frame(emitted).write.mode("append").format("delta")
-            writer = writer.option("txnAppId", app_id).option("txnVersion", str(batch_id))
-            writer.option("userMetadata", text).save(self.path)
+            writer.options(**options).save(self.path)
             return
         # A MERGE has no options. Within `foreachBatch` the outer session's settings are ignored,
         # silently; and a second write to the table in the same batch would be skipped, too.
@@ -274,12 +268,10 @@ class Product:
         until_us: int | None = None,
         is_made_anew: bool = False,
     ) -> tuple[int, int]:
-        """Make those emitted from one instant on the only rows there before another, in one commit; how
-        many there were, and are. Where few change, the commit has those alone.
+        """Make those emitted from one instant on the only rows there before another, in one commit, which has
+        few changed ones alone; how many there were, and are. None: no bound, as for an update table.
 
-        None: no bound, as for an update table. No row may be of `until_us` or later: Delta refuses
-        that. `is_made_anew`: whatever others have changed. Where no row can stay beside them the table
-        gets their columns, too.
+        `is_made_anew`: whatever others have changed. Where no row can stay the table gets new columns, too.
         """
         self._follow(is_made_anew)
         within = range_condition(f"old.{EMITTED_AT}", f"old.{EMITTED_DATE}", from_us, until_us)
@@ -304,14 +296,13 @@ class Product:
                 return before, after
         text = self._table.text(record, self._plain if is_whole else None)
         writer = reduce(_with_comment, new_columns, rows).write.format("delta").mode("overwrite")
-        if is_whole and EMITTED_DATE in self._plain.names:
-            writer = writer.partitionBy(EMITTED_DATE)
         if is_whole:
             writer = writer.option("overwriteSchema", True)
+            if EMITTED_DATE in self._plain.names:
+                writer = writer.partitionBy(EMITTED_DATE)
         else:
             replaced = range_condition(EMITTED_AT, EMITTED_DATE, from_us, until_us)
-            writer = writer.option("replaceWhere", replaced)
-            writer = writer.option("mergeSchema", bool(new_columns))
+            writer = writer.options(replaceWhere=replaced, mergeSchema=bool(new_columns))
         writer.option("userMetadata", text).save(self.path)
         return before, after
 

@@ -1,6 +1,8 @@
-"""Delta's log: lines with odd characters, and versions that its clean-up has taken away."""
+"""Delta's log: odd characters, versions that its clean-up has taken away, damage; who opens tables, and which ones stay open."""
 
+import ast
 import errno
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 
 from include.lake.aside import why_unreadable
 from include.lake.delta_log import (
+    dataset_of,
     is_of_machine,
     open_rows_of,
     open_table,
@@ -27,6 +30,7 @@ from tests.examples import examples
 from tests.open_files import no_more_files
 from tests.refused import refused
 
+ROOT = Path(__file__).resolve().parents[2]
 # What str.splitlines() takes for ends of lines; JSON leaves most of them as they are.
 LINE_ENDS = ["\u2028", "\u2029", "\x85", "\x0b", "\x1c", "\r"]
 
@@ -38,10 +42,6 @@ def test_a_row_with_an_odd_line_end_does_not_cut_an_action(lake, odd):
     (add,) = [action["add"] for action in read_actions(lake, path, 0) if "add" in action]
     assert odd in add["stats"] or "\\u" in add["stats"] or "\\r" in add["stats"]
     assert _has_data(lake, path, 0)
-
-
-def test_a_commit_that_was_cleaned_up_is_not_found(lake):
-    assert read_actions(lake, lake.bronze("user_events"), 7) is None
 
 
 def rows_of(table: DeltaTable) -> list[int]:
@@ -92,23 +92,13 @@ def test_the_rows_of_a_version_are_found_or_it_is_said_that_they_are_gone(kinds,
             try:
                 found = rows_of(open_rows_of(lake, path, version))
             except LakeError:
+                with refused("cleaned_up_version", subject=subject_of(path)):
+                    open_rows_of(lake, path, version)
                 with pytest.raises(DeltaError):
                     DeltaTable(path, version=version)
                 assert version < newest
             else:
                 assert found == expected
-
-
-@pytest.mark.parametrize("version", [3, 4])
-def test_a_version_before_commits_without_rows_is_as_good_as_they_are(lake, version):
-    path = lake.bronze("user_events")
-    for number in range(4):
-        write_deltalake(path, pa.table({"n": [number]}), mode="append")
-    assert commit(path, "optimize") == [0, 1, 2, 3]
-    clean_up(path, before=4)
-    assert rows_of(open_rows_of(lake, path, version)) == [0, 1, 2, 3]
-    with refused("cleaned_up_version", subject=subject_of(path)):
-        open_rows_of(lake, path, 2)
 
 
 def test_a_version_that_a_table_put_back_does_not_have_yet_names_the_way_out(lake):
@@ -183,3 +173,86 @@ def test_what_the_machine_or_a_store_refuses_is_told_apart(error):
     assert is_of_machine(error) == is_so
     with pytest.raises(type(error) if is_so else LakeError), unbroken("/lake/bronze/signals"):
         raise error
+
+
+def test_nothing_opens_a_table_but_there():
+    """By whatever name it was imported; Spark's own has no constructor that is called."""
+    for file in [*ROOT.glob("include/**/*.py"), *ROOT.glob("spark_jobs/**/*.py")]:
+        tree = ast.parse(file.read_text())
+        names = {
+            alias.asname or alias.name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom) and node.module == "deltalake"
+            for alias in node.names
+            if alias.name == "DeltaTable"
+        }
+        called = {
+            node.func.id
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        }
+        assert not names & called or file.name == "delta_log.py", file
+
+
+def test_a_damaged_log_is_said_to_be_one(lake: Lake):
+    table = lake.table("user_counts")
+    for number in range(4):
+        write_deltalake(table, pa.table({"n": [number]}), mode="append")
+    DeltaTable(table, version=1).create_checkpoint()
+    Path(table, "_delta_log", f"{1:020}.checkpoint.parquet").unlink()
+    with refused("unreadable_table", subject=subject_of(table)):
+        open_table(table)
+
+
+@pytest.fixture
+def table(tmp_path) -> str:
+    """Three commits, of the rows 0, 1 and 2."""
+    path = str(tmp_path / "table")
+    for number in range(3):
+        append(path, number)
+    return path
+
+
+def append(path: str, *numbers: int) -> None:
+    write_deltalake(path, pa.table({"number": pa.array(numbers, pa.int64())}), mode="append")
+
+
+def numbers(path: str) -> list[int]:
+    return sorted(dataset_of(path).to_table()["number"].to_pylist())
+
+
+def test_who_asks_again_has_the_same_until_somebody_commits(table):
+    opened = open_table(table)
+    assert open_table(table) is opened
+    append(table, 3)
+    assert open_table(table).version() == 3
+    assert opened.version() == 2
+    assert numbers(table) == [0, 1, 2, 3]
+
+
+def test_an_older_copy_that_is_put_back_is_read(table, tmp_path):
+    shutil.copytree(table, tmp_path / "copy")
+    append(table, 3)
+    assert numbers(table) == [0, 1, 2, 3]
+    shutil.rmtree(table)
+    shutil.copytree(tmp_path / "copy", table)
+    assert open_table(table).version() == 2
+    assert numbers(table) == [0, 1, 2]
+
+
+def test_another_commit_of_the_same_number_is_read(table):
+    assert numbers(table) == [0, 1, 2]
+    Path(table, "_delta_log", f"{2:020}.json").unlink()
+    append(table, 7)
+    assert numbers(table) == [0, 1, 7]
+    assert open_table(table, 2).version() == 2
+    assert dataset_of(table).count_rows() == 3
+
+
+def test_an_older_version_is_read_until_its_files_go(table):
+    assert open_table(table, 1).version() == 1
+    append(table, 3)
+    assert open_table(table, 1).version() == 1
+    Path(table, "_delta_log", f"{0:020}.json").unlink()
+    with refused("unreadable_table"):
+        open_table(table, 1)

@@ -22,11 +22,6 @@ def test_a_lease_that_is_taken_names_its_holder(lake):
         pass
 
 
-def test_leases_of_other_names_are_free(lake):
-    with hold_lease(lake, "stream-user_counts"), hold_lease(lake, "stream-user_sessions"):
-        pass
-
-
 def test_who_has_patience_gets_the_lease_when_it_is_given_back(lake, monkeypatch):
     holder = hold_lease(lake, "ingest-signals")
     wait_until, attempts = lease.wait_until, []

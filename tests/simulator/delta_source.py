@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from include.ingest.bronze_tables import late_fields, with_late_fields
-from include.lake.delta_log import read_actions
+from include.lake.delta_log import open_table, read_actions
 from include.lake.paths import Lake, files_of
 from tests.simulator.checkpoint_log import CheckpointError, Offset
 
@@ -30,7 +30,7 @@ class DeltaSource:
         self._lake = lake
         self._bronze = bronze
         self._first_version = first_version
-        self.table = DeltaTable(bronze)
+        self.table = open_table(bronze)
         self.end = Offset(self.table.version() + 1)
 
     @cached_property

@@ -28,7 +28,7 @@ from include.ingest.bronze_tables import late_fields, with_late_fields
 from include.ingest.initial_state import InitialStates, read_initial_state
 from include.lake.columns import instant_scalar
 from include.lake.dead_letters import AT, AT_DATE, NUMBER
-from include.lake.delta_log import table_to_read, unbroken
+from include.lake.delta_log import open_table, unbroken
 from include.lake.paths import Lake, files_of
 from include.lake.table import Record, Staged
 from include.settings import Check, Verdict
@@ -78,7 +78,7 @@ class LocalEngine:
     def events(self, lake: Lake, source: str, fold: KeyedFold, bounds: Bounds) -> pa.Table:
         ingested_at_us, from_us, until_us = bounds
         bronze = lake.bronze(source)
-        table = table_to_read(bronze)
+        table = open_table(bronze)
         late = late_fields(table, event_schema(fold).names)
         files = table.to_pyarrow_dataset(filesystem=files_of(bronze))
         time = INSTANTS[fold.time_us]

@@ -197,17 +197,6 @@ def test_a_rebuild_adds_columns_to_the_table_that_is_there(lake, mode):
     assert {change["_change_type"] for change in feed} >= {"insert", "delete"}
 
 
-class Other(NamedTuple):
-    userId: str
-    order: float
-
-
-def test_a_table_of_other_columns_is_refused(lake):
-    table_in(lake, "append")
-    with pytest.raises(TableSchemaError):
-        ensure_product(lake.table("tried"), definition("append", Other))
-
-
 def test_a_table_that_others_made_append_only_is_refused_until_it_is_not(lake):
     table = DeltaTable(table_in(lake, "append").path)
     table.alter.set_table_properties({"delta.appendOnly": "true"})
