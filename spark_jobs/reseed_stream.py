@@ -14,8 +14,8 @@ from collections.abc import Sequence
 
 from include.ingest.amendments import Amendment, amended_streams
 from include.job import PATIENCE, job_parser, recorded_run
-from include.lake.aside import move_aside, why_unreadable
 from include.lake.dead_letters import put_back_dead_letters
+from include.lake.delta_log import move_aside, why_unreadable
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake
 from include.settings import Stream

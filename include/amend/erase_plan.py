@@ -8,8 +8,7 @@ from include.amend.erase_rows import ErasedKey, Found, files_in_landing, find, m
 from include.ingest.amendments import REPAIR, Amendment, amendments_of
 from include.ingest.ingest_log import Ingestion
 from include.ingest.origin import place_of, waiting
-from include.lake.aside import lying_aside
-from include.lake.delta_log import dataset_of, delta_table, open_table
+from include.lake.delta_log import dataset_of, delta_table, lying_aside, open_table
 from include.lake.errors import LakeError, SettingsError, damaged
 from include.lake.generations import Generations, read_generations
 from include.lake.paths import Lake

@@ -23,7 +23,7 @@ from include.ingest.group_clock import floor_to_ms
 from include.ingest.ingest_log import STILL, Clock, Ingestion, has_to_mend, read_done, read_log
 from include.ingest.origin import connector_of, lag_of_run, place_of
 from include.ingest.parse_files import bronze_rows
-from include.lake.aside import is_there
+from include.lake.delta_log import is_there
 from include.lake.errors import LakeError
 from include.lake.findings import Finding
 from include.lake.paths import Lake

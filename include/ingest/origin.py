@@ -25,7 +25,7 @@ from include.ingest.ingest_log import Clock, Entry, Ingestion, read_done
 from include.ingest.landed_file import landed_files, landing_root
 from include.ingest.parse_files import outcomes_of_file
 from include.job import nothing_running
-from include.lake.aside import is_there, move_aside
+from include.lake.delta_log import is_there, move_aside
 from include.lake.errors import OF_SOURCE, LakeError
 from include.lake.findings import record_findings
 from include.lake.paths import Lake

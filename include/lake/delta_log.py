@@ -1,4 +1,4 @@
-"""Delta tables and their logs, opened and read by delta-rs."""
+"""Delta tables and their logs, opened and read by delta-rs, and moved below `set_aside/` where they are damaged."""
 
 import errno
 import hashlib
@@ -7,8 +7,9 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from pathlib import PurePosixPath
 from typing import Any
 
 import pyarrow as pa
@@ -245,3 +246,61 @@ def create_if_absent(
 def found_columns(table: DeltaTable) -> list[tuple[str, pa.DataType]]:
     """Names and types of a Delta table's columns."""
     return columns_of(pa.schema(table.schema().to_arrow()))
+
+
+CHECKED = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+
+
+def move_aside(lake: Lake, names: Iterable[str]) -> str:
+    """Move tables, such as ops/runs, that are there; the folder, below the lake's, where they lie now."""
+    # While no job writes to them, or what such a job writes may be lost.
+    target = f"set_aside/{datetime.now(UTC):%Y%m%dT%H%M%S.%f}"
+    for name in names:
+        if is_there(lake, name):
+            _move(lake, name, f"{target}/{name}")
+    return target
+
+
+def lying_aside(lake: Lake) -> list[str]:
+    """The folders, below the lake's, of what was moved aside and is still there."""
+    return sorted(f"set_aside/{name}" for name in lake.folders(f"{lake.root}/set_aside"))
+
+
+def is_there(lake: Lake, name: str) -> bool:
+    info = lake.filesystem.get_file_info(lake.path_in_filesystem(f"{lake.root}/{name}"))
+    return bool(info.type != fs.FileType.NotFound)
+
+
+def _move(lake: Lake, name: str, target: str) -> None:
+    here, there = (lake.path_in_filesystem(f"{lake.root}/{each}") for each in (name, target))
+    files = lake.filesystem
+    files.create_dir(str(PurePosixPath(there).parent), recursive=True)
+    if isinstance(files, fs.LocalFileSystem):
+        files.move(here, there)
+        return
+    # An object store has no folders to rename.
+    fs.copy_files(here, there, source_filesystem=files, destination_filesystem=files)
+    files.delete_dir(here)
+
+
+def why_unreadable(lake: Lake, path: str, is_log_enough: bool = False) -> str | None:
+    """Why a table cannot be read, or its log written to; None: it can, or is not there.
+
+    Its rows are read, whose pages are checked, unless `is_log_enough`.
+    """
+    if not lake.is_delta_table(path):
+        return None
+    try:
+        with unbroken(path):
+            version = open_table(path).version()
+            if not is_log_enough:
+                for _ in dataset_of(path).to_batches(fragment_scan_options=CHECKED):
+                    pass
+    except LakeError as error:
+        return first_line(error.__cause__ or error)
+    if commit_hash(lake, path, version) is None:  # the newest is never cleaned up
+        return f"its log has lost the commit of its newest version, {version}"
+    # delta-rs takes the schema from the sum beside the commit, which Spark does not believe.
+    if version == 0 and not read_actions(lake, path, 0):
+        return "its first commit is empty, as after a power cut"
+    return None

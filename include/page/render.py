@@ -17,7 +17,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from include.catalogue import FIGURES
-from include.lake.figures import Measured
+from include.lake.ops import Measured
 from include.observe.explain import KeyFigures
 from include.observe.stream_line import WINDOW_DAYS, WORDS, Overview, days_text
 from include.page.stream_figures import PARTS, StreamFigures

@@ -16,8 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from include.lake.delta_log import dataset_of, first_line
-from include.lake.figures import Measured, read_measured
-from include.lake.ops import read_ops, runs_of
+from include.lake.ops import Measured, read_measured, read_ops, runs_of
 from include.lake.paths import Lake
 from include.lake.stream_result import StreamResult, read_result, replaced_by
 from include.observe.explain import text_of_key

@@ -26,8 +26,8 @@ from pyarrow import fs
 
 from include.lake.delta_log import is_of_machine
 from include.lake.errors import damaged
-from include.lake.figures import Measured
 from include.lake.generations import Generations
+from include.lake.ops import Measured
 from include.lake.paths import Lake
 
 

@@ -13,8 +13,7 @@ from include.fold.group_state import GroupStateTimeout
 from include.fold.product_table import can_keep_rows
 from include.ingest.amendments import amendments_of
 from include.ingest.ingest_log import refuse_changed_bronze
-from include.lake.aside import why_unreadable
-from include.lake.delta_log import open_table
+from include.lake.delta_log import open_table, why_unreadable
 from include.lake.errors import SettingsError, wrong_argument
 from include.lake.generations import GenerationRow, has_written
 from include.lake.paths import Lake

@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from deltalake import DeltaTable
 
-from include.lake.figures import read_measured
-from include.lake.ops import read_ops
+from include.lake.ops import read_measured, read_ops
 from include.lake.paths import Lake
 from include.lake.stream_result import last_run
 from include.stream.checkpoint import measure_checkpoint

@@ -13,7 +13,6 @@ from deltalake.exceptions import DeltaError
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from include.lake.aside import why_unreadable
 from include.lake.delta_log import (
     dataset_of,
     is_of_machine,
@@ -21,6 +20,7 @@ from include.lake.delta_log import (
     open_table,
     read_actions,
     unbroken,
+    why_unreadable,
 )
 from include.lake.errors import LakeError, subject_of
 from include.lake.generations import read_generations

@@ -12,7 +12,7 @@ from deltalake.table import TableAlterer
 
 from include.job import recorded_run
 from include.lake import ops
-from include.lake.aside import lying_aside
+from include.lake.delta_log import lying_aside
 from include.lake.ops import append_ops, read_ops
 from tests.open_files import no_more_files
 

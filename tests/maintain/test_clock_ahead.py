@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from include.lake.figures import Measured, record_figures
+from include.lake.ops import Measured, record_figures
 from include.maintain.check_checkpoint import newest_measured
 
 NOW = datetime.now(UTC)

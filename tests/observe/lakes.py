@@ -5,8 +5,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from include.lake.figures import Measured, record_figures
-from include.lake.ops import append_ops
+from include.lake.ops import Measured, append_ops, record_figures
 from include.lake.paths import Lake
 from include.observe.alerts import Alert, alert_of, look_at
 from include.registry import stream_named

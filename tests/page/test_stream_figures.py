@@ -6,8 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 
 from include.fold.admission import micros_of
-from include.lake.figures import Measured, record_figures
-from include.lake.ops import append_ops
+from include.lake.ops import Measured, append_ops, record_figures
 from include.page.render import stream_html
 from include.page.stream_figures import read_stream
 from include.settings import Check

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from include.lake.aside import lying_aside
+from include.lake.delta_log import lying_aside
 from include.stream.reseed_plan import ReseedOptions
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
