@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from difflib import get_close_matches
-from itertools import pairwise, starmap
+from itertools import pairwise
 
 # What a terminal takes for a command, or writes from right to left, and what is half a character.
 UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -75,7 +75,7 @@ def value_text(value: object) -> str:
 
 def _json(value: object) -> str:
     if isinstance(value, Mapping):
-        return f"{{{','.join(starmap(_member, value.items()))}}}"
+        return f"{{{','.join(f'{_json(value_text(n))}:{_json(of)}' for n, of in value.items())}}}"
     if isinstance(value, (list, tuple)):
         return f"[{','.join(map(_json, value))}]"
     if isinstance(value, Decimal):
@@ -83,10 +83,6 @@ def _json(value: object) -> str:
     if value is None or isinstance(value, (bool, int, float)):
         return json.dumps(value)
     return json.dumps(value_text(value), ensure_ascii=False)
-
-
-def _member(name: object, value: object) -> str:
-    return f"{json.dumps(value_text(name), ensure_ascii=False)}:{_json(value)}"
 
 
 def cut(text: str, width: int) -> str:
@@ -107,7 +103,5 @@ def text_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]
 
 def first_names(names: Sequence[str], count: int = 3) -> str:
     """The first few of `names`, on one line whatever is in them."""
-    shown = ", ".join(
-        "".join(c if c.isprintable() else "?" for c in name) for name in names[:count]
-    )
+    shown = ", ".join(cut(name, len(name)) for name in names[:count])
     return shown if len(names) <= count else f"{shown} and {len(names) - count:,} more"

@@ -25,6 +25,7 @@ from include.lake.delta_log import (
 from include.lake.errors import LakeError, subject_of
 from include.lake.generations import read_generations
 from include.lake.paths import Lake
+from include.lake.table import Table
 from include.stream.open_stream import _has_data
 from tests.examples import examples
 from tests.open_files import no_more_files
@@ -114,6 +115,7 @@ def test_a_version_that_a_table_put_back_does_not_have_yet_names_the_way_out(lak
     "read",
     [
         lambda lake, stream: open_table(lake.table(stream)),
+        lambda lake, stream: Table.open(lake, lake.table(stream)).record(),
         lambda lake, stream: open_rows_of(lake, lake.table(stream), 0),
         lambda lake, stream: why_unreadable(lake, lake.table(stream)),
         read_generations,
