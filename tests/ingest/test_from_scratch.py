@@ -12,7 +12,7 @@ from include.ingest.amendments import begin_erasure
 from include.ingest.ingest import ingest
 from include.ingest.origin import move_source_aside, plan_from_scratch
 from include.ingest.parse_files import Counts
-from include.lake import aside
+from include.lake import delta_log
 from include.lake.errors import LakeError
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake
@@ -120,11 +120,11 @@ def test_a_move_that_was_cut_off_is_finished_by_its_repeat(
         moves.append(name)
         move(lake, name, target)
 
-    move = aside._move
-    monkeypatch.setattr(aside, "_move", cut_off)
+    move = delta_log._move
+    monkeypatch.setattr(delta_log, "_move", cut_off)
     with pytest.raises(KeyboardInterrupt):
         move_source_aside(lake, SIGNALS)
-    monkeypatch.setattr(aside, "_move", move)
+    monkeypatch.setattr(delta_log, "_move", move)
     with pytest.raises(LakeError):
         ingest(lake, SIGNALS)
     move_source_aside(lake, SIGNALS)
