@@ -27,14 +27,9 @@ from include.lake.delta_log import dataset_without_bounds, delta_table, move_asi
 from include.lake.errors import LakeError
 from include.lake.paths import Lake
 
-DESCRIPTIONS = {
-    "runs": "Each run of a job, with its counts, until when the table is complete, and its error",
-    "batches": "Each batch of a stream: rows, watermark, Spark's metrics and durations",
-    "findings": "What a run or a check found that people should know, and what to do",
-    "figures": "What checks have measured of checkpoints",
-}
-_COLUMNS = {
-    "runs": """
+# Of each what it is, and a line for each column.
+_TABLES = {
+    "runs": """Each run of a job, with its counts, until when the table is complete, and its error
 run_id string Key: one execution of one job
 job string The entry point, such as run_stream
 subject string The name of the source, stream or table it worked on: of a stream's runs `subject = 'user_counts'`
@@ -70,7 +65,7 @@ rows_before bigint The same, append: the interval's table rows before
 savepoint_id string The same: the savepoint at its end
 estimated_seconds double Recompute: what the plan said; null: nothing to go by
 """,
-    "batches": """
+    "batches": """Each batch of a stream: rows, watermark, Spark's metrics and durations
 stream string Key, with generation and batch_id
 generation bigint The checkpoint's generation
 batch_id bigint Spark's batch id
@@ -97,7 +92,7 @@ dead_letters_to timestamp The last of both; null without any
 rows_duplicate bigint Rows that their key had folded before (deduplicate=), not folded again
 rows_in_most bigint Of rows_in, those of the bucket that had the most
 """,
-    "findings": """
+    "findings": """What a run or a check found that people should know, and what to do
 run_id string The run (ops/runs) that found it
 found_at timestamp When
 subject string The name of the source, stream or table it is about: of a stream `subject = 'user_counts'`
@@ -112,7 +107,7 @@ limit double The limit it was held against
 unit string Of figure and limit: bytes, files, versions, batches, rows, share, times, seconds
 action string What to do about it; null where detail says it
 """,
-    "figures": """
+    "figures": """What checks have measured of checkpoints
 subject string The stream whose checkpoint was measured
 figure string checkpoint_bytes (a row for each part), files, or replay_versions: change logs that a start replays
 part string metadata, offsets, commits, sources, state/0/3 for a state partition, state for what is beside these
@@ -124,12 +119,13 @@ run_id string The newest run (ops/runs) of the stream by then
 
 
 def _schema(text: str) -> pa.Schema:
-    """Of a line for each column. All may be null, as columns must that a later release adds."""
-    lines = (line.split(maxsplit=2) for line in text.strip().splitlines())
+    """All columns may be null, as those must that a later release adds."""
+    lines = (line.split(maxsplit=2) for line in text.splitlines()[1:])
     return documented(Column(name, kind, comment) for name, kind, comment in lines)
 
 
-SCHEMAS = {name: _schema(text) for name, text in _COLUMNS.items()}
+DESCRIPTIONS = {name: text.partition("\n")[0] for name, text in _TABLES.items()}
+SCHEMAS = {name: _schema(text) for name, text in _TABLES.items()}
 
 
 log = logging.getLogger("job.ops")

@@ -98,11 +98,8 @@ class Lake:
 
 
 def files_of(table: str) -> fs.FileSystem:
-    """The files of the table at `table`, by their paths below it, in Arrow's own file system.
-
-    To give to delta-rs where it reads: its own is written in Python, and a thread of Arrow that
-    still reads through that while the interpreter ends aborts the process.
-    """
+    """Arrow's own file system for the table at `table`, by paths below it: that of delta-rs is in Python, and a
+    thread that still reads through it while the interpreter ends aborts the process."""
     filesystem, path = _open_uri(table)
     return fs.SubTreeFileSystem(path, filesystem)
 
