@@ -79,7 +79,8 @@ class SparkJobOperator(SparkSubmitOperator):
     def _prepare(self, arguments: list[str]) -> None:
         """Set what spark-submit is given; AirflowFailException for what no retry mends."""
         try:
-            master = checked_master(_master_of(Connection.get(CONNECTION)), SETTING)
+            Connection.get(CONNECTION)  # or an error: the hook takes yarn where there is none
+            master = checked_master(self._get_hook()._connection["master"], SETTING)
             check_reachable(master, SETTING)
             self.application_args = arguments
             self.conf = conf_of(arguments, self._stream, master)
@@ -93,14 +94,6 @@ class SparkJobOperator(SparkSubmitOperator):
             # There the hook has them for the driver's pod only; our driver is this machine's.
             os.environ.update(self.env_vars)
         self._hook = self._get_hook()
-
-
-def _master_of(connection: Connection) -> str:
-    """By the rule of SparkSubmitHook, which keeps it to itself."""
-    host, port = connection.host or "", connection.port
-    is_whole = connection.conn_type == "spark" and host and ("://" in host or not port)
-    url = host if is_whole else f"{connection.conn_type}://{host}"
-    return f"{url}:{port}" if port else url
 
 
 def before(context: Any, step: Step, run_of: Callable[[Any], StreamRun | SourceRun]) -> None:

@@ -116,18 +116,11 @@ def ingest(
     is_applied: ApplyOption = False,
 ) -> int:
     """Take what has come for a source into bronze. With --accept-loss or --from-scratch: the plan, or do it."""
-    if is_accepting and is_from_scratch:
-        raise wrong_argument("--accept-loss", "--from-scratch takes in all that is not lost")
     if is_from_scratch:
         plan = plan_from_scratch(lake, source)
         return planned(plan, is_applied, lambda: _ingest_anew(lake, source))
     if is_accepting:
         return _accept_loss(lake, source, is_applied)
-    if is_applied:
-        raise wrong_argument(
-            "--apply",
-            "--apply goes with --accept-loss or --from-scratch: without, rows are taken in",
-        )
     return run_local.ingest(lake, source)
 
 

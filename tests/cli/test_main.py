@@ -54,7 +54,6 @@ def test_a_mistake_in_the_file_of_sources_is_one_line(tmp_path, command, code):
         (["reingest", "signal"], "unknown_source"),
         (["reseed", "user_counts", "--aply"], "wrong_argument"),
         (["reseed"], "wrong_argument"),
-        (["ingest", "signals", "--apply"], "wrong_argument"),
         (["reseed", "user_counts", "--buckets", "many"], "wrong_argument"),
         (["reseed", "user_counts", "--until", "soon"], "wrong_argument"),
         (["reseed", "user_counts", "--until", "9999-12-31T23:59:59-23:00"], "wrong_argument"),
