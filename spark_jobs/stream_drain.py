@@ -31,7 +31,6 @@ from include.stream.record import (
     check_rows_add_up,
     refuse_new_code,
     refuse_other_settings,
-    seed_totals,
     with_code,
 )
 from include.stream.stream_identity import code_parts
@@ -119,7 +118,6 @@ def drain_stream(
         opened,
         row,
         record["run_id"],
-        seed_totals(opened.row),
         table=table,
         dead_letters=engine.dead_letters_table(lake, stream.name),
         checks=checks,

@@ -35,7 +35,7 @@ from include.stream.manifest import (
     write_manifest,
 )
 from include.stream.open_stream import OpenStream, open_stream
-from include.stream.record import StreamRecord, refuse_other_settings, seed_totals, totals_of
+from include.stream.record import StreamRecord, refuse_other_settings, totals_of
 from spark_jobs.engines.engine import Rows
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, stream_job
@@ -104,7 +104,7 @@ def write_live_savepoint(
     pinned = opened.generations.pinned()
     check_partitions(lake, batch, pinned["state_partitions"])
     refuse_other_settings(pinned, {"state_schema": state_rows_ddl(fold)})
-    totals = totals_of(known, batch.generation, seed_totals(pinned))
+    totals = totals_of(known, pinned)
     position = read_position(lake, f"{batch.checkpoint}/offsets/{batch.batch_id}")
     read = pin_bronze(lake, opened.source, position.version - 1)
     savepoint = write_savepoint(

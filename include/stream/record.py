@@ -313,15 +313,10 @@ def added(totals: Mapping[str, Any], counts: Mapping[str, Any]) -> dict[str, Any
     return sums | {WATERMARK: max(known, default=None)}
 
 
-def totals_of(
-    record: StreamRecord, generation: int, at_start: Mapping[str, Any]
-) -> Mapping[str, Any]:
-    """Totals of a generation's rows; before its first batch those that it began with."""
-    return at_start if record.batch_of(generation) is None else record.totals
-
-
-def seed_totals(row: GenerationRow | None) -> dict[str, Any]:
-    """Totals before a generation's first batch; not 0 of a reseeded one, whose seed stands for rows."""
+def totals_of(record: StreamRecord, row: GenerationRow | None) -> Mapping[str, Any]:
+    """Totals of a generation's rows up to its newest batch; before it those that its seed stands for."""
+    if row is not None and record.batch_of(row["generation"]) is not None:
+        return record.totals
     none: dict[str, Any] = {**dict.fromkeys(TOTALS, 0), WATERMARK: None}
     if row is None or not is_reseeded(row):
         return none
@@ -345,7 +340,7 @@ def check_rows_add_up(lake: Lake, record: StreamRecord, row: GenerationRow) -> N
         return
     version, bronze = own.read_version, lake.bronze(row["source"])
     in_bronze = count_events(lake, bronze, version)
-    totals = totals_of(record, row["generation"], seed_totals(row))
+    totals = totals_of(record, row)
     done = {name: totals[name] for name in TOTALS if name != "total_in"}
     if not in_bronze == totals["total_in"] == sum(done.values()):
         raise RowCountError(
@@ -361,8 +356,7 @@ def check_rows_add_up(lake: Lake, record: StreamRecord, row: GenerationRow) -> N
 def rows_unread(lake: Lake, record: StreamRecord, row: GenerationRow | None, source: str) -> int:
     """The events of bronze that no batch of the stream has read yet."""
     path = lake.bronze(source)
-    generation = 0 if row is None else row["generation"]
-    read = totals_of(record, generation, seed_totals(row))["total_in"]
+    read = totals_of(record, row)["total_in"]
     return int(count_events(lake, path, open_table(path).version()) - read)
 
 

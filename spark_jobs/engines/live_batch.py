@@ -48,7 +48,6 @@ class BatchWriter:
     opened: OpenStream  # as it was when the run began
     row: GenerationRow  # of the generation, with what is new with the run
     run_id: str
-    at_start: Mapping[str, Any]  # totals before the generation's first batch
     table: Product
     dead_letters: DeadLetters
     checks: DataChecks
@@ -76,7 +75,11 @@ class BatchWriter:
         )
         if not is_written:
             record = after_batch(
-                self._lake, self.record, self.row, batch_id, added(self._totals(), counts)
+                self._lake,
+                self.record,
+                self.row,
+                batch_id,
+                added(totals_of(self.record, self.row), counts),
             )
             record = replace(record, **dead_letters_now(self._lake, self._stream))
             rows = folded.emitted if counts["rows_out"] else None
@@ -94,10 +97,6 @@ class BatchWriter:
             if is_going_on:
                 commit_alone(self._lake, self.record)
         return self.record
-
-    def _totals(self) -> Mapping[str, Any]:
-        """After the newest batch."""
-        return totals_of(self.record, self._generation, self.at_start)
 
     def _write_dead_letters(
         self, folded: FoldedBatch, buckets: int, is_written: bool
@@ -122,7 +121,7 @@ class BatchWriter:
 
     def _note(self, counts: dict[str, Any], batch_id: int) -> None:
         late_from_us, late_to_us = counts.pop("late_first_us"), counts.pop("late_last_us")
-        totals = self._totals()
+        totals = totals_of(self.record, self.row)
         watermark_us = totals[WATERMARK]
         row = {
             "stream": self._stream,
