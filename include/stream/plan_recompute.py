@@ -53,12 +53,12 @@ class Replay:
 
     @property
     def code(self) -> str:
-        """What its states come of."""
+        """The code that its states come of."""
         return self.base.lineage(self.opened.identity.code)
 
     @property
     def row(self) -> GenerationRow:
-        """Of the generation that its rows are of."""
+        """The row of the generation that its rows are of."""
         raise NotImplementedError
 
     @property
@@ -105,7 +105,7 @@ class Replay:
 
 
 def seconds_for(lake: Lake, stream: str, *rows: int) -> float | None:
-    """What replays of so many rows would take in all, by the recorded ones of the stream; None without any."""
+    """The seconds that replays of so many rows take in all, by the recorded ones; None without any."""
     recorded = [
         (row["rows_in"], (row["ended_at"] - row["started_at"]).total_seconds())
         for row in replaced_by(lake, stream)

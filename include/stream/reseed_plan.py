@@ -162,19 +162,17 @@ class ReseedPlan(Replay):
     pending: int  # from until on
     estimated_seconds: float | None
     now: str  # what the table is
-    moved: (
-        str | None
-    )  # why its log is none: the job moves it aside, as one whose rows cannot be read
+    moved: str | None  # why it has no log: it is moved aside, as one without readable rows
 
     @property
     def from_us(self) -> int | None:
-        """What an initial state stood for under an earlier `as_of` is replaced, too."""
+        """The base, where rows before it stay; of an initial state that has changed none do."""
         kept = self.base.savepoint is not None and self.opened.identity.output_mode == "append"
         return self.base.until_us if kept else None
 
     @cached_property
     def row(self) -> GenerationRow:
-        """Of the generation that it makes, but for its seed."""
+        """The row of the generation that it makes, but for its seed."""
         opened = self.opened
         known = {
             **pinned_settings(opened.stream, opened.fold),

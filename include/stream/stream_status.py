@@ -223,7 +223,7 @@ class _Judge:
         return [span for span in spans if span.from_us < span.until_us]
 
     def span(self, entry: Entry, from_us: int, until_us: int) -> Span:
-        """What an entry's fold comes to there; without a length, its state at that instant."""
+        """An entry's fold there; without a length, its state at that instant."""
         if reason := self._foreign(entry):
             return Span(from_us, until_us, reason)
         missing = self._missing(entry, until_us)
@@ -345,7 +345,7 @@ def known_instant(micros: int | None) -> datetime | None:
 
 
 def state_between(coverage: Coverage, from_us: int, until_us: int) -> str:
-    """What a table is in `[from_us, until_us)`: right, late rows, ..."""
+    """The state of a table in `[from_us, until_us)`: right, late rows, ..."""
     wrong = (s for s in coverage.wrong if s.from_us < until_us and from_us < s.until_us)
     return ", ".join(sorted({str(span.reason) for span in wrong})) or "right"
 
