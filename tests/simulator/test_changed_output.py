@@ -1,4 +1,4 @@
-"""A stream's output mode, or its output record, changes: the reseed makes its table anew, in one commit."""
+"""A stream's output mode, output record or function of keys changes: the reseed makes its table anew, in one commit."""
 
 import pytest
 from deltalake import DeltaTable
@@ -11,7 +11,7 @@ from include.stream.stream_status import stream_status
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.tables.product import Product
 from tests.deaths import KilledError
-from tests.refused import refused_until
+from tests.refused import refused, refused_until
 from tests.simulator.steps import all_rows, land, lived, run, table_of
 from tests.simulator.stream_files import stream_file
 from tests.simulator.world import MINUTE_US, World
@@ -102,3 +102,48 @@ def changed_at(world: World) -> object:
 
 def code_changes(world: World) -> int:
     return int(read_ops(world.lake, "findings", {"finding": "code_changed"}).num_rows)
+
+
+BY_NAME = '''
+"""Rows of each name"""
+from typing import NamedTuple
+from include.fold.definition import flat_map_groups_with_state
+class Landed(NamedTuple):
+    key: str
+    event_time_us: int
+class Known(NamedTuple):
+    n: int
+class Row(NamedTuple):
+    name: str
+    n: int
+def name(event: Landed) -> str:
+    return event.key
+def fold(key, events, state):
+    for _ in events:
+        n = state.get.n + 1 if state.exists else 1
+        state.update(Known(n))
+        yield Row(key, n)
+def migrate_state(old):
+    return Known(old["n"])
+FOLD = flat_map_groups_with_state(
+    fold, key=name, event=Landed, state=Known, output=Row, output_mode="append")
+COMMENTS = {"name": "Whose", "n": "How many"}
+'''
+ANOTHER_STATE = BY_NAME.replace("    n: int\nclass Row", "    n: int\n    m: int = 0\nclass Row")
+ANOTHER_KEY = ANOTHER_STATE.replace("return event.key", "return event.key.lower()")
+
+
+def test_states_are_not_mapped_and_a_reseed_makes_those_of_the_new_keys(world: World):
+    world.put_file("counts", BY_NAME)
+    for _ in range(4):
+        land(world, [("A", 0, 1), ("a", 0, 1)], 60)
+    run(world, "counts")
+    world.put_file("counts", ANOTHER_KEY)
+    stream, anew = world.streams["counts"], "./stateful reseed sim_counts --recompute --apply"
+    with refused("not_migratable", subject="sim_counts", command=anew):
+        reseed(world.engine, world.lake, stream, ReseedOptions(from_state=True))
+    reseed(world.engine, world.lake, stream, ReseedOptions(recompute=True))
+    run(world, "counts")
+    status = stream_status(world.lake, stream)
+    assert status.is_right
+    assert status.live_is_right
