@@ -1,7 +1,7 @@
 """Finds the streams and sources of `include/streams`.
 
-There `<name>.py` declares the stream `<name>`: its records, its function, and STREAM, with all settings. A
-file without a STREAM is one that others import.
+There `<name>.py` declares the stream `<name>`: its records, its function, and STREAM, with all
+settings. A file without a STREAM is one that others import.
 """
 
 import importlib

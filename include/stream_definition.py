@@ -1,7 +1,7 @@
-"""What a stream computes, as its file declares it, whether its parts fit together, and what it is pinned by.
+"""A stream as its file declares it, whether its parts fit together, and what it is pinned by.
 
-Each process has to write settings alike: so a set is written in order, and what Python shows by its address,
-or not whole, is refused.
+Each process has to write settings alike: so a set is written in order, and what Python shows by its
+address, or not whole, is refused.
 """
 
 import inspect

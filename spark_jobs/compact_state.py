@@ -2,9 +2,9 @@
 
     spark-submit spark_jobs/compact_state.py --stream user_counts --lake /data/lake
 
-Two batches of the stream itself, under settings that make Spark do its maintenance within them; each is
-forced by a still row, a clock row in bronze that moves no watermark. So it can be killed and repeated like
-any other run, and changes no state.
+Two batches of the stream itself, under settings that make Spark do its maintenance within them;
+each is forced by a still row, a clock row in bronze that moves no watermark. So it can be killed
+and repeated like any other run, and changes no state.
 """
 
 from include.fold.definition import state_rows_ddl

@@ -2,7 +2,7 @@
 
     spark-submit spark_jobs/inspect_state.py --stream user_counts --lake /data/lake [--json]
 
-It reads the state after the newest committed batch and writes nothing: it may run beside a run of the stream.
+It reads the state after the newest committed batch: it may run beside a run of the stream.
 """
 
 import sys
@@ -76,7 +76,7 @@ def inspect_state(spark: SparkSession, lake: Lake, stream: Stream) -> StateRepor
 def measure_states(
     states: DataFrame, fold: KeyedFold, batch: CommittedBatch
 ) -> dict[int | None, Row]:
-    """What rows of `state_rows_ddl` come to, by bucket; under None all of them, if there are any."""
+    """Figures of rows of `state_rows_ddl` by bucket; under None of all, if there are any."""
     size = arrow_udf(_bytes, "bigint", ArrowUDFType.SCALAR)
     sized = states.withColumn("bytes", size(F.struct(*states.columns[1:])))
     figures = sized.rollup("bucket").agg(*_figures(fold, batch)).toArrow()

@@ -3,8 +3,8 @@
     spark-submit spark_jobs/recompute_interval.py --stream device_signals --lake /data/lake
         --from 2026-01-05 --until 2026-01-06
 
-The rows of the table that were emitted within the interval are replaced in one commit; the live checkpoint
-is not touched. What it comes to depends on bronze alone: it can be repeated, and run in any order.
+The rows of the table that were emitted within the interval are replaced in one commit; the live
+checkpoint is not touched. It depends on bronze alone: it can be repeated, and run in any order.
 """
 
 import logging

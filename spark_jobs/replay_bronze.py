@@ -1,5 +1,4 @@
-"""Replay pinned bronze from a base, with savepoints on the way, and replace a table's rows by what it comes
-to: what recompute and reseed share."""
+"""Replay bronze from a base, and replace a table's rows by that: what recompute and reseed do."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -45,7 +44,7 @@ def plan_with_sound_base(lake: Lake, run_id: str, plan: Callable[[], P]) -> P:
 
 
 def _is_sound(lake: Lake, run_id: str, savepoint: Savepoint) -> bool:
-    """Whether the files of a savepoint are those that were written. A damaged one is deleted, with a finding."""
+    """Whether a savepoint's files are as written; if not, it is deleted, with a finding."""
     try:
         refuse_damaged(lake, savepoint)
     except SavepointError as error:
@@ -61,7 +60,7 @@ def _is_sound(lake: Lake, run_id: str, savepoint: Savepoint) -> bool:
 def stops_on_the_way(
     events_by_step: Mapping[int, int], step_us: int, events_apart: int, until_us: int
 ) -> list[int]:
-    """Where a replay pauses for a savepoint: ends of steps, counted from the epoch, with enough events."""
+    """The ends of steps, counted from the epoch, at which a replay writes a savepoint."""
     stops, events = [], 0
     for step in sorted(events_by_step):
         events += events_by_step[step]
@@ -106,18 +105,14 @@ def replayed(
 
 
 def _stops(replay: Replay) -> list[int]:
-    rules, from_us, until_us = (
-        replay.opened.declared.savepoints,
-        replay.base.until_us,
-        replay.until_us,
-    )
+    rules, from_us = replay.opened.declared.savepoints, replay.base.until_us
     if rules.cadence is None:
         return []
     step_us = rules.cadence // MICROSECOND
-    if from_us is not None and until_us <= (from_us // step_us + 1) * step_us:
+    if from_us is not None and replay.until_us <= (from_us // step_us + 1) * step_us:
         return []  # as in a daily backfill: nothing to count
     counted = _events_by_step(replay, step_us, from_us)
-    return stops_on_the_way(counted, step_us, rules.events_apart, until_us=until_us)
+    return stops_on_the_way(counted, step_us, rules.events_apart, until_us=replay.until_us)
 
 
 def _events_by_step(replay: Replay, step_us: int, from_us: int | None) -> Counter[int]:
@@ -169,7 +164,7 @@ def _ensure_savepoint(
 def restate(
     engine: SparkEngine, replay: Replay, checks: DataChecks, record: RunRecord, what: str
 ) -> None:
-    """Replay `what`, replace dead letters, then the table's rows, whose commit makes it so; and record it."""
+    """Replay `what`, replace dead letters, then the table's rows, and record it."""
     opened, base_us, is_rebuilt = replay.opened, replay.base.until_us, replay.origin == "reseed"
     table = engine.product_table(replay.lake, opened.name, opened.definition, is_rebuilt=is_rebuilt)
     checks.refuse_wrong(table)  # before anything is written
@@ -206,7 +201,7 @@ def restate(
 def _replace_dead_letters(
     engine: SparkEngine, replay: Replay, run_id: str, dead_letters: Sequence[Rows]
 ) -> dict[str, int]:
-    """Make these the interval's, and tell of them; before the table's commit, whose record counts on them."""
+    """Make these the interval's before the table's commit, whose record counts on them."""
     stream, from_us = replay.opened.name, replay.dead_letters_from_us
     table = engine.dead_letters_table(replay.lake, stream)
     found = table.summary(dead_letters, from_us)

@@ -3,8 +3,8 @@
     spark-submit spark_jobs/reseed_stream.py --stream user_counts --lake /data/lake
         [--options '{"buckets": 100, "partitions": 7, "until": "2026-01-05", "recompute": true}']
 
-The commit that replaces the table's rows is the switch to the new generation: until then readers see the
-old table, and the stream goes on as before.
+The commit that replaces the table's rows is the switch to the new generation: until then readers
+see the old table, and the stream goes on as before.
 """
 
 import json
@@ -42,8 +42,8 @@ def reseed(
 ) -> None:
     """Reseed `stream` and record it; `then`: the command that repeats what this is a part of.
 
-    A kill before the commit leaves the table and the live state; what else it has changed (savepoints, dead
-    letters, an unreadable table moved aside) the next run or reseed uses, or puts back.
+    A kill before the commit leaves the table and the live state; what else it has changed
+    (savepoints, dead letters, an unreadable table moved aside) the next run or reseed uses, or puts back.
     """
     with (
         hold_lease(lake, f"stream-{stream.name}", PATIENCE),
@@ -70,7 +70,7 @@ def rebuild_amended(
     dag_run_id: str | None = None,
     then: str | None = None,
 ) -> None:
-    """Reseed each stream of an amended source that has ever run, and whose state is not from after that."""
+    """Reseed each stream of an amended source that has run, and whose state is from before."""
     for stream, row in amended_streams(lake, amendment.source):
         if not amendment.is_known_to(row):
             reseed(engine, lake, stream, options, dag_run_id, then)

@@ -1,5 +1,5 @@
-"""What `./stateful shell` starts with: a session, `read_state`, and a view for each table of the lake, named
-as that with _ for /: user_counts, bronze_signals, ops_runs."""
+"""A shell over a lake: a session, `read_state`, and a view for each table, named as that with _ for
+/: user_counts, bronze_signals, ops_runs."""
 
 import sys
 from argparse import ArgumentParser

@@ -2,8 +2,8 @@
 
     .venv/bin/python -m spark_jobs.show_internals
 
-Nine signals of three devices are counted by three queries: Spark's plain operator on both of its state
-stores, and the engine of this project.
+Nine signals of three devices are counted by three queries: Spark's plain operator on both of its
+state stores, and the engine of this project.
 """
 
 import json

@@ -1,9 +1,9 @@
-"""Savepoints of the state that a live stream has come to: when its cadence says so, or as a job, whatever that is.
+"""Savepoints of the state that a live stream has come to: by its cadence, or as a job.
 
     spark-submit spark_jobs/write_savepoint.py --stream user_counts --lake /data/lake
 
-After a run that came to its end the state is exactly that of all folded events before `until`. A compaction
-makes older states unreadable: the job keeps one.
+After a run that came to its end the state is exactly that of all folded events before `until`. A
+compaction makes older states unreadable: the job keeps one.
 """
 
 import logging
@@ -48,7 +48,7 @@ log = logging.getLogger("job.savepoint")
 def write_savepoint(
     engine: SparkEngine, lake: Lake, states: Rows, fold: KeyedFold, until_us: int, **known: Any
 ) -> Savepoint:
-    """Write `states` as a savepoint; `known`: other columns of its manifest. Under the stream's lease."""
+    """Write `states` as a savepoint, under the stream's lease; `known`: of its manifest."""
     stream = fold.stream
     keep_savepoints(lake, stream, savepoints_of(lake, stream))
     savepoint_id = f"{instant_of(until_us):%Y%m%dT%H%M%S%f}-{known['run_id'][:8]}"
@@ -73,7 +73,7 @@ def write_if_due(engine: SparkEngine, opened: OpenStream, run_id: str) -> None:
 
 
 def is_due(rules: SavepointRules, until_us: int, newest: Savepoint | None) -> bool:
-    """Whether a run that has come to `until_us` has passed a multiple of the cadence since the newest one."""
+    """Whether a run to `until_us` has passed a multiple of the cadence since the newest one."""
     if rules.cadence is None:
         return False
     cadence_us = rules.cadence // MICROSECOND

@@ -1,12 +1,11 @@
-"""Bronze as streams read it: a version as a point in time, how many of its events lie before an instant, and
-what those who read it commit by commit still need of its past.
+"""Bronze as of a version, and what those who read it commit by commit still need of its past.
 
-`ingested_at` is later in each commit than in all before. So "all rows of version V" is "all rows up to V's
-newest `ingested_at`", in any later version: no old one has to be kept readable.
+`ingested_at` is later in each commit than in all before. So "all rows of version V" is "all rows up
+to V's newest `ingested_at`", in any later version: no old one has to be kept readable.
 
-OPTIMIZE replaces files that a reader which is behind has not read yet: it goes on reading the replaced ones,
-for as long as VACUUM leaves them, and each commit, for as long as the log keeps it. A reseed makes a reader
-before it has a checkpoint: that will begin with the commit after the version that was replayed.
+A reader that is behind reads files that OPTIMIZE has replaced, for as long as VACUUM leaves them,
+and each commit, for as long as the log keeps it. A reseed makes a reader before it has a
+checkpoint: that will begin with the commit after the version that was replayed.
 """
 
 import re
@@ -74,7 +73,7 @@ class BronzeFiles:
         return self._column("num_records", pa.int64())
 
     def events(self) -> Any:
-        """Each file's rows; null where clock rows, which have no `source_file`, may be among them."""
+        """Each file's rows; null where clock rows, without `source_file`, may be among them."""
         no_clocks = pc.equal(self._column("null_count.source_file", pa.int64()), 0)
         return pc.if_else(known(no_clocks), self.rows(), None)
 
@@ -138,7 +137,7 @@ class BronzePin:
 
 
 def pin_bronze(lake: Lake, source: str, version: int | None = None) -> BronzePin:
-    """A version of the source's bronze, the newest for None; LakeError when that has no rows, or is gone."""
+    """A version of bronze, the newest for None; LakeError when it has no rows, or is gone."""
     path = lake.bronze(source)
     refuse_no_bronze(lake, source)
     table = open_table(path) if version is None else open_rows_of(lake, path, version)
@@ -196,7 +195,7 @@ def _newest_files(table: DeltaTable) -> list[str]:
 def count_before(
     pin: BronzePin, time_column: str, since_us: int | None, cutoffs_us: Sequence[int]
 ) -> list[int]:
-    """For each cutoff, how many events of the pinned rows lie at or after `since_us` and before it."""
+    """The pinned events at or after `since_us` and before each cutoff, counted."""
     if not cutoffs_us:
         return []
     table = open_table(pin.path)
@@ -375,7 +374,7 @@ def refuse_cut_off(lake: Lake, generations: Generations, source: str) -> None:
 
 
 def _start(lake: Lake, generations: Generations) -> tuple[BronzePosition, bool] | None:
-    """Where the newest batch began, and whether with all that was there by then; None before the first."""
+    """Where the newest batch began, and whether as a snapshot; None before the first."""
     row = generations.current
     checkpoint = lake.checkpoint(generations.stream, generations.number)
     planned = newest_planned(lake, checkpoint)

@@ -1,4 +1,4 @@
-"""A stream's checkpoint, read without a JVM: its newest batches, its size, and whether a run can start with it.
+"""A stream's checkpoint: its newest batches, its size, and whether a run can start with it.
 
     metadata, offsets/<batch>, commits/<batch>, sources/...
     state/0/_metadata/v2/<batch>
@@ -63,7 +63,7 @@ class CommittedBatch:
     generation: int
     checkpoint: str
     batch_id: int
-    # Every bucket has settled by the one, and the next batch will by the other. None: no row has moved it yet.
+    # Every bucket has settled by the one, the next batch will by the other; None: no row yet.
     watermark_ms: int | None
     next_watermark_ms: int | None
 
@@ -181,7 +181,7 @@ class CheckpointSize:
 def measure_checkpoint(
     lake: Lake, stream: str, generation: int, written: int | None = None
 ) -> CheckpointSize:
-    """The size of a checkpoint, and the verdict on it; `written`: its newest batch that the table has."""
+    """The size of a checkpoint, and the verdict on it; `written`: its newest batch in the table."""
     checkpoint, measured_at = lake.checkpoint(stream, generation), datetime.now(UTC)
     files: Files = {}
     planned = committed = why = None
@@ -223,7 +223,7 @@ def _list(lake: Lake, checkpoint: str) -> Files:
 
 
 def _bytes_of_parts(files: Files) -> dict[str, int]:
-    """By the folder: offsets, commits, ...; state/0/3 is a state partition, state what is beside these."""
+    """By the folder: offsets, ...; state/0/3 is a state partition, state what is beside these."""
     sizes = Counter[str]()
     for path, size in sorted(files.items()):
         partition = PARTITION.match(path)
@@ -284,7 +284,7 @@ def _is_whole_log(content: bytes, path: str) -> bool:
 
 
 def _replayed(lake: Lake, checkpoint: str, files: Files, start: int) -> int:
-    """The most change logs that a partition replays to load version `start`; UnreadableError for none."""
+    """The most change logs that a partition replays to load version `start`."""
     partitions = [f"state/0/{number}" for number in range(_partitions(lake, checkpoint, files))]
     if not partitions and start:
         raise UnreadableError("it has no state")
@@ -314,9 +314,9 @@ def _partitions(lake: Lake, checkpoint: str, files: Files) -> int:
 
 
 def _base(lake: Lake, checkpoint: str, files: Files, start: int, partition: str) -> int | None:
-    """The snapshot that a start begins with, and replays the change logs after it; 0: the empty state.
+    """The newest snapshot that can be loaded, and leads to `start`; 0: the empty state.
 
-    One that cannot be loaded is none: Spark begins with the one before. None where nothing leads to `start`.
+    Spark begins with the one before, if one cannot be loaded. None where nothing leads to `start`.
     """
     inside = (path.removeprefix(f"{partition}/") for path in files if path.startswith(partition))
     found = (VERSION.fullmatch(name) for name in inside)

@@ -1,10 +1,10 @@
-"""Savepoints, each a folder `savepoints/<stream>/<id>`: Parquet files with the states, and a manifest.
+"""Savepoints, each a folder `savepoints/<stream>/<id>`: Parquet files with states, and a manifest.
 
-The manifest is written last: a folder without a whole one is no savepoint, and whoever writes or deletes
-savepoints, under the stream's lease, deletes it. An id begins with the instant of its state.
+The manifest is written last: a folder without a whole one is no savepoint, and goes with the next
+that is written or deleted. An id begins with the instant of its state.
 
-A savepoint is clean when it holds all events of bronze before its instant, and was made by the code of now.
-Rows that come late end that: so it is counted each time.
+A savepoint is clean when it holds all events of bronze before its instant, and was made by the code
+of now. Rows that come late end that: so it is counted each time.
 """
 
 import json
@@ -243,8 +243,8 @@ def _holding_all(
 def choose_base(
     savepoints: Sequence[Savepoint], identity: StreamIdentity, pin: BronzePin, at_most_us: int
 ) -> Base:
-    """The newest clean savepoint that is not after `at_most_us`, or the beginning; SettingsError when the
-    stream's states do not come of that."""
+    """The newest clean savepoint that is not after `at_most_us`, or the beginning; SettingsError
+    when the stream's states do not come of that."""
     ours = [savepoint for savepoint in savepoints if savepoint.code == identity.code]
     best = newest_holding_all(ours, identity, pin, at_most_us)
     if best is not None:
@@ -270,7 +270,7 @@ def newest_holding_all(
 
 
 def holds_rows_of(savepoint: Savepoint, pin: BronzePin) -> bool:
-    """Whether bronze has the newest row of a savepoint: under an older copy others may have come in its place."""
+    """Whether bronze has the newest row of a savepoint, as an older copy may not."""
     read_us = savepoint.bronze_ingested_at_us
     is_of_it = savepoint.bronze_id == pin.table_id
     return is_of_it and (read_us is None or has_commit(pin, read_us))

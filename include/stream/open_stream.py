@@ -1,8 +1,7 @@
-"""A stream and what is recorded of it, read once and handed on: whether its parts are of one time, and whether
-it has rows waiting.
+"""A stream and what is recorded of it, read once and handed on.
 
-The newest record in the table's log is compared with checkpoint, bronze and dead letters before a job builds
-on it: any of them may be an older copy.
+The newest record in the table's log is compared with checkpoint, bronze and dead letters before a
+job builds on it: any of them may be an older copy.
 """
 
 from dataclasses import dataclass, replace
@@ -119,14 +118,14 @@ class OpenStream:
         return self.record
 
     def refuse_run(self) -> None:
-        """LakeError when an erasure, a clock set back or others' changes keep jobs from moving its state on."""
+        """LakeError when an erasure, a clock set back or others' changes keep its state."""
         amendments_of(self.lake, self.source).refuse_state(self.name, self.row)
         refuse_changed_bronze(self.lake, self.source, self.name)
 
     def refuse_other_checkpoint(self) -> None:
         """LakeError when no batch may follow on its checkpoint, or its record does not hold.
 
-        Under a missing or older one batches get numbers that the table takes for written; a stream that has
+        Under an older one batches get numbers that the table takes for written; a stream that has
         read more than bronze has would pass over what comes in its place.
         """
         lake, record = self.lake, self.trusted()
@@ -159,8 +158,8 @@ class OpenStream:
 
     @property
     def is_ahead(self) -> bool:
-        """Whether an update table shows keys as of different instants, its newest run having been cut off; or
-        may do so, as its checkpoint is damaged."""
+        """Whether an update table shows keys as of different instants after a run that was cut off,
+        or may do so, as its checkpoint is damaged."""
         if self.row is None or self.row["output_mode"] != "update":
             return False
         committed = newest_committed(self.lake, self.checkpoint)
@@ -214,7 +213,7 @@ def _lacks_batch(written: int | None, committed: int | None) -> bool:
 
 
 def _is_other_bronze(opened: OpenStream, record: StreamRecord, own: Entry) -> bool:
-    """Whether bronze does not have what was read: it is another table, shorter, or has another commit there."""
+    """Whether bronze is another table, shorter, or has another commit where it was read."""
     if own.bronze_id is None or opened.row is None:
         return False
     bronze = opened.lake.bronze(opened.row["source"])
@@ -282,7 +281,7 @@ def _is_behind(opened: OpenStream, planned: int | None) -> bool:
 
 
 def _is_unreported(opened: OpenStream) -> bool:
-    """Whether the run died that brought the table to where it is complete: another one is to publish that."""
+    """Whether the run died that has moved the table on: another one is to publish that."""
     own = opened.record.own
     if own is None or own.until_us is None:
         return False
@@ -291,7 +290,7 @@ def _is_unreported(opened: OpenStream) -> bool:
 
 
 def _has_data(lake: Lake, bronze: str, version: int) -> bool:
-    """Whether a commit added rows that are worth a run, as those that a compaction made itself are not."""
+    """Whether a commit added rows that are worth a run: those of a compaction are not."""
     actions = read_actions(lake, bronze, version)
     if actions is None:
         return True  # cleaned up already: the run will say what that means
@@ -307,7 +306,7 @@ MERGED_BYTES = 256 * MIB
 def is_small(opened: OpenStream) -> bool:
     """Whether one process better writes the run's batches than Spark, and others can share its JVM.
 
-    By the rows that wait in bronze; and by an update table's size: a MERGE of delta-rs reads all of it.
+    By the rows that wait; and by an update table's size: a MERGE of delta-rs reads all of it.
     """
     size = _table_bytes(opened)  # in any case: a table whose log is none is not taken for small
     waiting = rows_unread(opened.lake, opened.record, opened.row, opened.source)

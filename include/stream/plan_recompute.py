@@ -1,4 +1,4 @@
-"""Replays of bronze, planned: what those of a recompute and of a reseed have in common; recomputes of one
+"""Replays of bronze, planned: what recomputes and reseeds have in common; recomputes of an
 interval, or of each of a backfill; what shares a JVM, what promotes.
 
 From the lake alone, without a JVM; the job does what its own plan says, made under the lease.
@@ -35,7 +35,7 @@ from include.text_table import counted, text_table
 
 @dataclass(frozen=True, kw_only=True)
 class Replay:
-    """Pinned bronze folded anew from a base until an instant, for the table's rows from another on."""
+    """Pinned bronze folded anew from a base until an instant, for rows from another on."""
 
     origin: ClassVar[Literal["recompute", "reseed"]]
     opened: OpenStream
@@ -68,19 +68,19 @@ class Replay:
 
     @property
     def end_us(self) -> int | None:
-        """Before which instant rows are replaced. A reseed's have no end: what live has emitted beyond
-        `until_us` it will emit again."""
+        """The end of what is replaced; a reseed's has none: what live has emitted beyond `until_us`
+        it will emit again."""
         return self.until_us if self.origin == "recompute" else None
 
     @property
     def dead_letters_from_us(self) -> int | None:
-        """From which instant on dead letters are replaced: an update table shows one state, they do not."""
+        """The first instant whose dead letters are replaced, of an update table too."""
         if self.origin == "recompute":
             return self.from_us
         return self.base.until_us if self.base.savepoint else None
 
     def record(self, run_id: str, savepoint: Savepoint) -> StreamRecord:
-        """The stream's once its rows are there; after a reseed live goes on from the savepoint at their end."""
+        """The stream's once its rows are there; a reseed's has the savepoint of live's start."""
         row, base, pin = self.row, self.base, self.pin
         if self.origin == "reseed":
             seed = {"seed_savepoint": savepoint.savepoint_id, "seed_events": savepoint.events}
@@ -105,7 +105,7 @@ class Replay:
 
 
 def seconds_for(lake: Lake, stream: str, *rows: int) -> float | None:
-    """The seconds that replays of so many rows take in all, by the recorded ones; None without any."""
+    """The seconds that replays of so many rows take, by recorded ones; None without any."""
     recorded = [
         (row["rows_in"], (row["ended_at"] - row["started_at"]).total_seconds())
         for row in replaced_by(lake, stream)
@@ -253,7 +253,7 @@ def _cells(run: PlannedRun) -> list[str]:
 
 
 def check_settled(lake: Lake, stream: Stream, until: datetime) -> datetime:
-    """Before which instant live has settled everything; SettingsError unless that is `until` or later."""
+    """The instant that live has settled; SettingsError unless that is `until` or later."""
     settled = complete_until(lake, stream.name)
     if settled is not None and until <= settled:
         return settled
@@ -305,7 +305,7 @@ def why_not_promote(
 ) -> str | None:
     """Why the run whose interval begins at `start` leaves it; None when it is to promote.
 
-    `queued` tells how many runs of these logical dates wait to start, without those that run already: two of
+    `queued` tells how many runs of these logical dates wait, without those that run already: two of
     these would leave it to each other.
     """
     if stream_status(lake, stream).live_is_right:
@@ -317,7 +317,7 @@ def why_not_promote(
 
 
 def near_dates(schedule: str, start: datetime, settled: datetime | None) -> list[datetime]:
-    """The logical dates next to `start`, of intervals that end by `settled`: later runs are not a backfill's."""
+    """The logical dates next to `start`, of intervals that end by `settled`."""
     back, ahead = croniter(schedule, start), croniter(schedule, start)
     before = [back.get_prev(datetime) for _ in range(NEAR)]
     ticks = [ahead.get_next(datetime) for _ in range(NEAR + 1)]
@@ -335,8 +335,8 @@ UNKNOWN = timedelta(seconds=60)  # of one, before any is recorded
 def last_waiting_end(
     lake: Lake, stream: Stream, until: datetime, queued: Callable[[Sequence[datetime]], int]
 ) -> datetime:
-    """Where the last of the intervals ends that are recomputed in one piece with the one before `until`: by
-    the schedule, as long as a Dag run of each waits, and live has settled it."""
+    """The end of the intervals that are recomputed in one piece with the one before `until`: by the
+    schedule, as long as a Dag run of each waits, and live has settled it."""
     settled = complete_until(lake, stream.name)
     end = until.astimezone(UTC)
     for _ in range(_most(lake, stream) - 1):
@@ -354,8 +354,8 @@ def _most(lake: Lake, stream: Stream) -> int:
 
 
 def has_nothing_to_change(lake: Lake, stream: Stream, start: datetime, until: datetime) -> bool:
-    """Whether a recompute of `[start, until)` would leave the table as it is: it is right there, or shows
-    the live state. What cannot be told, the job is to say."""
+    """Whether a recompute of `[start, until)` would change nothing: the table is right there, or
+    shows the live state. What cannot be told, the job is to say."""
     if load_definition(stream).fold.output_mode == "update":
         return True
     try:

@@ -1,5 +1,5 @@
-"""What each commit to a stream's table says of the stream, its record: which instants of the table are of
-which fold, how far live has come, what its generation is pinned to, the totals of its rows.
+"""What each commit to a stream's table says of the stream, its record: which instants of the table
+are of which fold, how far live has come, what its generation is pinned to, the totals of its rows.
 
 How a run moves that on, batch by batch.
 """
@@ -131,7 +131,7 @@ def _needed(entries: Sequence[Entry]) -> list[Entry]:
     more = max(len(kept) + 1 - MOST_ENTRIES, 0)
     if more < 2 or len(recomputes) < more:
         return kept
-    # The oldest as one, of all the time that they are in: not recomputed, as far as anybody can say.
+    # The oldest as one, of all the time that they are in, which nobody can call right.
     oldest = recomputes[:more]
     merged = replace(
         oldest[-1],
@@ -156,7 +156,7 @@ class Segment:
 
 
 def segments_of(entries: Iterable[Entry]) -> list[Segment]:
-    """The parts of the table's time that an entry covers, in order; what none covers is left out."""
+    """The parts of the table's time that an entry covers, in order."""
     seen: list[Segment] = []
     for entry in sorted(entries, key=lambda entry: entry.number):
         from_us = BEGINNING_US if entry.from_us is None else entry.from_us
@@ -215,7 +215,7 @@ def refuse_other_settings(row: GenerationRow, settings: dict[str, Any]) -> None:
 
 
 def refuse_new_code(record: StreamRecord, stream: Stream, code: str) -> None:
-    """SettingsError when a run would be the first by its code, and its entry wants a person to decide."""
+    """SettingsError when a run is the first by its code, and a person is to decide."""
     own = record.own
     if stream.on_code_change == "run" or own is None or code_of(own.codes[-1]) == code_of(code):
         return
@@ -275,7 +275,7 @@ def begun_by(row: GenerationRow, record: StreamRecord, run_id: str, code: str) -
 
 
 def reached_by(lake: Lake, row: GenerationRow, own: Entry, batch_id: int) -> Entry:
-    """The live entry with what is settled once a batch is committed, by the log of its checkpoint."""
+    """The live entry with what is settled once a batch is committed, by its checkpoint."""
     checkpoint = lake.checkpoint(row["stream"], row["generation"])
     watermark_ms = batch_watermark_ms(lake, checkpoint, batch_id)
     until_us = None if watermark_ms is None else watermark_ms * US_PER_MS + 1
@@ -296,7 +296,7 @@ def reached_by(lake: Lake, row: GenerationRow, own: Entry, batch_id: int) -> Ent
 def after_batch(
     lake: Lake, record: StreamRecord, row: GenerationRow, batch_id: int, totals: Mapping[str, Any]
 ) -> StreamRecord:
-    """The record, which has the run's entry, with a batch of the generation and the totals after it."""
+    """The record with a batch of the generation, and the totals after it."""
     assert record.own is not None  # it was begun
     checkpoint = lake.checkpoint(row["stream"], row["generation"])
     return replace(
@@ -314,7 +314,7 @@ def added(totals: Mapping[str, Any], counts: Mapping[str, Any]) -> dict[str, Any
 
 
 def totals_of(record: StreamRecord, row: GenerationRow | None) -> Mapping[str, Any]:
-    """Totals of a generation's rows up to its newest batch; before it those that its seed stands for."""
+    """Totals of a generation's rows; before its first batch those that its seed stands for."""
     if row is not None and record.batch_of(row["generation"]) is not None:
         return record.totals
     none: dict[str, Any] = {**dict.fromkeys(TOTALS, 0), WATERMARK: None}
@@ -333,8 +333,8 @@ RECORDS, WITHOUT_FILE = "num_records", "null_count.source_file"
 
 
 def check_rows_add_up(lake: Lake, record: StreamRecord, row: GenerationRow) -> None:
-    """RowCountError unless bronze has as many rows as the newest batch has read up to, and these are folded,
-    late, excluded, duplicate or pending."""
+    """RowCountError unless bronze has as many rows as the newest batch has read up to, and each is
+    folded, late, excluded, duplicate or pending."""
     own = record.own
     if own is None or own.read_version is None or record.batch_of(row["generation"]) is None:
         return
@@ -361,7 +361,7 @@ def rows_unread(lake: Lake, record: StreamRecord, row: GenerationRow | None, sou
 
 
 def count_events(lake: Lake, bronze: str, version: int) -> int:
-    """The rows of a version of a bronze table that are no clock rows: only these have no source file.
+    """The rows of a version of bronze but clock rows, which alone have no source file.
 
     LakeError when the log's clean-up has taken the version away.
     """

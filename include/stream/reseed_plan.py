@@ -49,7 +49,7 @@ class ReseedOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> "ReseedOptions":
-        """What was given by these names, among others; SettingsError for an instant that is none."""
+        """Those given by these names, among others; SettingsError for an instant that is none."""
         named = {name: given[name] for name in cls.__dataclass_fields__ if name in given}
         until = named.pop("until", None)
         return cls(**named, until=parse_instant("UNTIL", until) if until else None)
@@ -98,7 +98,7 @@ def refuse_migration(opened: OpenStream, recompute: bool) -> None:
     changed = [part for part in ("source", "key") if current[part] != now[part]]
     if fold.keys.is_derived:
         changed.append("the code, which makes the key,")
-    # The keys' types have commas themselves: decimal(12,2), struct<country: string, customer: bigint>.
+    # The keys' types have commas themselves: decimal(12,2), struct<a: string, b: bigint>.
     if len({pins["state_schema"].partition(", state struct<")[0] for pins in (current, now)}) > 1:
         changed.append("the type of the key")
     if (current["timeout"] == IN_PROCESSING_TIME) != (now["timeout"] == IN_PROCESSING_TIME):
@@ -142,7 +142,7 @@ def _can_keep(opened: OpenStream) -> bool:
 
 
 def dead_letters_kept_us(opened: OpenStream, identity: StreamIdentity) -> int:
-    """Before which instant all dead letters can stay; FOR_EVER_US where the table says it of them."""
+    """The instant before which dead letters can stay; FOR_EVER_US where the table says it."""
     lake = opened.lake
     has_some = opened.fold.keeps_dead_letters or lake.is_delta_table(lake.dead_letters(opened.name))
     if identity.output_mode == "append" or not has_some:

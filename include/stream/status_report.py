@@ -1,4 +1,4 @@
-"""What `./stateful status` says of a stream: the verdict, what has changed, and the one command that mends it."""
+"""The status of a stream: the verdict, what has changed, and the one command that mends it."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -67,7 +67,7 @@ def told_of_each(lake: Lake) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def mend_of(status: StreamStatus, is_changed: bool) -> Mend | None:
-    """What makes a table and its live state right by the stream's file as it is now; None: they are."""
+    """The way to make a table and its live state right by today's file; None: they are."""
     opened, name = status.opened, status.opened.name
     if opened.row is None and status.doubt is None:
         return Mend(f"./stateful stream {name}")
@@ -108,7 +108,7 @@ def status_record(status: StreamStatus) -> dict[str, Any]:
 
 
 def _dead_letters_wrong(status: StreamStatus) -> list[dict[str, datetime | str | None]] | None:
-    """Where its dead letters are not right; None: there are none, or the next run puts back others."""
+    """Where dead letters are wrong; None: there are none, or the next run puts back others."""
     opened = status.opened
     is_ahead = dead_letters_number(opened.lake, opened.name) != opened.record.dead_letters
     if not opened.fold.keeps_dead_letters or is_ahead:

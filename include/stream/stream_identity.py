@@ -1,4 +1,4 @@
-"""A stream as its file, entry and initial state are now, with the fingerprint of its code. Read without a JVM."""
+"""A stream as its file, entry and initial state are now, with the fingerprint of its code."""
 
 import ast
 import hashlib
@@ -30,10 +30,9 @@ CHANGE_NO_RESULT = {"buckets", "state_partitions", "watermark_delay_ms"}
 
 
 def code_fingerprint(stream: Stream, initial_state: str | None) -> str:
-    """16 hex characters that name the stream's code, settings and initial state, of which this is the
-    fingerprint.
+    """16 hex characters that name the stream's code, settings and initial state.
 
-    Modules of `include.streams` that the stream's file imports count; those loaded by a computed name do not.
+    Modules of `include.streams` that its file imports count; those loaded by a computed name do not.
     """
     pinned = pinned_settings(stream, load_definition(stream).fold)
     stands_on = {
@@ -46,7 +45,7 @@ def code_fingerprint(stream: Stream, initial_state: str | None) -> str:
 
 
 def code_parts(stream: Stream) -> dict[str, str]:
-    """A short hash of each part of the stream's code: "function count_events", "class shared.Sums"."""
+    """A hash of each part of the stream's code: "function count", "class shared.Sums"."""
     parts: dict[str, list[str]] = {}
     hashes = {}
     for module, code in _modules(f"{STREAMS}.{stream.name}").items():
@@ -109,7 +108,7 @@ def _without_entry(tree: ast.Module) -> ast.Module:
 
 
 def _entry_in(statement: ast.stmt) -> ast.Call | None:
-    """`Stream(...)` of `STREAM = Stream(...)`; what another function makes an entry of stays code."""
+    """`Stream(...)` of `STREAM = Stream(...)`; an entry by another function stays code."""
     value = statement.value if isinstance(statement, ast.Assign | ast.AnnAssign) else None
     if not (_assigns(statement, "STREAM") and isinstance(value, ast.Call)):
         return None

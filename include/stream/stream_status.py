@@ -52,7 +52,7 @@ class LateGroup:
 def late_groups(
     lake: Lake, source: str, delay_us: int, since_us: int | None, after_us: int | None
 ) -> list[LateGroup]:
-    """The late rows under `delay_us` from `since_us` on, ingested after `after_us`, oldest commit first."""
+    """The late rows under `delay_us` from `since_us` on, ingested after `after_us`."""
     path = lake.bronze(source)
     if not lake.is_delta_table(path):
         return []
@@ -233,8 +233,8 @@ class _Judge:
         return None if set(entry.codes) <= self.accepted else "other code"
 
     def _missing(self, entry: Entry, until_us: int) -> tuple[LateGroup, ...]:
-        """The late rows before an instant that came after all that the entry's fold has; and all rows since
-        a clock was set back that it does not know of."""
+        """The late rows before an instant that came after all that the entry's fold has; and all
+        rows since a clock was set back that it does not know of."""
         if self.identity.time_column == "ingested_at":
             return ()  # then no row is late
         pin_us = entry.bronze_ingested_at_us
@@ -268,8 +268,8 @@ WHY: dict[Reason, str] = {
 def coverage_findings(
     name: str, coverage: Coverage, is_append: bool, is_mapped: bool = False
 ) -> list[Finding]:
-    """A finding for each cause for which a table, or its live state, that may go back to mapped states, is
-    not right."""
+    """A finding for each cause for which a table, or its live state, is not right; `is_mapped`: its
+    states go back to mapped ones."""
     live = [coverage.live] if coverage.live is not None and coverage.live.reason else []
     late, of_live = (
         [s for s in spans if s.reason == "late rows"] for spans in (coverage.wrong, live)
@@ -422,7 +422,7 @@ def stream_status(lake: Lake, stream: Stream, read_late: ReadLate | None = None)
 
 
 def status_of_run(lake: Lake, stream: Stream) -> StreamStatus:
-    """The verdict by the code of the newest run, for the check after it, which is not to load that anew."""
+    """The verdict by the code of the newest run, for the check after it, which loads none."""
     opened = open_stream(lake, stream)
     row, own = opened.row or GenerationRow(), opened.record.own
     in_processing_time = row["timeout"] == GroupStateTimeout.ProcessingTimeTimeout
@@ -460,7 +460,7 @@ def judged(
 
 
 def dead_letters_coverage(opened: OpenStream, identity: StreamIdentity) -> Coverage:
-    """The same of its dead letters: each is of its own instant, also where the table shows one state."""
+    """The same of its dead letters, each of its own instant also of an update table."""
     as_append = replace(identity, output_mode="append")
     return judge(opened.lake, opened.record.entries, as_append, _reset_us(opened))
 
