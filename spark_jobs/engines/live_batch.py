@@ -10,7 +10,7 @@ from include.catalogue import FINDINGS, dead_letters_finding
 from include.fold.admission import instant_of
 from include.job import tell_progress
 from include.lake.dead_letters import dead_letters_now
-from include.lake.findings import Finding, record_findings
+from include.lake.findings import record_findings
 from include.lake.generations import GenerationRow, app_id
 from include.stream.open_stream import OpenStream
 from include.stream.record import (
@@ -68,7 +68,9 @@ class BatchWriter:
             self.checks.admit(judge, f"batch {batch_id}")
         known = self.record.row
         if known is not None and known["code_changed_at_us"] != self.row["code_changed_at_us"]:
-            record_findings(self._lake, self.run_id, self._stream, [code_changed(self._stream)])
+            changed = FINDINGS["code_changed"]
+            found = changed.found(self._stream, changed.help)
+            record_findings(self._lake, self.run_id, self._stream, findings=[found])
         self.begin()
         counts |= self._write_dead_letters(
             folded, counts.pop("buckets_with_dead_letters"), is_written
@@ -155,12 +157,3 @@ def totals_of_run(batches: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """The counts of a run's committed batches, as `ops/runs` names them."""
     totals = {name: sum(row[name] for row in batches) for name in (*COUNTED, *DEAD_LETTERED)}
     return totals | {"batches": len(batches)}
-
-
-def code_changed(stream: str) -> Finding:
-    """A warning: the state is now made by two codes."""
-    return FINDINGS["code_changed"].found(
-        stream,
-        "The stream's function, settings or initial state are not those that its state was "
-        "made with: from here on its rows come of both. Its live savepoints serve no backfill",
-    )
