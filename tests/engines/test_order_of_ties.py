@@ -5,7 +5,6 @@ state function that looks at those must be called in the same order, too.
 """
 
 import struct
-from collections import Counter
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -13,10 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.fold.bucket import settle
 from include.fold.definition import flat_map_groups_with_state
 from include.fold.event_order import order_events
-from include.fold.states import States, event_schema
+from include.fold.states import event_schema
 from tests.engines.plain_operator import PlainOperator
 from tests.fold.arrivals import DELAY_US, KEYS, arrivals, came_to, engine_for, happenings, run
 from tests.fold.oracle import calls_of, expected
@@ -67,9 +65,6 @@ NANS = [
 ]
 FLOATS = st.sampled_from([0.0, -0.0, 1.0, -1.0, float("inf"), -float("inf"), *NANS])
 NOTES = st.sampled_from([None, "", "a"])
-READINGS = st.builds(
-    Reading, st.sampled_from("ab"), st.integers(1, 2), st.none() | FLOATS, FLOATS, NOTES
-)
 ARRIVED = arrivals(
     happenings(
         lambda us, key, *values: Reading(key, us // 8_000 * 8_000, *values),
@@ -87,19 +82,6 @@ ARRIVED = arrivals(
 
 def table_of(events: list[Reading]) -> pa.Table:
     return pa.Table.from_pylist([event._asdict() for event in events], event_schema(FOLD))
-
-
-def folded(events: list[Reading]) -> tuple[Counter[Traced], dict[str, Trace]]:
-    """Of the keys' own order nothing depends."""
-    states = States(FOLD)
-    settled = settle(FOLD, lambda: states, table_of(events), until_us=9, timeouts_due=False)
-    outputs = Counter(Traced(row["key"], row["trace"]) for row in settled.outputs.to_pylist())
-    return outputs, {known.key: known.state for known in states}
-
-
-@given(st.lists(READINGS, min_size=1, max_size=12), st.randoms(use_true_random=False))
-def test_any_permutation_of_the_rows_gives_the_same_fold(events, rng):
-    assert folded(events) == folded(rng.sample(events, len(events)))
 
 
 @pytest.mark.parametrize("engine", ["local", "live"])
