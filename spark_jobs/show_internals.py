@@ -32,6 +32,7 @@ from spark_jobs.job import exit_with_main, spark_session
 BATCHES = ("1@12:00 1@12:02 2@12:01 3@12:03", "1@12:30 2@12:22", "1@11:50 2@12:15 1@12:50")
 BATCH = 2  # the one to look into: late signals, new data and a timeout come together
 Frames = Iterator[pd.DataFrame]
+Query = Callable[[DataFrame], DataFrame]
 # State stores add their id to the name of their logger: only their package reaches them.
 LOGGERS = ("streaming.state", "python.streaming", "streaming.runtime")
 
@@ -76,21 +77,15 @@ def plain(bronze: DataFrame) -> DataFrame:
     )
 
 
-def run(
-    spark: SparkSession,
-    lake: Lake,
-    name: str,
-    count: Callable[[DataFrame], DataFrame] = plain,
-    mode: str = "update",
-) -> str:
+def run(spark: SparkSession, lake: Lake, name: str, count: Query) -> str:
     """Drain bronze, one commit a batch, and print what Spark says of it; the checkpoint."""
     checkpoint = lake.checkpoint(name, 1)
     sys.stdout.write(f"\n== {name}\n")
     stream = spark.readStream.format("delta").option("startingVersion", 0)
     bronze = stream.option("maxFilesPerTrigger", 1).load(lake.bronze("signals"))
-    writer = count(bronze).writeStream.outputMode(mode).foreachBatch(partial(show_batch, spark))
-    writer = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True)
-    query = writer.start()
+    writer = count(bronze).writeStream.outputMode("update" if count is plain else "append")
+    writer = writer.foreachBatch(partial(show_batch, spark))
+    query = writer.trigger(availableNow=True).start(checkpointLocation=checkpoint)
     query.awaitTermination()
     for batch in query.recentProgress:
         sys.stdout.write(f"{batch.batchId} {batch.eventTime} {batch.stateOperators[0].json}\n")
@@ -128,21 +123,17 @@ def main() -> None:
     rocksdb = STATE[f"{STATE_STORE}.providerClass"]
     for provider in (rocksdb.replace("RocksDB", "HDFSBacked"), rocksdb):
         spark.conf.set(f"{STATE_STORE}.providerClass", provider)
-        checkpoint = run(spark, lake, provider.rpartition(".")[2])
+        checkpoint = run(spark, lake, provider.rpartition(".")[2], plain)
         show_state(spark, checkpoint, batchId="1")
-        sys.stdout.write(
-            f"{sorted(file.name for file in Path(checkpoint, 'state/0/1').iterdir())}\n"
-        )
+        files = sorted(file.name for file in Path(checkpoint, "state/0/1").iterdir())
+        sys.stdout.write(f"{files}\n")
     ours = partial(
         live_fold, fold=FOLD, buckets=4, partitions=2, watermark_delay=timedelta(minutes=10)
     )
-    checkpoint = run(spark, lake, "device_signals", ours, "append")
-    for options in (
-        {"stateVarName": KEYS},
-        {"stateVarName": BUCKET_STATE},
-        {"readRegisteredTimers": "true"},
-    ):
-        show_state(spark, checkpoint, **options)
+    checkpoint = run(spark, lake, "device_signals", ours)
+    show_state(spark, checkpoint, stateVarName=KEYS)
+    show_state(spark, checkpoint, stateVarName=BUCKET_STATE)
+    show_state(spark, checkpoint, readRegisteredTimers="true")
     read_states(spark, checkpoint, FOLD).show(truncate=False)
 
 
