@@ -44,10 +44,7 @@ log = logging.getLogger("job.erase_key")
 
 
 def erase(engine: SparkEngine, lake: Lake, key: ErasedKey) -> None:
-    """Erase the key, or finish an erasure of it that was begun.
-
-    Raises SettingsError or LakeError, before anything is written, when it cannot be done.
-    """
+    """Erase the key, or finish an erasure of it that was begun."""
     source = key.source.name
     with hold_lease(lake, f"erase-{source}", PATIENCE), recorded_run(lake, JOB, source, None):
         erasure = _without_rows(lake, key)
@@ -63,7 +60,7 @@ def _without_rows(lake: Lake, key: ErasedKey) -> Amendment:
     source = key.source.name
     with nothing_running(lake, [source], streams_of(source)):
         if lake.is_delta_table(lake.ingest_log(source)):
-            Ingestion.open(lake, key.source).finish()
+            Ingestion(lake, key.source).finish()
         plan = plan_erasure(lake, key)
         log.info("%s", plan.text())
         erasure = plan.begun or begin_erasure(lake, key.source, key.texts, **plan.counts)

@@ -33,28 +33,16 @@ JOB = "repair_clock"
 log = logging.getLogger("job.repair_clock")
 
 
-def repair_clock(
-    engine: SparkEngine,
-    lake: Lake,
-    source: Source,
-    to: datetime | None = None,
-    dag_run_id: str | None = None,
-) -> None:
-    """Set M back to `to`, or finish the repair that was begun (`to` None, or its own).
-
-    Raises SettingsError or LakeError, before anything is written, when it cannot be done.
-    """
+def repair_clock(engine: SparkEngine, lake: Lake, source: Source, to: datetime | None) -> None:
+    """Set M back to `to`, or finish the repair that was begun (`to` None, or its own)."""
     name = source.name
-    with (
-        hold_lease(lake, f"repair-{name}", PATIENCE),
-        recorded_run(lake, JOB, name, dag_run_id=dag_run_id),
-    ):
+    with hold_lease(lake, f"repair-{name}", PATIENCE), recorded_run(lake, JOB, name, None):
         # Not under a run that began before its intent.
         with nothing_running(lake, [name], streams_of(name)):
             _set_back(lake, source, to)
         repair = amendments_of(lake, name).open
         assert repair is not None  # only this finishes it
-        rebuild_amended(engine, lake, repair, ReseedOptions(), dag_run_id)
+        rebuild_amended(engine, lake, repair, ReseedOptions())
         with nothing_running(lake, [name], streams_of(name)):
             for stream, _ in amended_streams(lake, name):
                 _delete_savepoints_ahead(lake, stream)
@@ -89,7 +77,7 @@ def main() -> None:
     to = None if args.to is None else parse_instant("--to", args.to)
     source, lake = source_named(args.source), open_lake(args.lake)
     engine = SparkEngine(spark_session(f"{JOB}-{source.name}"))
-    repair_clock(engine, lake, source, to, args.dag_run_id)
+    repair_clock(engine, lake, source, to)
 
 
 if __name__ == "__main__":

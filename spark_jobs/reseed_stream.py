@@ -67,13 +67,12 @@ def rebuild_amended(
     lake: Lake,
     amendment: Amendment,
     options: ReseedOptions,
-    dag_run_id: str | None = None,
     then: str | None = None,
 ) -> None:
     """Reseed each stream of an amended source that has run, and whose state is from before."""
     for stream, row in amended_streams(lake, amendment.source):
         if not amendment.is_known_to(row):
-            reseed(engine, lake, stream, options, dag_run_id, then)
+            reseed(engine, lake, stream, options, then=then)
 
 
 def _planned(lake: Lake, stream: Stream, options: ReseedOptions, run_id: str) -> ReseedPlan:

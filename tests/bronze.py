@@ -116,7 +116,7 @@ def append_commit(lake: Lake, source: str, fold: KeyedFold, rows: Sequence[Stamp
     known = next((each for each in all_sources() if each.name == source), None)
     if known is not None:
         before, after = (rows[0].arrival_us, None), (rows[0].commit_us, rows[0].ingested_us)
-        ingestion = Ingestion.open(lake, known)
+        ingestion = Ingestion(lake, known)
         schema = bronze_schema(known)
         ingestion.take_rows(Clock(*before), Clock(*after), as_bronze(columns, schema))
         return

@@ -34,7 +34,7 @@ def _plain(value: Any) -> Any:
 
 
 def clock_of(lake: Lake, source: Source = SIGNALS) -> Clock:
-    return read_clock(Ingestion.open(lake, source))
+    return read_clock(Ingestion(lake, source))
 
 
 def version(lake: Lake) -> int:

@@ -62,7 +62,7 @@ def raise_watermark(lake: Lake, instant: datetime) -> None:
     at_us = int(instant.timestamp() * 1_000_000)
     source, after = source_named("user_events"), Clock(at_us, at_us)
     row = clock_row(source, Clock(), after)
-    Ingestion.open(lake, source).take_rows(Clock(), after, row)
+    Ingestion(lake, source).take_rows(Clock(), after, row)
 
 
 def land(lake: Lake, *lines: str, file: str = "events.jsonl") -> None:

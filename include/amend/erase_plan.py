@@ -40,7 +40,7 @@ def _refuse(lake: Lake, key: ErasedKey) -> None:
             command=next(streams, None),
         )
     if lake.is_delta_table(lake.ingest_log(source.name)):
-        Ingestion.open(lake, source)  # what others have changed may have the key
+        Ingestion(lake, source)  # what others have changed may have the key
     for stream in streams_of(source.name):
         _refuse_stream(lake, stream, key)
 

@@ -165,7 +165,7 @@ def _begin(lake: Lake, source: Source, told: Mapping[str, Any]) -> Amendment:
 
 
 def note(lake: Lake, source: Source, amendment: Amendment, **told: Any) -> None:
-    ingestion = Ingestion.open(lake, source)
+    ingestion = Ingestion(lake, source)
     ingestion.again(lambda: ingestion.take_note({AMENDMENT: amendment.number} | told))
 
 

@@ -13,7 +13,7 @@ from include.fold.definition import KeyedFold
 from include.fold.states import event_schema
 from include.ingest.connector import origin_columns, refused_columns
 from include.ingest.rescue import read_rescued
-from include.lake.columns import APPEND_ONLY, Column, arrow_type, documented, sql_name
+from include.lake.columns import APPEND_ONLY, Column, arrow_type, documented, listed, sql_name
 from include.lake.delta_log import create_if_absent, delta_table, found_columns, open_table
 from include.lake.errors import SettingsError, settings_changed
 from include.lake.paths import Lake
@@ -27,21 +27,17 @@ from include.settings import RESCUED, Field, Source
 KEEPS_LOG = {"delta.logRetentionDuration": "interval 90 days"}
 FEATURES = {"delta.enableDeletionVectors": "false", **KEEPS_LOG}
 BRONZE_FEATURES = {APPEND_ONLY: "true"}
-QUARANTINE_COLUMNS = (
-    Column("quarantine_id", "string", "Key: of the file's name and the row's number in it"),
-    Column("reason_code", "string", "Why it was refused: a stable word, such as wrong_type"),
-    Column("reason", "string", "Why it was refused, for people"),
-    Column(
-        "raw",
-        "string",
-        "The row as landed (CSV: after its header; Parquet: as JSON); null for a whole file",
-    ),
-    Column("source_file", "string", "The file it landed in, below landing/<source>"),
-    Column("row_number", "bigint", "Its number in the file, from 1; 0 for a whole file"),
-    Column("ingested_at", "timestamp", "When ingestion refused it"),
-    Column("resolved_at", "timestamp", "When it was taken in after all; null while open"),
-    Column("correction", "string", "The last corrected text given to re-ingestion; null if none"),
-)
+QUARANTINE_COLUMNS = listed("""
+quarantine_id string Key: of the file's name and the row's number in it
+reason_code string Why it was refused: a stable word, such as wrong_type
+reason string Why it was refused, for people
+raw string The row as landed (CSV: after its header; Parquet: as JSON); null for a whole file
+source_file string The file it landed in, below landing/<source>
+row_number bigint Its number in the file, from 1; 0 for a whole file
+ingested_at timestamp When ingestion refused it
+resolved_at timestamp When it was taken in after all; null while open
+correction string The last corrected text given to re-ingestion; null if none
+""")
 
 
 def create_tables(lake: Lake, source: Source) -> None:
@@ -85,21 +81,16 @@ def added_columns(source: Source) -> tuple[Column, ...]:
     reached = "The newest least(event_time, ingested_at) of all earlier commits"
     if source.watermark_per is not None:
         reached += ", the least of those of the groups that were not idle, and never going back"
+    times = listed(f"""
+event_time timestamp When it happened: the landed {source.time_field}
+event_date date The UTC date of event_time
+ingested_at timestamp When ingestion took it in: later than in earlier commits
+arrival_watermark timestamp {reached}; null in the first
+commit_watermark timestamp arrival_watermark with this commit's rows as well
+source_file string The file it landed in, below landing/<source>; #<quarantine_id> if re-ingested
+""")
     return (
-        Column("event_time", "timestamp", f"When it happened: the landed {source.time_field}"),
-        Column("event_date", "date", "The UTC date of event_time"),
-        Column(
-            "ingested_at", "timestamp", "When ingestion took it in: later than in earlier commits"
-        ),
-        Column("arrival_watermark", "timestamp", f"{reached}; null in the first"),
-        Column(
-            "commit_watermark", "timestamp", "arrival_watermark with this commit's rows as well"
-        ),
-        Column(
-            "source_file",
-            "string",
-            "The file it landed in, below landing/<source>; #<quarantine_id> if re-ingested",
-        ),
+        *times,
         Column("is_clock", "boolean", "No event: only moves the watermark", nullable=False),
         *origin_columns(source),
         Column(RESCUED, "string", "JSON: values of the row that are no fields, by name, as landed"),

@@ -220,6 +220,6 @@ def write_reset_row(lake: Lake, source: Source, now_us: int) -> None:
 
 
 def _finished(lake: Lake, source: Source, write: Callable[[Ingestion], None]) -> None:
-    ingestion = Ingestion.open(lake, source)
+    ingestion = Ingestion(lake, source)
     ingestion.finish()
     ingestion.again(lambda: write(ingestion))

@@ -177,9 +177,7 @@ OF_KAFKA = (
     Column("kafka_partition", "int", "The partition of the topic; null for a clock row"),
     Column("kafka_offset", "bigint", "Its offset in that partition; null for a clock row"),
 )
-MESSAGE = Column(
-    "kafka_message", "string", "The message's key, headers and time, as JSON, for re-ingestion"
-)
+MESSAGE = Column("kafka_message", "string", "The message, as JSON, for re-ingestion")
 
 
 def origin_columns(source: Source) -> tuple[Column, ...]:

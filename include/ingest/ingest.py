@@ -163,7 +163,7 @@ def ingest(
 
 def prepare(lake: Lake, source: Source) -> Ingestion:
     """The log and tables of a source; what a fresh lake lacks is made. LakeError where they do not fit."""
-    ingestion = Ingestion.open(lake, source)
+    ingestion = Ingestion(lake, source)
     amendments_in(ingestion.logged, source.name).refuse_before_amended("ingestion")
     refuse_other_origin(source, ingestion.logged.done())
     if source.origin is None:  # a fresh lake has no landing: nothing landed

@@ -23,7 +23,7 @@ from include.fold.admission import instant_of, micros_of
 from include.ingest.bronze_tables import KEEPS_LOG, create_tables
 from include.ingest.connector import SPLIT_COLUMNS, Done, Split
 from include.ingest.group_clock import Groups, logged_groups
-from include.lake.columns import Column, documented, without_comments
+from include.lake.columns import documented, listed, without_comments
 from include.lake.delta_log import create_if_absent, open_table, unbroken
 from include.lake.errors import LakeError, settings_changed
 from include.lake.ops import Result, compact_now_and_then, despite_others
@@ -36,31 +36,27 @@ CHANGES = "_changes"  # a folder within quarantine's, of rows that are merged in
 # Of a row of the log.
 BATCH, SPLIT, FILE = "batch", "split", "file"
 STILL = "still"  # in a batch's note: it moves no watermark
-COLUMNS = (
-    Column("batch", "bigint", "Its number, from 0; all its rows here are of one commit"),
-    Column("kind", "string", "batch: itself; split: what was taken; file: what has its rows"),
-    Column("split", "string", "A file, below landing/<source> or the table it is of; a topic"),
-    Column("partition", "int", "Of a topic"),
-    Column("first", "bigint", "Of a topic the first offset, of a table the first version"),
-    Column("until", "bigint", "The offset or version behind the last"),
-    Column("origin_id", "string", "The id of the topic or table that it was taken of"),
-    Column("bytes", "bigint", "Of a split, about"),
-    Column("modified_at", "timestamp", "Of a split that is a file"),
-    Column("table", "string", "bronze or quarantine: the table that the file belongs to"),
-    Column("path", "string", "The file, below that table's folder"),
-    Column("size", "bigint", "Bytes of the file"),
-    Column("rows", "bigint", "Its rows"),
-    Column("ingested_at", "timestamp", "Of its events"),
-    Column("watermark_before", "timestamp", "Of bronze; null before the first event"),
-    Column("watermark_after", "timestamp", "With its events; null of a batch without any"),
-    Column("groups", "string", "JSON: the groups of a source with watermark_per, after it"),
-    Column("commit_id", "string", "Of a batch: in the records of the commits that add its files"),
-    Column(
-        "note",
-        "string",
-        "JSON: what else it is, such as a step of a clock's repair or of an erasure",
-    ),
-)
+COLUMNS = listed("""
+batch bigint Its number, from 0; all its rows here are of one commit
+kind string batch: itself; split: what was taken; file: what has its rows
+split string A file, below landing/<source> or the table it is of; a topic
+partition int Of a topic
+first bigint Of a topic the first offset, of a table the first version
+until bigint The offset or version behind the last
+origin_id string The id of the topic or table that it was taken of
+bytes bigint Of a split, about
+modified_at timestamp Of a split that is a file
+table string bronze or quarantine: the table that the file belongs to
+path string The file, below that table's folder
+size bigint Bytes of the file
+rows bigint Its rows
+ingested_at timestamp Of its events
+watermark_before timestamp Of bronze; null before the first event
+watermark_after timestamp With its events; null of a batch without any
+groups string JSON: the groups of a source with watermark_per, after it
+commit_id string Of a batch: in the records of the commits that add its files
+note string JSON: what else it is, such as a step of a clock's repair or of an erasure
+""")
 SCHEMA = without_comments(documented(COLUMNS))
 COMMENT = "What ingestion has taken, batch by batch, and the files that its rows are in"
 
@@ -177,17 +173,9 @@ class Ingestion:
     LakeError where they are not as our jobs left them, or of different times.
     """
 
-    def __init__(self, lake: Lake, source: Source, tables: Mapping[str, Table], log: Table) -> None:
-        self.lake, self.source = lake, source
-        self._tables, self._log = tables, log
-        self.bronze, self.quarantine = tables[BRONZE], tables[QUARANTINE]
-        self._staged: dict[str, Staged] = {}
-        self._look()
-
-    @classmethod
-    def open(cls, lake: Lake, source: Source) -> "Ingestion":
+    def __init__(self, lake: Lake, source: Source) -> None:
         """What is missing is made; but not a log beside tables that have something."""
-        path = lake.ingest_log(source.name)
+        self.lake, self.source, path = lake, source, lake.ingest_log(source.name)
         if not lake.is_delta_table(path):
             _refuse_without_log(lake, source.name)
             create_tables(lake, source)
@@ -196,8 +184,10 @@ class Ingestion:
         for each in paths.values():
             if not lake.is_delta_table(each):
                 raise of_other_times(each, f"{each} is missing, but not {path}")
-        tables = {name: Table.open(lake, each) for name, each in paths.items()}
-        return cls(lake, source, tables, Table.open(lake, path))
+        self._tables = {name: Table.open(lake, each) for name, each in paths.items()}
+        self.bronze, self.quarantine = self._tables[BRONZE], self._tables[QUARANTINE]
+        self._log, self._staged = Table.open(lake, path), dict[str, Staged]()
+        self._look()
 
     def _look(self) -> None:
         self._log.record()
@@ -274,19 +264,15 @@ class Ingestion:
         def add() -> None:
             if self._done[name] >= batch:
                 return
-            try:
-                if is_merged:
-                    _merge(table, files, record)
-                    for file in files:  # they are beside the table, where nobody cleans up
-                        files_of(table.path).delete_file(file.path)
-                else:
-                    table.commit(files, record)
-            except CommitFailedError:  # by a job that tidies up, or that has added them meanwhile
-                self.reopen()
-                raise
+            if is_merged:
+                _merge(table, files, record)
+                for file in files:  # they are beside the table, where nobody cleans up
+                    files_of(table.path).delete_file(file.path)
+            else:
+                table.commit(files, record)
             self._done[name] = batch
 
-        despite_others(add)
+        self.again(add)  # others tidy up, or have added them meanwhile
 
     def _found(self, table: Table, path: str) -> Staged:
         if path in self._staged:
@@ -323,9 +309,7 @@ def newest_batch(table: Table, logged: Logged) -> int:
         return -1
     batch = int(record["batch"])
     if batch > logged.newest or record["commit_id"] != logged.row_of(batch)["commit_id"]:
-        said = (
-            f"{table.path} has a batch {batch} that the ingest log, up to {logged.newest}, has not"
-        )
+        said = f"{table.path} has a batch {batch} that the ingest log, to {logged.newest}, has not"
         raise of_other_times(table.path, said)
     return batch
 
@@ -334,7 +318,7 @@ def has_to_mend(lake: Lake, source: Source) -> bool:
     """Whether an ingest run has to add what the tables lack of the log, or to fail."""
     try:
         if lake.is_delta_table(lake.ingest_log(source.name)):
-            return Ingestion.open(lake, source).is_behind()
+            return Ingestion(lake, source).is_behind()
         _refuse_without_log(lake, source.name)
     except LakeError:
         return True

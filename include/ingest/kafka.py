@@ -40,15 +40,7 @@ from include.ingest.connector import (
     lost_input,
     unreadable_input,
 )
-from include.ingest.landed_avro import (
-    BROKEN,
-    AvroSchema,
-    AvroSchemaError,
-    broken,
-    read_record,
-    read_schema,
-    schema_of,
-)
+from include.ingest.landed_avro import BROKEN, Schema, broken, read_record, read_schema, schema_of
 from include.ingest.landed_json import JsonRows
 from include.ingest.landed_values import Instant, RefusedError, Row, Text, is_read_of_text
 from include.ingest.parse_files import REFUSED, judge_of_rows, quarantine_id, with_counts
@@ -352,7 +344,7 @@ def _json_values(source: Source) -> ReadValue:
     return row
 
 
-def _avro_row(schema: AvroSchema, value: bytes, begins: int) -> Row:
+def _avro_row(schema: Schema, value: bytes, begins: int) -> Row:
     data = io.BytesIO(value)
     data.seek(begins)
     try:
@@ -364,16 +356,17 @@ def _avro_row(schema: AvroSchema, value: bytes, begins: int) -> Row:
     return row
 
 
-def _declared_schema(topic: str, text: str) -> AvroSchema:
+def _declared_schema(topic: str, text: str) -> Schema:
     try:
         return read_schema(text)
-    except AvroSchemaError as error:
-        raise SettingsError(f"Kafka topic {topic}: schema: {error}", subject="schema") from None
+    except RefusedError as error:
+        said = f"Kafka topic {topic}: schema: {error.reason}"
+        raise SettingsError(said, subject="schema") from None
 
 
 def _by_registry(registry: SchemaRegistry) -> ReadValue:
     @cache  # what the registry does not know is asked for once
-    def known(schema_id: int) -> AvroSchema | RefusedError:
+    def known(schema_id: int) -> Schema | RefusedError:
         try:
             return schema_of(registry, schema_id)
         except RefusedError as refusal:
@@ -406,9 +399,7 @@ def outcomes_of_range(source: Source, batch: Batch, split: Split) -> Iterator[Ou
 
     OriginError when messages are not all to be had, or belong to another topic than was planned.
     """
-    rescue = Rescue(source)
-    outcomes = _outcomes(source, batch, split, rescue)
-    yield from with_counts(source, split.source_file, outcomes, rescue)
+    yield from with_counts(source, split.source_file, partial(_outcomes, source, batch, split))
 
 
 def _outcomes(
@@ -452,7 +443,7 @@ def judge_of(
         name, number = f"{topic}/{message.partition}", message.offset + 1  # from 1, as in a file
         outcome = judge_row(name, number, message, ingested_at_us)
         if outcome["kind"] == REFUSED:
-            outcome["kafka_message"] = as_json(message, outcome["raw"])
+            outcome["kafka_message"] = as_json(message)
         outcome["source_file"] = name
         outcome["kafka_partition"] = message.partition
         outcome["kafka_offset"] = message.offset
@@ -497,19 +488,15 @@ def _text(value: bytes | None) -> str | bytes | None:
 
 
 # To quarantine and back
-def as_json(message: Message, raw: str | None) -> str:
-    """All of a message that quarantine, which has `raw`, has no column for."""
-    value = message.value
-    is_text = value is None or value == (raw or "").encode()
-    return json.dumps(
-        {
-            "key": _stored(message.key),
-            "headers": [[name, _stored(of)] for name, of in message.headers],
-            "timestamp_ms": message.timestamp_ms,
-            # Only where `raw` has not all of it.
-            **({} if is_text else {"value": _stored(value)}),
-        }
-    )
+def as_json(message: Message) -> str:
+    """All of a message that quarantine has no column for."""
+    told = {
+        "key": _stored(message.key),
+        "headers": [[name, _stored(of)] for name, of in message.headers],
+        "timestamp_ms": message.timestamp_ms,
+        "value": _stored(message.value),
+    }
+    return json.dumps(told)
 
 
 def judged_again(
@@ -522,10 +509,7 @@ def judged_again(
 def message_of(row: Mapping[str, Any], corrected: str | None) -> Message:
     """The message of a row of quarantine, with another value if that was corrected."""
     known = json.loads(row["kafka_message"])
-    text = row["raw"] if corrected is None else corrected
-    value = None if text is None else text.encode()
-    if corrected is None and "value" in known:
-        value = _restored(known["value"])
+    value = _restored(known["value"]) if corrected is None else corrected.encode()
     return Message(
         row["kafka_partition"],
         row["kafka_offset"],

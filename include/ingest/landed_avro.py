@@ -12,7 +12,7 @@ import ssl
 import zlib
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 from uuid import UUID
 
@@ -44,17 +44,11 @@ BROKEN = (
 )
 
 
-class AvroSchemaError(Exception):
-    """No rows can be read by the schema; the message says why."""
+Schema = dict[str, Any]  # of a record, as fastavro has parsed it
 
 
-class AvroSchema(NamedTuple):
-    parsed: Any
-    columns: list[str]
-
-
-def read_schema(text: str, *named: str) -> AvroSchema:
-    """The schema of that JSON, in which the types of `named`, schemas too, may be named; AvroSchemaError when
+def read_schema(text: str, *named: str) -> Schema:
+    """The schema of that JSON, in which the types of `named`, schemas too, may be named; RefusedError when
     it is none, or none of records."""
     try:
         types: dict[str, Any] = {}
@@ -62,16 +56,20 @@ def read_schema(text: str, *named: str) -> AvroSchema:
             parse_schema(json.loads(each), types)
         written = json.loads(text)
         if not isinstance(written, dict) or written.get("type") != "record":
-            raise AvroSchemaError("Avro whose items are no records")
+            raise _unreadable_schema("Avro whose items are no records")
         parsed: Any = parse_schema(written, types)
         _check(parsed["name"], dict(types))
     except BROKEN as error:
-        raise AvroSchemaError(f"no Avro schema: {broken(error)}") from None
-    return AvroSchema(parsed, [field["name"] for field in parsed["fields"]])
+        raise _unreadable_schema(f"no Avro schema: {broken(error)}") from None
+    return dict(parsed)
 
 
-def read_record(data: io.BytesIO, schema: AvroSchema) -> dict[str, object]:
-    row: Any = schemaless_reader(data, schema.parsed, None)
+def _unreadable_schema(said: str) -> RefusedError:
+    return RefusedError("unreadable_schema", said)
+
+
+def read_record(data: io.BytesIO, schema: Schema) -> dict[str, object]:
+    row: Any = schemaless_reader(data, schema, None)
     return {n: str(value) if isinstance(value, UUID) else value for n, value in row.items()}
 
 
@@ -80,9 +78,9 @@ def broken(error: BaseException) -> str:
 
 
 def _check(part: Any, types: dict[str, Any], depth: int = 0) -> None:
-    """AvroSchemaError for a schema that holds itself, or is nested too deeply for a stack."""
+    """RefusedError for a schema that holds itself, or is nested too deeply for a stack."""
     if depth > MAX_DEPTH:
-        raise AvroSchemaError("an Avro schema that holds itself, or is nested too deeply")
+        raise _unreadable_schema("an Avro schema that holds itself, or is nested too deeply")
     if isinstance(part, str) and part in types:
         _check(types[part], types, depth + 1)
         types.pop(part)  # it is right, wherever it is named
@@ -108,22 +106,20 @@ BLOCK = _record("block", count="long", data="bytes", sync=SYNC)
 
 
 class AvroRows(TypedRows):
-    """Avro: see `LandedRows` for what its methods promise."""
-
     def __init__(self, content: bytes, source: Source) -> None:
         if not content.startswith(b"Obj\x01"):
             raise UnreadableFileError("not an Avro file")
         try:
             self._read(io.BytesIO(content), source)
-        except AvroSchemaError as error:
-            raise UnreadableFileError(str(error)) from None
+        except RefusedError as error:
+            raise UnreadableFileError(error.reason) from None
         except BROKEN as error:
             raise UnreadableFileError(f"not a whole Avro file: {broken(error)}") from None
 
     def _read(self, file: io.BytesIO, source: Source) -> None:
         header: Any = schemaless_reader(file, HEADER, None)
         self._schema = read_schema(header["meta"]["avro.schema"].decode())
-        taken_columns(self._schema.columns, source, "Avro")
+        taken_columns([field["name"] for field in self._schema["fields"]], source, "Avro")
         codec = header["meta"].get("avro.codec", b"null").decode()
         self._blocks = list(_blocks(file, header["sync"], codec, source.max_file_bytes))
         for _ in self.items():  # finds a record that is broken
@@ -189,7 +185,7 @@ NO_SUCH_SCHEMA = 40403
 
 
 @lru_cache(maxsize=1_000)
-def schema_of(registry: SchemaRegistry, schema_id: int) -> AvroSchema:
+def schema_of(registry: SchemaRegistry, schema_id: int) -> Schema:
     """The schema of that id, asked for once in a process; RefusedError when there is none that rows can be
     read by, OriginError when the registry does not answer."""
     answer = _asked(registry, f"schemas/ids/{schema_id}")
@@ -200,8 +196,8 @@ def schema_of(registry: SchemaRegistry, schema_id: int) -> AvroSchema:
         raise RefusedError("unreadable_schema", f"schema {schema_id} is of {kind}, not of Avro")
     try:
         return read_schema(answer["schema"], *_named(registry, answer))
-    except AvroSchemaError as error:
-        raise RefusedError("unreadable_schema", f"schema {schema_id}: {error}") from None
+    except RefusedError as error:
+        raise _unreadable_schema(f"schema {schema_id}: {error.reason}") from None
 
 
 def _named(registry: SchemaRegistry, answer: dict[str, Any]) -> Iterator[str]:

@@ -8,17 +8,15 @@ import stat
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import PurePosixPath
-from typing import Any, Protocol
 from urllib.parse import unquote
 
 from pyarrow import fs
 
-from include.ingest.connector import Split, written_at
+from include.ingest.connector import OriginError, Split, written_at
 from include.ingest.landed_avro import AvroRows
 from include.ingest.landed_json import CsvRows, JsonRows, csv_row, json_rows
 from include.ingest.landed_parquet import ParquetRows
 from include.ingest.landed_values import RefusedError, Text, UnreadableFileError, is_read_of_text
-from include.lake.errors import LakeError
 from include.lake.paths import Lake
 from include.settings import Source
 
@@ -43,21 +41,10 @@ def folder_values(name: str, source: Source) -> dict[str, object]:
     return found
 
 
-Item = Any  # one row as its format holds it: a line, some cells, or values
 GZIP = b"\x1f\x8b"
-
-
-class LandedRows(Protocol):
-    """What all formats have in common."""
-
-    def items(self) -> Iterator[Item]:
-        """The rows; an empty line is no row."""
-
-    def values(self, item: Item) -> Mapping[str, object]:
-        """The row by field; RefusedError when it has no fields that could be read."""
-
-    def raw(self, item: Item) -> str:
-        """The row as text, from which `row_of_raw` reads the same values again."""
+# `items` are the rows as the format holds them; `values` has one by field, or raises RefusedError; and from
+# its `raw` text `row_of_raw` reads the same values again.
+LandedRows = JsonRows | CsvRows | ParquetRows | AvroRows
 
 
 def open_rows(name: str, content: bytes, source: Source) -> LandedRows:
@@ -203,14 +190,10 @@ def _is_hidden(name: str) -> bool:
     return under_score or name.startswith(".") or name.endswith("._COPYING_")
 
 
-class FileGoneError(LakeError):
-    """A file was listed, and is no longer in landing."""
-
-
 def read_landed(lake: Lake, root: str, name: str, max_bytes: int) -> bytes:
     """The content of the file `name` below the landing folder `root`.
 
-    UnreadableFileError for what is to be refused; FileGoneError when it is no longer there. Any other
+    UnreadableFileError for what is to be refused; OriginError when it is no longer there. Any other
     failure to read is the lake's and not this file's: it fails the run.
     """
     if name.endswith("/"):
@@ -231,9 +214,6 @@ def read_landed(lake: Lake, root: str, name: str, max_bytes: int) -> bytes:
     except PermissionError as error:
         raise UnreadableFileError(f"permission denied: {error.strerror}") from None
     except FileNotFoundError as error:
-        raise FileGoneError(
-            f"{path} was removed while it was to be taken in, and nothing was: run again",
-            code="lost_input",
-            subject=name,
-        ) from error
+        said = f"{path} was removed while it was to be taken in, and nothing was: run again"
+        raise OriginError(said, subject=name) from error
     return content

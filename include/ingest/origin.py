@@ -105,7 +105,7 @@ def plan_loss(lake: Lake, source: Source) -> GoesOn | None:
 
 def accept_loss(lake: Lake, source: Source, behind: GoesOn) -> None:
     """Go on behind what is lost, by a batch of no rows; the finding `rows_skipped` keeps what that was."""
-    ingestion = Ingestion.open(lake, source)
+    ingestion = Ingestion(lake, source)
     said = f"{behind.what}. `./stateful ingest {source.name} --accept-loss` has gone on behind them"
     found = FINDINGS["rows_skipped"].found(source.name, said, count=behind.lost)
     # First: once it is taken, nothing is lost any more.

@@ -7,8 +7,8 @@ The same code runs here, in a few processes (`parse_here`), and on Spark's worke
 import hashlib
 import json
 import multiprocessing
-import operator
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
@@ -115,7 +115,7 @@ def _parse_some(
 def outcomes_of_file(
     lake: Lake, root: str, source: Source, batch: Batch, split: Split
 ) -> Iterator[Outcome]:
-    """Every row of one file of `batch`, accepted or refused, and last the file; FileGoneError when it is gone."""
+    """Every row of one file of `batch`, accepted or refused, and last the file; OriginError when it is gone."""
     name = split.source_file
 
     def opened() -> LandedRows:
@@ -128,24 +128,23 @@ def outcomes_of_content(
     opened: Callable[[], LandedRows], source: Source, name: str, ingested_at_us: int
 ) -> Iterator[Outcome]:
     """Those of a file that `opened` gives; one that is unreadable is refused as a whole."""
-    rescue = Rescue(source)
-    outcomes = _outcomes(opened, source, name, ingested_at_us, rescue)
-    yield from with_counts(source, name, outcomes, rescue)
+    outcomes = partial(_outcomes, opened, source, name, ingested_at_us)
+    yield from with_counts(source, name, outcomes)
 
 
 def with_counts(
-    source: Source, name: str, outcomes: Iterable[Outcome | None], rescue: Rescue
+    source: Source, name: str, outcomes: Callable[[Rescue], Iterator[Outcome | None]]
 ) -> Iterator[Outcome]:
     """Outcomes of a split's rows, of which None is passed over, and last its own, with their counts."""
-    counts = Counts(files_landed=1)
-    for outcome in outcomes:
+    rescue, counts = Rescue(source), Counts(files_landed=1)
+    for outcome in outcomes(rescue):
         if outcome is None:
             counts.skipped += 1
             continue
         outcome["source_file"] = name
         counts.add_row(source, outcome)
         yield outcome
-    counts.unknown = dict(rescue.counts)
+    counts.unknown = rescue.counts
     yield {"kind": FILE, "source_file": name, "counts": json.dumps(vars(counts))}
 
 
@@ -218,8 +217,8 @@ class Counts:
     # What is told of them beside `ops/runs`: messages that were passed over; rows by what no field is,
     # and by the reason's code; the newest event of each file, of two, and of each group.
     skipped: int = field(default=0, compare=False)
-    unknown: dict[str, int] = field(default_factory=dict, compare=False)
-    refused: dict[str, int] = field(default_factory=dict, compare=False)
+    unknown: Counter[str] = field(default_factory=Counter, compare=False)
+    refused: Counter[str] = field(default_factory=Counter, compare=False)
     newest: dict[str, int] = field(default_factory=dict, compare=False)
     groups: dict[str, int] = field(default_factory=dict, compare=False)
 
@@ -231,8 +230,7 @@ class Counts:
         """One that is not of the split itself."""
         if outcome["kind"] == REFUSED:
             self.rows_quarantined += 1
-            code = outcome["reason_code"]
-            self.refused[code] = self.refused.get(code, 0) + 1
+            self.refused[outcome["reason_code"]] += 1
             return
         self.rows_bronze += 1
         self.rows_rescued += outcome[RESCUED] is not None
@@ -248,10 +246,10 @@ class Counts:
             own = getattr(self, name)
             if isinstance(of, int):
                 setattr(self, name, own + of)
-                continue
-            add = max if name in ("newest", "groups") else operator.add
-            for key, value in of.items():
-                own[key] = add(own[key], value) if key in own else value
+            elif isinstance(own, Counter):
+                own.update(of)
+            else:
+                own |= {key: max(value, own.get(key, value)) for key, value in of.items()}
         self.newest = dict(nlargest(2, self.newest.items(), key=lambda of: of[1]))
         return self
 

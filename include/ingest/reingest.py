@@ -28,7 +28,7 @@ from include.ingest.connector import Batch, OriginError, Outcome, Split
 from include.ingest.ingest import stage_events
 from include.ingest.ingest_log import QUARANTINE, Entry, Ingestion
 from include.ingest.kafka import judged_again
-from include.ingest.landed_file import FileGoneError, has_types, landed_files, row_of_raw
+from include.ingest.landed_file import has_types, landed_files, row_of_raw
 from include.ingest.origin import connector_of
 from include.ingest.parse_files import (
     FILE,
@@ -59,7 +59,7 @@ def reingest(lake: Lake, source: Source, corrections: Mapping[str, str], now: da
     if not lake.is_delta_table(lake.ingest_log(source.name)):
         refuse_corrections(corrections, {})
         return Counts()
-    ingestion = Ingestion.open(lake, source)
+    ingestion = Ingestion(lake, source)
     ingestion.finish()
     follow_fields(ingestion.bronze, source)
     return ingestion.again(lambda: _taken(ingestion, corrections, now))
@@ -159,7 +159,7 @@ class _Judge:
 
     def _outcomes(self, name: str) -> Iterator[Outcome]:
         """All of a file's rows, and last itself; none where it is gone."""
-        with suppress(FileGoneError, OriginError):
+        with suppress(OriginError):
             yield from self._read(self._taken[name])
 
     @cached_property

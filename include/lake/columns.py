@@ -42,6 +42,12 @@ class Column(NamedTuple):
     marks: Mapping[str, str] = MappingProxyType({})  # what else its metadata says
 
 
+def listed(text: str) -> tuple[Column, ...]:
+    """Those that a text has, one in each line: its name, its type, and the comment."""
+    lines = (line.split(maxsplit=2) for line in text.strip().splitlines())
+    return tuple(Column(name, kind, comment) for name, kind, comment in lines)
+
+
 @lru_cache
 def arrow_type(kind: str) -> pa.DataType:
     """The Arrow type of a column's SQL type."""

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from include.lake.columns import CHECKPOINT_INTERVAL, Column, documented, without_comments
+from include.lake.columns import CHECKPOINT_INTERVAL, documented, listed, without_comments
 from include.lake.delta_log import dataset_without_bounds, delta_table, move_aside, unbroken
 from include.lake.errors import LakeError
 from include.lake.paths import Lake
@@ -120,8 +120,7 @@ run_id string The newest run (ops/runs) of the stream by then
 
 def _schema(text: str) -> pa.Schema:
     """All columns may be null, as those must that a later release adds."""
-    lines = (line.split(maxsplit=2) for line in text.splitlines()[1:])
-    return documented(Column(name, kind, comment) for name, kind, comment in lines)
+    return documented(listed(text.partition("\n")[2]))
 
 
 DESCRIPTIONS = {name: text.partition("\n")[0] for name, text in _TABLES.items()}

@@ -121,7 +121,7 @@ def test_an_initial_state_is_a_table_or_a_file_of_a_stream_of_the_source(lake: L
 
 def logged(lake: Lake, watermark: datetime) -> None:
     after = Clock(micros_of(watermark), micros_of(NOW))
-    Ingestion.open(lake, SIGNALS).take_rows(Clock(), after, clock_row(SIGNALS, Clock(), after))
+    Ingestion(lake, SIGNALS).take_rows(Clock(), after, clock_row(SIGNALS, Clock(), after))
 
 
 # What a Dag asks before it starts a JVM.

@@ -59,11 +59,6 @@ def test_a_source_is_ingested_anew_from_landing_by_one_command(lake: Lake, lande
     assert ingest(lake, SIGNALS) == Counts()
 
 
-@pytest.mark.parametrize("options", [["--apply"], ["--from-scratch", "--accept-loss"]])
-def test_options_that_say_no_one_thing_are_refused(lake: Lake, options: list[str]):
-    assert main(["ingest", "signals", "--lake", lake.root, *options]) == 2
-
-
 @pytest.mark.parametrize("has_run", [False, True])
 def test_streams_that_have_run_are_to_be_made_anew(lake: Lake, landed: Landing, has_run: bool):
     landed.add("a.jsonl", [signal(0)])

@@ -124,7 +124,7 @@ def append(lake: Lake, commit: Commit) -> None:
         if commit.rows
         else clock_row(SOURCE, before, after)
     )
-    Ingestion.open(lake, SOURCE).take_rows(before, after, rows)
+    Ingestion(lake, SOURCE).take_rows(before, after, rows)
 
 
 def events_of(commit: Commit) -> pa.Table:

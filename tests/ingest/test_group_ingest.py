@@ -90,7 +90,7 @@ def test_a_clock_row_that_is_held_back_is_not_written_twice_at_an_instant(
     ingest(lake, GROUPED, interval_end=machine.time)
     later = machine.time + timedelta(minutes=5)
     for _ in range(3):
-        write_clock_row(Ingestion.open(lake, GROUPED), later, later)
+        write_clock_row(Ingestion(lake, GROUPED), later, later)
     assert len(bronze_of(lake)) == 1 + 1
     assert clock_of(lake, GROUPED).watermark_us == micros_of(START)
 

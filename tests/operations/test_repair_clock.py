@@ -29,7 +29,7 @@ def test_the_command_shows_the_plan_and_changes_nothing(lake: Lake, capsys):
 
 def bronze_of_signals(lake: Lake, *minutes: int) -> None:
     """A commit for each."""
-    ingestion = Ingestion.open(lake, WITHOUT_CLOCK)
+    ingestion = Ingestion(lake, WITHOUT_CLOCK)
     for number, minute in enumerate(minutes):
         us = micros_of(START + timedelta(minutes=minute))
         columns = {"device_id": pa.array([1], pa.int64()), "value": pa.array([1], pa.int64())}

@@ -59,7 +59,7 @@ def begin_anew(world: World) -> None:
     """The source's tables and its log were moved aside, and are made anew."""
     for part in OF_SOURCE:
         shutil.rmtree(f"{world.lake.root}/{part}/{world.source.name}")
-    Ingestion.open(world.lake, world.source)
+    Ingestion(world.lake, world.source)
 
 
 def empty_newest_commit(world: World, kind: str) -> None:

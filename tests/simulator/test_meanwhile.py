@@ -88,7 +88,7 @@ def test_what_others_write_while_ingestion_works_is_not_taken_for_ours(table, ha
         except Exception:  # noqa: BLE001 (loud is as good)
             return
         with refused("of_other_times"):
-            Ingestion.open(world.lake, world.source)
+            Ingestion(world.lake, world.source)
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,7 @@ def noted(lake: Instants, mixture: tuple[int, ...]) -> str:
 
 def of_bronze(lake: Instants) -> list[Commit]:
     """What the oracle is to know: of what was ingested, what bronze has once it has all of its log."""
-    Ingestion.open(lake.world.lake, lake.world.source).finish()
+    Ingestion(lake.world.lake, lake.world.source).finish()
     rows = dataset_of(lake.world.lake.bronze("sent")).to_table(["ingested_at"])
     instants = {micros_of(at) for at in pc.unique(rows["ingested_at"]).to_pylist()}
     return [commit for commit in lake.commits if commit.now_us in instants]

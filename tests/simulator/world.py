@@ -98,7 +98,7 @@ class World:
         self._files.mkdir(exist_ok=True)
         self.landed: Commit | None = None  # of a file that ingestion has not come to the end of
         self.files_landed = 0
-        Ingestion.open(self.lake, self.source)
+        Ingestion(self.lake, self.source)
 
     # Time
 
@@ -140,7 +140,7 @@ class World:
     @property
     def clock_us(self) -> int | None:
         """Its watermark."""
-        return read_clock(Ingestion.open(self.lake, self.source)).watermark_us
+        return read_clock(Ingestion(self.lake, self.source)).watermark_us
 
     def _declare_value(self) -> None:
         """As whoever deploys a stream that asks for it."""
@@ -206,7 +206,7 @@ class World:
 
     def ingest_clock(self, clock_us: int) -> None:
         """A clock row, which says that all until then has landed; none if it says nothing new."""
-        before = read_clock(Ingestion.open(self.lake, self.source))
+        before = read_clock(Ingestion(self.lake, self.source))
         if before.watermark_us is None or clock_us <= before.watermark_us:
             return
         clock_us = clock_us // 1000 * 1000
@@ -223,7 +223,7 @@ class World:
     def _append(
         self, rows: Sequence[Landed], next_clock: Callable[[Clock], Clock], commit: Commit
     ) -> None:
-        ingestion = Ingestion.open(self.lake, self.source)
+        ingestion = Ingestion(self.lake, self.source)
         ingestion.finish()
         before = read_clock(ingestion)
         after = next_clock(before)
