@@ -10,7 +10,6 @@ from include.stream.record import recorded
 from include.streams import user_counts
 from spark_jobs import stream_drain
 from spark_jobs.engines import live, live_batch
-from spark_jobs.engines import live as spark_drain
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.run_stream import drain
 from tests.bronze import append_commit, stamp
@@ -35,12 +34,16 @@ BOTH, USUAL = ("user_counts", (HERE, ON_SPARK)), pytest.mark.e2e
 def writer(monkeypatch: pytest.MonkeyPatch):
     """Says who writes from now on, and fails when it is the other one."""
 
+    writers = {"fetch": live.fetch, "left_on_spark": live.left_on_spark}
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("the other writer")
+
     def choose(is_small: bool) -> None:
-        asked = {"fetch": live.fetch, "left_on_spark": live.left_on_spark}
-        asked["left_on_spark" if is_small else "fetch"] = lambda *_: pytest.fail("the other writer")
+        refused = "left_on_spark" if is_small else "fetch"
         monkeypatch.setattr(stream_drain, "is_small", lambda _: is_small)
-        for name, function in asked.items():
-            monkeypatch.setattr(spark_drain, name, function)
+        for name, function in writers.items():
+            monkeypatch.setattr(live, name, refuse if name == refused else function)
 
     return choose
 
