@@ -194,8 +194,8 @@ STREAM = Stream(
 STREAM_TEST = '''\
 """What {name} computes, without Spark: `./stateful test {name}`. See docs/testing.md."""
 
-from include.fold.testing.check import check_fold
 from include.fold.testing.cases import run
+from include.fold.testing.check import check_fold
 from include.streams.{name} import FOLD, Event, Row, Seen
 
 

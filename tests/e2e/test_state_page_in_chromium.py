@@ -8,7 +8,6 @@ from math import ceil
 from typing import Any, NamedTuple
 
 import pytest
-from deltalake import DeltaTable
 from playwright.sync_api import Browser, FrameLocator, Page, expect
 
 from include.fold.admission import instant_of
@@ -184,9 +183,7 @@ def test_a_reseed_is_triggered_and_approved_by_its_plan_in_airflow_s_own_pages(p
     dialog.get_by_test_id("trigger-dag-submit").click()
     _read_until(page, "/required_actions", f"Reseed {RESEEDED}?")
     page.get_by_role("link", name=f"Reseed {RESEEDED}?").first.click()
-    plan = page.locator("table").first
-    rows = DeltaTable(served.lake.table(RESEEDED)).to_pyarrow_dataset().count_rows()
-    expect(plan).to_contain_text(f"{rows:,} rows of all its table")
+    expect(page.get_by_role("listitem").filter(has_text="replaces all its table")).to_be_visible()
     page.get_by_role("button", name="Approve").click()
     for _ in range(int(RECOMPUTED / 1_000)):
         found = read_generations(served.lake, RESEEDED)

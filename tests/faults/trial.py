@@ -145,10 +145,12 @@ class Trial:
         return None
 
     def _surveyed(self) -> Told:
-        """What care of tables or a rebuild finds, where no run has to read what is lost or damaged."""
+        """What care of tables, a re-ingestion or a rebuild finds, where no run reads what is damaged."""
         told = self._do("maintain-tables --dry-run")
-        rebuild = self._filled("reseed {stream} --recompute --apply")
-        return told._replace(code=1) if "has lost" in told.text else self._do(rebuild)
+        if "has lost" in told.text:
+            return told._replace(code=1)
+        told = self._do(self._filled("reingest {source}"))
+        return told if told.code else self._do(self._filled("reseed {stream} --recompute --apply"))
 
     def _wrong(self) -> list[str]:
         try:
