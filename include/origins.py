@@ -1,4 +1,4 @@
-"""Origins of a source's rows: files in landing and their formats, a topic of Kafka, a Delta table of others.
+"""Origins of a source's rows: landed files and their formats, a Kafka topic, others' Delta table.
 
 The scheduler imports this at every parse, so it needs no package.
 """
@@ -157,7 +157,7 @@ def _schema_text(whose: str, given: str) -> str:
 
 
 def secret(of: KafkaTopic | SchemaRegistry, setting: str) -> str | None:
-    """What the environment has under the name that is set; None of no name. SettingsError when nothing."""
+    """The secret in the environment; None of no name, SettingsError when it is not there."""
     variable = getattr(of, setting)
     if variable is None:
         return None

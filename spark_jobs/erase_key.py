@@ -1,10 +1,10 @@
-"""Erase a key of a source: from landing, bronze, quarantine, tables, states, savepoints and records.
+"""Erase a key of a source from landing, bronze, quarantine, tables, states, savepoints, records.
 
     ERASE_KEY=alice spark-submit spark_jobs/erase_key.py --name user_counts --lake /data/lake
 
-The key comes by the environment: an argument would stand in logs. From the note in the ingest log on,
-ingestion and the source's streams wait. Killed anywhere and begun again with the same key, it goes on
-where it was.
+The key comes by the environment: an argument would stand in logs. From the note in the ingest log
+on, ingestion and the source's streams wait. Killed anywhere and begun again with the same key, it
+goes on where it was.
 """
 
 import logging

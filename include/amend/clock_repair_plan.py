@@ -1,4 +1,4 @@
-"""What a repair of a source's clock would do (include/ingest/amendments.py), decided without a JVM."""
+"""A plan of a repair of a source's clock (include/ingest/amendments.py), made without a JVM."""
 
 from datetime import UTC, datetime
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""An erasure's plan: the key as somebody wrote it, what would be done, and what stands in its way."""
+"""An erasure's plan: what would be done, and what stands in its way."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ def _refuse_stream(lake: Lake, stream: Stream, key: ErasedKey) -> None:
         )
     generations = read_generations(lake, stream.name)
     if generations.current is None and _has_run(lake, generations):
-        said = f"{stream.name} has run, and its record is gone by which it would be made anew: do that first"
+        said = f"{stream.name} has run, and no record is left to make it anew by: do that first"
         raise _in_the_way(stream.name, said, f"./stateful reseed {stream.name} --recompute --apply")
     if _is_initial(lake, stream, key):
         path = f"initial_state/{stream.name}"
@@ -142,7 +142,7 @@ class ErasePlan:
 
 
 def plan_erasure(lake: Lake, key: ErasedKey) -> ErasePlan:
-    """The plan. LakeError when it cannot be carried out; SettingsError when nothing of the key is there."""
+    """The plan; LakeError when it cannot be done, SettingsError of a key without rows."""
     source = key.source.name
     begun = _begun(lake, key)
     _refuse(lake, key)

@@ -1,4 +1,4 @@
-"""A key that is to be erased: its rows, taken out of landing, quarantine and bronze; and tables without a past.
+"""A key to erase: its rows, taken out of landing, quarantine and bronze; tables without a past.
 
 What is here is found by what is left: killed anywhere, it is done again as a whole. Bronze comes
 last, as its rows say what else there is. Of a table's past also the log goes: commits and older
@@ -41,7 +41,7 @@ ERASED_KEY = "ERASE_KEY"
 
 @dataclass(frozen=True)
 class ErasedKey:
-    """Values of fields of a source, at least one of them not None; as Arrow has them, and as text."""
+    """Values of fields of a source, as Arrow has them; at least one is not None."""
 
     source: Source
     values: Mapping[str, pa.Scalar]
@@ -250,14 +250,14 @@ def _landed(values: Mapping[str, object], name: str, key: ErasedKey) -> object:
 
 
 def mentions(told: str, text: str) -> bool:
-    """Whether a text has another, if that is one at all, as a word of its own: as it is, in JSON, in Python."""
+    """Whether a text has another as a word of its own: as it is, in JSON, in Python."""
     escaped = (json.dumps(text), json.dumps(text, ensure_ascii=False), repr(text))
     spellings = {text, *(one[1:-1] for one in escaped)} - {""}
     return any(re.search(rf"(?<!\w){re.escape(one)}(?!\w)", told) is not None for one in spellings)
 
 
 def erase_rows(lake: Lake, key: ErasedKey, found: Found) -> None:
-    """Landed files, then quarantine, then bronze. Under the leases of the source and its streams."""
+    """Landed files, then quarantine, then bronze, under leases of the source and its streams."""
     _delete_landed(lake, key.source.name, found.files)
     _rewrite_quarantine(lake, key.source.name, found.refused)
     _rewrite_bronze(lake, key, found.dates)
@@ -319,7 +319,7 @@ DEAD_AFTER = timedelta(hours=1)
 
 
 def forget_history(lake: Lake, path: str, is_alone: bool = True) -> None:
-    """Delete all of the table at `path` that its newest version does not need; `is_alone`: nobody writes to it."""
+    """Delete all of a table that its newest version does not need; `is_alone`: nobody writes."""
     # Of a commit with rows to take away, their values are in the log: one comes after it.
     told, same = {CLEANED: datetime.now(UTC).isoformat()}, Table.open(lake, path).same_record()
     despite_others(
@@ -373,7 +373,7 @@ SUBJECTS = ("subject", "stream")
 
 
 def erase_in_ops(lake: Lake, subjects: Collection[str]) -> int:
-    """Replace all that is for people in `ops`, of these sources and streams; the number of cells."""
+    """Replace all that `ops` has for people of these sources and streams; how many cells."""
     tables = [lake.ops(name) for name in SCHEMAS if lake.is_delta_table(lake.ops(name))]
     return sum(despite_others(partial(_erase_in, path, subjects)) for path in tables)
 

@@ -1,9 +1,9 @@
-"""Amendments of a source's bronze: repairs of its clock, erasures of keys; and who has to wait for them.
+"""Amendments of a source's bronze: repairs of its clock, erasures of keys; and who waits for them.
 
-An amendment is notes in the source's ingest log: that it was begun, that bronze is amended, and that it
-is done. There is one at a time. Until bronze is amended nothing is ingested. A stream waits until its
-state is made of bronze as it is then: one that was made before has settled more than the clock of now
-has, or brings the key back.
+An amendment is notes in the ingest log: that it was begun, that bronze is amended, and that it is
+done. There is one at a time. Until bronze is amended nothing is ingested. A stream waits until its
+state is made of bronze as it is then: an older one has settled more than the clock of now has, or
+brings the key back.
 """
 
 import hashlib
@@ -43,7 +43,7 @@ class Amendment:
     rows_quarantined: int = 0
     files_landed: int = 0
     asked_at: str = ""
-    # Bronze is as it is to be from this version on; of a repair, from the commit with this `ingested_at`.
+    # Bronze is amended from this version on; of a repair, from the commit of this `ingested_at`.
     amended: int | None = None
     done_at: str | None = None  # nothing of it is left to do
 
@@ -116,7 +116,7 @@ class Amendments(NamedTuple):
         if not amendment.is_done:
             raise amendment.unfinished(stream)
         raise LakeError(
-            f"the state of {stream} is not from after the clock of bronze/{amendment.source} was set back",
+            f"the state of {stream} is not from after the clock of its source was set back",
             code="unfinished_repair",
             subject=stream,
             command=f"./stateful reseed {stream} --apply",
@@ -144,7 +144,7 @@ def key_hash(key: Mapping[str, object], salt: str) -> str:
     return made.hex()
 
 
-# All under the source's lease. Once an amendment is begun, nothing but it commits to bronze, or runs.
+# All under the source's lease. Once one is begun, nothing but it commits to bronze, or runs.
 def begin_repair(lake: Lake, source: Source, to_us: int) -> Amendment:
     return _begin(lake, source, {"kind": REPAIR, "to_us": to_us})
 

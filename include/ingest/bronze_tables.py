@@ -1,4 +1,4 @@
-"""`bronze/<source>` and `quarantine/<source>`: made with documented columns, and brought after the declared fields."""
+"""`bronze/<source>` and `quarantine/<source>`: their columns, as documented and as declared now."""
 
 import json
 from collections.abc import Collection, Iterable
@@ -22,8 +22,8 @@ from include.origins import ISO, Times
 from include.registry import all_sources
 from include.settings import RESCUED, Field, Source
 
-# A stream's position stays at the last commit with rows. Before the log is cut there while its source is
-# silent, it reads a still row (include/maintain/table_care.py): this is the time that it has for it.
+# A stream's position stays at the last commit with rows. Before the log is cut there while its
+# source is silent, it reads a still row (include/maintain/table_care.py): it has this time for it.
 KEEPS_LOG = {"delta.logRetentionDuration": "interval 90 days"}
 FEATURES = {"delta.enableDeletionVectors": "false", **KEEPS_LOG}
 BRONZE_FEATURES = {APPEND_ONLY: "true"}
@@ -62,7 +62,7 @@ def quarantine_columns(source: Source) -> tuple[Column, ...]:
 
 
 def bronze_columns(source: Source) -> tuple[Column, ...]:
-    """The source's fields, then what ingestion adds; SettingsError for a field that has the name of one."""
+    """The source's fields, then what ingestion adds; SettingsError where these share a name."""
     refuse_taken(source)
     fields = (Column(field.name, field.type, field.comment) for field in source.fields)
     return (*fields, *added_columns(source))
@@ -72,8 +72,9 @@ def refuse_taken(source: Source) -> None:
     """SettingsError when a field has the name of a column that ingestion adds, in whatever case."""
     added = {column.name for column in added_columns(source)}
     if field := next((each for each in source.fields if each.name.lower() in added), None):
-        said = f"bronze has a column {field.name} of its own: give the field another name, with path={field.landed!r}"
-        raise SettingsError(f"source {source.name}: {said}", subject=field.name)
+        said = f"source {source.name}: bronze has a column {field.name} of its own"
+        mend = f"give the field another name, with path={field.landed!r}"
+        raise SettingsError(f"{said}: {mend}", subject=field.name)
 
 
 def added_columns(source: Source) -> tuple[Column, ...]:
@@ -131,7 +132,7 @@ def late_fields_of(bronze: str, fold: KeyedFold) -> list[LateField]:
 
 
 def with_late_fields(rows: pa.Table, late: Iterable[LateField]) -> pa.Table:
-    """Rows of bronze, with `LateField.columns` as far as their file has them, with those as of today."""
+    """Rows of bronze, which have `LateField.columns` as their file has, with those as of today."""
     for field in late:
         kind = arrow_type(field.type)
         column = pa.chunked_array([pa.nulls(rows.num_rows, kind)])
@@ -206,10 +207,12 @@ def _refuse_others(table: DeltaTable, path: str, source: Source) -> None:
             raise _another_name(source, field, f"{path} has {name} {kind}, and keeps both")
         landed = late.get(name, "")
         if landed not in (None, "", _landing(source, field)):
-            said = f"{path} has values of it in {RESCUED}, which landed at another path or with other times"
+            said = (
+                f"{path} has values of it in {RESCUED}, landed at another path or with other times"
+            )
             raise _another_name(source, field, said)
         if field.required and landed is not None and table.file_uris():
-            said = f"source {source.name} requires {field.name}, which rows in {path} lack: set required=False"
+            said = f"source {source.name} requires {field.name}, which rows of {path} lack"
             raise settings_changed(field.name, said)
 
 

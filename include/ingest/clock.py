@@ -38,7 +38,7 @@ def read_clock(ingestion: Ingestion) -> Clock:
 def clock_after(
     before: Clock, newest_us: int, now_us: int, groups: Mapping[str, int] | None = None
 ) -> Clock:
-    """The clock after a commit, at `now_us`, of events up to `newest_us`, and `groups` up to theirs.
+    """The clock after a commit, at `now_us`, of events up to `newest_us`, of `groups` up to theirs.
 
     Without these, of a clock row: a group that is not idle is believed more, and holds M back.
     """
@@ -106,10 +106,10 @@ def clock_row_target(
     interval_end: datetime | None,
     now: datetime,
 ) -> tuple[int | None, bool]:
-    """What a clock row would raise the watermark to, None for no row; and whether `max_clock_step` is less.
+    """The watermark after a clock row, None for no row; and whether `max_clock_step` is less.
 
-    An `interval_end` in the future, or none, counts as `now`. Before any data there is a row only with
-    an initial state: whatever lands first may be old, and all of it would be late.
+    An `interval_end` in the future, or none, counts as `now`. Before any data there is a row only
+    with an initial state: whatever lands first may be old, and all of it would be late.
     """
     if source.clock_grace is None:
         return None, False
@@ -190,7 +190,7 @@ def write_clock_row(
 
 
 def write_still_row(lake: Lake, source: Source) -> None:
-    """Append a clock row that moves neither M nor `ingested_at`: something to read, so that a batch runs.
+    """Append a clock row that moves neither M nor `ingested_at`, so that a batch has what to read.
 
     LakeError when bronze has no clock yet.
     """

@@ -1,4 +1,4 @@
-"""Connectors: where a source's rows come from, what of it no batch has, and how each split of it is read."""
+"""Connectors: where a source's rows come from, what no batch has, and how each split is read."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ from include.settings import Source
 
 
 class Split(NamedTuple):
-    """What is read in one piece: a landed file; offsets of a topic's partition; of a table a file that a
-    version has added, or, without a name, versions of which nothing is left to read."""
+    """What is read in one piece: a landed file; offsets of a topic's partition; of a table a file that
+    a version has added, or, without a name, versions of which nothing is left to read."""
 
     name: str | None  # the file, below landing/<source> or the table; the topic
     partition: Any = None  # these are numbers, or null
@@ -160,7 +160,7 @@ ReadSplit = Callable[[Split], Iterator[Outcome]]
 
 
 class Connector(Protocol):
-    """Landed files, a topic or others' table, as it is when first asked; OriginError where that cannot be seen."""
+    """Landed files, a topic or others' table, as first seen; OriginError where it cannot be."""
 
     def cut(self, done: Done) -> Cut:
         """The first of it that makes one commit, and no batch has; OriginError for what is lost."""

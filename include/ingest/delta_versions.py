@@ -1,4 +1,4 @@
-"""The versions of somebody else's Delta table: which were taken, which come next, which are passed over."""
+"""The versions of others' Delta table: which were taken, come next, are passed over."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -59,7 +59,7 @@ def open_table(uri: str, version: int | None = None) -> OpenTable:
 
 
 def table_at(uri: str, version: int) -> OpenTable | None:
-    """The table, as of a version; None where its log has that no more; OriginError where a machine fails."""
+    """The table, as of a version that its log has; OriginError where a machine fails."""
     try:
         return open_table(uri, version)
     except OriginError as error:
@@ -90,8 +90,8 @@ def actions_of(uri: str, version: int) -> list[dict[str, Any]]:
 
 @lru_cache(maxsize=64)
 def known_at(uri: str, version: int) -> tuple[pa.Schema, list[str], dict[str, dict[str, Any]]]:
-    """The columns of a version, or of the newest where the log has that no more; which of them are in the
-    names of folders, and its files if some are."""
+    """The columns of a version, or of the newest where the log has that no more; which of them are in
+    the names of folders, and its files if some are."""
     table = table_at(uri, version) or open_table(uri)
     by = table.metadata().partition_columns
     return pa.schema(table.schema().to_arrow()), by, added_files(table) if by else {}
@@ -141,7 +141,7 @@ class Taken(NamedTuple):
 
     @property
     def next(self) -> int | None:
-        """The version that comes next, or the one that was begun with; None before the first batch."""
+        """The version that comes next, or was begun with; None before the first batch."""
         return self.complete + 1 or self.begun
 
 
@@ -249,7 +249,7 @@ class TableConnector:
         return GoesOn(lost, until - first, [self._end(first, until - 1)])
 
     def _gone(self, cut: Cut) -> Iterator[Split]:
-        """The files of a batch that cannot be read any more: they, or what the log had of them, are gone."""
+        """Files of a batch that are gone, or what the log had of them."""
         splits = [split for split in cut.splits if split.name is not None]
         infos = files_of(self.origin.uri).get_file_info([split.name for split in splits])
         for split, info in zip(splits, infos, strict=True):
@@ -257,7 +257,7 @@ class TableConnector:
                 yield split
 
     def _waiting(self, done: Done, ignored: list[int]) -> Iterator[Split]:
-        """Files that are not taken, and behind those of a version its end; it tells which are passed over.
+        """Files that are not taken, and behind those of a version its end; it tells what is `ignored`.
 
         What the table had at first is taken as if its version then had added it.
         """
@@ -280,7 +280,7 @@ class TableConnector:
 
     def _file(self, version: int, path: str, size: int, written_ms: int) -> Split:
         if OF_ANOTHER_TABLE.match(path):
-            said = f"{self.origin.uri} is a shallow clone: {path} is a file of another table: read that"
+            said = f"{self.origin.uri} is a shallow clone: {path} is of another table: read that"
             raise unreadable_input(path, said)
         at = written_at(written_ms * 1000)
         return Split(path, None, version, version + 1, self.id, bytes=size, modified_at=at)
@@ -297,7 +297,7 @@ class TableConnector:
         return [self._file(version, path, size, at) for at, path, size in sorted(found)]
 
     def _is_passed_over(self, version: int, actions: Actions) -> bool:
-        """Whether the version is passed over, as it does not only append. OriginError where none may be."""
+        """Whether the version does not only append; OriginError where none may be passed over."""
         if not is_restore(actions) and not any(map(_takes_away, actions)):
             return False
         if self.origin.on_change != "ignore":
@@ -318,7 +318,7 @@ class TableConnector:
         ]
 
     def _opens(self, version: int) -> bool:
-        """Whether the log still has the commit, and what came before it, as files or in a checkpoint."""
+        """Whether the log has the commit, and what came before, as files or in a checkpoint."""
         uri = self.origin.uri
         is_there = bool(actions_of(uri, version))
         return is_there and (version == self.newest or table_at(uri, version) is not None)

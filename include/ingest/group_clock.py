@@ -2,10 +2,10 @@
 
 What a group has reached is the newest `least(event_time, ingested_at)` of its rows, floored to
 milliseconds. It is idle when it has been silent for the source's `idle_after`. Silence is counted
-commit by commit, in `ingested_at`, so that a repeat finds the same; at most half of `idle_after` of the
-time between two: a pause of ingestion is nobody's silence. M never goes back: a group that is new, or
-wakes, behind M holds it where it is. The ingest log says of each batch what the groups were after it.
-An idle group that M has passed is forgotten, and under another `watermark_per` all begin anew.
+commit by commit, in `ingested_at`, so that a repeat finds the same; at most half of `idle_after` of
+the time between two: a pause of ingestion is nobody's silence. M never goes back: a group that is
+new, or wakes, behind M holds it where it is. The ingest log says of each batch what the groups were
+after it. An idle one that M has passed is forgotten; under another `watermark_per` all begin anew.
 """
 
 from collections.abc import Mapping
@@ -78,7 +78,7 @@ class Groups:
         return {"per": self.source.watermark_per, "of": self.of}
 
     def held_back(self) -> list[Finding]:
-        """A finding on the group that the watermark waits for, when the others are far ahead of it."""
+        """A finding on the group that the watermark waits for, far behind the others."""
         (least_us, least), *others = self.awake() or [(0, "")]
         by_us = median_low([us for us, _ in others]) - least_us if others else 0
         if by_us <= self.idle_after_us:

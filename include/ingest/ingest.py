@@ -1,4 +1,4 @@
-"""Ingestion: what has landed for a source goes into bronze, what is no event into quarantine, with findings.
+"""Ingestion: what has landed for a source goes into bronze, what is no event into quarantine.
 
     python -m include.ingest.ingest --source signals --lake lake
 
@@ -49,7 +49,7 @@ def new_fields(lake: Lake, source: Source, unknown: Mapping[str, int]) -> list[F
         return []
     rows = read_ops(lake, "findings", {"finding": "unknown_field", "subject": source.name})
     told = set(rows["detail"].to_pylist())
-    kept = f"landed for {source.name}, which has no such field: it is kept in the column {RESCUED} of bronze"
+    kept = f"landed for {source.name}, which has no such field: bronze keeps it in {RESCUED}"
     details = {f"{shown(name)} {kept}": count for name, count in sorted(unknown.items())}
     new = [detail for detail in details if detail not in told][:NAMED]
     found = FINDINGS["unknown_field"].found
@@ -84,7 +84,7 @@ def jump_findings(
 def take_next(
     ingestion: Ingestion, connector: Connector, parse: Parse, run_id: str | None
 ) -> Counts | None:
-    """Take the first of it that no batch has into bronze and quarantine; None when there is nothing more."""
+    """Take the first of it that no batch has; None when there is nothing more."""
     lake, source, logged = ingestion.lake, ingestion.source, ingestion.logged
     cut = connector.cut(logged.done())
     if not cut.splits:
@@ -111,7 +111,7 @@ def take_next(
 def stage_events(
     ingestion: Ingestion, batch: Batch, parsed: Parsed, counts: Counts
 ) -> tuple[Clock, Clock, dict[str, Sequence[Staged]]]:
-    """Write a batch's events as files of bronze; the clock before and after them, and the files by table."""
+    """Write a batch's events as files; the clock before and after them, and the files by table."""
     before = read_clock(ingestion)
     if not counts.rows_bronze:
         return before, before, {}
@@ -135,7 +135,7 @@ def ingest(
     interval_end: datetime | None = None,
     parse: Parse = parsed_here,
 ) -> Counts:
-    """Drain landing, and write a clock row where one is due; a `record` gets the counts, also of a failed run."""
+    """Drain landing, write a clock row where one is due; a `record` gets the counts of any run."""
     run_id = (record or {}).get("run_id")
     ingestion = prepare(lake, source)
     counts, found = Counts(), list[Finding]()
@@ -153,7 +153,8 @@ def ingest(
         if record is not None:
             record |= counts.of_run()
         if counts.skipped:
-            said = f"passed over: {counted(counts.skipped, 'message')} without a value of {place_of(source)}"
+            skipped_of = f"{counted(counts.skipped, 'message')} without a value"
+            said = f"passed over: {skipped_of} of {place_of(source)}"
             skipped = FINDINGS["tombstones_skipped"]
             found.append(skipped.found(source.name, said, count=counts.skipped))
         found += new_fields(lake, source, counts.unknown)
@@ -162,7 +163,7 @@ def ingest(
 
 
 def prepare(lake: Lake, source: Source) -> Ingestion:
-    """The log and tables of a source; what a fresh lake lacks is made. LakeError where they do not fit."""
+    """The log and tables of a source, which a fresh lake lacks; LakeError where they do not fit."""
     ingestion = Ingestion(lake, source)
     amendments_in(ingestion.logged, source.name).refuse_before_amended("ingestion")
     refuse_other_origin(source, ingestion.logged.done())

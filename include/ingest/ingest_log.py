@@ -1,9 +1,9 @@
-"""The ingest log, `ingest_log/<source>`: what was taken, batch by batch, and which files its rows are in.
+"""The ingest log, `ingest_log/<source>`: what was taken, batch by batch, and the files of its rows.
 
-The rows of a batch are written first, as files that no table has yet. One commit to the log, as exactly
-the next version, decides: the batch is taken, with these files. Then a commit each adds them to the
-tables; what a run that dies behind the log's commit has left undone, the next one does (`finish`). So
-nothing is read twice from where it came. The log is the clock, too.
+The rows of a batch are written first, as files that no table has yet. One commit to the log, as
+exactly the next version, decides: the batch is taken, with these files. Then a commit each adds
+them to the tables; what a run that dies behind the log's commit has left undone, the next one does
+(`finish`). So nothing is read twice from where it came. The log is the clock, too.
 """
 
 import json
@@ -162,7 +162,7 @@ def read_done(lake: Lake, source: str) -> Done:
 
 def _read(path: str, table: Any) -> Logged:
     with unbroken(path):
-        # Without what the log says of each file's values: to make that costs more than reading does.
+        # Without the log's bounds of each file: to make these costs more than reading does.
         files = table.to_pyarrow_dataset(filesystem=files_of(path), schema=pa.schema([]))
         return Logged(files.replace_schema(SCHEMA).to_table())
 
@@ -342,7 +342,7 @@ def how_bronze_changed(lake: Lake, source: str) -> str | None:
 
 
 def refuse_changed_bronze(lake: Lake, source: str, who: str) -> None:
-    """LakeError when `who` would go on with rows of bronze that is not what our jobs have made it."""
+    """LakeError of `who` where bronze is not what our jobs have made it."""
     if (changed := how_bronze_changed(lake, source)) is not None:
         raise of_other_times(lake.bronze(source), f"{changed}, and {who} makes nothing of it")
 

@@ -1,4 +1,4 @@
-"""A stream's initial state: the states of keys as of an instant, given by a user as a Delta table or a JSON file.
+"""A stream's initial state: states of keys as of an instant, a Delta table or JSON file of a user.
 
 Whatever is wrong with it is found before a stream's first run writes anything.
 """
@@ -56,7 +56,7 @@ class InitialStates(NamedTuple):
 def read_initial_state(
     lake: Lake, stream: str, fold: KeyedFold, only: pc.Expression | None = None
 ) -> InitialStates | None:
-    """The initial state, or of it those rows for which `only` holds, checked as a whole; None for none."""
+    """The initial state, or those rows for which `only` holds, checked; None for none."""
     with _given(lake, stream) as given:
         if given is None:
             return None
@@ -80,7 +80,7 @@ def read_as_of(lake: Lake, stream: str) -> int | None:
 def read_fingerprint(lake: Lake, stream: str, pinned: str | None = None) -> str | None:
     """What names the content of the stream's initial state; None when there is no initial state.
 
-    It is still `pinned`, that of an earlier run, where nothing says otherwise that is left of a table's log.
+    It is still `pinned`, that of an earlier run, where what is left of a log does not deny it.
     """
     with _given(lake, stream) as given:
         return None if given is None else given.fingerprint(pinned)
@@ -115,7 +115,7 @@ def _wrong(path: str, said: str) -> SettingsError:
 
 
 def _states(rows: pa.Table, as_of_us: int, fold: KeyedFold) -> pa.Table:
-    """What was given, with `key`, `state` and, perhaps, `timeout_at`, as rows of `state_schema(fold)`."""
+    """`key`, `state` and, perhaps, `timeout_at` as given, as rows of `state_schema(fold)`."""
     nothing = pa.nulls(rows.num_rows)
     timeouts = rows["timeout_at"] if "timeout_at" in rows.column_names else nothing
     columns = {
@@ -204,7 +204,7 @@ class _Table:
         return instant_us("as_of", Instant(instants_us[0]), ISO)
 
     def fingerprint(self, pinned: str | None) -> str:
-        """The table's id, and the version in which its rows last changed: not by OPTIMIZE or VACUUM."""
+        """The table's id, and the version in which its rows last changed."""
         table_id, version = str(self._log.metadata().id), int(self._log.version())
         while version > 0:
             commit = read_actions(self._lake, self._path, version)  # None when it was cleaned up
@@ -246,7 +246,7 @@ def _names_earlier(pinned: str, table_id: str, version: int) -> bool:
 
 
 class _File:
-    """A JSON file: an object with `as_of` and `keys`, each with `key`, `state` and, perhaps, `timeout_at`."""
+    """A JSON file: `as_of` and `keys`, each with `key`, `state` and, perhaps, `timeout_at`."""
 
     def __init__(self, lake: Lake, path: str) -> None:
         with lake.filesystem.open_input_file(lake.path_in_filesystem(path)) as file:
@@ -298,7 +298,7 @@ def _canonical(value: Any) -> str:
 
 
 def landed_value(name: str, shape: Shape, value: Any) -> Any:
-    """What a field of JSON stands for, as Arrow takes it; RefusedError for what is none of the shape."""
+    """A field of JSON as Arrow takes it; RefusedError for what is none of the shape."""
     if value is None:
         if not shape.nullable:
             raise wrong_type(name, value, shape.kind)

@@ -1,7 +1,7 @@
-"""A topic: its offsets, of which each batch is ranges, and what becomes of the messages of one of these.
+"""A topic: its offsets, of which each batch is ranges, and what becomes of their messages.
 
-A partition goes on where the newest batch that has a split of it ends. So a loss is passed over by a
-batch of no rows, which says where to go on (origin.py).
+A partition goes on where the newest batch that has a split of it ends. So a loss is passed over by
+a batch of no rows, which says where to go on (origin.py).
 """
 
 import base64
@@ -171,8 +171,8 @@ class BrokerTopic:
             consumer.close()
 
     def _until(self, until: int, consumer: Any) -> Iterator[Message]:
-        """Messages before that offset, of which not each has one: marks of transactions and what was
-        compacted away have none. So the end is a message behind it, or the end of the partition."""
+        """Messages before that offset. Marks of transactions and what was compacted away have none:
+        the end is a message behind it, or the end of the partition."""
         while (first := consumer.poll(self._timeout_s)) is not None:
             for received in [first, *consumer.consume(MESSAGES_AT_ONCE, timeout=0)]:
                 error = received.error()
@@ -321,7 +321,7 @@ ReadValue = Callable[[bytes], Row]
 
 
 def values_of(source: Source) -> ReadValue:
-    """What reads values of one range of the source's topic. SettingsError when its schema is none."""
+    """A reader of one range's values; SettingsError when the topic's schema is none."""
     origin = source.origin
     assert isinstance(origin, KafkaTopic)
     if origin.schema is not None:

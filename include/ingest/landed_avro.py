@@ -1,4 +1,4 @@
-"""Avro: the rows of an object container file, schemas of writers, and the registry that serves them.
+"""Avro: rows of an object container file, schemas of writers, and the registry that serves them.
 
 The container is read here and its records by fastavro, whose own reader of containers unpacks a
 block however large that is.
@@ -48,8 +48,8 @@ Schema = dict[str, Any]  # of a record, as fastavro has parsed it
 
 
 def read_schema(text: str, *named: str) -> Schema:
-    """The schema of that JSON, in which the types of `named`, schemas too, may be named; RefusedError when
-    it is none, or none of records."""
+    """The schema of that JSON, which may name the types of the schemas `named`; RefusedError when it is
+    none, or none of records."""
     try:
         types: dict[str, Any] = {}
         for each in named:
@@ -186,8 +186,8 @@ NO_SUCH_SCHEMA = 40403
 
 @lru_cache(maxsize=1_000)
 def schema_of(registry: SchemaRegistry, schema_id: int) -> Schema:
-    """The schema of that id, asked for once in a process; RefusedError when there is none that rows can be
-    read by, OriginError when the registry does not answer."""
+    """The schema of that id, asked for once in a process; RefusedError when none can be read by,
+    OriginError when the registry does not answer."""
     answer = _asked(registry, f"schemas/ids/{schema_id}")
     if answer is None:
         raise RefusedError("unknown_schema", f"{registry.name} has no schema {schema_id}")

@@ -1,4 +1,4 @@
-"""The rows of one landed file, which is readable as a whole or not at all: JSON, CSV, Parquet, Avro; gzip of any."""
+"""The rows of one landed file, as a whole or not at all: JSON, CSV, Parquet, Avro; gzip of any."""
 
 import gzip
 import io
@@ -42,8 +42,8 @@ def folder_values(name: str, source: Source) -> dict[str, object]:
 
 
 GZIP = b"\x1f\x8b"
-# `items` are the rows as the format holds them; `values` has one by field, or raises RefusedError; and from
-# its `raw` text `row_of_raw` reads the same values again.
+# `items` are rows as the format holds them; `values` has one by field, or raises RefusedError; and
+# from its `raw` text `row_of_raw` reads the same values again.
 LandedRows = JsonRows | CsvRows | ParquetRows | AvroRows
 
 
@@ -74,8 +74,8 @@ def opener_of(name: str) -> Callable[[bytes, Source], LandedRows] | None:
 
 
 def row_of_raw(name: str, raw: str, source: Source) -> Mapping[str, object]:
-    """The values of one row of the file `name` from its raw text, or a correction: a JSON object of any file,
-    or as CSV has it."""
+    """The values of one row of the file `name` from its raw text, or a correction: a JSON object, or as
+    CSV has it."""
     try:
         folder = folder_values(name, source)
     except UnreadableFileError as error:
@@ -174,7 +174,7 @@ def _refuse_unlisted(error: OSError) -> None:
 
 
 def _storable(name: str) -> str:
-    """The name; if it is not UTF-8, with \\x.. for each other byte and `/`, which no file can have there."""
+    """The name; one not in UTF-8 with \\x.. for other bytes, and `/`, which no file has there."""
     try:
         name.encode()
     except UnicodeEncodeError:

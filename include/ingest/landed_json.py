@@ -1,4 +1,4 @@
-"""JSON and CSV: objects a line, arrays of objects or objects over several lines; cells under a header."""
+"""JSON and CSV: objects a line, in arrays or over several lines; cells under a header."""
 
 import csv
 import io
@@ -91,7 +91,7 @@ class JsonDocument(JsonRows):
 
 
 def json_rows(text: str, source: Source) -> JsonRows:
-    """The rows as the content has them; UnreadableFileError of an array, or objects, that are not whole."""
+    """The rows as the content has them; UnreadableFileError where that is not whole."""
     start = _skip(text, 0)
     is_document = text.startswith("[", start)
     if text.startswith("{", start):  # a broken line is refused alone

@@ -1,4 +1,4 @@
-"""Landed values and times as the type that their field declares: exactly that, or refused with a reason.
+"""Landed values and times as the type of their field: exactly that, or refused with a reason.
 
 Nothing is guessed: `1.0` is no bigint, and a decimal never goes through a float, because a wrong
 guess is found only after it has been counted.
@@ -71,7 +71,7 @@ class Instant(NamedTuple):
 
 
 class LocalTime(NamedTuple):
-    """A time that its file stores without a zone: microseconds since 1970 by some clock on a wall."""
+    """A time without a zone: microseconds since 1970 by some clock on a wall."""
 
     micros: int
 
@@ -439,8 +439,8 @@ def value_at(path: str) -> Callable[[Row], object]:
 
 
 def taken_columns(columns: list[str], source: Source, where: str) -> list[str]:
-    """Those of a file's columns that are taken, first the source's time; UnreadableFileError when one that
-    rows need is missing, or there twice."""
+    """Those of a file's columns that are taken, first the source's time; UnreadableFileError when one
+    that rows need is missing, or there twice."""
     asked = {field.landed: field.required for field in source.fields if not field.from_folder}
     asked = {source.time_field: True} | asked | {source.time_field: True}  # first, and needed
     found = {

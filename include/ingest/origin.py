@@ -1,6 +1,6 @@
-"""Where a source's rows come from: its connector, what waits there, going on behind a loss, ingesting anew.
+"""Where a source's rows come from: its connector, what waits, going on behind a loss, or anew.
 
-Connectors are imported when they are needed: the client of a topic is a package that no other source needs.
+Connectors are imported when needed: the client of a topic is a package that no other source needs.
 """
 
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ class LandedFiles:
 
     def goes_on(self, done: Done) -> GoesOn | None:
         raise OriginError(
-            f"{place_of(self.source)} loses nothing: a landed file is taken as a whole, or not at all",
+            f"{place_of(self.source)} loses nothing: a landed file is taken whole, or not at all",
             code="wrong_argument",
             subject=self.source.name,
         )
@@ -104,7 +104,7 @@ def plan_loss(lake: Lake, source: Source) -> GoesOn | None:
 
 
 def accept_loss(lake: Lake, source: Source, behind: GoesOn) -> None:
-    """Go on behind what is lost, by a batch of no rows; the finding `rows_skipped` keeps what that was."""
+    """Go on behind what is lost, by a batch of no rows; the finding `rows_skipped` keeps it."""
     ingestion = Ingestion(lake, source)
     said = f"{behind.what}. `./stateful ingest {source.name} --accept-loss` has gone on behind them"
     found = FINDINGS["rows_skipped"].found(source.name, said, count=behind.lost)
@@ -115,13 +115,13 @@ def accept_loss(lake: Lake, source: Source, behind: GoesOn) -> None:
 
 # The tables that a source is ingested into stand and fall together, with the ingest log.
 def plan_from_scratch(lake: Lake, source: Source) -> str:
-    """What is moved, and what follows of it. LakeError while a key is being erased, which needs bronze."""
+    """Say what is moved, and what follows; LakeError while a key is being erased."""
     _refuse_erasing(lake, source.name)
     return "\n".join(_moves(lake, source))
 
 
 def move_source_aside(lake: Lake, source: Source) -> None:
-    """Move its tables, once no job of it or of its streams runs; or what a move that was cut off has left."""
+    """Move its tables, or what a move that was cut off has left, once no job of it runs."""
     with nothing_running(lake, [source.name], streams_of(source.name)):
         _refuse_erasing(lake, source.name)
         move_aside(lake, [f"{part}/{source.name}" for part in OF_SOURCE])

@@ -115,7 +115,7 @@ def _parse_some(
 def outcomes_of_file(
     lake: Lake, root: str, source: Source, batch: Batch, split: Split
 ) -> Iterator[Outcome]:
-    """Every row of one file of `batch`, accepted or refused, and last the file; OriginError when it is gone."""
+    """Every row of one file of `batch`, and last the file; OriginError when it is gone."""
     name = split.source_file
 
     def opened() -> LandedRows:
@@ -135,7 +135,7 @@ def outcomes_of_content(
 def with_counts(
     source: Source, name: str, outcomes: Callable[[Rescue], Iterator[Outcome | None]]
 ) -> Iterator[Outcome]:
-    """Outcomes of a split's rows, of which None is passed over, and last its own, with their counts."""
+    """Outcomes of a split's rows, but None, and last its own, with their counts."""
     rescue, counts = Rescue(source), Counts(files_landed=1)
     for outcome in outcomes(rescue):
         if outcome is None:
@@ -197,7 +197,7 @@ def refused(name: str, row_number: int, refusal: RefusedError, raw: str | None) 
     }
 
 
-# How bronze names a row of a re-ingestion: FILE#QUARANTINE_ID. Quarantine has the file under its own name.
+# How bronze names a row of a re-ingestion: FILE#QUARANTINE_ID. In quarantine it is the file alone.
 REINGESTED_ROW = "#[0-9a-f]{32}$"
 
 
@@ -263,7 +263,7 @@ def counts_in(outcomes_of_files: Iterable[str]) -> Counts:
 
 
 def quarantine_findings(source: Source, counts: Counts) -> list[Finding]:
-    """A warning where more than `max_quarantined` of the landed rows were refused, or a whole file."""
+    """A warning where more than `max_quarantined` of the rows were refused, or a whole file."""
     refused, landed = counts.rows_quarantined, counts.rows_bronze + counts.rows_quarantined
     if UNREADABLE_FILE not in counts.refused and refused <= source.max_quarantined * landed:
         return []
@@ -275,7 +275,7 @@ def quarantine_findings(source: Source, counts: Counts) -> list[Finding]:
 
 
 class Parsed(Protocol):
-    """The outcomes of a batch's rows, wherever they are; they are written as files of bronze and quarantine."""
+    """The outcomes of a batch's rows, which are written as files of bronze and quarantine."""
 
     def counts(self) -> Counts: ...
 
@@ -317,7 +317,7 @@ def bronze_rows(source: Source, events: pa.Table, before: Clock, after: Clock) -
 
 
 def bronze_rows_of(source: Source, outcomes: pa.Table, before: Clock, after: Clock) -> pa.Table:
-    """Accepted rows as bronze stores them, in a commit that takes its clock from `before` to `after`."""
+    """Accepted rows as a commit that takes the clock from `before` to `after` stores them."""
     names = {f"value_{field.name}": field.name for field in source.fields}
     added = (column.name for column in origin_columns(source))
     columns = [*names, "event_time_us", "source_file", RESCUED, *added]

@@ -108,7 +108,7 @@ class _Judge:
         self.counts = Counts()  # what this changes
 
     def changes(self, rows: Iterable[Row]) -> Iterator[Outcome]:
-        """The outcomes of open rows, and all those of a file that is there; none of what is refused as before."""
+        """The outcomes of open rows and of files that are there, but those refused as before."""
         for row, outcome in self._judged(rows):
             if row is not None:
                 outcome |= {name: row[name] for name in ("quarantine_id", "source_file", "raw")}
@@ -126,7 +126,7 @@ class _Judge:
         return found
 
     def _judged(self, rows: Iterable[Row]) -> Iterator[tuple[Row | None, Outcome]]:
-        """Each with the open row that it is of; None of the rows of a file that can be read by now."""
+        """Each with the open row that it is of; None of a file that can be read by now."""
         typed: dict[str, dict[int, Row]] = {}
         for row in rows:
             name, number = row["source_file"], row["row_number"]

@@ -1,4 +1,4 @@
-"""Rescued columns and refused rows as JSON text, and a field's values read again from what was rescued."""
+"""Rescued columns and refused rows as JSON text, and a field's values read of the former."""
 
 import base64
 import json
@@ -30,7 +30,7 @@ from include.settings import Source, Times
 
 
 def json_text(row: Row) -> str:
-    """A row as JSON: bytes are Base64, times and dates ISO-8601, a map with texts as keys an object."""
+    """A row as JSON: bytes are Base64, times and dates ISO-8601, a map of texts an object."""
     text = json.dumps(_plain(row), ensure_ascii=False)
     # JSON can escape half a character, which no column can store but as an escape.
     return text if is_unicode(text) else json.dumps(json.loads(text))
@@ -101,7 +101,7 @@ class Rescue:
         return {name: paths for name, paths in found.items() if paths}
 
     def text(self, row: Row) -> str | None:
-        """These values as a JSON object, name to value as landed; None of nothing, or of nulls alone."""
+        """These values as a JSON object, name to value as landed; None of nothing or nulls."""
         if not (unknown := self.unknown(row)):
             return None
         try:
@@ -122,9 +122,9 @@ class Rescue:
 def read_rescued(
     kind: str, path: str, texts: Sequence[str | None], times: Times = ISO
 ) -> list[object]:
-    """The field at `path`, as a `kind`, of what was rescued of rows: null where that is no such value.
+    """The field at `path` of what was rescued of rows: null where that is no `kind`.
 
-    A text is read as a cell of CSV is; a time as `times` says, or in ISO-8601, as those of Parquet are kept.
+    A text is read as a cell of CSV is; a time as `times` says, or in ISO-8601, as of Parquet.
     """
     find, parsed = value_at(path), sql_type(kind)
     converters = [converter(kind, each) for each in (times, replace(times, format="iso"))]
