@@ -13,12 +13,12 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 
 from include import job
 from include.fold.admission import micros_of
@@ -44,6 +44,7 @@ from include.ingest.parse_files import (
 )
 from include.ingest.rescue import Rescue
 from include.lake.columns import instant_scalar
+from include.lake.delta_log import unbroken
 from include.lake.errors import wrong_argument
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, files_of, open_lake
@@ -71,11 +72,9 @@ def _taken(ingestion: Ingestion, corrections: Mapping[str, str], now: datetime) 
     known = quarantine.delta.to_pyarrow_dataset(filesystem=files_of(quarantine.path))
     # What delta-rs has written by MERGE comes as string_view, which Arrow compares with nothing.
     ids = pc.field("quarantine_id").cast(pa.string())
-    corrected = known.to_table(filter=ids.isin(pa.array(corrections, pa.string())))
-    refuse_corrections(corrections, {row["quarantine_id"]: row for row in corrected.to_pylist()})
-    open_rows = chain.from_iterable(
-        part.to_pylist() for part in known.to_batches(filter=pc.field("resolved_at").is_null())
-    )
+    corrected = _rows(quarantine.path, known, ids.isin(pa.array(corrections, pa.string())))
+    refuse_corrections(corrections, {row["quarantine_id"]: row for row in corrected})
+    open_rows = _rows(quarantine.path, known, pc.field("resolved_at").is_null())
     judge = _Judge(ingestion, batch, corrections)
     schema = outcome_schema(source).append(pa.field("correction", pa.string()))
     outcomes = pa.Table.from_batches(in_batches(judge.changes(open_rows), schema), schema)
@@ -94,6 +93,13 @@ def _taken(ingestion: Ingestion, corrections: Mapping[str, str], now: datetime) 
     files[QUARANTINE] = ingestion.stage_changes(rows)
     ingestion.take(Entry(before, after, files))
     return replace(judge.counts, batches=int(judge.counts.rows_bronze > 0))
+
+
+def _rows(path: str, known: ds.Dataset, wanted: pc.Expression) -> Iterator[dict[str, Any]]:
+    """Rows of a dataset, batch by batch; LakeError where its files are damaged."""
+    with unbroken(path):
+        for batch in known.to_batches(filter=wanted):
+            yield from batch.to_pylist()
 
 
 class _Judge:
