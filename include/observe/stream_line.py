@@ -143,9 +143,9 @@ class Recorded:
         return {stream: measured[-1] for stream, measured in known.items()}
 
     @cached_property
-    def first_us(self) -> Callable[[str], int | None]:
-        """Where the rows of a source's bronze begin; None where there are none."""
-        return lru_cache(None)(partial(_first_us, self.lake))
+    def data_us(self) -> Callable[[str], tuple[int, int] | None]:
+        """The least and the greatest instant of the rows of a source's bronze; None where there are none."""
+        return lru_cache(None)(partial(_data_us, self.lake))
 
     @cached_property
     def read_late(self) -> Callable[..., list[LateGroup]]:
@@ -153,12 +153,13 @@ class Recorded:
         return lru_cache(None)(late_groups)
 
 
-def _first_us(lake: Lake, source: str) -> int | None:
+def _data_us(lake: Lake, source: str) -> tuple[int, int] | None:
     path = lake.bronze(source)
     if not lake.is_delta_table(path):
         return None
-    first, _ = BronzeFiles(open_table(path)).span("event_time")
-    return pc.min(first).as_py()  # type: ignore[no-any-return]
+    first, last = BronzeFiles(open_table(path)).span("event_time")
+    ends = (pc.min(first).as_py(), pc.max(last).as_py())
+    return None if None in ends else ends
 
 
 def _newest(rows: pa.Table) -> dict[tuple[str, str], Row]:
@@ -217,11 +218,17 @@ class Day(NamedTuple):
 
 
 def days_of(
-    coverage: Coverage, now: datetime, count: int, first_us: int | None = None
+    coverage: Coverage, now: datetime, count: int | None, data: tuple[int, int] | None = None
 ) -> tuple[Day, ...]:
-    """The newest `count` days up to that of `now`, in order; `first_us`: where the data begin."""
-    newest = micros_of(now) // DAY_US
-    days = range(newest - count + 1, newest + 1)
+    """The newest `count` days up to that of `now`, in order; of None the newest 30 that have data.
+
+    `data`: the least and the greatest instant of the source's rows, in microseconds.
+    """
+    first_us, newest = None if data is None else data[0], micros_of(now) // DAY_US
+    if count is None and data is not None:
+        newest = min(newest, data[1] // DAY_US)
+        count = min(max(newest - data[0] // DAY_US + 1, 1), WINDOW_DAYS)
+    days = range(newest - (count or WINDOW_DAYS) + 1, newest + 1)
     return tuple(Day(EPOCH + timedelta(days=n), _status(coverage, n, first_us)) for n in days)
 
 
@@ -346,20 +353,20 @@ def read_overview(
 
 
 def line_of(
-    recorded: Recorded, stream: Stream, now: datetime, days: int = WINDOW_DAYS
+    recorded: Recorded, stream: Stream, now: datetime, days: int | None = WINDOW_DAYS
 ) -> StreamLine:
     """The line of one stream. What `ops` has is read as a whole; of bronze, each says its own."""
     found = recorded.open_findings(stream)
     known = _by_schedule(stream, now) | _runs(recorded, stream) | _state(recorded, stream)
     try:
         status = stream_status(recorded.lake, stream, recorded.read_late)
-        first_us = recorded.first_us(stream.source)
+        data = recorded.data_us(stream.source)
     except READ_ERRORS as error:
         known["trouble"] = f"whether its table is right cannot be told: {first_line(error)}"
     else:
         if status.coverage.until_us is not None:  # a rewind has taken back what runs had come to
             known["until"] = instant_of(status.coverage.until_us)
-        known |= {"status": status, "days": days_of(status.coverage, now, days, first_us=first_us)}
+        known |= {"status": status, "days": days_of(status.coverage, now, days, data)}
         # A recompute or a reseed may have made right what a check had found of the table.
         over = OF_COVERAGE - {finding.finding for finding in status.findings}
         found = [row for row in found if row["finding"] not in over]

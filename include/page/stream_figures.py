@@ -174,7 +174,7 @@ def read_stream(
 ) -> StreamFigures:
     """The figures of `stream` in that time up to now; of None in that of its runs and its data."""
     recorded = Recorded(lake, now - (time or WINDOW_DAYS * DAY), stream)
-    count = WINDOW_DAYS if time is None else -(-time // DAY)
+    count = None if time is None else -(-time // DAY)
     read: dict[str, Any] = {"time": time or WINDOW_DAYS * DAY}
     parts: dict[str, Callable[[], Any]] = {
         "line": lambda: line_of(recorded, stream, now, days=count),

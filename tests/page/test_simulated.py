@@ -45,6 +45,9 @@ def test_what_is_wrong_with_a_table_is_on_its_pages_until_it_is_mended(do):
     days_in_time(do)
     before = seen(do)
     assert {day.status for day in before.line.days} == {"none", "right", "unsettled"}
+    # Asked for no time, it shows that of its data, however long ago that was.
+    shown = read_stream(do.world.lake, do.stream, do.world.now() + timedelta(days=200)).line.days
+    assert shown == tuple(day for day in before.line.days if day.status != "none")
 
     do.land_late("a", [30], 1)  # and nobody has run since
     figures = seen(do)
