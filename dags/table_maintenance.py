@@ -5,7 +5,7 @@
 | `plan_tables` | looks at all tables; the plan with its reasons into the log, findings into `ops/findings` | |
 | `maintain_source_<source>` | `bronze/<source>` and `quarantine/<source>` | both need nothing |
 | `maintain_stream_<stream>` | `tables/<stream>` and `dead_letters/<stream>` | both need nothing |
-| `maintain_ops` | the `ops` tables, and checkpoints that a reseed has replaced, without a JVM | none needs anything, and of no checkpoint the time is over |
+| `maintain_ops` | the `ops` tables and ingest logs, and checkpoints that a reseed has replaced, without a JVM | none needs anything, and of no checkpoint the time is over |
 | `alert` | tells the notifiers of `include/streams/notify.py` which findings of tables have opened and closed | none has |
 
 Each Spark task takes the pool of its source or stream, so that nothing else writes to its tables meanwhile; and they run one after the

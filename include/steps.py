@@ -113,7 +113,7 @@ class Step:
 
 
 def _why_not_ingest(run: StreamRun | SourceRun) -> str | None:
-    """When no file waits in landing and no clock row is due."""
+    """When nothing waits where its rows come from, and no clock row is due."""
     from include.ingest.clock import why_not_ingest
 
     return why_not_ingest(run.lake, run.source, run.until, datetime.now(UTC))

@@ -22,8 +22,8 @@ from include.origins import ISO, Times
 from include.registry import all_sources
 from include.settings import RESCUED, Field, Source
 
-# A stream's position stays at the last commit with rows. Before the log is cut there while its
-# source is silent, it reads a still row (include/maintain/table_care.py): it has this time for it.
+# A stream's position stays at the last commit with rows. While its source is silent it reads a still
+# row once half of this is over, before the log is cut there (`needed_commit`).
 KEEPS_LOG = {"delta.logRetentionDuration": "interval 90 days"}
 FEATURES = {"delta.enableDeletionVectors": "false", **KEEPS_LOG}
 BRONZE_FEATURES = {APPEND_ONLY: "true"}

@@ -1,4 +1,4 @@
-"""A stream through time: its runs, checkpoint, settings, savepoints, coverage and biggest keys.
+"""A stream through time: its runs, checkpoint, savepoints, coverage, biggest keys and refused rows.
 
 As the overview's lines, read from the lake without a JVM, and for a page: what cannot be read is
 said in `troubles`, and the rest is there.

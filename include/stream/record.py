@@ -178,7 +178,7 @@ def _around(segment: Segment, from_us: int, until_us: int) -> list[Segment]:
     return [part for part in (before, behind) if part.from_us < part.until_us]
 
 
-# Columns of ops/batches that add up others, from a generation's first batch on.
+# Totals in the record, and the counts of a batch that each adds up from a generation's first on.
 TOTALS = {
     "total_in": "rows_in",
     "total_folded": "rows_folded",

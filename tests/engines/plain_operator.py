@@ -1,8 +1,8 @@
 """Spark's operator and state store in plain Python, as far as the live engine uses them.
 
 So that Hypothesis can try thousands of cuts on the live engine's own code: its packing, its
-timers, the batch without data. What is taken for granted of Spark here stands in facts.md,
-and `test_timeouts_live` proves it on the real one.
+timers, the batch without data. What is taken for granted of Spark here
+`test_timeouts_live` proves on the real one.
 """
 
 from collections import Counter

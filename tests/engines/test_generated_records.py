@@ -52,7 +52,7 @@ def events_of(fold, shape):
 
 
 def drawn_shape(data):
-    """Without named timers: the plain oracle has none (test_timers_law.py has one for them)."""
+    """Without named timers: the plain oracle has none (timer_machine.py has one for them)."""
     return replace(data.draw(shapes()), timers=())
 
 

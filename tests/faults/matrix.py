@@ -23,7 +23,7 @@ CHECKPOINT_FILES = (
 STATE_FILES = (f"{CHECKPOINT}/state/0/**/*.changelog", f"{CHECKPOINT}/state/0/**/*.zip")
 INGESTED = ("bronze/{source}", "quarantine/{source}", "ingest_log/{source}")
 TABLES = (*INGESTED, "tables/{stream}")
-# Of a table with a checkpoint of its log (`with_log_checkpoints`).
+# Of a table with a checkpoint of its log.
 JSON = (LOG, "_delta_log/_last_checkpoint")
 DATA = "**/part-*.parquet"
 OF_TABLE = (*JSON, DATA, "_delta_log/*.checkpoint.parquet")

@@ -22,7 +22,7 @@ BESIDE = (-1, 0, 1)
 
 @given(st.integers(-(10**15), 10**15), st.integers(-2, 2))
 def test_a_timer_fires_in_the_batch_whose_watermark_settles_its_instant(instant_us, beside_ms):
-    """Spark fires a timer when it is not after the watermark (facts.md, S16)."""
+    """Spark fires a timer when it is not after the watermark."""
     watermark_ms = instant_us // 1_000 + beside_ms
     fires = timer_ms(instant_us) <= watermark_ms
     assert fires == (instant_us < until_us(watermark_ms * 1_000))
