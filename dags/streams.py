@@ -68,7 +68,7 @@ ENDED = ["success", "failed", "skipped", "upstream_failed", "removed"]
 GROUPS = {
     "run": "what has landed, into the table",
     "backfill": "of a backfill: its interval once more, late rows included",
-    "care": "after a run: check, compaction, settings of RocksDB",
+    "care": "after a run: check, compaction, RocksDB's memory",
 }
 
 PROMOTE = Param(

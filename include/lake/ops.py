@@ -61,7 +61,7 @@ start timestamp Recompute, reseed: rows emitted from here on, before `until`; nu
 generation bigint The same: the stream's; of a reseed, its own
 base_until timestamp The same: the savepoint it was replayed from; null: no savepoint
 bronze_version bigint The same: the version of bronze replayed
-rows_before bigint The same, append: the interval's table rows before
+rows_before bigint The same: the table's rows of the interval before
 savepoint_id string The same: the savepoint at its end
 estimated_seconds double Recompute: what the plan said; null: nothing to go by
 """,
@@ -97,14 +97,14 @@ run_id string The run (ops/runs) that found it
 found_at timestamp When
 subject string The name of the source, stream or table it is about: of a stream `subject = 'user_counts'`
 finding string What it is: a stable word, such as late_rows
-severity string info, warning, or error: the run failed with it
+severity string info, warning, or error: what nobody may count on
 count bigint How many rows or keys it is about
 event_time_from timestamp Event time of the first of these rows, if they are
 event_time_to timestamp Event time of the last of them
 detail string What it means and what to do, for people
 figure double What was measured, if it has a limit
 limit double The limit it was held against
-unit string Of figure and limit: bytes, files, versions, batches, rows, share, times, seconds
+unit string Of figure and limit: bytes, files, versions, batches, rows, times, days
 action string What to do about it; null where detail says it
 """,
     "figures": """What checks have measured of checkpoints

@@ -241,16 +241,12 @@ def archive_options() -> list[str]:
     return [f'"-XX:SharedArchiveFile={CLASS_ARCHIVE}"', "-Xshare:auto", SILENT]
 
 
-def driver_java_options(log4j: Path = LOG4J, *more: str) -> str:
+def driver_java_options() -> str:
     """What a driver's JVM starts with; SPARK_DRIVER_JAVA_OPTIONS replaces JAVA_OPTIONS."""
     tuned = os.environ.get(JAVA_OPTIONS_SETTING, JAVA_OPTIONS)
-    ours = [log4j_option(log4j), *archive_options(), END_WITH_FULL_HEAP, *more]
+    # Quoted, as a folder's name may have spaces.
+    ours = [f'"-Dlog4j2.configurationFile=file:{LOG4J}"', *archive_options(), END_WITH_FULL_HEAP]
     return " ".join([*ours, tuned]).rstrip()
-
-
-def log4j_option(file: Path = LOG4J) -> str:
-    """The option of a JVM that logs as `file` says; quoted, as a folder's name may have spaces."""
-    return f'"-Dlog4j2.configurationFile=file:{file}"'
 
 
 def job_conf(stream: Stream | None = None) -> dict[str, str]:
