@@ -122,7 +122,7 @@ def test_who_is_robbed_of_the_lease_learns_so_when_giving_it_back(s3_lake):
         first.give_back()
     with pytest.raises(LeaseLostError), renewed(first):
         pass
-    assert json.loads(first.find().holder) == {"name": "second"}
+    assert first.find().holder == {"name": "second"}
 
 
 # It stalls between its look at the table and its commit. What renews its lease may be faster than
