@@ -8,6 +8,7 @@ from deltalake import CommitProperties, write_deltalake
 
 from include.fold.admission import instant_of
 from include.lake.columns import instant_scalar
+from include.lake.delta_log import unbroken
 from include.lake.lease import check_held
 from include.lake.paths import files_of
 from include.lake.table import USER_METADATA, Record, Table
@@ -52,7 +53,8 @@ def replace_within(table: Table, within: Range, rows: pa.Table, record: Record) 
     # Not by files: Delta cuts the instants of its statistics to milliseconds, and Arrow takes them for
     # exact.
     files = table.delta.to_pyarrow_dataset(filesystem=files_of(table.path))
-    before = files.to_table(columns=[within.at]).filter(within.rows()).num_rows
+    with unbroken(table.path):
+        before = files.to_table(columns=[within.at]).filter(within.rows()).num_rows
     has_more = len(new.schema) > len(table.columns())
     check_held()
     if before or new.num_rows or has_more:
