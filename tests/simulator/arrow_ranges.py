@@ -47,11 +47,9 @@ class Range(NamedTuple):
 
 
 def replace_within(table: Table, within: Range, rows: pa.Table, record: Record) -> tuple[int, int]:
-    """Make those of `rows` in the range the only ones there of a table, in one commit, which carries the
-    record; how many there were, and are."""
+    """Make those of `rows` in the range the only ones there, in one commit; how many there were, and are."""
     new = rows.filter(within.rows())
-    # Not by files: Delta cuts the instants of its statistics to milliseconds, and Arrow takes them for
-    # exact.
+    # Not by files: Delta cuts the instants of its statistics to milliseconds.
     files = table.delta.to_pyarrow_dataset(filesystem=files_of(table.path))
     with unbroken(table.path):
         before = files.to_table(columns=[within.at]).filter(within.rows()).num_rows
