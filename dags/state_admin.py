@@ -1,4 +1,4 @@
-"""A reseed of one stream: plan it, show the plan to a person, and carry it out when approved.
+"""A rebuild of one stream: plan it, show the plan to a person, and carry it out when approved.
 
 What it is, and what its parameters do, is in docs/backfills.md.
 
@@ -7,7 +7,7 @@ What it is, and what its parameters do, is in docs/backfills.md.
 | `plan` | the plan, in its log and for `approve`; changes nothing | never |
 | `approve` | waits for a person: *Required Actions* in the menu of Airflow, or the task's own tab. Rejects after a day | never |
 | `choose_stream` | to the one task that has the pool of the stream | rejected |
-| *apply*: `apply_<stream>` | the reseed, with the parameters that were approved, over bronze as it is by then; the stream's Dag waits meanwhile | rejected, or another stream |
+| *apply*: `apply_<stream>` | the rebuild, with the parameters that were approved, over bronze as it is by then; the stream's Dag waits meanwhile | rejected, or another stream |
 
 When it is red: a red `plan` was given something that cannot be: correct the parameter and trigger the Dag again. A red `apply`
 is retried or cleared: it plans anew. One that was killed has left table and live state, or is done.
@@ -53,10 +53,10 @@ PARAMS = {
         description="An earlier instant (UTC) to go back to, such as 2026-01-05T13:00:00Z. "
         "Empty: all that bronze settles.",
     ),
-    "recompute": Param(
+    "full_refresh": Param(
         False, type="boolean", description="From the beginning, whatever savepoints there are."
     ),
-    "from_state": Param(
+    "migrate_state": Param(
         False, type="boolean", description="Map the states to a new schema, by migrate_state."
     ),
 }
@@ -75,11 +75,11 @@ def plan(lake: str, params: Any) -> str:
     # Not for each parse of this file: planning reads tables.
     from include.lake.errors import LakeError
     from include.lake.paths import open_lake
-    from include.stream.reseed_plan import ReseedOptions, plan_reseed
+    from include.stream.rebuild_plan import RebuildOptions, plan_rebuild
 
     try:
-        options = ReseedOptions.of(params)
-        found = plan_reseed(open_lake(lake), stream_named(params["stream"]), options)
+        options = RebuildOptions.of(params)
+        found = plan_rebuild(open_lake(lake), stream_named(params["stream"]), options)
     except (SettingsError, LakeError) as error:
         raise AirflowFailException(str(error)) from error
     log.info("%s", found.text())
@@ -93,15 +93,15 @@ def choose_stream(params: Any) -> str:
 
 
 def start(context: Any) -> AbstractContextManager[Start]:
-    """The reseed with what the person entered: an instant that is none is refused before a JVM starts."""
-    from include.stream.reseed_plan import ReseedOptions
+    """The rebuild with what the person entered: an instant that is none is refused before a JVM starts."""
+    from include.stream.rebuild_plan import RebuildOptions
 
-    return nullcontext(Start(arguments=["--options", ReseedOptions.of(context["params"]).text()]))
+    return nullcontext(Start(arguments=["--options", RebuildOptions.of(context["params"]).text()]))
 
 
-def apply_reseed(stream: Stream, lake: str) -> Any:
+def apply_rebuild(stream: Stream, lake: str) -> Any:
     return SparkJobOperator(
-        job="reseed_stream",
+        job="rebuild_stream",
         arguments=["--stream", stream.name, "--lake", lake],
         stream=stream,
         start=start,
@@ -113,7 +113,7 @@ def apply_reseed(stream: Stream, lake: str) -> Any:
 
 with DAG(
     dag_id="state_admin",
-    description="A reseed of a stream: plan, approval, apply",
+    description="A rebuild of a stream: plan, approval, apply",
     doc_md=__doc__,
     schedule=None,
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
@@ -125,12 +125,12 @@ with DAG(
     root = default_lake()
     approve = ApprovalOperator(
         task_id="approve",
-        subject="Reseed {{ params.stream }}?",
+        subject="Rebuild {{ params.stream }}?",
         body=BODY,
         defaults="Reject",
         response_timeout=ANSWER_TIMEOUT,
     )
     # One node of the graph until somebody opens it, however many streams there are.
     with TaskGroup("apply", tooltip="of the chosen stream, in its pool", prefix_group_id=False):
-        applied = [apply_reseed(stream, root) for stream in STREAMS]
+        applied = [apply_rebuild(stream, root) for stream in STREAMS]
     plan(root) >> approve >> choose_stream() >> applied

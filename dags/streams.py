@@ -1,18 +1,18 @@
-"""One Dag per stream: take in what has landed, drain it into the table, care for its state, tell readers.
+"""One Dag per stream: take in what has landed, drain it into the table, look after its state, tell readers.
 
 A stream's position is its checkpoint, not the Dag run's data interval: a run reads all that
 is new, whatever its interval, and one that finds nothing new is skipped without starting a
 JVM. Only a backfill run is about its interval. Running either once more, by hand or on
 retry, is always safe.
 
-Of a scheduled run the group *backfill* is skipped, of a backfill *care*, and all is when nothing has landed.
+Of a scheduled run the group *backfill* is skipped, of a backfill *maintenance*, and all is when nothing has landed.
 
 | task | what it does | skipped when |
 |---|---|---|
-| `ingest` | files in `landing/<source>` to `bronze/<source>`, bad rows to `quarantine/<source>`; a clock row, if the source has a clock | nothing has landed, and no clock row is due |
-| `run_stream` | new bronze rows through the fold into `tables/<stream>` | it is a backfill, or there is nothing to do: nothing new in bronze, no reseed to begin with, and the table is what was recorded of it |
-| `recompute_interval` | the rows of the run's interval once more, late rows included: `ops/runs` | it is no backfill |
-| `promote` | a reseed: makes the live state right (late rows, other code), and all rows from the first instant on that is not | it is no backfill with the parameter `promote`, more of its runs are queued, or the live state is right |
+| `ingest` | files in `landing/<source>` to `bronze/<source>`, bad rows to `quarantine/<source>`; a heartbeat, if the source has a clock | nothing has landed, and no heartbeat is due |
+| `run_stream` | new bronze rows through the fold into `tables/<stream>` | it is a backfill, or there is nothing to do: nothing new in bronze, no rebuild to begin with, and the table is what was recorded of it |
+| `restate_interval` | the rows of the run's interval once more, late rows included: `ops/runs` | it is no backfill |
+| `rebuild` | a rebuild: makes the live state right (late rows, other code), and all rows from the first instant on that is not | it is no backfill with the parameter `rebuild`, more of its runs are queued, or the live state is right |
 | `check_checkpoint` | measures the checkpoint, holds it and the run against the stream's limits, and the table against what is recorded of it: `ops/figures`, `ops/findings` | `run_stream` was |
 | `compact_state` | uploads snapshots of the state and deletes what no start needs, as a run of its own | the check saw nothing to gain |
 | `tune_rocksdb` | judges the change of a RocksDB setting that is on trial, or proposes one | `run_stream` was |
@@ -21,8 +21,8 @@ Of a scheduled run the group *backfill* is skipped, of a backfill *care*, and al
 
 Streams that share a source take turns to ingest it, by pools of one slot, and share a JVM for small runs of one instant.
 
-**Backfills** take in what came too late: *Trigger*, *Backfill*, the dates, *All Runs*. Each run recomputes from its logical date
-to the next tick of the schedule; what became of it is its note. With the parameter `promote`, for which *Override parameters on
+**Backfills** take in what came too late: *Trigger*, *Backfill*, the dates, *All Runs*. Each run restates from its logical date
+to the next tick of the schedule; what became of it is its note. With the parameter `rebuild`, for which *Override parameters on
 existing runs* is ticked, the live state takes the late rows in at the end. More is in docs/backfills.md.
 
 When it is red: the task log has the job's error, and `ops/runs` every run. Retrying or clearing the failed task continues where it
@@ -68,14 +68,14 @@ ENDED = ["success", "failed", "skipped", "upstream_failed", "removed"]
 GROUPS = {
     "run": "what has landed, into the table",
     "backfill": "of a backfill: its interval once more, late rows included",
-    "care": "after a run: check, compaction, RocksDB's memory",
+    "maintenance": "after a run: check, compaction, RocksDB's memory",
 }
 
-PROMOTE = Param(
+REBUILD_AT_END = Param(
     False,
     type="boolean",
-    title="promote",
-    description="Of a backfill: take late rows into the live state as well, by a reseed at its end.",
+    title="rebuild",
+    description="Of a backfill: take late rows into the live state as well, by a rebuild at its end.",
 )
 
 
@@ -105,7 +105,7 @@ def stream_run(context: Any, lake: str, stream: Stream) -> StreamRun:
         path="backfill" if is_backfill(dag_run) else "live",
         start=start,
         until=until,
-        is_promoting=bool(context["params"]["promote"]),
+        is_rebuilding=bool(context["params"]["rebuild"]),
         queued=queued,
         is_due=is_due,
         dag_run_id=dag_run.run_id,
@@ -198,7 +198,7 @@ def stream_dag(stream: Stream) -> DAG:
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
         catchup=False,  # one run reads all that is new
         max_active_runs=1,
-        params={"promote": PROMOTE},
+        params={"rebuild": REBUILD_AT_END},
         deadline=deadline(stream),
         default_args={"owner": "data-platform", "execution_timeout": stream.timeout},
         tags=["stream", stream.source],
@@ -224,13 +224,13 @@ def stream_dag(stream: Stream) -> DAG:
             """An event of the stream's Asset, if this Dag run has changed anything."""
             states = task_states(ti, dag_run.run_id)
             extra = news(lake, stream, dag_run, states=states)
-            if is_backfill(dag_run) and states.get("recompute_interval") == "success":
+            if is_backfill(dag_run) and states.get("restate_interval") == "success":
                 ti.xcom_push(key=KEY, value=run_note(lake, stream, dag_run, extra))
             if extra is None:
                 skip("this Dag run has not changed the table: there is nothing to tell")
             outlet_events[table].extra = extra
 
-        [tasks["compact_state"], tasks["promote"]] >> publish() >> alert_task(stream, lake)
+        [tasks["compact_state"], tasks["rebuild"]] >> publish() >> alert_task(stream, lake)
     return dag
 
 

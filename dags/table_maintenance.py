@@ -5,7 +5,7 @@
 | `plan_tables` | looks at all tables; the plan with its reasons into the log, findings into `ops/findings` | |
 | `maintain_source_<source>` | `bronze/<source>` and `quarantine/<source>` | both need nothing |
 | `maintain_stream_<stream>` | `tables/<stream>` and `dead_letters/<stream>` | both need nothing |
-| `maintain_ops` | the `ops` tables and ingest logs, and checkpoints that a reseed has replaced, without a JVM | none needs anything, and of no checkpoint the time is over |
+| `maintain_ops` | the `ops` tables and ingest logs, and checkpoints that a rebuild has replaced, without a JVM | none needs anything, and of no checkpoint the time is over |
 | `alert` | tells the notifiers of `include/streams/notify.py` which findings of tables have opened and closed | none has |
 
 Each Spark task takes the pool of its source or stream, so that nothing else writes to its tables meanwhile; and they run one after the
@@ -26,7 +26,7 @@ from dags.spark_task import SparkJobOperator, skip
 from include.airflow.alerts import tell
 from include.airflow.assets import ops_asset, source_pool, stream_pool
 from include.registry import all_sources, declared
-from include.settings import TABLE_CARE, default_lake
+from include.settings import TABLE_MAINTENANCE, default_lake
 
 log = logging.getLogger(__name__)
 
@@ -56,16 +56,16 @@ SPARK_TASKS = {
 def plan_tables(lake: str, ti: Any) -> list[str]:
     """The tasks that have something to do: a skipped one costs no process."""
     from include.lake.paths import open_lake
-    from include.maintain import table_care as care
+    from include.maintain import table_maintenance as maintenance
     from include.observe.alerts import looks_at_tables
 
     opened, now = open_lake(lake), datetime.now(UTC)
-    plans = care.plan_table_care(opened, TABLE_CARE, now)
-    care.record_plan_findings(opened, plans)
+    plans = maintenance.plan_table_maintenance(opened, TABLE_MAINTENANCE, now)
+    maintenance.record_plan_findings(opened, plans)
     ti.xcom_push("looks", [asdict(look) for look in looks_at_tables(plans)])
-    old = care.format_old_generations(opened, STREAMS, now)
-    log.info("%s\n%s", care.format_plan(plans), old)
-    needy = {plan.table.name: plan.table.lease for plan in plans if plan.needs_care}
+    old = maintenance.format_old_generations(opened, STREAMS, now)
+    log.info("%s\n%s", maintenance.format_plan(plans), old)
+    needy = {plan.table.name: plan.table.lease for plan in plans if plan.needs_maintenance}
     chosen = [
         name for name, (tables, _) in SPARK_TASKS.items() if not needy.keys().isdisjoint(tables)
     ]
@@ -87,21 +87,21 @@ def alert(ti: Any, asset_state_store: Any, **context: Any) -> None:
 @task(retries=2)
 def maintain_ops(lake: str) -> None:
     from include.lake.paths import open_lake
-    from include.maintain import table_care as care
+    from include.maintain import table_maintenance as maintenance
 
-    care.maintain_ops(open_lake(lake), STREAMS)
+    maintenance.maintain_ops(open_lake(lake), STREAMS)
 
 
 with DAG(
     dag_id=NAME,
     description="OPTIMIZE and VACUUM of what needs it",
     doc_md=__doc__,
-    schedule=CronDataIntervalTimetable(TABLE_CARE.schedule, timezone="UTC"),
+    schedule=CronDataIntervalTimetable(TABLE_MAINTENANCE.schedule, timezone="UTC"),
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
     catchup=False,  # the next day makes up for one that was missed
     max_active_runs=1,
     max_active_tasks=1,
-    default_args={"owner": "data-platform", "execution_timeout": TABLE_CARE.timeout},
+    default_args={"owner": "data-platform", "execution_timeout": TABLE_MAINTENANCE.timeout},
     tags=["maintenance"],
 ):
     root = default_lake()

@@ -17,10 +17,10 @@ UNITS: dict[str, Callable[[float], str]] = {
     "times": "{:.2f}".format,
     "share": "{:.0%}".format,
 }
-RESEED = "`./stateful reseed NAME --apply`"
+REBUILD = "`./stateful rebuild NAME --apply`"
 INSPECT = "`./stateful inspect NAME` shows what the state holds"
 PUT_BACK = (
-    f"put a copy of the checkpoint back that is not older, or make a new one from bronze: {RESEED}"
+    f"put a copy of the checkpoint back that is not older, or make a new one from bronze: {REBUILD}"
 )
 
 
@@ -59,11 +59,11 @@ def _verdict(
 # fmt: off
 # By their names for Prometheus.
 METRICS = {
-    "until_lag_seconds": Figure("until_lag", "seconds", "stream", "From the instant a table is complete until to now", "fresh_within", "behind_promise", "warning", "alerts", "see whether runs of stream_NAME fail, wait or take too long; if not, to producers that have fallen silent, or give the source a `clock_grace`"),
+    "until_lag_seconds": Figure("until_lag", "seconds", "stream", "From the instant a table is complete until to now", "fresh_within", "behind_promise", "warning", "alerts", "see whether runs of stream_NAME fail, wait or take too long; if not, to producers that have fallen silent, or give the source a `heartbeat_delay`"),
     "until_lag_promised_seconds": Figure("until_lag_promised", "seconds", "stream", "fresh_within, or two ticks of the schedule and the delay"),
     "until_timestamp_seconds": Figure("until", "timestamp_seconds", "stream", "The instant a table is complete until"),
     "rows_30d": Figure("rows", "rows", "stream", "Rows of the last 30 days, by kind; quarantined are those of the stream's source", label="kind"),
-    "rows_pending": Figure("rows_pending", "rows", "stream", "Rows not yet settled after the newest run", "pending_rows", "pending_rows", "warning", "check", "a `clock_grace` for the source, if it falls silent; a shorter `watermark_delay`, if rows come less late"),
+    "rows_pending": Figure("rows_pending", "rows", "stream", "Rows not yet complete after the newest run", "pending_rows", "pending_rows", "warning", "check", "a `heartbeat_delay` for the source, if it falls silent; a shorter `watermark_delay`, if rows come less late"),
     "state_keys": Figure("state_keys", "keys", "stream", "Keys of the newest savepoint"),
     "state_bytes": Figure("state_bytes", "bytes", "stream", "Bytes of the state as last measured"),
     "checkpoint_bytes": Figure("checkpoint_bytes", "bytes", "stream", "Bytes of the checkpoint as last measured", "checkpoint_bytes", "checkpoint_bytes", "warning", "check", f"{INSPECT}: let the function remove() states or set timeouts; or raise the limit"),
@@ -86,30 +86,30 @@ LIMITED = (
 )
 FOUND = (
     _verdict("error", "alerts", "stream", "run_failed", "a task of the stream's Dag failed", "the task's log has the error and what to do; clearing the task is always safe"),
-    _verdict("error", "check", "stream", "table_changed", "the table is not what was recorded of it: lost, put back, changed by others", f"put it back, or {RESEED}"),
+    _verdict("error", "check", "stream", "table_changed", "the table is not what was recorded of it: lost, put back, changed by others", f"put it back, or {REBUILD}"),
     _verdict("error", "check", "source", "bronze_changed", "bronze is not what was ingested: older, or changed by others", "put it back, or `./stateful ingest SOURCE --from-scratch --apply`"),
     _verdict("error", "check", "source", "erasure_unfinished", "an erasure of a key was begun and is not finished", "`./stateful erase SOURCE KEY --apply`, with the same key"),
-    _verdict("error", "check", "stream", "coverage_unreadable", "the record or bronze cannot be read", f"mend what it names, or {RESEED}"),
-    _verdict("error", "run_stream", "stream", "data_check_failed", "rows do not meet a check of `checks=`, so a run, recompute or reseed has published none", "mend the function, or the check (with severity=\"warning\" such rows pass, with a finding), and go on"),
+    _verdict("error", "check", "stream", "status_unreadable", "the record or bronze cannot be read", f"mend what it names, or {REBUILD}"),
+    _verdict("error", "run_stream", "stream", "data_check_failed", "rows do not meet a check of `checks=`, so a run, restate or rebuild has published none", "mend the function, or the check (with severity=\"warning\" such rows pass, with a finding), and go on"),
     _verdict("error", "run_stream", "stream", "rows_do_not_add_up", "rows read are not rows folded, late and pending", "report it: a bug"),
     _verdict("error", "check", "stream", "checkpoint_of_other_times", "it is gone, or older than the table that was written under it", PUT_BACK),
     _verdict("error", "check", "stream", "checkpoint_unreadable", "the next run fails on its files", PUT_BACK),
-    _verdict("error", "table_maintenance", "table", "files_lost", "files of a table are lost or damaged (the task is green: other tables are cared for)", "put them back from a copy, or as it says"),
-    _verdict("warning", "check", "stream", "table_not_right", "other code, or nothing is recorded of a part", f"{RESEED}, or recompute the dates"),
-    _verdict("warning", "check", "stream", "late_rows_not_recomputed", "late rows are in bronze and not in the table", "backfill the dates it names"),
-    _verdict("warning", "check", "stream", "state_lacks_rows", "the dates are recomputed, the live state is not", f"{RESEED}, or a backfill with promote"),
-    _verdict("warning", "run_stream", "stream", "late_rows", "rows behind the watermark", "see late_rows_not_recomputed"),
-    _verdict("warning", "run_stream", "stream", "rows_dead_lettered", "the function failed for rows, which are in dead_letters/NAME", "look at dead_letters/NAME and mend the function; then `./stateful reseed NAME --recompute --apply` takes them in"),
+    _verdict("error", "table_maintenance", "table", "files_lost", "files of a table are lost or damaged (the task is green: other tables are maintained)", "put them back from a copy, or as it says"),
+    _verdict("warning", "check", "stream", "table_not_right", "other code, or nothing is recorded of a part", f"{REBUILD}, or restatement the dates"),
+    _verdict("warning", "check", "stream", "late_rows_not_restated", "late rows are in bronze and not in the table", "backfill the dates it names"),
+    _verdict("warning", "check", "stream", "state_lacks_rows", "the dates are restated, the live state is not", f"{REBUILD}, or a backfill with rebuild"),
+    _verdict("warning", "run_stream", "stream", "late_rows", "rows behind the watermark", "see late_rows_not_restated"),
+    _verdict("warning", "run_stream", "stream", "rows_dead_lettered", "the function failed for rows, which are in dead_letters/NAME", "look at dead_letters/NAME and mend the function; then `./stateful rebuild NAME --full-refresh --apply` takes them in"),
     _verdict("warning", "run_stream", "stream", "data_check_warning", "rows that are in the table do not meet a check of `checks=`", "look at the rows that it names; mend the function or the check"),
-    _verdict("warning", "run_stream", "stream", "code_changed", "the state is now of two codes", "`./stateful reseed NAME --recompute --apply`"),
-    _verdict("warning", "ingest", "source", "watermark_jumped", "one file moved the watermark far beyond all other rows", "if a clock is wrong, set it right, then `./stateful repair-clock SOURCE --to TO` shows what it would do; of a load of history nothing"),
-    _verdict("warning", "ingest", "source", "clock_row_bounded", "a clock row would have gone further than `max_clock_step`", "if the machine's clock is ahead, set it right; if runs of SOURCE are further apart, raise its `max_clock_step`"),
+    _verdict("warning", "run_stream", "stream", "code_changed", "the state is now of two codes", "`./stateful rebuild NAME --full-refresh --apply`"),
+    _verdict("warning", "ingest", "source", "watermark_jumped", "one file moved the watermark far beyond all other rows", "if a clock is wrong, set it right, then `./stateful set-watermark SOURCE --to TO` shows what it would do; of a load of history nothing"),
+    _verdict("warning", "ingest", "source", "heartbeat_bounded", "a heartbeat would have gone further than `max_clock_step`", "if the machine's clock is ahead, set it right; if runs of SOURCE are further apart, raise its `max_clock_step`"),
     _verdict("warning", "ingest", "source", "group_behind", "one group holds the watermark back", "see to that producer; without rows of it for `idle_after` the watermark goes on"),
     _verdict("warning", "ingest", "source", "rows_skipped", "`ingest --accept-loss` passed over rows that are gone", "if the producers still have them, let them send them again; `./stateful ingest SOURCE --accept-loss --apply` closes this"),
     _verdict("warning", "ingest", "source", "versions_ignored", "the Delta source deleted or updated rows", "take the table in anew under another source; or `./stateful ingest SOURCE --accept-loss --apply`"),
-    _verdict("warning", "recompute", "stream", "savepoint_damaged", "a savepoint cannot be read; another takes its place", "nothing, if you know of it; else look after the lake's storage"),
+    _verdict("warning", "restate", "stream", "savepoint_damaged", "a savepoint cannot be read; another takes its place", "nothing, if you know of it; else look after the lake's storage"),
     _verdict("warning", "table_maintenance", "table", "reader_behind", "a stream is near the end of its table's log", "run the stream before that"),
-    _verdict("warning", "table_maintenance", "table", "reader_cut_off", "the log it would go on with is gone", f"put an older copy of the log's files back, or {RESEED}"),
+    _verdict("warning", "table_maintenance", "table", "reader_cut_off", "the log it would go on with is gone", f"put an older copy of the log's files back, or {REBUILD}"),
     _verdict("warning", "table_maintenance", "table", "vacuum_refused", "a reader still needs old files", "run that stream, or delete it"),
     _verdict("warning", "table_maintenance", "table", "table_unreadable", "a table cannot be read", "what it names"),
     _verdict("info", "run_stream", "stream", "rows_before_initial_state", "rows before the initial state's as_of, which stands for them: they are not folded"),
@@ -142,7 +142,7 @@ def findings_of_run(stream: str, batches: Sequence[Mapping[str, Any]]) -> list[F
                 event_time_to=max(b["late_to"] for b in batches if b["late_to"]),
             )
         )
-    if excluded := sum(batch["rows_excluded"] for batch in batches):
+    if excluded := sum(batch["rows_before_initial_state"] for batch in batches):
         figure = FINDINGS["rows_before_initial_state"]
         found.append(figure.found(stream, figure.help, count=excluded))
     return found

@@ -1,4 +1,4 @@
-"""What runs without Airflow: `./stateful stream`, `ingest`, `care`, `inspect`, `reingest`."""
+"""What runs without Airflow: `./stateful stream`, `ingest`, `maintain`, `inspect`, `reingest`."""
 
 import subprocess
 import sys
@@ -26,7 +26,7 @@ def run_stream(lake: Lake, stream: Stream) -> int:
     return code
 
 
-def care(lake: Lake, stream: Stream, dry_run: bool = False, compact_now: bool = False) -> int:
+def maintain(lake: Lake, stream: Stream, dry_run: bool = False, compact_now: bool = False) -> int:
     """The steps after a run alone: check, compact, tune."""
     run = StreamRun(lake, stream, is_dry=dry_run, is_compacting=compact_now)
     return take_steps(run, taken={"ingest", "run_stream"})

@@ -8,13 +8,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from include.connectors import ISO, USUAL_CSV, Connector
+from include.connectors import Csv as Csv
+from include.connectors import Times as Times
 from include.fold.deduplicate import Deduplicate as Deduplicate
 from include.fold.definition import KeyedFold, MigrateState
 from include.fold.records import SqlTypeError, sql_type
 from include.lake.errors import SettingsError, StatefulError
-from include.origins import ISO, USUAL_CSV, Origin
-from include.origins import Csv as Csv
-from include.origins import Times as Times
 
 MIB = 1024**2
 GIB = 1024**3
@@ -64,27 +64,27 @@ class SavepointRules:
     """How often a stream's state is written down as a savepoint, and for how long it is kept."""
 
     # Of the stream's clock: a run whose `until` has passed a multiple of it writes one.
-    # None: only recomputes, reseeds and `./stateful savepoint` do.
+    # None: only restatements, rebuilds and `./stateful savepoint` do.
     cadence: timedelta | None = timedelta(days=1)
-    # Between two that a recompute or reseed writes on its way, at multiples of the cadence:
+    # Between two that a restatement or rebuild writes on its way, at multiples of the cadence:
     # fewer events are replayed in less time than a savepoint takes.
     events_apart: int = 1_000_000
     keep: int = 60  # of the newest by `until`
     keep_for: timedelta = timedelta(days=60)  # before the newest one's `until`
-    # Those of recomputes, before the newest one was written, whatever their `until`: the next
+    # Those of restates, before the newest one was written, whatever their `until`: the next
     # interval of a backfill of long ago begins with them.
-    keep_recomputed: timedelta = timedelta(days=7)
-    # The checkpoint of a generation that a reseed has replaced, from that on.
+    keep_restated: timedelta = timedelta(days=7)
+    # The checkpoint of a generation that a rebuild has replaced, from that on.
     keep_generations: timedelta = timedelta(days=14)
 
     def __post_init__(self) -> None:
-        spans = ("cadence", "keep_for", "keep_recomputed", "keep_generations")
+        spans = ("cadence", "keep_for", "keep_restated", "keep_generations")
         least = dict.fromkeys(spans, A_SECOND)
         _check("savepoints", *_at_least(self, keep=1, events_apart=1, **least))
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableCare:
+class TableMaintenance:
     """When tables are optimized and vacuumed; a property of each says what VACUUM keeps."""
 
     schedule: str = "20 3 * * *"
@@ -99,7 +99,7 @@ class TableCare:
     timeout: timedelta = timedelta(hours=1)  # of one task
 
 
-TABLE_CARE = TableCare()
+TABLE_MAINTENANCE = TableMaintenance()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,7 +195,7 @@ class Source:
     fields: tuple[Field, ...]  # all others, in the order bronze stores them
     comment: str
     # Where its rows come from. None: files in landing/<source>.
-    origin: Origin | None = None
+    connector: Connector | None = None
     times: Times = ISO  # how producers write the time field, and timestamps
     csv: Csv = USUAL_CSV  # how they write CSV
     # Values of rows that are no fields are kept, as JSON, in bronze's column `_rescued_data`. False: not.
@@ -211,10 +211,10 @@ class Source:
     max_quarantined: float = 0.01
     # More waiting is parsed by Spark, in a JVM; less by processes here, as fast: docs/scale.md.
     spark_bytes: int = 1 * GIB
-    # Each ingest run of a silent source writes a clock row: "all events up to this long before the
+    # Each ingest run of a silent source writes a heartbeat: "all events up to this long before the
     # run's interval ended have landed". None: only data moves the watermark.
-    clock_grace: timedelta | None = None
-    # The most that the clock row of one run moves the watermark on, should a machine's clock be
+    heartbeat_delay: timedelta | None = None
+    # The most that the heartbeat of one run moves the watermark on, should a machine's clock be
     # wrong. Above the time between two runs, or a silent source never catches up. None: no bound.
     max_clock_step: timedelta | None = timedelta(days=2)
     # A required field, or FOLDER: the watermark is the least of what its groups have reached, so
@@ -247,7 +247,7 @@ class Source:
             # Its rows would be grouped by a topic's name, or by versions of a table.
             (
                 "watermark_per",
-                self.watermark_per != FOLDER or self.origin is None,
+                self.watermark_per != FOLDER or self.connector is None,
                 f"FOLDER is for files in landing/{self.name}: of others give a required field",
             ),
             (
@@ -269,13 +269,13 @@ class Source:
                 watermark_groups=1,
                 idle_after=2 * MILLISECOND,
                 max_future=NO_TIME,
-                clock_grace=NO_TIME,
+                heartbeat_delay=NO_TIME,
                 max_clock_step=MILLISECOND,
             ),
         )
-        if self.origin is not None:
+        if self.connector is not None:
             paths = (self.time_field, *(field.landed for field in self.fields))
-            self.origin.check_paths(self.name, paths)
+            self.connector.check_paths(self.name, paths)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -293,7 +293,7 @@ class Stream:
     # After a change of the state's fields: from a key's old state to its new one.
     migrate_state: MigrateState | None = field(default=None, repr=False)
     # The unit of state and of a Python call: more buckets make sparse batches cheaper and
-    # dense ones dearer (`make bench`). Pinned in the checkpoint; changed only by a reseed.
+    # dense ones dearer (`make bench`). Pinned in the checkpoint; changed only by a rebuild.
     buckets: int = 32
     state_partitions: int = 4  # Spark pins this in the checkpoint, too
     timeout: timedelta = timedelta(hours=1)  # of one task

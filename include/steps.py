@@ -47,7 +47,7 @@ class StreamRun:
     path: RunPath = "live"
     start: datetime | None = None  # of its interval; by hand it has none
     until: datetime | None = None
-    is_promoting: bool = False  # a backfill with the parameter `promote`
+    is_rebuilding: bool = False  # a backfill with the parameter `rebuild`
     # How many runs with these logical dates wait; whether one of another stream has begun. By hand none.
     queued: Callable[[Sequence[datetime]], int] = lambda dates: 0
     is_due: Callable[[Stream], bool] = lambda stream: False
@@ -68,7 +68,7 @@ class StreamRun:
         return check_checkpoint(self.lake, self.stream)
 
 
-Group = Literal["run", "backfill", "care"]  # as the Dag shows them together
+Group = Literal["run", "backfill", "maintenance"]  # as the Dag shows them together
 
 
 class Start(NamedTuple):
@@ -113,15 +113,15 @@ class Step:
 
 
 def _why_not_ingest(run: StreamRun | SourceRun) -> str | None:
-    """When nothing waits where its rows come from, and no clock row is due."""
-    from include.ingest.clock import why_not_ingest
+    """When nothing waits where its rows come from, and no heartbeat is due."""
+    from include.ingest.watermark import why_not_ingest
 
     return why_not_ingest(run.lake, run.source, run.until, datetime.now(UTC))
 
 
 def _start_ingest(run: StreamRun | SourceRun) -> AbstractContextManager[Start]:
     """Without a JVM, where that is as fast."""
-    from include.ingest.origin import lag_of_run
+    from include.ingest.source_connector import lag_of_run
 
     is_little = lag_of_run(run.lake, run.source).is_little
     here = [sys.executable, "-m", INGEST_HERE] if is_little else []
@@ -187,18 +187,18 @@ def _memory_of_small(lake: "Lake", stream: Stream) -> tuple[str | None, ...] | N
     return tuple(settings.get(name) for name in OF_PROCESS) if is_shared else None
 
 
-def _why_not_recompute(run: StreamRun) -> str | None:
-    """Never; SettingsError, without a JVM, when live has not settled the interval yet."""
-    from include.stream.plan_recompute import check_settled
+def _why_not_restate(run: StreamRun) -> str | None:
+    """Never; SettingsError, without a JVM, when live has not complete the interval yet."""
+    from include.stream.restate_plan import check_complete
 
     assert run.until is not None  # a backfill's runs have an interval
-    check_settled(run.lake, run.stream, run.until)
+    check_complete(run.lake, run.stream, run.until)
     return None
 
 
-def _start_recompute(run: StreamRun) -> AbstractContextManager[Start]:
+def _start_restate(run: StreamRun) -> AbstractContextManager[Start]:
     """With the next intervals whose runs wait for the stream's pool: these find the table right."""
-    from include.stream.plan_recompute import has_nothing_to_change, last_waiting_end
+    from include.stream.restate_plan import has_nothing_to_change, last_waiting_end
 
     assert run.start is not None  # a backfill's runs have an interval
     assert run.until is not None
@@ -209,14 +209,14 @@ def _start_recompute(run: StreamRun) -> AbstractContextManager[Start]:
     return nullcontext(Start(arguments=interval))
 
 
-def _why_not_promote(run: StreamRun) -> str | None:
-    """When the backfill does not promote, or another of its runs is to."""
-    from include.stream.plan_recompute import why_not_promote
+def _why_not_rebuild(run: StreamRun) -> str | None:
+    """When the backfill does not rebuild, or another of its runs is to."""
+    from include.stream.restate_plan import why_not_rebuild
 
-    if not run.is_promoting:
-        return "this run is no backfill with the parameter promote"
+    if not run.is_rebuilding:
+        return "this run is no backfill with the parameter rebuild"
     assert run.start is not None
-    return why_not_promote(run.lake, run.stream, run.start, queued=run.queued)
+    return why_not_rebuild(run.lake, run.stream, run.start, queued=run.queued)
 
 
 def _check(run: StreamRun) -> Told:
@@ -265,39 +265,39 @@ STEPS: tuple[Step, ...] = (
         start=_start_run_stream,
     ),
     Step(
-        name="recompute_interval",
+        name="restate_interval",
         group="backfill",
         behind=("ingest",),
-        why_not=_why_not_recompute,
-        job="recompute_interval",
-        start=_start_recompute,
+        why_not=_why_not_restate,
+        job="restate_interval",
+        start=_start_restate,
     ),
     Step(
-        name="promote",
+        name="rebuild",
         group="backfill",
-        after=("recompute_interval",),
-        why_not=_why_not_promote,
-        job="reseed_stream",
+        after=("restate_interval",),
+        why_not=_why_not_rebuild,
+        job="rebuild_stream",
     ),
     Step(
         name="check_checkpoint",
-        group="care",
+        group="maintenance",
         after=("run_stream",),
         look=_check,
     ),
     Step(
         name="compact_state",
-        group="care",
+        group="maintenance",
         after=("check_checkpoint",),
         why_not=_why_not_compact,
         job="compact_state",
     ),
     Step(
         name="tune_rocksdb",
-        group="care",
+        group="maintenance",
         after=("check_checkpoint",),
         # All of them: it is the last, and when one failed its Dag run is red by it.
-        behind=("compact_state", "recompute_interval", "promote"),
+        behind=("compact_state", "restate_interval", "rebuild"),
         look=_tune,
     ),
 )

@@ -3,18 +3,18 @@
     spark-submit spark_jobs/compact_state.py --stream user_counts --lake /data/lake
 
 Two batches of the stream itself, under settings that make Spark do its maintenance within them;
-each is forced by a still row, a clock row in bronze that moves no watermark. So it can be killed
+each is forced by a heartbeat in bronze that moves no watermark. So it can be killed
 and repeated like any other run, and changes no state.
 """
 
 from include.fold.definition import state_rows_ddl
-from include.ingest.clock import write_still_row
+from include.ingest.watermark import write_still_row
 from include.job import job_parser, recorded_run
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake
 from include.registry import source_named
 from include.settings import Stream
-from include.stream.checkpoint import is_settled, newest_planned
+from include.stream.checkpoint import is_complete, newest_planned
 from include.stream.open_stream import OpenStream, has_waiting_rows, open_stream
 from include.stream.record import refuse_other_settings
 from spark_jobs.engines.spark_engine import SparkEngine
@@ -34,7 +34,7 @@ def compact(engine: SparkEngine, lake: Lake, stream: Stream, dag_run_id: str | N
         opened = open_stream(lake, stream)
         opened.refuse_run()
         if newest_planned(lake, opened.checkpoint) is None:
-            # A reseeded generation's first batch needs a row in bronze, under the source's lease.
+            # A rebuilt generation's first batch needs a row in bronze, under the source's lease.
             opened = _run_stream(engine, opened, dag_run_id)
         _compact(engine, opened, dag_run_id)
 
@@ -57,10 +57,10 @@ def _compact(engine: SparkEngine, opened: OpenStream, dag_run_id: str | None) ->
 
 def fold_what_waits(engine: SparkEngine, opened: OpenStream, dag_run_id: str | None) -> OpenStream:
     """An ordinary run, when there is something to do: the forced batches must find nothing."""
-    settled = is_settled(opened.lake, opened.checkpoint)
-    if settled and not has_waiting_rows(opened.lake, opened.declared):
+    complete = is_complete(opened.lake, opened.checkpoint)
+    if complete and not has_waiting_rows(opened.lake, opened.declared):
         return opened
-    if not settled:
+    if not complete:
         write_still_row(opened.lake, source_named(opened.source))
     return _run_stream(engine, opened, dag_run_id)
 

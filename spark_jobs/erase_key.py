@@ -22,21 +22,21 @@ from include.amend.erase_rows import (
     forget_history,
 )
 from include.ingest.amendments import Amendment, amended_streams, begin_erasure, note, note_done
-from include.ingest.clock import write_still_row
 from include.ingest.ingest_log import Ingestion
+from include.ingest.watermark import write_still_row
 from include.job import PATIENCE, nothing_running, recorded_run
 from include.lake.delta_log import delta_table
 from include.lake.errors import SettingsError
 from include.lake.lease import hold_lease
 from include.lake.ops import SCHEMAS
 from include.lake.paths import Lake, open_lake
-from include.maintain.table_care import EVER, delete_generations
+from include.maintain.table_maintenance import EVER, delete_generations
 from include.registry import all_streams, source_names, streams_of
 from include.stream.manifest import keep_savepoints
-from include.stream.reseed_plan import ReseedOptions
+from include.stream.rebuild_plan import RebuildOptions
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, spark_session
-from spark_jobs.reseed_stream import rebuild_amended
+from spark_jobs.rebuild_stream import rebuild_amended
 
 JOB = "erase_key"
 
@@ -48,7 +48,7 @@ def erase(engine: SparkEngine, lake: Lake, key: ErasedKey) -> None:
     source = key.source.name
     with hold_lease(lake, f"erase-{source}", PATIENCE), recorded_run(lake, JOB, source, None):
         erasure = _without_rows(lake, key)
-        anew, then = ReseedOptions(recompute=True), f"./stateful erase {source} KEY --apply"
+        anew, then = RebuildOptions(full_refresh=True), f"./stateful erase {source} KEY --apply"
         rebuild_amended(engine, lake, erasure, anew, then=then)
         with nothing_running(lake, source_names(), all_streams()):
             _without_past(lake, key, erasure)
@@ -81,7 +81,7 @@ def _erase_all_of(lake: Lake, plan: ErasePlan, erasure: Amendment) -> Amendment:
         write_still_row(lake, key.source)
     erase_in_ops(lake, [source, *streams])
     for stream in streams:
-        # By its count of rows one with the key may be clean, to a reseed that somebody else begins.
+        # By its count of rows one with the key may be clean, to a rebuild that somebody else begins.
         keep_savepoints(lake, stream, [])
     erase_rows(lake, key, plan.found)
     _forget(lake, lake.bronze(source), lake.quarantine(source))

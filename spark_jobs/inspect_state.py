@@ -101,14 +101,14 @@ def _biggest(keys: pa.StructArray) -> list[Row]:
 def _figures(fold: KeyedFold, batch: CommittedBatch) -> Iterator[Column]:
     changed_us, timeout_us = F.col("changed_at_us"), F.col("timeout_at_us")
     shares = list(SPREAD.values())
-    settled_us = None if batch.watermark_ms is None else batch.watermark_ms * US_PER_MS
+    complete_us = None if batch.watermark_ms is None else batch.watermark_ms * US_PER_MS
     next_ms = batch.next_watermark_ms
     due_us = None if next_ms is None else until_us(next_ms * US_PER_MS)
     yield F.count("*").alias("keys")
     yield F.sum("bytes").alias("bytes")
     yield F.percentile_approx("bytes", shares, RANKS).alias("sizes")
     yield F.count(changed_us).alias("states")
-    age_us = F.lit(settled_us).cast("bigint") - changed_us
+    age_us = F.lit(complete_us).cast("bigint") - changed_us
     yield F.percentile_approx(age_us, shares, RANKS).alias("ages_us")
     yield F.count(timeout_us).alias("timeouts")
     yield F.count_if(timeout_us < F.lit(due_us).cast("bigint")).alias("due")

@@ -18,8 +18,8 @@ from pyspark.sql import SparkSession
 from include.job import recorded_run
 from include.lake.lease import LeaseTakenError, hold_lease
 from include.lake.paths import Lake, open_lake
-from include.maintain.table_care import CaredTable, care_for, cared_tables, plan_of
-from include.settings import TABLE_CARE, TableCare
+from include.maintain.table_maintenance import MaintainedTable, care_for, maintained_tables, plan_of
+from include.settings import TABLE_MAINTENANCE, TableMaintenance
 from spark_jobs.job import exit_with_main, spark_session
 from spark_jobs.tables.product import session_settings
 
@@ -32,41 +32,45 @@ OPTIMIZE = "spark.databricks.delta.optimize"
 def maintain(
     spark: SparkSession,
     lake: Lake,
-    tables: Sequence[CaredTable],
-    care: TableCare,
+    tables: Sequence[MaintainedTable],
+    limits: TableMaintenance,
     dag_run_id: str | None = None,
 ) -> None:
     """Give each table what the plan of this moment says; a table in use is left as it is."""
     for table in tables:
         try:
             with hold_lease(lake, str(table.lease)):
-                _maintain(spark, lake, table, care=care, dag_run_id=dag_run_id)
+                _maintain(spark, lake, table, limits=limits, dag_run_id=dag_run_id)
         except LeaseTakenError as error:
             log.info("%s is left for the next day: %s", table.name, error)
 
 
 def _maintain(
-    spark: SparkSession, lake: Lake, table: CaredTable, care: TableCare, dag_run_id: str | None
+    spark: SparkSession,
+    lake: Lake,
+    table: MaintainedTable,
+    limits: TableMaintenance,
+    dag_run_id: str | None,
 ) -> None:
-    plan = plan_of(lake, table, care, datetime.now(UTC))
+    plan = plan_of(lake, table, limits, datetime.now(UTC))
     log.info("%s: %s", table.name, "; ".join(plan.reasons) or "nothing to do")
-    if not plan.needs_care:
+    if not plan.needs_maintenance:
         return
     with recorded_run(lake, JOB, table.name, dag_run_id=dag_run_id):
         care_for(
             lake,
             plan,
-            optimize=partial(optimize, spark, table.path, care),
+            optimize=partial(optimize, spark, table.path, limits),
             vacuum=partial(vacuum, spark, table.path),
         )
 
 
-def optimize(spark: SparkSession, path: str, care: TableCare) -> None:
+def optimize(spark: SparkSession, path: str, limits: TableMaintenance) -> None:
     """Join the small files of each partition in one commit."""
     # Delta's own sizes are 1 GiB each: a partition of less would be rewritten every day.
     sizes = {
-        f"{OPTIMIZE}.minFileSize": str(care.small_file_bytes),
-        f"{OPTIMIZE}.maxFileSize": str(care.target_file_bytes),
+        f"{OPTIMIZE}.minFileSize": str(limits.small_file_bytes),
+        f"{OPTIMIZE}.maxFileSize": str(limits.target_file_bytes),
     }
     with session_settings(spark, sizes):
         DeltaTable.forPath(spark, path).optimize().executeCompaction()
@@ -94,8 +98,8 @@ def parse_args(argv: Sequence[str] | None = None) -> Namespace:
 def main() -> None:
     args = parse_args()
     lake = open_lake(args.lake)
-    tables = [table for table in cared_tables(lake) if table.name in args.tables]
-    maintain(spark_session(JOB), lake, tables, TABLE_CARE, args.dag_run_id)
+    tables = [table for table in maintained_tables(lake) if table.name in args.tables]
+    maintain(spark_session(JOB), lake, tables, TABLE_MAINTENANCE, args.dag_run_id)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Replay bronze from a base, and replace a table's rows by that: what recompute and reseed do."""
+"""Replay bronze from a base, and replace a table's rows by that: what restate and rebuild do."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ from include.stream.manifest import (
     refuse_damaged,
     savepoints_of,
 )
-from include.stream.plan_recompute import Replay
+from include.stream.restate_plan import Replay
 from spark_jobs.engines.data_checks import DataChecks
 from spark_jobs.engines.engine import Rows, Stage
 from spark_jobs.engines.packing import Bounds
@@ -34,7 +34,7 @@ from spark_jobs.write_savepoint import write_savepoint
 P = TypeVar("P", bound=Replay)
 
 
-def plan_with_sound_base(lake: Lake, run_id: str, plan: Callable[[], P]) -> P:
+def plan_with_sound_start(lake: Lake, run_id: str, plan: Callable[[], P]) -> P:
     """The plan, made again for as long as its savepoint proves damaged: others serve as well."""
     while True:
         planned = plan()
@@ -86,12 +86,12 @@ def replayed(
             if savepoint is not None:
                 # Not from the plan that made them: over thirty stages it outgrows the driver.
                 states = engine.savepoint_states(replay.lake, savepoint)  # checked a moment ago
-            bounds = Bounds(replay.pin.ingested_at_us, from_us, stop_us)
+            bounds = Bounds(replay.bronze.ingested_at_us, from_us, stop_us)
             rows = engine.events(replay.lake, replay.opened.source, replay.fold, bounds)
             stage = engine.fold(rows, replay.fold, replay.row["buckets"], stop_us, states)
             kept.append(stage)
             # Not what others write from the first look on: a savepoint of it would look clean.
-            refuse_changed_bronze(replay.lake, replay.opened.source, f"a {replay.origin}")
+            refuse_changed_bronze(replay.lake, replay.opened.source, f"a {replay.kind}")
             events += stage.events
             savepoint = _ensure_savepoint(
                 engine, replay, run_id, stage.states, until_us=stop_us, events=events
@@ -143,7 +143,7 @@ def _ensure_savepoint(
     wanted = (until_us, events, replay.code)
     for known in savepoints_of(replay.lake, replay.opened.name):
         is_it = (known.until_us, known.events, known.code) == wanted
-        if is_it and holds_rows_of(known, replay.pin) and _is_sound(replay.lake, run_id, known):
+        if is_it and holds_rows_of(known, replay.bronze) and _is_sound(replay.lake, run_id, known):
             return known
     return write_savepoint(
         engine,
@@ -151,21 +151,21 @@ def _ensure_savepoint(
         states,
         replay.fold,
         until_us,
-        origin=replay.origin,
+        kind=replay.kind,
         run_id=run_id,
         events=events,
-        bronze_id=replay.pin.table_id,
-        bronze_ingested_at_us=replay.pin.ingested_at_us,
+        bronze_id=replay.bronze.table_id,
+        bronze_ingested_at_us=replay.bronze.ingested_at_us,
         code=replay.code,
         state_schema=replay.opened.identity.state_schema,
     )
 
 
-def restate(
+def commit_replay(
     engine: SparkEngine, replay: Replay, checks: DataChecks, record: RunRecord, what: str
 ) -> None:
     """Replay `what`, replace dead letters, then the table's rows, and record it."""
-    opened, base_us, is_rebuilt = replay.opened, replay.base.until_us, replay.origin == "reseed"
+    opened, base_us, is_rebuilt = replay.opened, replay.base.until_us, replay.kind == "rebuild"
     table = engine.product_table(replay.lake, opened.name, opened.definition, is_rebuilt=is_rebuilt)
     checks.refuse_wrong(table)  # before anything is written
     with replayed(engine, replay, record["run_id"]) as (stages, savepoint):
@@ -180,7 +180,7 @@ def restate(
             replay.record(record["run_id"], savepoint).as_json(),
             replay.from_us,
             until_us=replay.end_us,
-            is_made_anew=opened.distrust is not None,
+            is_made_anew=opened.mismatch is not None,
         )
     read, duplicate = (
         sum(counts) for counts in zip(*((s.events, s.rows_duplicate) for s in stages), strict=True)
@@ -190,7 +190,7 @@ def restate(
         "until": instant_of(replay.until_us),
         "generation": replay.row["generation"],
         "base_until": None if base_us is None else instant_of(base_us),
-        "bronze_version": replay.pin.version,
+        "bronze_version": replay.bronze.version,
         "rows_in": read,
         "rows_folded": read - duplicate,
         "rows_duplicate": duplicate,

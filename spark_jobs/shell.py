@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from include.lake.generations import read_generations
 from include.lake.paths import Lake, open_lake
-from include.maintain.table_care import cared_tables
+from include.maintain.table_maintenance import maintained_tables
 from include.registry import stream_named
 from include.stream.checkpoint import committed_batch
 from include.stream_definition import load_definition
@@ -19,7 +19,7 @@ from spark_jobs.job import spark_session
 def make_views(spark: SparkSession, lake: Lake) -> list[str]:
     """A temporary view of each table that there is; their names."""
     names = []
-    for table in cared_tables(lake):
+    for table in maintained_tables(lake):
         if lake.is_delta_table(table.path):
             name = table.name.removeprefix("tables/").replace("/", "_").replace("-", "_")
             spark.read.format("delta").load(table.path).createOrReplaceTempView(name)

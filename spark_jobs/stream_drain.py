@@ -10,8 +10,8 @@ from include.catalogue import FINDINGS, findings_of_run
 from include.fold.admission import instant_of
 from include.fold.definition import event_ddl
 from include.ingest.bronze_tables import add_fields
-from include.ingest.clock import write_still_row
 from include.ingest.initial_state import read_fingerprint
+from include.ingest.watermark import write_still_row
 from include.job import RunRecord
 from include.lake.columns import arrow_type
 from include.lake.dead_letters import put_back_dead_letters
@@ -24,7 +24,7 @@ from include.maintain.tune_rocksdb import memory_of, run_settings, session_conf
 from include.registry import source_named
 from include.spark.conf import COMPACTING
 from include.stream.bronze import needed_commit, refuse_cut_off
-from include.stream.checkpoint import is_settled, newest_committed, newest_planned
+from include.stream.checkpoint import is_complete, newest_committed, newest_planned
 from include.stream.manifest import SavepointError, refuse_damaged, savepoints_of
 from include.stream.open_stream import OpenStream, is_small
 from include.stream.record import (
@@ -56,7 +56,7 @@ def plan_start(engine: SparkEngine, opened: OpenStream) -> Start:
     """The start of a stream's next run; SettingsError when the initial state is no good."""
     lake, fold, row = opened.lake, opened.fold, opened.row or GenerationRow()
     has_begun = newest_committed(lake, opened.checkpoint) is not None
-    if not has_begun and not opened.is_reseeded:
+    if not has_begun and not opened.is_rebuilt:
         initial = engine.initial_states(lake, opened.name, fold)
         if initial is None:
             return Start(None, {"initial_state": None, "initial_as_of_us": None})
@@ -64,8 +64,8 @@ def plan_start(engine: SparkEngine, opened: OpenStream) -> Start:
         return Start(Seed(initial.as_of_us, initial.states), pins)
     # The checkpoint or the savepoint has the initial state; it must still be the one that was pinned.
     pins = {"initial_state": read_fingerprint(lake, opened.name, row["initial_state"])}
-    as_of_us = row["until_us"] if opened.is_reseeded else row["initial_as_of_us"]
-    after = row["bronze_version"] + 1 if opened.is_reseeded else None
+    as_of_us = row["until_us"] if opened.is_rebuilt else row["initial_as_of_us"]
+    after = row["bronze_version"] + 1 if opened.is_rebuilt else None
     if has_begun:
         seed = None if as_of_us is None else Seed(as_of_us, None)
         return Start(seed, pins, first_version=after)
@@ -80,7 +80,7 @@ def plan_start(engine: SparkEngine, opened: OpenStream) -> Start:
             f"{error}. {opened.name} begins with it: put it back; or begin anew",
             code="unreadable_savepoint",
             subject=opened.name,
-            command=f"./stateful reseed {opened.name} --apply",
+            command=f"./stateful rebuild {opened.name} --apply",
         ) from error
     states = engine.savepoint_states(lake, savepoint)
     bounds = Bounds(row["bronze_ingested_at_us"], as_of_us)
@@ -162,7 +162,7 @@ def drain_stream(
 
 
 def row_of_run(opened: OpenStream, start: Start) -> GenerationRow:
-    """The generation's row with what is new with a run; SettingsError when a pin has changed."""
+    """The generation's row with what is new with a run; SettingsError when a bronze has changed."""
     stream, fold, row, code = opened.stream, opened.fold, opened.begun_row, opened.identity.code
     settings, events = pinned_settings(stream, fold) | start.pins, event_ddl(fold)
     if row is not None:
@@ -197,9 +197,9 @@ def refuse_unreadable_events(opened: OpenStream) -> None:
 def stay_in_log(opened: OpenStream) -> None:
     """Give a stream something to read before bronze's log is cut, or where a run was cut off."""
     needed = needed_commit(opened.lake, opened.generations, opened.source)
-    # An update table shows the keys of a batch that was not settled for the others, too.
+    # An update table shows the keys of a batch that was not complete for the others, too.
     is_update = opened.row is not None and opened.row["output_mode"] == "update"
-    ahead = is_update and not is_settled(opened.lake, opened.checkpoint)
+    ahead = is_update and not is_complete(opened.lake, opened.checkpoint)
     if ahead or (needed is not None and needed.is_growing_old):
         append_still_row(opened)
 

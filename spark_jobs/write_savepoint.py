@@ -17,12 +17,12 @@ from include.lake.generations import GenerationRow
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake
 from include.settings import SavepointRules, Stream
-from include.stream.bronze import pin_bronze
+from include.stream.bronze import newest_bronze
 from include.stream.checkpoint import (
     CommittedBatch,
     check_partitions,
     committed_batch,
-    is_settled,
+    is_complete,
     newest_committed,
     read_position,
 )
@@ -64,11 +64,11 @@ def write_if_due(engine: SparkEngine, opened: OpenStream, run_id: str) -> None:
     lake, rules = opened.lake, opened.stream.savepoints
     if newest_committed(lake, opened.checkpoint) is None:
         return
-    until = _settled_until(lake, committed_batch(lake, opened.generations))
+    until = _complete_until(lake, committed_batch(lake, opened.generations))
     if until is None:
         return  # the next run that comes to its end writes it
     if is_due(rules, until, newest_savepoint(lake, opened.name)):
-        write_live_savepoint(engine, opened, run_id, origin="live")
+        write_live_savepoint(engine, opened, run_id, kind="live")
         delete_expired(opened)
 
 
@@ -87,15 +87,15 @@ def delete_expired(opened: OpenStream) -> None:
 
 
 def write_live_savepoint(
-    engine: SparkEngine, opened: OpenStream, run_id: str, origin: str
+    engine: SparkEngine, opened: OpenStream, run_id: str, kind: str
 ) -> Savepoint:
     """Write the stream's state as a savepoint. Under the stream's lease."""
     lake, fold = opened.lake, opened.fold
     batch = committed_batch(lake, opened.generations)
-    until, known = _settled_until(lake, batch), opened.record
+    until, known = _complete_until(lake, batch), opened.record
     if until is None or known.batch_of(batch.generation) not in (batch.batch_id, None):
         raise LakeError(
-            f"the last run of {opened.name} was cut off before all of its state was settled: run "
+            f"the last run of {opened.name} was cut off before all of its state was complete: run "
             "it again first",
             code="nothing_there",
             subject=opened.name,
@@ -106,14 +106,14 @@ def write_live_savepoint(
     refuse_other_settings(pinned, {"state_schema": state_rows_ddl(fold)})
     totals = totals_of(known, pinned)
     position = read_position(lake, f"{batch.checkpoint}/offsets/{batch.batch_id}")
-    read = pin_bronze(lake, opened.source, position.version - 1)
+    read = newest_bronze(lake, opened.source, position.version - 1)
     savepoint = write_savepoint(
         engine,
         lake,
         engine.live_states(batch.checkpoint, fold, batch.batch_id),
         fold,
         until,
-        origin=origin,
+        kind=kind,
         run_id=run_id,
         events=totals["total_folded"] + totals["total_duplicate"],
         bronze_id=read.table_id,
@@ -125,9 +125,9 @@ def write_live_savepoint(
     return savepoint
 
 
-def _settled_until(lake: Lake, batch: CommittedBatch) -> int | None:
+def _complete_until(lake: Lake, batch: CommittedBatch) -> int | None:
     """Before which instant every bucket has folded all; None after a run that was cut off."""
-    if batch.watermark_ms is None or not is_settled(lake, batch.checkpoint):
+    if batch.watermark_ms is None or not is_complete(lake, batch.checkpoint):
         return None
     return until_us(batch.watermark_ms * US_PER_MS)
 
@@ -149,7 +149,7 @@ def savepoint(
         opened.refuse_run()
         with recorded_run(lake, JOB, stream.name, dag_run_id=dag_run_id) as record:
             opened.refuse_other_checkpoint()
-            write_live_savepoint(engine, opened, record["run_id"], origin="on_demand")
+            write_live_savepoint(engine, opened, record["run_id"], kind="on_demand")
 
 
 def main() -> None:

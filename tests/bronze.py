@@ -30,13 +30,13 @@ BETWEEN_COMMITS_US = 60_000_000
 
 
 class ClockAt(NamedTuple):
-    """A commit of one clock row, which says that the time is `time_us`."""
+    """A commit of one heartbeat, which says that the time is `time_us`."""
 
     time_us: int
 
 
 class StampedRow(NamedTuple):
-    """A row of bronze, as a fold over event time sees it. A clock row has no event."""
+    """A row of bronze, as a fold over event time sees it. A heartbeat has no event."""
 
     event: Any
     time_us: int
@@ -67,7 +67,7 @@ def stamp(
                 group = () if row.event is None else group_of(row.event)
                 reached_us[group] = max(row.time_us // 1000 * 1000, reached_us.get(group, -(2**62)))
             newest = min(reached_us.values())
-            reached_us.pop((), None)  # a clock row is heard once
+            reached_us.pop((), None)  # a heartbeat is heard once
         after = newest if before_us is None else max(newest, before_us)
         at = FIRST_INGESTED_US + number * BETWEEN_COMMITS_US
         if ingested_us is not None:
@@ -103,15 +103,17 @@ def append_commit(lake: Lake, source: str, fold: KeyedFold, rows: Sequence[Stamp
     ):
         columns.setdefault(field.name, pa.nulls(len(rows), ARROW_TYPES[field.type]))
     times = [row.time_us for row in rows]
-    is_clock = [row.event is None for row in rows]
+    is_heartbeat = [row.event is None for row in rows]
     columns |= {
         "event_time": pa.array(times, INSTANT),
         "event_date": pa.array([(EPOCH + timedelta(microseconds=t)).date() for t in times]),
         "ingested_at": pa.array([row.ingested_us for row in rows], INSTANT),
-        "arrival_watermark": pa.array([row.arrival_us for row in rows], INSTANT),
-        "commit_watermark": pa.array([row.commit_us for row in rows], INSTANT),
-        "source_file": pa.array([None if clock else "a.jsonl" for clock in is_clock], pa.string()),
-        "is_clock": pa.array(is_clock),
+        "watermark_before": pa.array([row.arrival_us for row in rows], INSTANT),
+        "watermark_after": pa.array([row.commit_us for row in rows], INSTANT),
+        "source_file": pa.array(
+            [None if clock else "a.jsonl" for clock in is_heartbeat], pa.string()
+        ),
+        "is_heartbeat": pa.array(is_heartbeat),
     }
     known = next((each for each in all_sources() if each.name == source), None)
     if known is not None:

@@ -8,16 +8,16 @@ from typing import Any
 from deltalake import DeltaTable
 
 from include.fold.admission import micros_of
-from include.ingest.clock import read_clock
 from include.ingest.ingest_log import Clock, Ingestion
+from include.ingest.watermark import read_clock
 from include.lake.paths import Lake
 from include.registry import source_named
 from include.settings import Source
 from tests.ingested import bronze_of
 
 GRACE = timedelta(minutes=1)
-SIGNALS = replace(source_named("signals"), clock_grace=GRACE, max_clock_step=None)
-WITHOUT_CLOCK = replace(SIGNALS, clock_grace=None)
+SIGNALS = replace(source_named("signals"), heartbeat_delay=GRACE, max_clock_step=None)
+WITHOUT_CLOCK = replace(SIGNALS, heartbeat_delay=None)
 HOUR = timedelta(hours=1)
 
 
@@ -42,5 +42,5 @@ def version(lake: Lake) -> int:
 
 
 def at(end: datetime) -> dict[str, Any]:
-    """A call of `write_clock_row` by a Dag run that came just when its interval ended."""
+    """A call of `write_heartbeat` by a Dag run that came just when its interval ended."""
     return {"interval_end": end, "now": end}

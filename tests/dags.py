@@ -9,8 +9,8 @@ from airflow.sdk.api.datamodels._generated import DagRun
 from deltalake import DeltaTable
 
 from include.fold.admission import EPOCH, MICROSECOND, micros_of
-from include.ingest.clock import clock_row
 from include.ingest.ingest_log import Clock, Ingestion
+from include.ingest.watermark import heartbeat
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.registry import source_named, stream_named
@@ -40,7 +40,7 @@ def before(
 ) -> None:
     """What happens before `task_id` of the Dag of user_counts would start its JVM."""
     task = dags["stream_user_counts"].get_task(task_id)
-    context = {"dag_run": dag_run(run_type, interval_end), "params": {"promote": False}}
+    context = {"dag_run": dag_run(run_type, interval_end), "params": {"rebuild": False}}
     task._pre_execute_hook(context)
 
 
@@ -61,7 +61,7 @@ def dag_run(run_type: str = "scheduled", interval_end: datetime | None = LATER) 
 def raise_watermark(lake: Lake, instant: datetime) -> None:
     at_us = int(instant.timestamp() * 1_000_000)
     source, after = source_named("user_events"), Clock(at_us, at_us)
-    row = clock_row(source, Clock(), after)
+    row = heartbeat(source, Clock(), after)
     Ingestion(lake, source).take_rows(Clock(), after, row)
 
 
@@ -72,9 +72,9 @@ def land(lake: Lake, *lines: str, file: str = "events.jsonl") -> None:
 
 
 def settle(lake: Lake, until: datetime) -> None:
-    """As a reseed of user_counts leaves it: settled until then, and no run since."""
+    """As a rebuild of user_counts leaves it: complete until then, and no run since."""
     row = {"seed_savepoint": "s1", "until_us": micros_of(until), "source": "user_events"}
-    made = entry(0, "reseed", None, micros_of(until), generation=2, bronze_id=None)
+    made = entry(0, "rebuild", None, micros_of(until), generation=2, bronze_id=None)
     record(lake, made, row=row)
 
 

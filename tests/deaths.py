@@ -19,7 +19,7 @@ WRITES = (
     (ParsedOnSpark, "stage_refused"),
     (Table, "commit"),
     (Table, "merge"),
-    (ingestion, "write_clock_row"),
+    (ingestion, "write_heartbeat"),
 )
 
 

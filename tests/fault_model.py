@@ -27,28 +27,28 @@ class Fault(Enum):
         SURVIVED,
         "",
     )
-    LATE = "late rows", LOUD, "recompute NAME FROM UNTIL"
+    LATE = "late rows", LOUD, "restate NAME FROM UNTIL"
     CHANGED = (
         "another function, state, setting, field or output column",
         LOUD,
-        "reseed NAME --apply",
+        "rebuild NAME --apply",
     )
     NO_ROOM = "disk full or read-only, no more open files, a worker killed", LOUD, ""
     STREAM_OF_ONE_TIME = (
         "a stream's table, dead letters and checkpoint put back from one time, and the log of "
         "bronze cleaned up since",
         LOUD,
-        "reseed NAME --apply",
+        "rebuild NAME --apply",
     )
     OTHER_TIMES = (
         "table, dead letters, checkpoint and bronze of different times, or one of them lost",
         LOUD,
-        "reseed NAME --recompute --apply",
+        "rebuild NAME --full-refresh --apply",
     )
     UNREADABLE = (
         "a checkpoint, a log or a data file that cannot be read",
         LOUD,
-        "reseed NAME --apply",
+        "rebuild NAME --apply",
     )
     INGESTED = (
         "bronze, quarantine or the ingest log lost, unreadable or of different times",
@@ -58,10 +58,10 @@ class Fault(Enum):
     OTHERS = (
         "others' DELETE, UPDATE, append, RESTORE, or a column that they dropped",
         LOUD,
-        "reseed NAME --apply",
+        "rebuild NAME --apply",
     )
     TWO_DRIVERS = "two drivers of one stream, or of one source", LOUD, ""
-    CLOCK = "a clock that is or was wrong", LOUD, "repair-clock SOURCE --to INSTANT --apply"
+    CLOCK = "a clock that is or was wrong", LOUD, "set-watermark SOURCE --to INSTANT --apply"
     LOST_INPUT = (
         "offsets or versions that Kafka or a Delta table has lost",
         LOUD,

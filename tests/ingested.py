@@ -52,7 +52,7 @@ def events_of(lake: Lake) -> list[tuple[Any, ...]]:
 
 def values_of(lake: Lake) -> list[tuple[str, int]]:
     return sorted(
-        (row["source_file"], row["value"]) for row in bronze_of(lake) if not row["is_clock"]
+        (row["source_file"], row["value"]) for row in bronze_of(lake) if not row["is_heartbeat"]
     )
 
 

@@ -123,8 +123,8 @@ DAYS_US = [START_US + day * DAY_US for day in range(6)]
 
 
 # What the check says of a table that is not right, or of a live state that is not.
-OF_COVERAGE = {
-    "late_rows_not_recomputed",
+OF_STATUS = {
+    "late_rows_not_restated",
     "state_lacks_rows",
     "table_not_right",
     "table_changed",
@@ -137,4 +137,4 @@ def days(number: int, seed: int, **more: int):
 
 
 def found(lake, stream) -> set[str]:
-    return {each.finding for each in check_checkpoint(lake, stream).findings} & OF_COVERAGE
+    return {each.finding for each in check_checkpoint(lake, stream).findings} & OF_STATUS

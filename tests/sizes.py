@@ -29,9 +29,9 @@ from include.ingest import ingest
 from include.lake.ops import SCHEMAS, read_ops
 from include.lake.paths import Lake
 from include.maintain.check_checkpoint import check_checkpoint, record_check
-from include.stream.reseed_plan import ReseedOptions
+from include.stream.rebuild_plan import RebuildOptions
 from include.streams import sources
-from spark_jobs.reseed_stream import reseed
+from spark_jobs.rebuild_stream import rebuild
 from spark_jobs.run_stream import drain
 from tests.faults.lakes import STREAMS, Story, registered
 from tests.simulator.live_model import LiveModel
@@ -166,8 +166,8 @@ def walks() -> dict[str, int]:
             "ingest": lambda: _ingest(story),
             "drain": lambda: drain(engine, story.lake, story.stream),
             "check": lambda: record_check(story.lake, check_checkpoint(story.lake, story.stream)),
-            "rebuild": lambda: reseed(
-                engine, story.lake, story.stream, ReseedOptions(recompute=True)
+            "rebuild": lambda: rebuild(
+                engine, story.lake, story.stream, RebuildOptions(full_refresh=True)
             ),
         }
         found = {name: walked(story.root, run) for name, run in operations.items()}

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # A room imports from its own line and from those above it.
 ORDER = (
     "include/fold include/lake include/text_table.py",
-    "include/origins.py include/catalogue.py",
+    "include/connectors.py include/catalogue.py",
     "include/settings.py include/stream_definition.py",
     "include/streams include/registry.py",
     "include/spark include/job.py",
@@ -83,7 +83,7 @@ def test_what_decides_loads_no_pyspark():
     run = subprocess.run(
         [sys.executable, "-c", source], cwd=ROOT, check=True, capture_output=True, text=True
     )
-    assert "include.stream.reseed_plan" in run.stdout.split()
+    assert "include.stream.rebuild_plan" in run.stdout.split()
     assert "pyspark" not in run.stdout.split()
 
 
@@ -116,9 +116,9 @@ def test_what_the_scheduler_and_set_up_import_needs_no_package():
         "engines/data_checks.py",
         "engines/engine.py",
         "engines/live_batch.py",
-        "recompute_interval.py",
+        "restate_interval.py",
         "replay_bronze.py",
-        "reseed_stream.py",
+        "rebuild_stream.py",
         "run_stream.py",
         "stream_drain.py",
         "write_savepoint.py",

@@ -13,12 +13,12 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from include.fold.records import SCALARS
-from include.ingest.clock import Clock, clock_after
-from include.ingest.group_clock import logged_groups
+from include.ingest.group_watermark import logged_groups
 from include.ingest.ingest import ingest
 from include.ingest.landed_file import open_rows, row_of_raw
 from include.ingest.landed_values import reader_of_events
 from include.ingest.parse_files import outcomes_of_content, value_columns
+from include.ingest.watermark import Clock, clock_after
 from include.lake.ops import read_ops
 from include.settings import Source
 from tests.ingested import rows_of
@@ -97,8 +97,8 @@ def test_the_refund_is_taken_as_it_is(lake, monkeypatch):
     source, topic = declared("REFUNDS"), served(monkeypatch)
     monkeypatch.setenv("REGISTRY_PASSWORD", "secret")
     with running_registry() as registry:
-        trusting = replace(source.origin.schema_registry, url=registry.url, ca_file=None)
-        here = replace(source, origin=replace(source.origin, schema_registry=trusting))
+        trusting = replace(source.connector.schema_registry, url=registry.url, ca_file=None)
+        here = replace(source, connector=replace(source.connector, schema_registry=trusting))
         registry.user = "stateful:secret"
         schema_id = registry.add(json.loads(block("json avro")))
         at = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -117,7 +117,7 @@ def test_the_shipment_is_taken_as_it_is(lake, tmp_path):
     uri = str(tmp_path / "shipments")
     at = datetime(2026, 3, 1, 12, tzinfo=UTC)
     write_deltalake(uri, pa.table({"order_id": [7], "weight": [1.5], "shipped_at": [at]}))
-    here = replace(source, origin=replace(source.origin, uri=uri))
+    here = replace(source, connector=replace(source.connector, uri=uri))
     assert ingest(lake, here).rows_bronze == 1
     (row,) = rows_of(lake.bronze("shipments"))
     assert (row["order_id"], row["weight"], row["event_time"]) == (7, 1.5, at)

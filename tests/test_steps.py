@@ -120,13 +120,13 @@ def test_care_is_the_steps_after_a_run(lake, monkeypatch):
     steps = [planted(step, RIGHT, taken) for step in STEPS]
     monkeypatch.setattr(run_local, "STEPS", steps)
     monkeypatch.setattr(run_local, "run_job", lambda job, *_: taken.append(job) or 0)
-    assert run_local.care(lake, STREAM) == 0
+    assert run_local.maintain(lake, STREAM) == 0
     assert taken == ["check_checkpoint", "compact_state", "tune_rocksdb"]
 
 
 def test_a_dry_care_starts_no_job_and_records_nothing(lake, monkeypatch):
     monkeypatch.setattr(run_local, "run_job", lambda *_: pytest.fail("started a JVM"))
-    assert run_local.care(lake, STREAM, dry_run=True, compact_now=True) == 0
+    assert run_local.maintain(lake, STREAM, dry_run=True, compact_now=True) == 0
     assert not lake.is_delta_table(lake.ops("figures"))
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from include.connectors import DeltaTable, KafkaTopic, SchemaRegistry
 from include.fold.deduplicate import Deduplicate
 from include.ingest.bronze_tables import bronze_columns
-from include.origins import DeltaTable, KafkaTopic, SchemaRegistry
 from include.registry import source_named
 from include.settings import FOLDER, Csv, Field, Limits, Source, Times
 from tests.refused import refused
@@ -62,12 +62,12 @@ WRONG: list[tuple[Callable[..., object], dict[str, Any], str]] = [
     (lambda: bronze_columns(source(field(name="ingested_at"))), {}, "ingested_at"),
     (known_by, {"name": "c"}, "deduplicate"),
     (known_by, {"name": "b"}, "deduplicate"),
-    (lambda: source(field(path="_kafka.keys"), origin=TOPIC), {}, "_kafka.keys"),
+    (lambda: source(field(path="_kafka.keys"), connector=TOPIC), {}, "_kafka.keys"),
     (lambda: replace(SIGNALS, max_quarantined=-0.1), {}, "max_quarantined"),
     (lambda: replace(SIGNALS, max_quarantined=1.1), {}, "max_quarantined"),
     (lambda: replace(SIGNALS, max_quarantined=float("nan")), {}, "max_quarantined"),
     (
-        lambda: replace(PER_DEVICE, watermark_per=FOLDER, origin=DeltaTable(uri="t")),
+        lambda: replace(PER_DEVICE, watermark_per=FOLDER, connector=DeltaTable(uri="t")),
         {},
         "watermark_per",
     ),

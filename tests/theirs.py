@@ -9,9 +9,9 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 from deltalake.table import TableMerger
 
-from include import origins
+from include import connectors
 from include.ingest.connector import GoesOn
-from include.ingest.origin import accept_loss, plan_loss
+from include.ingest.source_connector import accept_loss, plan_loss
 from include.lake.paths import Lake
 from include.settings import Source
 from tests.ingested import SIGNALS, bronze_of
@@ -35,7 +35,7 @@ def accept_lost(lake: Lake, source: Source) -> GoesOn:
 
 def values_of(lake: Lake) -> list[int]:
     """The values of bronze, in order."""
-    return sorted(row["value"] for row in bronze_of(lake) if not row["is_clock"])
+    return sorted(row["value"] for row in bronze_of(lake) if not row["is_heartbeat"])
 
 
 class Theirs:
@@ -45,7 +45,7 @@ class Theirs:
         self.uri, self._partition_by, self.given = str(folder / "theirs"), partition_by, 0
 
     def source(self, **changes: Any) -> Source:
-        return replace(SIGNALS, origin=origins.DeltaTable(uri=self.uri, **changes))
+        return replace(SIGNALS, connector=connectors.DeltaTable(uri=self.uri, **changes))
 
     def append(self, count: int = 2, bad: int = 0, mode: str = "append") -> None:
         numbers = range(self.given, self.given + count + bad)

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from include.connectors import KafkaTopic
 from include.ingest import kafka
 from include.ingest.connector import OriginError, Split
 from include.ingest.kafka import Message, Offsets, TopicState
-from include.origins import KafkaTopic
 from include.settings import Source
 from tests.ingested import SIGNALS
 
@@ -17,8 +17,8 @@ TOPIC = KafkaTopic(servers="nowhere:9092", topic="signals")
 
 
 def of_topic(source: Source = SIGNALS, **changes: Any) -> Source:
-    """The source, with the topic for its origin."""
-    return replace(source, origin=replace(TOPIC, **changes))
+    """The source, with the topic for its connector."""
+    return replace(source, connector=replace(TOPIC, **changes))
 
 
 @dataclass
@@ -28,7 +28,7 @@ class FakeTopic:
     topic_id: str = "first"
     partitions: dict[int, list[Message | None]] = field(default_factory=dict)
     earliest: dict[int, int] = field(default_factory=dict)
-    settled: dict[int, int] = field(default_factory=dict)  # where a transaction is open
+    stable: dict[int, int] = field(default_factory=dict)  # where a transaction is open
 
     def produce(self, partition: int, value: bytes | str | None, **more: Any) -> Message:
         log = self.partitions.setdefault(partition, [])
@@ -56,7 +56,7 @@ class FakeTopic:
             self.topic_id,
             {
                 number: Offsets(
-                    self.earliest.get(number, 0), self.settled.get(number, len(log)), len(log)
+                    self.earliest.get(number, 0), self.stable.get(number, len(log)), len(log)
                 )
                 for number, log in self.partitions.items()
             },
@@ -72,5 +72,5 @@ class FakeTopic:
 def served(patch: pytest.MonkeyPatch) -> FakeTopic:
     """The topic that ingestion finds from now on, with one partition."""
     fake = FakeTopic(partitions={0: []})
-    patch.setattr(kafka, "open_topic", lambda origin: fake)
+    patch.setattr(kafka, "open_topic", lambda connector: fake)
     return fake

@@ -12,7 +12,7 @@ from include.stream.manifest import Savepoint, write_manifest
 
 # What whoever writes one says of it.
 MANIFEST: Any = {
-    "origin": "live",
+    "kind": "live",
     "run_id": "some-run",
     "events": 1,
     "bronze_id": "b",

@@ -23,13 +23,13 @@ def bronze_asset(source: Source, lake: str) -> Asset:
 
 
 def ops_asset(lake: str) -> Asset:
-    """What the daily care looks at: its alerts are kept with it."""
+    """What the daily maintenance looks at: its alerts are kept with it."""
     return Asset(name="ops", uri=as_uri(f"{lake}/ops"))
 
 
 def source_asset(source: Source, lake: str) -> Asset:
     """Files in landing, a topic or others' table: whoever fills it may have it as an outlet."""
-    place = f"{lake}/landing/{source.name}" if source.origin is None else source.origin.uri
+    place = f"{lake}/landing/{source.name}" if source.connector is None else source.connector.uri
     return Asset(name=f"source/{source.name}", uri=as_uri(place))
 
 

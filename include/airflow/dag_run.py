@@ -17,11 +17,11 @@ def is_backfill(dag_run: Any) -> bool:
 
 
 def interval_of(dag_run: Any, schedule: str) -> tuple[datetime | None, datetime | None]:
-    """The interval that it takes in, or as a backfill recomputes: by the schedule of now."""
+    """The interval that it takes in, or as a backfill restates: by the schedule of now."""
     if not is_backfill(dag_run):
         return dag_run.data_interval_start, dag_run.data_interval_end
     # *All Runs* leaves the data interval as it was made, by an earlier schedule or by hand. Planning reads a lake, which needs a second of imports: not at every parse of the Dags.
-    from include.stream.plan_recompute import next_tick
+    from include.stream.restate_plan import next_tick
 
     return dag_run.logical_date, next_tick(schedule, dag_run.logical_date)
 
@@ -42,12 +42,12 @@ def news(
 ) -> dict[str, Any] | None:
     """Return what this Dag run has to tell; None if nothing has changed, or its job has failed."""
     from include.lake.paths import open_lake
-    from include.observe.asset_event import asset_extra, recompute_extra
+    from include.observe.asset_event import asset_extra, restate_extra
 
     is_of_interval = is_backfill(dag_run)
-    if states.get("recompute_interval" if is_of_interval else "run_stream") == "failed":
+    if states.get("restate_interval" if is_of_interval else "run_stream") == "failed":
         return None
-    extra_of = recompute_extra if is_of_interval else asset_extra
+    extra_of = restate_extra if is_of_interval else asset_extra
     return extra_of(open_lake(lake), stream, dag_run.run_id)
 
 
@@ -67,8 +67,8 @@ def run_note(lake: str, stream: Stream, dag_run: Any, extra: Mapping[str, Any] |
     told = extra or {}
     edges = map(_minute, told.get("interval") or interval_of(dag_run, stream.schedule))
     parts = [f"{' until '.join(edges)} UTC: {_changed(stream, told)}"]
-    if "promoted_to" in told:
-        parts.append(f"promoted: the live state is generation {told['promoted_to']}")
+    if "rebuilt_generation" in told:
+        parts.append(f"rebuilt: the live state is generation {told['rebuilt_generation']}")
     found = stream_status(open_lake(lake), stream).findings
     parts += [] if found else ["the table is right now"]
     parts += [f"still {each.finding}: {each.detail}. Next: {each.action}" for each in found]
@@ -84,7 +84,7 @@ def _minute(at: object) -> str:
 
 def _changed(stream: Stream, told: Mapping[str, Any]) -> str:
     if load_definition(stream).fold.output_mode == "update":
-        return "the table shows the live state, which a backfill changes by promote alone"
+        return "the table shows the live state, which a backfill changes by rebuild alone"
     if "interval" not in told:
         return "the table was right there"
     read, before, after = (f"{told[f'rows_{name}'] or 0:,}" for name in ("read", "before", "after"))

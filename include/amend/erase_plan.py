@@ -7,17 +7,17 @@ from urllib.parse import unquote
 from include.amend.erase_rows import ErasedKey, Found, files_in_landing, find, mentions
 from include.ingest.amendments import REPAIR, Amendment, amendments_of
 from include.ingest.ingest_log import Ingestion
-from include.ingest.origin import place_of, waiting
+from include.ingest.source_connector import place_of, waiting
 from include.lake.delta_log import dataset_of, delta_table, lying_aside, open_table
 from include.lake.errors import LakeError, SettingsError, damaged
 from include.lake.generations import Generations, read_generations
 from include.lake.paths import Lake
-from include.maintain.table_care import unknown_folders
+from include.maintain.table_maintenance import unknown_folders
 from include.registry import all_sources, source_names, stream_names, streams_of
 from include.settings import Stream
 from include.stream.checkpoint import newest_planned
 from include.stream.manifest import savepoints_of
-from include.stream.reseed_plan import ReseedOptions, plan_later_reseed
+from include.stream.rebuild_plan import RebuildOptions, plan_later_rebuild
 from include.text_table import counted, text_table
 
 
@@ -55,7 +55,9 @@ def _refuse_stream(lake: Lake, stream: Stream, key: ErasedKey) -> None:
     generations = read_generations(lake, stream.name)
     if generations.current is None and _has_run(lake, generations):
         said = f"{stream.name} has run, and no record is left to make it anew by: do that first"
-        raise _in_the_way(stream.name, said, f"./stateful reseed {stream.name} --recompute --apply")
+        raise _in_the_way(
+            stream.name, said, f"./stateful rebuild {stream.name} --full-refresh --apply"
+        )
     if _is_initial(lake, stream, key):
         path = f"initial_state/{stream.name}"
         raise _in_the_way(path, f"{path}, which is yours, has the key: take it out, and repeat")
@@ -100,7 +102,9 @@ class ErasePlan:
     unread: int  # files that were refused as a whole: nobody knows what is in them
     undeclared: tuple[str, ...]  # what no source or stream of today has, below the lake
     elsewhere: tuple[str, ...]  # other sources that may have it
-    reseeds: tuple[str, ...]  # what becomes of the streams that ever ran, bronze being as it is now
+    rebuilds: tuple[
+        str, ...
+    ]  # what becomes of the streams that ever ran, bronze being as it is now
     begun: Amendment | None
 
     @property
@@ -130,7 +134,7 @@ class ErasePlan:
             ("elsewhere", len(self.elsewhere), f"NOT touched: {'; '.join(self.elsewhere)}"),
         ]
         rows = [(part, f"{count:,}", told) for part, count, told in (*done, *left) if count]
-        if source.origin is not None:
+        if source.connector is not None:
             rows.append((place_of(source), "", "NOT ours: erase it there, too"))
         rows += [
             ("ops", "", "texts of the source and its streams are replaced"),
@@ -138,7 +142,7 @@ class ErasePlan:
             ("outside", "", "NOT ours: copies of the lake, Airflow's logs and XComs, your readers"),
         ]
         table = text_table(("where", "how many", "what becomes of it"), rows)
-        return "\n".join([heading, *table, *self.reseeds])
+        return "\n".join([heading, *table, *self.rebuilds])
 
 
 def plan_erasure(lake: Lake, key: ErasedKey) -> ErasePlan:
@@ -154,11 +158,11 @@ def plan_erasure(lake: Lake, key: ErasedKey) -> ErasePlan:
         key,
         found,
         tuple(files_in_landing(lake, source, found.files)),
-        waiting=0 if key.source.origin else waiting(lake, key.source),
+        waiting=0 if key.source.connector else waiting(lake, key.source),
         unread=_unread(lake, source),
         undeclared=tuple(_undeclared(lake)),
         elsewhere=tuple(_elsewhere(lake, key)),
-        reseeds=tuple(_reseeds(lake, source)),
+        rebuilds=tuple(_rebuilds(lake, source)),
         begun=begun,
     )
 
@@ -168,7 +172,7 @@ def _elsewhere(lake: Lake, key: ErasedKey) -> Iterator[str]:
     source = key.source
     tables = {lake.table(stream.name): stream.name for stream in streams_of(source.name)}
     for other in all_sources():
-        uri = other.origin.uri if other.origin else ""
+        uri = other.connector.uri if other.connector else ""
         read = tables.get(unquote(uri.removeprefix("file://")).rstrip("/"))
         if other.name != source.name and set(key.values) & {field.name for field in other.fields}:
             yield f"{other.name}, with a field of that name"
@@ -176,11 +180,11 @@ def _elsewhere(lake: Lake, key: ErasedKey) -> Iterator[str]:
             yield f"{other.name}, which reads the table of {read}, by the field that has the key there"
 
 
-def _reseeds(lake: Lake, source: str) -> Iterator[str]:
+def _rebuilds(lake: Lake, source: str) -> Iterator[str]:
     """The plans; or the error of one that is refused, which must be known before a row is gone."""
     for stream in streams_of(source):
         if read_generations(lake, stream.name).current is not None:
-            plan = plan_later_reseed(lake, stream, ReseedOptions(recompute=True))
+            plan = plan_later_rebuild(lake, stream, RebuildOptions(full_refresh=True))
             if plan.moved is not None:  # and so would rows of the key
                 raise damaged(lake.table(stream.name), plan.moved)
             yield plan.text()

@@ -179,7 +179,7 @@ def rows_and_mask(
     wanted = None if date is None else pc.field("event_date") == pc.scalar(date).cast(pa.date32())
     read = None
     if columns is not None:
-        needed = {"is_clock", *columns, *key.values}.union(*(field.columns() for field in late))
+        needed = {"is_heartbeat", *columns, *key.values}.union(*(field.columns() for field in late))
         read = sorted(needed & set(dataset.schema.names))
     batches = dataset.to_batches(columns=read, filter=wanted)
     parts = (pa.Table.from_batches([batch]) for batch in batches)
@@ -187,7 +187,7 @@ def rows_and_mask(
 
 
 def _mask(rows: pa.Table, key: ErasedKey) -> Any:
-    is_event = pc.invert(rows["is_clock"])
+    is_event = pc.invert(rows["is_heartbeat"])
     return reduce(pc.and_, (_is(rows[name], value) for name, value in key.values.items()), is_event)
 
 

@@ -1,6 +1,5 @@
 """The commands that run streams, show how they go, and look after their state and tables."""
 
-import logging
 import os
 import sys
 from dataclasses import asdict
@@ -11,9 +10,9 @@ from typing import Annotated
 import typer
 
 from include import run_local
-from include.amend.clock_repair_plan import plan_clock_repair
 from include.amend.erase_plan import plan_erasure
 from include.amend.erase_rows import ERASED_KEY, erased_key
+from include.amend.watermark_plan import plan_set_watermark
 from include.cli.app import (
     DONE,
     FAILED,
@@ -34,11 +33,16 @@ from include.cli.app import (
     planned,
     show_json,
 )
-from include.ingest.origin import accept_loss, move_source_aside, plan_from_scratch, plan_loss
+from include.ingest.source_connector import (
+    accept_loss,
+    move_source_aside,
+    plan_from_scratch,
+    plan_loss,
+)
 from include.lake.errors import wrong_argument
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, made_lake
-from include.maintain.table_care import run_maintenance
+from include.maintain.table_maintenance import maintain_tables
 from include.observe.explain import KEY_DAYS, key_text, read_key
 from include.observe.stream_line import (
     Overview,
@@ -55,8 +59,8 @@ from include.sample.sample_data import Options, land_samples, sample_start
 from include.settings import Source, Stream
 from include.spark.submit import run_job, say
 from include.stream.open_stream import open_stream
-from include.stream.plan_recompute import plan_backfill, plan_recompute
-from include.stream.reseed_plan import ReseedOptions, plan_reseed
+from include.stream.rebuild_plan import RebuildOptions, plan_rebuild
+from include.stream.restate_plan import plan_backfill, plan_restate
 from include.stream.status_report import told_of, told_of_each
 from include.text_table import printable
 
@@ -82,7 +86,7 @@ def run(
 
 @command("stream", "stream user_counts", RUN)
 def run_stream(stream: StreamArgument, lake: LakeOption) -> int:
-    """Ingest and drain one stream once, without Airflow; care for its state, show its table."""
+    """Ingest and drain one stream once, without Airflow; look after its state, show its table."""
     began = datetime.now(UTC)
     if code := run_local.run_stream(lake, stream):
         return code
@@ -90,7 +94,7 @@ def run_stream(stream: StreamArgument, lake: LakeOption) -> int:
         say(report)
     if lake.is_delta_table(lake.table(stream.name)):
         status, told = told_of(lake, stream)
-        if told["wrong"] or told["distrust"]:  # also where nothing ran: the function may be another
+        if told["wrong"] or told["mismatch"]:  # also where nothing ran: the function may be another
             say(status)
     return DONE
 
@@ -142,8 +146,8 @@ def _accept_loss(lake: Lake, source: Source, is_applied: bool) -> int:
         return planned(text, is_applied, lambda: record_accepted(lake, source.name))
 
 
-@command("care", "care user_counts --dry-run", RUN)
-def care(
+@command("maintain", "maintain user_counts --dry-run", RUN)
+def maintain(
     lake: LakeOption,
     name: AnyStreamArgument = None,
     is_dry_run: DryRunOption = False,
@@ -151,9 +155,11 @@ def care(
         bool, typer.Option("--compact", help="Compact, whatever would be gained.")
     ] = False,
 ) -> int:
-    """Check the checkpoint of a stream, or of each; compact and tune its state. 1 when a check found an error."""
+    """Check the checkpoint of a stream, or of each, compact and tune its state; of all: the tables, too. 1 when a check found an error."""
     streams = all_streams() if name is None else (stream_named(name),)
-    codes = [run_local.care(lake, stream, is_dry_run, is_compacted) for stream in streams]
+    codes = [run_local.maintain(lake, stream, is_dry_run, is_compacted) for stream in streams]
+    if name is None:
+        codes.append(maintain_tables(lake, is_dry_run))
     return max(codes, default=0, key=abs)
 
 
@@ -260,18 +266,18 @@ def show_backfill(
     return 0
 
 
-@command("recompute", "recompute device_signals 2026-11-20 2026-11-21", STATE)
-def recompute(
+@command("restate", "restate device_signals 2026-11-20 2026-11-21", STATE)
+def restate(
     stream: StreamArgument, start: FromArgument, until: UntilArgument, lake: LakeOption
 ) -> int:
-    """Recompute an interval of a stream in one piece, late rows included."""
-    say(plan_recompute(open_stream(lake, stream), start, until).text())
+    """Restate an interval of a stream in one piece, late rows included."""
+    say(plan_restate(open_stream(lake, stream), start, until).text())
     interval = ["--from", start.isoformat(), "--until", until.isoformat()]
-    return _run("recompute_interval", lake, stream, args=interval)
+    return _run("restate_interval", lake, stream, args=interval)
 
 
-@command("reseed", "reseed user_counts --buckets 100 --apply", STATE)
-def reseed(
+@command("rebuild", "rebuild user_counts --buckets 100 --apply", STATE)
+def rebuild(
     stream: StreamArgument,
     lake: LakeOption,
     until: UntilOption = None,
@@ -282,32 +288,33 @@ def reseed(
         int | None, typer.Option(min=1, help="State partitions; as now when not given.")
     ] = None,
     from_beginning: Annotated[
-        bool, typer.Option("--recompute", help="From the beginning, whatever savepoints there are.")
+        bool,
+        typer.Option("--full-refresh", help="From the beginning, whatever savepoints there are."),
     ] = False,
-    from_state: Annotated[
-        bool, typer.Option("--from-state", help="From the older state, by migrate_state.")
+    migrate_state: Annotated[
+        bool, typer.Option("--migrate-state", help="From the older state, by migrate_state.")
     ] = False,
     is_applied: ApplyOption = False,
 ) -> int:
     """Make a stream's state anew from bronze, late rows included: the plan, or with --apply do it."""
-    options = ReseedOptions(buckets, partitions, until, from_beginning, from_state)
+    options = RebuildOptions(buckets, partitions, until, from_beginning, migrate_state)
     args = ["--options", options.text()]
-    plan = plan_reseed(lake, stream, options).text()
-    return planned(plan, is_applied, lambda: _run("reseed_stream", lake, stream, args=args))
+    plan = plan_rebuild(lake, stream, options).text()
+    return planned(plan, is_applied, lambda: _run("rebuild_stream", lake, stream, args=args))
 
 
-@command("repair-clock", "repair-clock user_events --to 2026-11-20T10:00:00Z --apply", STATE)
-def repair_clock(
+@command("set-watermark", "set-watermark user_events --to 2026-11-20T10:00:00Z --apply", STATE)
+def set_watermark(
     source: SourceArgument,
     lake: LakeOption,
     to: ToOption = None,
     is_applied: ApplyOption = False,
 ) -> int:
-    """Set the clock of a source back, and reseed its streams: the plan, or with --apply do it."""
+    """Set the clock of a source back, and rebuild its streams: the plan, or with --apply do it."""
     wanted = [] if to is None else ["--to", to.isoformat()]
     args = ["--source", source.name, "--lake", lake.root, *wanted]
-    text = plan_clock_repair(lake, source, to).text
-    return planned(text, is_applied, lambda: run_job("repair_clock", args))
+    text = plan_set_watermark(lake, source, to).text
+    return planned(text, is_applied, lambda: run_job("set_watermark", args))
 
 
 @command("erase", "erase user_counts alice --apply", STATE)
@@ -344,14 +351,6 @@ def _key_of_stdin() -> str:
 
 def _run(job: str, lake: Lake, stream: Stream, args: list[str]) -> int:
     return run_job(job, ["--stream", stream.name, "--lake", lake.root, *args], stream)
-
-
-@command("maintain-tables", "maintain-tables --dry-run", TABLES)
-def maintain_tables(lake: LakeOption, is_dry_run: DryRunOption = False) -> int:
-    """Optimize and vacuum what needs it, and delete checkpoints that were replaced long ago."""
-    logging.basicConfig(format="%(message)s")
-    logging.getLogger("table_care").setLevel(logging.INFO)
-    return run_maintenance(lake, is_dry_run)
 
 
 @command("sample-data", "sample-data --events 2000 --late-share 0.05", TABLES)

@@ -3,7 +3,7 @@
 | what | rule |
 |---|---|
 | a row is late | `time <= arrival watermark - delay` |
-| an event is settled | `time <= watermark`, that is `time < until` with `until = watermark + 1 us` |
+| an event is complete | `time <= watermark`, that is `time < until` with `until = watermark + 1 us` |
 | a timeout at x fires | when `x < until`, before any event with `time > x`, after those with `time == x` |
 | a timer of Spark's for x | at the first whole millisecond `>= x` |
 | a row is before an initial state | `time < as_of` |
@@ -27,18 +27,18 @@ NEVER_US = 2**63 - 1
 LAST_INSTANT_US = (datetime.max.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
 
 
-def is_late(event_time_us: Any, arrival_watermark_us: Any, delay_us: int) -> Any:
+def is_late(event_time_us: Any, watermark_before_us: Any, delay_us: int) -> Any:
     """Whether a row came too late to be folded live: decided by its bronze columns alone."""
-    return event_time_us <= arrival_watermark_us - delay_us
+    return event_time_us <= watermark_before_us - delay_us
 
 
-def watermark_us(commit_watermark_us: int, delay_us: int) -> int:
+def watermark_us(watermark_after_us: int, delay_us: int) -> int:
     """The fold's watermark after a complete commit: no admitted row can come at or before it."""
-    return commit_watermark_us - delay_us
+    return watermark_after_us - delay_us
 
 
 def until_us(watermark: int) -> int:
-    """The exclusive bound of what that watermark settles: an event exactly at it is settled."""
+    """The exclusive bound of what that watermark settles: an event exactly at it is complete."""
     return watermark + 1
 
 

@@ -25,9 +25,9 @@ from include.fold.records import Column
 from include.fold.states import DEAD_LETTERS, States, event_schema, output_schema
 
 
-class Settled(NamedTuple):
+class Complete(NamedTuple):
     outputs: pa.Table
-    states: States | None  # None when nothing settled: none was read
+    states: States | None  # None when nothing complete: none was read
     pending: pa.Table
     dead_letters: pa.Table  # DEAD_LETTERS
     rows_folded: int = 0
@@ -40,17 +40,17 @@ def settle(
     waiting: pa.Table,
     until_us: int,
     timeouts_due: bool,
-) -> Settled:
+) -> Complete:
     """Fold all events of `waiting`, in any order, before `until_us`; the others stay pending.
 
     Timeouts before it fire, too: `timeouts_due` says that there may be some.
     """
-    is_settled = pc.less(waiting[fold.time_us], until_us)
-    settled = waiting.filter(is_settled)
-    if not (settled.num_rows or timeouts_due):
+    is_complete = pc.less(waiting[fold.time_us], until_us)
+    complete = waiting.filter(is_complete)
+    if not (complete.num_rows or timeouts_due):
         nothing = output_schema(fold).empty_table()
-        return Settled(nothing, None, waiting, DEAD_LETTERS.empty_table())
-    ordered = order_events(fold, settled)
+        return Complete(nothing, None, waiting, DEAD_LETTERS.empty_table())
+    ordered = order_events(fold, complete)
     states = read_states()
     with _no_garbage_collection():
         states.fetch(ordered.keys)
@@ -58,12 +58,12 @@ def settle(
         events = _events(fold, ordered, times_us)
         emitted = fold_runs(fold, states, runs, events=events, times_us=times_us, until_us=until_us)
         outputs = outputs_table(fold, emitted)
-    return Settled(
+    return Complete(
         outputs,
         states,
-        waiting.filter(pc.invert(is_settled)),
+        waiting.filter(pc.invert(is_complete)),
         dead_letters_table(emitted.dead_letters),
-        rows_folded=settled.num_rows - emitted.duplicates,
+        rows_folded=complete.num_rows - emitted.duplicates,
         rows_duplicate=emitted.duplicates,
     )
 
@@ -92,7 +92,7 @@ def check_not_folded(fold: KeyedFold, events: pa.Table, folded_until_us: int, bu
             f"{folded_until_us} us: a bronze commit was cut, or its watermark columns were changed",
             code="changed_by_others",
             subject=fold.stream,
-            command=f"./stateful reseed {fold.stream} --apply",
+            command=f"./stateful rebuild {fold.stream} --apply",
         )
 
 

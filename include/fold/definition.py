@@ -175,7 +175,7 @@ class KeyedFold:
 
     @cached_property
     def calls_per_event(self) -> bool:
-        """True unless one call with all settled events comes to the same: the last row counts.
+        """True unless one call with all complete events comes to the same: the last row counts.
 
         Not where calls may be dead letters: one for two events would make letters of both, or none.
         Nor where the stored form of a state is another, which it gets between calls.
@@ -314,7 +314,7 @@ def state_ddl(fold: KeyedFold) -> str:
 
 
 class KeyRun(NamedTuple):
-    """The settled events of one key: positions [start, end) of the bucket's ordered events."""
+    """The complete events of one key: positions [start, end) of the bucket's ordered events."""
 
     key: Key
     start: int

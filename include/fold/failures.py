@@ -28,7 +28,7 @@ class StateFunctionError(RuntimeError):
 
 
 class BrokenInvariantError(StatefulError, RuntimeError):
-    """The fold was handed something that must not exist: a row before what it has settled."""
+    """The fold was handed something that must not exist: a row before what it has completed."""
 
 
 class TimeoutLoopError(RuntimeError):

@@ -61,7 +61,7 @@ def _refuse_other_columns(path: str, table: DeltaTable, definition: Definition) 
             "stream's key, output record and output mode, or the table. To go on with these, make it anew",
             code="other_columns",
             subject=f"tables/{stream}",
-            command=f"./stateful reseed {stream} --recompute --apply",
+            command=f"./stateful rebuild {stream} --full-refresh --apply",
         )
 
 

@@ -2,7 +2,7 @@
 
 An amendment is notes in the ingest log: that it was begun, that bronze is amended, and that it is
 done. There is one at a time. Until bronze is amended nothing is ingested. A stream waits until its
-state is made of bronze as it is then: an older one has settled more than the clock of now has, or
+state is made of bronze as it is then: an older one has completed more than the clock of now has, or
 brings the key back.
 """
 
@@ -68,7 +68,7 @@ class Amendment:
     def unfinished(self, who: str) -> LakeError:
         """The error of `who` waits for it."""
         source, is_erasure = self.source, self.kind == ERASURE
-        what, command = "a repair of the clock", f"./stateful repair-clock {source} --apply"
+        what, command = "a repair of the clock", f"./stateful set-watermark {source} --apply"
         if is_erasure:
             what, command = "an erasure of a key", f"./stateful erase {source} KEY --apply"
         return LakeError(
@@ -119,7 +119,7 @@ class Amendments(NamedTuple):
             f"the state of {stream} is not from after the clock of its source was set back",
             code="unfinished_repair",
             subject=stream,
-            command=f"./stateful reseed {stream} --apply",
+            command=f"./stateful rebuild {stream} --apply",
         )
 
 
@@ -174,6 +174,6 @@ def note_done(lake: Lake, source: Source, amendment: Amendment) -> None:
 
 
 def amended_streams(lake: Lake, source: str) -> list[tuple[Stream, GenerationRow]]:
-    """The streams that are reseeded, with their current generations: those that ever ran."""
+    """The streams that are rebuilt, with their current generations: those that ever ran."""
     known = [(s, read_generations(lake, s.name).current) for s in streams_of(source)]
     return [(stream, row) for stream, row in known if row is not None]

@@ -9,16 +9,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable, Schema
 
+from include.connectors import ISO, Times
 from include.fold.definition import KeyedFold
 from include.fold.states import event_schema
-from include.ingest.connector import origin_columns, refused_columns
+from include.ingest.connector import connector_columns, refused_columns
 from include.ingest.rescue import read_rescued
 from include.lake.columns import APPEND_ONLY, Column, arrow_type, documented, listed, sql_name
 from include.lake.delta_log import create_if_absent, delta_table, found_columns, open_table
 from include.lake.errors import SettingsError, settings_changed
 from include.lake.paths import Lake
 from include.lake.table import Table
-from include.origins import ISO, Times
 from include.registry import all_sources
 from include.settings import RESCUED, Field, Source
 
@@ -86,14 +86,14 @@ def added_columns(source: Source) -> tuple[Column, ...]:
 event_time timestamp When it happened: the landed {source.time_field}
 event_date date The UTC date of event_time
 ingested_at timestamp When ingestion took it in: later than in earlier commits
-arrival_watermark timestamp {reached}; null in the first
-commit_watermark timestamp arrival_watermark with this commit's rows as well
+watermark_before timestamp {reached}; null in the first
+watermark_after timestamp watermark_before with this commit's rows as well
 source_file string The file it landed in, below landing/<source>; #<quarantine_id> if re-ingested
 """)
     return (
         *times,
-        Column("is_clock", "boolean", "No event: only moves the watermark", nullable=False),
-        *origin_columns(source),
+        Column("is_heartbeat", "boolean", "No event: only moves the watermark", nullable=False),
+        *connector_columns(source),
         Column(RESCUED, "string", "JSON: values of the row that are no fields, by name, as landed"),
     )
 

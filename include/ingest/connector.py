@@ -8,11 +8,11 @@ from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
+from include.connectors import KafkaTopic
 from include.fold.admission import EPOCH
 from include.lake.columns import Column
 from include.lake.errors import LakeError
 from include.lake.findings import Finding
-from include.origins import KafkaTopic
 from include.settings import Source
 
 
@@ -145,7 +145,7 @@ class Lag(NamedTuple):
 
 
 class GoesOn(NamedTuple):
-    """Where an origin that has lost something is gone on with, behind that."""
+    """Where a connector that has lost something is gone on with, behind that."""
 
     what: str  # is given up
     lost: int  # the number of offsets, or versions, or files that are known to be lost
@@ -174,15 +174,15 @@ class Connector(Protocol):
 
 
 OF_KAFKA = (
-    Column("kafka_partition", "int", "The partition of the topic; null for a clock row"),
-    Column("kafka_offset", "bigint", "Its offset in that partition; null for a clock row"),
+    Column("kafka_partition", "int", "The partition of the topic; null for a heartbeat"),
+    Column("kafka_offset", "bigint", "Its offset in that partition; null for a heartbeat"),
 )
 MESSAGE = Column("kafka_message", "string", "The message, as JSON, for re-ingestion")
 
 
-def origin_columns(source: Source) -> tuple[Column, ...]:
-    return OF_KAFKA if isinstance(source.origin, KafkaTopic) else ()
+def connector_columns(source: Source) -> tuple[Column, ...]:
+    return OF_KAFKA if isinstance(source.connector, KafkaTopic) else ()
 
 
 def refused_columns(source: Source) -> tuple[Column, ...]:
-    return (*OF_KAFKA, MESSAGE) if isinstance(source.origin, KafkaTopic) else ()
+    return (*OF_KAFKA, MESSAGE) if isinstance(source.connector, KafkaTopic) else ()

@@ -13,6 +13,7 @@ from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
 from include.catalogue import FINDINGS
+from include.connectors import DeltaTable
 from include.ingest.connector import (
     Batch,
     Cut,
@@ -41,7 +42,6 @@ from include.lake.delta_log import (
 )
 from include.lake.findings import Finding
 from include.lake.paths import files_of
-from include.origins import DeltaTable
 from include.settings import Source
 from include.text_table import counted
 
@@ -109,10 +109,10 @@ def outcomes_of_added(source: Source, batch: Batch, split: Split) -> Iterator[Ou
 
 
 def _opened(source: Source, split: Split) -> ParquetRows:
-    origin = source.origin
-    assert isinstance(origin, DeltaTable)
+    connector = source.connector
+    assert isinstance(connector, DeltaTable)
     try:
-        with files_of(origin.uri).open_input_file(split.name) as file:
+        with files_of(connector.uri).open_input_file(split.name) as file:
             if file.size() > source.max_file_bytes:
                 raise UnreadableFileError(
                     f"{file.size()} bytes, more than max_file_bytes of {source.name} allows"
@@ -120,9 +120,9 @@ def _opened(source: Source, split: Split) -> ParquetRows:
             content = bytes(file.read())
     except FileNotFoundError as error:
         raise _gone(source, split, "is gone, as after a VACUUM") from error
-    if not has_values(origin.uri, split):
+    if not has_values(connector.uri, split):
         raise _gone(source, split, "is of a partition that its log has lost")
-    schema, by, files = known_at(origin.uri, split.first)
+    schema, by, files = known_at(connector.uri, split.first)
     known = files[str(split.name)]["partition"] if by else {}
     return ParquetRows(content, source, schema, {name: known[name] for name in by})
 
@@ -165,13 +165,13 @@ class TableConnector:
     """The connector of a table of others, up to the version that was its newest."""
 
     source: Source
-    origin: DeltaTable
+    connector: DeltaTable
 
     @cached_property
     def table(self) -> OpenTable:
-        table = open_table(self.origin.uri)
+        table = open_table(self.connector.uri)
         if table.metadata().configuration.get(MAPPING, "none") != "none":
-            said = f"the Delta table {self.origin.uri} has {MAPPING}, which is not read"
+            said = f"the Delta table {self.connector.uri} has {MAPPING}, which is not read"
             raise unreadable_input(MAPPING, said)
         return table
 
@@ -188,8 +188,8 @@ class TableConnector:
         if lost := self.lost(done):
             raise lost_input(self.source.name, lost)
         # Of the table that this began with: of one put in its place meanwhile a version is another.
-        if TableConnector(self.source, self.origin).id != self.id:
-            said = f"the Delta table {self.origin.uri} was made anew meanwhile: run again"
+        if TableConnector(self.source, self.connector).id != self.id:
+            said = f"the Delta table {self.connector.uri} was made anew meanwhile: run again"
             raise unreadable_input(self.source.name, said)
         ignored: list[int] = []
         taken = one_commit(self._waiting(done, ignored), self.source)
@@ -219,7 +219,7 @@ class TableConnector:
             return []
         named = ", ".join(map(str, versions))
         said = (
-            f"versions {named} of {self.origin.uri} delete, update or restore rows, and were passed over: "
+            f"versions {named} of {self.connector.uri} delete, update or restore rows, and were passed over: "
             f"bronze/{self.source.name} has the rows as they were before, and none that these versions add"
         )
         return [FINDINGS["versions_ignored"].found(self.source.name, said, count=len(versions))]
@@ -227,18 +227,18 @@ class TableConnector:
     def lost(self, done: Done) -> str | None:
         """Why what comes next cannot be taken; None when it can."""
         if done.splits and done.origin_id != self.id:
-            return f"the Delta table {self.origin.uri} was made anew since"
+            return f"the Delta table {self.connector.uri} was made anew since"
         taken = taken_of(done, self.id)
         if taken.next is None or taken.complete == self.newest or self._opens(taken.next):
             return None
         was = "was cleaned up, is damaged, or never came to be"
-        return f"version {taken.next} of {self.origin.uri}, which comes next, {was}"
+        return f"version {taken.next} of {self.connector.uri}, which comes next, {was}"
 
     def goes_on(self, done: Done) -> GoesOn | None:
         lost = self.lost(done)
         if lost is None:
             gone = list(self._gone(self.cut(done)))
-            said = f"{self.origin.uri} has lost {counted(len(gone), 'file')}"
+            said = f"{self.connector.uri} has lost {counted(len(gone), 'file')}"
             return GoesOn(said, len(gone), gone) if gone else None
         if done.origin_id != self.id:  # all that it has
             return GoesOn(lost, 0, [Split(None, None, 0, 0, self.id)])
@@ -251,9 +251,9 @@ class TableConnector:
     def _gone(self, cut: Cut) -> Iterator[Split]:
         """Files of a batch that are gone, or what the log had of them."""
         splits = [split for split in cut.splits if split.name is not None]
-        infos = files_of(self.origin.uri).get_file_info([split.name for split in splits])
+        infos = files_of(self.connector.uri).get_file_info([split.name for split in splits])
         for split, info in zip(splits, infos, strict=True):
-            if info.type == fs.FileType.NotFound or not has_values(self.origin.uri, split):
+            if info.type == fs.FileType.NotFound or not has_values(self.connector.uri, split):
                 yield split
 
     def _waiting(self, done: Done, ignored: list[int]) -> Iterator[Split]:
@@ -268,7 +268,7 @@ class TableConnector:
         for version in range(first, self.newest + 1):
             if complete < 0 and version == first:
                 files = self._backlog(version)
-            elif not (actions := actions_of(self.origin.uri, version)):
+            elif not (actions := actions_of(self.connector.uri, version)):
                 return  # `lost` tells of it once it comes next
             elif self._is_passed_over(version, actions):
                 files = []
@@ -280,15 +280,15 @@ class TableConnector:
 
     def _file(self, version: int, path: str, size: int, written_ms: int) -> Split:
         if OF_ANOTHER_TABLE.match(path):
-            said = f"{self.origin.uri} is a shallow clone: {path} is of another table: read that"
+            said = f"{self.connector.uri} is a shallow clone: {path} is of another table: read that"
             raise unreadable_input(path, said)
         at = written_at(written_ms * 1000)
         return Split(path, None, version, version + 1, self.id, bytes=size, modified_at=at)
 
     def _backlog(self, version: int) -> list[Split]:
-        table = self.table if version == self.newest else open_table(self.origin.uri, version)
+        table = self.table if version == self.newest else open_table(self.connector.uri, version)
         if pa.table(table.deletion_vectors()).num_rows:
-            said = f"files of {self.origin.uri} have deletion vectors, which are not read"
+            said = f"files of {self.connector.uri} have deletion vectors, which are not read"
             mend = "let its owner purge them (REORG TABLE ... APPLY (PURGE))"
             raise unreadable_input("deletion vectors", f"{said}: {mend}")
         files = added_files(table)
@@ -300,11 +300,11 @@ class TableConnector:
         """Whether the version does not only append; OriginError where none may be passed over."""
         if not is_restore(actions) and not any(map(_takes_away, actions)):
             return False
-        if self.origin.on_change != "ignore":
+        if self.connector.on_change != "ignore":
             what = commit_info(actions).get("operation", "a commit")
             raise OriginError(
-                f"version {version} of {self.origin.uri} does not only append ({what}), which bronze "
-                'cannot follow: on_change="ignore" of the origin passes such versions over',
+                f"version {version} of {self.connector.uri} does not only append ({what}), which bronze "
+                'cannot follow: on_change="ignore" of the connector passes such versions over',
                 code="changed_input",
                 subject="on_change",
             )
@@ -319,14 +319,14 @@ class TableConnector:
 
     def _opens(self, version: int) -> bool:
         """Whether the log has the commit, and what came before, as files or in a checkpoint."""
-        uri = self.origin.uri
+        uri = self.connector.uri
         is_there = bool(actions_of(uri, version))
         return is_there and (version == self.newest or table_at(uri, version) is not None)
 
     def _earliest(self, lost: int) -> int:
         """The version from which on all commits can be read, behind one that cannot."""
         version = self.newest + 1
-        while version > lost + 1 and actions_of(self.origin.uri, version - 1):
+        while version > lost + 1 and actions_of(self.connector.uri, version - 1):
             version -= 1
         while version < self.newest and not self._opens(version):
             version += 1

@@ -16,7 +16,6 @@ from include.catalogue import FINDINGS
 from include.fold.admission import MICROSECOND, micros_of, parse_instant
 from include.ingest.amendments import amendments_in
 from include.ingest.bronze_tables import follow_fields
-from include.ingest.clock import as_text, clock_after, read_clock, write_clock_row
 from include.ingest.connector import Batch, Connector
 from include.ingest.ingest_log import (
     BRONZE,
@@ -24,11 +23,12 @@ from include.ingest.ingest_log import (
     Clock,
     Entry,
     Ingestion,
-    refuse_other_origin,
+    refuse_other_connector,
 )
 from include.ingest.landed_values import shown
-from include.ingest.origin import connector_of, place_of
 from include.ingest.parse_files import Counts, Parse, Parsed, parsed_here, quarantine_findings
+from include.ingest.source_connector import connector_of, place_of
+from include.ingest.watermark import as_text, clock_after, read_clock, write_heartbeat
 from include.job import RunRecord
 from include.lake.errors import RowCountError
 from include.lake.findings import Finding, record_findings
@@ -135,7 +135,7 @@ def ingest(
     interval_end: datetime | None = None,
     parse: Parse = parsed_here,
 ) -> Counts:
-    """Drain landing, write a clock row where one is due; a `record` gets the counts of any run."""
+    """Drain landing, write a heartbeat where one is due; a `record` gets the counts of any run."""
     run_id = (record or {}).get("run_id")
     ingestion = prepare(lake, source)
     counts, found = Counts(), list[Finding]()
@@ -146,7 +146,7 @@ def ingest(
         # What comes meanwhile waits for the next run.
         while taken := ingestion.again(lambda: take_next(ingestion, connector, parse, run_id)):
             counts += taken
-        found = write_clock_row(ingestion, interval_end, datetime.now(UTC))
+        found = write_heartbeat(ingestion, interval_end, datetime.now(UTC))
         if (groups := read_clock(ingestion).groups) is not None:
             found += groups.held_back()
     finally:
@@ -166,8 +166,8 @@ def prepare(lake: Lake, source: Source) -> Ingestion:
     """The log and tables of a source, which a fresh lake lacks; LakeError where they do not fit."""
     ingestion = Ingestion(lake, source)
     amendments_in(ingestion.logged, source.name).refuse_before_amended("ingestion")
-    refuse_other_origin(source, ingestion.logged.done())
-    if source.origin is None:  # a fresh lake has no landing: nothing landed
+    refuse_other_connector(source, ingestion.logged.done())
+    if source.connector is None:  # a fresh lake has no landing: nothing landed
         landing = lake.path_in_filesystem(lake.landing(source.name))
         lake.filesystem.create_dir(landing, recursive=True)
     return ingestion

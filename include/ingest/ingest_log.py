@@ -22,7 +22,7 @@ from deltalake.table import TableMerger
 from include.fold.admission import instant_of, micros_of
 from include.ingest.bronze_tables import KEEPS_LOG, create_tables
 from include.ingest.connector import SPLIT_COLUMNS, Done, Split
-from include.ingest.group_clock import Groups, logged_groups
+from include.ingest.group_watermark import Groups, logged_groups
 from include.lake.columns import documented, listed, without_comments
 from include.lake.delta_log import create_if_absent, open_table, unbroken
 from include.lake.errors import LakeError, settings_changed
@@ -65,7 +65,7 @@ COMMENT = "What ingestion has taken, batch by batch, and the files that its rows
 class Clock:
     """The newest instants in bronze, in microseconds; None before its first rows."""
 
-    watermark_us: int | None = None  # M, see include/ingest/clock.py
+    watermark_us: int | None = None  # M, see include/ingest/watermark.py
     ingested_at_us: int | None = None
     groups: Groups | None = None  # of a source with `watermark_per`
 
@@ -354,8 +354,8 @@ def _refuse_without_log(lake: Lake, source: str) -> None:
             raise of_other_times(path, f"{said}, so all would be taken in again")
 
 
-def refuse_other_origin(source: Source, done: Done) -> None:
+def refuse_other_connector(source: Source, done: Done) -> None:
     """SettingsError when what was taken for it until now came from elsewhere."""
-    if done.names and done.has_ids() != (source.origin is not None):
+    if done.names and done.has_ids() != (source.connector is not None):
         said = f"source {source.name} has been taken from elsewhere: give this one another name"
         raise settings_changed(source.name, said)

@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
+from include.connectors import ISO
 from include.fold.admission import LAST_INSTANT_US, MICROSECOND, instant_of
 from include.fold.arrow_values import decode
 from include.fold.definition import KeyedFold
@@ -40,7 +41,6 @@ from include.lake.delta_log import (
 )
 from include.lake.errors import SettingsError
 from include.lake.paths import Lake, files_of
-from include.origins import ISO
 
 ROWS_AT_ONCE = 10_000
 

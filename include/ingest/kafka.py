@@ -1,7 +1,7 @@
 """A topic: its offsets, of which each batch is ranges, and what becomes of their messages.
 
 A partition goes on where the newest batch that has a split of it ends. So a loss is passed over by
-a batch of no rows, which says where to go on (origin.py).
+a batch of no rows, which says where to go on (source_connector.py).
 """
 
 import base64
@@ -27,6 +27,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from include.connectors import MESSAGE, KafkaTopic, SchemaRegistry, secret
 from include.ingest.connector import (
     Batch,
     Cut,
@@ -46,7 +47,6 @@ from include.ingest.landed_values import Instant, RefusedError, Row, Text, is_re
 from include.ingest.parse_files import REFUSED, judge_of_rows, quarantine_id, with_counts
 from include.ingest.rescue import Rescue, json_text
 from include.lake.errors import SettingsError
-from include.origins import MESSAGE, KafkaTopic, SchemaRegistry, secret
 from include.settings import Source
 from include.text_table import counted
 
@@ -89,7 +89,7 @@ class Offsets(NamedTuple):
     """Where a partition begins and ends."""
 
     earliest: int
-    settled: int  # the end of what no open transaction can still change: what can be taken
+    stable: int  # the end of what no open transaction can still change: what can be taken
     end: int
 
 
@@ -99,18 +99,18 @@ class TopicState(NamedTuple):
 
 
 @lru_cache(maxsize=8)
-def open_topic(origin: KafkaTopic) -> "BrokerTopic":
-    return BrokerTopic(origin)
+def open_topic(connector: KafkaTopic) -> "BrokerTopic":
+    return BrokerTopic(connector)
 
 
 class BrokerTopic:
     """A topic; each method raises OriginError where brokers do not give what it asks for."""
 
-    def __init__(self, origin: KafkaTopic) -> None:
-        self._origin = origin
-        self._timeout_s = origin.timeout.total_seconds()
+    def __init__(self, connector: KafkaTopic) -> None:
+        self._connector = connector
+        self._timeout_s = connector.timeout.total_seconds()
         self._heard = ""  # what the client last said of its connections
-        self._settings = client_settings(origin) | {"error_cb": self._hear}
+        self._settings = client_settings(connector) | {"error_cb": self._hear}
         try:
             self._admin = AdminClient(self._settings)
         except KafkaException as error:
@@ -121,25 +121,25 @@ class BrokerTopic:
 
     def id(self) -> str:
         """What it was given when it was made; where brokers give none, its name."""
-        return str(self._described().topic_id or self._origin.topic)
+        return str(self._described().topic_id or self._connector.topic)
 
     def state(self) -> TopicState:
         described = self._described()
         partitions = [partition.id for partition in described.partitions]
         earliest = self._offsets(partitions, OffsetSpec.earliest(), committed=True)
-        settled = self._offsets(partitions, OffsetSpec.latest(), committed=True)
+        stable = self._offsets(partitions, OffsetSpec.latest(), committed=True)
         end = self._offsets(partitions, OffsetSpec.latest(), committed=False)
-        offsets = {p: Offsets(earliest[p], settled[p], max(end[p], settled[p])) for p in partitions}
-        return TopicState(str(described.topic_id or self._origin.topic), offsets)
+        offsets = {p: Offsets(earliest[p], stable[p], max(end[p], stable[p])) for p in partitions}
+        return TopicState(str(described.topic_id or self._connector.topic), offsets)
 
     def _described(self) -> Any:
-        topics = TopicCollection([self._origin.topic])
+        topics = TopicCollection([self._connector.topic])
         ask = partial(self._admin.describe_topics, topics, request_timeout=self._timeout_s)
-        return self._asked(ask)[self._origin.topic]
+        return self._asked(ask)[self._connector.topic]
 
     def _offsets(self, partitions: list[int], spec: OffsetSpec, committed: bool) -> dict[int, int]:
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-        asked = {TopicPartition(self._origin.topic, number): spec for number in partitions}
+        asked = {TopicPartition(self._connector.topic, number): spec for number in partitions}
         more = {"isolation_level": level, "request_timeout": self._timeout_s}
         found = self._asked(partial(self._admin.list_offsets, asked, **more))
         return {of.partition: info.offset for of, info in found.items()}
@@ -182,10 +182,10 @@ class BrokerTopic:
                     return
                 if error is None:
                     yield _message(received)
-        raise self._unreadable(f"no answer within {self._origin.timeout}")
+        raise self._unreadable(f"no answer within {self._connector.timeout}")
 
     def _unreadable(self, why: str) -> OriginError:
-        topic, servers = self._origin.topic, self._origin.servers
+        topic, servers = self._connector.topic, self._connector.servers
         said = (
             f"topic {topic} of {servers} cannot be read: {why}{self._heard}. The next run goes on"
         )
@@ -204,19 +204,19 @@ def _message(received: Any) -> Message:
     )
 
 
-def client_settings(origin: KafkaTopic) -> dict[str, Any]:
+def client_settings(connector: KafkaTopic) -> dict[str, Any]:
     """As librdkafka names them. SettingsError when a variable of the environment is missing."""
-    protocol = ("SASL_" if origin.sasl else "") + ("SSL" if origin.tls else "PLAINTEXT")
+    protocol = ("SASL_" if connector.sasl else "") + ("SSL" if connector.tls else "PLAINTEXT")
     settings = {
-        "bootstrap.servers": origin.servers,
+        "bootstrap.servers": connector.servers,
         "security.protocol": protocol,
-        "ssl.ca.location": origin.ca_file,
-        "ssl.certificate.location": origin.certificate_file,
-        "ssl.key.location": origin.key_file,
-        "ssl.key.password": secret(origin, "key_password_env"),
-        "sasl.mechanism": origin.sasl,
-        "sasl.username": origin.username,
-        "sasl.password": secret(origin, "password_env"),
+        "ssl.ca.location": connector.ca_file,
+        "ssl.certificate.location": connector.certificate_file,
+        "ssl.key.location": connector.key_file,
+        "ssl.key.password": secret(connector, "key_password_env"),
+        "sasl.mechanism": connector.sasl,
+        "sasl.username": connector.username,
+        "sasl.password": secret(connector, "password_env"),
     }
     return {key: value for key, value in settings.items() if value is not None}
 
@@ -240,11 +240,11 @@ class TopicConnector:
     """The connector of a topic."""
 
     source: Source
-    origin: KafkaTopic
+    connector: KafkaTopic
 
     @cached_property
     def state(self) -> TopicState:
-        return open_topic(self.origin).state()
+        return open_topic(self.connector).state()
 
     def cut(self, done: Done) -> Cut:
         if lost := self.goes_on(done):
@@ -252,7 +252,7 @@ class TopicConnector:
         waiting = self._waiting(done)
         total = sum(until - first for first, until in waiting.values())
         # The same part of each: a partition that is far ahead would make the rows of others late.
-        part = min(Fraction(self.origin.commit_messages, total or 1), Fraction(1))
+        part = min(Fraction(self.connector.commit_messages, total or 1), Fraction(1))
         ranges = (
             self._split(partition, first, first + math.ceil((until - first) * part))
             for partition, (first, until) in waiting.items()
@@ -262,27 +262,27 @@ class TopicConnector:
         return Cut(sorted(piece for each in ranges for piece in _pieces(each)))
 
     def _split(self, partition: int, first: int, until: int) -> Split:
-        return Split(self.origin.topic, partition, first, until, self.state.id)
+        return Split(self.connector.topic, partition, first, until, self.state.id)
 
     def _waiting(self, done: Done) -> dict[int, tuple[int, int]]:
         nexts = next_offsets(done)
         found = {}
         for partition, offsets in self.state.partitions.items():
             first = nexts.get(partition, 0 if done.splits else offsets.earliest)
-            found[partition] = (first, max(first, offsets.settled))
+            found[partition] = (first, max(first, offsets.stable))
         return found
 
     def lag(self, done: Done) -> Lag:
         """The offsets that no batch has; at least 1 where a run has something to say."""
         partitions = self.state.partitions.values()
         if not done.splits or self.goes_on(done):
-            count = 1 + sum(each.settled - each.earliest for each in partitions)
+            count = 1 + sum(each.stable - each.earliest for each in partitions)
         else:
             count = sum(until - first for first, until in self._waiting(done).values())
         # What a transaction holds is not seen, and may be older.
-        is_open = any(each.settled < each.end for each in partitions)
-        held = f"a transaction is open in {self.origin.place}" if is_open else None
-        return Lag(count, count <= self.origin.spark_messages, held)
+        is_open = any(each.stable < each.end for each in partitions)
+        held = f"a transaction is open in {self.connector.place}" if is_open else None
+        return Lag(count, count <= self.connector.spark_messages, held)
 
     def goes_on(self, done: Done) -> GoesOn | None:
         if not done.splits:
@@ -298,7 +298,7 @@ class TopicConnector:
         if not splits:
             return None
         lost = sum(max(s.until - s.first, 0) for s in splits) if is_same else 0
-        said = f"topic {self.origin.topic} has lost {counted(lost, 'offset')}, or was made anew"
+        said = f"topic {self.connector.topic} has lost {counted(lost, 'offset')}, or was made anew"
         return GoesOn(said, lost, splits)
 
     def reader(self, batch: Batch) -> ReadSplit:
@@ -322,12 +322,12 @@ ReadValue = Callable[[bytes], Row]
 
 def values_of(source: Source) -> ReadValue:
     """A reader of one range's values; SettingsError when the topic's schema is none."""
-    origin = source.origin
-    assert isinstance(origin, KafkaTopic)
-    if origin.schema is not None:
-        return partial(_avro_row, _declared_schema(origin.topic, origin.schema), begins=0)
-    if origin.schema_registry is not None:
-        return _by_registry(origin.schema_registry)
+    connector = source.connector
+    assert isinstance(connector, KafkaTopic)
+    if connector.schema is not None:
+        return partial(_avro_row, _declared_schema(connector.topic, connector.schema), begins=0)
+    if connector.schema_registry is not None:
+        return _by_registry(connector.schema_registry)
     return _json_values(source)
 
 
@@ -405,12 +405,12 @@ def outcomes_of_range(source: Source, batch: Batch, split: Split) -> Iterator[Ou
 def _outcomes(
     source: Source, batch: Batch, split: Split, rescue: Rescue
 ) -> Iterator[Outcome | None]:
-    origin = source.origin
-    assert isinstance(origin, KafkaTopic)
-    topic, judge = open_topic(origin), judge_of(source, rescue)
-    ids = f"{split.origin_id}/{batch.number}/{origin.topic}"
+    connector = source.connector
+    assert isinstance(connector, KafkaTopic)
+    topic, judge = open_topic(connector), judge_of(source, rescue)
+    ids = f"{split.origin_id}/{batch.number}/{connector.topic}"
     for message in topic.read(split):
-        if message.value is None and origin.tombstones == "skip":
+        if message.value is None and connector.tombstones == "skip":
             yield None
             continue
         outcome = judge(message, batch.ingested_at_us)
@@ -419,7 +419,7 @@ def _outcomes(
             outcome["quarantine_id"] = quarantine_id(f"{ids}/{message.partition}", number)
         yield outcome
     if topic.id() != split.origin_id:
-        said = f"topic {origin.topic} was made anew since {split} was planned"
+        said = f"topic {connector.topic} was made anew since {split} was planned"
         raise lost_input(source.name, said)
 
 
@@ -427,8 +427,8 @@ def judge_of(
     source: Source, rescue: Rescue, is_corrected: bool = False
 ) -> Callable[[Message, int], Outcome]:
     """What makes an outcome of a message and when it was taken in; a corrected value is JSON."""
-    assert isinstance(source.origin, KafkaTopic)
-    topic, is_json = source.origin.topic, is_corrected or source.origin.format == "json"
+    assert isinstance(source.connector, KafkaTopic)
+    topic, is_json = source.connector.topic, is_corrected or source.connector.format == "json"
     read = _json_values(source) if is_json else values_of(source)
     with_message = _with_message(source)
 
@@ -454,8 +454,8 @@ def judge_of(
 
 def _with_message(source: Source) -> Callable[[Row, Message], Row]:
     """What adds to a value what its message has beside it, where a field asks for that."""
-    assert isinstance(source.origin, KafkaTopic)
-    topic, fields = source.origin.topic, {field.landed: field.type for field in source.fields}
+    assert isinstance(source.connector, KafkaTopic)
+    topic, fields = source.connector.topic, {field.landed: field.type for field in source.fields}
     is_asked = any(path.startswith(f"{MESSAGE}.") for path in (source.time_field, *fields))
     kind = fields.get(f"{MESSAGE}.key", "string")
     of_text = Text if is_read_of_text(kind) else str

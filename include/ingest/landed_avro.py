@@ -20,10 +20,10 @@ import pyarrow as pa
 from fastavro import parse_schema, schemaless_reader
 from fastavro.schema import SchemaParseException, UnknownType
 
+from include.connectors import SchemaRegistry, secret
 from include.ingest.connector import OriginError, unreadable_input
 from include.ingest.landed_values import RefusedError, UnreadableFileError, taken_columns
 from include.ingest.rescue import TypedRows
-from include.origins import SchemaRegistry, secret
 from include.settings import Source
 
 MAX_DEPTH = 128  # twice that of records within records

@@ -28,10 +28,10 @@ from include.ingest.connector import (
     Outcome,
     ReadSplit,
     Split,
-    origin_columns,
+    connector_columns,
     refused_columns,
 )
-from include.ingest.group_clock import group_of
+from include.ingest.group_watermark import group_of
 from include.ingest.ingest_log import Clock
 from include.ingest.landed_file import LandedRows, folder_values, open_rows, read_landed
 from include.ingest.landed_values import (
@@ -298,18 +298,18 @@ def quarantine_schema(source: Source) -> pa.Schema:
 def bronze_rows(source: Source, events: pa.Table, before: Clock, after: Clock) -> pa.Table:
     """Events as bronze stores them, in a commit that takes its clock from `before` to `after`.
 
-    `events` has `event_time_us`, `source_file`, null for a clock row, and some columns of bronze.
+    `events` has `event_time_us`, `source_file`, null for a heartbeat, and some columns of bronze.
     """
     times = events["event_time_us"].cast(pa.int64()).cast(INSTANT)
     instants = {
         "ingested_at": after.ingested_at_us,
-        "arrival_watermark": before.watermark_us,
-        "commit_watermark": after.watermark_us,
+        "watermark_before": before.watermark_us,
+        "watermark_after": after.watermark_us,
     }
     columns = dict(zip(events.column_names, events.columns, strict=True)) | {
         "event_time": times,
         "event_date": times.cast(pa.date32()),
-        "is_clock": pc.is_null(events["source_file"]),
+        "is_heartbeat": pc.is_null(events["source_file"]),
         **{name: pa.repeat(pa.scalar(us, INSTANT), len(times)) for name, us in instants.items()},
     }
     schema, none = bronze_schema(source), pa.nulls(len(times))
@@ -319,7 +319,7 @@ def bronze_rows(source: Source, events: pa.Table, before: Clock, after: Clock) -
 def bronze_rows_of(source: Source, outcomes: pa.Table, before: Clock, after: Clock) -> pa.Table:
     """Accepted rows as a commit that takes the clock from `before` to `after` stores them."""
     names = {f"value_{field.name}": field.name for field in source.fields}
-    added = (column.name for column in origin_columns(source))
+    added = (column.name for column in connector_columns(source))
     columns = [*names, "event_time_us", "source_file", RESCUED, *added]
     events = outcomes.select(columns).rename_columns([names.get(name, name) for name in columns])
     return bronze_rows(source, events, before, after)

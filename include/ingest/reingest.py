@@ -29,7 +29,6 @@ from include.ingest.ingest import stage_events
 from include.ingest.ingest_log import QUARANTINE, Entry, Ingestion
 from include.ingest.kafka import judged_again
 from include.ingest.landed_file import has_types, landed_files, row_of_raw
-from include.ingest.origin import connector_of
 from include.ingest.parse_files import (
     FILE,
     REFUSED,
@@ -43,6 +42,7 @@ from include.ingest.parse_files import (
     quarantine_rows_of,
 )
 from include.ingest.rescue import Rescue
+from include.ingest.source_connector import connector_of
 from include.lake.columns import instant_scalar
 from include.lake.delta_log import unbroken
 from include.lake.errors import wrong_argument
@@ -175,7 +175,7 @@ class _Judge:
     def _as_taken(self, names: Iterable[str]) -> list[str]:
         """Those that have the rows that they had. (A file of others' table never changes.)"""
         landed = set(landed_files(self._ingestion.lake, self._source.name))
-        return [n for n in names if self._source.origin is not None or self._taken[n] in landed]
+        return [n for n in names if self._source.connector is not None or self._taken[n] in landed]
 
 
 def read_corrections(path: Path) -> dict[str, str]:

@@ -13,6 +13,7 @@ from typing import TypeGuard
 
 import pyarrow as pa
 
+from include.connectors import ISO, MESSAGE, KafkaTopic
 from include.fold.records import SqlType, sql_type
 from include.ingest.landed_values import (
     Instant,
@@ -25,7 +26,6 @@ from include.ingest.landed_values import (
     value_at,
     value_of_text,
 )
-from include.origins import ISO, MESSAGE, KafkaTopic
 from include.settings import Source, Times
 
 
@@ -83,7 +83,7 @@ class Rescue:
 
     def __init__(self, source: Source) -> None:
         paths = [source.time_field, *(field.landed for field in source.fields), *source.ignored]
-        if isinstance(source.origin, KafkaTopic):
+        if isinstance(source.connector, KafkaTopic):
             paths.append(MESSAGE)
         # Also as a whole name, which is taken first.
         self._known = {(path,) for path in paths} | {tuple(path.split(".")) for path in paths}

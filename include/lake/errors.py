@@ -84,14 +84,14 @@ PART = re.compile(
     r"/([^/]+)"
 )
 OF_SOURCE = ("bronze", "quarantine", "ingest_log")
-STATE_ANEW = ("make state and table anew", "./stateful reseed {} --apply")
+STATE_ANEW = ("make state and table anew", "./stateful rebuild {} --apply")
 # How each part is made again where there is no copy of it; `ops` is by whoever reads it next.
 ANEW = {
     **dict.fromkeys(
         OF_SOURCE,
         ("ingest {} anew from where it came", "./stateful ingest {} --from-scratch --apply"),
     ),
-    "tables": ("make it anew from bronze", "./stateful reseed {} --recompute --apply"),
+    "tables": ("make it anew from bronze", "./stateful rebuild {} --full-refresh --apply"),
     "checkpoints": STATE_ANEW,
     "dead_letters": STATE_ANEW,
 }

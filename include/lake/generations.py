@@ -16,7 +16,7 @@ ROW = "row"  # in the record of a stream's table
 
 
 class GenerationRow(dict[str, Any]):
-    """What a generation was made with: `pinned_settings`, of a reseeded one what it began with, and the
+    """What a generation was made with: `pinned_settings`, of a rebuilt one what it began with, and the
     code. What it does not have is None."""
 
     def __missing__(self, name: str) -> None:
@@ -40,7 +40,7 @@ class Generations:
 
     stream: str
     newest_folder: int | None = None  # among its checkpoints
-    told: Record | None = None  # the record; None before the stream's first batch or reseed
+    told: Record | None = None  # the record; None before the stream's first batch or rebuild
     mismatch: str | None = None  # why it does not hold, by the table alone
 
     @cached_property
@@ -89,6 +89,6 @@ def read_generations(lake: Lake, stream: str) -> Generations:
         return Generations(stream, newest, told, mismatch=error.message)
 
 
-def is_reseeded(row: GenerationRow | None) -> bool:
+def is_rebuilt(row: GenerationRow | None) -> bool:
     """Whether the generation began with a savepoint, and not with a stream's first run."""
     return row is not None and row["seed_savepoint"] is not None

@@ -47,23 +47,23 @@ rows_rescued bigint Ingest: of bronze's, those with unknown fields
 rows_in bigint Stream: bronze rows read; folded + late + excluded + duplicate + pending's change
 rows_folded bigint Stream: rows given to the state function
 rows_late bigint Stream: rows behind the watermark, not folded
-rows_pending bigint Stream: rows waiting to be settled after this run
-rows_out bigint Stream: rows written to the table; of a recompute, those of its interval after it
-until timestamp Stream: the table is complete before this instant of event time; of a recompute: its end
-rows_excluded bigint Stream: rows before the initial state's as_of, which stands for them
+rows_pending bigint Stream: rows not complete yet after this run
+rows_out bigint Stream: rows written to the table; of a restatement, those of its interval after it
+until timestamp Stream: the table is complete before this instant of event time; of a restatement: its end
+rows_before_initial_state bigint Stream: rows before the initial state's as_of, which stands for them
 jvm_rss_bytes bigint Most memory the job's JVM held, RocksDB's in it
 python_rss_bytes bigint Most memory its Python processes held together: the driver and the workers
-rows_dead_lettered bigint Stream: of rows_folded, those that the function failed for, in dead_letters/<stream>; of a recompute or reseed, those in the interval that it replaced
+rows_dead_lettered bigint Stream: of rows_folded, those that the function failed for, in dead_letters/<stream>; of a restatement or rebuild, those in the interval that it replaced
 timeouts_dead_lettered bigint Stream: timeouts that it failed for
 rows_duplicate bigint Stream: rows that their key had folded before (deduplicate=), not folded again
 jvm_start_seconds double From its JVM's start to its own; null without one, and of another run's JVM
-start timestamp Recompute, reseed: rows emitted from here on, before `until`; null: from the beginning
-generation bigint The same: the stream's; of a reseed, its own
+start timestamp Restatement, rebuild: rows emitted from here on, before `until`; null: from the beginning
+generation bigint The same: the stream's; of a rebuild, its own
 base_until timestamp The same: the savepoint it was replayed from; null: no savepoint
 bronze_version bigint The same: the version of bronze replayed
 rows_before bigint The same: the table's rows of the interval before
 savepoint_id string The same: the savepoint at its end
-estimated_seconds double Recompute: what the plan said; null: nothing to go by
+estimated_seconds double Restate: what the plan said; null: nothing to go by
 """,
     "batches": """Each batch of a stream: rows, watermark, Spark's metrics and durations
 stream string Key, with generation and batch_id
@@ -74,14 +74,14 @@ committed_at timestamp When its rows were written
 rows_in bigint Bronze rows read; folded + late + excluded + duplicate + pending's change
 rows_folded bigint Rows given to the state function
 rows_late bigint Rows behind the watermark, not folded
-rows_pending bigint Rows waiting to be settled after this batch
+rows_pending bigint Rows that are not complete yet after this batch
 rows_out bigint Rows written to the table
 buckets_touched bigint Buckets that were called
 watermark timestamp The fold's watermark that this batch reached
 state_bytes bigint Memory used by the state stores (Spark's metric)
 durations_ms string JSON: Spark's durationMs of the batch
 state_metrics string JSON: Spark's customMetrics of the operator
-rows_excluded bigint Rows before the initial state's as_of
+rows_before_initial_state bigint Rows before the initial state's as_of
 late_from timestamp Event time of the earliest late row; null without any
 late_to timestamp Event time of the last late row; null without any
 memory_mb bigint What RocksDB might use of memory, in MiB

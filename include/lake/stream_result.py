@@ -16,7 +16,7 @@ from include.lake.table import Table
 from include.text_table import counted, cut, text_table, value_text
 
 FIRST_ROWS = 5
-DRAIN, RECOMPUTE, RESEED = "run_stream", "recompute_interval", "reseed_stream"
+DRAIN, RESTATE, REBUILD = "run_stream", "restate_interval", "rebuild_stream"
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ def succeeded_runs(lake: Lake, stream: str, dag_run_id: str) -> list[dict[str, A
 
 
 def replaced_by(lake: Lake, stream: str, dag_run_id: str | None = None) -> list[dict[str, Any]]:
-    """The same of recomputes and reseeds, or all of them."""
-    return list(_succeeded(lake, stream, [RECOMPUTE, RESEED], dag_run_id).to_pylist())
+    """The same of restatements and rebuilds, or all of them."""
+    return list(_succeeded(lake, stream, [RESTATE, REBUILD], dag_run_id).to_pylist())
 
 
 def _succeeded(lake: Lake, stream: str, jobs: Sequence[str], dag_run_id: str | None) -> pa.Table:

@@ -124,7 +124,7 @@ def _coverage(lake: Lake, stream: Stream) -> list[Finding]:
         if is_of_machine(error):
             raise
         said = f"whether the table of {stream.name} is right cannot be told: {first_line(error)}"
-        return [FINDINGS["coverage_unreadable"].found(stream.name, said)]
+        return [FINDINGS["status_unreadable"].found(stream.name, said)]
 
 
 def record_check(lake: Lake, result: CheckResult) -> None:
@@ -178,9 +178,9 @@ def _why_failed(lake: Lake, stream: Stream, error: Exception) -> LakeError | Non
     result = check_checkpoint(lake, stream)
     record_check(lake, result)
     errors = [found for found in result.findings if found.severity == "error"]
-    # That the coverage cannot be read says less than the file for which it cannot.
-    errors.sort(key=lambda found: found.finding == "coverage_unreadable")
-    is_vague = not errors or errors[0].finding == "coverage_unreadable"
+    # That the table_status cannot be read says less than the file for which it cannot.
+    errors.sort(key=lambda found: found.finding == "status_unreadable")
+    is_vague = not errors or errors[0].finding == "status_unreadable"
     if is_vague and (named := _of_what_it_names(lake, stream, error)):
         return named
     for found in errors:

@@ -13,7 +13,7 @@ from typing import Any
 from include.catalogue import FINDINGS
 from include.lake.findings import Finding, finding_lines
 from include.lake.paths import Lake
-from include.maintain.table_care import TablePlan
+from include.maintain.table_maintenance import TablePlan
 from include.observe.stream_line import (
     INGEST,
     RUN,
@@ -154,7 +154,7 @@ def _failed(recorded: Recorded, stream: Stream, tasks: Sequence[str]) -> Finding
 
 
 def looks_at_tables(plans: Sequence[TablePlan]) -> list[Look]:
-    """What the daily care has found of each table; of one that is not there, nothing."""
+    """What the daily maintenance has found of each table; of one that is not there, nothing."""
     return [
         Look(
             plan.table.name,

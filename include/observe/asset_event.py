@@ -6,8 +6,8 @@ from typing import Any
 from include.lake.generations import read_generations
 from include.lake.paths import Lake
 from include.lake.stream_result import (
-    RECOMPUTE,
-    RESEED,
+    REBUILD,
+    RESTATE,
     complete_until,
     replaced_by,
     succeeded_runs,
@@ -42,10 +42,10 @@ def asset_extra(lake: Lake, stream: Stream, dag_run_id: str) -> dict[str, Any] |
     }
 
 
-def recompute_extra(lake: Lake, stream: Stream, dag_run_id: str) -> dict[str, Any] | None:
-    """Of the recompute of a backfill's Dag run, and of what promoted it; None of neither.
+def restate_extra(lake: Lake, stream: Stream, dag_run_id: str) -> dict[str, Any] | None:
+    """Of the restatement of a backfill's Dag run, and of what rebuilt it; None of neither.
 
-    `interval` is the start and the end that it is before, beside counts of rows. `promoted_to` is
+    `interval` is the start and the end that it is before, beside counts of rows. `rebuilt_generation` is
     the generation.
     """
     rows = replaced_by(lake, stream.name, dag_run_id)
@@ -53,12 +53,12 @@ def recompute_extra(lake: Lake, stream: Stream, dag_run_id: str) -> dict[str, An
         return None
     until = complete_until(lake, stream.name)
     extra = {"run_id": rows[-1]["run_id"], "complete_until": until and until.isoformat()}
-    if (row := next((row for row in reversed(rows) if row["job"] == RECOMPUTE), None)) is not None:
+    if (row := next((row for row in reversed(rows) if row["job"] == RESTATE), None)) is not None:
         extra |= {"run_id": row["run_id"], "savepoint": row["savepoint_id"]}
         extra |= {"interval": [row["start"].isoformat(), row["until"].isoformat()]}
         extra |= {"ended_at": row["ended_at"].isoformat()}
         names = {"rows_read": "rows_in", "rows_before": "rows_before", "rows_after": "rows_out"}
         extra |= {name: row[column] for name, column in names.items()}
-    if rows[-1]["job"] == RESEED:
-        extra |= {"promoted_to": rows[-1]["generation"]}
+    if rows[-1]["job"] == REBUILD:
+        extra |= {"rebuilt_generation": rows[-1]["generation"]}
     return extra

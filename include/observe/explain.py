@@ -1,6 +1,6 @@
 """A key of a stream: its state, what it waits for, and why each row was emitted.
 
-Its events are replayed from bronze in this process, as a recompute would: late ones included. So
+Its events are replayed from bronze in this process, as a restatement would: late ones included. So
 what is shown is what bronze makes of the key; events that came late, which the table may lack, are
 marked.
 """
@@ -39,17 +39,17 @@ from include.lake.errors import SettingsError, wrong_argument
 from include.lake.paths import Lake
 from include.lake.stream_result import complete_until
 from include.settings import Stream
-from include.stream.bronze import BronzeFiles, BronzePin, pin_bronze, read_files
+from include.stream.bronze import BronzeFiles, BronzeVersion, newest_bronze, read_files
 from include.stream.manifest import (
-    Base,
     Savepoint,
     SavepointError,
+    StartingSavepoint,
     StreamIdentity,
-    choose_base,
-    clean_savepoints,
+    choose_start,
     mapped_savepoint,
     savepoints_of,
     states_in,
+    valid_savepoints,
 )
 from include.stream.open_stream import open_stream
 from include.stream_definition import load_definition
@@ -99,29 +99,31 @@ def too_much(what: str) -> SettingsError:
 
 
 def read_events(
-    pin: BronzePin, fold: KeyedFold, key: Key, from_us: int | None, since_us: int | None
+    bronze: BronzeVersion, fold: KeyedFold, key: Key, from_us: int | None, since_us: int | None
 ) -> pa.Table:
-    """The key's events from an instant on, as of `pin`, with ARRIVAL_US and INGESTED_US.
+    """The key's events from an instant on, as of `bronze`, with ARRIVAL_US and INGESTED_US.
 
     SettingsError when there are more than MOST_EVENTS of them.
     """
-    table = delta_table(pin.path)
+    table = delta_table(bronze.path)
     late = late_fields(table, event_names(fold))
     time, files = INSTANTS[fold.time_us], BronzeFiles(table)
-    wanted = ~pc.field("is_clock") & (pc.field("ingested_at") <= instant_scalar(pin.ingested_at_us))
+    wanted = ~pc.field("is_heartbeat") & (
+        pc.field("ingested_at") <= instant_scalar(bronze.ingested_at_us)
+    )
     first_us = max((us for us in (from_us, since_us) if us is not None), default=None)
     if first_us is not None:
         wanted &= pc.field(time) >= instant_scalar(first_us)
     # A column that came later may lie elsewhere in older rows: then all are looked at.
     if not fold.keys.is_derived and not {field.name for field in late} & set(fold.keys.names):
         wanted &= _is_key(fold, key)
-    columns = {*event_names(fold), "ingested_at", "arrival_watermark"}
+    columns = {*event_names(fold), "ingested_at", "watermark_before"}
     columns = columns.union(*(field.columns() for field in late))
     too_early = pc.less(files.span(time)[1], -(2**63) if first_us is None else first_us)
     found = [_beside(no_events(fold), *([pa.array([], pa.int64())] * 2))]
     for batch in read_files(table, files.paths_but(too_early), sorted(columns), wanted=wanted):
         rows = with_late_fields(pa.Table.from_batches([batch]), late)
-        instants = (rows[name].cast(pa.int64()) for name in ("arrival_watermark", "ingested_at"))
+        instants = (rows[name].cast(pa.int64()) for name in ("watermark_before", "ingested_at"))
         events = _beside(as_events(rows, fold), *instants)
         own = _is_key(fold, key, OWN_KEY)
         keyed = events.append_column(OWN_KEY, keys_of(fold, events)).filter(own)
@@ -201,7 +203,7 @@ class KeyFigures:
     now: datetime
     days: int
     base: str
-    until: datetime | None  # the replay's end: what the stream has settled
+    until: datetime | None  # the replay's end: what the stream has completed
     state: KeyState | None
     steps: Sequence[ShownStep]  # in the time, the newest first
     late: int  # events of the replay that came late
@@ -291,7 +293,7 @@ def _outputs(fold: KeyedFold, each: Sequence[Emitted]) -> list[list[ShownOutput]
 
 
 def read_key(lake: Lake, stream: Stream, text: str, now: datetime, days: int) -> KeyFigures:
-    """The figures of a key over the newest `days` of what the stream has settled.
+    """The figures of a key over the newest `days` of what the stream has completed.
 
     SettingsError for what is no key, or has too many events; LakeError without bronze.
     """
@@ -301,16 +303,16 @@ def read_key(lake: Lake, stream: Stream, text: str, now: datetime, days: int) ->
     # None of another schema of the state: of before a migration.
     schema = identity.state_schema
     savepoints = [sp for sp in savepoints_of(lake, stream.name) if sp.state_schema == schema]
-    pin = pin_bronze(lake, stream.source)
-    from_us = _replayable_us(identity, pin, savepoints, from_us=from_us)
+    bronze = newest_bronze(lake, stream.source)
+    from_us = _replayable_us(identity, bronze, savepoints, from_us=from_us)
     base, states = _beginning(
-        lake, fold, key, identity=identity, pin=pin, savepoints=savepoints, from_us=from_us
+        lake, fold, key, identity=identity, bronze=bronze, savepoints=savepoints, from_us=from_us
     )
-    rows = read_events(pin, fold, key, from_us=base.until_us, since_us=identity.since_us)
+    rows = read_events(bronze, fold, key, from_us=base.until_us, since_us=identity.since_us)
     events = order_events(fold, rows).events
     shown = _shown_events(fold, events, identity.delay_us)
     until_us = -NEVER_US if until is None else micros_of(until)
-    settled = bisect_left(events[fold.time_us].to_pylist(), until_us)
+    complete = bisect_left(events[fold.time_us].to_pylist(), until_us)
     steps, failure = _replayed(fold, key, states, events, shown, from_us, until_us)
     return KeyFigures(
         stream=stream.name,
@@ -322,19 +324,19 @@ def read_key(lake: Lake, stream: Stream, text: str, now: datetime, days: int) ->
         until=until,
         state=None if until is None else _state_of(states.rows()),
         steps=steps[::-1],
-        late=sum(event.was_late for event in shown[:settled]),
-        pending=shown[settled:],
+        late=sum(event.was_late for event in shown[:complete]),
+        pending=shown[complete:],
         failure=failure,
     )
 
 
 def _replayable_us(
-    identity: StreamIdentity, pin: BronzePin, savepoints: Sequence[Savepoint], from_us: int
+    identity: StreamIdentity, bronze: BronzeVersion, savepoints: Sequence[Savepoint], from_us: int
 ) -> int:
     """From then on; of states that were mapped, from the first savepoint that has them on."""
     if mapped_savepoint(identity.code) is None:
         return from_us
-    clean = clean_savepoints(savepoints, identity, pin)
+    clean = valid_savepoints(savepoints, identity, bronze)
     return max(from_us, min((savepoint.until_us for savepoint in clean), default=from_us))
 
 
@@ -343,13 +345,13 @@ def _beginning(
     fold: KeyedFold,
     key: Key,
     identity: StreamIdentity,
-    pin: BronzePin,
+    bronze: BronzeVersion,
     savepoints: Sequence[Savepoint],
     from_us: int,
-) -> tuple[Base, States]:
+) -> tuple[StartingSavepoint, States]:
     """Where the replay begins: in the place of a damaged savepoint with one before."""
     whole, wanted, states = list(savepoints), _is_key(fold, key, "key"), state_schema(fold)
-    while (base := choose_base(whole, identity, pin, at_most_us=from_us)).savepoint is not None:
+    while (base := choose_start(whole, identity, bronze, at_most_us=from_us)).savepoint is not None:
         try:
             rows = states_in(lake, base.savepoint).to_table(filter=wanted)
             return base, States(fold, rows.select(states.names).cast(states))
@@ -394,13 +396,13 @@ def key_text(f: KeyFigures) -> str:
     lines = [f"{f.names} {f.key} of {f.stream}, the last {f.days} d, replayed from {f.base}"]
     for step in reversed(f.steps):
         lines += _step_lines(step)
-    state = "the stream has settled nothing yet"
+    state = "the stream has completed nothing yet"
     if f.state and f.until:
         state = f"state now {_at(f.until)}  {_kept(f.state)}"
     lines.append(state)
     if f.late:
         lines.append(
-            f"{f.late:,} of its events came late: the table may go without until a recompute"
+            f"{f.late:,} of its events came late: the table may go without until a restatement"
         )
     lines += [f"waits     {_at(each.at)}  {_event(each)}" for each in f.pending]
     return "\n".join([*lines, f"error: {f.failure}"] if f.failure else lines)

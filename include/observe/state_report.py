@@ -91,7 +91,7 @@ class StateReport:
     """A stream's state after its newest committed batch.
 
     Bytes are uncompressed, as Arrow holds the rows of states; ages are from a key's last change
-    to `until`, on the stream's own clock, and None before anything is settled.
+    to `until`, on the stream's own clock, and None before anything is complete.
     """
 
     stream: str
@@ -135,7 +135,7 @@ def report_of(
     `shape` is the number of buckets and of state partitions; `measured` is by bucket, under None
     all together; `waiting` has the events that wait in a bucket, and their bytes.
     """
-    settled_ms = batch.watermark_ms
+    complete_ms = batch.watermark_ms
     buckets = _buckets(shape, measured, waiting)
     partitions = [_partition(number, buckets) for number in range(shape[1])]
     of_all = measured.get(None, NO_KEYS)
@@ -145,7 +145,7 @@ def report_of(
         batch_id=batch.batch_id,
         checkpoint=batch.checkpoint,
         clock="ingestion time" if fold.in_processing_time else "event time",
-        until=_instant(None if settled_ms is None else until_us(settled_ms * US_PER_MS)),
+        until=_instant(None if complete_ms is None else until_us(complete_ms * US_PER_MS)),
         key=fold.keys.text(),
         **_sums(buckets),
         keys_without_state=of_all["keys"] - of_all["states"],
@@ -171,7 +171,7 @@ def report_of(
 
 
 def _spread(figures: Sequence[int] | None) -> Row | None:
-    # Never below 0: buckets that a batch touched may have settled a little more.
+    # Never below 0: buckets that a batch touched may have completed a little more.
     if figures is None:
         return None
     return dict(zip(SPREAD, (max(each, 0) for each in figures), strict=True))
@@ -228,12 +228,12 @@ def report_json(report: StateReport) -> str:
 
 def format_report(report: StateReport) -> str:
     """`report` as tables, under its names in JSON; keys and states cut to fit a terminal."""
-    settled = f"complete until {_said(report.until)}" if report.until else "nothing settled yet"
+    complete = f"complete until {_said(report.until)}" if report.until else "nothing complete yet"
     told = {name: getattr(report, name) for name in FIGURES}
     ages = (report.age_us or {}).items()
     told["since_last_change"] = {name: span_text(us / 1_000_000) for name, us in ages}
     lines = [
-        f"{report.stream}: state after batch {report.batch_id}, {settled} ({report.clock})",
+        f"{report.stream}: state after batch {report.batch_id}, {complete} ({report.clock})",
         f"  {report.checkpoint}",
         *text_table(("figure", ""), list(_figures(told))),
     ]

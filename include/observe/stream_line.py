@@ -28,18 +28,18 @@ from include.settings import Stream
 from include.stream.bronze import BronzeFiles
 from include.stream.manifest import newest_savepoint
 from include.stream.stream_status import (
-    OF_COVERAGE,
-    Coverage,
+    OF_STATUS,
     LateGroup,
     Reason,
     StreamStatus,
+    TableStatus,
     late_groups,
     stream_status,
 )
 from include.text_table import counted
 
 Row = Mapping[str, Any]
-RUN, INGEST, RESEED = "run_stream", "ingest_source", "reseed_stream"
+RUN, INGEST, REBUILD = "run_stream", "ingest_source", "rebuild_stream"
 SUMMED = ("rows_in", "rows_late", "rows_quarantined")
 RUN_COLUMNS = (
     *("run_id", "job", "subject", "started_at", "ended_at", "outcome", "error", "until"),
@@ -63,7 +63,7 @@ class Recorded:
     @cached_property
     def _runs(self) -> pa.Table:
         rows = read_ops(self.lake, "runs", None, RUN_COLUMNS, not_ahead("ended_at"))
-        rows = rows.filter(pc.is_in(rows["job"], pa.array([RUN, INGEST, RESEED])))
+        rows = rows.filter(pc.is_in(rows["job"], pa.array([RUN, INGEST, REBUILD])))
         if self.only is not None:
             names = pa.array([self.only.name, self.only.source])
             rows = rows.filter(pc.is_in(rows["subject"], names))
@@ -102,7 +102,7 @@ class Recorded:
     @property
     def _begun(self) -> datetime:
         """When the oldest of the newest runs that succeeded began, or before."""
-        runs = (r["started_at"] for (job, _), r in self.succeeded.items() if job != RESEED)
+        runs = (r["started_at"] for (job, _), r in self.succeeded.items() if job != REBUILD)
         oldest: datetime = min(runs, default=self.since)
         return min(self.since, oldest)
 
@@ -110,7 +110,7 @@ class Recorded:
         """Those of a stream and of its source, the worst first.
 
         What a run of either has found is over with the next one that succeeds, what a check has
-        found with the next check after such a run; both with a reseed; and what is lost for good
+        found with the next check after such a run; both with a rebuild; and what is lost for good
         when that is accepted.
         """
         ingested = self.succeeded.get((INGEST, stream.source), {}).get("started_at", self.since)
@@ -121,11 +121,11 @@ class Recorded:
 
     def _looked_since(self, stream: Stream) -> datetime:
         """When the newest run that succeeded began; until it is checked, the check before."""
-        run, reseed = (self.succeeded.get((job, stream.name), {}) for job in (RUN, RESEED))
+        run, rebuild = (self.succeeded.get((job, stream.name), {}) for job in (RUN, REBUILD))
         began: datetime = run.get("started_at", self.since)
         measured = self.measured.get(stream.name)
         since = began if measured is None else min(began, measured.at)
-        begun_anew: datetime = reseed.get("started_at", since)
+        begun_anew: datetime = rebuild.get("started_at", since)
         return max(since, begun_anew)
 
     def _found(self, subject: str, since: datetime) -> list[Row]:
@@ -149,7 +149,7 @@ class Recorded:
 
     @cached_property
     def read_late(self) -> Callable[..., list[LateGroup]]:
-        # Many streams of a source have one delay, and no pin.
+        # Many streams of a source have one delay, and no bronze.
         return lru_cache(None)(late_groups)
 
 
@@ -187,7 +187,7 @@ def record_accepted(lake: Lake, source: str) -> None:
     record_findings(lake, None, source, [found])
 
 
-Status = Literal["right", "late", "code", "unproved", "unsettled", "none"]
+Status = Literal["right", "late", "code", "unproved", "incomplete", "none"]
 STATUS_OF: dict[Reason | None, Status] = {
     None: "right",
     "late rows": "late",
@@ -200,7 +200,7 @@ WORDS: dict[Status, str] = {
     "unproved": "not proved",
     "code": "other code",
     "late": "late rows missing",
-    "unsettled": "not yet settled",
+    "incomplete": "not yet complete",
     "right": "right",
     "none": "no data",
 }
@@ -218,7 +218,7 @@ class Day(NamedTuple):
 
 
 def days_of(
-    coverage: Coverage, now: datetime, count: int | None, data: tuple[int, int] | None = None
+    table_status: TableStatus, now: datetime, count: int | None, data: tuple[int, int] | None = None
 ) -> tuple[Day, ...]:
     """The newest `count` days up to that of `now`, in order; of None the newest 30 that have data.
 
@@ -229,7 +229,7 @@ def days_of(
         newest = min(newest, data[1] // DAY_US)
         count = min(max(newest - data[0] // DAY_US + 1, 1), WINDOW_DAYS)
     days = range(newest - (count or WINDOW_DAYS) + 1, newest + 1)
-    return tuple(Day(EPOCH + timedelta(days=n), _status(coverage, n, first_us)) for n in days)
+    return tuple(Day(EPOCH + timedelta(days=n), _status(table_status, n, first_us)) for n in days)
 
 
 def days_text(days: Sequence[Day]) -> str:
@@ -239,17 +239,17 @@ def days_text(days: Sequence[Day]) -> str:
     return ", ".join(f"{counted(counts[status], 'day')} {WORDS[status]}" for status in known)
 
 
-def _status(coverage: Coverage, number: int, first_us: int | None) -> Status:
+def _status(table_status: TableStatus, number: int, first_us: int | None) -> Status:
     """Of the day of that number since 1970: that of the worst of its spans."""
     from_us, until_us = number * DAY_US, (number + 1) * DAY_US
     if first_us is not None and until_us <= first_us:
         return "none"
-    spans = (s for s in coverage.spans if s.from_us < until_us and from_us < s.until_us)
+    spans = (s for s in table_status.spans if s.from_us < until_us and from_us < s.until_us)
     statuses = {STATUS_OF[span.reason] for span in spans}
-    if coverage.until_us is None:
+    if table_status.until_us is None:
         statuses.add("none")
-    elif coverage.until_us < until_us:
-        statuses.add("unsettled")
+    elif table_status.until_us < until_us:
+        statuses.add("incomplete")
     return min(statuses, key=WORST.index)
 
 
@@ -291,7 +291,7 @@ class StreamLine:
     found: Sequence[Row] = ()  # open findings, the worst first
     status: StreamStatus | None = None
     days: tuple[Day, ...] = ()
-    trouble: str | None = None  # why the rest of the line is not there
+    problem: str | None = None  # why the rest of the line is not there
 
     @property
     def until_lag(self) -> timedelta | None:
@@ -332,7 +332,7 @@ class Overview:
     @property
     def unread(self) -> list[str]:
         """What could not be read, and why."""
-        lines = [f"{line.stream}: {line.trouble}" for line in self.lines if line.trouble]
+        lines = [f"{line.stream}: {line.problem}" for line in self.lines if line.problem]
         lake = [] if self.reason is None else [f"{self.lake} cannot be read: {self.reason}"]
         return [*self.wrong, *lake, *lines]
 
@@ -362,20 +362,22 @@ def line_of(
         status = stream_status(recorded.lake, stream, recorded.read_late)
         data = recorded.data_us(stream.source)
     except READ_ERRORS as error:
-        known["trouble"] = f"whether its table is right cannot be told: {first_line(error)}"
+        known["problem"] = f"whether its table is right cannot be told: {first_line(error)}"
     else:
-        if status.coverage.until_us is not None:  # a rewind has taken back what runs had come to
-            known["until"] = instant_of(status.coverage.until_us)
-        known |= {"status": status, "days": days_of(status.coverage, now, days, data)}
-        # A recompute or a reseed may have made right what a check had found of the table.
-        over = OF_COVERAGE - {finding.finding for finding in status.findings}
+        if (
+            status.table_status.until_us is not None
+        ):  # a rewind has taken back what runs had come to
+            known["until"] = instant_of(status.table_status.until_us)
+        known |= {"status": status, "days": days_of(status.table_status, now, days, data)}
+        # A restatement or a rebuild may have made right what a check had found of the table.
+        over = OF_STATUS - {finding.finding for finding in status.findings}
         found = [row for row in found if row["finding"] not in over]
     return StreamLine(**known, found=tuple(found))
 
 
-def bare_line(stream: Stream, now: datetime, trouble: str) -> StreamLine:
+def bare_line(stream: Stream, now: datetime, problem: str) -> StreamLine:
     """The line of a stream of which nothing can be read."""
-    return StreamLine(**_by_schedule(stream, now), trouble=trouble)
+    return StreamLine(**_by_schedule(stream, now), problem=problem)
 
 
 def _by_schedule(stream: Stream, now: datetime) -> dict[str, Any]:
@@ -394,12 +396,12 @@ def _by_schedule(stream: Stream, now: datetime) -> dict[str, Any]:
 
 
 def _runs(recorded: Recorded, stream: Stream) -> dict[str, Any]:
-    """Of the runs in the window and the newest: also a reseed, or an ingestion that failed."""
+    """Of the runs in the window and the newest: also a rebuild, or an ingestion that failed."""
     run, source = (RUN, stream.name), (INGEST, stream.source)
     own, taken_in = recorded.counted.get(run, {}), recorded.counted.get(source, {})
     done = recorded.succeeded.get(run, {})
     ingested = recorded.newest.get(source, {"outcome": None})
-    candidates = [recorded.newest.get(run), recorded.succeeded.get((RESEED, stream.name))]
+    candidates = [recorded.newest.get(run), recorded.succeeded.get((REBUILD, stream.name))]
     candidates += [ingested] if ingested["outcome"] == "failed" else []
     last = max(filter(None, candidates), key=itemgetter("ended_at"), default=None)
     known = {

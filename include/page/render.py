@@ -208,7 +208,7 @@ def _charts(f: StreamFigures) -> Iterator[Chart]:
     yield chart("Rows read", "rows", read)
     yield chart("Rows written", "rows", {"rows out": runs("rows_out")})
     yield chart("Lag of the table after each run", "until_lag", {"lag": runs("lag_seconds")})
-    yield chart("Rows not yet settled", "rows_pending", {"pending": runs("rows_pending")})
+    yield chart("Rows not yet complete", "rows_pending", {"pending": runs("rows_pending")})
     parts = {"JVM start": runs("jvm_start_seconds")}
     parts |= {part: [(run["ended_at"], run["parts"][part]) for run in f.runs] for part in PARTS}
     yield chart("Seconds of a run", "run_seconds", parts)

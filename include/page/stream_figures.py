@@ -1,7 +1,7 @@
-"""A stream through time: its runs, checkpoint, savepoints, coverage, biggest keys and refused rows.
+"""A stream through time: its runs, checkpoint, savepoints, table_status, biggest keys and refused rows.
 
 As the overview's lines, read from the lake without a JVM, and for a page: what cannot be read is
-said in `troubles`, and the rest is there.
+said in `problems`, and the rest is there.
 """
 
 import json
@@ -142,12 +142,12 @@ class StreamFigures:
     runs: tuple[Row, ...] = ()
     measured: Sequence[Measured] = ()  # of its checkpoint, in order
     savepoints: tuple[Savepoint, ...] = ()  # the newest first
-    recomputes: Sequence[Row] = ()  # the newest first
+    restates: Sequence[Row] = ()  # the newest first
     checks: Sequence[Check] = ()
     keys: BigKeys | None = None
     result: StreamResult | None = None  # its first rows
     refused: Sequence[Row] = ()  # of its source, and not taken in yet: the newest first
-    troubles: Mapping[str, str] = field(default_factory=dict)  # by part, why it is not there
+    problems: Mapping[str, str] = field(default_factory=dict)  # by part, why it is not there
 
     @property
     def findings(self) -> Sequence[Row]:
@@ -162,7 +162,7 @@ class StreamFigures:
     @property
     def unread(self) -> list[str]:
         """What could not be read, and why."""
-        return [*([self.line.trouble] if self.line.trouble else []), *self.troubles.values()]
+        return [*([self.line.problem] if self.line.problem else []), *self.problems.values()]
 
     @property
     def begin(self) -> datetime:
@@ -182,26 +182,26 @@ def read_stream(
         "runs": lambda: read_runs(recorded, stream),
         "measured": lambda: read_measured(lake, stream.name, recorded.since).get(stream.name, ()),
         "savepoints": lambda: savepoints_of(lake, stream.name)[::-1],
-        "recomputes": lambda: replaced_by(lake, stream.name)[::-1],
+        "restates": lambda: replaced_by(lake, stream.name)[::-1],
         "keys": lambda: newest_keys(lake, stream.name),
         "result": lambda: read_result(lake, stream.name),
         "refused": lambda: _refused(lake, stream.source),
     }
-    troubles = {}
+    problems = {}
     for name, part in parts.items():
         try:
             read[name] = part()
         except READ_ERRORS as error:
-            troubles[name] = f"{name} cannot be read: {first_line(error)}"
-    if "line" in troubles:
-        read["line"] = bare_line(stream, now, troubles.pop("line"))
+            problems[name] = f"{name} cannot be read: {first_line(error)}"
+    if "line" in problems:
+        read["line"] = bare_line(stream, now, problems.pop("line"))
     return StreamFigures(
         title=stream.title or stream.name,
         now=now,
         limits=vars(stream.limits),
         checks=stream.checks,
         key_names=load_definition(stream).fold.keys.text(),
-        troubles=troubles,
+        problems=problems,
         **read,
     )
 

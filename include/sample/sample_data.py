@@ -93,7 +93,7 @@ class Options:
     seed: int = 1
     keys: int = 200
     events: int = 20_000
-    span_hours: float = 25  # a day, and the hour after it, in which the day's rows are settled
+    span_hours: float = 25  # a day, and the hour after it, in which the day's rows are complete
     late_share: float = 0.01
     malformed_share: float = 0.005
     duplicate_share: float = 0.005

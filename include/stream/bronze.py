@@ -4,7 +4,7 @@
 to V's newest `ingested_at`", in any later version: no old one has to be kept readable.
 
 A reader that is behind reads files that OPTIMIZE has replaced, for as long as VACUUM leaves them,
-and each commit, for as long as the log keeps it. A reseed makes a reader before it has a
+and each commit, for as long as the log keeps it. A rebuild makes a reader before it has a
 checkpoint: that will begin with the commit after the version that was replayed.
 """
 
@@ -31,7 +31,7 @@ from include.lake.delta_log import (
 )
 from include.lake.errors import LakeError
 from include.lake.findings import Finding
-from include.lake.generations import Generations, is_reseeded, read_generations
+from include.lake.generations import Generations, is_rebuilt, read_generations
 from include.lake.paths import Lake, files_of
 from include.registry import stream_names, streams_of
 from include.stream.checkpoint import (
@@ -73,7 +73,7 @@ class BronzeFiles:
         return self._column("num_records", pa.int64())
 
     def events(self) -> Any:
-        """Each file's rows; null where clock rows, without `source_file`, may be among them."""
+        """Each file's rows; null where heartbeats, without `source_file`, may be among them."""
         no_clocks = pc.equal(self._column("null_count.source_file", pa.int64()), 0)
         return pc.if_else(known(no_clocks), self.rows(), None)
 
@@ -116,11 +116,11 @@ def read_files(
         yield from dataset.scanner(columns, filter=wanted).to_batches()
 
 
-CLOCKS = pa.schema([("ingested_at", INSTANT), ("commit_watermark", INSTANT)])
+CLOCKS = pa.schema([("ingested_at", INSTANT), ("watermark_after", INSTANT)])
 
 
 @dataclass(frozen=True)
-class BronzePin:
+class BronzeVersion:
     """All rows of a version of a bronze table."""
 
     path: str
@@ -129,20 +129,20 @@ class BronzePin:
     ingested_at_us: int
     watermark_us: int  # M after its newest commit
 
-    def settled_until_us(self, time_column: str, delay_us: int) -> int:
+    def complete_until_us(self, time_column: str, delay_us: int) -> int:
         """The exclusive bound of what these rows settle, on the clock of `time_column`."""
         if time_column == "ingested_at":
             return self.ingested_at_us + 1
         return self.watermark_us - delay_us + 1
 
 
-def pin_bronze(lake: Lake, source: str, version: int | None = None) -> BronzePin:
+def newest_bronze(lake: Lake, source: str, version: int | None = None) -> BronzeVersion:
     """A version of bronze, the newest for None; LakeError when it has no rows, or is gone."""
     path = lake.bronze(source)
     refuse_no_bronze(lake, source)
     table = open_table(path) if version is None else open_rows_of(lake, path, version)
     clocks = pa.Table.from_batches(
-        read_files(table, _newest_files(table), ["ingested_at", "commit_watermark"]), CLOCKS
+        read_files(table, _newest_files(table), ["ingested_at", "watermark_after"]), CLOCKS
     )
     if not clocks.num_rows:
         raise LakeError(
@@ -153,12 +153,12 @@ def pin_bronze(lake: Lake, source: str, version: int | None = None) -> BronzePin
     ingested_at = pc.max(clocks["ingested_at"]).as_py()
     # Of the newest commit alone: a repair sets M back, and a file may hold older commits' rows.
     newest = clocks.filter(pc.equal(clocks["ingested_at"], ingested_at))
-    return BronzePin(
+    return BronzeVersion(
         path,
         str(table.metadata().id),
         int(table.version()),
         ingested_at_us=micros_of(ingested_at),
-        watermark_us=micros_of(pc.max(newest["commit_watermark"]).as_py()),
+        watermark_us=micros_of(pc.max(newest["watermark_after"]).as_py()),
     )
 
 
@@ -173,9 +173,9 @@ def refuse_no_bronze(lake: Lake, source: str) -> None:
         )
 
 
-def has_commit(pin: BronzePin, ingested_at_us: int) -> bool:
+def has_commit(bronze: BronzeVersion, ingested_at_us: int) -> bool:
     """Whether bronze has a row that was ingested at just that instant."""
-    table = open_table(pin.path)
+    table = open_table(bronze.path)
     files = BronzeFiles(table)
     first, last = files.span("ingested_at")
     others = pc.or_kleene(pc.greater(first, ingested_at_us), pc.less(last, ingested_at_us))
@@ -193,16 +193,16 @@ def _newest_files(table: DeltaTable) -> list[str]:
 
 
 def count_before(
-    pin: BronzePin, time_column: str, since_us: int | None, cutoffs_us: Sequence[int]
+    bronze: BronzeVersion, time_column: str, since_us: int | None, cutoffs_us: Sequence[int]
 ) -> list[int]:
     """The pinned events at or after `since_us` and before each cutoff, counted."""
     if not cutoffs_us:
         return []
-    table = open_table(pin.path)
+    table = open_table(bronze.path)
     files = BronzeFiles(table)
     first, last = files.span(time_column)
     outside = pc.greater_equal(first, max(cutoffs_us))
-    whole = pc.less_equal(files.latest("ingested_at"), pin.ingested_at_us)  # counted by the log
+    whole = pc.less_equal(files.latest("ingested_at"), bronze.ingested_at_us)  # counted by the log
     if since_us is not None:
         outside = pc.or_kleene(outside, pc.less(last, since_us))
         whole = pc.and_kleene(whole, pc.greater_equal(first, since_us))
@@ -211,7 +211,7 @@ def count_before(
         whole = pc.and_kleene(whole, one_side)
     events = pc.if_else(known(outside), 0, pc.if_else(known(whole), files.events(), None))
     counts = [_sum(pc.if_else(known(pc.less(last, at)), events, 0)) for at in cutoffs_us]
-    for times in _event_times(pin, table, files.paths_but(pc.is_valid(events)), time_column):
+    for times in _event_times(bronze, table, files.paths_but(pc.is_valid(events)), time_column):
         if since_us is not None:
             times = times.filter(pc.greater_equal(times, since_us))
         for index, cutoff_us in enumerate(cutoffs_us):
@@ -220,10 +220,10 @@ def count_before(
 
 
 def _event_times(
-    pin: BronzePin, table: DeltaTable, paths: Sequence[str], time_column: str
+    bronze: BronzeVersion, table: DeltaTable, paths: Sequence[str], time_column: str
 ) -> Iterator[Any]:
-    pinned = pc.field("ingested_at") <= pa.scalar(instant_of(pin.ingested_at_us), INSTANT)
-    for batch in read_files(table, paths, [time_column], wanted=pinned & ~pc.field("is_clock")):
+    pinned = pc.field("ingested_at") <= pa.scalar(instant_of(bronze.ingested_at_us), INSTANT)
+    for batch in read_files(table, paths, [time_column], wanted=pinned & ~pc.field("is_heartbeat")):
         yield pc.cast(batch[time_column], pa.int64())
 
 
@@ -251,7 +251,7 @@ def _read_lag(lake: Lake, path: str, table: DeltaTable, stream: str) -> Lag | No
     row, checkpoint = generations.current, lake.checkpoint(stream, generations.number)
     committed = newest_committed(lake, checkpoint)
     batch = newest_planned(lake, checkpoint) if committed is None else committed
-    if row is not None and is_reseeded(row) and committed is None:
+    if row is not None and is_rebuilt(row) and committed is None:
         # Also when its first batch has been planned: that begins there.
         position = BronzePosition(row["bronze_id"], row["bronze_version"] + 1)
     elif batch is not None:
@@ -265,7 +265,7 @@ def _read_lag(lake: Lake, path: str, table: DeltaTable, stream: str) -> Lag | No
         if actions is None:
             return Lag(stream, version, None)
         # What OPTIMIZE replaced may be of the version that a first batch reads: a whole one, not only
-        # commits; after a reseed Delta begins with just that commit, whatever is in it.
+        # commits; after a rebuild Delta begins with just that commit, whatever is in it.
         if adds_data(actions) or committed is None:
             return Lag(stream, version, made_at(actions))
     return None
@@ -317,7 +317,7 @@ def lag_findings(table: str, lags: Sequence[Lag], kept: timedelta, now: datetime
             said += ", which the clean-up of the table's log has taken away: its next run fails"
             do = (
                 "put an older copy of the log's files back, or make the state anew from bronze: "
-                f"`./stateful reseed {lag.stream} --apply`"
+                f"`./stateful rebuild {lag.stream} --apply`"
             )
             found.append(FINDINGS["reader_cut_off"].found(table, said, do))
         elif now - lag.since > kept * LOG_SHARE:
@@ -339,7 +339,7 @@ class Needed:
 
     @property
     def is_growing_old(self) -> bool:
-        """Whether the next run is to read a still row, while the log is not yet cut there."""
+        """Whether the next run is to read a heartbeat, while the log is not yet cut there."""
         return self.made_at is not None and datetime.now(UTC) - self.made_at > self.kept * LOG_SHARE
 
 
@@ -369,7 +369,7 @@ def refuse_cut_off(lake: Lake, generations: Generations, source: str) -> None:
             "back, or make the state anew from bronze, which has all its rows",
             code="cleaned_up_version",
             subject=f"bronze/{source}",
-            command=f"./stateful reseed {stream} --apply",
+            command=f"./stateful rebuild {stream} --apply",
         )
 
 
@@ -378,7 +378,7 @@ def _start(lake: Lake, generations: Generations) -> tuple[BronzePosition, bool] 
     row = generations.current
     checkpoint = lake.checkpoint(generations.stream, generations.number)
     planned = newest_planned(lake, checkpoint)
-    if not planned and row is not None and is_reseeded(row):
+    if not planned and row is not None and is_rebuilt(row):
         return BronzePosition(row["bronze_id"], row["bronze_version"] + 1), False
     if planned is None:
         return None

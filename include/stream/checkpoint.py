@@ -63,7 +63,7 @@ class CommittedBatch:
     generation: int
     checkpoint: str
     batch_id: int
-    # Every bucket has settled by the one, the next batch will by the other; None: no row yet.
+    # Every bucket has completed by the one, the next batch will by the other; None: no row yet.
     watermark_ms: int | None
     next_watermark_ms: int | None
 
@@ -90,7 +90,7 @@ def check_partitions(lake: Lake, batch: CommittedBatch, partitions: int) -> None
             raise damaged(path, f"{path} is missing")
 
 
-def is_settled(lake: Lake, checkpoint: str) -> bool:
+def is_complete(lake: Lake, checkpoint: str) -> bool:
     """Whether the newest committed batch left no watermark behind for the next one to settle by.
 
     It does when the run was killed before its batch without data. True before the first batch.
@@ -104,7 +104,7 @@ def is_settled(lake: Lake, checkpoint: str) -> bool:
 
 
 def batch_watermark_ms(lake: Lake, checkpoint: str, batch_id: int) -> int | None:
-    """The watermark that every bucket has settled by once a batch is committed."""
+    """The watermark that every bucket has completed by once a batch is committed."""
     return _watermark_ms(lake, f"{checkpoint}/offsets/{batch_id}", "batchWatermarkMs")
 
 

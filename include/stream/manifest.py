@@ -26,7 +26,7 @@ from include.lake.lease import check_held
 from include.lake.paths import Lake
 from include.lake.table import Staged
 from include.settings import SavepointRules
-from include.stream.bronze import BronzePin, count_before, has_commit
+from include.stream.bronze import BronzeVersion, count_before, has_commit
 
 MANIFEST = "manifest.json"
 READERS = 8  # of files at once
@@ -41,7 +41,7 @@ class Savepoint:
     stream: str
     until_us: int  # it is the state of all events before this, on the fold's clock
     created_at: datetime
-    origin: str  # live, on_demand, recompute or reseed
+    kind: str  # live, on_demand, restate or rebuild
     run_id: str  # of the run (`ops/runs`) that wrote it
     keys: int
     events: int  # bronze rows that are folded into it
@@ -194,7 +194,7 @@ def until_of(savepoint_id: str) -> datetime:
 
 
 @dataclass(frozen=True)
-class Base:
+class StartingSavepoint:
     """Where a replay begins. Without a savepoint: with the initial state, or with nothing."""
 
     savepoint: Savepoint | None
@@ -215,15 +215,15 @@ class Base:
         return "the beginning" if self.until_us is None else "the initial state"
 
 
-def clean_savepoints(
-    savepoints: Sequence[Savepoint], identity: StreamIdentity, pin: BronzePin
+def valid_savepoints(
+    savepoints: Sequence[Savepoint], identity: StreamIdentity, bronze: BronzeVersion
 ) -> list[Savepoint]:
     """Those of today's code that hold all that the pinned bronze has before them."""
-    return _holding_all([sp for sp in savepoints if sp.code == identity.code], identity, pin)
+    return _holding_all([sp for sp in savepoints if sp.code == identity.code], identity, bronze)
 
 
 def _holding_all(
-    savepoints: Sequence[Savepoint], identity: StreamIdentity, pin: BronzePin
+    savepoints: Sequence[Savepoint], identity: StreamIdentity, bronze: BronzeVersion
 ) -> list[Savepoint]:
     """The same, of any code."""
     since_us = identity.since_us
@@ -232,48 +232,54 @@ def _holding_all(
     ours = [
         savepoint
         for savepoint in savepoints
-        if savepoint.bronze_id == pin.table_id
+        if savepoint.bronze_id == bronze.table_id
         and (since_us is None or savepoint.until_us >= since_us)
     ]
     cutoffs = [savepoint.until_us for savepoint in ours]
-    counts = count_before(pin, identity.time_column, since_us, cutoffs_us=cutoffs)
+    counts = count_before(bronze, identity.time_column, since_us, cutoffs_us=cutoffs)
     return [sp for sp, count in zip(ours, counts, strict=True) if sp.events == count]
 
 
-def choose_base(
-    savepoints: Sequence[Savepoint], identity: StreamIdentity, pin: BronzePin, at_most_us: int
-) -> Base:
-    """The newest clean savepoint that is not after `at_most_us`, or the beginning; SettingsError
+def choose_start(
+    savepoints: Sequence[Savepoint],
+    identity: StreamIdentity,
+    bronze: BronzeVersion,
+    at_most_us: int,
+) -> StartingSavepoint:
+    """The newest valid savepoint that is not after `at_most_us`, or the beginning; SettingsError
     when the stream's states do not come of that."""
     ours = [savepoint for savepoint in savepoints if savepoint.code == identity.code]
-    best = newest_holding_all(ours, identity, pin, at_most_us)
+    best = newest_holding_all(ours, identity, bronze, at_most_us)
     if best is not None:
-        return Base(best, best.until_us, best.events)
+        return StartingSavepoint(best, best.until_us, best.events)
     if mapped_savepoint(identity.code):
         raise SettingsError(
-            f"the states of {identity.stream} were mapped by migrate_state, and no clean savepoint of "
+            f"the states of {identity.stream} were mapped by migrate_state, and no valid savepoint of "
             "theirs is early enough: all can be made anew by the code of now, which gives them up",
             code="mapped_state",
             subject=identity.stream,
-            command=f"./stateful reseed {identity.stream} --recompute --apply",
+            command=f"./stateful rebuild {identity.stream} --full-refresh --apply",
         )
-    return Base(None, identity.since_us, 0)
+    return StartingSavepoint(None, identity.since_us, 0)
 
 
 def newest_holding_all(
-    savepoints: Sequence[Savepoint], identity: StreamIdentity, pin: BronzePin, at_most_us: int
+    savepoints: Sequence[Savepoint],
+    identity: StreamIdentity,
+    bronze: BronzeVersion,
+    at_most_us: int,
 ) -> Savepoint | None:
     """The newest by its `until` that holds all, and whose rows bronze has."""
     early = [savepoint for savepoint in savepoints if savepoint.until_us <= at_most_us]
-    found = sorted(_holding_all(early, identity, pin), key=lambda sp: sp.until_us, reverse=True)
-    return next((savepoint for savepoint in found if holds_rows_of(savepoint, pin)), None)
+    found = sorted(_holding_all(early, identity, bronze), key=lambda sp: sp.until_us, reverse=True)
+    return next((savepoint for savepoint in found if holds_rows_of(savepoint, bronze)), None)
 
 
-def holds_rows_of(savepoint: Savepoint, pin: BronzePin) -> bool:
+def holds_rows_of(savepoint: Savepoint, bronze: BronzeVersion) -> bool:
     """Whether bronze has the newest row of a savepoint, as an older copy may not."""
     read_us = savepoint.bronze_ingested_at_us
-    is_of_it = savepoint.bronze_id == pin.table_id
-    return is_of_it and (read_us is None or has_commit(pin, read_us))
+    is_of_it = savepoint.bronze_id == bronze.table_id
+    return is_of_it and (read_us is None or has_commit(bronze, read_us))
 
 
 def kept_by(
@@ -285,11 +291,11 @@ def kept_by(
     by_until = sorted(savepoints, key=lambda savepoint: savepoint.until_us)
     horizon_us = by_until[-1].until_us - rules.keep_for // MICROSECOND
     newest = [sp.savepoint_id for sp in by_until[-rules.keep :] if sp.until_us >= horizon_us]
-    # Which backfills are open, only Airflow knows; but theirs are the recomputes of late.
-    late = max(savepoint.created_at for savepoint in savepoints) - rules.keep_recomputed
+    # Which backfills are open, only Airflow knows; but theirs are the restatements of late.
+    late = max(savepoint.created_at for savepoint in savepoints) - rules.keep_restated
     return [
         savepoint
         for savepoint in by_until
         if savepoint.savepoint_id in (*newest, (row or GenerationRow())["seed_savepoint"])
-        or (savepoint.origin == "recompute" and savepoint.created_at >= late)
+        or (savepoint.kind == "restate" and savepoint.created_at >= late)
     ]

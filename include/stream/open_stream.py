@@ -17,14 +17,14 @@ from include.ingest.ingest_log import STILL, refuse_changed_bronze
 from include.lake.dead_letters import dead_letters_number, has_dead_letters_of
 from include.lake.delta_log import adds_data, commit_hash, open_table, read_actions
 from include.lake.errors import LakeError, how_to_mend
-from include.lake.generations import GenerationRow, Generations, is_reseeded, read_generations
+from include.lake.generations import GenerationRow, Generations, is_rebuilt, read_generations
 from include.lake.ops import runs_of
 from include.lake.paths import Lake
 from include.lake.table import record_of
 from include.settings import MIB, Stream
 from include.stream.bronze import needed_commit
 from include.stream.checkpoint import (
-    is_settled,
+    is_complete,
     newest_committed,
     newest_planned,
     plan_hash,
@@ -54,14 +54,14 @@ class OpenStream:
 
     @property
     def row(self) -> GenerationRow | None:
-        """Of the current generation; None before the first run or reseed."""
+        """Of the current generation; None before the first run or rebuild."""
         return self.generations.current
 
     @property
     def begun_row(self) -> GenerationRow | None:
         """The same, once a batch or a seed stands on it."""
         has_batch = self.record.batch_of(self.generation) is not None
-        return self.row if has_batch or self.is_reseeded else None
+        return self.row if has_batch or self.is_rebuilt else None
 
     @property
     def generation(self) -> int:
@@ -73,15 +73,15 @@ class OpenStream:
         return self.lake.checkpoint(self.name, self.generation)
 
     @property
-    def is_reseeded(self) -> bool:
+    def is_rebuilt(self) -> bool:
         """Whether the generation began with a savepoint, and not with a stream's first run."""
-        return is_reseeded(self.row)
+        return is_rebuilt(self.row)
 
     @cached_property
     def stream(self) -> Stream:
         """With the buckets and state partitions that the generation was made with."""
         row = self.row
-        if row is None or not self.is_reseeded:
+        if row is None or not self.is_rebuilt:
             return self.declared
         pinned = {name: row[name] for name in ("buckets", "state_partitions")}
         return replace(self.declared, **pinned)
@@ -101,20 +101,20 @@ class OpenStream:
         return identity_of(self.lake, self.stream, self.generations)
 
     @cached_property
-    def distrust(self) -> str | None:
+    def mismatch(self) -> str | None:
         """Why the record in its table's log does not hold; None: it does."""
         return _why_not_trusted(self)
 
     @cached_property
     def record(self) -> StreamRecord:
         """The record; without entries where the table cannot be counted on."""
-        is_unknown = self.distrust is not None
+        is_unknown = self.mismatch is not None
         return StreamRecord(stream=self.name) if is_unknown else recorded(self.generations)
 
     def trusted(self) -> StreamRecord:
         """The record; LakeError when it does not hold."""
-        if self.distrust is not None:
-            raise self._of_other_times(self.distrust)
+        if self.mismatch is not None:
+            raise self._of_other_times(self.mismatch)
         return self.record
 
     def refuse_run(self) -> None:
@@ -136,7 +136,7 @@ class OpenStream:
             )
         if self.row is None:
             return
-        is_settled(lake, self.checkpoint)  # LakeError where the newest batch does not say
+        is_complete(lake, self.checkpoint)  # LakeError where the newest batch does not say
         planned = newest_planned(lake, self.checkpoint)
         if planned is None:
             return
@@ -168,7 +168,7 @@ class OpenStream:
         if self.record.batch_of(self.generation) not in (committed, None):
             return True
         try:
-            return not is_settled(self.lake, self.checkpoint)
+            return not is_complete(self.lake, self.checkpoint)
         except LakeError:
             return True
 
@@ -258,7 +258,7 @@ def has_waiting_rows(lake: Lake, stream: Stream) -> bool:
 def _is_cut_off(opened: OpenStream, planned: int | None) -> bool:
     """Whether something was begun, and is for the next run to finish."""
     lake = opened.lake
-    if planned is None and opened.is_reseeded:
+    if planned is None and opened.is_rebuilt:
         return True  # its first run makes a checkpoint of the seed
     if planned != newest_committed(lake, opened.checkpoint):
         return True

@@ -19,7 +19,7 @@ from include.lake.generations import (
     ROW,
     GenerationRow,
     Generations,
-    is_reseeded,
+    is_rebuilt,
 )
 from include.lake.paths import Lake, files_of
 from include.lake.table import Record, Table
@@ -28,14 +28,14 @@ from include.stream.checkpoint import batch_watermark_ms, plan_hash, read_positi
 from include.stream.manifest import code_of
 from include.text_table import counted
 
-Kind = Literal["live", "recompute", "reseed"]
+Kind = Literal["live", "restate", "rebuild"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
     """Instants `[from_us, until_us)` of a table, and the fold that their rows are of.
 
-    That fold has all rows of bronze up to the pin; a live one also those up to `read_version`
+    That fold has all rows of bronze up to that version of bronze; a live one also those up to `read_version`
     that were not late under `delay_us`; and none of the others. Instants are microseconds on the
     stream's clock; `from_us` None is the beginning, `until_us` None nothing.
     """
@@ -48,7 +48,9 @@ class Entry:
     delay_us: int
     codes: tuple[str, ...]  # all that the state ever went through, the newest last
     bronze_id: str | None = None
-    bronze_version: int | None = None  # the pin; None: no row is in the fold for sure
+    bronze_version: int | None = (
+        None  # that version of bronze; None: no row is in the fold for sure
+    )
     bronze_ingested_at_us: int | None = None
     read_version: int | None = None
     read_commit: str | None = None  # which commit of bronze that was: numbers come again
@@ -114,8 +116,8 @@ def recorded(generations: Generations) -> StreamRecord:
 
 
 def newest_own(entries: Sequence[Entry]) -> Entry | None:
-    """The newest entry that says how far the whole table has come: no recompute does."""
-    own = [entry for entry in entries if entry.kind != "recompute"]
+    """The newest entry that says how far the whole table has come: no restatement does."""
+    own = [entry for entry in entries if entry.kind != "restate"]
     return max(own, key=lambda entry: entry.number, default=None)
 
 
@@ -127,12 +129,12 @@ def _needed(entries: Sequence[Entry]) -> list[Entry]:
     seen = {part.entry.number for part in segments_of(entries)}
     own = newest_own(entries)
     kept = [each for each in entries if each.number in seen or each is own or each.mapped_from]
-    recomputes = [each for each in kept if each.kind == "recompute" and not each.mapped_from]
+    restates = [each for each in kept if each.kind == "restate" and not each.mapped_from]
     more = max(len(kept) + 1 - MOST_ENTRIES, 0)
-    if more < 2 or len(recomputes) < more:
+    if more < 2 or len(restates) < more:
         return kept
     # The oldest as one, of all the time that they are in, which nobody can call right.
-    oldest = recomputes[:more]
+    oldest = restates[:more]
     merged = replace(
         oldest[-1],
         from_us=min(each.from_us or BEGINNING_US for each in oldest),
@@ -161,7 +163,7 @@ def segments_of(entries: Iterable[Entry]) -> list[Segment]:
     for entry in sorted(entries, key=lambda entry: entry.number):
         from_us = BEGINNING_US if entry.from_us is None else entry.from_us
         until_us = from_us if entry.until_us is None else entry.until_us
-        hidden_until_us = FOR_EVER_US if entry.kind == "reseed" else until_us
+        hidden_until_us = FOR_EVER_US if entry.kind == "rebuild" else until_us
         if from_us < hidden_until_us:
             seen = [part for known in seen for part in _around(known, from_us, hidden_until_us)]
         if from_us < until_us:
@@ -183,14 +185,14 @@ TOTALS = {
     "total_in": "rows_in",
     "total_folded": "rows_folded",
     "total_late": "rows_late",
-    "total_excluded": "rows_excluded",
+    "total_before_initial_state": "rows_before_initial_state",
     "total_duplicate": "rows_duplicate",
     "rows_pending": "pending_change",
 }
 WATERMARK = "watermark_us"
 
 
-# A savepoint made under another one of these still serves a reseed.
+# A savepoint made under another one of these still serves a rebuild.
 CHANGE_NO_STATE = ("buckets", "state_partitions", "watermark_delay_ms")
 
 
@@ -202,15 +204,15 @@ def refuse_other_settings(row: GenerationRow, settings: dict[str, Any]) -> None:
         way_out = "put that back, or make its state and its table anew from bronze"
         if name == "state_schema":
             way_out += (
-                " (or with --from-state in place of --recompute, by the file's migrate_state)"
+                " (or with --migrate-state in place of --full-refresh, by the file's migrate_state)"
             )
-        option = "" if name in CHANGE_NO_STATE else " --recompute"
+        option = "" if name in CHANGE_NO_STATE else " --full-refresh"
         raise SettingsError(
             f"stream {row['stream']}: {name} is now {value}, but its state was made with {row[name]}: "
             f"{way_out}",
             code="settings_changed",
             subject=name,
-            command=f"./stateful reseed {row['stream']}{option} --apply",
+            command=f"./stateful rebuild {row['stream']}{option} --apply",
         )
 
 
@@ -225,7 +227,7 @@ def refuse_new_code(record: StreamRecord, stream: Stream, code: str) -> None:
         "one run, which goes on with the state of before",
         code="code_changed",
         subject=stream.name,
-        command=f"./stateful reseed {stream.name} --apply",
+        command=f"./stateful rebuild {stream.name} --apply",
     )
 
 
@@ -247,7 +249,7 @@ def commit_alone(lake: Lake, record: StreamRecord) -> None:
 
 def begun_by(row: GenerationRow, record: StreamRecord, run_id: str, code: str) -> Entry:
     """The live entry that a run of the generation goes on with, or a new one (its number is 0)."""
-    own, seed = record.own, row if is_reseeded(row) else GenerationRow()
+    own, seed = record.own, row if is_rebuilt(row) else GenerationRow()
     new = Entry(
         kind="live",
         generation=row["generation"],
@@ -275,11 +277,11 @@ def begun_by(row: GenerationRow, record: StreamRecord, run_id: str, code: str) -
 
 
 def reached_by(lake: Lake, row: GenerationRow, own: Entry, batch_id: int) -> Entry:
-    """The live entry with what is settled once a batch is committed, by its checkpoint."""
+    """The live entry with what is complete once a batch is committed, by its checkpoint."""
     checkpoint = lake.checkpoint(row["stream"], row["generation"])
     watermark_ms = batch_watermark_ms(lake, checkpoint, batch_id)
     until_us = None if watermark_ms is None else watermark_ms * US_PER_MS + 1
-    if is_reseeded(row):  # its seed has settled that much, whatever the batch brought
+    if is_rebuilt(row):  # its seed has completed that much, whatever the batch brought
         until_us = max(row["until_us"], until_us or row["until_us"])
     position = read_position(lake, f"{checkpoint}/offsets/{batch_id}")
     version = position.version - 1
@@ -318,13 +320,17 @@ def totals_of(record: StreamRecord, row: GenerationRow | None) -> Mapping[str, A
     if row is not None and record.batch_of(row["generation"]) is not None:
         return record.totals
     none: dict[str, Any] = {**dict.fromkeys(TOTALS, 0), WATERMARK: None}
-    if row is None or not is_reseeded(row):
+    if row is None or not is_rebuilt(row):
         return none
-    folded, excluded, pending = row["seed_events"], row["seed_excluded"], row["seed_pending"]
+    folded, excluded, pending = (
+        row["seed_events"],
+        row["seed_before_initial_state"],
+        row["seed_pending"],
+    )
     return none | {
         "total_in": folded + excluded + pending,
         "total_folded": folded,
-        "total_excluded": excluded,
+        "total_before_initial_state": excluded,
         "rows_pending": pending,
     }
 
@@ -349,7 +355,7 @@ def check_rows_add_up(lake: Lake, record: StreamRecord, row: GenerationRow) -> N
             f"({done}). The table cannot be trusted: keep the lake as it is; or make table and state "
             "anew from bronze",
             subject=row["stream"],
-            command=f"./stateful reseed {row['stream']} --recompute --apply",
+            command=f"./stateful rebuild {row['stream']} --full-refresh --apply",
         )
 
 
@@ -361,7 +367,7 @@ def rows_unread(lake: Lake, record: StreamRecord, row: GenerationRow | None, sou
 
 
 def count_events(lake: Lake, bronze: str, version: int) -> int:
-    """The rows of a version of bronze but clock rows, which alone have no source file.
+    """The rows of a version of bronze but heartbeats, which alone have no source file.
 
     LakeError when the log's clean-up has taken the version away.
     """
@@ -374,5 +380,5 @@ def count_events(lake: Lake, bronze: str, version: int) -> int:
         # Delta has none past a table's 32nd column, nor where someone's rewriting left none:
         # count the rows themselves.
         rows = table.to_pyarrow_dataset(filesystem=files_of(bronze))
-        return int(rows.count_rows(filter=~pc.field("is_clock")))
+        return int(rows.count_rows(filter=~pc.field("is_heartbeat")))
     return int(pc.sum(files[RECORDS]).as_py() - pc.sum(files[WITHOUT_FILE]).as_py())

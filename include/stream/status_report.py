@@ -11,12 +11,12 @@ from include.lake.paths import Lake
 from include.registry import stream_named, stream_names
 from include.settings import Stream
 from include.stream.manifest import mapped_savepoint, until_of
-from include.stream.reseed_plan import ReseedOptions, plan_reseed
+from include.stream.rebuild_plan import RebuildOptions, plan_rebuild
 from include.stream.stream_identity import what_changed
 from include.stream.stream_status import (
     Span,
     StreamStatus,
-    dead_letters_coverage,
+    dead_letters_status,
     known_instant,
     stream_status,
 )
@@ -76,14 +76,14 @@ def mend_of(status: StreamStatus, is_changed: bool) -> Mend | None:
     if status.bronze_changed is not None:
         return Mend(how_to_mend(f"bronze/{opened.source}").command, why=status.bronze_changed)
     is_mapped = opened.row is not None and mapped_savepoint(opened.row["code"]) is not None
-    recompute = is_mapped and bool(status.coverage.wrong)
+    full_refresh = is_mapped and bool(status.table_status.wrong)
     try:
-        plan = plan_reseed(opened.lake, opened.declared, ReseedOptions(recompute=recompute))
+        plan = plan_rebuild(opened.lake, opened.declared, RebuildOptions(full_refresh=full_refresh))
     except StatefulError as error:
         return Mend(error.command, why=error.message)
-    option = " --recompute" if recompute else ""
+    option = " --full-refresh" if full_refresh else ""
     return Mend(
-        f"./stateful reseed {name}{option} --apply",
+        f"./stateful rebuild {name}{option} --apply",
         plan.events - plan.base.events,
         plan.estimated_seconds,
     )
@@ -91,15 +91,15 @@ def mend_of(status: StreamStatus, is_changed: bool) -> Mend | None:
 
 def status_record(status: StreamStatus) -> dict[str, Any]:
     """The verdict for scripts; None is the beginning, or that nothing is complete or known."""
-    opened, coverage = status.opened, status.coverage
+    opened, table_status = status.opened, status.table_status
     base = mapped_savepoint(opened.identity.code)
     return {
         "stream": opened.name,
         "generation": opened.row["generation"] if opened.row else None,
-        "complete_until": known_instant(coverage.until_us),
+        "complete_until": known_instant(table_status.until_us),
         "is_right": status.is_right and status.live_is_right,
-        "distrust": status.doubt,
-        "wrong": _spans(coverage.wrong),
+        "mismatch": status.doubt,
+        "wrong": _spans(table_status.wrong),
         "live_is_right": status.live_is_right,
         "dead_letters_wrong": _dead_letters_wrong(status),
         "states_mapped_as_of": None if base is None else until_of(base),
@@ -113,7 +113,7 @@ def _dead_letters_wrong(status: StreamStatus) -> list[dict[str, datetime | str |
     is_ahead = dead_letters_number(opened.lake, opened.name) != opened.record.dead_letters
     if not opened.fold.keeps_dead_letters or is_ahead:
         return None
-    return _spans(dead_letters_coverage(opened, opened.identity).wrong)
+    return _spans(dead_letters_status(opened, opened.identity).wrong)
 
 
 def _spans(spans: Iterable[Span]) -> list[dict[str, datetime | str | None]]:

@@ -32,7 +32,7 @@ from include.stream.open_stream import OpenStream, open_stream
 from include.stream.record import BEGINNING_US, Entry, Segment, newest_own, segments_of
 from include.text_table import counted, first_names
 
-COLUMNS = ["event_time", "arrival_watermark", "ingested_at", "is_clock"]
+COLUMNS = ["event_time", "watermark_before", "ingested_at", "is_heartbeat"]
 GROUP = ["event_date", "ingested_at"]
 ANY_DELAY_US = 10**6 * 86_400 * 365 * 100  # no row is further ahead of the clock
 MEASURES = [("event_time", "count"), ("event_time", "min"), ("event_time", "max")]
@@ -81,7 +81,7 @@ def _paths(
 ) -> list[str]:
     files = BronzeFiles(table)
     first, last = files.span("event_time")
-    none = pc.greater(first, pc.subtract(files.latest("arrival_watermark"), delay_us))
+    none = pc.greater(first, pc.subtract(files.latest("watermark_before"), delay_us))
     if since_us is not None:
         none = pc.or_kleene(none, pc.less(last, since_us))
     if after_us is not None:
@@ -91,12 +91,12 @@ def _paths(
 
 def _is_late(delay_us: int, since_us: int | None, after_us: int | None) -> pc.Expression:
     delay = pa.scalar(delay_us, pa.duration("us"))
-    late = pc.field("event_time") <= pc.field("arrival_watermark") - delay
+    late = pc.field("event_time") <= pc.field("watermark_before") - delay
     if since_us is not None:
         late &= pc.field("event_time") >= pa.scalar(instant_of(since_us))
     if after_us is not None:
         late &= pc.field("ingested_at") > pa.scalar(instant_of(after_us))
-    return late & ~pc.field("is_clock")
+    return late & ~pc.field("is_heartbeat")
 
 
 def _grouped(rows: pa.Table) -> pa.Table:
@@ -123,7 +123,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Coverage:
+class TableStatus:
     """A judged table, to before `until_us` (None: nothing of it is complete)."""
 
     until_us: int | None
@@ -153,14 +153,14 @@ def judge(
     identity: StreamIdentity,
     reset_us: int | None = None,
     read_late: ReadLate | None = None,
-) -> Coverage:
-    """The coverage of a table of `identity` whose record has these entries.
+) -> TableStatus:
+    """The table_status of a table of `identity` whose record has these entries.
 
     `reset_us`: since when (`ingested_at`) bronze goes by a clock set back.
     """
     newest = newest_own(entries)
     if newest is None:
-        return Coverage(None, (), None)
+        return TableStatus(None, (), None)
     judged = _Judge(
         lake, identity, _accepted(entries, identity.code), reset_us, read_late or late_groups
     )
@@ -174,7 +174,7 @@ def judge(
     until_us = max(at_us, live_us)
     spans += _unrecorded(at_us, until_us)
     known_until_us = None if until_us == BEGINNING_US else until_us
-    return Coverage(known_until_us, tuple(_joined(spans)), judged.span(newest, live_us, live_us))
+    return TableStatus(known_until_us, tuple(_joined(spans)), judged.span(newest, live_us, live_us))
 
 
 def _unrecorded(from_us: int, until_us: int) -> list[Span]:
@@ -256,7 +256,7 @@ class _Judge:
 
 
 SHOWN = 5
-OF_COVERAGE = {"late_rows_not_recomputed", "state_lacks_rows", "table_not_right"}
+OF_STATUS = {"late_rows_not_restated", "state_lacks_rows", "table_not_right"}
 WHY: dict[Reason, str] = {
     "late rows": "without late rows that are in bronze",
     "other code": "by other code than today's",
@@ -265,42 +265,46 @@ WHY: dict[Reason, str] = {
 }
 
 
-def coverage_findings(
-    name: str, coverage: Coverage, is_append: bool, is_mapped: bool = False
+def status_findings(
+    name: str, table_status: TableStatus, is_append: bool, is_mapped: bool = False
 ) -> list[Finding]:
     """A finding for each cause for which a table, or its live state, is not right; `is_mapped`: its
     states go back to mapped ones."""
-    live = [coverage.live] if coverage.live is not None and coverage.live.reason else []
+    live = [table_status.live] if table_status.live is not None and table_status.live.reason else []
     late, of_live = (
-        [s for s in spans if s.reason == "late rows"] for spans in (coverage.wrong, live)
+        [s for s in spans if s.reason == "late rows"] for spans in (table_status.wrong, live)
     )
-    others = [s for s in coverage.wrong if s not in late] or [s for s in live if s not in of_live]
-    reseed = f"`./stateful reseed {name} --apply`"
+    others = [s for s in table_status.wrong if s not in late] or [
+        s for s in live if s not in of_live
+    ]
+    rebuild = f"`./stateful rebuild {name} --apply`"
     if is_mapped:
-        reseed += f"; for what is before the mapping `./stateful reseed {name} --recompute --apply`"
+        rebuild += (
+            f"; for what is before the mapping `./stateful rebuild {name} --full-refresh --apply`"
+        )
     found = []
-    if groups := not_recomputed(late):
+    if groups := not_restated(late):
         start, last = groups[0].date, groups[-1].date
         until = f"{last + timedelta(days=1)}"
-        if (settled := known_instant(coverage.until_us)) and f"{settled:%F}" < until:
-            until = f"{settled.replace(tzinfo=None).isoformat()}Z"
-        recompute = (
-            f"`./stateful recompute {name} {start} {until}`, or in Airflow backfill the Dag stream_{name}: "
+        if (complete := known_instant(table_status.until_us)) and f"{complete:%F}" < until:
+            until = f"{complete.replace(tzinfo=None).isoformat()}Z"
+        restate = (
+            f"`./stateful restate {name} {start} {until}`, or in Airflow backfill the Dag stream_{name}: "
             f"From {start} 00:00, To {last} 23:59 (UTC), Reprocess Behavior: All Runs; then "
         )
         dates = first_names([f"{day}" for day in sorted({g.date for g in groups})], SHOWN)
         rows = sum(group.rows for group in groups)
         said = f"the table is without {counted(rows, 'late row')} of {dates} that bronze has"
-        action = f"{recompute if is_append else ''}{reseed}"
-        found.append(_found("late_rows_not_recomputed", name, said, action, late, rows))
+        action = f"{restate if is_append else ''}{rebuild}"
+        found.append(_found("late_rows_not_restated", name, said, action, late, rows))
     elif late or of_live:
         missing = {group for span in (*late, *of_live) for group in span.missing}
         rows = sum(group.rows for group in missing)
         said = "what is emitted from the live state lacks the effect of late rows that bronze has"
-        found.append(_found("state_lacks_rows", name, said, reseed, late or of_live, rows))
+        found.append(_found("state_lacks_rows", name, said, rebuild, late or of_live, rows))
     if others:
         said = f"nothing proves that the table is right: {spans_text(others)}"
-        found.append(_found("table_not_right", name, said, reseed, others))
+        found.append(_found("table_not_right", name, said, rebuild, others))
     return found
 
 
@@ -312,7 +316,7 @@ def _found(
     return FINDINGS[finding].found(name, said, action, count=rows, **edges)
 
 
-def not_recomputed(late: Iterable[Span]) -> list[LateGroup]:
+def not_restated(late: Iterable[Span]) -> list[LateGroup]:
     """The late rows that not even the part of the table at their own instant has."""
     found = {
         group
@@ -344,9 +348,9 @@ def known_instant(micros: int | None) -> datetime | None:
     return None if micros is None or micros == BEGINNING_US else instant_of(micros)
 
 
-def state_between(coverage: Coverage, from_us: int, until_us: int) -> str:
+def state_between(table_status: TableStatus, from_us: int, until_us: int) -> str:
     """The state of a table in `[from_us, until_us)`: right, late rows, ..."""
-    wrong = (s for s in coverage.wrong if s.from_us < until_us and from_us < s.until_us)
+    wrong = (s for s in table_status.wrong if s.from_us < until_us and from_us < s.until_us)
     return ", ".join(sorted({str(span.reason) for span in wrong})) or "right"
 
 
@@ -355,36 +359,36 @@ class StreamStatus:
     """A stream's table, judged: where it is right, and why nothing of that counts, if so."""
 
     opened: OpenStream
-    coverage: Coverage
+    table_status: TableStatus
     bronze_changed: str | None = None  # how others have changed what it is made of
     unfinished: str | None = None  # an erasure of a key that it may have
 
     @property
     def doubt(self) -> str | None:
         """Why nothing that is judged of it counts; None when it does."""
-        return self.opened.distrust or self.bronze_changed or self.unfinished
+        return self.opened.mismatch or self.bronze_changed or self.unfinished
 
     @property
     def is_right(self) -> bool:
         """Whether it has every row that it is to have until now, and no other."""
-        is_complete = self.coverage.until_us is not None
-        return self.doubt is None and is_complete and not self.coverage.wrong
+        is_complete = self.table_status.until_us is not None
+        return self.doubt is None and is_complete and not self.table_status.wrong
 
     @property
     def live_is_right(self) -> bool:
         """Whether its state is right, from which the next rows come."""
-        return self.doubt is None and self.coverage.live_is_right
+        return self.doubt is None and self.table_status.live_is_right
 
     def text(self) -> str:
         """The verdict for people, in one line."""
-        coverage = self.coverage
+        table_status = self.table_status
         if self.doubt is not None:
             return f"cannot be counted on: {self.doubt}"
-        if coverage.until_us is None:
+        if table_status.until_us is None:
             return "has nothing complete yet"
-        until = f"is complete until {instant_text(coverage.until_us)} UTC"
-        if coverage.wrong:
-            return f"{until}, and not right {spans_text(coverage.wrong)}"
+        until = f"is complete until {instant_text(table_status.until_us)} UTC"
+        if table_status.wrong:
+            return f"{until}, and not right {spans_text(table_status.wrong)}"
         return f"{until}, and right{'' if self.live_is_right else '; its live state is not'}"
 
     @property
@@ -404,14 +408,14 @@ class StreamStatus:
         table = opened.lake.table(opened.name)
         if row is None and not opened.lake.is_delta_table(table):
             return found  # it has not run; or a checkpoint alone is left, which its run refuses
-        if opened.distrust is not None:
+        if opened.mismatch is not None:
             mend = str(how_to_mend(f"checkpoints/{opened.name}"))
-            said = f"{table} is not what was recorded of it: {opened.distrust}"
+            said = f"{table} is not what was recorded of it: {opened.mismatch}"
             return [*found, FINDINGS["table_changed"].found(opened.name, said, mend)]
         if row is None:
             return found
         is_append, is_mapped = row["output_mode"] == "append", mapped_savepoint(row["code"])
-        of_table = coverage_findings(opened.name, self.coverage, is_append, is_mapped is not None)
+        of_table = status_findings(opened.name, self.table_status, is_append, is_mapped is not None)
         return [*found, *of_table]
 
 
@@ -439,11 +443,11 @@ def status_of_run(lake: Lake, stream: Stream) -> StreamStatus:
     return _status(opened, judged(opened, ran))
 
 
-def _status(opened: OpenStream, coverage: Coverage) -> StreamStatus:
+def _status(opened: OpenStream, table_status: TableStatus) -> StreamStatus:
     erasure = amendments_of(opened.lake, opened.source).unfinished_erasure(opened.row)
     return StreamStatus(
         opened,
-        coverage,
+        table_status,
         bronze_changed=how_bronze_changed(opened.lake, opened.source),
         unfinished=None if erasure is None else erasure.unfinished(opened.name).message,
     )
@@ -451,26 +455,26 @@ def _status(opened: OpenStream, coverage: Coverage) -> StreamStatus:
 
 def judged(
     opened: OpenStream, identity: StreamIdentity, read_late: ReadLate | None = None
-) -> Coverage:
+) -> TableStatus:
     """Where the table is right by the code of `identity`; LakeError when bronze cannot be read."""
     if opened.lake.is_delta_table(bronze := opened.lake.bronze(identity.source)):
         open_table(bronze)
-    coverage = judge(opened.lake, opened.record.entries, identity, _reset_us(opened), read_late)
-    return _ahead(coverage) if opened.is_ahead else coverage
+    table_status = judge(opened.lake, opened.record.entries, identity, _reset_us(opened), read_late)
+    return _ahead(table_status) if opened.is_ahead else table_status
 
 
-def dead_letters_coverage(opened: OpenStream, identity: StreamIdentity) -> Coverage:
+def dead_letters_status(opened: OpenStream, identity: StreamIdentity) -> TableStatus:
     """The same of its dead letters, each of its own instant also of an update table."""
     as_append = replace(identity, output_mode="append")
     return judge(opened.lake, opened.record.entries, as_append, _reset_us(opened))
 
 
-def _ahead(coverage: Coverage) -> Coverage:
+def _ahead(table_status: TableStatus) -> TableStatus:
     """Of an update table that shows some keys as of a later instant than the others."""
-    if coverage.until_us is None:
-        return coverage
-    span = Span(BEGINNING_US, coverage.until_us, "cut off")
-    return replace(coverage, spans=coverage.wrong or (span,))
+    if table_status.until_us is None:
+        return table_status
+    span = Span(BEGINNING_US, table_status.until_us, "cut off")
+    return replace(table_status, spans=table_status.wrong or (span,))
 
 
 def _reset_us(opened: OpenStream) -> int | None:

@@ -41,6 +41,6 @@ SOURCES: tuple[Source, ...] = (
             Field(name="message", type="string", comment="The line's text", required=False),
         ),
         # Services are watched for silence: that must show when all of them are silent, too.
-        clock_grace=timedelta(minutes=1),
+        heartbeat_delay=timedelta(minutes=1),
     ),
 )

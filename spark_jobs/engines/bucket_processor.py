@@ -1,6 +1,6 @@
 """Carries a bucket between Spark's state store and the fold.
 
-A batch settles what its own rows prove settled; a bucket that its last commit did not touch
+A batch settles what its own rows prove complete; a bucket that its last commit did not touch
 settles by its timer, in the batch without data that Spark runs when the watermark has moved.
 """
 
@@ -18,7 +18,7 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 
 from include.fold.admission import NEVER_US, US_PER_MS, timer_ms, until_us, watermark_us
-from include.fold.bucket import Settled, check_not_folded, no_events, settle
+from include.fold.bucket import Complete, check_not_folded, no_events, settle
 from include.fold.definition import KeyedFold
 from include.fold.states import States
 from spark_jobs.engines.packing import PackedRow, any_stream, from_stream, leave_imports_alone
@@ -32,7 +32,7 @@ from spark_jobs.engines.state_rows import (
 )
 
 FOLDED_DDL = (
-    "bucket int, outputs binary, rows_in bigint, rows_late bigint, rows_excluded bigint, "
+    "bucket int, outputs binary, rows_in bigint, rows_late bigint, rows_before_initial_state bigint, "
     "rows_folded bigint, pending_change bigint, rows_out bigint, "
     "late_first_us bigint, late_last_us bigint, watermark_us bigint, dead_letters binary, "
     "rows_duplicate bigint"
@@ -88,7 +88,7 @@ class BucketProcessor:
     def handleExpiredTimer(
         self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo
     ) -> Iterator[Any]:
-        """The bucket's timer: what settled by it, as one row of FOLDED_DDL."""
+        """The bucket's timer: what is complete by it, as one row of FOLDED_DDL."""
         watermark = timerValues.getCurrentWatermarkInMs() * US_PER_MS
         yield self._advance(key[0], [], watermark, fired_ms=expiredTimerInfo.getExpiryTimeInMs())
 
@@ -104,15 +104,15 @@ class BucketProcessor:
         until = max(stored.folded_until_us, until_us(watermark))
         # The timer is of the first event or timeout; whole milliseconds, as the watermark is.
         timer_due = stored.timer_ms is not None and stored.timer_ms * US_PER_MS < until
-        settled = settle(
+        complete = settle(
             self._fold,
             lambda: self._states(stored),
             pa.concat_tables([pending, events]),
             until_us=until,
             timeouts_due=timer_due and self._fold.changes_by_clock,
         )
-        self._write(stored, until, settled.pending, settled.states, fired_ms)
-        return _report(bucket, packed, settled, pending.num_rows, watermark)
+        self._write(stored, until, complete.pending, complete.states, fired_ms)
+        return _report(bucket, packed, complete, pending.num_rows, watermark)
 
     def _read(self) -> StoredBucket:
         value = self._bucket.get()
@@ -180,22 +180,22 @@ class BucketProcessor:
 def _report(
     bucket: int,
     packed: list[PackedRow],
-    settled: Settled,
+    complete: Complete,
     pending_before: int,
     watermark: int,
 ) -> Row:
     return Row(
         bucket=bucket,
-        outputs=any_stream(settled.outputs),
+        outputs=any_stream(complete.outputs),
         rows_in=sum(row.rows_in for row in packed),
         rows_late=sum(row.rows_late for row in packed),
-        rows_excluded=sum(row.rows_excluded for row in packed),
-        rows_folded=settled.rows_folded,
-        pending_change=settled.pending.num_rows - pending_before,
-        rows_out=settled.outputs.num_rows,
+        rows_before_initial_state=sum(row.rows_before_initial_state for row in packed),
+        rows_folded=complete.rows_folded,
+        pending_change=complete.pending.num_rows - pending_before,
+        rows_out=complete.outputs.num_rows,
         late_first_us=min((row.late_first_us for row in packed), default=NEVER_US),
         late_last_us=max((row.late_last_us for row in packed), default=-NEVER_US),
         watermark_us=watermark,
-        dead_letters=any_stream(settled.dead_letters),
-        rows_duplicate=settled.rows_duplicate,
+        dead_letters=any_stream(complete.dead_letters),
+        rows_duplicate=complete.rows_duplicate,
     )

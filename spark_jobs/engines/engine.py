@@ -32,7 +32,7 @@ class Seed(NamedTuple):
 
     as_of_us: int  # on the fold's clock; rows before it are left out
     states: Rows | None  # None when a checkpoint has them already
-    waiting: Rows | None = None  # bronze rows from `as_of_us` on that wait to be settled
+    waiting: Rows | None = None  # bronze rows from `as_of_us` on that are not complete yet
 
 
 class FoldedBatch(NamedTuple):

@@ -30,7 +30,7 @@ from spark_jobs.tables.product import Product
 SUMMED = (
     "rows_in",
     "rows_late",
-    "rows_excluded",
+    "rows_before_initial_state",
     "rows_folded",
     "pending_change",
     "rows_out",

@@ -78,7 +78,7 @@ def pack_files(
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         leave_imports_alone()
         parts = _rows_by_part(batches).items()
-        rows = (read_part(part, fold, late, "arrival_watermark", count) for part, count in parts)
+        rows = (read_part(part, fold, late, "watermark_before", count) for part, count in parts)
         return _packed(rows, fold, ids, admission)
 
     return placed.mapInArrow(pack, PACKED_DDL)
@@ -109,7 +109,7 @@ def read_part(
     count: int | None = None,
 ) -> pa.Table:
     """The part's rows with the columns of events; BrokenInvariantError for others than `count`."""
-    clocks = {clock_column(fold), "event_time", "is_clock", chosen_by}
+    clocks = {clock_column(fold), "event_time", "is_heartbeat", chosen_by}
     wanted = (event_names(fold) | clocks).union(*(field.columns() for field in late))
     folder, _, name = part.path.rpartition("/")
     with (
@@ -179,7 +179,7 @@ class BronzeEvents(NamedTuple):
 def events_between(
     spark: SparkSession, bronze: str, fold: KeyedFold, bounds: Bounds
 ) -> BronzeEvents:
-    """Those of the table at `bronze`. Clock rows are left out."""
+    """Those of the table at `bronze`. Heartbeats are left out."""
     check_bronze(bronze, fold)
     adds = pa.table(open_table(bronze).get_add_actions(flatten=True))
     if INSTANTS[fold.time_us] == "event_time" and DATES in adds.column_names:
@@ -210,8 +210,8 @@ def _tasks(files: Sequence[tuple[str, int]], cores: int) -> list[list[FilePart]]
 def _within(rows: pa.Table, fold: KeyedFold, bounds: Bounds) -> pa.Array:
     """The mask of events within the bounds."""
     time_us = micros_of(rows, INSTANTS[fold.time_us])
-    is_clock = column_of(rows, "is_clock", pa.bool_()).fill_null(False).to_numpy()
-    wanted = ~is_clock & (micros_of(rows, "ingested_at") <= bounds.ingested_at_us)
+    is_heartbeat = column_of(rows, "is_heartbeat", pa.bool_()).fill_null(False).to_numpy()
+    wanted = ~is_heartbeat & (micros_of(rows, "ingested_at") <= bounds.ingested_at_us)
     if bounds.from_us is not None:
         wanted &= time_us >= bounds.from_us
     if bounds.until_us is not None:

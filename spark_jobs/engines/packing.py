@@ -37,7 +37,7 @@ def leave_imports_alone() -> None:
 
 
 PACKED_DDL = (
-    "bucket int, events binary, rows_in bigint, rows_late bigint, rows_excluded bigint, "
+    "bucket int, events binary, rows_in bigint, rows_late bigint, rows_before_initial_state bigint, "
     "late_first_us bigint, late_last_us bigint, commit_us bigint"
 )
 PACKED = schema_of(PACKED_DDL)
@@ -50,10 +50,10 @@ class PackedRow(NamedTuple):
     events: bytes  # an Arrow stream
     rows_in: int
     rows_late: int
-    rows_excluded: int
+    rows_before_initial_state: int
     late_first_us: int  # the earliest event time among the late rows; NEVER_US without any
     late_last_us: int  # the latest; -NEVER_US without any
-    commit_us: int  # the newest commit's watermark among its rows, late and clock rows included
+    commit_us: int  # the newest commit's watermark among its rows, late and heartbeats included
 
 
 class Admission(NamedTuple):
@@ -86,7 +86,7 @@ def bucket_of(ids: Sequence[int], *key: str | Column) -> Column:
 
 def clock_column(fold: KeyedFold) -> str:
     """The bronze column that says how far the fold's clock is after a row's commit."""
-    return "ingested_at" if fold.in_processing_time else "commit_watermark"
+    return "ingested_at" if fold.in_processing_time else "watermark_after"
 
 
 def column_of(rows: pa.Table, name: str, kind: pa.DataType) -> pa.ChunkedArray:
@@ -130,11 +130,11 @@ def _kinds(rows: pa.Table, fold: KeyedFold, admission: Admission) -> Any:
     if admission.since_us is not None:
         kinds[micros_of(rows, INSTANTS[fold.time_us]) < admission.since_us] = EXCLUDED
     if admission.late_after_us is not None and not fold.in_processing_time:
-        arrival_us = micros_of(rows, "arrival_watermark")
+        arrival_us = micros_of(rows, "watermark_before")
         late = is_late(micros_of(rows, "event_time"), arrival_us, admission.late_after_us)
         # The first commit of a source has no arrival watermark: nothing in it is late.
         kinds[late & (arrival_us != NEVER_US)] = LATE
-    kinds[column_of(rows, "is_clock", pa.bool_()).fill_null(False).to_numpy()] = CLOCK
+    kinds[column_of(rows, "is_heartbeat", pa.bool_()).fill_null(False).to_numpy()] = CLOCK
     return kinds
 
 
@@ -144,7 +144,7 @@ def _with_derived_keys(rows: pa.Table, fold: KeyedFold, ids: Sequence[int]) -> p
     schema = event_schema(fold)
     events = {c.name: rows[c.name].cast(schema.field(c.name).type) for c in fold.event_columns}
     derived = derived_keys(fold, pa.table(events).filter(pa.array(admitted)))
-    # Of the others there is none: a clock row is no event.
+    # Of the others there is none: a heartbeat is no event.
     keys = derived.take(pa.array(np.cumsum(admitted) - 1, mask=~admitted))
     buckets = pa.array(buckets_of(keys, ids), pa.int32())
     position = rows.column_names.index(BUCKET)

@@ -66,15 +66,15 @@ def _replay_bucket(
     streams = [from_stream(stream) for stream in packed["events"].to_pylist()]
     events = pa.concat_tables([no_events(fold), *streams])
     states = states_from_rows(fold, base)
-    settled = settle(fold, lambda: states, events, until_us, timeouts_due=fold.changes_by_clock)
+    complete = settle(fold, lambda: states, events, until_us, timeouts_due=fold.changes_by_clock)
     rows = to_stream(states.rows())
     return pa.table(
         {
             "bucket": pa.array([bucket], pa.int32()),
-            "outputs": pa.array([any_stream(settled.outputs)], pa.binary()),
+            "outputs": pa.array([any_stream(complete.outputs)], pa.binary()),
             "states": pa.array([rows], pa.binary()),
-            "rows_folded": pa.array([settled.rows_folded], pa.int64()),
-            "dead_letters": pa.array([any_stream(settled.dead_letters)], pa.binary()),
-            "rows_duplicate": pa.array([settled.rows_duplicate], pa.int64()),
+            "rows_folded": pa.array([complete.rows_folded], pa.int64()),
+            "dead_letters": pa.array([any_stream(complete.dead_letters)], pa.binary()),
+            "rows_duplicate": pa.array([complete.rows_duplicate], pa.int64()),
         }
     )

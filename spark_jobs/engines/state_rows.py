@@ -89,7 +89,7 @@ def unpacked_states(fold: KeyedFold, keys: bytes | None, stored: StoredBucket) -
             f"{stored.keys}: put its checkpoint back from a copy, or make the state anew",
             code="unreadable_checkpoint",
             subject=fold.stream,
-            command=f"./stateful reseed {fold.stream} --apply",
+            command=f"./stateful rebuild {fold.stream} --apply",
         )
     rows = rows.add_column(0, "key", known)
     if not fold.times_out:
@@ -136,7 +136,7 @@ def _other_field(fold: KeyedFold, name: str) -> PendingEventsError:
         f"{fold.event.__name__}.{name} is not what it was in events that may still wait in the "
         f"state of {fold.stream}: declare it as it was, a new one `| None`; or begin anew",
         subject=fold.stream,
-        command=f"./stateful reseed {fold.stream} --apply",
+        command=f"./stateful rebuild {fold.stream} --apply",
     )
 
 

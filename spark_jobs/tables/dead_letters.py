@@ -1,6 +1,6 @@
 """Dead letters, calls that a state function failed for: a Delta table per stream, made with its first row.
 
-Live appends to it, a recompute or reseed replaces its interval.
+Live appends to it, a restatement or rebuild replaces its interval.
 """
 
 from collections.abc import Sequence

@@ -24,7 +24,7 @@ def lake_dags(lake: Lake):
 
 @pytest.fixture
 def user_events_have_a_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    source = replace(source_named("user_events"), clock_grace=GRACE)
+    source = replace(source_named("user_events"), heartbeat_delay=GRACE)
     others = [each for each in sources.SOURCES if each.name != source.name]
     monkeypatch.setattr(sources, "SOURCES", (source, *others))
 

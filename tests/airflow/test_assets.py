@@ -7,8 +7,8 @@ import pytest
 from airflow.sdk.exceptions import AirflowSkipException
 
 from include.airflow.assets import bronze_asset, source_asset, table_asset
+from include.connectors import DeltaTable, KafkaTopic
 from include.lake.paths import Lake
-from include.origins import DeltaTable, KafkaTopic
 from include.registry import source_named, stream_named
 from include.settings import default_lake
 from include.steps import INGEST_HERE
@@ -37,7 +37,7 @@ def test_streams_of_a_source_have_one_asset_of_its_bronze(lake):
 
 
 @pytest.mark.parametrize(
-    ("origin", "uri"),
+    ("connector", "uri"),
     [
         (None, "file:///data/lake/landing/user_events"),
         (KafkaTopic(servers="a:9092,b:9092", topic="clicks"), "kafka://a:9092/clicks"),
@@ -45,8 +45,8 @@ def test_streams_of_a_source_have_one_asset_of_its_bronze(lake):
         (DeltaTable(uri="s3a://bucket/table"), "s3a://bucket/table"),
     ],
 )
-def test_a_source_lies_where_its_rows_come_from(origin, uri):
-    assert source_asset(replace(SOURCE, origin=origin), "/data/lake").uri == uri
+def test_a_source_lies_where_its_rows_come_from(connector, uri):
+    assert source_asset(replace(SOURCE, connector=connector), "/data/lake").uri == uri
 
 
 DAGS = ("streams", "state_admin", "table_maintenance")

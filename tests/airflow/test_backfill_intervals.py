@@ -1,4 +1,4 @@
-"""What a backfill's run recomputes: what was planned, whatever data interval Airflow has kept.
+"""What a backfill's run restates: what was planned, whatever data interval Airflow has kept.
 
 *All Runs* makes a backfill of the run that has the logical date, and leaves its data interval as it is.
 """
@@ -12,10 +12,10 @@ from airflow.sdk.api.datamodels._generated import DagRun
 from airflow.sdk.exceptions import AirflowFailException
 
 from include.fold.admission import parse_instant
-from include.stream import plan_recompute
-from include.stream.plan_recompute import schedule_intervals
+from include.stream import restate_plan
+from include.stream.restate_plan import schedule_intervals
 from include.streams import user_counts
-from spark_jobs.recompute_interval import parse_args
+from spark_jobs.restate_interval import parse_args
 from tests.dags import RUN_ID, job_of, load_dags, settle
 
 HOUR = timedelta(hours=1)
@@ -29,16 +29,16 @@ KEPT = {
 
 
 @pytest.mark.parametrize("kept", KEPT)
-def test_it_recomputes_from_its_logical_date_to_the_next_tick(kept, lake, monkeypatch):
+def test_it_restates_from_its_logical_date_to_the_next_tick(kept, lake, monkeypatch):
     schedule, start, end = KEPT[kept]
     monkeypatch.setattr(user_counts, "STREAM", replace(user_counts.STREAM, schedule=schedule))
     ((_, until),) = schedule_intervals(schedule, DAY, DAY + HOUR)
-    task = load_dags(lake.root)["stream_user_counts"].get_task("recompute_interval")
+    task = load_dags(lake.root)["stream_user_counts"].get_task("restate_interval")
     interval = {"logical_date": DAY, "data_interval_start": start, "data_interval_end": end}
     dag_run = DagRun.model_construct(run_id=RUN_ID, run_type="backfill", **interval)
-    context = {"dag_run": dag_run, "params": {"promote": False}}
+    context = {"dag_run": dag_run, "params": {"rebuild": False}}
     context |= {"ti": Mock(get_dr_count=lambda **_: 0), "dag": task.dag}
-    monkeypatch.setattr(plan_recompute, "has_nothing_to_change", lambda *_, **__: False)
+    monkeypatch.setattr(restate_plan, "has_nothing_to_change", lambda *_, **__: False)
     # What is looked at before the job starts,
     settle(lake, until - timedelta(microseconds=1))
     with pytest.raises(AirflowFailException):

@@ -16,7 +16,7 @@ from tests.dags import LATER, ROOT, land, lived, settle
 
 HOUR = timedelta(hours=1)
 CARE = ("check_checkpoint", "compact_state", "tune_rocksdb")
-PATHS = ("run_stream", "recompute_interval", "promote")
+PATHS = ("run_stream", "restate_interval", "rebuild")
 TASKS = ("ingest", *PATHS, *CARE, "publish", "alert")
 # tests/airflow/test_state_admin_dag.py has a real run in `make test`.
 pytestmark = [pytest.mark.airflow, pytest.mark.e2e]
@@ -57,7 +57,7 @@ for task in map(dag.get_task, options["failing"]):
     task._pre_execute_hook = fail_after(task._pre_execute_hook)
 run = dag.test(
     logical_date=datetime.fromisoformat(options["logical_date"]),
-    run_conf={"promote": options["promote"]},
+    run_conf={"rebuild": options["rebuild"]},
 )
 states = {ti.task_id: ti.state for ti in run.get_task_instances()}
 print("RESULT", json.dumps(states | {"the run": run.state}))
@@ -70,7 +70,7 @@ def run_dag(
     run_type: str = "manual",
     logical_date: datetime | None = None,
     *,
-    promote: bool = False,
+    rebuild: bool = False,
     queued: Sequence[datetime] = (),
     failing: Sequence[str] = (),
     stream: str = "user_counts",
@@ -86,7 +86,7 @@ def run_dag(
         "replay_versions": replay_versions,
         "run_type": run_type,
         "logical_date": (logical_date or datetime.now(UTC)).isoformat(),
-        "promote": promote,
+        "rebuild": rebuild,
         "queued": [date.isoformat() for date in queued],
         "failing": list(failing),
         "stream": stream,
@@ -116,7 +116,7 @@ def test_dag_runs_fill_the_table_compact_the_state_and_start_no_jvm_for_nothing(
         "publish",
     )
     assert first == outcome(*uncompacted)
-    # The events of the last hour are within the watermark's delay: not settled yet.
+    # The events of the last hour are within the watermark's delay: not complete yet.
     assert counts(lake) == {("ann", 3), ("bob", 3)}
     until = last_run(lake, "user_counts")["until"]
     assert until < datetime(2026, 3, 1, 3, tzinfo=UTC)
@@ -140,12 +140,12 @@ def test_dag_runs_fill_the_table_compact_the_state_and_start_no_jvm_for_nothing(
 
     # An update table shows the live state: no JVM starts for an interval of it.
     backfill = {"run_type": "backfill", "logical_date": datetime(2026, 3, 1, 1, tzinfo=UTC)}
-    assert run_dag(airflow_environment, **backfill) == outcome("recompute_interval")
-    assert read_ops(lake, "runs", {"job": "recompute_interval"}).num_rows == 0
+    assert run_dag(airflow_environment, **backfill) == outcome("restate_interval")
+    assert read_ops(lake, "runs", {"job": "restate_interval"}).num_rows == 0
 
 
 @pytest.mark.spark
-def test_a_backfills_first_run_recomputes_all_that_wait_and_the_next_finds_it_right(
+def test_a_backfills_first_run_restates_all_that_wait_and_the_next_finds_it_right(
     lake, airflow_environment
 ):
     sessions = {"stream": "user_sessions"}
@@ -156,56 +156,56 @@ def test_a_backfills_first_run_recomputes_all_that_wait_and_the_next_finds_it_ri
     at = datetime(2026, 3, 1, 1, tzinfo=UTC)
     backfill = sessions | {"run_type": "backfill"}
     first = run_dag(airflow_environment, logical_date=at, queued=[at + HOUR], **backfill)
-    assert first == outcome("recompute_interval", "publish")
-    (restated,) = read_ops(lake, "runs", {"job": "recompute_interval"}).to_pylist()
+    assert first == outcome("restate_interval", "publish")
+    (restated,) = read_ops(lake, "runs", {"job": "restate_interval"}).to_pylist()
     assert (restated["start"], restated["until"]) == (at, at + 2 * HOUR)
     next_one = run_dag(airflow_environment, logical_date=at + HOUR, **backfill)
-    assert next_one == outcome("recompute_interval")
-    assert read_ops(lake, "runs", {"job": "recompute_interval"}).num_rows == 1
+    assert next_one == outcome("restate_interval")
+    assert read_ops(lake, "runs", {"job": "restate_interval"}).num_rows == 1
 
 
-def test_a_backfill_of_what_is_not_settled_makes_its_run_red(airflow_environment):
+def test_a_backfill_of_what_is_not_complete_makes_its_run_red(airflow_environment):
     red = run_dag(airflow_environment, run_type="backfill", logical_date=LATER)
     # Not green for want of a failed task at the end: publish runs whatever has failed.
-    failed = {"recompute_interval": "failed", "the run": "failed"}
-    after_it = dict.fromkeys(("promote", "tune_rocksdb"), "upstream_failed")
+    failed = {"restate_interval": "failed", "the run": "failed"}
+    after_it = dict.fromkeys(("rebuild", "tune_rocksdb"), "upstream_failed")
     assert red == outcome(**failed, **after_it)
 
 
-def test_a_promote_waits_for_the_queued_runs_and_makes_the_run_red_when_it_fails(
+def test_a_rebuild_waits_for_the_queued_runs_and_makes_the_run_red_when_it_fails(
     lake, airflow_environment
 ):
     lived(lake)
     settle(lake, LATER + HOUR)
     at = LATER - HOUR
-    # No JVM: nothing of an update table is recomputed, and the promote would begin.
-    backfill = {"run_type": "backfill", "logical_date": at, "promote": True}
-    options = backfill | {"failing": ["promote"]}
-    # The interval of the one that is queued is not settled yet: it would be refused.
+    # No JVM: nothing of an update table is restated, and the rebuild would begin.
+    backfill = {"run_type": "backfill", "logical_date": at, "rebuild": True}
+    options = backfill | {"failing": ["rebuild"]}
+    # The interval of the one that is queued is not complete yet: it would be refused.
     red = run_dag(airflow_environment, **options, queued=[LATER + HOUR])
-    failed = {"promote": "failed", "tune_rocksdb": "upstream_failed", "the run": "failed"}
-    assert red == outcome("recompute_interval", **failed)
+    failed = {"rebuild": "failed", "tune_rocksdb": "upstream_failed", "the run": "failed"}
+    assert red == outcome("restate_interval", **failed)
     waiting = run_dag(airflow_environment, **options, queued=[LATER - 2 * HOUR])
-    assert waiting == outcome("recompute_interval")
+    assert waiting == outcome("restate_interval")
 
 
 @pytest.mark.spark
 @pytest.mark.full
-def test_a_backfill_promotes_at_its_end_and_live_goes_on_from_there(lake, airflow_environment):
+def test_a_backfill_rebuilds_at_its_end_and_live_goes_on_from_there(lake, airflow_environment):
     land_hours(lake, range(6))
     run_dag(airflow_environment)
     land(lake, late_event(), file="late.jsonl")
     run_dag(airflow_environment)
     assert counts(lake) == {("ann", 5), ("bob", 5)}
 
-    backfill = {"run_type": "backfill", "promote": True}
+    backfill = {"run_type": "backfill", "rebuild": True}
     at = datetime(2026, 3, 1, 1, tzinfo=UTC)
     first = run_dag(airflow_environment, logical_date=at, queued=[at + HOUR], **backfill)
-    assert first == outcome("recompute_interval")
+    assert first == outcome("restate_interval")
     assert counts(lake) == {("ann", 5), ("bob", 5)}
     last = run_dag(airflow_environment, logical_date=at + HOUR, **backfill)
     # The late rows are over.
-    assert last == outcome("recompute_interval", "promote", "publish")
+    assert last == outcome("restate_interval", "rebuild", "publish")
     assert counts(lake) == {("ann", 6), ("bob", 5)}
 
     land_hours(lake, range(6, 8))

@@ -23,7 +23,7 @@ from include.lake.ops import append_ops
 from include.observe.asset_event import asset_extra
 from include.registry import all_sources, all_streams, source_named, stream_named
 from include.steps import Start
-from include.stream import plan_recompute
+from include.stream import restate_plan
 from include.streams import sources, user_counts
 from include.streams.user_counts import FOLD, UserEvent
 from tests.bronze import append_commit, stamp
@@ -58,17 +58,17 @@ def test_these_dags_and_no_others(dags, tmp_path):
     assert set(load_dags(str(tmp_path), "dags")) == {*dags, "table_maintenance", "state_admin"}
 
 
-def test_a_stream_is_ingested_run_cared_for_and_published(dags):
+def test_a_stream_is_ingested_run_maintained_and_published(dags):
     for stream in all_streams():
         dag = dags[f"stream_{stream.name}"]
         edges = {task.task_id: set(task.downstream_task_ids) for task in dag.tasks}
         assert edges == {
-            "ingest": {"run_stream", "recompute_interval"},
+            "ingest": {"run_stream", "restate_interval"},
             "run_stream": {"check_checkpoint"},
             "check_checkpoint": {"compact_state", "tune_rocksdb"},
             "compact_state": {"tune_rocksdb", "publish"},
-            "recompute_interval": {"promote", "tune_rocksdb"},
-            "promote": {"tune_rocksdb", "publish"},
+            "restate_interval": {"rebuild", "tune_rocksdb"},
+            "rebuild": {"tune_rocksdb", "publish"},
             "tune_rocksdb": set(),
             "publish": {"alert"},
             "alert": set(),
@@ -102,7 +102,7 @@ def test_a_task_ends_in_the_time_its_stream_allows(dags):
 
 @pytest.mark.parametrize("kind", RUNS)
 def test_every_job_accepts_its_arguments(kind, lake, lake_dags, monkeypatch):
-    monkeypatch.setattr(plan_recompute, "has_nothing_to_change", lambda *_, **__: False)
+    monkeypatch.setattr(restate_plan, "has_nothing_to_change", lambda *_, **__: False)
     run_id, logical_date = RUNS[kind]
     # Airflow's own class. The next tick of all schedules is LATER.
     start = logical_date and logical_date - timedelta(minutes=15)
@@ -112,16 +112,16 @@ def test_every_job_accepts_its_arguments(kind, lake, lake_dags, monkeypatch):
     tasks = spark_tasks(lake_dags)
     assert len(tasks) == 5 * len(all_streams())
     for task in tasks:
-        if task.task_id == "recompute_interval" and kind != "backfill":
+        if task.task_id == "restate_interval" and kind != "backfill":
             continue
         nothing = Mock(get_dr_count=lambda **_: 0)
-        context = {"dag_run": run, "params": {"promote": False}, "dag": task.dag, "ti": nothing}
+        context = {"dag_run": run, "params": {"rebuild": False}, "dag": task.dag, "ti": nothing}
         args = parser_of(task)(job_of(task, context).arguments)
         assert args.lake == lake.root
         if task.task_id == "ingest":
             end = args.interval_end and parse_instant("--interval-end", args.interval_end)
             assert (end or None) == logical_date
-        if task.task_id == "recompute_interval":
+        if task.task_id == "restate_interval":
             assert parse_instant("--from", args.start) == start
             assert parse_instant("--until", args.until) == logical_date
 
@@ -153,7 +153,7 @@ def started(dags, task_id: str, is_due=lambda dag_id: False, has_run=()) -> Star
     task, ti = dags["stream_user_counts"].get_task(task_id), Mock()
     ti.get_dr_count = lambda dag_id, run_ids, states: int(is_due(dag_id))
     ti.get_ti_count = lambda dag_id, run_ids, task_ids, states: int(dag_id in has_run)
-    context = {"dag_run": dag_run(), "params": {"promote": False}, "ti": ti}
+    context = {"dag_run": dag_run(), "params": {"rebuild": False}, "ti": ti}
     with task._starting(context) as start:
         return start
 
@@ -221,7 +221,7 @@ def test_a_check_that_needs_a_person_fails_and_its_findings_are_published(lake, 
     tasks = lake_dags["stream_user_counts"]
     with pytest.raises(AirflowFailException):
         tasks.get_task("check_checkpoint").python_callable(
-            dag_run=dag_run(), params={"promote": False}
+            dag_run=dag_run(), params={"rebuild": False}
         )
     (finding,) = asset_extra(lake, stream_named("user_counts"), "d1")["findings"]
     assert (finding["finding"], finding["severity"]) == ("checkpoint_of_other_times", "error")

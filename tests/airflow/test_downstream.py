@@ -11,7 +11,7 @@ from airflow.sdk import Asset
 
 from include.fold.admission import micros_of
 from include.lake.ops import append_ops
-from include.observe.asset_event import asset_extra, recompute_extra
+from include.observe.asset_event import asset_extra, restate_extra
 from include.registry import stream_named
 from include.settings import PROJECT
 from tests.dags import LATER, load_dags
@@ -46,11 +46,11 @@ def test_it_reads_until_when_and_what_a_backfill_has_changed(report, lake):
     times = {"started_at": LATER, "ended_at": LATER, "dag_run_id": "d1", "run_id": "r1"}
     append_ops(lake, "runs", [run | times])
     record(lake, entry(0, "live", None, micros_of(LATER), bronze_id=None))
-    interval = run | {"job": "recompute_interval", "dag_run_id": "d3"}
+    interval = run | {"job": "restate_interval", "dag_run_id": "d3"}
     times = {"start": LATER - timedelta(hours=1), "until": LATER, "ended_at": LATER}
     append_ops(lake, "runs", [interval | times])
     runs = asset_extra(lake, stream_named("user_counts"), "d1")
-    backfill = recompute_extra(lake, stream_named("user_counts"), "d3")
+    backfill = restate_extra(lake, stream_named("user_counts"), "d3")
     until = LATER.isoformat()
     again = [["2026-03-01T04:00:00+00:00", "2026-03-01T05:00:00+00:00"]]
     assert told(report, runs, backfill) == {"until": until, "again": again}

@@ -36,7 +36,7 @@ class Publisher:
         except AirflowSkipException:
             return None
         finally:
-            done = states.get("recompute_interval") == "success"
+            done = states.get("restate_interval") == "success"
             assert ti.xcom_push.called == (done and run_type == "backfill")
         return events[asset].extra
 
@@ -46,7 +46,7 @@ class Publisher:
         row |= {"started_at": at, "ended_at": at, "until": at, "outcome": "succeeded"}
         append_ops(self.lake, "runs", [row | {"rows_out": rows} | others])
 
-    def replaced(self, run_id: str, hours: int, job: str = "recompute_interval", **others) -> None:
+    def replaced(self, run_id: str, hours: int, job: str = "restate_interval", **others) -> None:
         row = {"subject": STREAM, "dag_run_id": "scheduled__1", "run_id": run_id, "job": job}
         row |= {"start": LATER - HOUR, "until": LATER}
         row |= dict.fromkeys(("started_at", "ended_at"), LATER + hours * HOUR)
@@ -75,17 +75,17 @@ def test_a_run_that_failed_this_time_tells_nothing_of_the_time_before(publisher)
     assert publisher.run("d1", run_stream="success")["rows"] == 5
 
 
-def test_a_repeated_backfill_whose_recompute_failed_tells_of_no_recompute(publisher):
-    """All Runs keeps the run id, under which last week's recompute is recorded."""
+def test_a_repeated_backfill_whose_restate_failed_tells_of_no_restate(publisher):
+    """All Runs keeps the run id, under which last week's restate is recorded."""
     publisher.replaced("last_week", hours=0, **COUNTS)
-    assert publisher.run("scheduled__1", "backfill", recompute_interval="failed") is None
+    assert publisher.run("scheduled__1", "backfill", restate_interval="failed") is None
 
 
-def test_a_repeated_backfill_tells_of_its_newest_recompute_and_of_what_promoted_it(publisher):
+def test_a_repeated_backfill_tells_of_its_newest_restate_and_of_what_rebuilt_it(publisher):
     publisher.replaced("r1", hours=0, **COUNTS)
-    backfill = {"run_type": "backfill", "recompute_interval": "success"}
+    backfill = {"run_type": "backfill", "restate_interval": "success"}
     assert publisher.run("scheduled__1", **backfill)["run_id"] == "r1"
-    # Its `promote` had failed, and was cleared.
-    publisher.replaced("r2", hours=1, job="reseed_stream", generation=7)
-    promoted = publisher.run("scheduled__1", **backfill)
-    assert (promoted["run_id"], promoted["promoted_to"]) == ("r1", 7)
+    # Its `rebuild` had failed, and was cleared.
+    publisher.replaced("r2", hours=1, job="rebuild_stream", generation=7)
+    rebuilt = publisher.run("scheduled__1", **backfill)
+    assert (rebuilt["run_id"], rebuilt["rebuilt_generation"]) == ("r1", 7)

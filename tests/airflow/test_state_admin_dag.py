@@ -1,4 +1,4 @@
-"""The Dag of a reseed: what it asks for, what it shows, and that only an approved one is applied."""
+"""The Dag of a rebuild: what it asks for, what it shows, and that only an approved one is applied."""
 
 import json
 from copy import deepcopy
@@ -12,8 +12,8 @@ from include.airflow.assets import is_ours, stream_pool
 from include.fold.admission import parse_instant
 from include.lake.generations import read_generations
 from include.registry import all_streams
-from include.stream.reseed_plan import ReseedOptions
-from spark_jobs import reseed_stream
+from include.stream.rebuild_plan import RebuildOptions
+from spark_jobs import rebuild_stream
 from tests.airflow_runs import run_script
 from tests.dags import ROOT, bring_late_row, job_of, load_dags
 
@@ -24,8 +24,8 @@ NOTHING = {
     "buckets": None,
     "partitions": None,
     "until": None,
-    "recompute": False,
-    "from_state": False,
+    "full_refresh": False,
+    "migrate_state": False,
 }
 
 
@@ -34,7 +34,7 @@ def dag(lake):
     return load_dags(lake.root, FILE)["state_admin"]
 
 
-def test_a_person_stands_between_the_plan_and_the_one_reseed(dag):
+def test_a_person_stands_between_the_plan_and_the_one_rebuild(dag):
     edges = {task.task_id: set(task.downstream_task_ids) for task in dag.tasks}
     assert edges == {
         "plan": {"approve"},
@@ -46,15 +46,15 @@ def test_a_person_stands_between_the_plan_and_the_one_reseed(dag):
     assert (dag.schedule, dag.get_task("approve").defaults) == (None, ["Reject"])
 
 
-def test_each_stream_is_reseeded_in_its_own_pool(dag):
+def test_each_stream_is_rebuilt_in_its_own_pool(dag):
     for stream in all_streams():
         params = {"stream": stream.name}
         chosen = dag.get_task("choose_stream").python_callable(params=params)
         apply = dag.get_task(chosen)
         assert apply.pool == stream_pool(stream)
         assert is_ours(apply.pool)
-        arguments = reseed_stream.parse_args(job_of(apply, {"params": NOTHING}).arguments)
-        assert (apply.job, arguments.stream) == ("reseed_stream", stream.name)
+        arguments = rebuild_stream.parse_args(job_of(apply, {"params": NOTHING}).arguments)
+        assert (apply.job, arguments.stream) == ("rebuild_stream", stream.name)
 
 
 def test_what_a_person_enters_is_checked_before_anything_runs(dag):
@@ -64,9 +64,15 @@ def test_what_a_person_enters_is_checked_before_anything_runs(dag):
         return asked.validate()
 
     assert entered(stream="user_counts") == NOTHING
-    given = {"buckets": 100, "partitions": 7, "until": "2026-01-05", "recompute": True}
+    given = {"buckets": 100, "partitions": 7, "until": "2026-01-05", "full_refresh": True}
     assert entered(stream="user_counts", **given) == NOTHING | given
-    wrong = [{}, {"stream": "unknown"}, {"buckets": 0}, {"partitions": 1.5}, {"recompute": "yes"}]
+    wrong = [
+        {},
+        {"stream": "unknown"},
+        {"buckets": 0},
+        {"partitions": 1.5},
+        {"full_refresh": "yes"},
+    ]
     for params in wrong:
         with pytest.raises(ParamValidationError):
             entered(**({"stream": "user_counts"} if params else {}) | params)
@@ -78,8 +84,8 @@ def test_the_job_is_given_what_the_person_entered_beside_its_own_arguments(lake)
     until = (None, "", "2026-01-05", "2026-01-05T13:00:00Z")
     for values in product((None, 100), (None, 7), until, (False, True), (False, True)):
         params = dict(zip(NOTHING, ("user_counts", *values), strict=True))
-        parsed = reseed_stream.parse_args(job_of(apply, {"params": params}).arguments)
-        given = ReseedOptions.of(json.loads(parsed.options))
+        parsed = rebuild_stream.parse_args(job_of(apply, {"params": params}).arguments)
+        given = RebuildOptions.of(json.loads(parsed.options))
         instant = params["until"] and parse_instant("UNTIL", params["until"])
         expected = params | {"until": instant or None}
         assert {"stream": parsed.stream, **vars(given)} == expected
@@ -179,7 +185,7 @@ def test_a_rejected_plan_is_not_applied_and_an_approved_one_is(lake, airflow_env
 @pytest.mark.e2e
 @pytest.mark.spark
 @pytest.mark.full
-def test_an_approved_reseed_makes_the_stream_anew_as_it_was_asked_for(lake, airflow_environment):
+def test_an_approved_rebuild_makes_the_stream_anew_as_it_was_asked_for(lake, airflow_environment):
     bring_late_row(lake)
     [states], _ = run_dag(airflow_environment, "Approve")
     assert states == outcome("plan", "approve", "choose_stream", "apply_user_counts")

@@ -1,4 +1,4 @@
-"""The Dag of the tables' care: its tasks, their pools, and that it starts nothing in vain."""
+"""The Dag of the tables' maintenance: its tasks, their pools, and that it starts nothing in vain."""
 
 import json
 from contextlib import suppress
@@ -19,15 +19,15 @@ from dags.spark_task import SparkJobOperator
 from include.airflow.assets import is_ours
 from include.fold.admission import micros_of
 from include.lake.ops import append_ops, read_ops
-from include.maintain.table_care import cared_tables
+from include.maintain.table_maintenance import maintained_tables
 from include.registry import all_streams
-from include.settings import TABLE_CARE
+from include.settings import TABLE_MAINTENANCE
 from include.streams import notify
 from spark_jobs import maintain_table
 from tests.stream.ledgers import entry, record
 
 ROOT = Path(__file__).resolve().parents[2]
-MANY = TABLE_CARE.min_small_files
+MANY = TABLE_MAINTENANCE.min_small_files
 
 
 @pytest.fixture
@@ -63,13 +63,13 @@ def test_all_tasks_follow_the_plan_and_none_another(dag):
 
 
 def test_it_runs_once_a_day_one_task_at_a_time(dag):
-    assert dag.timetable == CronDataIntervalTimetable(TABLE_CARE.schedule, timezone="UTC")
+    assert dag.timetable == CronDataIntervalTimetable(TABLE_MAINTENANCE.schedule, timezone="UTC")
     assert (dag.max_active_runs, dag.max_active_tasks, dag.catchup) == (1, 1, False)
-    assert {task.execution_timeout for task in dag.tasks} == {TABLE_CARE.timeout}
+    assert {task.execution_timeout for task in dag.tasks} == {TABLE_MAINTENANCE.timeout}
     assert {task.retries for task in dag.tasks} == {2}
 
 
-def test_no_job_writes_to_a_table_while_it_is_cared_for(dag):
+def test_no_job_writes_to_a_table_while_it_is_maintained(dag):
     """By the pools of the tasks that write to them."""
     expected = {
         f"maintain_source_{stream.source}": f"source_{stream.source}" for stream in all_streams()
@@ -81,13 +81,13 @@ def test_no_job_writes_to_a_table_while_it_is_cared_for(dag):
     assert all(map(is_ours, expected.values()))
 
 
-def test_every_table_that_spark_writes_is_cared_for_once(dag, lake):
+def test_every_table_that_spark_writes_is_maintained_once(dag, lake):
     tables = [
         table
         for task in spark_tasks(dag)
         for table in maintain_table.parse_args(task.arguments).tables
     ]
-    assert sorted(tables) == sorted(table.name for table in cared_tables(lake) if table.lease)
+    assert sorted(tables) == sorted(table.name for table in maintained_tables(lake) if table.lease)
 
 
 def test_only_the_tasks_of_tables_that_need_something_run(dag, lake):
@@ -114,7 +114,7 @@ def test_a_replaced_generation_goes_by_a_task_without_a_jvm(dag, lake):
     assert planned(dag) == set()
 
 
-def test_ops_tables_are_cared_for_by_a_task_without_a_jvm(dag, lake):
+def test_ops_tables_are_maintained_by_a_task_without_a_jvm(dag, lake):
     for number in range(MANY):
         append_ops(lake, "runs", [{"run_id": f"r{number}"}])
     assert planned(dag) == {"maintain_ops"}

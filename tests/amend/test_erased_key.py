@@ -15,13 +15,13 @@ from include.amend import erase_rows
 from include.amend.erase_plan import plan_erasure
 from include.amend.erase_rows import erase_in_ops, erased_key, find, forget_history, landed_file_of
 from include.cli.__main__ import main
+from include.connectors import DeltaTable
 from include.ingest.amendments import amendments_of, begin_erasure
 from include.ingest.ingest import ingest
-from include.ingest.origin import move_source_aside
+from include.ingest.source_connector import move_source_aside
 from include.lake.delta_log import dataset_of
 from include.lake.ops import append_ops, read_ops
 from include.lake.paths import Lake
-from include.origins import DeltaTable
 from include.registry import source_named
 from include.settings import Field
 from include.streams import sources
@@ -164,7 +164,10 @@ def test_sources_that_may_have_the_key_by_its_field_or_by_a_table_are_named(
     Landing(lake).add("a.jsonl", [signal(1, device_id=7)])
     ingest(lake, SIGNALS)
     reads = DeltaTable(uri=f"file://{lake.table('device_signals')}/")
-    given = {"origin": reads, "fields": (Field(name="who", type="bigint", comment="Which device"),)}
+    given = {
+        "connector": reads,
+        "fields": (Field(name="who", type="bigint", comment="Which device"),),
+    }
     other = replace(SIGNALS, name="derived", **given)
     monkeypatch.setattr(
         sources,
@@ -172,7 +175,7 @@ def test_sources_that_may_have_the_key_by_its_field_or_by_a_table_are_named(
         (
             *sources.SOURCES,
             other,
-            replace(other, name="far", origin=DeltaTable(uri="/far/device_signals")),
+            replace(other, name="far", connector=DeltaTable(uri="/far/device_signals")),
         ),
     )
 

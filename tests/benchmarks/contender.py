@@ -149,11 +149,11 @@ def run(name: str, files: Path, workload: Workload, buckets: int) -> dict[str, A
 
 
 def replay(files: Path, workload: Workload, buckets: int) -> dict[str, Any]:
-    """All files at once, without a checkpoint, as backfills and reseeds fold them."""
+    """All files at once, without a checkpoint, as backfills and rebuilds fold them."""
     with tempfile.TemporaryDirectory(dir=files.parent) as bronze:
         for path in sorted(files.glob("*.parquet")):
             rows = pq.read_table(path)
-            rows = rows.append_column("ingested_at", rows["commit_watermark"])
+            rows = rows.append_column("ingested_at", rows["watermark_after"])
             write_deltalake(bronze, rows, mode="append")
         bounds = Bounds(NEVER_US)
         return _replayed(

@@ -69,9 +69,9 @@ def _write(
         {
             "user_id": pa.array([f"user-{user}" for user in users.tolist()]),
             "event_time": pa.array(times, INSTANT),
-            "arrival_watermark": pa.array([before] * count, INSTANT),
-            "commit_watermark": pa.array([after] * count, INSTANT),
-            "is_clock": pa.array(np.zeros(count, dtype=bool)),
+            "watermark_before": pa.array([before] * count, INSTANT),
+            "watermark_after": pa.array([after] * count, INSTANT),
+            "is_heartbeat": pa.array(np.zeros(count, dtype=bool)),
             **more,
         }
     )

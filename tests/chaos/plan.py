@@ -20,7 +20,7 @@ TARGETS = ("all", "all", "all", "worker", "jvm")
 # What brings a planted bug out: few of a day's sequences have it. Jobs on Spark have other writes,
 # and fewer, than those of a simulation: all but Spark's own count.
 BRINGS_OUT = {
-    "L5": Action("cut_off", {"job": "reseed", "kill": 3, "then": "compact", "ago": 20}),
+    "L5": Action("cut_off", {"job": "rebuild", "kill": 3, "then": "compact", "ago": 20}),
 }
 
 

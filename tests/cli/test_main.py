@@ -29,7 +29,7 @@ def test_every_file_of_commands_is_loaded():
     assert files - {"__init__", "__main__", "app", "scaffold"} == set(FILES)
 
 
-@pytest.mark.parametrize(("command", "code"), [("validate", 1), ("care", 2)])
+@pytest.mark.parametrize(("command", "code"), [("validate", 1), ("maintain", 2)])
 def test_a_mistake_in_the_file_of_sources_is_one_line(tmp_path, command, code):
     copied = shutil.copytree(PROJECT / "include", tmp_path / "include")
     with (copied / "streams" / "sources.py").open("a") as file:
@@ -50,16 +50,16 @@ def test_a_mistake_in_the_file_of_sources_is_one_line(tmp_path, command, code):
     ("words", "code"),
     [
         (["resed", "user_counts"], "wrong_argument"),
-        (["reseed", "user_cuonts"], "unknown_stream"),
+        (["rebuild", "user_cuonts"], "unknown_stream"),
         (["reingest", "signal"], "unknown_source"),
-        (["reseed", "user_counts", "--aply"], "wrong_argument"),
-        (["reseed"], "wrong_argument"),
-        (["reseed", "user_counts", "--buckets", "many"], "wrong_argument"),
-        (["reseed", "user_counts", "--until", "soon"], "wrong_argument"),
-        (["reseed", "user_counts", "--until", "9999-12-31T23:59:59-23:00"], "wrong_argument"),
-        (["recompute", "user_counts", "2026-11-31", "2026-12-02"], "wrong_argument"),
-        (["recompute", "user_counts", "2026-11-30T25:00", "2026-12-02"], "wrong_argument"),
-        (["care", "user_counts", "--lake", "/no/lake"], "no_lake"),
+        (["rebuild", "user_counts", "--aply"], "wrong_argument"),
+        (["rebuild"], "wrong_argument"),
+        (["rebuild", "user_counts", "--buckets", "many"], "wrong_argument"),
+        (["rebuild", "user_counts", "--until", "soon"], "wrong_argument"),
+        (["rebuild", "user_counts", "--until", "9999-12-31T23:59:59-23:00"], "wrong_argument"),
+        (["restate", "user_counts", "2026-11-31", "2026-12-02"], "wrong_argument"),
+        (["restate", "user_counts", "2026-11-30T25:00", "2026-12-02"], "wrong_argument"),
+        (["maintain", "user_counts", "--lake", "/no/lake"], "no_lake"),
         (["validate", "user_count"], "unknown_stream"),
         (["new", "Page-Views"], "wrong_argument"),
         (["new", "user_counts"], "name_taken"),
@@ -178,12 +178,12 @@ def test_the_shell_script_finds_its_project_from_anywhere(tmp_path):
         [link],
         cwd=tmp_path,
         env=os.environ
-        | {"_STATEFUL_COMPLETE": "complete_bash", "COMP_WORDS": "stateful rese", "COMP_CWORD": "1"},
+        | {"_STATEFUL_COMPLETE": "complete_bash", "COMP_WORDS": "stateful rebu", "COMP_CWORD": "1"},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert completed.stdout.split() == ["reseed"]
+    assert completed.stdout.split() == ["rebuild"]
 
 
 @pytest.mark.parametrize(("root", "is_fetched"), [("s3a://bucket/lake", True), ("lake", False)])

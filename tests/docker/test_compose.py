@@ -14,7 +14,7 @@ import pytest
 
 from include.docker.compose_env import generated_environment
 from include.registry import all_streams
-from include.settings import TABLE_CARE
+from include.settings import TABLE_MAINTENANCE
 from tests.compose import (
     AIRFLOW,
     COMPOSE,
@@ -92,7 +92,7 @@ def test_every_service_that_runs_on_has_a_health_check_without_a_shell(name):
 
 
 def test_the_scheduler_is_given_time_for_its_longest_task():
-    longest = max([TABLE_CARE.timeout, *(stream.timeout for stream in all_streams())])
+    longest = max([TABLE_MAINTENANCE.timeout, *(stream.timeout for stream in all_streams())])
     grace = seconds(SERVICES["airflow-scheduler"]["stop_grace_period"])
     assert timedelta(seconds=grace) > longest
 

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, NamedTuple
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
+from include.connectors import KafkaTopic
 from include.ingest import kafka
 from include.ingest.connector import Split
 from include.ingest.ingest import ingest
@@ -26,7 +27,6 @@ from include.ingest.ingest_log import read_done
 from include.ingest.kafka import BrokerTopic, Message
 from include.lake.errors import LakeError
 from include.lake.paths import Lake
-from include.origins import KafkaTopic
 from include.settings import Source
 from tests.deaths import WRITES
 from tests.ingested import SIGNALS
@@ -48,8 +48,8 @@ Do = Callable[[Hit], None]
 
 
 def source_of(servers: str, topic: str, **changes: Any) -> Source:
-    origin = KafkaTopic(servers=servers, topic=topic, **changes)
-    return replace(SIGNALS, origin=origin)
+    connector = KafkaTopic(servers=servers, topic=topic, **changes)
+    return replace(SIGNALS, connector=connector)
 
 
 def kill(pid: int) -> None:

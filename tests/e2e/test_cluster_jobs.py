@@ -64,8 +64,8 @@ def test_a_stream_runs_on_workers_without_the_project(on_cluster, lake, capfd):
     # As if much had landed: so little is ingested without Spark.
     assert run_job("ingest_source", ["--source", STREAM.source, "--lake", uri]) == 0
     assert main(["stream", STREAM.name, "--lake", uri]) == 0, capfd.readouterr()
-    settled = max(time for _, time in rows) - STREAM.watermark_delay
-    expected = Counter(user for user, time in rows if time <= settled)
+    complete = max(time for _, time in rows) - STREAM.watermark_delay
+    expected = Counter(user for user, time in rows if time <= complete)
     found = DeltaTable(lake.table(STREAM.name)).to_pyarrow_table().to_pylist()
     assert {row["user_id"]: row["total_count"] for row in found} == expected
     # That it was run there, and not in the driver: by each job, with the jars that it brought.

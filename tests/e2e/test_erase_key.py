@@ -25,16 +25,16 @@ from include.lake.stream_result import complete_until
 from include.maintain.check_checkpoint import check_checkpoint
 from include.registry import source_named, stream_named
 from include.settings import Field, Source
-from include.stream.bronze import pin_bronze
+from include.stream.bronze import newest_bronze
 from include.stream.open_stream import open_stream
-from include.stream.reseed_plan import ReseedOptions
+from include.stream.rebuild_plan import RebuildOptions
 from include.stream_definition import load_definition
 from include.streams import sources
 from spark_jobs.engines.packing import Bounds
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.engines.state_rows import projected
 from spark_jobs.erase_key import erase
-from spark_jobs.reseed_stream import reseed
+from spark_jobs.rebuild_stream import rebuild
 from spark_jobs.run_stream import drain
 from spark_jobs.write_savepoint import write_live_savepoint
 from tests.amend.rocksdb import unpacked_by
@@ -58,7 +58,7 @@ VISITS = Source(
 )
 # 32 bytes each: of the key, a field, a list, what is no field, a refused row, a failed call, a tag.
 WHO, NOTE, PART, EXTRA, REFUSED, FAILED = (f"{n}{'0123456789abcdef' * 2}"[:32] for n in "ABCDEF")
-STILL = "'is_clock': True"  # keeps the clock of bronze
+STILL = "'is_heartbeat': True"  # keeps the clock of bronze
 SECRETS = [secret.encode() for secret in (WHO, NOTE, PART, EXTRA, REFUSED, FAILED)]
 
 
@@ -108,13 +108,13 @@ def run(spark, lake: Lake) -> None:
 
 
 def lived(spark, lake: Lake) -> None:
-    """A run, savepoints, a reseed, whose old checkpoint is kept, and a run with more visits."""
+    """A run, savepoints, a rebuild, whose old checkpoint is kept, and a run with more visits."""
     engine = SparkEngine(spark)
     land(lake, 0)
     run(spark, lake)
     for name in STREAMS:
         write_live_savepoint(engine, open_stream(lake, stream_named(name)), "some-run", "on_demand")
-    reseed(engine, lake, stream_named("visits_of_visitor"), ReseedOptions())
+    rebuild(engine, lake, stream_named("visits_of_visitor"), RebuildOptions())
     land(lake, 1)
     run(spark, lake)
     for path in (lake.bronze("visits"), lake.table("visits_of_visitor")):
@@ -143,8 +143,8 @@ def oracle_rows(lake: Lake, name: str) -> Counter[Any]:
     stream, engine = stream_named(name), LocalEngine()
     until, fold = complete_until(lake, name), load_definition(stream).fold
     assert until is not None
-    pin, until_us = pin_bronze(lake, stream.source), micros_of(until)
-    events = engine.events(lake, stream.source, fold, Bounds(pin.ingested_at_us, None, until_us))
+    bronze, until_us = newest_bronze(lake, stream.source), micros_of(until)
+    events = engine.events(lake, stream.source, fold, Bounds(bronze.ingested_at_us, None, until_us))
     done = engine.fold(events, fold, 1, until_us, None)
     rows = done.outputs if fold.output_mode == "append" else projected(fold, done.states)
     values = (map(str, rows[column.name].to_pylist()) for column in fold.output_columns)

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from include.ingest.clock import landing_lag
+from include.connectors import KafkaTopic, SchemaRegistry
 from include.ingest.connector import Split
 from include.ingest.ingest import ingest
 from include.ingest.kafka import open_topic
 from include.ingest.parse_files import Counts
 from include.ingest.reingest import reingest
+from include.ingest.watermark import landing_lag
 from include.lake.lease import wait_until
 from include.lake.paths import Lake
-from include.origins import KafkaTopic, SchemaRegistry
 from tests.e2e.kafka_broker import DEADLINE_S, Broker, running_broker
 from tests.e2e.kafka_cuts import FAULTS, cut_of, run_cut
 from tests.e2e.kafka_topics import (
@@ -87,10 +87,10 @@ def test_a_compacted_topic_ends_where_it_was_planned_to(lake: Lake, broker: Brok
         producer.flush()
     source = sent.source()
     whole = Split(sent.name, 0, 0, 60)
-    assert wait_until(lambda: len(list(open_topic(source.origin).read(whole))) < 60, DEADLINE_S)
+    assert wait_until(lambda: len(list(open_topic(source.connector).read(whole))) < 60, DEADLINE_S)
 
     def left() -> set[int]:  # of what a broker has that goes on with its compaction
-        return {message.offset for message in open_topic(source.origin).read(whole)}
+        return {message.offset for message in open_topic(source.connector).read(whole)}
 
     before = left()
     counts = ingest(lake, source)
@@ -106,7 +106,7 @@ def test_tls_and_a_password_of_the_environment(
 ):
     sent = Sent(broker, "secure")
     sent.produce(10)
-    origin = KafkaTopic(
+    connector = KafkaTopic(
         servers=broker.secure_servers,
         topic=sent.name,
         timeout=SHORT,
@@ -116,7 +116,7 @@ def test_tls_and_a_password_of_the_environment(
         username="me",
         password_env="TEST_KAFKA_PASSWORD",
     )
-    source = replace(sent.source(), origin=origin)
+    source = replace(sent.source(), connector=connector)
     monkeypatch.setenv("TEST_KAFKA_PASSWORD", "wrong")
     with refused("unreadable_input", subject=sent.name) as told:
         ingest(lake, source)

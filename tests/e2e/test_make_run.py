@@ -53,7 +53,7 @@ def test_it_says_where_things_are_and_shows_each_table(project, first_run):
         is_append = load_definition(stream).fold.output_mode == "append"
         by_backfill = f"backfill the Dag stream_{stream.name}: From 20"
         assert (
-            by_backfill if is_append else f"./stateful reseed {stream.name} --apply"
+            by_backfill if is_append else f"./stateful rebuild {stream.name} --apply"
         ) in first_run
         # Not after the streams, which take minutes: who waits may watch.
         assert first_run.index("user admin, password") < first_run.index(f"{stream.name}: running")

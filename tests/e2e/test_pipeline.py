@@ -87,8 +87,8 @@ def test_tables_equal_sql_over_the_landed_files_however_they_are_cut(
     spark, lake, tmp_path, name, parts
 ):
     stream = small(name)
-    # The sample is months old: a clock row after its first part would make the others late.
-    source = replace(source_named(stream.source), clock_grace=None)
+    # The sample is months old: a heartbeat after its first part would make the others late.
+    source = replace(source_named(stream.source), heartbeat_delay=None)
     if parts == 3:  # so that ingest cuts what one run takes in, too
         source = replace(source, commit_bytes=20_000)
     for files in land_in_parts(lake, source.name, parts, tmp_path / "staging"):
@@ -122,8 +122,8 @@ def check_silence(spark: SparkSession, lake: Lake, stream: Stream) -> None:
     source, end = source_named(stream.source), START + timedelta(hours=SAMPLE.span_hours + 1)
     ingest(lake, source, interval_end=end)
     drain(SparkEngine(spark), lake, stream)
-    settled = end - source.clock_grace - stream.watermark_delay
-    assert position(lake, stream) == micros_of(settled) + 1
+    complete = end - source.heartbeat_delay - stream.watermark_delay
+    assert position(lake, stream) == micros_of(complete) + 1
     check_table(lake, stream)
     changes = sorted(table_rows(lake, stream.name), key=lambda change: change[2])
     last = {service: status for service, status, _ in changes}

@@ -24,7 +24,7 @@ def hashes(root: Path) -> dict[Path, str]:
     return {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-def test_a_copy_that_has_lost_its_checkpoint_is_reseeded_to_the_same_rows(
+def test_a_copy_that_has_lost_its_checkpoint_is_rebuilt_to_the_same_rows(
     spark: SparkSession, tmp_path: Path
 ):
     root = tmp_path / "lake"
@@ -42,7 +42,7 @@ def test_a_copy_that_has_lost_its_checkpoint_is_reseeded_to_the_same_rows(
         copy = story.copied(tmp_path / "copy")
         shutil.rmtree(copy.root / "checkpoints" / NAME)
         assert commands.stateful(str(copy.root), f"stream {NAME}").code != 0
-        told = commands.stateful(str(copy.root), f"reseed {NAME} --apply")
+        told = commands.stateful(str(copy.root), f"rebuild {NAME} --apply")
         assert told.code == 0, told.text
     assert table_rows(story.lake, NAME)
     assert table_rows(copy.lake, NAME) == table_rows(story.lake, NAME)

@@ -118,7 +118,7 @@ def check_run(lake: Lake) -> datetime:
     return until
 
 
-def test_runs_pages_and_a_reseed_are_as_on_a_disk(served, tmp_path):
+def test_runs_pages_and_a_rebuild_are_as_on_a_disk(served, tmp_path):
     lake, stream = served.lake, stream_named(STREAM)
     check_run(lake)
     assert STREAM in served.page("/state/")
@@ -126,7 +126,7 @@ def test_runs_pages_and_a_reseed_are_as_on_a_disk(served, tmp_path):
     assert f"{rows:,}" in served.page(f"/state/dags/stream_{STREAM}")
     assert f'stream="{STREAM}"' in served.page("/state/metrics")
 
-    served.stateful("reseed", STREAM, "--apply")  # late rows, and a savepoint at its end
+    served.stateful("rebuild", STREAM, "--apply")  # late rows, and a savepoint at its end
     until = check_run(lake)
     landed = landed_here(lake, stream.source, tmp_path / "landed")
     assert table_rows(lake, STREAM) == oracle_rows(landed, stream, micros_of(until))

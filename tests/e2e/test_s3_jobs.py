@@ -66,7 +66,7 @@ def test_a_stream_s_jobs_come_to_the_oracle_s_table(s3_lake):
     assert table_rows(s3_lake, STREAM, FOLD) == oracle
     run(s3_lake, "compact_state")
     assert [f for f in check_checkpoint(s3_lake, STREAM).findings if f.severity == "error"] == []
-    run(s3_lake, "reseed_stream", "--options", '{"recompute": true}')
+    run(s3_lake, "rebuild_stream", "--options", '{"full_refresh": true}')
     assert table_rows(s3_lake, STREAM, FOLD).total() == oracle.total()
     outcomes = read_ops(s3_lake, "runs")["outcome"].to_pylist()
     assert set(outcomes) == {"succeeded"}
@@ -116,7 +116,7 @@ def test_a_stalled_driver_that_lost_its_lease_leaves_the_table_to_the_other(s3_l
 
 
 @pytest.mark.full
-def test_a_recompute_from_a_savepoint_takes_late_rows_in(s3_lake):
+def test_a_restate_from_a_savepoint_takes_late_rows_in(s3_lake):
     fold = load_definition(SIGNALS).fold
     stamped = commits(seed=31, days=4, late=3)
     for rows in stamped:
@@ -124,7 +124,7 @@ def test_a_recompute_from_a_savepoint_takes_late_rows_in(s3_lake):
     run(s3_lake, "run_stream", stream=SIGNALS)
     run(s3_lake, "write_savepoint", stream=SIGNALS)
     day = ["--from", at(DAYS_US[0]).isoformat(), "--until", at(DAYS_US[2]).isoformat()]
-    run(s3_lake, "recompute_interval", *day, stream=SIGNALS)
-    run(s3_lake, "reseed_stream", stream=SIGNALS)
+    run(s3_lake, "restate_interval", *day, stream=SIGNALS)
+    run(s3_lake, "rebuild_stream", stream=SIGNALS)
     wanted = truth(fold, rows_of(stamped), until_of(SIGNALS, stamped))
     assert table_of(s3_lake, SIGNALS, fold) == wanted

@@ -20,7 +20,7 @@ from include.page.stream_figures import newest_keys
 from include.registry import all_streams, stream_named
 from include.settings import Stream
 from include.stream.open_stream import open_stream
-from include.stream.plan_recompute import PlannedRun, plan_backfill
+from include.stream.restate_plan import PlannedRun, plan_backfill
 from include.stream.stream_status import stream_status
 from tests.e2e.backfill_dialog import BackfillDialog
 from tests.e2e.chromium import choose_theme, chromium, logged_in
@@ -34,11 +34,11 @@ pytestmark = [
 ]
 PLACES = re.compile(r"Airflow +(\S+) +user (\S+), password (\S+)")
 STREAM = "device_signals"
-RESEEDED = "user_counts"
+REBUILT = "user_counts"
 BY_DIALOG = "user_sessions"
 # What the finding of late rows says to enter.
 ENTER = re.compile(r"From (\S+ \S+), To (\S+ \S+) \(UTC\), Reprocess Behavior: (All Runs)")
-RECOMPUTED = 300_000.0  # milliseconds
+RESTATED = 300_000.0  # milliseconds
 HOUR = timedelta(hours=1)
 
 
@@ -122,17 +122,17 @@ def test_a_key_is_looked_up_and_its_rows_are_explained(page, served):
     expect(steps.first).to_contain_text(f'"device_id":{key}')
 
 
-def _wait_until_recomputed(page: Page, lake: Lake, stream: str) -> dict[str, Any]:
-    """As its page says: read anew until it lists the recompute. The row of that in `ops`."""
+def _wait_until_restated(page: Page, lake: Lake, stream: str) -> dict[str, Any]:
+    """As its page says: read anew until it lists the restatement. The row of that in `ops`."""
     inside = frame(page, f"/dags/stream_{stream}/plugin/state")
-    for _ in range(int(RECOMPUTED / 5_000)):
-        if inside.get_by_role("region", name="Recomputes and reseeds").count():
+    for _ in range(int(RESTATED / 5_000)):
+        if inside.get_by_role("region", name="Restatements and rebuilds").count():
             break
         page.wait_for_timeout(5_000)
         inside = frame(page, f"/dags/stream_{stream}/plugin/state")
     row: dict[str, Any]
     (row,) = replaced_by(lake, stream)
-    shown = inside.get_by_role("region", name="Recomputes and reseeds").locator("tbody tr")
+    shown = inside.get_by_role("region", name="Restatements and rebuilds").locator("tbody tr")
     expect(shown).to_contain_text(f"{row['rows_in']:,}")
     return row
 
@@ -141,7 +141,7 @@ def _wait_until_recomputed(page: Page, lake: Lake, stream: str) -> dict[str, Any
 def test_airflow_s_own_dialog_makes_the_backfill_that_the_finding_says_to_enter(page, served):
     """Of it, one interval: a day would be as many runs as it says."""
     stream = stream_named(BY_DIALOG)
-    found = {"subject": BY_DIALOG, "finding": "late_rows_not_recomputed"}
+    found = {"subject": BY_DIALOG, "finding": "late_rows_not_restated"}
     said = ENTER.search(read_ops(served.lake, "findings", found).to_pylist()[-1]["action"])
     assert said is not None
     first, last = (datetime.fromisoformat(f"{text}Z") for text in said.groups()[:2])
@@ -149,14 +149,14 @@ def test_airflow_s_own_dialog_makes_the_backfill_that_the_finding_says_to_enter(
     dialog.choose(said[3])
     dialog.fill(first, last)
     dialog.expect_to_say(f"{ceil((last - first) / HOUR)} runs will be triggered.")
-    before = stream_status(served.lake, stream).coverage.wrong
+    before = stream_status(served.lake, stream).table_status.wrong
     start = instant_of(before[0].from_us).replace(minute=0, second=0, microsecond=0)
     (planned,) = _plan(served.lake, stream, start)
     assert planned.now != "right"
     dialog.fill(start, start)
     dialog.expect_to_say("1 run will be triggered.")
     dialog.run()
-    done = _wait_until_recomputed(page, served.lake, BY_DIALOG)
+    done = _wait_until_restated(page, served.lake, BY_DIALOG)
     assert (done["start"], done["rows_in"]) == (start, planned.rows_to_read)
     (again,) = _plan(served.lake, stream, start)
     assert again.now == "right"
@@ -173,20 +173,20 @@ def _plan(lake: Lake, stream: Stream, start: datetime) -> Sequence[PlannedRun]:
 
 
 @pytest.mark.turn(2)
-def test_a_reseed_is_triggered_and_approved_by_its_plan_in_airflow_s_own_pages(page, served):
-    before = read_generations(served.lake, RESEEDED).number
+def test_a_rebuild_is_triggered_and_approved_by_its_plan_in_airflow_s_own_pages(page, served):
+    before = read_generations(served.lake, REBUILT).number
     page.goto("/dags/state_admin")
     page.get_by_role("button", name="Trigger").first.click()
     dialog = page.get_by_role("dialog")
-    dialog.get_by_role("combobox").fill(RESEEDED)
+    dialog.get_by_role("combobox").fill(REBUILT)
     page.keyboard.press("Enter")
     dialog.get_by_test_id("trigger-dag-submit").click()
-    _read_until(page, "/required_actions", f"Reseed {RESEEDED}?")
-    page.get_by_role("link", name=f"Reseed {RESEEDED}?").first.click()
+    _read_until(page, "/required_actions", f"Rebuild {REBUILT}?")
+    page.get_by_role("link", name=f"Rebuild {REBUILT}?").first.click()
     expect(page.get_by_role("listitem").filter(has_text="replaces all its table")).to_be_visible()
     page.get_by_role("button", name="Approve").click()
-    for _ in range(int(RECOMPUTED / 1_000)):
-        found = read_generations(served.lake, RESEEDED)
+    for _ in range(int(RESTATED / 1_000)):
+        found = read_generations(served.lake, REBUILT)
         if found.number > before:
             break
         page.wait_for_timeout(1_000)
@@ -195,7 +195,7 @@ def test_a_reseed_is_triggered_and_approved_by_its_plan_in_airflow_s_own_pages(p
 
 def _read_until(page: Page, path: str, text: str) -> None:
     """A page of Airflow's own, read anew until it says this."""
-    for _ in range(int(RECOMPUTED / 5_000)):
+    for _ in range(int(RESTATED / 5_000)):
         page.goto(path)
         page.wait_for_timeout(5_000)
         if page.get_by_text(text).count():

@@ -110,7 +110,7 @@ def admitted_live(
     if not lake.is_delta_table(admitted):
         rows = DeltaTable(lake.bronze(stream.source)).to_pyarrow_table()
         times_us, arrivals_us = (
-            rows[name].cast(pa.int64()) for name in ("event_time", "arrival_watermark")
+            rows[name].cast(pa.int64()) for name in ("event_time", "watermark_before")
         )
         late = pc.less_equal(
             times_us, pc.subtract(arrivals_us, stream.watermark_delay // MICROSECOND)

@@ -122,9 +122,9 @@ class PlainOperator:
     def _take(self, reports: Iterable[Row]) -> None:
         for report in reports:
             self.late += report["rows_late"]
-            self.excluded += report["rows_excluded"]
+            self.excluded += report["rows_before_initial_state"]
             self.duplicates += report["rows_duplicate"]
-            lost = ("rows_late", "rows_excluded", "rows_duplicate")
+            lost = ("rows_late", "rows_before_initial_state", "rows_duplicate")
             done = ("rows_folded", *lost, "pending_change")
             assert report["rows_in"] == sum(report[part] for part in done)
             if report["outputs"] is not None:
@@ -199,12 +199,12 @@ def bronze_table(fold: KeyedFold, rows: Sequence[StampedRow]) -> pa.Table:
         # Not that of a fold in processing time, whose rows happen when they are ingested.
         "event_time": [getattr(row.event, EVENT_TIME_US, row.time_us) for row in rows],
         "ingested_at": [row.ingested_us for row in rows],
-        "arrival_watermark": [row.arrival_us for row in rows],
-        "commit_watermark": [row.commit_us for row in rows],
+        "watermark_before": [row.arrival_us for row in rows],
+        "watermark_after": [row.commit_us for row in rows],
     }
     events = {name: values for name, values in columns.items() if name not in INSTANTS}
     clocks = {name: pa.array(micros, INSTANT) for name, micros in instants.items()}
-    return pa.table({**events, **clocks, "is_clock": [row.event is None for row in rows]})
+    return pa.table({**events, **clocks, "is_heartbeat": [row.event is None for row in rows]})
 
 
 def event_columns(fold: KeyedFold, rows: Sequence[StampedRow]) -> dict[str, pa.Array]:

@@ -107,7 +107,7 @@ def test_a_fold_goes_on_under_the_new_record_with_the_events_that_wait(arrived, 
         new = [as_new(row, 0.5) for row in batch]
         operator.run_batch(new)
         rows += new
-    # What was settled before the change saw old events, which trace alike; the order of ties
+    # What was complete before the change saw old events, which trace alike; the order of ties
     # is that of the record, so it may be another one after the change.
     assume_no_ties(rows)
     assert came_to(NEW, operator) == expected(NEW, calls_of(NEW), rows, DELAY_US)
@@ -130,7 +130,7 @@ A = Old("a", 1, "gone", None)
 @pytest.mark.parametrize("event", [Demanding, Stricter, Retyped])
 def test_events_that_cannot_be_of_the_new_record_are_refused_while_some_wait(event):
     with refused(
-        "settings_changed", subject="traced", command="./stateful reseed traced --apply"
+        "settings_changed", subject="traced", command="./stateful rebuild traced --apply"
     ) as raised:
         pending_events(fold_of(event), waiting(Old, A))
     assert "\n" not in str(raised.value)

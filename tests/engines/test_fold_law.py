@@ -172,7 +172,7 @@ def test_the_engines_run_the_shipped_streams_as_the_oracle_does(data, stream):
 
 
 @pytest.mark.parametrize("beside_us", [-1, 0, 1])
-def test_an_event_that_waits_is_settled_though_its_bucket_waits_for_a_later_timeout(beside_us):
+def test_an_event_that_waits_is_complete_though_its_bucket_waits_for_a_later_timeout(beside_us):
     """The bucket's timer moves forward, without any batch that settles something there."""
     fold = user_sessions.define(gap=timedelta(seconds=1))
     ann, watermark_us = "ann", 200_000
@@ -183,7 +183,7 @@ def test_an_event_that_waits_is_settled_though_its_bucket_waits_for_a_later_time
         ClockAt(watermark_us + DELAY_US),
     ]
     operator = PlainOperator(fold, DELAY_US, buckets=7)
-    assert bucket_of(fold, ann, 7) != bucket_of(fold, None, 7)  # the clock row's
+    assert bucket_of(fold, ann, 7) != bucket_of(fold, None, 7)  # the heartbeat's
     for rows in stamp(commits):
         operator.run_batch(rows)
     assert operator.states()[ann].state.events == (2 if beside_us <= 0 else 1)

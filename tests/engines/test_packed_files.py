@@ -51,7 +51,7 @@ ADMISSIONS = [
 
 
 def rows_of(fold, rng: np.random.Generator, size: int) -> pa.Table:
-    """Rows of bronze at random: late and clock rows, a first commit's, keys and values without any."""
+    """Rows of bronze at random: late and heartbeats, a first commit's, keys and values without any."""
 
     def instants(null: float = 0.0) -> pa.Array:
         micros = START_US + rng.integers(-20, 20, size) * SECOND_US + rng.integers(-1, 2, size)
@@ -63,9 +63,9 @@ def rows_of(fold, rng: np.random.Generator, size: int) -> pa.Table:
 
     columns = {c.name: values(c.kind) for c in fold.event_columns if not c.name.endswith("_us")}
     instant_columns = {"event_time": instants(), "ingested_at": instants()}
-    marks = {"arrival_watermark": instants(null=0.2), "commit_watermark": instants()}
-    is_clock = pa.array(rng.random(size) < 0.1)
-    return pa.table({**columns, **instant_columns, **marks, "is_clock": is_clock})
+    marks = {"watermark_before": instants(null=0.2), "watermark_after": instants()}
+    is_heartbeat = pa.array(rng.random(size) < 0.1)
+    return pa.table({**columns, **instant_columns, **marks, "is_heartbeat": is_heartbeat})
 
 
 def test_no_bit_of_a_page_of_bronze_flips_unseen(tmp_path):

@@ -57,7 +57,8 @@ def lake(tmp_path) -> Lake:
 def within(lake: Lake, fold, ingested_us, from_us, until_us) -> pa.Table:
     rows = DeltaTable(lake.bronze(SOURCE)).to_pyarrow_table()
     wanted = pc.and_(
-        pc.invert(rows["is_clock"]), pc.less_equal(rows["ingested_at"].cast("int64"), ingested_us)
+        pc.invert(rows["is_heartbeat"]),
+        pc.less_equal(rows["ingested_at"].cast("int64"), ingested_us),
     )
     time_us = rows[INSTANTS[fold.time_us]].cast("int64")
     if from_us is not None:

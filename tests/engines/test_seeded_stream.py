@@ -90,7 +90,7 @@ def test_a_service_that_is_only_in_the_initial_state_becomes_stale(spark, lake):
         ("back", "stale", 7.0): 1,
     }
     runs = read_ops(lake, "runs").to_pylist()
-    assert sum(run["rows_excluded"] for run in runs) == 1
+    assert sum(run["rows_before_initial_state"] for run in runs) == 1
     assert sum(run["rows_folded"] for run in runs) == 3
     states = read_states(spark, lake.checkpoint(HEALTH.name, 1), fold).collect()
     assert {row["key"]: row["state"]["stale"] for row in states} == {

@@ -141,7 +141,7 @@ class Arrived(NamedTuple):
 
 
 def arrived(case: Case, seed: int) -> Arrived:
-    """Commits of events, one of them a clock row: after it some keys' timeouts have come."""
+    """Commits of events, one of them a heartbeat: after it some keys' timeouts have come."""
     fold, delay_us = load_definition(case.stream).fold, case.stream.watermark_delay // MICROSECOND
     commits: list[Any] = arriving(seed, case.make, COMMITS, size=25)
     commits[2] = ClockAt(START_US + 33 * MS_US)

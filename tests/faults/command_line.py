@@ -21,10 +21,10 @@ from include import job as jobs
 from include import run_local
 from include.cli import commands
 from include.cli.__main__ import main as stateful
-from include.maintain import table_care
+from include.maintain import table_maintenance
 
 COMMAND = re.compile(r"`\./stateful ([^`]+)`")
-JOBS = ("run_stream", "reseed_stream", "recompute_interval", "write_savepoint", "compact_state")
+JOBS = ("run_stream", "rebuild_stream", "restate_interval", "write_savepoint", "compact_state")
 
 
 class Told(NamedTuple):
@@ -69,7 +69,7 @@ class CommandLine:
     @contextmanager
     def installed(self) -> Iterator[None]:
         with pytest.MonkeyPatch.context() as patch:
-            for place in (run_local, commands, table_care):
+            for place in (run_local, commands, table_maintenance):
                 patch.setattr(place, "run_job", self._run_job)
             patch.setattr(run_local, "subprocess", self)
             patch.setattr(logging, "basicConfig", lambda **_: None)

@@ -22,8 +22,8 @@ from tests.simulator.writes import Killed, killing
 PATIENCES = (
     "include.ingest.ingest.COMPACTION_PATIENCE",
     "spark_jobs.stream_drain.INGEST_PATIENCE",
-    "spark_jobs.reseed_stream.PATIENCE",
-    "spark_jobs.recompute_interval.PATIENCE",
+    "spark_jobs.rebuild_stream.PATIENCE",
+    "spark_jobs.restate_interval.PATIENCE",
     "spark_jobs.write_savepoint.PATIENCE",
     "spark_jobs.compact_state.INGEST_PATIENCE",
 )

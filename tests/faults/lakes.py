@@ -99,9 +99,9 @@ class Story:
         name, source = self.stream.name, self.stream.source
         delay_us = self.stream.watermark_delay // timedelta(microseconds=1)
         until_us = max(event.time_us for event in events) // 1000 * 1000 - delay_us + 1
-        settled = [event for event in events if event.time_us < until_us]
+        complete = [event for event in events if event.time_us < until_us]
         found = {
-            "product": (_product(self.lake, name), _expected(name, settled)),
+            "product": (_product(self.lake, name), _expected(name, complete)),
             "bronze": (
                 _bronze(self.lake, source),
                 Counter((str(event.key), event.time_us) for event in events),
@@ -151,7 +151,7 @@ def _bronze(lake: Lake, source: str) -> Counter[Any]:
     return Counter(
         (str(row[key]).removeprefix("u"), micros_of(row["event_time"]))
         for row in _rows(lake.bronze(source))
-        if not row["is_clock"]
+        if not row["is_heartbeat"]
     )
 
 

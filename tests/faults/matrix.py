@@ -48,17 +48,17 @@ WHOLE = {
     f"bronze/{{source}}/{LOG}{AND}bronze/{{source}}/{DATA}": {"deleted": Fault.INGESTED},
 }
 # The others ask for a day that is complete by then.
-AFTER_WHOLE = ("batch", "no data", "reseed", "compaction", "maintenance")
+AFTER_WHOLE = ("batch", "no data", "rebuild", "compaction", "maintenance")
 
-# What is done to a harmed lake. {day}: an interval that is settled.
+# What is done to a harmed lake. {day}: an interval that is complete.
 OPERATIONS = {
     "batch": "stream {stream}",  # a file has landed
     "no data": "stream {stream}",
     "savepoint": "savepoint {stream}",
-    "recompute": "recompute {stream} {day}",
-    "reseed": "reseed {stream} --apply",
-    "compaction": "care {stream} --compact",
-    "maintenance": "maintain-tables",
+    "restate": "restate {stream} {day}",
+    "rebuild": "rebuild {stream} --apply",
+    "compaction": "maintain {stream} --compact",
+    "maintenance": "maintain",
 }
 # Only Spark does these in earnest.
 READ_BY_SPARK = ("checkpoints/", "bronze/", "tables/", "savepoints/")
@@ -100,8 +100,8 @@ class Row:
 
 
 def rows() -> list[Row]:
-    """But for recomputes of an update table, which are refused: it shows the live state."""
-    refused = ("user_counts", "recompute")
+    """But for restatements of an update table, which are refused: it shows the live state."""
+    refused = ("user_counts", "restate")
     all_rows = chain(_harmed(), _disturbed())
     return [row for row in all_rows if (row.stream, row.operation) != refused]
 
@@ -143,8 +143,8 @@ MOST_WRITES = {
     "batch": 40,
     "no data": 6,
     "savepoint": 12,
-    "recompute": 16,
-    "reseed": 24,
+    "restate": 16,
+    "rebuild": 24,
     "compaction": 20,
 }
 DISTURBED = {

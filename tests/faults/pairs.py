@@ -33,8 +33,8 @@ from tests.faults.trial import MISSED, WRONG, Bases, Result, Trial
 STALLED, KILLED = "stalled", "stalled and killed"
 VARIETIES = (STALLED, STALLED, STALLED, KILLED)
 # That the first one comes to, or nearly.
-MOST_FILES = {"batch": 120, "reseed": 80, "recompute": 60, "savepoint": 40, "compaction": 80}
-SECONDS = ("batch", "batch", "reseed", "recompute", "savepoint", "compaction", "maintenance")
+MOST_FILES = {"batch": 120, "rebuild": 80, "restate": 60, "savepoint": 40, "compaction": 80}
+SECONDS = ("batch", "batch", "rebuild", "restate", "savepoint", "compaction", "maintenance")
 REFUSED = 2
 REFUSAL = "(lease_taken)"
 DEADLINE_S = 300
@@ -101,7 +101,7 @@ class PairTrial(Trial):
             met = self._meet(first)
         if met.wrong:
             return WRONG, f"{where}: {met.wrong}"
-        ended, told = self._settled(None)
+        ended, told = self._complete(None)
         return ended, " // ".join(part for part in (where, met.text, told) if part)
 
     @contextmanager

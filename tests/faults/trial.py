@@ -95,13 +95,13 @@ class Trial:
         if row.fault in OF_FILES:
             if not self._harmed():
                 return MISSED, ""
-            return self._settled(self._do(command))
+            return self._complete(self._do(command))
         told = disturb(row, self._story, self._commands, command)
         if told is None:
             return MISSED, ""
         if DAMAGE.search(told.error):
             return WRONG, f"nothing is damaged: {self._short(told)}"
-        return self._settled(None)
+        return self._complete(None)
 
     def _harmed(self) -> bool:
         root, older = self._story.root, self._older.root
@@ -111,7 +111,7 @@ class Trial:
             harm(self._row.fault, path, older / path.relative_to(root))
         return paths != []
 
-    def _settled(self, told: Told | None) -> tuple[str, str]:
+    def _complete(self, told: Told | None) -> tuple[str, str]:
         """What is said from here on, and what comes of doing it. None: nothing was said yet."""
         said: list[str] = []
         for _ in range(MOST_ROUNDS):
@@ -146,11 +146,13 @@ class Trial:
 
     def _surveyed(self) -> Told:
         """What care of tables, a re-ingestion or a rebuild finds, where no run reads what is damaged."""
-        told = self._do("maintain-tables --dry-run")
+        told = self._do("maintain --dry-run")
         if "has lost" in told.text:
             return told._replace(code=1)
         told = self._do(self._filled("reingest {source}"))
-        return told if told.code else self._do(self._filled("reseed {stream} --recompute --apply"))
+        return (
+            told if told.code else self._do(self._filled("rebuild {stream} --full-refresh --apply"))
+        )
 
     def _wrong(self) -> list[str]:
         try:

@@ -72,7 +72,7 @@ def happenings(draw: st.DrawFn, make: Any, *fields: st.SearchStrategy[Any]) -> A
 
 @st.composite
 def arrivals(draw: st.DrawFn, events: st.SearchStrategy[Arrival]) -> Arrivals:
-    """Any cut of events into commits, with clock rows between them, and of these into batches.
+    """Any cut of events into commits, with heartbeats between them, and of these into batches.
 
     The order inside a commit is the one in which Hypothesis drew the events: any.
     """

@@ -13,7 +13,7 @@ Values = dict[Any, list[tuple[Any, int]]]  # by key: values and when each was fo
 
 
 class Told(NamedTuple):
-    """Rows in which each duplicate is a clock row, how many there are, and what is known then."""
+    """Rows in which each duplicate is a heartbeat, how many there are, and what is known then."""
 
     rows: list[StampedRow]
     duplicates: int

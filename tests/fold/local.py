@@ -108,11 +108,11 @@ class LocalFold:
         return {known.key: known for bucket in self._buckets for known in bucket.states}
 
     def waiting(self) -> list[BronzeRow]:
-        """The rows of events that wait to be settled."""
+        """The rows of events that are not complete yet."""
         return [row for bucket in self._buckets for row in bucket.pending]
 
     def pending(self) -> int:
-        """How many events wait to be settled."""
+        """How many events wait to be complete."""
         return len(self.waiting())
 
 
@@ -129,24 +129,24 @@ class _Bucket:
         self.pending.append(row)
 
     def settle(self, until: int) -> Emitted:
-        settled = sorted((row for row in self.pending if row.time_us < until), key=self._order)
+        complete = sorted((row for row in self.pending if row.time_us < until), key=self._order)
         self.pending = [row for row in self.pending if row.time_us >= until]
         folded_until = self._folded_until_us
         self._folded_until_us = until if folded_until is None else max(folded_until, until)
         return fold_runs(
             self._fold,
             self.states,
-            self._runs(settled),
-            events=[row.event for row in settled],
-            times_us=[row.time_us for row in settled],
+            self._runs(complete),
+            events=[row.event for row in complete],
+            times_us=[row.time_us for row in complete],
             until_us=until,
         )
 
-    def _runs(self, settled: list[BronzeRow]) -> Iterable[KeyRun]:
+    def _runs(self, complete: list[BronzeRow]) -> Iterable[KeyRun]:
         start = 0
-        for end in range(1, len(settled) + 1):
-            key = self._fold.keys.of(settled[start].event)
-            if end == len(settled) or self._fold.keys.of(settled[end].event) != key:
+        for end in range(1, len(complete) + 1):
+            key = self._fold.keys.of(complete[start].event)
+            if end == len(complete) or self._fold.keys.of(complete[end].event) != key:
                 yield KeyRun(key, start, end)
                 start = end
 

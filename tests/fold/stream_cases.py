@@ -26,7 +26,7 @@ from tests.bronze import StampedRow
 from tests.fold.arrivals import KEYS, happenings
 
 SPANS_US = st.sampled_from([1, 999, 1_000, 5_000, 5_001, 12_000])
-# Times by key, in order, and the end of what is settled -> how often each row at an instant.
+# Times by key, in order, and the end of what is complete -> how often each row at an instant.
 Says = Callable[[dict[Any, list[int]], int], Iterator[tuple[tuple[Any, ...], int]]]
 
 
@@ -152,7 +152,7 @@ STREAMS = {
 
 
 def times_of(case: Case, rows: Iterable[StampedRow], end_us: int) -> dict[Any, list[int]]:
-    """Of each key, the times of its settled events, in order."""
+    """Of each key, the times of its complete events, in order."""
     times = defaultdict(list)
     for row in sorted(rows, key=lambda row: row.time_us):
         if row.time_us < end_us and case.counts(row.event):

@@ -109,7 +109,7 @@ class OldOrder(NamedTuple):
         lambda old: Total(len(old["place"]["city"])),
     ],
 )
-def test_a_migration_is_given_the_values_that_a_reseed_reads(migrate):
+def test_a_migration_is_given_the_values_that_a_rebuild_reads(migrate):
     check_fold(user_counts.FOLD, migrate_state=migrate, old_state=OldOrder, examples=50)
 
 

@@ -54,7 +54,7 @@ def fold_of(act: Acts, **settings: Any) -> KeyedFold:
 
 
 def run(fold: KeyedFold, *words: Word) -> LocalFold:
-    """One commit for each word, and at last a clock row."""
+    """One commit for each word, and at last a heartbeat."""
     engine = LocalFold(fold, delay_us=0, buckets=2)
     for rows in stamp([*([word] for word in words), END]):
         engine.run_batch(rows)

@@ -32,8 +32,10 @@ def test_a_timer_fires_in_the_batch_whose_watermark_settles_its_instant(instant_
 def test_the_comparisons_say_of_an_array_what_they_say_of_each_number(times, arrival_us, delay_us):
     each = [is_late(time_us, arrival_us, delay_us) for time_us in times]
     assert is_late(np.array(times), arrival_us, delay_us).tolist() == each
-    settled = [time_us < until_us(watermark_us(arrival_us, delay_us)) for time_us in times]
-    assert each == settled  # what the arrival watermark has settled comes too late, and only that
+    complete = [time_us < until_us(watermark_us(arrival_us, delay_us)) for time_us in times]
+    assert (
+        each == complete
+    )  # what the arrival watermark has completed comes too late, and only that
 
 
 @pytest.mark.parametrize("beside_us", BESIDE)

@@ -24,7 +24,7 @@ from tests.fold.stream_cases import (
 
 @pytest.mark.parametrize("stream", STREAMS)
 @given(data=st.data())
-def test_a_stream_emits_what_its_docstring_says_of_all_settled_events(data, stream):
+def test_a_stream_emits_what_its_docstring_says_of_all_complete_events(data, stream):
     shipped = STREAMS[stream]
     case = data.draw(shipped.cases)
     arrived = data.draw(arrivals(shipped.events)).seen_by(case.fold)

@@ -62,7 +62,7 @@ SETTINGS = {
 
 
 def run(fold: KeyedFold, *times_us: int, end: ClockAt = END) -> LocalFold:
-    """One commit for each event of the key "a", and at last a clock row."""
+    """One commit for each event of the key "a", and at last a heartbeat."""
     engine = LocalFold(fold, delay_us=0, buckets=2)
     for rows in stamp([*([Tick("a", time_us)] for time_us in times_us), end]):
         engine.run_batch(rows)
@@ -154,7 +154,7 @@ def yields_when_it_removes(ticks: Iterator[Tick], state: GroupState[Ticks]) -> I
     "function", [yields_after_updating, yields_before_updating, yields_when_it_removes]
 )
 def test_an_update_function_need_not_yield_a_row_for_its_last_event(function, together, timeout):
-    """Whether that is allowed must not depend on which events are settled together."""
+    """Whether that is allowed must not depend on which events are complete together."""
     fold = flat_map_groups_with_state(
         lambda key, ticks, state: function(ticks, state),
         **(SETTINGS | {"output": Row, "timeout": timeout}),

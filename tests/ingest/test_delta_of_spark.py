@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from include.connectors import DeltaTable
 from include.ingest.ingest import ingest
 from include.ingest.parse_files import Counts
 from include.lake.paths import Lake
-from include.origins import DeltaTable
 from include.settings import Source
 from spark_jobs.tables.landing import parsed_on
 from tests.ingested import SIGNALS, rows_of
@@ -27,7 +27,7 @@ def uri(tmp_path: Path) -> str:
 
 
 def source_of(uri: str, name: str = "signals", **changes: Any) -> Source:
-    return replace(SIGNALS, name=name, origin=DeltaTable(uri=uri, **changes))
+    return replace(SIGNALS, name=name, connector=DeltaTable(uri=uri, **changes))
 
 
 def write(spark: SparkSession, uri: str, *statements: str) -> None:

@@ -14,13 +14,13 @@ from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include import origins
-from include.ingest.clock import why_not_ingest
+from include import connectors
 from include.ingest.connector import OriginError
 from include.ingest.ingest import ingest
 from include.ingest.ingest_log import Ingestion
-from include.ingest.origin import lag_of_run, waiting
 from include.ingest.parse_files import Counts
+from include.ingest.source_connector import lag_of_run, waiting
+from include.ingest.watermark import why_not_ingest
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from tests.deaths import Dying, KilledError
@@ -189,7 +189,7 @@ def test_a_shallow_clone_is_refused_by_the_file_that_is_not_its_own(
         if "add" in action:
             action["add"]["path"] = f"{scheme}{theirs.uri}/{action['add']['path']}"
     (clone / commit.name).write_text("\n".join(map(json.dumps, actions)))
-    source = replace(SIGNALS, origin=origins.DeltaTable(uri=str(clone.parent)))
+    source = replace(SIGNALS, connector=connectors.DeltaTable(uri=str(clone.parent)))
     with refused("unreadable_input"):
         ingest(lake, source)
     assert not bronze_of(lake)

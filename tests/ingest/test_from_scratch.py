@@ -10,8 +10,8 @@ from include import job
 from include.cli.__main__ import main
 from include.ingest.amendments import begin_erasure
 from include.ingest.ingest import ingest
-from include.ingest.origin import move_source_aside, plan_from_scratch
 from include.ingest.parse_files import Counts
+from include.ingest.source_connector import move_source_aside, plan_from_scratch
 from include.lake import delta_log
 from include.lake.errors import LakeError
 from include.lake.lease import hold_lease
@@ -66,7 +66,7 @@ def test_streams_that_have_run_are_to_be_made_anew(lake: Lake, landed: Landing, 
     if has_run:
         write(lake, "checkpoints/device_signals/1/metadata")
     named = commands_in(plan_from_scratch(lake, SIGNALS))
-    assert named == ["reseed device_signals --apply"] * has_run
+    assert named == ["rebuild device_signals --apply"] * has_run
 
 
 def test_rows_that_will_not_come_again_are_counted(lake: Lake, landed: Landing):

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from include.fold.admission import MICROSECOND, is_late, micros_of
-from include.ingest.clock import write_clock_row
 from include.ingest.ingest import ingest
 from include.ingest.ingest_log import Ingestion
 from include.ingest.parse_files import Parse
+from include.ingest.watermark import write_heartbeat
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.registry import stream_named
@@ -52,8 +52,8 @@ def late_devices(lake: Lake) -> set[int]:
     return {
         row["device_id"]
         for row in bronze_of(lake)
-        if row["arrival_watermark"] is not None
-        and is_late(micros_of(row["event_time"]), micros_of(row["arrival_watermark"]), delay_us)
+        if row["watermark_before"] is not None
+        and is_late(micros_of(row["event_time"]), micros_of(row["watermark_before"]), delay_us)
     }
 
 
@@ -79,10 +79,10 @@ def test_a_producer_that_is_a_day_ahead_makes_no_row_of_another_late(
 GROUPED = replace(one_file_a_commit(CLOCKED), watermark_per=FOLDER, idle_after=HOUR)
 
 
-# Clock rows
+# Heartbeats
 
 
-def test_a_clock_row_that_is_held_back_is_not_written_twice_at_an_instant(
+def test_a_heartbeat_that_is_held_back_is_not_written_twice_at_an_instant(
     lake: Lake, landed: Landing, machine: MachineClock
 ):
     landed.add("slow/0.jsonl", [signal(0)])
@@ -90,7 +90,7 @@ def test_a_clock_row_that_is_held_back_is_not_written_twice_at_an_instant(
     ingest(lake, GROUPED, interval_end=machine.time)
     later = machine.time + timedelta(minutes=5)
     for _ in range(3):
-        write_clock_row(Ingestion(lake, GROUPED), later, later)
+        write_heartbeat(Ingestion(lake, GROUPED), later, later)
     assert len(bronze_of(lake)) == 1 + 1
     assert clock_of(lake, GROUPED).watermark_us == micros_of(START)
 

@@ -1,6 +1,6 @@
 """Whatever lands, and wherever runs die: each landed row is in bronze or in quarantine, once.
 
-And the clock of bronze is what include/ingest/clock.py says, commit after commit.
+And the clock of bronze is what include/ingest/watermark.py says, commit after commit.
 """
 
 from collections import Counter
@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include.ingest.ingest import ingest
-from include.ingest.origin import waiting
 from include.ingest.parse_files import Counts
+from include.ingest.source_connector import waiting
 from include.lake.paths import Lake
 from tests.clocked import HOUR, SIGNALS, in_order
 from tests.deaths import Dying, KilledError, MachineClock
@@ -52,7 +52,7 @@ class Run(NamedTuple):
     files: list[File]
     time: datetime
     is_cut: bool  # a commit for each file
-    interval_end: datetime  # to which a clock row may move the watermark
+    interval_end: datetime  # to which a heartbeat may move the watermark
     dies_at: int | None
 
 
@@ -116,7 +116,7 @@ def check_all_taken(world: World) -> None:
     assert sorted(refused) == sorted(world.refused)
     check_clock(world.lake)
     assert waiting(world.lake, SIGNALS) == 0
-    assert ingest(world.lake, replace(SIGNALS, clock_grace=None)) == Counts()
+    assert ingest(world.lake, replace(SIGNALS, heartbeat_delay=None)) == Counts()
 
 
 def events_in_bronze(lake: Lake) -> Counter[tuple[str, str]]:
@@ -124,7 +124,7 @@ def events_in_bronze(lake: Lake) -> Counter[tuple[str, str]]:
     return Counter(
         (row.source_file, signal((row.event_time - START_US) / 1e6, row.device_id, row.value))
         for row in in_order(lake)
-        if not row.is_clock
+        if not row.is_heartbeat
     )
 
 
@@ -137,8 +137,8 @@ def check_clock(lake: Lake) -> None:
     assert len(commits) == DeltaTable(lake.bronze("signals")).version()  # each has rows
     before = None
     for rows in commits:
-        assert {row.arrival_watermark for row in rows} == {before}
-        (after,) = {row.commit_watermark for row in rows}
+        assert {row.watermark_before for row in rows} == {before}
+        (after,) = {row.watermark_after for row in rows}
         assert after == max(filter(None, [before, newest(rows)]))
         before = after
 

@@ -27,7 +27,7 @@ from tests.simulator.damage import append_again
 pytestmark = pytest.mark.slow
 
 TABLES = ("bronze", "quarantine", "ingest_log")
-WRITES = 12  # of a run: 5 of a batch, 3 of a clock row, 4 of a row that is taken in again
+WRITES = 12  # of a run: 5 of a batch, 3 of a heartbeat, 4 of a row that is taken in again
 
 
 def run(lake: Lake, mended: str | None = None, parse: Parse = parsed_here) -> None:
@@ -50,7 +50,7 @@ def rows_of(number: int, mended: bool = False) -> Counter[tuple[str, str]]:
 
 
 def rows_in(lake: Lake) -> Counter[tuple[str, str]]:
-    events = (row["source_file"] for row in bronze_of(lake) if not row["is_clock"])
+    events = (row["source_file"] for row in bronze_of(lake) if not row["is_heartbeat"])
     found = [(name.split("#")[0], "event") for name in events]
     for row in quarantine_of(lake):
         found.append((row["source_file"], "mended" if row["resolved_at"] else "open"))

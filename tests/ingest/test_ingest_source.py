@@ -14,8 +14,8 @@ from deltalake import DeltaTable
 from include.ingest.bronze_tables import QUARANTINE_COLUMNS, bronze_columns
 from include.ingest.ingest import ingest
 from include.ingest.ingest_log import COLUMNS
-from include.ingest.origin import waiting
 from include.ingest.parse_files import Counts, Parse, ParsedHere
+from include.ingest.source_connector import waiting
 from include.lake.columns import documented
 from include.lake.paths import Lake
 from spark_jobs.tables.landing import ParsedOnSpark

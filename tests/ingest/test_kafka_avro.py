@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from include.connectors import SchemaRegistry
 from include.ingest.ingest import ingest
 from include.ingest.kafka import Message, judge_of, judged_again, values_of
 from include.ingest.landed_avro import schema_of
 from include.ingest.parse_files import Counts
 from include.ingest.rescue import Rescue
 from include.lake.paths import Lake
-from include.origins import SchemaRegistry
 from include.settings import Field, Source
 from tests.ingested import bronze_of, quarantine_of
 from tests.landed_files import START, signal
@@ -195,7 +195,7 @@ def as_text(record: dict[str, Any]) -> str:
 def test_a_record_is_the_row_that_json_would_be(serving: FakeRegistry, record: dict[str, Any]):
     schema_id = serving.add(SCHEMA)
     of_avro = by_registry(serving)
-    of_avro = of_topic(OF_JSON, format="avro", schema_registry=of_avro.origin.schema_registry)  # type: ignore[union-attr]
+    of_avro = of_topic(OF_JSON, format="avro", schema_registry=of_avro.connector.schema_registry)  # type: ignore[union-attr]
     taken = [
         judge_of(source, Rescue(source))(message(value), FAR)
         for source, value in (

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from include.ingest import kafka
 from include.ingest.connector import OriginError
 from include.ingest.ingest import ingest
-from include.ingest.origin import waiting
 from include.ingest.parse_files import Counts
+from include.ingest.source_connector import waiting
 from include.lake.paths import Lake
 from tests.clocked import HOUR
 from tests.clocked import SIGNALS as CLOCKED
@@ -26,7 +26,7 @@ from tests.topics import FakeTopic, of_topic, served
 
 pytestmark = pytest.mark.slow
 
-SOURCE = of_topic(replace(CLOCKED, clock_grace=5 * HOUR), commit_messages=4)
+SOURCE = of_topic(replace(CLOCKED, heartbeat_delay=5 * HOUR), commit_messages=4)
 BAD = ("{", "[]", None, b"\xff", signal(0, value="x"))
 bodies = st.builds(signal, st.integers(0, 9_000), st.integers(1, 2)) | st.sampled_from(BAD)
 produced = st.tuples(st.just("produce"), st.integers(0, 2), bodies)
@@ -95,7 +95,7 @@ def test_every_message_is_taken_once(size: int, data: st.DataObject):
         assert places(bronze_of(world.lake)) == sorted(world.good)
         assert places(quarantine_of(world.lake)) == sorted(world.bad)
         assert waiting(world.lake, SOURCE) == 0
-        assert ingest(world.lake, replace(SOURCE, clock_grace=None)) == Counts()
+        assert ingest(world.lake, replace(SOURCE, heartbeat_delay=None)) == Counts()
         check_bodies(world.topic, bronze_of(world.lake))
 
 
@@ -132,7 +132,7 @@ def test_what_expires_is_all_that_is_ever_missing(steps: list[Any]):
 
 def check_bodies(topic: FakeTopic, rows: list[dict[str, Any]]) -> None:
     for row in rows:
-        if row["is_clock"]:
+        if row["is_heartbeat"]:
             continue
         message = topic.partitions[row["kafka_partition"]][row["kafka_offset"]]
         assert message is not None

@@ -7,9 +7,9 @@ from deltalake import DeltaTable
 
 from include.cli.__main__ import load
 from include.cli.app import main
-from include.ingest.clock import landing_lag, why_not_ingest
 from include.ingest.ingest import ingest
 from include.ingest.parse_files import Counts
+from include.ingest.watermark import landing_lag, why_not_ingest
 from include.lake.paths import Lake
 from include.streams import sources
 from tests.ingested import SIGNALS, bronze_of, other_findings, quarantine_of
@@ -136,11 +136,11 @@ def test_a_topic_made_anew_while_it_is_read_gives_nothing(
 
 def test_an_open_transaction_is_not_taken_and_holds_the_clock_back(lake: Lake, topic: FakeTopic):
     produce(topic, 3)
-    topic.settled[0] = 2
+    topic.stable[0] = 2
     assert ingest(lake, SOURCE).rows_bronze == 2
     assert landing_lag(lake, SOURCE) is not None
     assert why_not_ingest(lake, SOURCE, None, NOW) is not None
-    del topic.settled[0]
+    del topic.stable[0]
     assert landing_lag(lake, SOURCE) is not None
     assert ingest(lake, SOURCE).rows_bronze == 1
     assert landing_lag(lake, SOURCE) is None

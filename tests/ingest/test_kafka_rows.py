@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from deltalake import DeltaTable
 
+from include.connectors import KafkaTopic
 from include.ingest.bronze_tables import late_fields, with_late_fields
 from include.ingest.ingest import ingest
 from include.ingest.kafka import as_json, client_settings, judge_of, judged_again, message_of
@@ -14,7 +15,6 @@ from include.ingest.parse_files import Counts
 from include.ingest.rescue import Rescue
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
-from include.origins import KafkaTopic
 from include.settings import Field, Source, Times
 from tests.ingested import bronze_of, quarantine_of
 from tests.landed_files import signal
@@ -25,7 +25,7 @@ SOURCE = Source(
     name="signals",
     time_field="_kafka.timestamp",
     comment="Orders",
-    origin=TOPIC,
+    connector=TOPIC,
     times=Times(format="epoch_s"),
     fields=(
         Field(name="customer", type="string", path="_kafka.key", comment="Who"),

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from include.ingest.ingest import ingest
-from include.ingest.origin import waiting
 from include.ingest.parse_files import Parse
+from include.ingest.source_connector import waiting
 from include.lake.paths import Lake
 from tests.ingested import SIGNALS, quarantine_of, values_of
 from tests.landed_files import Landing, signal

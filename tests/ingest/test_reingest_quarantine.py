@@ -114,9 +114,9 @@ def test_rows_of_the_future_come_in_when_their_time_has_come(lake: Lake, landed:
     (found,) = (row for row in in_order(lake) if "#" in row.source_file)
     later_us = int(later.timestamp() * 1_000_000)
     assert abs(found.ingested_at - later_us) < 1000
-    assert found.arrival_watermark == before_us
-    assert found.commit_watermark == found.ingested_at // 1000 * 1000
-    assert clock_of(lake) == Clock(found.commit_watermark, found.ingested_at)
+    assert found.watermark_before == before_us
+    assert found.watermark_after == found.ingested_at // 1000 * 1000
+    assert clock_of(lake) == Clock(found.watermark_after, found.ingested_at)
 
 
 def test_a_mended_file_brings_its_rows_and_a_broken_one_stays(lake: Lake, landed: Landing):

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from include.fold.admission import MICROSECOND
-from include.ingest.clock import Clock
 from include.ingest.ingest import SLACK, ingest, jump_findings
 from include.ingest.ingest_log import Ingestion
 from include.ingest.parse_files import Parse
+from include.ingest.watermark import Clock
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from tests.clocked import GRACE, SIGNALS, clock_of
@@ -110,5 +110,5 @@ def test_a_wrong_clock_moves_the_watermark_by_one_step(lake: Lake):
         reached = clock_of(lake).watermark_us
         assert reached == (START + run * source.max_clock_step).timestamp() * 1_000_000
     found = read_ops(lake, "findings").to_pylist()
-    assert [row["finding"] for row in found] == ["clock_row_bounded"] * 2
+    assert [row["finding"] for row in found] == ["heartbeat_bounded"] * 2
     assert source.max_clock_step > GRACE

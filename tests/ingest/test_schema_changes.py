@@ -30,7 +30,7 @@ from include.registry import stream_named
 from include.settings import RESCUED, Field, Source, Stream
 from spark_jobs.engines.packing import Bounds, from_stream
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.recompute_interval import recompute
+from spark_jobs.restate_interval import restate
 from spark_jobs.run_stream import drain
 from tests.declared import with_fold
 from tests.engines.lake_runs import table_of
@@ -63,7 +63,7 @@ def land(landed: Landing, name: str, *rows: dict[str, Any]) -> None:
 
 def bronze(lake: Lake) -> list[dict[str, Any]]:
     rows = DeltaTable(lake.bronze("signals")).to_pyarrow_table().to_pylist()
-    return sorted((r for r in rows if not r["is_clock"]), key=lambda r: r["event_time"])
+    return sorted((r for r in rows if not r["is_heartbeat"]), key=lambda r: r["event_time"])
 
 
 def rescued(lake: Lake) -> list[Any]:
@@ -314,7 +314,7 @@ def test_a_stream_reads_late_fields_live_in_replays_and_from_savepoints(
     assert events.sort_by("event_time_us")["value"].to_pylist() == values_read(lake)
     for number in range(1, 4):
         start = START + timedelta(days=number)
-        recompute(SparkEngine(spark), lake, STREAM, start, start + timedelta(days=1))
+        restate(SparkEngine(spark), lake, STREAM, start, start + timedelta(days=1))
         assert drained(spark, lake) == live
 
 

@@ -92,7 +92,7 @@ def test_a_checkpoint_can_be_read_or_not_and_stays_as_it_is(lake, made, happened
     assert found(result) == findings
     assert result.why_not_compact is not None
     for finding in result.findings:
-        wanted = ["reseed user_counts --apply"] * (finding.severity == "error")
+        wanted = ["rebuild user_counts --apply"] * (finding.severity == "error")
         assert commands_in(finding.action or "") == wanted
     assert everything_in(made.root) == before
     record_check(lake, result)

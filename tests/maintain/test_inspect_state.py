@@ -181,10 +181,10 @@ def test_timeouts_that_a_killed_run_left_are_due(spark, lake):
             with with_conf(spark, "spark.sql.shuffle.partitions", "2"):
                 drain(SparkEngine(spark), lake, stream)
             reports.append(inspect_state(spark, lake, stream))
-    unsettled, killed = reports
-    # Its own rows settle a bucket in its batch; what is settled everywhere is said by the next.
-    assert (unsettled.keys, unsettled.until, unsettled.age_us) == (1, None, None)
-    assert unsettled.timeouts["due"] == 0
+    incomplete, killed = reports
+    # Its own rows settle a bucket in its batch; what is complete everywhere is said by the next.
+    assert (incomplete.keys, incomplete.until, incomplete.age_us) == (1, None, None)
+    assert incomplete.timeouts["due"] == 0
     assert micros_of(killed.until) == START_US + MS_US + 1
     assert killed.age_us == spread_of([MS_US])
     assert killed.timeouts["due"] == killed.timeouts["keys_with"] == 1

@@ -66,7 +66,7 @@ def test_a_batch_that_was_begun_and_stray_files_do_not_count(spark, copied, repo
     for name in (str(newest), f".{newest}.crc"):
         (checkpoint / "commits" / name).unlink(missing_ok=True)
     earlier = inspect_state(spark, copied, SKEWED)
-    # The last batch, without data, had settled what waited in the other buckets: one event a key.
+    # The last batch, without data, had completed what waited in the other buckets: one event a key.
     assert earlier.batch_id == newest - 1
     assert earlier.until < before.until
     assert earlier.keys < before.keys

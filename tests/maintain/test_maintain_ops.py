@@ -12,10 +12,10 @@ from deltalake.exceptions import CommitFailedError
 
 from include.lake.ops import append_ops, read_ops
 from include.lake.paths import Lake
-from include.maintain.table_care import maintain_ops
-from include.settings import TABLE_CARE
+from include.maintain.table_maintenance import maintain_ops
+from include.settings import TABLE_MAINTENANCE
 
-EAGER = replace(TABLE_CARE, min_small_files=2, min_garbage_files=1)
+EAGER = replace(TABLE_MAINTENANCE, min_small_files=2, min_garbage_files=1)
 
 
 def append_batch(lake: Lake, batch_id: int) -> None:

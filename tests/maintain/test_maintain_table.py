@@ -13,9 +13,9 @@ from pyspark.errors import StreamingQueryException
 from include.ingest.ingest import ingest
 from include.lake.paths import Lake
 from include.lake.stream_result import complete_until
-from include.maintain.table_care import cared_tables
+from include.maintain.table_maintenance import maintained_tables
 from include.registry import source_named, stream_named
-from include.settings import TABLE_CARE, SavepointRules, Stream
+from include.settings import TABLE_MAINTENANCE, SavepointRules, Stream
 from include.stream.checkpoint import newest_committed
 from include.stream.open_stream import has_waiting_rows
 from include.stream_definition import load_definition
@@ -31,7 +31,7 @@ from tests.landed_files import Landing, signal
 pytestmark = [pytest.mark.spark, pytest.mark.turn(2)]
 
 # Any two files are joined, and any old file is deleted.
-EAGER = replace(TABLE_CARE, min_small_files=2, min_garbage_files=1)
+EAGER = replace(TABLE_MAINTENANCE, min_small_files=2, min_garbage_files=1)
 SIGNALS = source_named("signals")
 
 
@@ -50,11 +50,11 @@ def forget_retention(*paths: str) -> None:
         DeltaTable(path).alter.set_table_properties(properties)
 
 
-def care_for(spark, lake: Lake, *names: str, care=EAGER) -> None:
+def care_for(spark, lake: Lake, *names: str, limits=EAGER) -> None:
     """Twice: what the first run replaces, the second deletes."""
     for _ in range(2):
-        tables = [table for table in cared_tables(lake) if table.name in names]
-        maintain(spark, lake, tables, care)
+        tables = [table for table in maintained_tables(lake) if table.name in names]
+        maintain(spark, lake, tables, limits)
 
 
 def files_on_disk(path: str) -> set[str]:

@@ -8,7 +8,7 @@ import pytest
 from include.fold.admission import micros_of
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake
-from include.maintain.table_care import maintain_ops, old_generations, unknown_folders
+from include.maintain.table_maintenance import maintain_ops, old_generations, unknown_folders
 from include.registry import stream_named
 from include.settings import SavepointRules
 from tests.refused import refused
@@ -78,12 +78,14 @@ def test_a_stream_at_work_keeps_its_checkpoints_until_the_next_day(lake: Lake):
     assert folders(lake) == {"2"}
 
 
-def test_a_reseed_in_between_is_seen_under_the_lease(lake: Lake, monkeypatch):
+def test_a_rebuild_in_between_is_seen_under_the_lease(lake: Lake, monkeypatch):
     """What was found before the lease was got does not count."""
     switch(lake, 1, None)
     switch(lake, 2, LONG_AGO)
     answers = iter([[1], []])
-    monkeypatch.setattr("include.maintain.table_care.old_generations", lambda *_: next(answers))
+    monkeypatch.setattr(
+        "include.maintain.table_maintenance.old_generations", lambda *_: next(answers)
+    )
     maintain_ops(lake, [COUNTS])
     assert folders(lake) == {"1", "2"}
 

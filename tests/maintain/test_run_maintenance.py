@@ -1,4 +1,4 @@
-"""`./stateful maintain-tables`: what it says, and that it starts a JVM only for what needs one."""
+"""`./stateful maintain`: what it says, and that it starts a JVM only for what needs one."""
 
 import pyarrow as pa
 import pytest
@@ -7,10 +7,10 @@ from deltalake import DeltaTable, write_deltalake
 from include.cli.__main__ import main
 from include.lake.ops import append_ops, read_ops
 from include.lake.paths import Lake
-from include.maintain import table_care
-from include.settings import TABLE_CARE
+from include.maintain import table_maintenance
+from include.settings import TABLE_MAINTENANCE
 
-MANY = TABLE_CARE.min_small_files
+MANY = TABLE_MAINTENANCE.min_small_files
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def jobs(monkeypatch):
         started.append((job, args))
         return 7
 
-    monkeypatch.setattr(table_care, "run_job", start)
+    monkeypatch.setattr(table_maintenance, "run_job", start)
     return started
 
 
@@ -37,7 +37,7 @@ def fill_quarantine(lake: Lake) -> None:
 
 
 def test_a_lake_that_needs_nothing_starts_no_jvm_and_is_not_written(lake, jobs):
-    assert main(["maintain-tables", "--lake", lake.root]) == 0
+    assert main(["maintain", "--lake", lake.root]) == 0
     assert jobs == []
     assert not lake.is_delta_table(lake.ops("findings"))
 
@@ -46,7 +46,7 @@ def test_one_job_gets_all_tables_that_need_it_and_its_failure_is_in_the_exit_cod
     fill_ops(lake)
     fill_quarantine(lake)
     write_deltalake(lake.bronze("signals"), pa.table({"n": [1]}))
-    assert main(["maintain-tables", "--lake", lake.root]) == 1
+    assert main(["maintain", "--lake", lake.root]) == 1
     args = ["--tables", "quarantine/signals", "--lake", lake.root]
     assert jobs == [("maintain_table", args)]
     assert len(DeltaTable(lake.ops("runs")).file_uris()) == 1
@@ -59,7 +59,7 @@ def test_a_dry_run_shows_the_plan_and_changes_nothing(lake, capsys, jobs):
     versions = [
         DeltaTable(path).version() for path in (lake.ops("runs"), lake.quarantine("signals"))
     ]
-    assert main(["maintain-tables", "--lake", lake.root, "--dry-run"]) == 0
+    assert main(["maintain", "--lake", lake.root, "--dry-run"]) == 0
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert {row[0] for row in rows if "optimize" in row} == {"ops/runs:", "quarantine/signals:"}
     assert jobs == []

@@ -68,7 +68,7 @@ def test_a_log_that_is_none_is_named(lake):
         (
             f"tables/{STREAM.name}/a.parquet",
             f"tables/{STREAM.name}",
-            f"./stateful reseed {STREAM.name} --recompute --apply",
+            f"./stateful rebuild {STREAM.name} --full-refresh --apply",
         ),
     ],
 )
@@ -98,4 +98,4 @@ def test_a_state_that_cannot_be_read_is_told_with_what_mends_it(lake, made):
         raise RuntimeError(NO_STATE)
     said = raised.value
     assert said.code == "unreadable_checkpoint"
-    assert said.command == f"./stateful reseed {STREAM.name} --apply"
+    assert said.command == f"./stateful rebuild {STREAM.name} --apply"

@@ -1,4 +1,4 @@
-"""Each trouble that people are told of: within one schedule, once, and once when it is over."""
+"""Each problem that people are told of: within one schedule, once, and once when it is over."""
 
 import random
 from dataclasses import replace
@@ -89,9 +89,9 @@ def test_what_gets_worse_is_told_again(told):
     assert told.look() == []
 
 
-def test_late_rows_are_over_when_a_recompute_has_taken_them_in(told):
+def test_late_rows_are_over_when_a_restate_has_taken_them_in(told):
     """Nothing of bronze is wrong here, so the record has nothing against the table."""
-    told.run(("late_rows", "warning"), ("late_rows_not_recomputed", "warning"))
+    told.run(("late_rows", "warning"), ("late_rows_not_restated", "warning"))
     assert told.look() == [(OPENED, "device_signals", "late_rows")]
 
 

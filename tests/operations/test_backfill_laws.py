@@ -1,4 +1,4 @@
-"""live = replay = local for each stream, and a recompute of unchanged data changes nothing.
+"""live = replay = local for each stream, and a restatement of unchanged data changes nothing.
 
 Against the oracle of the fold law. (Late rows are in tests/simulator.)
 """
@@ -10,11 +10,11 @@ import pytest
 
 from include.lake.stream_result import replaced_by
 from include.stream.manifest import keep_savepoints, savepoints_of
-from include.stream.reseed_plan import ReseedOptions
+from include.stream.rebuild_plan import RebuildOptions
 from include.stream_definition import load_definition
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.recompute_interval import recompute
-from spark_jobs.reseed_stream import reseed
+from spark_jobs.rebuild_stream import rebuild
+from spark_jobs.restate_interval import restate
 from tests.bronze import rows_for
 from tests.engines.lake_runs import known_in, stored, table_of
 from tests.fold import oracle
@@ -56,7 +56,7 @@ LAWS = {
         for case in LAWS
     ],
 )
-def test_live_replay_and_local_agree_and_a_recompute_of_unchanged_data_changes_nothing(
+def test_live_replay_and_local_agree_and_a_restate_of_unchanged_data_changes_nothing(
     spark, lake, case
 ):
     stream = LAWS[case]
@@ -72,22 +72,22 @@ def test_live_replay_and_local_agree_and_a_recompute_of_unchanged_data_changes_n
     in_runs(spark, lake, stream, stamped, runs=2)
     assert table_of(lake, stream, fold) == local.table
     assert stored(spark, lake, stream, fold) == local.states
-    if fold.output_mode == "update":  # it shows the live state: no interval is recomputed
+    if fold.output_mode == "update":  # it shows the live state: no interval is restated
         keep_savepoints(lake, stream.name, [])
-        reseed(SparkEngine(spark), lake, stream, ReseedOptions(recompute=True))
+        rebuild(SparkEngine(spark), lake, stream, RebuildOptions(full_refresh=True))
     else:
-        recompute_parts(spark, lake, stream, parts(local.table, seen, until_us), local.table)
+        restate_parts(spark, lake, stream, parts(local.table, seen, until_us), local.table)
     assert table_of(lake, stream, fold) == local.table
     replayed = savepoints_of(lake, stream.name)[-1]
     assert replayed.until_us == until_us
     assert known_in(SparkEngine(spark).savepoint_states(lake, replayed), fold) == local.states
 
 
-def recompute_parts(spark, lake, stream, parts, table) -> None:
+def restate_parts(spark, lake, stream, parts, table) -> None:
     for start_us, end_us in parts:
         if (start_us, end_us) == parts[-1]:  # a savepoint of live at the end would serve, too
             keep_savepoints(lake, stream.name, [])
-        recompute(SparkEngine(spark), lake, stream, at(start_us), at(end_us))
+        restate(SparkEngine(spark), lake, stream, at(start_us), at(end_us))
         done = replaced_by(lake, stream.name)[-1]
         rows = between(table, start_us, end_us).total()
         assert done["rows_before"] == done["rows_out"] == rows > 0

@@ -82,7 +82,7 @@ def values(text: str) -> tuple[Any, ...]:
 
 def test_a_key_is_what_all_its_rows_make_of_it_late_ones_too(do):
     days_in_time(do)
-    do.reseed(None)  # of the rows of the first days some came late
+    do.rebuild(None)  # of the rows of the first days some came late
     figures = look(do)
     check(do, figures)
     assert figures.failure is None
@@ -91,7 +91,7 @@ def test_a_key_is_what_all_its_rows_make_of_it_late_ones_too(do):
     do.land_late("a", [30, 31], 1)
     do.run(None)
     figures = look(do)
-    check(do, figures)  # as a recompute would make it
+    check(do, figures)  # as a restatement would make it
     assert figures.late == late_before + 2
     late = [event for step in figures.steps for event in step.events if event.was_late]
     assert len(late) == figures.late
@@ -134,7 +134,7 @@ def test_any_key_of_the_table_is_found_by_its_text(kind, fields):
     do = Operations(kind, opened=open_world(shape=shape))
     try:
         do.some_days()
-        do.reseed(None)
+        do.rebuild(None)
         names = list(load_definition(do.stream).fold.keys.names)
         keys = plain_rows(dataset_of(do.world.lake.table(do.stream.name)).to_table(columns=names))
         texts = {text_of_key(key if len(names) > 1 else key[names[0]]) for key in keys}

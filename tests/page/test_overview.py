@@ -13,7 +13,7 @@ from include.lake.paths import Lake
 from include.observe.stream_line import days_of, read_overview
 from include.page.stream_figures import read_stream
 from include.stream.record import BEGINNING_US
-from include.stream.stream_status import Coverage, Span
+from include.stream.stream_status import Span, TableStatus
 from tests.page.history import NOW, lived, streams_like, write_history
 from tests.stream.ledgers import record
 
@@ -86,18 +86,18 @@ def test_findings_are_open_until_a_run_begins(filled):
         assert line.findings["error"] == 0  # two days ago, and runs since
 
 
-def test_late_rows_that_a_recompute_has_taken_in_are_no_finding_any_more(lake):
+def test_late_rows_that_a_restate_has_taken_in_are_no_finding_any_more(lake):
     write_history(lake, STREAMS[:1], 3)
-    late = {"finding": "late_rows_not_recomputed", "severity": "warning", "found_at": NOW}
+    late = {"finding": "late_rows_not_restated", "severity": "warning", "found_at": NOW}
     append_ops(lake, "findings", [late | {"subject": STREAMS[0].name}])
     assert read_overview(lake, STREAMS[:1], NOW).lines[0].findings["warning"] == 0
     assert read_stream(lake, STREAMS[0], NOW, timedelta(1)).findings == ()
 
 
-def test_a_run_that_failed_and_was_mended_by_a_reseed_is_not_the_state_of_now(lake):
+def test_a_run_that_failed_and_was_mended_by_a_rebuild_is_not_the_state_of_now(lake):
     write_history(lake, STREAMS[:1], 3)
     name = STREAMS[0].name
-    for minutes, job, outcome in ((3, "run_stream", "failed"), (1, "reseed_stream", "succeeded")):
+    for minutes, job, outcome in ((3, "run_stream", "failed"), (1, "rebuild_stream", "succeeded")):
         at = NOW - timedelta(minutes=minutes)
         row = {"run_id": job, "job": job, "subject": name, "started_at": at, "ended_at": at}
         append_ops(lake, "runs", [row | {"outcome": outcome, "error": "it broke"}])
@@ -136,7 +136,7 @@ def test_a_rewound_table_is_complete_until_where_its_record_ends(lake):
     record(lake, lived(micros_of(earlier)), STREAMS[0].name)
     (line,) = read_overview(lake, STREAMS[:1], NOW).lines
     assert line.until == earlier
-    assert Counter(day.status for day in line.days) == {"right": 26, "unsettled": 4}
+    assert Counter(day.status for day in line.days) == {"right": 26, "incomplete": 4}
 
 
 MIDNIGHT = datetime(2026, 11, 20, tzinfo=UTC)
@@ -151,8 +151,8 @@ def test_a_day_is_what_the_worst_of_its_spans_is():
         Span(us + hour, us + 2 * hour, "other code"),
         Span(us + 2 * hour, us + 30 * hour, None),
     )
-    days = days_of(Coverage(us + 30 * hour, spans, None), MIDNIGHT + timedelta(days=2), 4)
-    assert [day.status for day in days] == ["right", "code", "unsettled", "unsettled"]
+    days = days_of(TableStatus(us + 30 * hour, spans, None), MIDNIGHT + timedelta(days=2), 4)
+    assert [day.status for day in days] == ["right", "code", "incomplete", "incomplete"]
 
 
 def test_what_is_promised_is_what_the_entry_says(lake):

@@ -86,7 +86,7 @@ def test_what_comes_from_data_is_text(pages, name):
 
 def test_a_stream_of_any_text_cannot_leave_its_attribute(filled):
     line = read_overview(filled, STREAMS, NOW).lines[0]
-    evil = replace(line, stream='"><img src=x>', trouble="<img src=y>")
+    evil = replace(line, stream='"><img src=x>', problem="<img src=y>")
     overview = replace(read_overview(filled, STREAMS, NOW), lines=(evil,), wrong=("<img>",))
     page = Page(overview_html(overview, lambda name: f"streams/{name}"))
     assert list(page.all("img")) == []

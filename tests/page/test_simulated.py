@@ -28,15 +28,15 @@ def do(request: pytest.FixtureRequest) -> Iterator[Operations]:
 
 
 def seen(do: Operations) -> StreamFigures:
-    """The stream's figures; its coverage is the same in the overview, here and for a check."""
+    """The stream's figures; its table_status is the same in the overview, here and for a check."""
     lake, stream, now = do.world.lake, do.stream, do.world.now()
     judged = stream_status(lake, stream)
-    assert judged.opened.distrust is None
+    assert judged.opened.mismatch is None
     recorded = Recorded(lake, now - timedelta(days=30))
     figures = read_stream(lake, stream, now, timedelta(days=30))
-    assert figures.troubles == {}
+    assert figures.problems == {}
     assert figures.line.days == line_of(recorded, stream, now).days
-    assert figures.line.status.coverage == judged.coverage
+    assert figures.line.status.table_status == judged.table_status
     assert stream.name in stream_html(figures)
     return figures
 
@@ -44,7 +44,7 @@ def seen(do: Operations) -> StreamFigures:
 def test_what_is_wrong_with_a_table_is_on_its_pages_until_it_is_mended(do):
     days_in_time(do)
     before = seen(do)
-    assert {day.status for day in before.line.days} == {"none", "right", "unsettled"}
+    assert {day.status for day in before.line.days} == {"none", "right", "incomplete"}
     # Asked for no time, it shows that of its data, however long ago that was.
     shown = read_stream(do.world.lake, do.stream, do.world.now() + timedelta(days=200)).line.days
     assert shown == tuple(day for day in before.line.days if day.status != "none")
@@ -53,28 +53,28 @@ def test_what_is_wrong_with_a_table_is_on_its_pages_until_it_is_mended(do):
     figures = seen(do)
     assert "late" in {day.status for day in figures.line.days}
     (advice, *_) = figures.line.status.findings
-    assert advice.finding == "late_rows_not_recomputed"
+    assert advice.finding == "late_rows_not_restated"
     if do.kind == "silences":
-        assert commands_in(advice.action)[0].startswith(f"recompute {do.stream.name} ")
+        assert commands_in(advice.action)[0].startswith(f"restate {do.stream.name} ")
 
     do.run(None)
     assert seen(do).line.rows["late"] == before.line.rows["late"] + 1
 
     do.backfill(ago=40, span=30, kill=None)
     figures = seen(do)
-    assert figures.recomputes[0]["job"] == "recompute_interval"
+    assert figures.restates[0]["job"] == "restate_interval"
 
-    do.reseed(None)
+    do.rebuild(None)
     figures = seen(do)
     assert "late" not in {day.status for day in figures.line.days}
-    assert (figures.line.status.coverage.wrong, figures.line.status.findings) == ((), [])
-    assert figures.recomputes[0]["job"] == "reseed_stream"
+    assert (figures.line.status.table_status.wrong, figures.line.status.findings) == ((), [])
+    assert figures.restates[0]["job"] == "rebuild_stream"
 
     do.deploy("b")
     do.pass_time(60)
     do.land_in_time("a", [1], 5)
     do.pass_time(60)
-    do.clock_row()
+    do.heartbeat()
     do.run(None)
     assert "code" in {day.status for day in seen(do).line.days}
 
@@ -96,7 +96,7 @@ def test_of_a_table_with_nothing_complete_nothing_is_said_to_be_right():
         do.pass_time(30)
         do.land_in_time("a", [1], FAILS)
         do.pass_time(30)
-        do.clock_row()
+        do.heartbeat()
         with pytest.raises(StateFunctionError):
             drain(do.world.engine, do.world.lake, do.stream)
         figures = seen(do)

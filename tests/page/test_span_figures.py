@@ -83,7 +83,7 @@ def sql(lake: Lake, query: str) -> list[tuple[Any, ...]]:
 
 def shown(lake: Lake, since: datetime) -> StreamFigures:
     figures = read_stream(lake, STREAM, NOW, NOW - since)
-    assert figures.troubles == {}
+    assert figures.problems == {}
     assert figures.begin == since
     return figures
 
@@ -167,7 +167,7 @@ def test_what_is_so_now_is_the_same_on_the_page_of_any_time(filled):
     ):
         assert getattr(now.line, name) == getattr(then.line, name)
     assert (now.savepoints, now.findings) == (then.savepoints, then.findings)
-    assert now.line.status.coverage == then.line.status.coverage
+    assert now.line.status.table_status == then.line.status.table_status
 
 
 def test_the_days_of_a_time_end_with_that_of_now(lake):

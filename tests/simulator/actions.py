@@ -16,7 +16,7 @@ EDGES = st.integers(0, 5)  # which of the spans that a shape has
 # Mostly to its end; else killed before that write.
 KILLS = st.integers(-80, 30).map(lambda write: write if write > 0 else None)
 # One that is cut off between its steps is what the next operation has to understand.
-RESEED_KILLS = st.integers(-20, 20).map(lambda write: write if write > 0 else None)
+REBUILD_KILLS = st.integers(-20, 20).map(lambda write: write if write > 0 else None)
 PARTS = st.sampled_from(["table", "checkpoint", "table", "checkpoint", "savepoints", "ops"])
 # What a backup of the lake holds of a stream. Bronze is its source's.
 OF_STREAM = ("table", "checkpoint", "savepoints", "ops")
@@ -59,36 +59,45 @@ ARGUMENTS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "land_meanwhile": {
         "before_write": st.integers(1, 20),
         "job": st.sampled_from(
-            ["run", "run", "reseed", "rewind", "backfill", "compact", "savepoint"]
+            ["run", "run", "rebuild", "rewind", "backfill", "compact", "savepoint"]
         ),
         "key": KEYS,
         "ago": HOURS,
     },
     "cut_off": {
-        "job": st.sampled_from(["reseed", "reseed", "rewind", "rescale", "run", "backfill"]),
+        "job": st.sampled_from(["rebuild", "rebuild", "rewind", "rescale", "run", "backfill"]),
         "kill": st.integers(2, 10),
         "then": st.sampled_from(
-            ["run", "compact", "savepoint", "backfill", "promote", "reseed", "rescale", "rewind"]
+            [
+                "run",
+                "compact",
+                "savepoint",
+                "backfill",
+                "rebuild_after_backfill",
+                "rebuild",
+                "rescale",
+                "rewind",
+            ]
         ),
         "ago": HOURS,
     },
     "land_of_one": {"key": KEYS, "hours": st.integers(1, 4)},
     "land_far_ahead": {"key": KEYS, "hours": st.sampled_from([2, 30, 200])},
     "pass_time": {"span": st.sampled_from([5, 30, 60, 240, 1440])},
-    "clock_row": {},
+    "heartbeat": {},
     "run": {"kill": KILLS},
     "run_other": {"kill": KILLS},
     "compact": {"kill": KILLS},
     "savepoint": {"kill": KILLS},
     "backfill": {"ago": HOURS, "span": st.sampled_from([1, 3, 24]), "kill": KILLS},
-    "promote": {"kill": KILLS},
-    "reseed": {"kill": RESEED_KILLS},
-    "rescale": {"kill": RESEED_KILLS, "buckets": st.integers(1, 3)},
-    "recompute_all": {"kill": RESEED_KILLS},
-    "rewind": {"kill": RESEED_KILLS, "ago": HOURS},
-    "migrate": {"kill": RESEED_KILLS},
+    "rebuild_after_backfill": {"kill": KILLS},
+    "rebuild": {"kill": REBUILD_KILLS},
+    "rescale": {"kill": REBUILD_KILLS, "buckets": st.integers(1, 3)},
+    "full_refresh": {"kill": REBUILD_KILLS},
+    "rewind": {"kill": REBUILD_KILLS, "ago": HOURS},
+    "migrate": {"kill": REBUILD_KILLS},
     "way_out": {},
-    "repair_clock": {"kill": KILLS, "ago": st.sampled_from([0, 5, 30, 240])},
+    "set_watermark": {"kill": KILLS, "ago": st.sampled_from([0, 5, 30, 240])},
     "change_delay": {"minutes": st.sampled_from([0, 10, 60, 600])},
     "usual_delay": {},
     "deploy": {"variant": st.sampled_from(["a", "b", "c", "d"])},
@@ -101,14 +110,14 @@ ARGUMENTS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "two_lives": {
         "part": st.sampled_from(["bronze", "stream"]),
         "job": st.sampled_from(
-            ["run", "reseed", "compact", "savepoint", "backfill", "repair_clock"]
+            ["run", "rebuild", "compact", "savepoint", "backfill", "set_watermark"]
         ),
         "runs": st.lists(st.booleans(), min_size=2, max_size=2),
     },
     "write_to": {"part": st.sampled_from(["table", "dead_letters"])},
     "write_to_bronze": {
         "job": st.sampled_from(
-            ["run", "reseed", "rewind", "backfill", "compact", "savepoint", "repair_clock"]
+            ["run", "rebuild", "rewind", "backfill", "compact", "savepoint", "set_watermark"]
         ),
         "ago": HOURS,
     },
@@ -126,7 +135,7 @@ WEIGHTS = {
     "land_meanwhile": 3,
     "cut_off": 4,
     "pass_time": 3,
-    "reseed": 3,
+    "rebuild": 3,
     "rewind": 2,
     "compact": 2,
     "put_back": 3,
@@ -144,14 +153,14 @@ WEIGHTS = {
 TRIED = {
     Fault.ANY_ORDER: (
         "land_in_time land_tied land_on_edge settle_on_edge land_ahead land_meanwhile "
-        "land_of_one pass_time clock_row"
+        "land_of_one pass_time heartbeat"
     ),
     Fault.LATE: "land_late",
     Fault.KILLED: (
-        "cut_off run run_other compact savepoint backfill promote reseed rescale "
-        "recompute_all rewind migrate"
+        "cut_off run run_other compact savepoint backfill rebuild_after_backfill rebuild rescale "
+        "full_refresh rewind migrate"
     ),
-    Fault.CLOCK: "land_far_ahead repair_clock",
+    Fault.CLOCK: "land_far_ahead set_watermark",
     Fault.OTHER_TIMES: "way_out put_back lose two_lives",
     Fault.CHANGED: "change_delay usual_delay deploy deploy_failing",
     Fault.STREAM_OF_ONE_TIME: "back_up put_back_stream",
@@ -167,7 +176,7 @@ FEATURES = {
     "restores": {"back_up", "put_back_stream"},
     "changes": {"deploy", "migrate"},
     "dead_letters": {"deploy_failing"},
-    "clocks": {"land_far_ahead", "repair_clock"},
+    "clocks": {"land_far_ahead", "set_watermark"},
     "delays": {"change_delay", "usual_delay"},
     "care": {"optimize", "clean_log"},
     "groups": {"land_of_one"},

@@ -21,7 +21,7 @@ from tests.simulator.oracle import Emitted, Folded, Marks
 from tests.simulator.shapes import FLAT, Landed, Shape
 from tests.simulator.world import World
 
-STAMPS = ("arrival_watermark", "commit_watermark", "ingested_at")
+STAMPS = ("watermark_before", "watermark_after", "ingested_at")
 BEGINNING = instant_of(0)
 # Whose states variant d maps.
 MAPPED = ("a", "b", "c", "e")
@@ -85,7 +85,7 @@ class Auditor:
     def check(self) -> Verdict | None:
         """Raise WrongError where the table differs from what is said of it; None: nothing is, loud."""
         told = self.told()
-        if told["distrust"] is not None:
+        if told["mismatch"] is not None:
             self._check_loud(told)
             return None
         until = told["complete_until"]
@@ -96,7 +96,7 @@ class Auditor:
     def _check_loud(self, told: dict[str, Any]) -> None:
         is_said = any(each["severity"] == "error" for each in told["findings"])
         if told["generation"] is not None and not is_said:
-            raise WrongError(f"{told['distrust']}, and no finding says so")
+            raise WrongError(f"{told['mismatch']}, and no finding says so")
 
     def _check_truths(self, told: dict[str, Any], until: datetime | None) -> None:
         """One of them is what the table is right by: of mapped states nobody says whose they were."""

@@ -75,8 +75,8 @@ def append_again(table: Path) -> bool:
     if not DeltaTable.is_deltatable(str(table)):
         return False
     rows = DeltaTable(str(table)).to_pyarrow_table()
-    if "is_clock" in rows.column_names:
-        rows = rows.filter(pc.invert(rows["is_clock"]))
+    if "is_heartbeat" in rows.column_names:
+        rows = rows.filter(pc.invert(rows["is_heartbeat"]))
     rows = rows.slice(0, 1)
     if rows.num_rows:
         plain = pa.schema([field.remove_metadata() for field in rows.schema])

@@ -51,7 +51,7 @@ def check_erased(world: World, *others: str) -> None:
         assert world.table(kind) == table_of(world, kind, left(world, *others)), kind
         stream = world.streams[kind]
         judged = stream_status(world.lake, stream)
-        assert (judged.opened.distrust, judged.coverage.wrong) == (None, ()), kind
+        assert (judged.opened.mismatch, judged.table_status.wrong) == (None, ()), kind
         found = [f.finding for f in check_checkpoint(world.lake, stream).findings]
         assert not {"table_changed", "table_not_right"} & set(found), found
 

@@ -17,7 +17,13 @@ from spark_jobs.engines.engine import LiveQuery
 from spark_jobs.engines.packing import to_stream
 from tests.engines.plain_operator import PlainOperator
 
-BRONZE_COLUMNS = ("event_time", "ingested_at", "arrival_watermark", "commit_watermark", "is_clock")
+BRONZE_COLUMNS = (
+    "event_time",
+    "ingested_at",
+    "watermark_before",
+    "watermark_after",
+    "is_heartbeat",
+)
 
 
 class Operator(PlainOperator):

@@ -89,11 +89,13 @@ class LocalEngine:
             if time == "event_time"
             else None
         )
-        names = {*event_names(fold), "ingested_at", "is_clock"}
+        names = {*event_names(fold), "ingested_at", "is_heartbeat"}
         names = names.union(*(field.columns() for field in late))
         with unbroken(bronze):
             rows = files.to_table(columns=sorted(names), filter=dates)
-        wanted = ~pc.field("is_clock") & (pc.field("ingested_at") <= instant_scalar(ingested_at_us))
+        wanted = ~pc.field("is_heartbeat") & (
+            pc.field("ingested_at") <= instant_scalar(ingested_at_us)
+        )
         if from_us is not None:
             wanted &= pc.field(time) >= instant_scalar(from_us)
         if until_us is not None:
@@ -141,14 +143,16 @@ class LocalEngine:
     ) -> Stage:
         """Fold `events` before `until_us` into the states of `base`, as one bucket."""
         states = States(fold) if base is None else states_from_rows(fold, base)
-        settled = settle(fold, lambda: states, events, until_us, timeouts_due=fold.changes_by_clock)
+        complete = settle(
+            fold, lambda: states, events, until_us, timeouts_due=fold.changes_by_clock
+        )
         return Stage(
-            settled.outputs,
+            complete.outputs,
             states.rows(),
-            settled.dead_letters if fold.keeps_dead_letters else None,
-            settled.rows_folded,
+            complete.dead_letters if fold.keeps_dead_letters else None,
+            complete.rows_folded,
             held=None,
-            rows_duplicate=settled.rows_duplicate,
+            rows_duplicate=complete.rows_duplicate,
         )
 
     def published(self, fold: KeyedFold, outputs: Sequence[pa.Table], states: pa.Table) -> pa.Table:

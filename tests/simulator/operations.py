@@ -19,13 +19,13 @@ from include.lake.errors import LakeError, SettingsError
 from include.lake.lease import LeaseTakenError, hold_lease
 from include.lake.table import Table
 from include.stream.open_stream import has_waiting_rows
-from include.stream.plan_recompute import why_not_promote
-from include.stream.reseed_plan import ReseedOptions
+from include.stream.rebuild_plan import RebuildOptions
+from include.stream.restate_plan import why_not_rebuild
 from spark_jobs.compact_state import compact
-from spark_jobs.recompute_interval import recompute
-from spark_jobs.repair_clock import repair_clock
-from spark_jobs.reseed_stream import reseed
+from spark_jobs.rebuild_stream import rebuild
+from spark_jobs.restate_interval import restate
 from spark_jobs.run_stream import drain
+from spark_jobs.set_watermark import set_watermark
 from spark_jobs.write_savepoint import savepoint
 from tests.simulator.actions import OF_STREAM, Action
 from tests.simulator.auditor import Auditor, WrongError
@@ -142,7 +142,7 @@ class Operations:
     def pass_time(self, span: int) -> None:
         self.world.pass_time(timedelta(minutes=span))
 
-    def clock_row(self) -> None:
+    def heartbeat(self) -> None:
         if self._is_clock_wrong():
             return  # ingestion refuses
         self.world.ingest_clock(self._ago(1))
@@ -172,7 +172,7 @@ class Operations:
 
     def cut_off(self, job: str, kill: int, then: str, ago: int) -> None:
         """A process dies at its job, and another job comes upon what it left."""
-        for minute in (30, 1):  # something to do, a part of which is settled
+        for minute in (30, 1):  # something to do, a part of which is complete
             self.land_in_time("a", [minute], 1)
         self._start(job, ago, kill)
         self.come_upon(then, ago)
@@ -186,7 +186,7 @@ class Operations:
             "rewind": {"ago": 30},
             "rescale": {"buckets": 3},
             "backfill": {"ago": ago, "span": 24},
-            "repair_clock": {"ago": 5},
+            "set_watermark": {"ago": 5},
         }
         getattr(self, job)(kill=kill, **given.get(job, {}))
 
@@ -220,12 +220,12 @@ class Operations:
         self._do(do, kill)
 
     def backfill(self, ago: int, span: int, kill: int | None) -> None:
-        settled = self._complete_until()
-        if settled is None:
+        complete = self._complete_until()
+        if complete is None:
             return
-        start = instant_of(micros_of(settled) // HOUR_US * HOUR_US) - ago * HOUR
-        until = min(start + span * HOUR, settled)
-        do = lambda: recompute(self.world.engine, self.world.lake, self.stream, start, until)  # noqa: E731
+        start = instant_of(micros_of(complete) // HOUR_US * HOUR_US) - ago * HOUR
+        until = min(start + span * HOUR, complete)
+        do = lambda: restate(self.world.engine, self.world.lake, self.stream, start, until)  # noqa: E731
         self._do(do, kill)
 
     def _complete_until(self) -> datetime | None:
@@ -233,47 +233,47 @@ class Operations:
             return self.auditor.told()["complete_until"]  # type: ignore[no-any-return]
         return None
 
-    def promote(self, kill: int | None) -> None:
+    def rebuild_after_backfill(self, kill: int | None) -> None:
         lake, stream = self.world.lake, self.stream
         start = instant_of(self.world.now_us // HOUR_US * HOUR_US)
         try:
-            reason = why_not_promote(lake, stream, start, lambda dates: 0)
+            reason = why_not_rebuild(lake, stream, start, lambda dates: 0)
         except self.loud:
             return
         if reason is None:
-            self._do(lambda: self._reseed(ReseedOptions()), kill)
+            self._do(lambda: self._rebuild(RebuildOptions()), kill)
 
-    def reseed(self, kill: int | None) -> None:
-        self._do(lambda: self._reseed(ReseedOptions()), kill)
+    def rebuild(self, kill: int | None) -> None:
+        self._do(lambda: self._rebuild(RebuildOptions()), kill)
 
     def rescale(self, kill: int | None, buckets: int) -> None:
-        self._do(lambda: self._reseed(ReseedOptions(buckets=buckets)), kill)
+        self._do(lambda: self._rebuild(RebuildOptions(buckets=buckets)), kill)
 
-    def recompute_all(self, kill: int | None) -> None:
-        self._do(lambda: self._reseed(ReseedOptions(recompute=True)), kill)
+    def full_refresh(self, kill: int | None) -> None:
+        self._do(lambda: self._rebuild(RebuildOptions(full_refresh=True)), kill)
 
     def rewind(self, kill: int | None, ago: int) -> None:
         until = instant_of(self._ago(60 * ago))
         if micros_of(until) <= START_US:
             return
-        self._do(lambda: self._reseed(ReseedOptions(until=until)), kill)
+        self._do(lambda: self._rebuild(RebuildOptions(until=until)), kill)
 
     def migrate(self, kill: int | None) -> None:
         """To the state of variant d, as whoever deploys that one does next."""
         self.deploy("d")
-        self._do(lambda: self._reseed(ReseedOptions(from_state=True)), kill)
+        self._do(lambda: self._rebuild(RebuildOptions(migrate_state=True)), kill)
 
-    def _reseed(self, options: ReseedOptions) -> None:
+    def _rebuild(self, options: RebuildOptions) -> None:
         before = self._mapped_as_of()
         landed = len(self.world.commits)
-        reseed(self.world.engine, self.world.lake, self.stream, options)
-        if before is not None and self._mapped_as_of() is None and not options.recompute:
-            raise WrongError("a reseed gave the mapped states up, and nobody had asked for it")
+        rebuild(self.world.engine, self.world.lake, self.stream, options)
+        if before is not None and self._mapped_as_of() is None and not options.full_refresh:
+            raise WrongError("a rebuild gave the mapped states up, and nobody had asked for it")
         verdict = self.auditor.check()
         if len(self.world.commits) > landed:
             return  # of what came meanwhile it has said what is missing
         if verdict is None or verdict.wrong or not verdict.live_is_right:
-            raise WrongError(f"after a reseed the table is not right: {verdict}")
+            raise WrongError(f"after a rebuild the table is not right: {verdict}")
 
     def _mapped_as_of(self) -> datetime | None:
         with suppress(*self.loud):
@@ -286,18 +286,18 @@ class Operations:
             return  # the clock comes first
         self.world.pass_time(timedelta(seconds=3))
         try:
-            self._reseed(ReseedOptions(recompute=True))
+            self._rebuild(RebuildOptions(full_refresh=True))
             self._run_if_waiting()
         except self.loud as error:
             raise WrongError(f"there is no way out: {error}") from error
         self._audit()
 
-    def repair_clock(self, kill: int | None, ago: int) -> None:
+    def set_watermark(self, kill: int | None, ago: int) -> None:
         """To some instant before now; or what is left of one."""
         lake = self.world.lake
         begun = amendments_of(lake, SOURCE.name).open
         to = None if begun else instant_of(self._ago(ago))
-        self._do(lambda: repair_clock(self.world.engine, lake, self.world.source, to), kill)
+        self._do(lambda: set_watermark(self.world.engine, lake, self.world.source, to), kill)
 
     # Changes
 
@@ -390,7 +390,7 @@ class Operations:
         self.world.pass_time(timedelta(minutes=30))
         self.land_in_time(key, [2, 1], 1)
         self.world.pass_time(timedelta(minutes=30))
-        self.clock_row()
+        self.heartbeat()
         if runs:
             self.run(None)
 
@@ -427,7 +427,7 @@ class Operations:
                     table.commit([], record)
             with suppress(DeltaError):
                 clean_log(path)
-        # A stream that was behind is cut off: loud, and a reseed mends it.
+        # A stream that was behind is cut off: loud, and a rebuild mends it.
         self.harmed = self.harmed or part == "bronze"
         self._audit()
 

@@ -11,7 +11,7 @@ from tests.simulator.shapes import Landed
 
 
 class Commit(NamedTuple):
-    """What one ingest run has taken in. Without rows: a clock row that says `clock_us`, or
+    """What one ingest run has taken in. Without rows: a heartbeat that says `clock_us`, or
     a repair, by which the source's clock shows `reset_us` from then on, whatever it showed."""
 
     now_us: int

@@ -16,19 +16,19 @@ from include.lake.paths import Lake
 from include.registry import all_streams
 from include.stream import manifest, open_stream, stream_status
 from include.stream.record import FOR_EVER_US, recorded
-from include.stream.stream_status import Coverage, LateGroup, late_groups
+from include.stream.stream_status import LateGroup, TableStatus, late_groups
 from tests.simulator.planted_folds import FOLDS
 from tests.simulator.planted_landing import LANDING
 from tests.simulator.world import DELAY
 
 
-def reseed_behind_a_rewound_table(patch: pytest.MonkeyPatch) -> None:
-    """L1. A reseed's base is as new as what is wrong allows, wherever the table ends."""
+def rebuild_behind_a_rewound_table(patch: pytest.MonkeyPatch) -> None:
+    """L1. A rebuild's base is as new as what is wrong allows, wherever the table ends."""
 
-    def right_until_us(self: Coverage) -> int:
+    def right_until_us(self: TableStatus) -> int:
         return self.wrong[0].from_us if self.wrong else FOR_EVER_US
 
-    patch.setattr(Coverage, "right_until_us", property(right_until_us))
+    patch.setattr(TableStatus, "right_until_us", property(right_until_us))
 
 
 def late_rows_that_live_has_not_read(patch: pytest.MonkeyPatch) -> None:
@@ -65,17 +65,17 @@ def late_by_todays_delay(patch: pytest.MonkeyPatch) -> None:
 
 
 def intervals_of_other_code(patch: pytest.MonkeyPatch) -> None:
-    """L6. Which code has recomputed an interval does not matter."""
+    """L6. Which code has restated an interval does not matter."""
     foreign = stream_status._Judge._foreign
 
     def of_live_alone(self: Any, entry: Any) -> Any:
-        return None if entry.kind == "recompute" else foreign(self, entry)
+        return None if entry.kind == "restate" else foreign(self, entry)
 
     patch.setattr(stream_status._Judge, "_foreign", of_live_alone)
 
 
 def mapped_states_given_up(patch: pytest.MonkeyPatch) -> None:
-    """L7. Without a clean savepoint a reseed begins at the beginning, mapping or not."""
+    """L7. Without a valid savepoint a rebuild begins at the beginning, mapping or not."""
     patch.setattr(manifest, "mapped_savepoint", lambda lineage: None)
 
 
@@ -86,7 +86,7 @@ def a_table_older_than_its_checkpoint(patch: pytest.MonkeyPatch) -> None:
 
 
 PLANTED: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
-    "L1": reseed_behind_a_rewound_table,
+    "L1": rebuild_behind_a_rewound_table,
     "L3": late_rows_that_live_has_not_read,
     "L4": late_by_todays_delay,
     "L6": intervals_of_other_code,

@@ -46,7 +46,7 @@ def ends(by_us: int) -> Plant:
 
 
 def of_savepoints(change: Callable[[pa.Table], pa.Table]) -> Plant:
-    """What a reseed or a backfill begins with is not what was written."""
+    """What a rebuild or a backfill begins with is not what was written."""
 
     def planted(patch: pytest.MonkeyPatch) -> None:
         read = LocalEngine.savepoint_states
@@ -130,7 +130,7 @@ def first_to_arrive_counts(patch: pytest.MonkeyPatch) -> None:
     """And not the first to have happened."""
     settle = bucket.settle
 
-    def settled(fold: Any, read: Any, waiting: pa.Table, *until: Any) -> Any:
+    def complete(fold: Any, read: Any, waiting: pa.Table, *until: Any) -> Any:
         if fold.seen is None or fold.keys.is_derived:
             return settle(fold, read, waiting, *until)
         first = _first_arrived(fold, waiting)
@@ -138,7 +138,7 @@ def first_to_arrive_counts(patch: pytest.MonkeyPatch) -> None:
         again = waiting.num_rows - first.num_rows
         return made._replace(rows_duplicate=made.rows_duplicate + again)
 
-    everywhere(patch, settle, settled)
+    everywhere(patch, settle, complete)
 
 
 def _first_arrived(fold: Any, events: pa.Table) -> pa.Table:

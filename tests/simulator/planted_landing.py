@@ -7,11 +7,11 @@ from typing import Any
 import pyarrow.compute as pc
 import pytest
 
-from include.ingest import group_clock, ingest_log
+from include.ingest import group_watermark, ingest_log
 from include.ingest.bronze_tables import late_fields
-from include.ingest.clock import clock_after, read_clock
-from include.ingest.group_clock import Groups
+from include.ingest.group_watermark import Groups
 from include.ingest.ingest_log import BRONZE, Clock, Ingestion, Logged
+from include.ingest.watermark import clock_after, read_clock
 from include.lake.table import Record, Table, record_of
 from tests.simulator.replaced import everywhere
 
@@ -64,7 +64,7 @@ def a_group_goes_back(patch: pytest.MonkeyPatch) -> None:
 
     def goes_back(self: Groups, newest: Any, before_us: int | None, at_us: int) -> Groups:
         of = after(self, newest, before_us, at_us).of
-        came = {name: group_clock.floor_to_ms(min(us, at_us)) for name, us in newest.items()}
+        came = {name: group_watermark.floor_to_ms(min(us, at_us)) for name, us in newest.items()}
         again = {n: g._replace(newest_us=came.get(n, g.newest_us)) for n, g in of.items()}
         return replace(self, of=again)
 

@@ -13,8 +13,8 @@ BATCH_WRITTEN = "spark_jobs.engines.live_batch.BatchWriter._note"  # a batch's r
 
 
 def days_in_time(do: Operations) -> None:
-    """Three days without a late row, each with a savepoint that a reseed may begin with."""
-    do.reseed(None)
+    """Three days without a late row, each with a savepoint that a rebuild may begin with."""
+    do.rebuild(None)
     ordinary_days(do, 3)
 
 
@@ -29,11 +29,11 @@ def ordinary_days(do: Operations, days: int) -> None:
 
 
 def one_more_run(do: Operations, key: str = "a", value: int = 1, wait: int = 30) -> None:
-    """Of a row in time, which is settled."""
+    """Of a row in time, which is complete."""
     do.pass_time(wait)
     do.land_in_time(key, [1], value)
     do.pass_time(wait)
-    do.clock_row()
+    do.heartbeat()
     do.run(None)
 
 
@@ -46,27 +46,27 @@ def rewind_then_other_buckets(do: Operations) -> None:
 def table_made_anew_and_its_log_emptied(do: Operations) -> None:
     do.lose("table")
     with do.dying_before(MADE):
-        do.reseed(None)
+        do.rebuild(None)
     do.power_cut()  # of the table's first commit
     do.backfill(ago=20, span=24, kill=None)  # is refused
     do.run(None)
 
 
-def late_rows_unread_then_a_later_day_then_promote(do: Operations) -> None:
+def late_rows_unread_then_a_later_day_then_rebuild(do: Operations) -> None:
     days_in_time(do)
     do.land_late("a", [50, 30], 1)
     do.backfill(ago=20, span=24, kill=None)
-    do.promote(None)
+    do.rebuild_after_backfill(None)
 
 
-def late_rows_then_a_longer_delay_then_reseed(do: Operations) -> None:
+def late_rows_then_a_longer_delay_then_rebuild(do: Operations) -> None:
     do.land_late("a", [0], 1)
     do.run(None)
     do.backfill(ago=3, span=3, kill=None)
     do.change_delay(600)
     do.land_in_time("b", [1], 1)
     do.run(None)  # is refused
-    do.reseed(None)
+    do.rebuild(None)
     do.run(None)
 
 
@@ -76,19 +76,19 @@ def a_day_by_other_code_then_the_old_code_again(do: Operations) -> None:
     do.deploy("a")
     do.land_in_time("a", [1], 1)
     do.run(None)
-    do.reseed(None)
+    do.rebuild(None)
 
 
 def mapped_states_then_a_row_from_before_the_mapping(do: Operations) -> None:
-    do.reseed(None)
+    do.rebuild(None)
     do.pass_time(120)
-    do.clock_row()
+    do.heartbeat()
     do.run(None)
     do.migrate(None)
     do.land_late("a", [40], 3)
     do.run(None)
-    do.promote(None)  # is refused: it would give the mapped states up
-    do.recompute_all(None)
+    do.rebuild_after_backfill(None)  # is refused: it would give the mapped states up
+    do.full_refresh(None)
 
 
 def older_table_then_compaction(do: Operations) -> None:
@@ -100,12 +100,12 @@ def older_table_then_compaction(do: Operations) -> None:
     do.run(None)
     do.put_back("table")
     do.compact(None)  # is refused
-    do.reseed(None)
+    do.rebuild(None)
     do.compact(None)
 
 
 def table_of_before_its_first_run_then_compaction(do: Operations) -> None:
-    do.reseed(None)
+    do.rebuild(None)
     do.back_up()
     one_more_run(do)
     do.put_back("table")
@@ -117,7 +117,7 @@ def mapped_states_then_a_clock_set_back(do: Operations) -> None:
     do.land_in_time("a", [0], 0)
     do.land_far_ahead("a", 2)
     do.migrate(None)
-    do.repair_clock(None, ago=240)  # this stream cannot be reseeded: the repair stays open
+    do.set_watermark(None, ago=240)  # this stream cannot be rebuilt: the repair stays open
     do.land_in_time("a", [0], 0)  # in time by the clock of now, and behind the table
 
 
@@ -128,14 +128,14 @@ def first_batch_cut_off_then_a_cleaned_log(do: Operations) -> None:
         do.land_in_time("a", [0], 0)
     do.clean_log("bronze")
     do.run_other(None)  # plans it again, and no log knows that version any more
-    do.reseed(None)
+    do.rebuild(None)
 
 
 # A bug that there once was (see `planted.py`), and what brings it out.
 FINDS: dict[str, Sequence] = {
     "L1": rewind_then_other_buckets,
-    "L3": late_rows_unread_then_a_later_day_then_promote,
-    "L4": late_rows_then_a_longer_delay_then_reseed,
+    "L3": late_rows_unread_then_a_later_day_then_rebuild,
+    "L4": late_rows_then_a_longer_delay_then_rebuild,
     "L6": a_day_by_other_code_then_the_old_code_again,
     "L7": mapped_states_then_a_row_from_before_the_mapping,
     "L8": older_table_then_compaction,

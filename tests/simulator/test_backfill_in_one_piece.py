@@ -1,4 +1,4 @@
-"""A backfill's first run recomputes all intervals whose runs wait, in one piece; theirs find it right."""
+"""A backfill's first run restates all intervals whose runs wait, in one piece; theirs find it right."""
 
 import random
 from collections import Counter
@@ -11,10 +11,10 @@ import pytest
 
 from include.fold.admission import instant_of
 from include.lake.stream_result import complete_until, replaced_by
-from include.stream.plan_recompute import MOST, has_nothing_to_change, last_waiting_end
-from include.stream.reseed_plan import ReseedOptions
-from spark_jobs.recompute_interval import recompute
-from spark_jobs.reseed_stream import reseed
+from include.stream.rebuild_plan import RebuildOptions
+from include.stream.restate_plan import MOST, has_nothing_to_change, last_waiting_end
+from spark_jobs.rebuild_stream import rebuild
+from spark_jobs.restate_interval import restate
 from tests.simulator.steps import all_rows, land, live_table, run, some_rows, table_of
 from tests.simulator.test_changed_bronze import updated
 from tests.simulator.world import World, open_world
@@ -37,7 +37,7 @@ def late_world(world: World) -> list[datetime]:
 
 
 def right_between(world: World, edges: list[datetime]) -> Counter:
-    """The table of live, but for what a recompute of all between the edges makes right."""
+    """The table of live, but for what a restatement of all between the edges makes right."""
     within = range(*(int(at.timestamp() * 1e6) for at in (edges[0], edges[-1])))
     mixed = Counter(e for e in live_table(world, "counts").elements() if e.at_us not in within)
     whole = table_of(world, "counts", all_rows(world))
@@ -49,7 +49,7 @@ def backfill(world: World, edges: list[datetime]) -> int:
     stream, jobs = world.streams["counts"], 0
     for start, until in pairwise(edges):
         if not has_nothing_to_change(world.lake, stream, start, until=until):
-            recompute(world.engine, world.lake, stream, start, edges[-1])
+            restate(world.engine, world.lake, stream, start, edges[-1])
             jobs += 1
     return jobs
 
@@ -85,7 +85,7 @@ def changed_by_others(world: World, edges: list[datetime]) -> None:
 
 
 def rewound(world: World, edges: list[datetime]) -> None:
-    reseed(world.engine, world.lake, world.streams["counts"], ReseedOptions(until=edges[2]))
+    rebuild(world.engine, world.lake, world.streams["counts"], RebuildOptions(until=edges[2]))
 
 
 @pytest.mark.parametrize(
@@ -117,18 +117,18 @@ def test_a_job_that_is_killed_changes_all_or_nothing_and_the_runs_do_the_rest(pa
         assert world.table("counts") == right_between(world, edges)
 
 
-def test_those_go_along_that_wait_next_to_each_other_and_are_settled(world):
+def test_those_go_along_that_wait_next_to_each_other_and_are_complete(world):
     late_world(world)
     stream = replace(world.streams["counts"], schedule="0 * * * *")
-    settled = complete_until(world.lake, stream.name)
-    until = settled.replace(minute=0, second=0, microsecond=0) - 5 * HOUR
+    complete = complete_until(world.lake, stream.name)
+    until = complete.replace(minute=0, second=0, microsecond=0) - 5 * HOUR
     waiting = {until + number * HOUR for number in range(30)}
 
     def end(**settings: object) -> datetime:
         changed = replace(stream, **settings)
         return last_waiting_end(world.lake, changed, until, lambda dates: len(waiting & set(dates)))
 
-    assert end() == until + 5 * HOUR  # up to what is settled
+    assert end() == until + 5 * HOUR  # up to what is complete
     assert end(timeout=12 * timedelta(minutes=1)) == until + 2 * HOUR
     assert end(timeout=timedelta(minutes=1)) == until
     waiting.remove(until + 2 * HOUR)

@@ -11,11 +11,11 @@ from deltalake import DeltaTable
 from include.fold.admission import instant_of
 from include.maintain.check_checkpoint import check_checkpoint
 from include.stream.open_stream import has_waiting_rows
-from include.stream.reseed_plan import ReseedOptions
+from include.stream.rebuild_plan import RebuildOptions
 from include.stream.stream_status import stream_status
 from spark_jobs.compact_state import compact
-from spark_jobs.recompute_interval import recompute
-from spark_jobs.reseed_stream import reseed
+from spark_jobs.rebuild_stream import rebuild
+from spark_jobs.restate_interval import restate
 from spark_jobs.run_stream import drain
 from spark_jobs.write_savepoint import savepoint
 from tests.refused import refused_until
@@ -28,8 +28,10 @@ KIND = "counts"
 START = instant_of(START_US)
 JOBS: dict[str, Callable[[World], object]] = {
     "run": lambda w: drain(w.engine, w.lake, w.streams[KIND]),
-    "reseed": lambda w: reseed(w.engine, w.lake, w.streams[KIND], ReseedOptions(recompute=True)),
-    "recompute": lambda w: recompute(w.engine, w.lake, w.streams[KIND], START, START + HOUR),
+    "rebuild": lambda w: rebuild(
+        w.engine, w.lake, w.streams[KIND], RebuildOptions(full_refresh=True)
+    ),
+    "restate": lambda w: restate(w.engine, w.lake, w.streams[KIND], START, START + HOUR),
     "compact": lambda w: compact(w.engine, w.lake, w.streams[KIND]),
     "savepoint": lambda w: savepoint(w.engine, w.lake, w.streams[KIND]),
 }
@@ -61,7 +63,7 @@ def world() -> Iterator[World]:
         for _ in range(3):
             land(made, some_rows(rng), minutes=60)
             JOBS["run"](made)
-        JOBS["reseed"](made)
+        JOBS["rebuild"](made)
         JOBS["run"](made)
         yield made
 

@@ -1,4 +1,4 @@
-"""A stream's output mode, output record or function of keys changes: the reseed makes its table anew, in one commit."""
+"""A stream's output mode, output record or function of keys changes: the rebuild makes its table anew, in one commit."""
 
 import pytest
 from deltalake import DeltaTable
@@ -6,9 +6,9 @@ from deltalake import DeltaTable
 from include.fold.failures import StateFunctionError
 from include.lake.generations import read_generations
 from include.lake.ops import read_ops
-from include.stream.reseed_plan import ReseedOptions, plan_reseed
+from include.stream.rebuild_plan import RebuildOptions, plan_rebuild
 from include.stream.stream_status import stream_status
-from spark_jobs.reseed_stream import reseed
+from spark_jobs.rebuild_stream import rebuild
 from spark_jobs.tables.product import Product
 from tests.deaths import KilledError
 from tests.refused import refused, refused_until
@@ -24,13 +24,13 @@ def id_of(world: World, kind: str) -> object:
 
 
 @pytest.mark.parametrize(("kind", "other"), OTHER_MODE)
-def test_the_table_gets_the_rows_of_another_output_mode_by_the_reseed(world, kind, other):
+def test_the_table_gets_the_rows_of_another_output_mode_by_the_rebuild(world, kind, other):
     lived(world, kind)
     table_id = id_of(world, kind)
     world.put_file(kind, stream_file(other, "a"))
-    with refused_until(f"reseed sim_{kind} --recompute --apply"):
+    with refused_until(f"rebuild sim_{kind} --full-refresh --apply"):
         run(world, kind)
-    reseed(world.engine, world.lake, world.streams[kind], ReseedOptions(recompute=True))
+    rebuild(world.engine, world.lake, world.streams[kind], RebuildOptions(full_refresh=True))
     assert stream_status(world.lake, world.streams[kind]).is_right
     for _ in range(2):
         land(world, [("a", 2 * MINUTE_US, 1), ("c", 3 * MINUTE_US, 2)])
@@ -51,17 +51,17 @@ CHANGED = {
 
 @pytest.mark.parametrize("change", CHANGED.values(), ids=CHANGED)
 @pytest.mark.parametrize("kind", ["counts", "counts_per_key"])
-def test_a_column_less_or_of_another_type_comes_with_the_reseed(world, kind, change):
+def test_a_column_less_or_of_another_type_comes_with_the_rebuild(world, kind, change):
     lived(world, kind)
     table_id, stream, text = id_of(world, kind), world.streams[kind], stream_file(kind, "a")
     for old, new in change:
         assert old in text
         text = text.replace(old, new)
     world.put_file(kind, text)
-    with refused_until(f"reseed {stream.name}"):
+    with refused_until(f"rebuild {stream.name}"):
         run(world, kind)
-    assert plan_reseed(world.lake, stream, ReseedOptions()).from_us is None
-    reseed(world.engine, world.lake, stream, ReseedOptions())
+    assert plan_rebuild(world.lake, stream, RebuildOptions()).from_us is None
+    rebuild(world.engine, world.lake, stream, RebuildOptions())
     assert stream_status(world.lake, stream).is_right
     land(world, [("a", 2 * MINUTE_US, 1)])
     run(world, kind)
@@ -133,16 +133,16 @@ ANOTHER_STATE = BY_NAME.replace("    n: int\nclass Row", "    n: int\n    m: int
 ANOTHER_KEY = ANOTHER_STATE.replace("return event.key", "return event.key.lower()")
 
 
-def test_states_are_not_mapped_and_a_reseed_makes_those_of_the_new_keys(world: World):
+def test_states_are_not_mapped_and_a_rebuild_makes_those_of_the_new_keys(world: World):
     world.put_file("counts", BY_NAME)
     for _ in range(4):
         land(world, [("A", 0, 1), ("a", 0, 1)], 60)
     run(world, "counts")
     world.put_file("counts", ANOTHER_KEY)
-    stream, anew = world.streams["counts"], "./stateful reseed sim_counts --recompute --apply"
+    stream, anew = world.streams["counts"], "./stateful rebuild sim_counts --full-refresh --apply"
     with refused("not_migratable", subject="sim_counts", command=anew):
-        reseed(world.engine, world.lake, stream, ReseedOptions(from_state=True))
-    reseed(world.engine, world.lake, stream, ReseedOptions(recompute=True))
+        rebuild(world.engine, world.lake, stream, RebuildOptions(migrate_state=True))
+    rebuild(world.engine, world.lake, stream, RebuildOptions(full_refresh=True))
     run(world, "counts")
     status = stream_status(world.lake, stream)
     assert status.is_right

@@ -12,9 +12,9 @@ from include.lake.delta_log import delta_table
 from include.lake.errors import SettingsError
 from include.lake.ops import read_ops
 from include.settings import Check, DataCheckError
-from include.stream.reseed_plan import ReseedOptions
-from spark_jobs.recompute_interval import recompute
-from spark_jobs.reseed_stream import reseed
+from include.stream.rebuild_plan import RebuildOptions
+from spark_jobs.rebuild_stream import rebuild
+from spark_jobs.restate_interval import restate
 from tests.refused import refused_until
 from tests.simulator.auditor import Auditor
 from tests.simulator.oracle import Emitted
@@ -111,20 +111,22 @@ def test_a_batch_that_is_in_the_table_is_not_judged_again():
 
 
 @pytest.mark.parametrize("kind", ["counts", "counts_per_key"])
-def test_a_reseed_that_does_not_meet_one_is_taken_back_and_live_goes_on(kind):
+def test_a_rebuild_that_does_not_meet_one_is_taken_back_and_live_goes_on(kind):
     with open_world() as world:
         good_and_bad(world, kind)
         run(world, kind)
         stream, before = world.streams[kind], world.table(kind)
         declare(world, kind, FEW)
-        with refused_until(f"reseed sim_{kind} --apply"):
-            reseed(world.engine, world.lake, world.streams[kind], ReseedOptions(recompute=True))
+        with refused_until(f"rebuild sim_{kind} --apply"):
+            rebuild(
+                world.engine, world.lake, world.streams[kind], RebuildOptions(full_refresh=True)
+            )
         assert world.table(kind) == before
         declare(world, kind)
         land(world, [("b", 0, 1)])
         run(world, kind)
         assert world.table(kind) == live_table(world, kind)
-        reseed(world.engine, world.lake, stream, ReseedOptions(recompute=True))
+        rebuild(world.engine, world.lake, stream, RebuildOptions(full_refresh=True))
         run(world, kind)
         assert world.table(kind) == table_of(world, kind, all_rows(world))
 
@@ -148,7 +150,7 @@ def test_a_warning_is_told_of_also_when_the_run_was_killed_behind_the_rows(kind)
 @pytest.mark.parametrize(
     "seed", [2, *(pytest.param(seed, marks=pytest.mark.full) for seed in (0, 1, 3, 4, 5, 6, 7))]
 )
-def test_sequences_of_checks_runs_recomputes_and_kills_end_right(seed):
+def test_sequences_of_checks_runs_restates_and_kills_end_right(seed):
     rng, kind = random.Random(seed), KINDS[seed % len(KINDS)]
     with open_world() as world:
         auditor = Auditor(world, kind)
@@ -164,7 +166,7 @@ def test_sequences_of_checks_runs_recomputes_and_kills_end_right(seed):
         assert stops > 3
         declare(world, kind)
         world.deploy(kind, "a")
-        reseed(world.engine, world.lake, world.streams[kind], ReseedOptions(recompute=True))
+        rebuild(world.engine, world.lake, world.streams[kind], RebuildOptions(full_refresh=True))
         run(world, kind)
         assert world.table(kind) == table_of(world, kind, all_rows(world))
         auditor.check()
@@ -177,8 +179,8 @@ def stopped_by_check(world: World, kind: str, rng: random.Random) -> bool:
     start = instant_of((world.now_us // HOUR_US - back) * HOUR_US)
     jobs = [
         lambda: run(world, kind),
-        lambda: recompute(engine, lake, stream, start, start + timedelta(hours=3)),
-        lambda: reseed(engine, lake, stream, ReseedOptions()),
+        lambda: restate(engine, lake, stream, start, start + timedelta(hours=3)),
+        lambda: rebuild(engine, lake, stream, RebuildOptions()),
     ]
     job = rng.choices(jobs, [4, 2, 1])[0]
     try:
@@ -189,5 +191,5 @@ def stopped_by_check(world: World, kind: str, rng: random.Random) -> bool:
     except DataCheckError:
         return True
     except SettingsError:
-        return False  # not settled yet
+        return False  # not complete yet
     return False

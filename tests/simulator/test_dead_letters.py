@@ -14,10 +14,10 @@ from include.fold.admission import instant_of
 from include.lake.generations import read_generations
 from include.lake.ops import read_ops
 from include.stream.open_stream import open_stream
-from include.stream.reseed_plan import ReseedOptions, plan_reseed
+from include.stream.rebuild_plan import RebuildOptions, plan_rebuild
 from include.stream.stream_status import stream_status
-from spark_jobs.recompute_interval import recompute
-from spark_jobs.reseed_stream import reseed
+from spark_jobs.rebuild_stream import rebuild
+from spark_jobs.restate_interval import restate
 from tests.refused import refused_until
 from tests.simulator import oracle
 from tests.simulator.damage import append_again
@@ -61,7 +61,7 @@ def check_live(world: World, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_live_a_recompute_and_a_reseed_keep_what_the_oracle_says(kind):
+def test_live_a_restate_and_a_rebuild_keep_what_the_oracle_says(kind):
     rng = random.Random(5)
     with open_world() as world:
         begin(world, kind)
@@ -80,21 +80,21 @@ def test_live_a_recompute_and_a_reseed_keep_what_the_oracle_says(kind):
         if kind in APPEND:
             from_us, until_us = START_US + DAY_US // 2, START_US + DAY_US
             interval = instant_of(from_us), instant_of(until_us)
-            recompute(world.engine, lake, stream, *interval)
+            restate(world.engine, lake, stream, *interval)
             now = world.dead_letters(kind)
             assert within(now, from_us, until_us) == within(every, from_us, until_us)
             assert within(now, 0, from_us) == within(live, 0, from_us)
             assert within(now, until_us, FOR_EVER_US) == within(live, until_us, FOR_EVER_US)
             assert now != live
 
-        reseed(world.engine, lake, stream, ReseedOptions())
+        rebuild(world.engine, lake, stream, RebuildOptions())
         assert world.dead_letters(kind) == every
         run(world, kind)
         assert world.dead_letters(kind) == every
         assert world.table(kind) == table_of(world, kind, all_rows(world))
 
         world.deploy(kind, "a")  # mended
-        reseed(world.engine, lake, stream, ReseedOptions(recompute=True))
+        rebuild(world.engine, lake, stream, RebuildOptions(full_refresh=True))
         assert world.dead_letters(kind) == Counter()
 
 
@@ -136,10 +136,10 @@ def test_a_stream_that_begins_to_keep_dead_letters_keeps_its_rows_and_its_savepo
         row = read_generations(world.lake, stream.name).current
         assert (row["code"], row["code_changed_at_us"]) == (identity.code, None)
         judged = stream_status(world.lake, stream)
-        assert judged.coverage.wrong == ()
-        assert judged.coverage.live_is_right
+        assert judged.table_status.wrong == ()
+        assert judged.table_status.live_is_right
         assert read_ops(world.lake, "findings", {"finding": "code_changed"}).num_rows == 0
-        assert plan_reseed(world.lake, stream, ReseedOptions()).base.savepoint is not None
+        assert plan_rebuild(world.lake, stream, RebuildOptions()).base.savepoint is not None
 
 
 def appended(table: str) -> None:
@@ -174,7 +174,7 @@ def older_of(table: str) -> Path:
 
 @contextmanager
 def made(kind: str) -> Iterator[World]:
-    """Rows that the function fails for; the newest of them were made by a reseed."""
+    """Rows that the function fails for; the newest of them were made by a rebuild."""
     with open_world() as world:
         world.configure(kind, on_error="dead_letter")
         world.deploy(kind, "e")
@@ -191,7 +191,7 @@ def made(kind: str) -> Iterator[World]:
 
 
 def anew(world: World, kind: str) -> None:
-    reseed(world.engine, world.lake, world.streams[kind], ReseedOptions())
+    rebuild(world.engine, world.lake, world.streams[kind], RebuildOptions())
     run(world, kind)
 
 
@@ -208,7 +208,7 @@ def test_dead_letters_that_others_have_changed_are_named_and_made_anew(kind, har
         harm(table)
         assert world.dead_letters(kind) != before
         assert found(world, kind) == ["table_changed"]
-        with refused_until(f"reseed sim_{kind} --apply"):
+        with refused_until(f"rebuild sim_{kind} --apply"):
             run(world, kind)
         anew(world, kind)
         assert world.dead_letters(kind) == before
@@ -220,7 +220,7 @@ def test_dead_letters_that_are_lost_are_not_missed_by_a_function_that_fails_for_
         lost(world.lake.dead_letters("sim_counts"))
         world.deploy("counts", "a")
         for _ in range(2):
-            reseed(world.engine, world.lake, world.streams["counts"], ReseedOptions())
+            rebuild(world.engine, world.lake, world.streams["counts"], RebuildOptions())
             assert found(world, "counts") == []
         assert not Path(world.lake.dead_letters("sim_counts")).exists()
         world.deploy("counts", "e")

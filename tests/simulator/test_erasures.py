@@ -10,8 +10,8 @@ from include.amend.erase_plan import plan_erasure
 from include.amend.erase_rows import erased_key
 from include.ingest.amendments import amendments_of
 from include.lake.errors import SettingsError
-from include.stream.reseed_plan import ReseedOptions
-from spark_jobs.reseed_stream import reseed
+from include.stream.rebuild_plan import RebuildOptions
+from spark_jobs.rebuild_stream import rebuild
 from tests.amend.scan import files_with
 from tests.refused import refused_until
 from tests.simulator.erased import (
@@ -59,18 +59,18 @@ def test_streams_and_ingestion_wait_for_an_erasure_that_was_cut_off(written, wor
             run(world, kind)
     with pytest.raises(SettingsError):
         plan_erasure(world.lake, erased_key(STREAM, "a"))
-    for number in (15, 25):  # in the reseeds that follow
+    for number in (15, 25):  # in the rebuilds that follow
         assert killed_at(number, lambda: forget(world))
     forget(world)
     check_erased(world)
 
 
-def test_a_reseed_while_an_erasure_is_open_begins_with_no_state_of_before(world, monkeypatch):
+def test_a_rebuild_while_an_erasure_is_open_begins_with_no_state_of_before(world, monkeypatch):
     """As many rows have come late as are erased: by its count a savepoint with the key is clean."""
     lived_with_late_rows(world)
     cut_off_before(world, "rebuild_amended", monkeypatch)
     for kind in KINDS:
-        reseed(world.engine, world.lake, world.streams[kind], ReseedOptions())
+        rebuild(world.engine, world.lake, world.streams[kind], RebuildOptions())
         table = world.table(kind)
         assert SECRET not in str(table), kind
     forget(world)

@@ -8,8 +8,8 @@ import pytest
 from deltalake import DeltaTable
 
 from include.lake.delta_log import lying_aside
-from include.stream.reseed_plan import ReseedOptions
-from spark_jobs.reseed_stream import reseed
+from include.stream.rebuild_plan import RebuildOptions
+from spark_jobs.rebuild_stream import rebuild
 from spark_jobs.run_stream import drain
 from tests.refused import refused_until
 from tests.simulator.damage import begin_anew
@@ -29,7 +29,7 @@ def after_some_days(kind: str, on_error: str = "stop") -> Iterator[Operations]:
         do.close()
 
 
-def test_a_reseeded_state_does_not_begin_with_another_bronze():
+def test_a_rebuilt_state_does_not_begin_with_another_bronze():
     with after_some_days("counts") as do:
         do.rescale(None, buckets=3)
         do.harmed = True
@@ -39,9 +39,9 @@ def test_a_reseeded_state_does_not_begin_with_another_bronze():
         for new in ([*rows, Landed("b", do.world.now_us, 1)], [Landed("a", do.world.now_us, 1)]):
             do.pass_time(30)
             do.world.ingest(new)
-        with refused_until(f"reseed {do.stream.name} --apply"):
+        with refused_until(f"rebuild {do.stream.name} --apply"):
             drain(do.world.engine, do.world.lake, do.stream)
-        reseed(do.world.engine, do.world.lake, do.stream, ReseedOptions())
+        rebuild(do.world.engine, do.world.lake, do.stream, RebuildOptions())
         drain(do.world.engine, do.world.lake, do.stream)
         do.auditor.check()
 
@@ -68,7 +68,7 @@ def test_a_table_that_cannot_be_read_is_moved_aside_and_made_anew(kind, harm):
         world, stream = do.world, do.stream
         path = world.lake.table(stream.name)
         harm(Path(path, DeltaTable(path).file_uris()[0].removeprefix("file://")))
-        reseed(world.engine, world.lake, stream, ReseedOptions(recompute=True))
+        rebuild(world.engine, world.lake, stream, RebuildOptions(full_refresh=True))
         (aside,) = lying_aside(world.lake)
         assert Path(world.lake.root, aside, "tables", stream.name).is_dir()
         do.auditor.check()

@@ -15,11 +15,11 @@ from include.ingest import ingest_log
 from include.ingest.ingest import ingest
 from include.ingest.ingest_log import Ingestion
 from include.lake.errors import LakeError
-from include.stream.reseed_plan import ReseedOptions
+from include.stream.rebuild_plan import RebuildOptions
 from include.stream.status_report import status_record
 from include.stream.stream_status import stream_status
-from spark_jobs.recompute_interval import recompute
-from spark_jobs.reseed_stream import reseed
+from spark_jobs.rebuild_stream import rebuild
+from spark_jobs.restate_interval import restate
 from spark_jobs.run_stream import drain
 from tests.refused import refused
 from tests.simulator import writes
@@ -115,10 +115,10 @@ def test_what_others_write_to_dead_letters_while_a_run_works_is_not_taken_for_ou
 
 
 JOBS = {
-    "recompute": lambda w: recompute(
-        w.engine, w.lake, w.streams[KIND], START - HOUR, START + 2 * HOUR
+    "restate": lambda w: restate(w.engine, w.lake, w.streams[KIND], START - HOUR, START + 2 * HOUR),
+    "rebuild": lambda w: rebuild(
+        w.engine, w.lake, w.streams[KIND], RebuildOptions(full_refresh=True)
     ),
-    "reseed": lambda w: reseed(w.engine, w.lake, w.streams[KIND], ReseedOptions(recompute=True)),
 }
 
 
@@ -185,7 +185,7 @@ def test_a_commit_of_others_that_a_run_has_read_and_that_is_gone_then(rows, trie
             run(world, KIND)
         auditor.check()
         assert not stream_status(world.lake, world.streams[KIND]).is_right
-        reseed(world.engine, world.lake, world.streams[KIND], ReseedOptions())
+        rebuild(world.engine, world.lake, world.streams[KIND], RebuildOptions())
         run(world, KIND)
         assert stream_status(world.lake, world.streams[KIND]).is_right
         auditor.check()

@@ -16,9 +16,9 @@ from include.fold.admission import micros_of
 from include.ingest.ingest_log import Ingestion
 from include.lake.delta_log import dataset_of
 from include.lake.errors import StatefulError
-from include.stream.reseed_plan import ReseedOptions
-from spark_jobs.recompute_interval import recompute
-from spark_jobs.reseed_stream import reseed
+from include.stream.rebuild_plan import RebuildOptions
+from spark_jobs.rebuild_stream import rebuild
+from spark_jobs.restate_interval import restate
 from tests.simulator import writes
 from tests.simulator.auditor import Auditor
 from tests.simulator.oracle import FAILS
@@ -87,7 +87,7 @@ class Instants(writes.Writes):
         run(self.world, self.kind)
 
     def rebuild(self) -> None:
-        reseed(self.world.engine, self.world.lake, self.stream, ReseedOptions())
+        rebuild(self.world.engine, self.world.lake, self.stream, RebuildOptions())
 
     @property
     def stream(self) -> Any:
@@ -110,7 +110,7 @@ def lived(lake: Instants) -> None:
             lake.all_put_back("before")
     if lake.kind == "counts":  # a table that shows one state has no intervals
         start = lake.world.now().replace(minute=0, second=0, microsecond=0) - 2 * HOUR
-        recompute(lake.world.engine, lake.world.lake, lake.stream, start, start + HOUR)
+        restate(lake.world.engine, lake.world.lake, lake.stream, start, start + HOUR)
     land(lake.world, [("a", 0, 1)])
     lake.commits += lake.world.commits[-1:]
     lake.look()

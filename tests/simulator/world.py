@@ -24,10 +24,10 @@ from deltalake import DeltaTable
 from include.fold.admission import EPOCH, instant_of, micros_of
 from include.ingest.amendments import REPAIR, amendments_of
 from include.ingest.bronze_tables import follow_fields
-from include.ingest.clock import clock_after, clock_row, read_clock
 from include.ingest.ingest import ingest
 from include.ingest.ingest_log import Clock, Ingestion, read_log
 from include.ingest.parse_files import bronze_rows
+from include.ingest.watermark import clock_after, heartbeat, read_clock
 from include.lake.delta_log import dataset_of
 from include.lake.paths import Lake
 from include.lake.table import Table
@@ -57,7 +57,7 @@ SOURCE = Source(
         Field(name="key", type="string", comment="Whose it is"),
         Field(name="value", type="bigint", comment="How much"),
     ),
-    clock_grace=timedelta(minutes=1),
+    heartbeat_delay=timedelta(minutes=1),
 )
 # Its clock is that of its keys.
 GROUPED = replace(SOURCE, watermark_per="key", idle_after=timedelta(hours=2))
@@ -205,7 +205,7 @@ class World:
         self.landed = None
 
     def ingest_clock(self, clock_us: int) -> None:
-        """A clock row, which says that all until then has landed; none if it says nothing new."""
+        """A heartbeat, which says that all until then has landed; none if it says nothing new."""
         before = read_clock(Ingestion(self.lake, self.source))
         if before.watermark_us is None or clock_us <= before.watermark_us:
             return
@@ -228,7 +228,7 @@ class World:
         before = read_clock(ingestion)
         after = next_clock(before)
         if not rows:
-            ingestion.take_rows(before, after, clock_row(self.source, before, after))
+            ingestion.take_rows(before, after, heartbeat(self.source, before, after))
             self.commits.append(commit)
             return
         events = pa.table(

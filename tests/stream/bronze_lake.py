@@ -67,7 +67,7 @@ def write_position(
         record(lake, live, stream, row=row | {"output_mode": "append"}, plan=plan)
 
 
-def reseed(
+def rebuild(
     lake: Lake,
     stream: str,
     replayed_version: int,
@@ -84,7 +84,7 @@ def reseed(
         "bronze_ingested_at_us": 0,
         "until_us": 0,
     }
-    seeded = entry(0, "reseed", None, 0, generation=generation, bronze_id=row["bronze_id"])
+    seeded = entry(0, "rebuild", None, 0, generation=generation, bronze_id=row["bronze_id"])
     record(lake, seeded, stream, row=row)
 
 

@@ -30,12 +30,12 @@ def entry(number: int, kind: str, from_: int | None, until: int | None, **column
 
 @st.composite
 def entries(draw: st.DrawFn, number: int) -> Entry:
-    kind = draw(st.sampled_from(["live", "recompute", "reseed", "reseed"]))
+    kind = draw(st.sampled_from(["live", "restate", "rebuild", "rebuild"]))
     from_ = draw(st.none() | st.integers(0, TICKS - 1))
     until = draw(st.integers((from_ or 0) + 1, TICKS))
     codes = tuple(draw(st.lists(st.sampled_from(CODES), min_size=1, max_size=2, unique=True)))
-    pin = draw(st.none() | st.integers(0, 5)) if kind == "live" else draw(st.integers(0, 5))
-    return entry(number, kind, from_, until, codes=codes, bronze_ingested_at_us=pin)
+    bronze = draw(st.none() | st.integers(0, 5)) if kind == "live" else draw(st.integers(0, 5))
+    return entry(number, kind, from_, until, codes=codes, bronze_ingested_at_us=bronze)
 
 
 @st.composite
@@ -51,7 +51,7 @@ def covers(one: Entry, tick: int) -> bool:
 def hides(one: Entry, tick: int) -> bool:
     """Whether what earlier entries say of the tick is over."""
     is_later = one.from_us is None or one.from_us <= tick
-    return covers(one, tick) or (one.kind == "reseed" and is_later)
+    return covers(one, tick) or (one.kind == "rebuild" and is_later)
 
 
 def entry_at(ledger: list[Entry], tick: int) -> Entry | None:

@@ -29,7 +29,7 @@ from tests.stream.bronze_lake import (
     backdate,
     bronze,
     log_file,
-    reseed,
+    rebuild,
     set_properties,
     write_position,
 )
@@ -65,8 +65,8 @@ def ran(next_version: int, **position: Any) -> Step:
     return lambda lake: write_position(lake, "user_counts", next_version, **position)
 
 
-def reseeded(replayed: int, **row: Any) -> Step:
-    return lambda lake: reseed(lake, "user_counts", replayed, **row)
+def rebuilt(replayed: int, **row: Any) -> Step:
+    return lambda lake: rebuild(lake, "user_counts", replayed, **row)
 
 
 def optimized(lake: Lake) -> None:
@@ -84,16 +84,16 @@ CASES: dict[str, tuple[list[Step], int | None]] = {
     "whose files an OPTIMIZE takes away": ([ran(3, committed=False), optimized], 3),
     "of another table of this name": ([ran(1, table_id="another")], None),
     "of no known stream": ([lambda lake: write_position(lake, "gone", 2)], None),
-    "what its old generation had not read": ([ran(1), reseeded(1)], 2),
+    "what its old generation had not read": ([ran(1), rebuilt(1)], 2),
     # Delta looks for the version that a stream is to begin with.
-    "the first commit after the seed must stay": ([reseeded(2), optimized], 3),
+    "the first commit after the seed must stay": ([rebuilt(2), optimized], 3),
     "a first batch begins with the seed again": (
-        [reseeded(0), ran(3, committed=False, generation=2)],
+        [rebuilt(0), ran(3, committed=False, generation=2)],
         1,
     ),
-    "once it has begun it is a reader like others": ([reseeded(0), ran(2, generation=2)], 2),
-    "and has read all": ([reseeded(0), ran(3, batch=1, generation=2)], None),
-    "a reseed from another table": ([reseeded(0, table_id="another")], None),
+    "once it has begun it is a reader like others": ([rebuilt(0), ran(2, generation=2)], 2),
+    "and has read all": ([rebuilt(0), ran(3, batch=1, generation=2)], None),
+    "a rebuild from another table": ([rebuilt(0, table_id="another")], None),
 }
 
 
@@ -227,7 +227,7 @@ def test_what_the_log_has_lost_is_told_also_while_nothing_is_new(two_commits):
     assert not has_waiting_rows(two_commits, STREAM)
     log_file(two_commits, 2).unlink()
     assert has_waiting_rows(two_commits, STREAM)
-    with refused("cleaned_up_version", command=f"./stateful reseed {STREAM.name} --apply"):
+    with refused("cleaned_up_version", command=f"./stateful rebuild {STREAM.name} --apply"):
         refuse_cut_off(two_commits, read_generations(two_commits, STREAM.name), SOURCE)
 
 
@@ -241,7 +241,7 @@ def test_a_first_batch_needs_the_version_that_it_is_a_snapshot_of(lake, committe
     generations = read_generations(lake, STREAM.name)
     refuse_cut_off(lake, generations, SOURCE)
     log_file(lake, 0).unlink()
-    with refused("cleaned_up_version", command=f"./stateful reseed {STREAM.name} --apply"):
+    with refused("cleaned_up_version", command=f"./stateful rebuild {STREAM.name} --apply"):
         refuse_cut_off(lake, generations, SOURCE)
     assert has_waiting_rows(lake, STREAM)
 
@@ -258,10 +258,10 @@ def test_a_first_batch_needs_no_commit_where_the_log_sums_its_version_up(lake):
 
 
 def test_a_generation_that_has_not_run_says_that_the_log_has_lost_its_first_commits(two_commits):
-    reseed(two_commits, STREAM.name, replayed_version=0)
+    rebuild(two_commits, STREAM.name, replayed_version=0)
     refuse_cut_off(two_commits, read_generations(two_commits, STREAM.name), SOURCE)
     bronze(two_commits).create_checkpoint()
     for version in (0, 1):
         log_file(two_commits, version).unlink()
-    with refused("cleaned_up_version", command=f"./stateful reseed {STREAM.name} --apply"):
+    with refused("cleaned_up_version", command=f"./stateful rebuild {STREAM.name} --apply"):
         refuse_cut_off(two_commits, read_generations(two_commits, STREAM.name), SOURCE)

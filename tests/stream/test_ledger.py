@@ -7,11 +7,11 @@ from deltalake import DeltaTable
 
 from include.lake.generations import read_generations
 from include.stream.open_stream import has_waiting_rows
-from include.stream.reseed_plan import ReseedOptions, plan_reseed
+from include.stream.rebuild_plan import RebuildOptions, plan_rebuild
 from include.stream.stream_status import stream_status
 from spark_jobs.compact_state import compact
-from spark_jobs.recompute_interval import recompute
-from spark_jobs.reseed_stream import reseed
+from spark_jobs.rebuild_stream import rebuild
+from spark_jobs.restate_interval import restate
 from spark_jobs.run_stream import drain
 from spark_jobs.write_savepoint import savepoint
 from tests.deaths import KilledError
@@ -64,26 +64,26 @@ def at_hour(hour: int):
     return instant_of(START_US + hour * HOUR_US)
 
 
-def test_rows_that_somebody_deletes_stop_the_stream_until_a_reseed(world):
+def test_rows_that_somebody_deletes_stop_the_stream_until_a_rebuild(world):
     some_hours(world)
     DeltaTable(world.lake.table(world.streams[KIND].name)).delete("key = 'a'")
     assert names(world) == ["table_changed"]
     assert has_waiting_rows(world.lake, world.streams[KIND])
     for job in (
         run,
-        lambda w: recompute(w.engine, w.lake, w.streams[KIND], at_hour(0), at_hour(1)),
+        lambda w: restate(w.engine, w.lake, w.streams[KIND], at_hour(0), at_hour(1)),
     ):
         with refused("of_other_times"):
             job(world)
-    plan = plan_reseed(world.lake, world.streams[KIND], ReseedOptions())
+    plan = plan_rebuild(world.lake, world.streams[KIND], RebuildOptions())
     assert (plan.base.savepoint, plan.from_us) == (None, None)
-    reseed(world.engine, world.lake, world.streams[KIND], ReseedOptions())
+    rebuild(world.engine, world.lake, world.streams[KIND], RebuildOptions())
     assert names(world) == []
     check(world)
 
 
 SWITCH = "tests.simulator.local_engine.LocalProduct.replace"
-RECORDED = "spark_jobs.reseed_stream.delete_expired"
+RECORDED = "spark_jobs.rebuild_stream.delete_expired"
 
 
 def killed(*_: object, **__: object) -> None:
@@ -91,13 +91,13 @@ def killed(*_: object, **__: object) -> None:
 
 
 @pytest.mark.parametrize("step", ["spark_jobs.replay_bronze.replayed", SWITCH, RECORDED])
-def test_a_reseed_that_is_killed_has_changed_nothing_or_is_done(world, monkeypatch, step):
+def test_a_rebuild_that_is_killed_has_changed_nothing_or_is_done(world, monkeypatch, step):
     some_hours(world)
     stream = world.streams[KIND]
     with monkeypatch.context() as patched:
         patched.setattr(step, killed)
         with pytest.raises(KilledError):
-            reseed(world.engine, world.lake, stream, ReseedOptions(recompute=True))
+            rebuild(world.engine, world.lake, stream, RebuildOptions(full_refresh=True))
     check(world)
     land(world, 4)
     run(world)
@@ -124,7 +124,7 @@ def test_an_update_table_that_a_killed_run_left_ahead_is_not_right_until_the_nex
     for write in range(4, 14):
         killed += killed_at(write, lambda: drain(world.engine, world.lake, stream))
         auditor.check()
-        if stream_status(world.lake, stream).coverage.wrong:
+        if stream_status(world.lake, stream).table_status.wrong:
             assert [f.finding for f in stream_status(world.lake, stream).findings] == [
                 "table_not_right"
             ]

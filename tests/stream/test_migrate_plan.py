@@ -8,9 +8,9 @@ import pytest
 
 from include.fold.admission import EPOCH, MICROSECOND, instant_of, micros_of
 from include.fold.product_table import ensure_product
-from include.stream.bronze import pin_bronze
+from include.stream.bronze import newest_bronze
 from include.stream.open_stream import open_stream
-from include.stream.reseed_plan import ReseedOptions, plan_reseed
+from include.stream.rebuild_plan import RebuildOptions, plan_rebuild
 from include.stream_definition import load_definition, pinned_settings
 from include.streams.device_signals import Signal
 from tests.bronze import append_commit, stamp
@@ -32,8 +32,8 @@ pytestmark = pytest.mark.slow
 
 START_US = 1_750_032_000_000_000
 SECOND_US = 1_000_000
-MAPPED = ReseedOptions(from_state=True)
-ANEW = f"./stateful reseed {NAME} --recompute --apply"
+MAPPED = RebuildOptions(migrate_state=True)
+ANEW = f"./stateful rebuild {NAME} --full-refresh --apply"
 
 
 class Lived:
@@ -47,7 +47,7 @@ class Lived:
         append_commit(lake, STREAM.source, fold_of(old), rows)
         self.code = open_stream(lake, STREAM).identity.code
         self.pins = pinned_settings(STREAM, fold_of(old))
-        self.bronze_id = pin_bronze(lake, STREAM.source).table_id
+        self.bronze_id = newest_bronze(lake, STREAM.source).table_id
         ensure_product(lake.table(NAME), load_definition(STREAM))
         row = self.pins | {"code": self.code}
         self.cover("live", None, at(6), row)
@@ -63,15 +63,15 @@ class Lived:
         made = {
             "savepoint_id": f"{second}-{len(columns)}",
             "events": 3 * second,
-            "bronze_id": pin_bronze(self.lake, STREAM.source).table_id,
+            "bronze_id": newest_bronze(self.lake, STREAM.source).table_id,
             "code": self.code,
             "state_schema": self.pins["state_schema"],
         }
         return written_savepoint(self.lake, NAME, at(second), **made | columns).savepoint_id
 
-    def base_id(self, options: ReseedOptions = MAPPED) -> str | None:
-        base = plan_reseed(self.lake, STREAM, options).base
-        assert base.savepoint is None or base.mapped == options.from_state
+    def base_id(self, options: RebuildOptions = MAPPED) -> str | None:
+        base = plan_rebuild(self.lake, STREAM, options).base
+        assert base.savepoint is None or base.mapped == options.migrate_state
         return base.savepoint.savepoint_id if base.savepoint else None
 
 
@@ -90,13 +90,13 @@ def test_the_base_is_the_newest_clean_savepoint_of_the_state_that_the_stream_ran
     lived.savepoint(1)
     lived.savepoint(3, events=8)  # without a late row
     lived.savepoint(4, code=None)  # of two codes
-    lived.savepoint(4, code="another", origin="reseed")
-    lived.savepoint(5, bronze_id="another", events=15, origin="recompute")
+    lived.savepoint(4, code="another", kind="rebuild")
+    lived.savepoint(5, bronze_id="another", events=15, kind="restate")
     lived.files.deploy(NEW)
     now = open_stream(lived.lake, STREAM).identity
     lived.savepoint(5, code=now.code, state_schema=now.state_schema)
     assert lived.base_id() == clean
-    plan = plan_reseed(lived.lake, STREAM, MAPPED)
+    plan = plan_rebuild(lived.lake, STREAM, MAPPED)
     assert plan.row["code"] == f"{now.code}+{clean}"
     assert instant_of(plan.base.until_us) == at(2)
 
@@ -110,13 +110,13 @@ def test_it_is_not_after_the_instant_that_is_asked_for(lived):
 @pytest.mark.parametrize(
     ("source", "options", "code", "command"),
     [
-        (NEW, replace(MAPPED, recompute=True), "wrong_argument", None),
-        (OLD, MAPPED, "nothing_there", f"./stateful reseed {NAME} --apply"),
+        (NEW, replace(MAPPED, full_refresh=True), "wrong_argument", None),
+        (OLD, MAPPED, "nothing_there", f"./stateful rebuild {NAME} --apply"),
         (NEW_STATE, MAPPED, "not_migratable", ANEW),
         (f"{NEW_STATE}\nmigrate_state = 1\n", MAPPED, "wrong_setting", None),
         (NEW.replace("device_id: int", "device_id: str"), MAPPED, "not_migratable", ANEW),
         (NEW.replace("EventTime", "ProcessingTime"), MAPPED, "not_migratable", ANEW),
-        (NEW, replace(MAPPED, until=at(1)), "not_migratable", f"./stateful reseed {NAME} --apply"),
+        (NEW, replace(MAPPED, until=at(1)), "not_migratable", f"./stateful rebuild {NAME} --apply"),
     ],
 )
 def test_what_cannot_be_migrated_is_refused(lived, source, options, code, command):
@@ -126,18 +126,18 @@ def test_what_cannot_be_migrated_is_refused(lived, source, options, code, comman
     if "ProcessingTime" in source:
         stream = replace(STREAM, watermark_delay=0 * STREAM.watermark_delay)
     with refused(code, command=command):
-        plan_reseed(lived.lake, stream, options)
+        plan_rebuild(lived.lake, stream, options)
 
 
 def test_without_a_savepoint_of_the_older_state_it_says_how_to_get_one(lived):
     lived.savepoint(2, code=None)
     lived.files.deploy(NEW)
     with refused("not_migratable", command=f"./stateful savepoint {NAME}"):
-        plan_reseed(lived.lake, STREAM, MAPPED)
+        plan_rebuild(lived.lake, STREAM, MAPPED)
 
 
 def test_a_stream_that_never_ran_has_nothing_to_migrate(lake, tmp_path, monkeypatch):
     deployed_in(tmp_path, monkeypatch).deploy(NEW)
     with refused("nothing_there", subject=NAME):
-        plan_reseed(lake, STREAM, MAPPED)
+        plan_rebuild(lake, STREAM, MAPPED)
     sys.modules.pop(MODULE, None)

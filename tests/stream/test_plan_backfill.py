@@ -1,4 +1,4 @@
-"""The plan of a backfill's Dag runs, against counts in plain Python; and which of them promotes."""
+"""The plan of a backfill's Dag runs, against counts in plain Python; and which of them rebuilds."""
 
 import itertools
 from dataclasses import replace
@@ -14,11 +14,11 @@ from include.fold.admission import EPOCH, MICROSECOND, micros_of
 from include.lake.generations import GenerationRow
 from include.lake.paths import Lake
 from include.registry import stream_named
-from include.stream.bronze import pin_bronze
+from include.stream.bronze import newest_bronze
 from include.stream.manifest import StreamIdentity
 from include.stream.open_stream import OpenStream, open_stream
-from include.stream.plan_recompute import NEAR, near_dates, plan_backfill, schedule_intervals
 from include.stream.record import StreamRecord
+from include.stream.restate_plan import NEAR, near_dates, plan_backfill, schedule_intervals
 from include.streams.user_counts import FOLD, UserEvent
 from tests.bronze import append_commit, of_ours, stamp
 from tests.refused import refused
@@ -85,11 +85,11 @@ def test_the_first_run_begins_with_the_newest_clean_savepoint(planned_lake):
     assert plan.runs[0].rows_to_read == len([at for at in EVENTS if at < START + 3 * HOUR]) - before
 
 
-def test_what_is_not_settled_is_said_to_be_refused(planned_lake):
+def test_what_is_not_complete_is_said_to_be_refused(planned_lake):
     plan = planned(planned_lake, 3, 8)
-    assert (len(plan.runs), plan.unsettled) == (2, 3)
-    assert plan.settled == START + 5 * HOUR
-    with refused("not_settled", subject=STREAM.name, command=f"./stateful stream {STREAM.name}"):
+    assert (len(plan.runs), plan.incomplete) == (2, 3)
+    assert plan.complete == START + 5 * HOUR
+    with refused("not_complete", subject=STREAM.name, command=f"./stateful stream {STREAM.name}"):
         planned(planned_lake, 5, 6)
     with refused("wrong_argument", subject="FROM"):
         plan_backfill(opened(planned_lake, IDENTITY), START + MICROSECOND, START + HOUR)
@@ -104,10 +104,10 @@ def test_what_an_initial_state_stands_for_is_said_to_be_refused(planned_lake):
         plan_backfill(opened(planned_lake, begun), START, START + 2 * HOUR)
 
 
-def test_an_update_table_has_no_interval_to_recompute(planned_lake):
+def test_an_update_table_has_no_interval_to_restate(planned_lake):
     identity = replace(IDENTITY, output_mode="update")
     with refused(
-        "no_interval", subject=STREAM.name, command="./stateful reseed user_counts --apply"
+        "no_interval", subject=STREAM.name, command="./stateful rebuild user_counts --apply"
     ):
         plan_backfill(opened(planned_lake, identity), START, START + 2 * HOUR)
 
@@ -120,7 +120,7 @@ def test_states_that_were_mapped_have_no_beginning_to_go_back_to(planned_lake):
     with refused(
         "mapped_state",
         subject=IDENTITY.stream,
-        command=f"./stateful reseed {IDENTITY.stream} --recompute --apply",
+        command=f"./stateful rebuild {IDENTITY.stream} --full-refresh --apply",
     ):
         plan_backfill(opened(planned_lake, mapped), *interval)
     record(planned_lake, "mapped", START + 2 * HOUR, before, mapped.code)
@@ -144,12 +144,12 @@ def opened(lake: Lake, identity: StreamIdentity) -> OpenStream:
 
 @pytest.fixture
 def planned_lake(lake: Lake) -> Lake:
-    """Bronze and a table, of a stream that a reseed has just brought to five o'clock."""
+    """Bronze and a table, of a stream that a rebuild has just brought to five o'clock."""
     times = [(at - EPOCH) // MICROSECOND for at in EVENTS]
     for rows in stamp([[UserEvent("u", time_us) for time_us in times]]):
         append_commit(lake, STREAM.source, FOLD, rows)
     table = pa.table({"emitted_at": EMITTED, "emitted_date": [at.date() for at in EMITTED]})
-    seeded = entry(1, "reseed", None, micros_of(START + 5 * HOUR), codes=("now",))
+    seeded = entry(1, "rebuild", None, micros_of(START + 5 * HOUR), codes=("now",))
     row = GenerationRow(
         stream=STREAM.name,
         generation=1,
@@ -165,7 +165,7 @@ def planned_lake(lake: Lake) -> Lake:
 
 
 def record(lake: Lake, name: str, until: datetime, events: int, code: str = IDENTITY.code) -> None:
-    bronze_id = pin_bronze(lake, STREAM.source).table_id
+    bronze_id = newest_bronze(lake, STREAM.source).table_id
     made = {"savepoint_id": name, "events": events, "bronze_id": bronze_id, "code": code}
     written_savepoint(lake, STREAM.name, until, **made)
 
@@ -179,10 +179,10 @@ EVERY = {
 
 
 @given(st.sampled_from(sorted(EVERY)), st.integers(-5, (NEAR + 5) * 1440 * 60))
-def test_all_settled_intervals_near_the_run_and_not_its_own(schedule, seconds):
-    step, settled = EVERY[schedule], LOGICAL + timedelta(seconds=seconds)
+def test_all_complete_intervals_near_the_run_and_not_its_own(schedule, seconds):
+    step, complete = EVERY[schedule], LOGICAL + timedelta(seconds=seconds)
     before = [LOGICAL - n * step for n in range(1, NEAR + 1)]
     ahead = [LOGICAL + n * step for n in range(1, NEAR + 1)]
-    after = [date for date in ahead if date + step <= settled]
-    assert near_dates(schedule, LOGICAL, settled) == before + after
+    after = [date for date in ahead if date + step <= complete]
+    assert near_dates(schedule, LOGICAL, complete) == before + after
     assert near_dates(schedule, LOGICAL, None) == before

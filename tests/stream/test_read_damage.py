@@ -15,7 +15,7 @@ from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.stream.manifest import Savepoint, SavepointError, refuse_damaged, savepoints_of
 from include.stream_definition import load_definition
-from spark_jobs.replay_bronze import plan_with_sound_base
+from spark_jobs.replay_bronze import plan_with_sound_start
 from spark_jobs.write_savepoint import write_savepoint
 from tests.late_lakes import START_US, small
 from tests.refused import refused
@@ -76,7 +76,7 @@ def test_a_damaged_savepoint_is_deleted(lake, savepoint, damage):
     damage(folder(lake, savepoint))
     with refused("unreadable_savepoint", subject=savepoint.savepoint_id):
         refuse_damaged(lake, savepoint)
-    planned = plan_with_sound_base(lake, "r1", lambda: plan_from(lake))
+    planned = plan_with_sound_start(lake, "r1", lambda: plan_from(lake))
     assert planned.base.savepoint is None
     assert lake.folders(lake.savepoints(STREAM.name)) == []
     (finding,) = read_ops(lake, "findings", {"finding": "savepoint_damaged"}).to_pylist()
@@ -110,7 +110,7 @@ def test_a_savepoint_that_cannot_be_read_just_now_stays(lake, savepoint, monkeyp
 
     monkeypatch.setattr("spark_jobs.replay_bronze.refuse_damaged", unreachable)
     with pytest.raises(ConnectionError):
-        plan_with_sound_base(lake, "r1", lambda: plan_from(lake))
+        plan_with_sound_start(lake, "r1", lambda: plan_from(lake))
     assert savepoints_of(lake, STREAM.name) == [savepoint]
     assert not lake.is_delta_table(lake.ops("findings"))
 

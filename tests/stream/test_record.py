@@ -1,4 +1,4 @@
-"""A record of very many recomputes: what it forgets, nobody calls right."""
+"""A record of very many restates: what it forgets, nobody calls right."""
 
 import random
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ def test_each_instant_is_of_its_newest_entry_or_of_no_code(seed: int):
     record, all_of_them = StreamRecord(stream="s"), list[Entry]()
     for number in range(1, MOST_ENTRIES + 160):
         start = rng.randrange(END_US)
-        made = an_entry("recompute", start, start + rng.randrange(1, 4))
+        made = an_entry("restate", start, start + rng.randrange(1, 4))
         if number in (1, 20):
             made = an_entry("live", None, END_US)
         record = record.with_entry(made)

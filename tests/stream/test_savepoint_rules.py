@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from include.lake.generations import GenerationRow
 from include.settings import SavepointRules
-from include.stream.bronze import pin_bronze
-from include.stream.manifest import Savepoint, StreamIdentity, choose_base, kept_by
+from include.stream.bronze import newest_bronze
+from include.stream.manifest import Savepoint, StreamIdentity, choose_start, kept_by
 from include.streams import user_counts
 from include.streams.user_counts import UserEvent
 from spark_jobs.replay_bronze import stops_on_the_way
@@ -39,7 +39,7 @@ def savepoint(until_us: int, events: int = 0, code: str = "now", bronze_id: str 
         savepoint_id=f"{until_us}-{events}-{code}",
         stream="user_counts",
         until_us=until_us,
-        origin="live",
+        kind="live",
         run_id="r",
         keys=0,
         files={},
@@ -70,18 +70,18 @@ def test_rules_that_cannot_be_are_refused(wrong):
 def test_a_base_is_the_newest_clean_savepoint_of_this_code_and_this_bronze(lake):
     (rows,) = stamp([[UserEvent("u", START_US + n * HOUR_US) for n in range(10)]])
     append_commit(lake, "user_events", user_counts.FOLD, rows)
-    pin = pin_bronze(lake, "user_events")
+    bronze = newest_bronze(lake, "user_events")
 
     def at(hours: int, events: int, code: str = "now") -> Savepoint:
-        return savepoint(START_US + hours * HOUR_US, events, code, pin.table_id)
+        return savepoint(START_US + hours * HOUR_US, events, code, bronze.table_id)
 
     clean, lacking, other_code = at(3, 3), at(4, 3), at(5, 5, "before")
     other_table, beyond = replace(at(5, 5), bronze_id="another"), at(7, 7)
     known = [clean, lacking, other_code, other_table, beyond]
-    base = choose_base(known, IDENTITY, pin, START_US + 6 * HOUR_US)
+    base = choose_start(known, IDENTITY, bronze, START_US + 6 * HOUR_US)
     assert (base.savepoint, base.events) == (clean, 3)
-    assert choose_base(known, IDENTITY, pin, START_US + 7 * HOUR_US).savepoint == beyond
-    assert choose_base(known, IDENTITY, pin, START_US).savepoint is None
+    assert choose_start(known, IDENTITY, bronze, START_US + 7 * HOUR_US).savepoint == beyond
+    assert choose_start(known, IDENTITY, bronze, START_US).savepoint is None
 
 
 @given(
@@ -104,15 +104,15 @@ def test_what_goes_is_beyond_the_rules_and_not_needed(hours, keep, keep_hours, d
 
 
 def test_a_backfill_of_long_ago_keeps_what_its_next_interval_begins_with():
-    rules = SavepointRules(keep_for=timedelta(days=1), keep_recomputed=timedelta(days=7))
+    rules = SavepointRules(keep_for=timedelta(days=1), keep_restated=timedelta(days=7))
     newest = replace(savepoint(START_US + 500 * HOUR_US), created_at=WRITTEN)
     just, over = WRITTEN - timedelta(days=7), WRITTEN - timedelta(days=7, microseconds=1)
 
-    def old(hours: int, origin: str, created_at: datetime) -> Savepoint:
+    def old(hours: int, kind: str, created_at: datetime) -> Savepoint:
         made = savepoint(START_US + hours * HOUR_US)
-        return replace(made, origin=origin, created_at=created_at)
+        return replace(made, kind=kind, created_at=created_at)
 
-    kept, too_old, live = old(1, "recompute", just), old(2, "recompute", over), old(3, "live", just)
+    kept, too_old, live = old(1, "restate", just), old(2, "restate", over), old(3, "live", just)
     assert kept_by([newest, kept, too_old, live], rules, None) == [kept, newest]
 
 

@@ -11,7 +11,7 @@ from include.lake.paths import Lake
 from include.registry import stream_named
 from include.stream.checkpoint import (
     batch_watermark_ms,
-    is_settled,
+    is_complete,
     newest_committed,
     plan_hash,
     read_position,
@@ -66,7 +66,7 @@ def test_a_batch_that_was_never_committed_waits(lake):
     assert has_waiting_rows(lake, STREAM)
 
 
-def test_a_clock_row_that_moves_nothing_is_worth_no_run_and_one_that_moves_is(lake):
+def test_a_heartbeat_that_moves_nothing_is_worth_no_run_and_one_that_moves_is(lake):
     append(lake)
     batch(lake)
     rows = pa.table({"n": [1], "event_date": [FIRST_DAY]})
@@ -76,15 +76,15 @@ def test_a_clock_row_that_moves_nothing_is_worth_no_run_and_one_that_moves_is(la
         assert has_waiting_rows(lake, STREAM) == waits
 
 
-def test_a_run_is_settled_when_its_last_batch_left_no_watermark_for_the_next(lake):
+def test_a_run_is_complete_when_its_last_batch_left_no_watermark_for_the_next(lake):
     append(lake)
     path = lake.checkpoint(STREAM.name, 1)
-    assert is_settled(lake, path)
+    assert is_complete(lake, path)
     checkpoint = batch(lake)
     commit = checkpoint / "commits" / "0"
-    for next_watermark, settled in ((7, False), (0, True)):
+    for next_watermark, complete in ((7, False), (0, True)):
         commit.write_text(f'v1\n{{"nextBatchWatermarkMs":{next_watermark}}}')
-        assert is_settled(lake, path) == settled
+        assert is_complete(lake, path) == complete
 
 
 def test_a_bronze_table_made_anew_is_left_to_the_run_to_refuse(lake):
@@ -133,5 +133,5 @@ def test_a_damaged_checkpoint_names_the_whole_command_that_makes_another(lake):
     append(lake)
     path = batch(lake)
     (path / "offsets" / "0").write_text("v1\n")
-    with refused("unreadable_checkpoint", command="./stateful reseed user_counts --apply"):
+    with refused("unreadable_checkpoint", command="./stateful rebuild user_counts --apply"):
         batch_watermark_ms(lake, str(path), 0)

@@ -19,21 +19,21 @@ from include.lake.paths import Lake
 from include.registry import stream_named
 from include.stream import stream_status as judging
 from include.stream.manifest import StreamIdentity
+from include.stream.rebuild_plan import RebuildOptions
 from include.stream.record import BEGINNING_US
-from include.stream.reseed_plan import ReseedOptions
 from include.stream.status_report import mend_of, status_record
 from include.stream.stream_identity import what_changed
 from include.stream.stream_status import (
-    Coverage,
     LateGroup,
     Span,
-    coverage_findings,
+    TableStatus,
     judge,
     late_groups,
+    status_findings,
     stream_status,
 )
 from include.streams.user_counts import FOLD, UserEvent
-from spark_jobs.reseed_stream import reseed
+from spark_jobs.rebuild_stream import rebuild
 from spark_jobs.run_stream import drain
 from tests.bronze import ClockAt, append_commit, stamp
 from tests.examples import examples
@@ -82,11 +82,11 @@ def reason_at(ledger, late, tick: int) -> str | None:
         return "not recorded"
     if not set(one.codes) <= {"a"}:
         return "other code"
-    pin = one.bronze_ingested_at_us
+    bronze = one.bronze_ingested_at_us
     lacks = [
         group
         for group in late
-        if group.first_us <= tick and (pin is None or group.ingested_at_us > pin)
+        if group.first_us <= tick and (bronze is None or group.ingested_at_us > bronze)
     ]
     return "late rows" if lacks else None
 
@@ -94,18 +94,18 @@ def reason_at(ledger, late, tick: int) -> str | None:
 @examples(2_000)
 @given(ledgers(), late_rows)
 def test_each_instant_is_judged_as_the_definition_says(ledger, late):
-    coverage = judged(ledger, late)
-    newest = next((one for one in reversed(ledger) if one.kind != "recompute"), None)
+    table_status = judged(ledger, late)
+    newest = next((one for one in reversed(ledger) if one.kind != "restate"), None)
     recorded = [t + 1 for t in range(TICKS) if newest and entry_at(ledger, t)]
     ends = [*recorded, *([newest.until_us] if newest and newest.until_us is not None else [])]
-    assert coverage.until_us == max(ends, default=None)
-    if coverage.until_us is None:
+    assert table_status.until_us == max(ends, default=None)
+    if table_status.until_us is None:
         return
-    for tick in range(-3, coverage.until_us):
-        (span,) = [span for span in coverage.spans if span.from_us <= tick < span.until_us]
+    for tick in range(-3, table_status.until_us):
+        (span,) = [span for span in table_status.spans if span.from_us <= tick < span.until_us]
         assert span.reason == reason_at(ledger, late, tick)
-    wrong = [t for t in range(-3, coverage.until_us) if reason_at(ledger, late, t)]
-    assert max(coverage.right_until_us, -3) == min(wrong, default=coverage.until_us)
+    wrong = [t for t in range(-3, table_status.until_us) if reason_at(ledger, late, t)]
+    assert max(table_status.right_until_us, -3) == min(wrong, default=table_status.until_us)
 
 
 def test_an_update_table_is_right_or_wrong_as_a_whole():
@@ -120,8 +120,8 @@ def test_an_update_table_is_right_or_wrong_as_a_whole():
 def test_a_mapping_stands_for_the_code_before_it_and_that_one_for_its_own():
     ledger = [
         entry(1, "live", None, 3, codes=("old",)),
-        entry(2, "reseed", 3, 6, codes=("b+1",), mapped_from="old", bronze_ingested_at_us=0),
-        entry(3, "reseed", 6, 9, codes=("a+2",), mapped_from="b+1", bronze_ingested_at_us=0),
+        entry(2, "rebuild", 3, 6, codes=("b+1",), mapped_from="old", bronze_ingested_at_us=0),
+        entry(3, "rebuild", 6, 9, codes=("a+2",), mapped_from="b+1", bronze_ingested_at_us=0),
     ]
     mapped = replace(APPEND, code="a+2")
     assert judged(ledger, [], mapped).wrong == ()
@@ -192,8 +192,8 @@ def groups(*days: int) -> tuple[LateGroup, ...]:
 
 
 def found(*spans: Span, live: Span | None = None, is_append: bool = True):
-    coverage = Coverage(END_US, spans, live or Span(END_US, END_US, None))
-    return coverage_findings(STREAM.name, coverage, is_append)
+    table_status = TableStatus(END_US, spans, live or Span(END_US, END_US, None))
+    return status_findings(STREAM.name, table_status, is_append)
 
 
 def late(from_us: int, *days: int) -> Span:
@@ -206,34 +206,34 @@ def test_a_table_that_is_right_says_nothing():
 
 def test_the_finding_names_the_dates_and_the_commands():
     (finding,) = found(late(micros_of(START), 0, 1, 4))
-    assert (finding.finding, finding.severity) == ("late_rows_not_recomputed", "warning")
+    assert (finding.finding, finding.severity) == ("late_rows_not_restated", "warning")
     assert finding.count == 6
     assert finding.event_time_from == START  # from then on the table is wrong, to its end
     assert finding.event_time_to == START + timedelta(days=20)
     assert commands_in(finding.action) == [
-        "recompute user_counts 2026-03-01 2026-03-06",
-        "reseed user_counts --apply",
+        "restate user_counts 2026-03-01 2026-03-06",
+        "rebuild user_counts --apply",
     ]
 
 
 def test_a_command_ends_where_the_table_does_which_may_be_within_the_day():
     at = START + timedelta(hours=13, microseconds=1)
     rows = (LateGroup(START.date(), 0, 1, micros_of(START), micros_of(START)),)
-    coverage = Coverage(
+    table_status = TableStatus(
         micros_of(at), (Span(BEGINNING_US, micros_of(at), "late rows", rows),), None
     )
-    (finding,) = coverage_findings(STREAM.name, coverage, True)
-    command = "recompute user_counts 2026-03-01 2026-03-01T13:00:00.000001Z"
+    (finding,) = status_findings(STREAM.name, table_status, True)
+    command = "restate user_counts 2026-03-01 2026-03-01T13:00:00.000001Z"
     assert commands_in(finding.action)[0] == command
 
 
-def test_an_update_table_is_reseeded():
+def test_an_update_table_is_rebuilt():
     (finding,) = found(late(BEGINNING_US, 0), is_append=False)
-    assert commands_in(finding.action) == ["reseed user_counts --apply"]
+    assert commands_in(finding.action) == ["rebuild user_counts --apply"]
     assert finding.event_time_from is None  # the beginning
 
 
-def test_dates_that_were_recomputed_leave_what_follows_to_a_reseed():
+def test_dates_that_were_restated_leave_what_follows_to_a_rebuild():
     after = micros_of(START + timedelta(days=1))
     (finding,) = found(late(after, 0))
     assert finding.finding == "state_lacks_rows"
@@ -252,15 +252,15 @@ def test_what_nothing_proves_is_named_with_its_cause():
         Span(micros_of(START), END_US, "other code"),
     )
     assert finding.finding == "table_not_right"
-    assert commands_in(finding.action) == ["reseed user_counts --apply"]
+    assert commands_in(finding.action) == ["rebuild user_counts --apply"]
 
 
 def test_what_is_of_before_a_mapping_names_the_only_way_that_makes_it_right():
     spans = (late(BEGINNING_US, 1), Span(BEGINNING_US, END_US, "other code"))
-    coverage = Coverage(END_US, spans, Span(END_US, END_US, "late rows", groups(1)))
-    way = "reseed user_counts --recompute --apply"
+    table_status = TableStatus(END_US, spans, Span(END_US, END_US, "late rows", groups(1)))
+    way = "rebuild user_counts --full-refresh --apply"
     for is_mapped in (True, False):
-        told = coverage_findings(STREAM.name, coverage, True, is_mapped=is_mapped)
+        told = status_findings(STREAM.name, table_status, True, is_mapped=is_mapped)
         assert [way in commands_in(each.action) for each in told] == [is_mapped] * 2
 
 
@@ -294,15 +294,15 @@ def test_an_edited_function_is_seen_before_any_run_and_mended_by_what_is_named(w
     assert {span["reason"] for span in wrong["wrong"]} == {"other code"}
     assert [found["finding"] for found in wrong["findings"]] == ["table_not_right"]
     assert wrong["changed"]
-    assert wrong["mend"].command == f"./stateful reseed {world.streams[KIND].name} --apply"
-    assert wrong["mend"].rows == 6  # of three hours: the fourth is not settled yet
-    reseed(world.engine, world.lake, world.streams[KIND], ReseedOptions())
+    assert wrong["mend"].command == f"./stateful rebuild {world.streams[KIND].name} --apply"
+    assert wrong["mend"].rows == 6  # of three hours: the fourth is not complete yet
+    rebuild(world.engine, world.lake, world.streams[KIND], RebuildOptions())
     mended = told(world)
     assert (mended["is_right"], mended["changed"], mended["mend"]) == (True, [], None)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("decided", ["reseed", "run"])
+@pytest.mark.parametrize("decided", ["rebuild", "run"])
 def test_new_code_waits_for_a_person_where_the_entry_says_so(world, decided):
     some_hours(world)
     world.deploy(KIND, "b")
@@ -313,15 +313,15 @@ def test_new_code_waits_for_a_person_where_the_entry_says_so(world, decided):
         with refused("code_changed", subject=stream.name):
             run(world)
     assert told(world) == before
-    if decided == "reseed":
-        reseed(world.engine, world.lake, stream, ReseedOptions())
+    if decided == "rebuild":
+        rebuild(world.engine, world.lake, stream, RebuildOptions())
     else:
         world.configure(KIND, on_code_change="run")
         run(world)
         world.configure(KIND, on_code_change="stop")
     land(world, 5)
     run(world)
-    assert told(world)["is_right"] == (decided == "reseed")
+    assert told(world)["is_right"] == (decided == "rebuild")
 
 
 def test_all_streams_are_told_of_where_none_is_named(tmp_path, capsys):

@@ -131,7 +131,7 @@ ROWS = st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 1), INSTANTS), m
     bounds=st.tuples(st.none() | INSTANTS, st.none() | INSTANTS),
     start=st.integers(0, 3),
 )
-def test_who_follows_the_change_feed_ends_with_the_table_behind_a_recompute(
+def test_who_follows_the_change_feed_ends_with_the_table_behind_a_restate(
     tmp_path_factory, batches, corrected, later, bounds, start
 ):
     """From whatever version on it begins."""

@@ -1,4 +1,4 @@
-"""A stream that keeps dead letters, on real Delta and RocksDB: live, killed, recomputed, reseeded, mended."""
+"""A stream that keeps dead letters, on real Delta and RocksDB: live, killed, restated, rebuilt, mended."""
 
 from collections import Counter
 from dataclasses import replace
@@ -13,12 +13,12 @@ from include.fold.definition import DeadLetter
 from include.lake.dead_letters import COLUMNS
 from include.lake.ops import read_ops
 from include.stream.manifest import savepoints_of
-from include.stream.reseed_plan import ReseedOptions
+from include.stream.rebuild_plan import RebuildOptions
 from include.stream_definition import load_definition
 from spark_jobs import stream_drain
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.recompute_interval import recompute
-from spark_jobs.reseed_stream import reseed
+from spark_jobs.rebuild_stream import rebuild
+from spark_jobs.restate_interval import restate
 from spark_jobs.run_stream import drain
 from spark_jobs.tables.dead_letters import DeadLetters
 from tests.bronze import append_commit
@@ -121,7 +121,7 @@ def test_what_is_a_dead_letter_is_a_function_of_bronze(spark, lake, tmp_path, mo
 
     # A savepoint's `events` counts the dead letters, so it is clean, and a day is made again.
     start_us, end_us = DAYS_US[1], DAYS_US[2]
-    recompute(SparkEngine(spark), lake, KEEPING, at(start_us), at(end_us))
+    restate(SparkEngine(spark), lake, KEEPING, at(start_us), at(end_us))
     right = truth(fold, rows, end_us)
     now = dead_letters_of(lake, fold)
     assert of_interval(now, start_us, end_us) == of_interval(right.dead_letters, start_us, end_us)
@@ -130,12 +130,12 @@ def test_what_is_a_dead_letter_is_a_function_of_bronze(spark, lake, tmp_path, mo
     assert now != result.dead_letters
     table = table_of(lake, KEEPING, fold)
     assert between(table, start_us, end_us) == between(right.table, start_us, end_us)
-    done = newest_run(lake, "recompute_interval")
+    done = newest_run(lake, "restate_interval")
     counted = of_interval(right.dead_letters, start_us, end_us)
     assert done["rows_dead_lettered"] + done["timeouts_dead_lettered"] == sum(counted.values())
 
-    # A reseed takes late rows in, and makes dead letters of what fails.
-    reseed(SparkEngine(spark), lake, KEEPING, ReseedOptions())
+    # A rebuild takes late rows in, and makes dead letters of what fails.
+    rebuild(SparkEngine(spark), lake, KEEPING, RebuildOptions())
     until_us = oracle.until(rows, 5_000)
     right = truth(fold, rows, until_us)
     assert dead_letters_of(lake, fold) == right.dead_letters
@@ -144,7 +144,7 @@ def test_what_is_a_dead_letter_is_a_function_of_bronze(spark, lake, tmp_path, mo
     # Mended, it takes them all.
     deployed.deploy(MENDED)
     mended = load_definition(KEEPING).fold
-    reseed(SparkEngine(spark), lake, KEEPING, ReseedOptions(recompute=True))
+    rebuild(SparkEngine(spark), lake, KEEPING, RebuildOptions(full_refresh=True))
     assert dead_letters_of(lake, mended) == Counter()
     assert table_of(lake, KEEPING, mended) == truth(mended, rows, until_us).table
 
@@ -168,7 +168,7 @@ def check_record(lake, dead_letters: Counter[oracle.DeadLetter]) -> None:
     assert comments == [column.comment for column in COLUMNS]
     findings = read_ops(lake, "findings", {"finding": "rows_dead_lettered"}).to_pylist()
     assert sum(finding["count"] for finding in findings) == events + timeouts
-    assert all("--recompute" in finding["action"] for finding in findings)
+    assert all("--full-refresh" in finding["action"] for finding in findings)
     assert savepoints_of(lake, KEEPING.name)
 
 

@@ -32,7 +32,7 @@ class OfDagRuns:
 
     @hookimpl
     def on_dag_run_failed(self, dag_run: Any, msg: str) -> None:
-        write_note(dag_run)  # a red one may have recomputed its interval all the same
+        write_note(dag_run)  # a red one may have restated its interval all the same
 
 
 def make_missing_pools(dag_run: Any) -> None:

@@ -110,18 +110,18 @@ def run(
         states.put(*each)
     until = until_us(clock_us)
     events = _events(fold, waiting)
-    settled = settle(fold, lambda: states, events, until, timeouts_due=True)
-    at = _outputs(fold, settled.outputs)
+    complete = settle(fold, lambda: states, events, until, timeouts_due=True)
+    at = _outputs(fold, complete.outputs)
     return Ran(
         clock_us,
         [row for _, row, is_gone in at if not is_gone],
         [at_us for at_us, _, is_gone in at if not is_gone],
-        dead_letters=[DeadLetter(**each) for each in settled.dead_letters.to_pylist()],
+        dead_letters=[DeadLetter(**each) for each in complete.dead_letters.to_pylist()],
         late=[each.event for each in too_late],
         removed=[key_of_row(fold, row) for _, row, is_gone in at if is_gone],
         known={known.key: known for known in states},
         waiting=[each for each in waiting if each.time_us >= until],
-        duplicates=settled.rows_duplicate,
+        duplicates=complete.rows_duplicate,
     )
 
 

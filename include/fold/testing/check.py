@@ -231,7 +231,7 @@ def _add_outputs(fold: KeyedFold, ran: Ran, rows: dict[Any, str]) -> None:
 def _migrated(
     fold: KeyedFold, migrate: MigrateState, old_states: dict[Key, Any]
 ) -> tuple[dict[Key, Any], str | None]:
-    """The states to begin with, as a reseed makes them of a savepoint; and what is wrong with them."""
+    """The states to begin with, as a rebuild makes them of a savepoint; and what is wrong with them."""
     columns = columns_of(type(next(iter(old_states.values()))))
     shape = nested(tuple, columns)
     stored = [

@@ -1,5 +1,5 @@
-"""Replays of bronze, planned: what recomputes and reseeds have in common; recomputes of an
-interval, or of each of a backfill; what shares a JVM, what promotes.
+"""Replays of bronze, planned: what restatements and rebuilds have in common; restatements of an
+interval, or of each of a backfill; what shares a JVM, what rebuilds.
 
 From the lake alone, without a JVM; the job does what its own plan says, made under the lease.
 """
@@ -24,8 +24,8 @@ from include.lake.generations import GenerationRow
 from include.lake.paths import Lake
 from include.lake.stream_result import complete_until, replaced_by
 from include.settings import Stream
-from include.stream.bronze import BronzePin, count_before, pin_bronze
-from include.stream.manifest import Base, Savepoint, choose_base, savepoints_of
+from include.stream.bronze import BronzeVersion, count_before, newest_bronze
+from include.stream.manifest import Savepoint, StartingSavepoint, choose_start, savepoints_of
 from include.stream.open_stream import OpenStream
 from include.stream.record import Entry, StreamRecord
 from include.stream.stream_status import judged, state_between, stream_status
@@ -37,10 +37,10 @@ from include.text_table import counted, text_table
 class Replay:
     """Pinned bronze folded anew from a base until an instant, for rows from another on."""
 
-    origin: ClassVar[Literal["recompute", "reseed"]]
+    kind: ClassVar[Literal["restate", "rebuild"]]
     opened: OpenStream
-    pin: BronzePin
-    base: Base
+    bronze: BronzeVersion
+    base: StartingSavepoint
     until_us: int
 
     @property
@@ -68,36 +68,36 @@ class Replay:
 
     @property
     def end_us(self) -> int | None:
-        """The end of what is replaced; a reseed's has none: what live has emitted beyond `until_us`
+        """The end of what is replaced; a rebuild's has none: what live has emitted beyond `until_us`
         it will emit again."""
-        return self.until_us if self.origin == "recompute" else None
+        return self.until_us if self.kind == "restate" else None
 
     @property
     def dead_letters_from_us(self) -> int | None:
         """The first instant whose dead letters are replaced, of an update table too."""
-        if self.origin == "recompute":
+        if self.kind == "restate":
             return self.from_us
         return self.base.until_us if self.base.savepoint else None
 
     def record(self, run_id: str, savepoint: Savepoint) -> StreamRecord:
-        """The stream's once its rows are there; a reseed's has the savepoint of live's start."""
-        row, base, pin = self.row, self.base, self.pin
-        if self.origin == "reseed":
+        """The stream's once its rows are there; a rebuild's has the savepoint of live's start."""
+        row, base, bronze = self.row, self.base, self.bronze
+        if self.kind == "rebuild":
             seed = {"seed_savepoint": savepoint.savepoint_id, "seed_events": savepoint.events}
             row = GenerationRow({**row, **seed, "switched_at_us": micros_of(datetime.now(UTC))})
         entry = Entry(
-            kind=self.origin,
+            kind=self.kind,
             from_us=self.from_us,
             until_us=self.until_us,
             generation=row["generation"],
             run_id=run_id,
             delay_us=row["watermark_delay_ms"] * US_PER_MS,
             codes=(self.code,),
-            bronze_id=pin.table_id,
-            bronze_version=pin.version,
-            bronze_ingested_at_us=pin.ingested_at_us,
-            read_version=pin.version,
-            read_commit=commit_hash(self.lake, pin.path, pin.version),
+            bronze_id=bronze.table_id,
+            bronze_version=bronze.version,
+            bronze_ingested_at_us=bronze.ingested_at_us,
+            read_version=bronze.version,
+            read_commit=commit_hash(self.lake, bronze.path, bronze.version),
             mapped_from=base.savepoint.code if base.mapped and base.savepoint else None,
         )
         dead_letters = dead_letters_now(self.lake, self.opened.name)
@@ -125,7 +125,7 @@ MOST_RUNS = 60_000  # a year of them, ten minutes each
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """The recompute of one interval, which begins where the one before it ends."""
+    """The restate of one interval, which begins where the one before it ends."""
 
     start: datetime
     until: datetime
@@ -134,14 +134,14 @@ class PlannedRun:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecomputePlan(Replay):
-    """Recomputes, decided: of intervals, each from the end of the one before."""
+class RestatePlan(Replay):
+    """Restates, decided: of intervals, each from the end of the one before."""
 
-    origin = "recompute"
+    kind = "restate"
     runs: Sequence[PlannedRun]
     estimated_seconds: float | None  # of all; None: no recorded one of the stream to go by
-    settled: datetime  # the stream is complete before this instant
-    unsettled: int  # refused intervals: they end later
+    complete: datetime  # the stream is complete before this instant
+    incomplete: int  # refused intervals: they end later
     early: int  # ... and an initial state stands for them
 
     @property
@@ -160,28 +160,28 @@ class RecomputePlan(Replay):
             took = f"in about {timedelta(seconds=round(seconds))}"
         rows = counted(sum(run.rows_to_read for run in runs), "row")
         lines = [
-            f"recompute {self.opened.name}: {counted(len(runs), 'interval')}, from which {rows} of bronze "
-            f"(version {self.pin.version}) are replayed, from {self.base.text()} on; {took}",
+            f"restate {self.opened.name}: {counted(len(runs), 'interval')}, from which {rows} of bronze "
+            f"(version {self.bronze.version}) are replayed, from {self.base.text()} on; {took}",
             *text_table(COLUMNS, [_cells(run) for run in runs[:SHOWN]]),
         ]
         if len(runs) > SHOWN:
             lines.append(f"  ... and {len(runs) - SHOWN:,} more")
-        if self.early or self.unsettled:
+        if self.early or self.incomplete:
             lines.append(
-                f"and {self.early:,} that the initial state stands for, and {self.unsettled:,} that are "
-                f"not settled (the stream is complete until {self.settled:%Y-%m-%d %H:%M:%S} UTC): "
+                f"and {self.early:,} that the initial state stands for, and {self.incomplete:,} that are "
+                f"not complete (the stream is complete until {self.complete:%Y-%m-%d %H:%M:%S} UTC): "
                 "refused"
             )
         return "\n".join(lines)
 
 
-def plan_recompute(opened: OpenStream, start: datetime, until: datetime) -> RecomputePlan:
+def plan_restate(opened: OpenStream, start: datetime, until: datetime) -> RestatePlan:
     """The plan for `[start, until)`, on the stream's clock."""
     _refuse_empty(start, until)
     return _planned(opened, [(start, until)])
 
 
-def plan_backfill(opened: OpenStream, start: datetime, until: datetime) -> RecomputePlan:
+def plan_backfill(opened: OpenStream, start: datetime, until: datetime) -> RestatePlan:
     """The same for the intervals of the stream's schedule that begin in `[start, until)`."""
     _refuse_empty(start, until)
     schedule = opened.declared.schedule
@@ -198,20 +198,20 @@ def _refuse_empty(start: datetime, until: datetime) -> None:
         raise wrong_argument("UNTIL", f"UNTIL must be after FROM, and {until} is not after {start}")
 
 
-def _planned(opened: OpenStream, intervals: Sequence[tuple[datetime, datetime]]) -> RecomputePlan:
+def _planned(opened: OpenStream, intervals: Sequence[tuple[datetime, datetime]]) -> RestatePlan:
     lake, identity, name = opened.lake, opened.identity, opened.name
     opened.refuse_run()
     if identity.output_mode == "update":
         raise SettingsError(
             f"the table of {name} shows the live state, and no row of it is an interval's: "
-            "a reseed takes late rows into both",
+            "a rebuild takes late rows into both",
             code="no_interval",
             subject=name,
-            command=f"./stateful reseed {name} --apply",
+            command=f"./stateful rebuild {name} --apply",
         )
-    settled = check_settled(lake, opened.declared, intervals[0][1])
+    complete = check_complete(lake, opened.declared, intervals[0][1])
     opened.trusted()
-    closed = [interval for interval in intervals if interval[1] <= settled]
+    closed = [interval for interval in intervals if interval[1] <= complete]
     since_us = identity.since_us
     open_ = [i for i in closed if since_us is None or micros_of(i[1]) > since_us]
     if not open_:
@@ -221,24 +221,24 @@ def _planned(opened: OpenStream, intervals: Sequence[tuple[datetime, datetime]])
             subject=name,
         )
     edges_us = [micros_of(edge) for edge in (open_[0][0], *(until for _, until in open_))]
-    pin = pin_bronze(lake, opened.source)
-    base = choose_base(savepoints_of(lake, name), identity, pin, at_most_us=edges_us[0])
-    events = count_before(pin, identity.time_column, since_us, cutoffs_us=edges_us)
+    bronze = newest_bronze(lake, opened.source)
+    base = choose_start(savepoints_of(lake, name), identity, bronze, at_most_us=edges_us[0])
+    events = count_before(bronze, identity.time_column, since_us, cutoffs_us=edges_us)
     rows = [after - before for before, after in pairwise([base.events, *events[1:]])]
-    coverage = judged(opened, identity)
+    table_status = judged(opened, identity)
     runs = [
-        PlannedRun(*edges, count, state_between(coverage, *map(micros_of, edges)))
+        PlannedRun(*edges, count, state_between(table_status, *map(micros_of, edges)))
         for edges, count in zip(open_, rows, strict=True)
     ]
-    return RecomputePlan(
+    return RestatePlan(
         opened=opened,
-        pin=pin,
+        bronze=bronze,
         base=base,
         until_us=edges_us[-1],
         runs=runs,
         estimated_seconds=seconds_for(lake, name, *rows),
-        settled=settled,
-        unsettled=len(intervals) - len(closed),
+        complete=complete,
+        incomplete=len(intervals) - len(closed),
         early=len(closed) - len(open_),
     )
 
@@ -252,15 +252,15 @@ def _cells(run: PlannedRun) -> list[str]:
     ]
 
 
-def check_settled(lake: Lake, stream: Stream, until: datetime) -> datetime:
-    """The instant that live has settled; SettingsError unless that is `until` or later."""
-    settled = complete_until(lake, stream.name)
-    if settled is not None and until <= settled:
-        return settled
+def check_complete(lake: Lake, stream: Stream, until: datetime) -> datetime:
+    """The instant that live has completed; SettingsError unless that is `until` or later."""
+    complete = complete_until(lake, stream.name)
+    if complete is not None and until <= complete:
+        return complete
     raise SettingsError(
         f"{stream.name} is not complete until {until:%Y-%m-%d %H:%M:%S} UTC: run it once an event "
         f"after {until + stream.watermark_delay:%Y-%m-%d %H:%M:%S} UTC is in bronze",
-        code="not_settled",
+        code="not_complete",
         subject=stream.name,
         command=f"./stateful stream {stream.name}",
     )
@@ -300,28 +300,28 @@ def next_tick(schedule: str, start: datetime) -> datetime:
 NEAR = 50
 
 
-def why_not_promote(
+def why_not_rebuild(
     lake: Lake, stream: Stream, start: datetime, queued: Callable[[Sequence[datetime]], int]
 ) -> str | None:
-    """Why the run whose interval begins at `start` leaves it; None when it is to promote.
+    """Why the run whose interval begins at `start` leaves it; None when it is to rebuild.
 
     `queued` tells how many runs of these logical dates wait, without those that run already: two of
     these would leave it to each other.
     """
     if stream_status(lake, stream).live_is_right:
-        return f"the live state of {stream.name} is right: there is nothing to promote"
+        return f"the live state of {stream.name} is right: there is nothing to rebuild"
     waiting = queued(near_dates(stream.schedule, start, complete_until(lake, stream.name)))
     if waiting:
-        return f"the backfill has {counted(waiting, 'more run')} queued: the last one promotes"
+        return f"the backfill has {counted(waiting, 'more run')} queued: the last one rebuilds"
     return None
 
 
-def near_dates(schedule: str, start: datetime, settled: datetime | None) -> list[datetime]:
-    """The logical dates next to `start`, of intervals that end by `settled`."""
+def near_dates(schedule: str, start: datetime, complete: datetime | None) -> list[datetime]:
+    """The logical dates next to `start`, of intervals that end by `complete`."""
     back, ahead = croniter(schedule, start), croniter(schedule, start)
     before = [back.get_prev(datetime) for _ in range(NEAR)]
     ticks = [ahead.get_next(datetime) for _ in range(NEAR + 1)]
-    after = [date for date, end in pairwise(ticks) if settled is not None and end <= settled]
+    after = [date for date, end in pairwise(ticks) if complete is not None and end <= complete]
     return before + after
 
 
@@ -335,36 +335,36 @@ UNKNOWN = timedelta(seconds=60)  # of one, before any is recorded
 def last_waiting_end(
     lake: Lake, stream: Stream, until: datetime, queued: Callable[[Sequence[datetime]], int]
 ) -> datetime:
-    """The end of the intervals that are recomputed in one piece with the one before `until`: by the
-    schedule, as long as a Dag run of each waits, and live has settled it."""
-    settled = complete_until(lake, stream.name)
+    """The end of the intervals that are restated in one piece with the one before `until`: by the
+    schedule, as long as a Dag run of each waits, and live has completed it."""
+    complete = complete_until(lake, stream.name)
     end = until.astimezone(UTC)
     for _ in range(_most(lake, stream) - 1):
         following = next_tick(stream.schedule, end)
-        if settled is None or following > settled or not queued([end]):
+        if complete is None or following > complete or not queued([end]):
             break
         end = following
     return end
 
 
 def _most(lake: Lake, stream: Stream) -> int:
-    """How many intervals one job may recompute."""
+    """How many intervals one job may restate."""
     seconds = seconds_for(lake, stream.name, 0) or UNKNOWN.total_seconds()
     return min(MOST, max(1, int(stream.timeout.total_seconds() * SHARE / seconds)))
 
 
 def has_nothing_to_change(lake: Lake, stream: Stream, start: datetime, until: datetime) -> bool:
-    """Whether a recompute of `[start, until)` would change nothing: the table is right there, or
+    """Whether a restatement of `[start, until)` would change nothing: the table is right there, or
     shows the live state. What cannot be told, the job is to say."""
     if load_definition(stream).fold.output_mode == "update":
         return True
     try:
         judged = stream_status(lake, stream)
     except (DeltaError, LakeError, OSError, SettingsError) as error:
-        log.warning("%s: recomputed, whatever was before: %s", stream.name, error)
+        log.warning("%s: restated, whatever was before: %s", stream.name, error)
         return False
-    known_until_us = judged.coverage.until_us
+    known_until_us = judged.table_status.until_us
     if known_until_us is None or known_until_us < micros_of(until):
         return False  # a rewind has taken it back: nothing is wrong there, as nothing is there
-    between = state_between(judged.coverage, micros_of(start), micros_of(until))
+    between = state_between(judged.table_status, micros_of(start), micros_of(until))
     return judged.doubt is None and between == "right"

@@ -7,16 +7,16 @@ import pyarrow.compute as pc
 
 from include.fold.admission import LAST_INSTANT_US, US_PER_MS, micros_of
 from include.ingest.amendments import ERASURE, Amendment, amended_streams, amendments_of
-from include.ingest.clock import as_text
+from include.ingest.watermark import as_text
 from include.lake.delta_log import delta_table
 from include.lake.errors import SettingsError, wrong_argument
 from include.lake.paths import Lake
 from include.settings import Source
-from include.stream.bronze import BronzeFiles, BronzePin, count_before, pin_bronze
+from include.stream.bronze import BronzeFiles, BronzeVersion, count_before, newest_bronze
 from include.text_table import counted
 
 
-class ClockRepairPlan(NamedTuple):
+class WatermarkPlan(NamedTuple):
     """A repair, decided: M is to be `to_us`."""
 
     begun: Amendment | None  # the open one, which is finished
@@ -24,7 +24,7 @@ class ClockRepairPlan(NamedTuple):
     text: str  # for people
 
 
-def plan_clock_repair(lake: Lake, source: Source, to: datetime | None) -> ClockRepairPlan:
+def plan_set_watermark(lake: Lake, source: Source, to: datetime | None) -> WatermarkPlan:
     """The plan: of the open repair, or of a new one. SettingsError for an instant that cannot be, LakeError
     without bronze, and while a key is being erased from it."""
     begun = amendments_of(lake, source.name).open
@@ -33,19 +33,19 @@ def plan_clock_repair(lake: Lake, source: Source, to: datetime | None) -> ClockR
         return _finishing(begun, to_us)
     if to_us is None:
         raise wrong_argument("--to", f"no repair of {source.name} is open: --to is missing")
-    pin = pin_bronze(lake, source.name)
-    _refuse(source, pin, to_us)
-    before, all_ = count_before(pin, "event_time", None, cutoffs_us=[to_us + 1, LAST_INSTANT_US])
+    bronze = newest_bronze(lake, source.name)
+    _refuse(source, bronze, to_us)
+    before, all_ = count_before(bronze, "event_time", None, cutoffs_us=[to_us + 1, LAST_INSTANT_US])
     streams = [stream.name for stream, _ in amended_streams(lake, source.name)]
     said = (
-        f"set the clock of bronze/{source.name} back from {as_text(pin.watermark_us)} to "
+        f"set the clock of bronze/{source.name} back from {as_text(bronze.watermark_us)} to "
         f"{as_text(to_us)}: {counted(all_ - before, 'row')} after that must wait until it comes so far; "
-        f"streams that are reseeded, late rows included: {', '.join(streams) or 'none'}"
+        f"streams that are rebuilt, late rows included: {', '.join(streams) or 'none'}"
     )
-    return ClockRepairPlan(None, to_us, said)
+    return WatermarkPlan(None, to_us, said)
 
 
-def _finishing(begun: Amendment, to_us: int | None) -> ClockRepairPlan:
+def _finishing(begun: Amendment, to_us: int | None) -> WatermarkPlan:
     source = begun.source
     if begun.kind == ERASURE:
         raise begun.unfinished("a repair of the clock")
@@ -54,16 +54,16 @@ def _finishing(begun: Amendment, to_us: int | None) -> ClockRepairPlan:
             f"a repair of the clock of {source} to {as_text(begun.to_us)} is open: finish it first",
             code="unfinished_repair",
             subject=source,
-            command=f"./stateful repair-clock {source} --apply",
+            command=f"./stateful set-watermark {source} --apply",
         )
     said = f"finish the repair of {source}: its clock is at {as_text(begun.to_us)} then"
-    return ClockRepairPlan(begun, begun.to_us, said)
+    return WatermarkPlan(begun, begun.to_us, said)
 
 
-def _refuse(source: Source, pin: BronzePin, to_us: int) -> None:
+def _refuse(source: Source, bronze: BronzeVersion, to_us: int) -> None:
     # M after the first commit, cut to a millisecond, as watermarks are.
-    first = pc.min(BronzeFiles(delta_table(pin.path)).instants("min", "commit_watermark"))
-    first_us, last_us = first.as_py(), min(pin.watermark_us - 1, micros_of(datetime.now(UTC)))
+    first = pc.min(BronzeFiles(delta_table(bronze.path)).instants("min", "watermark_after"))
+    first_us, last_us = first.as_py(), min(bronze.watermark_us - 1, micros_of(datetime.now(UTC)))
     if not first_us <= to_us <= last_us:
         raise wrong_argument(
             "--to",

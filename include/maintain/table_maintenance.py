@@ -1,7 +1,7 @@
 """Tables' maintenance: what to optimize and vacuum today, by each table's figures, and why.
 
-`ops` tables and ingest logs are cared for here, by delta-rs, which writes them; others by Spark's
-job `maintain_table`. Checkpoints that a reseed has replaced go when their time is over.
+`ops` tables and ingest logs are maintained here, by delta-rs, which writes them; others by Spark's
+job `maintain_table`. Checkpoints that a rebuild has replaced go when their time is over.
 """
 
 import logging
@@ -29,7 +29,7 @@ from include.lake.ops import SCHEMAS, compact, despite_others
 from include.lake.paths import Lake
 from include.lake.table import Table
 from include.registry import all_streams, source_names, stream_names
-from include.settings import TABLE_CARE, Stream, TableCare
+from include.settings import TABLE_MAINTENANCE, Stream, TableMaintenance
 from include.spark.submit import run_job, say
 from include.stream.bronze import (
     FILE_RETENTION,
@@ -41,7 +41,7 @@ from include.stream.bronze import (
 )
 from include.text_table import bytes_text, counted, first_names
 
-log = logging.getLogger("table_care")
+log = logging.getLogger("table_maintenance")
 EVER = datetime.max.replace(tzinfo=UTC)
 
 
@@ -94,7 +94,7 @@ def _data_files(lake: Lake, path: str) -> Iterator[tuple[str, int]]:
 
 
 @dataclass(frozen=True)
-class CaredTable:
+class MaintainedTable:
     """A table of the lake. Each has one engine that joins and deletes its files."""
 
     name: str  # below the lake, such as bronze/signals
@@ -108,7 +108,7 @@ class CaredTable:
         return self.name.startswith("bronze/")
 
 
-def cared_tables(lake: Lake) -> list[CaredTable]:
+def maintained_tables(lake: Lake) -> list[MaintainedTable]:
     """All tables of the lake that are known, whether they are there yet or not."""
     leases: dict[str, str | None] = {}
     for source in source_names():
@@ -117,14 +117,14 @@ def cared_tables(lake: Lake) -> list[CaredTable]:
     for stream in stream_names():
         leases |= {f"{kind}/{stream}": f"stream-{stream}" for kind in ("tables", "dead_letters")}
     leases |= {f"ops/{name}": None for name in SCHEMAS}
-    return [CaredTable(name, f"{lake.root}/{name}", lease) for name, lease in leases.items()]
+    return [MaintainedTable(name, f"{lake.root}/{name}", lease) for name, lease in leases.items()]
 
 
 @dataclass(frozen=True)
 class TablePlan:
     """What one table gets. `figures` is None when there is none, or none that can be read."""
 
-    table: CaredTable
+    table: MaintainedTable
     figures: TableFigures | None = None
     optimize: bool = False
     vacuum: bool = False
@@ -132,13 +132,13 @@ class TablePlan:
     findings: tuple[Finding, ...] = ()
 
     @property
-    def needs_care(self) -> bool:
+    def needs_maintenance(self) -> bool:
         return self.optimize or self.vacuum
 
 
-def plan_table_care(lake: Lake, care: TableCare, now: datetime) -> list[TablePlan]:
+def plan_table_maintenance(lake: Lake, limits: TableMaintenance, now: datetime) -> list[TablePlan]:
     """The plans of all tables."""
-    return [plan_of(lake, table, care, now) for table in cared_tables(lake)]
+    return [plan_of(lake, table, limits, now) for table in maintained_tables(lake)]
 
 
 def record_plan_findings(lake: Lake, plans: Sequence[TablePlan]) -> None:
@@ -147,13 +147,15 @@ def record_plan_findings(lake: Lake, plans: Sequence[TablePlan]) -> None:
         record_findings(lake, None, plan.table.name, findings=plan.findings)
 
 
-def plan_of(lake: Lake, table: CaredTable, care: TableCare, now: datetime) -> TablePlan:
+def plan_of(
+    lake: Lake, table: MaintainedTable, limits: TableMaintenance, now: datetime
+) -> TablePlan:
     """The plan of one table. For one that cannot be read the others do not wait."""
     if not lake.is_delta_table(table.path):
         return TablePlan(table)
     try:
         log = open_table(table.path)
-        figures = read_figures(lake, table.path, log, small_file_bytes=care.small_file_bytes)
+        figures = read_figures(lake, table.path, log, small_file_bytes=limits.small_file_bytes)
     except (LakeError, DeltaError, OSError) as error:
         why = f"{table.path} cannot be read: {first_line(error)}"
         return TablePlan(table, findings=(FINDINGS["table_unreadable"].found(table.name, why),))
@@ -166,9 +168,11 @@ def plan_of(lake: Lake, table: CaredTable, care: TableCare, now: datetime) -> Ta
         found = FINDINGS["files_lost"].found(table.name, said, count=len(lost), action=action)
         findings.append(found)
     reasons = []
-    if is_joined := small.number >= care.min_small_files:
+    if is_joined := small.number >= limits.min_small_files:
         reasons.append(f"optimize {small.text('small file')}")
-    is_much = garbage.bytes >= care.min_garbage_bytes or garbage.number >= care.min_garbage_files
+    is_much = (
+        garbage.bytes >= limits.min_garbage_bytes or garbage.number >= limits.min_garbage_files
+    )
     if is_deleted := is_much and refusal is None:
         reasons.append(f"vacuum {garbage.text('file')} that no version needs")
     elif is_much:
@@ -186,7 +190,7 @@ def plan_of(lake: Lake, table: CaredTable, care: TableCare, now: datetime) -> Ta
 
 
 def _guard(
-    lake: Lake, table: CaredTable, log: DeltaTable, now: datetime
+    lake: Lake, table: MaintainedTable, log: DeltaTable, now: datetime
 ) -> tuple[str | None, list[Finding]]:
     """Why not to vacuum, if so; and the readers that are too far behind for the log."""
     configuration = log.metadata().configuration
@@ -205,7 +209,7 @@ def format_plan(plans: Sequence[TablePlan]) -> str:
     for plan in plans:
         found = finding_lines(map(vars, plan.findings))
         lines += [f"  {plan.table.name}: {line}" for line in (*plan.reasons, *found)]
-    return "\n".join(["table care:", *(lines or ["  nothing to do"])])
+    return "\n".join(["table maintenance:", *(lines or ["  nothing to do"])])
 
 
 def care_for(
@@ -252,16 +256,18 @@ def delete_generations(lake: Lake, stream: Stream, now: datetime) -> None:
         log.info("deleted %s", checkpoint)
 
 
-def maintain_ops(lake: Lake, streams: Sequence[Stream], care: TableCare = TABLE_CARE) -> None:
+def maintain_ops(
+    lake: Lake, streams: Sequence[Stream], limits: TableMaintenance = TABLE_MAINTENANCE
+) -> None:
     """All that needs no JVM: old checkpoints; and `ops`, while streams go on writing to it."""
     now = datetime.now(UTC)
     for stream in streams:
         _delete_old_generations(lake, stream, now)
-    for table in cared_tables(lake):
-        if table.lease is None and (plan := plan_of(lake, table, care, now)).needs_care:
+    for table in maintained_tables(lake):
+        if table.lease is None and (plan := plan_of(lake, table, limits, now)).needs_maintenance:
             log.info("%s: %s", table.name, "; ".join(plan.reasons))
             # It joins what is below the target: with Spark's, more than planned were rewritten.
-            optimize = partial(compact, table.path, care.small_file_bytes)
+            optimize = partial(compact, table.path, limits.small_file_bytes)
             vacuum = partial(_vacuum, table.path)
             care_for(lake, plan, partial(despite_others, optimize), partial(despite_others, vacuum))
             # Readers of these tables are many and short: each spares the commits since then.
@@ -291,17 +297,17 @@ def format_old_generations(lake: Lake, streams: Sequence[Stream], now: datetime)
     )
 
 
-def run_maintenance(lake: Lake, dry_run: bool) -> int:
+def maintain_tables(lake: Lake, dry_run: bool) -> int:
     """Plan, show, and apply; the exit code of the Spark job, if there was one."""
     now, streams = datetime.now(UTC), all_streams()
-    plans = plan_table_care(lake, TABLE_CARE, now)
+    plans = plan_table_maintenance(lake, TABLE_MAINTENANCE, now)
     say(format_plan(plans))
     if old := format_old_generations(lake, streams, now):
         say(old)
     if dry_run:
         return 0
     record_plan_findings(lake, plans)
-    names = [plan.table.name for plan in plans if plan.table.lease and plan.needs_care]
+    names = [plan.table.name for plan in plans if plan.table.lease and plan.needs_maintenance]
     code = run_job("maintain_table", ["--tables", *names, "--lake", lake.root]) if names else 0
     maintain_ops(lake, streams)
     return code

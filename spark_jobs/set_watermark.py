@@ -1,21 +1,21 @@
-"""Set the clock of a source's bronze back, and reseed its streams to what it settles then.
+"""Set the clock of a source's bronze back, and rebuild its streams to what it settles then.
 
-    spark-submit spark_jobs/repair_clock.py --source signals --lake /data/lake
+    spark-submit spark_jobs/set_watermark.py --source signals --lake /data/lake
         [--to 2026-01-05T10:00:00Z]
 
 From the note in the ingest log on, ingestion and the source's streams refuse; from the commit that
-sets the clock back on ingestion goes on, and each stream once it is reseeded. Killed anywhere and
+sets the clock back on ingestion goes on, and each stream once it is rebuilt. Killed anywhere and
 begun again, without --to, it goes on where it was.
 """
 
 import logging
 from datetime import UTC, datetime
 
-from include.amend.clock_repair_plan import plan_clock_repair
+from include.amend.watermark_plan import plan_set_watermark
 from include.fold.admission import micros_of, parse_instant
 from include.ingest.amendments import amended_streams, amendments_of, begin_repair, note_done
-from include.ingest.clock import write_reset_row
 from include.ingest.ingest_log import refuse_changed_bronze
+from include.ingest.watermark import write_reset_row
 from include.job import PATIENCE, job_parser, nothing_running, recorded_run
 from include.lake.generations import read_generations
 from include.lake.lease import hold_lease
@@ -23,17 +23,17 @@ from include.lake.paths import Lake, open_lake
 from include.registry import source_named, streams_of
 from include.settings import Source, Stream
 from include.stream.manifest import keep_savepoints, savepoints_of
-from include.stream.reseed_plan import ReseedOptions
+from include.stream.rebuild_plan import RebuildOptions
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, spark_session
-from spark_jobs.reseed_stream import rebuild_amended
+from spark_jobs.rebuild_stream import rebuild_amended
 
-JOB = "repair_clock"
+JOB = "set_watermark"
 
-log = logging.getLogger("job.repair_clock")
+log = logging.getLogger("job.set_watermark")
 
 
-def repair_clock(engine: SparkEngine, lake: Lake, source: Source, to: datetime | None) -> None:
+def set_watermark(engine: SparkEngine, lake: Lake, source: Source, to: datetime | None) -> None:
     """Set M back to `to`, or finish the repair that was begun (`to` None, or its own)."""
     name = source.name
     with hold_lease(lake, f"repair-{name}", PATIENCE), recorded_run(lake, JOB, name, None):
@@ -42,7 +42,7 @@ def repair_clock(engine: SparkEngine, lake: Lake, source: Source, to: datetime |
             _set_back(lake, source, to)
         repair = amendments_of(lake, name).open
         assert repair is not None  # only this finishes it
-        rebuild_amended(engine, lake, repair, ReseedOptions())
+        rebuild_amended(engine, lake, repair, RebuildOptions())
         with nothing_running(lake, [name], streams_of(name)):
             for stream, _ in amended_streams(lake, name):
                 _delete_savepoints_ahead(lake, stream)
@@ -52,7 +52,7 @@ def repair_clock(engine: SparkEngine, lake: Lake, source: Source, to: datetime |
 
 def _set_back(lake: Lake, source: Source, to: datetime | None) -> None:
     refuse_changed_bronze(lake, source.name, "a repair of its clock")
-    plan = plan_clock_repair(lake, source, to)
+    plan = plan_set_watermark(lake, source, to)
     log.info("%s", plan.text)
     if plan.begun is None:
         begin_repair(lake, source, plan.to_us)
@@ -77,7 +77,7 @@ def main() -> None:
     to = None if args.to is None else parse_instant("--to", args.to)
     source, lake = source_named(args.source), open_lake(args.lake)
     engine = SparkEngine(spark_session(f"{JOB}-{source.name}"))
-    repair_clock(engine, lake, source, to)
+    set_watermark(engine, lake, source, to)
 
 
 if __name__ == "__main__":

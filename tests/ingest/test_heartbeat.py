@@ -1,4 +1,4 @@
-"""Clock rows in bronze, as the ingest job writes them on real tables, or holds them back."""
+"""Heartbeats in bronze, as the ingest job writes them on real tables, or holds them back."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -22,7 +22,7 @@ from tests.landed_files import START, Landing, signal
 pytestmark = pytest.mark.slow
 
 
-def test_a_silent_source_gets_a_clock_row_that_raises_the_watermark(lake: Lake, landed: Landing):
+def test_a_silent_source_gets_a_heartbeat_that_raises_the_watermark(lake: Lake, landed: Landing):
     landed.add("a.jsonl", [signal(0), "{", signal(1)])
     record: dict[str, Any] = {}
     assert ingest(lake, SIGNALS, record, START) == Counts(1, 1, 2, 1)
@@ -33,17 +33,17 @@ def test_a_silent_source_gets_a_clock_row_that_raises_the_watermark(lake: Lake, 
     assert record == Counts().of_run()
     before = micros_of(START + timedelta(seconds=1))
     (*events, row) = in_order(lake)
-    assert [event.is_clock for event in events] == [False, False]
+    assert [event.is_heartbeat for event in events] == [False, False]
     assert vars(row) == {
         "device_id": None,
         "value": None,
         "event_time": micros_of(end - GRACE),
         "event_date": START.date(),
         "ingested_at": row.ingested_at,
-        "arrival_watermark": before,
-        "commit_watermark": micros_of(end - GRACE),
+        "watermark_before": before,
+        "watermark_after": micros_of(end - GRACE),
         "source_file": None,
-        "is_clock": True,
+        "is_heartbeat": True,
         "_rescued_data": None,
     }
     assert clock_of(lake) == Clock(micros_of(end - GRACE), row.ingested_at)
@@ -51,7 +51,7 @@ def test_a_silent_source_gets_a_clock_row_that_raises_the_watermark(lake: Lake, 
     assert count_events(lake, lake.bronze("signals"), version(lake)) == 2
 
 
-def test_the_job_takes_the_interval_of_its_dag_run_and_counts_no_clock_row(
+def test_the_job_takes_the_interval_of_its_dag_run_and_counts_no_heartbeat(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ):
     folder = Path(lake.landing("service_logs"))
@@ -71,18 +71,18 @@ def test_the_row_is_held_back_when_files_came_during_the_drain(
     lake: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch
 ):
     landed.add("a.jsonl", [signal(0)])
-    write_clock_row = ingestion.write_clock_row
+    write_heartbeat = ingestion.write_heartbeat
 
     def write_behind_a_file(*given: Any) -> list[Finding]:
         landed.add("b.jsonl", [signal(1)])
-        return write_clock_row(*given)
+        return write_heartbeat(*given)
 
     with monkeypatch.context() as patch:
-        patch.setattr(ingestion, "write_clock_row", write_behind_a_file)
+        patch.setattr(ingestion, "write_heartbeat", write_behind_a_file)
         ingest(lake, SIGNALS, interval_end=START + HOUR)
     assert version(lake) == 1
     ingest(lake, SIGNALS, interval_end=START + HOUR)
-    assert [row.is_clock for row in in_order(lake)] == [False, False, True]
+    assert [row.is_heartbeat for row in in_order(lake)] == [False, False, True]
 
 
 def test_the_first_row_needs_data_or_an_initial_state(lake: Lake, landed: Landing):
@@ -95,9 +95,9 @@ def test_the_first_row_needs_data_or_an_initial_state(lake: Lake, landed: Landin
     assert ingest(lake, SIGNALS, interval_end=START) == Counts()
 
     (row,) = in_order(lake)
-    assert (row.is_clock, row.arrival_watermark) == (True, None)
-    assert row.commit_watermark == row.event_time == micros_of(START - GRACE)
+    assert (row.is_heartbeat, row.watermark_before) == (True, None)
+    assert row.watermark_after == row.event_time == micros_of(START - GRACE)
     assert row.event_date == (START - GRACE).date()
     landed.add("a.jsonl", [signal(0)])
     assert ingest(lake, SIGNALS, interval_end=START).rows_bronze == 1
-    assert in_order(lake)[1].arrival_watermark == micros_of(START - GRACE)
+    assert in_order(lake)[1].watermark_before == micros_of(START - GRACE)

@@ -1,4 +1,4 @@
-"""A reseed's plan: pinned bronze, its `until`, its base, what is replaced. Made without a JVM."""
+"""A rebuild's plan: pinned bronze, its `until`, its base, what is replaced. Made without a JVM."""
 
 import json
 from collections.abc import Mapping
@@ -18,19 +18,19 @@ from include.lake.errors import SettingsError, wrong_argument
 from include.lake.generations import GenerationRow, has_written
 from include.lake.paths import Lake
 from include.settings import Stream
-from include.stream.bronze import BronzePin, count_before, pin_bronze
+from include.stream.bronze import BronzeVersion, count_before, newest_bronze
 from include.stream.manifest import (
-    Base,
+    StartingSavepoint,
     StreamIdentity,
-    choose_base,
+    choose_start,
     newest_holding_all,
     savepoints_of,
 )
 from include.stream.open_stream import OpenStream, open_stream
-from include.stream.plan_recompute import Replay, seconds_for
 from include.stream.record import BEGINNING_US, FOR_EVER_US
+from include.stream.restate_plan import Replay, seconds_for
 from include.stream.stream_identity import code_parts, initial_fingerprint
-from include.stream.stream_status import StreamStatus, dead_letters_coverage, judged
+from include.stream.stream_status import StreamStatus, dead_letters_status, judged
 from include.stream_definition import pinned_settings
 from include.text_table import counted
 
@@ -38,17 +38,17 @@ IN_PROCESSING_TIME = GroupStateTimeout.ProcessingTimeTimeout
 
 
 @dataclass(frozen=True)
-class ReseedOptions:
-    """What a reseed is asked for; None is as it is now."""
+class RebuildOptions:
+    """What a rebuild is asked for; None is as it is now."""
 
     buckets: int | None = None
     partitions: int | None = None
     until: datetime | None = None  # None: all that the pinned bronze settles
-    recompute: bool = False  # from the beginning, whatever savepoints there are
-    from_state: bool = False  # from a savepoint of the older state schema, its states mapped
+    full_refresh: bool = False  # from the beginning, whatever savepoints there are
+    migrate_state: bool = False  # from a savepoint of the older state schema, its states mapped
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> "ReseedOptions":
+    def of(cls, given: Mapping[str, Any]) -> "RebuildOptions":
         """Those given by these names, among others; SettingsError for an instant that is none."""
         named = {name: given[name] for name in cls.__dataclass_fields__ if name in given}
         until = named.pop("until", None)
@@ -59,33 +59,35 @@ class ReseedOptions:
         return json.dumps(asdict(self), default=datetime.isoformat)
 
 
-def choose_reseed_base(
+def choose_rebuild_start(
     opened: OpenStream,
-    pin: BronzePin,
-    options: ReseedOptions,
+    bronze: BronzeVersion,
+    options: RebuildOptions,
     at_most_us: int,
     right_until_us: int,
-) -> Base:
-    """The base of a reseed of a table that is right until then; none after `at_most_us`."""
+) -> StartingSavepoint:
+    """The base of a rebuild of a table that is right until then; none after `at_most_us`."""
     identity = opened.identity
     kept_us = at_most_us  # an update table is written anew as a whole
     if identity.output_mode == "append":
         kept_us = min(at_most_us, right_until_us) if _can_keep(opened) else BEGINNING_US
-    if options.from_state:
-        return mapped_base(opened, pin, kept_us)
-    if options.recompute:
-        return Base(None, identity.since_us, 0)
-    return choose_base(savepoints_of(opened.lake, opened.name), identity, pin, at_most_us=kept_us)
+    if options.migrate_state:
+        return mapped_start(opened, bronze, kept_us)
+    if options.full_refresh:
+        return StartingSavepoint(None, identity.since_us, 0)
+    return choose_start(
+        savepoints_of(opened.lake, opened.name), identity, bronze, at_most_us=kept_us
+    )
 
 
-def refuse_migration(opened: OpenStream, recompute: bool) -> None:
+def refuse_migration(opened: OpenStream, full_refresh: bool) -> None:
     """SettingsError unless the state of the stream is one that its `migrate_state` can map."""
-    if recompute:
-        said = "--from-state maps states, --recompute makes them anew: give one of them"
-        raise wrong_argument("--from-state", said)
+    if full_refresh:
+        said = "--migrate-state maps states, --full-refresh makes them anew: give one of them"
+        raise wrong_argument("--migrate-state", said)
     current, name, fold = opened.row, opened.name, opened.fold
     if current is None or current["state_schema"] == opened.identity.state_schema:
-        command = f"./stateful reseed {name} --apply"
+        command = f"./stateful rebuild {name} --apply"
         if current is None:
             command = f"./stateful stream {name}"
         said = f"{name} has no state of an older schema to map"
@@ -109,29 +111,29 @@ def refuse_migration(opened: OpenStream, recompute: bool) -> None:
 
 
 def _not_migratable(stream: str, said: str, command: str | None = None) -> SettingsError:
-    anew = f"./stateful reseed {stream} --recompute --apply"
+    anew = f"./stateful rebuild {stream} --full-refresh --apply"
     return SettingsError(
         f"{stream}: {said}", code="not_migratable", subject=stream, command=command or anew
     )
 
 
-def mapped_base(opened: OpenStream, pin: BronzePin, at_most_us: int) -> Base:
-    """The newest clean savepoint of what the stream ran on until now, its states to be mapped."""
+def mapped_start(opened: OpenStream, bronze: BronzeVersion, at_most_us: int) -> StartingSavepoint:
+    """The newest valid savepoint of what the stream ran on until now, its states to be mapped."""
     name, row = opened.name, opened.row or GenerationRow()
     older = [
         savepoint
         for savepoint in savepoints_of(opened.lake, name)
         if (savepoint.state_schema, savepoint.code) == (row["state_schema"], row["code"] or "")
     ]
-    best = newest_holding_all(older, opened.identity, pin, at_most_us)
+    best = newest_holding_all(older, opened.identity, bronze, at_most_us)
     if best is None:
         raise _not_migratable(
             name,
             "no savepoint of its older state holds all rows before it, with a table that is right until "
-            "there: give --recompute; or put its former file back, and the new one again after",
-            f"./stateful reseed {name} --apply" if older else f"./stateful savepoint {name}",
+            "there: give --full-refresh; or put its former file back, and the new one again after",
+            f"./stateful rebuild {name} --apply" if older else f"./stateful savepoint {name}",
         )
-    return Base(best, best.until_us, best.events, mapped=True)
+    return StartingSavepoint(best, best.until_us, best.events, mapped=True)
 
 
 def _can_keep(opened: OpenStream) -> bool:
@@ -147,14 +149,14 @@ def dead_letters_kept_us(opened: OpenStream, identity: StreamIdentity) -> int:
     has_some = opened.fold.keeps_dead_letters or lake.is_delta_table(lake.dead_letters(opened.name))
     if identity.output_mode == "append" or not has_some:
         return FOR_EVER_US
-    return dead_letters_coverage(opened, identity).right_until_us
+    return dead_letters_status(opened, identity).right_until_us
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReseedPlan(Replay):
-    """A reseed, decided."""
+class RebuildPlan(Replay):
+    """A rebuild, decided."""
 
-    origin = "reseed"
+    kind = "rebuild"
     buckets: int
     partitions: int
     events: int  # bronze rows before until
@@ -183,10 +185,10 @@ class ReseedPlan(Replay):
             "initial_state": initial_fingerprint(opened.lake, opened.generations),
             "initial_as_of_us": opened.identity.since_us,
             "until_us": self.until_us,
-            "bronze_id": self.pin.table_id,
-            "bronze_version": self.pin.version,
-            "bronze_ingested_at_us": self.pin.ingested_at_us,
-            "seed_excluded": self.excluded,
+            "bronze_id": self.bronze.table_id,
+            "bronze_version": self.bronze.version,
+            "bronze_ingested_at_us": self.bronze.ingested_at_us,
+            "seed_before_initial_state": self.excluded,
             "seed_pending": self.pending,
             "code": self.code,
             "parts": code_parts(opened.declared),
@@ -201,8 +203,8 @@ class ReseedPlan(Replay):
             "all its table" if self.from_us is None else f"its table from {_at(self.from_us)} on"
         )
         parts = [
-            f"reseed {self.opened.name} as of {_at(self.until_us)}; now it {self.now}",
-            f"replays {rows} of bronze (version {self.pin.version}) from {base}",
+            f"rebuild {self.opened.name} as of {_at(self.until_us)}; now it {self.now}",
+            f"replays {rows} of bronze (version {self.bronze.version}) from {base}",
             f"replaces {where}"
             if self.moved is None
             else f"moves its table into set_aside/ ({self.moved})",
@@ -214,54 +216,54 @@ class ReseedPlan(Replay):
         return "\n- ".join(parts)
 
 
-def plan_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> ReseedPlan:
+def plan_rebuild(lake: Lake, stream: Stream, options: RebuildOptions) -> RebuildPlan:
     """The plan; LakeError while bronze is being amended, or others have changed it."""
-    amendments_of(lake, stream.source).refuse_before_amended(f"a reseed of {stream.name}")
-    refuse_changed_bronze(lake, stream.source, f"a reseed of {stream.name}")
-    return plan_later_reseed(lake, stream, options)
+    amendments_of(lake, stream.source).refuse_before_amended(f"a rebuild of {stream.name}")
+    refuse_changed_bronze(lake, stream.source, f"a rebuild of {stream.name}")
+    return plan_later_rebuild(lake, stream, options)
 
 
-def plan_later_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> ReseedPlan:
+def plan_later_rebuild(lake: Lake, stream: Stream, options: RebuildOptions) -> RebuildPlan:
     """The plan of one for when nothing is in its way any more: an erasure ends with such ones."""
     opened = open_stream(lake, stream)
     identity, current = opened.identity, opened.row
     moved = why_unreadable(lake, lake.table(stream.name), is_log_enough=True)
-    if options.from_state:
-        refuse_migration(opened, options.recompute)
-    pin = pin_bronze(lake, stream.source)
-    until_us = _until_us(stream, identity, pin, options=options)
+    if options.migrate_state:
+        refuse_migration(opened, options.full_refresh)
+    bronze = newest_bronze(lake, stream.source)
+    until_us = _until_us(stream, identity, bronze, options=options)
     before = identity  # of a mapping the rows are right that were made by the code before
-    if options.from_state and current is not None:
+    if options.migrate_state and current is not None:
         before = replace(identity, code=current["code"])
-    coverage = judged(opened, before)
+    table_status = judged(opened, before)
     at_most_us = min(until_us, dead_letters_kept_us(opened, before))
-    base = choose_reseed_base(opened, pin, options, at_most_us, coverage.right_until_us)
+    base = choose_rebuild_start(opened, bronze, options, at_most_us, table_status.right_until_us)
     since_us, column = identity.since_us, identity.time_column
-    (events,) = count_before(pin, column, since_us, cutoffs_us=[until_us])
-    everything = count_before(pin, column, None, cutoffs_us=[until_us, LAST_INSTANT_US])
+    (events,) = count_before(bronze, column, since_us, cutoffs_us=[until_us])
+    everything = count_before(bronze, column, None, cutoffs_us=[until_us, LAST_INSTANT_US])
     now = current or GenerationRow()
-    return ReseedPlan(
+    return RebuildPlan(
         opened=opened,
         buckets=options.buckets or now["buckets"] or stream.buckets,
         partitions=options.partitions or now["state_partitions"] or stream.state_partitions,
-        pin=pin,
+        bronze=bronze,
         until_us=until_us,
         base=base,
         events=events,
         excluded=everything[0] - events,
         pending=everything[1] - everything[0],
         estimated_seconds=seconds_for(lake, stream.name, events - base.events),
-        now=StreamStatus(opened, coverage).text(),
+        now=StreamStatus(opened, table_status).text(),
         moved=moved,
     )
 
 
 def _until_us(
-    stream: Stream, identity: StreamIdentity, pin: BronzePin, options: ReseedOptions
+    stream: Stream, identity: StreamIdentity, bronze: BronzeVersion, options: RebuildOptions
 ) -> int:
-    settled_us = pin.settled_until_us(identity.time_column, identity.delay_us)
+    complete_us = bronze.complete_until_us(identity.time_column, identity.delay_us)
     # An initial state stands for all before it, whether or not bronze has come so far.
-    until_us = max(settled_us, identity.since_us or settled_us)
+    until_us = max(complete_us, identity.since_us or complete_us)
     if options.until is None:
         return until_us
     wanted_us = micros_of(options.until)

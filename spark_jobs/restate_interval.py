@@ -1,6 +1,6 @@
-"""Recompute a closed interval of a stream from a savepoint, late rows included: a backfill.
+"""Restate a closed interval of a stream from a savepoint, late rows included: a backfill.
 
-    spark-submit spark_jobs/recompute_interval.py --stream device_signals --lake /data/lake
+    spark-submit spark_jobs/restate_interval.py --stream device_signals --lake /data/lake
         --from 2026-01-05 --until 2026-01-06
 
 The rows of the table that were emitted within the interval are replaced in one commit; the live
@@ -19,20 +19,20 @@ from include.lake.lease import hold_lease
 from include.lake.paths import Lake
 from include.settings import Stream
 from include.stream.open_stream import OpenStream, open_stream
-from include.stream.plan_recompute import plan_recompute
+from include.stream.restate_plan import plan_restate
 from include.stream.status_report import told_of
 from spark_jobs.engines.data_checks import DataChecks
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, stream_job
-from spark_jobs.replay_bronze import plan_with_sound_base, restate
+from spark_jobs.replay_bronze import commit_replay, plan_with_sound_start
 from spark_jobs.write_savepoint import delete_expired
 
-JOB = "recompute_interval"
+JOB = "restate_interval"
 
-log = logging.getLogger("job.recompute")
+log = logging.getLogger("job.restate")
 
 
-def recompute(
+def restate(
     engine: SparkEngine,
     lake: Lake,
     stream: Stream,
@@ -40,7 +40,7 @@ def recompute(
     until: datetime,
     dag_run_id: str | None = None,
 ) -> None:
-    """Recompute `[start, until)` of `stream`, and record it in `ops/runs`.
+    """Restate `[start, until)` of `stream`, and record it in `ops/runs`.
 
     Raises SettingsError when the live stream has not come that far yet.
     """
@@ -48,22 +48,22 @@ def recompute(
         opened = open_stream(lake, stream)
         opened.refuse_run()
         with recorded_run(lake, JOB, stream.name, dag_run_id=dag_run_id) as record:
-            _recompute_and_record(engine, opened, start=start, until=until, record=record)
+            _restate_and_record(engine, opened, start=start, until=until, record=record)
 
 
-def _recompute_and_record(
+def _restate_and_record(
     engine: SparkEngine, opened: OpenStream, start: datetime, until: datetime, record: RunRecord
 ) -> None:
     lake, stream = opened.lake, opened.declared
     put_back_dead_letters(lake, stream.name, opened.trusted().dead_letters)
-    plan = plan_with_sound_base(
-        lake, record["run_id"], plan=lambda: plan_recompute(opened, start, until)
+    plan = plan_with_sound_start(
+        lake, record["run_id"], plan=lambda: plan_restate(opened, start, until)
     )
     log.info("%s", plan.text())
-    again = f"./stateful recompute {stream.name} {start.isoformat()} {until.isoformat()}"
+    again = f"./stateful restate {stream.name} {start.isoformat()} {until.isoformat()}"
     checks = DataChecks(lake, stream, record, then=again)
     what = f"the interval from {start:%F %R} until {until:%F %R} UTC"
-    restate(engine, plan, checks, record, what)
+    commit_replay(engine, plan, checks, record, what)
     record["estimated_seconds"] = plan.estimated_seconds
     delete_expired(opened)
     log.info("%s", told_of(lake, stream)[0])
@@ -81,7 +81,7 @@ def main() -> None:
     start, until = parse_instant("--from", args.start), parse_instant("--until", args.until)
     with stream_job(JOB, args) as (spark, lake, stream):
         engine = SparkEngine(spark)
-        recompute(engine, lake, stream, start=start, until=until, dag_run_id=args.dag_run_id)
+        restate(engine, lake, stream, start=start, until=until, dag_run_id=args.dag_run_id)
 
 
 if __name__ == "__main__":

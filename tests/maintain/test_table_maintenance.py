@@ -13,13 +13,13 @@ from deltalake.exceptions import DeltaError
 from include.lake.delta_log import open_table, read_actions
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
-from include.maintain import table_care
-from include.maintain.table_care import (
+from include.maintain import table_maintenance
+from include.maintain.table_maintenance import (
     TablePlan,
-    plan_table_care,
+    plan_table_maintenance,
     record_plan_findings,
 )
-from include.settings import TABLE_CARE
+from include.settings import TABLE_MAINTENANCE
 from tests.refused import commands_in
 from tests.stream.bronze_lake import (
     FIRST_DAY,
@@ -27,17 +27,19 @@ from tests.stream.bronze_lake import (
     append,
     backdate,
     bronze,
-    reseed,
+    rebuild,
     set_properties,
     write_position,
 )
 
 NOW = datetime(2026, 3, 10, 3, 20, tzinfo=UTC)
-CARE = replace(TABLE_CARE, min_small_files=3, min_garbage_files=2)
+CARE = replace(TABLE_MAINTENANCE, min_small_files=3, min_garbage_files=2)
 
 
-def plan_of(lake: Lake, name: str = f"bronze/{SOURCE}", care=CARE, now=NOW) -> TablePlan:
-    (plan,) = (plan for plan in plan_table_care(lake, care, now) if plan.table.name == name)
+def plan_of(lake: Lake, name: str = f"bronze/{SOURCE}", limits=CARE, now=NOW) -> TablePlan:
+    (plan,) = (
+        plan for plan in plan_table_maintenance(lake, limits, now) if plan.table.name == name
+    )
     return plan
 
 
@@ -49,7 +51,7 @@ def sizes(lake: Lake) -> dict[str, int]:
 def test_a_table_with_enough_small_files_beside_others_is_optimized(lake):
     append(lake, days=2)
     append(lake, days=1)  # the first day has two files now; the second's has none beside it
-    assert not plan_of(lake).needs_care
+    assert not plan_of(lake).needs_maintenance
     append(lake, days=1)
     plan = plan_of(lake)
     first_day = [size for path, size in sizes(lake).items() if str(FIRST_DAY) in path]
@@ -78,9 +80,9 @@ def test_what_no_version_needs_any_more_is_vacuumed(lake):
     assert plan.figures is not None
     disk = sum(file.stat().st_size for file in Path(lake.bronze(SOURCE)).rglob("*.parquet"))
     assert plan.figures.garbage == (3, disk - sum(sizes(lake).values()))
-    assert not plan_of(lake, now=now, care=replace(CARE, min_garbage_files=4)).vacuum
+    assert not plan_of(lake, now=now, limits=replace(CARE, min_garbage_files=4)).vacuum
     assert plan_of(
-        lake, now=now, care=replace(CARE, min_garbage_files=4, min_garbage_bytes=1)
+        lake, now=now, limits=replace(CARE, min_garbage_files=4, min_garbage_bytes=1)
     ).vacuum
 
 
@@ -95,7 +97,7 @@ def test_a_stream_that_is_behind_holds_the_vacuum_back_and_is_named(lake):
     backdate(lake, 1, now - timedelta(days=8))
     write_position(lake, "user_counts", next_version=1)
     plan = plan_of(lake, now=now)
-    assert not plan.needs_care
+    assert not plan.needs_maintenance
     (found,) = plan.findings
     assert "user_counts" in found.detail
     assert (found.finding, found.count) == ("vacuum_refused", 3)
@@ -106,17 +108,17 @@ def test_a_stream_that_is_behind_holds_the_vacuum_back_and_is_named(lake):
     assert plan_of(lake, now=now).vacuum
 
 
-def test_bronze_is_not_vacuumed_under_a_reseed_that_has_not_begun_to_read(lake):
+def test_bronze_is_not_vacuumed_under_a_rebuild_that_has_not_begun_to_read(lake):
     """It reads the files of the commits after the version that it has replayed."""
     now = with_garbage(lake)
-    reseed(lake, "user_counts", 1)
+    rebuild(lake, "user_counts", 1)
     backdate(lake, 2, now - timedelta(days=8))
     added = [action["add"]["path"] for action in read_actions(lake, lake.bronze(SOURCE), 2)[1:]]
     assert set(added) <= set(bronze(lake).vacuum(dry_run=True, full=True))
     plan = plan_of(lake, now=now)
-    assert (plan.needs_care, "user_counts" in plan.findings[0].detail) == (False, True)
+    assert (plan.needs_maintenance, "user_counts" in plan.findings[0].detail) == (False, True)
     # Nothing is left to read: what was replayed are rows of the newest version.
-    reseed(lake, "user_counts", 3, generation=3)
+    rebuild(lake, "user_counts", 3, generation=3)
     assert plan_of(lake, now=now).vacuum
 
 
@@ -150,7 +152,7 @@ def test_a_table_that_the_machine_refuses_keeps_nobody_waiting_and_is_not_called
             raise kind("Unable to open file a: Permission denied (os error 13)")
         return open_table(path)
 
-    monkeypatch.setattr(table_care, "open_table", opened)
+    monkeypatch.setattr(table_maintenance, "open_table", opened)
     (found,) = plan_of(lake, "bronze/signals").findings
     assert (found.finding, found.severity) == ("table_unreadable", "warning")
     assert lake.bronze("signals") in found.detail

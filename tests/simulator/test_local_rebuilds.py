@@ -1,4 +1,4 @@
-"""Reseeds and recomputes without a JVM: what they come to, what promotes, and what plans say of them."""
+"""Rebuilds and restates without a JVM: what they come to, what rebuilds, and what plans say of them."""
 
 import json
 from collections import Counter
@@ -11,13 +11,13 @@ from include.fold.admission import instant_of
 from include.ingest.amendments import begin_repair
 from include.lake.errors import LakeError
 from include.lake.stream_result import complete_until
-from include.stream.bronze import pin_bronze
+from include.stream.bronze import newest_bronze
 from include.stream.open_stream import open_stream
-from include.stream.plan_recompute import plan_backfill, plan_recompute, why_not_promote
-from include.stream.reseed_plan import ReseedOptions, plan_reseed
+from include.stream.rebuild_plan import RebuildOptions, plan_rebuild
+from include.stream.restate_plan import plan_backfill, plan_restate, why_not_rebuild
 from include.stream.stream_status import stream_status
-from spark_jobs.recompute_interval import recompute
-from spark_jobs.reseed_stream import reseed
+from spark_jobs.rebuild_stream import rebuild
+from spark_jobs.restate_interval import restate
 from tests.refused import refused_until
 from tests.simulator import oracle
 from tests.simulator.steps import (
@@ -34,18 +34,18 @@ from tests.simulator.world import MINUTE_US, START_US, World
     [{"buckets": 5}, {"state_partitions": 3}, {"watermark_delay": timedelta(hours=2)}],
     ids=["buckets", "state_partitions", "watermark_delay"],
 )
-def test_the_reseed_that_a_refused_setting_names_is_enough(world, setting):
+def test_the_rebuild_that_a_refused_setting_names_is_enough(world, setting):
     land(world, [("a", 0, 1), ("b", MINUTE_US, 2)])
     run(world, "counts")
     stream = world.configure("counts", **setting)
     land(world, [("a", 0, 1), ("d", 0, 1)], minutes=300)
-    with refused_until(f"reseed {stream.name}"):
+    with refused_until(f"rebuild {stream.name}"):
         run(world, "counts")
-    reseed(world.engine, world.lake, stream, ReseedOptions())
+    rebuild(world.engine, world.lake, stream, RebuildOptions())
     run(world, "counts")
     until_us = oracle.until_us(world.commits, stream.watermark_delay // timedelta(microseconds=1))
     rows = Counter(oracle.outputs("counts", "a", all_rows(world), until_us))
-    assert rows <= world.table("counts")  # what was settled under the shorter delay stays
+    assert rows <= world.table("counts")  # what was complete under the shorter delay stays
     assert rows
 
 
@@ -59,64 +59,64 @@ def as_of_us(world: World) -> int:
     path.write_text(json.dumps({"as_of": instant_of(as_of_us).isoformat(), "keys": keys}))
     land(world, [("a", 0, 1)], minutes=59)
     world.now_us = as_of_us + 1  # it is known by then
-    run(world, "counts")  # it has settled the time until before `as_of`, and writes a savepoint
+    run(world, "counts")  # it has completed the time until before `as_of`, and writes a savepoint
     for key in "ab":
         land(world, [(key, 0, 1)], minutes=60)
     run(world, "counts")
     return as_of_us
 
 
-def test_a_reseed_folds_no_rows_that_it_stands_for(world: World, as_of_us: int):
+def test_a_rebuild_folds_no_rows_that_it_stands_for(world: World, as_of_us: int):
     stream, before = world.streams["counts"], world.table("counts")
-    reseed(world.engine, world.lake, stream, ReseedOptions())
+    rebuild(world.engine, world.lake, stream, RebuildOptions())
     judged = stream_status(world.lake, stream)
-    assert judged.coverage.live_is_right
+    assert judged.table_status.live_is_right
     assert world.table("counts") == before
 
 
 def test_nor_does_a_backfill(world: World, as_of_us: int):
     before = world.table("counts")
     start, until = (instant_of(as_of_us + minutes * MINUTE_US) for minutes in (-5, 90))
-    recompute(world.engine, world.lake, world.streams["counts"], start, until)
+    restate(world.engine, world.lake, world.streams["counts"], start, until)
     assert world.table("counts") == before
 
 
-def test_its_last_run_promotes(world: World):
+def test_its_last_run_rebuilds(world: World):
     """As docs/backfills.md says: where late rows, or other code, are not in the live state."""
     stream = world.streams["counts"]
     for _ in range(5):
         land(world, [("a", 0, 1)], 60)
     run(world, "counts")
-    start, settled = (
+    start, complete = (
         instant_of(START_US),
         complete_until(world.lake, stream.name),
     )
-    assert settled is not None
+    assert complete is not None
     world.deploy("counts", "b")
-    recompute(world.engine, world.lake, stream, start, settled)
-    assert why_not_promote(world.lake, stream, start, lambda dates: 0) is None
+    restate(world.engine, world.lake, stream, start, complete)
+    assert why_not_rebuild(world.lake, stream, start, lambda dates: 0) is None
 
 
 def test_while_a_clock_is_repaired_plans_are_refused_in_the_words_of_their_jobs(world: World):
     lived(world, "counts")
-    lake, stream, options = world.lake, world.streams["counts"], ReseedOptions()
+    lake, stream, options = world.lake, world.streams["counts"], RebuildOptions()
     until = complete_until(lake, stream.name)
     interval = (until - timedelta(hours=1), until)
-    pin = pin_bronze(lake, stream.source)
-    to_us = pin.watermark_us - MINUTE_US
+    bronze = newest_bronze(lake, stream.source)
+    to_us = bronze.watermark_us - MINUTE_US
     begin_repair(lake, world.source, to_us)
     for job, *plans in (
         (
-            lambda: reseed(world.engine, lake, stream, options),
-            lambda: plan_reseed(lake, stream, options),
+            lambda: rebuild(world.engine, lake, stream, options),
+            lambda: plan_rebuild(lake, stream, options),
         ),
         (
-            lambda: recompute(world.engine, lake, stream, *interval),
-            lambda: plan_recompute(open_stream(lake, stream), *interval),
+            lambda: restate(world.engine, lake, stream, *interval),
+            lambda: plan_restate(open_stream(lake, stream), *interval),
             lambda: plan_backfill(open_stream(lake, stream), *interval),
         ),
     ):
-        with refused_until("repair-clock sent") as refused:
+        with refused_until("set-watermark sent") as refused:
             job()
         for plan in plans:
             with pytest.raises(LakeError) as planned:

@@ -16,7 +16,7 @@ from include.fold.admission import EPOCH
 from include.lake.errors import LakeError
 from include.lake.paths import Lake
 from include.registry import streams_of
-from include.stream.bronze import count_before, has_commit, pin_bronze
+from include.stream.bronze import count_before, has_commit, newest_bronze
 from include.streams.user_counts import FOLD, UserEvent
 from tests.bronze import FIRST_INGESTED_US, ClockAt, Commit, StampedRow, append_commit, stamp
 from tests.examples import examples
@@ -101,8 +101,8 @@ def test_a_pin_and_its_counts_are_exact_to_the_microsecond(
         append(lake, pinned)
         if compactions == 2:
             DeltaTable(lake.bronze(SOURCE)).optimize.compact()
-        pin = pin_bronze(lake, SOURCE)
-        assert (pin.ingested_at_us, pin.watermark_us) == (
+        bronze = newest_bronze(lake, SOURCE)
+        assert (bronze.ingested_at_us, bronze.watermark_us) == (
             pinned[-1][0].ingested_us,
             pinned[-1][0].commit_us,
         )
@@ -114,23 +114,23 @@ def test_a_pin_and_its_counts_are_exact_to_the_microsecond(
                 since_us = data.draw(st.none() | near(commits))
                 cutoffs = data.draw(st.lists(near(commits), min_size=1, max_size=2))
                 expected = [counted(pinned, time_column, since_us, cutoff) for cutoff in cutoffs]
-                assert count_before(pin, time_column, since_us, cutoffs) == expected
+                assert count_before(bronze, time_column, since_us, cutoffs) == expected
         ingested = {row.ingested_us for rows in commits for row in rows}
         for asked in data.draw(st.sets(near(commits), min_size=1, max_size=5)):
-            assert has_commit(pin, asked) == (asked in ingested)
+            assert has_commit(bronze, asked) == (asked in ingested)
 
 
 def test_files_that_the_log_counts_are_not_read(lake, schema):
     days = [[UserEvent("ann", START_US + day * DAY_US + us) for us in (0, 7)] for day in range(4)]
     create(lake, schema)
     append(lake, stamp([*days[:3], [UserEvent("ann", START_US + 9)], days[3]]))
-    pin = pin_bronze(lake, SOURCE)
+    bronze = newest_bronze(lake, SOURCE)
     beginnings = [START_US + day * DAY_US for day in range(4)]
     delete_data(lake, days=range(4))
-    assert count_before(pin, "event_time", None, beginnings) == [0, 3, 5, 7]
-    assert count_before(pin, "event_time", beginnings[1], [beginnings[3]]) == [4]
+    assert count_before(bronze, "event_time", None, beginnings) == [0, 3, 5, 7]
+    assert count_before(bronze, "event_time", beginnings[1], [beginnings[3]]) == [4]
     with pytest.raises(LakeError):  # within a date, and a file
-        count_before(pin, "event_time", None, [beginnings[1] + 5])
+        count_before(bronze, "event_time", None, [beginnings[1] + 5])
 
 
 def delete_data(lake: Lake, days: range) -> None:
@@ -142,8 +142,8 @@ def delete_data(lake: Lake, days: range) -> None:
 
 def test_bronze_without_rows_cannot_be_pinned(lake, schema):
     with refused("nothing_there", subject=f"bronze/{SOURCE}") as raised:
-        pin_bronze(lake, SOURCE)
+        newest_bronze(lake, SOURCE)
     assert raised.value.command in {f"./stateful stream {s.name}" for s in streams_of(SOURCE)}
     create(lake, schema)
     with refused("nothing_there", subject=f"bronze/{SOURCE}"):
-        pin_bronze(lake, SOURCE)
+        newest_bronze(lake, SOURCE)

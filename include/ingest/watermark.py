@@ -1,4 +1,4 @@
-"""The clock of bronze as each commit moves it on, and clock rows.
+"""The clock of bronze as each commit moves it on, and heartbeats.
 
 M is the largest `least(event_time, ingested_at)` ever committed, floored to milliseconds, or of all
 since a repair has set it back; of a source with groups the least that these have reached
@@ -7,7 +7,7 @@ depend on anything read later. `ingested_at` is one instant for each commit, lat
 earlier one even when the machine's clock goes back: streams in processing time fold by it.
 
 When a source falls silent, no watermark moves and no timeout fires. So an ingest run of a source with
-a `clock_grace` may end with a clock row, which says: all that happened until then has landed.
+a `heartbeat_delay` may end with a heartbeat, which says: all that happened until then has landed.
 """
 
 import logging
@@ -19,10 +19,10 @@ import pyarrow as pa
 from include.catalogue import FINDINGS
 from include.fold.admission import EPOCH, MICROSECOND, US_PER_MS, instant_of
 from include.ingest.amendments import AMENDMENT, REPAIR, amendments_in
-from include.ingest.group_clock import floor_to_ms
+from include.ingest.group_watermark import floor_to_ms
 from include.ingest.ingest_log import STILL, Clock, Ingestion, has_to_mend, read_done, read_log
-from include.ingest.origin import connector_of, lag_of_run, place_of
 from include.ingest.parse_files import bronze_rows
+from include.ingest.source_connector import connector_of, lag_of_run, place_of
 from include.lake.delta_log import is_there
 from include.lake.errors import LakeError
 from include.lake.findings import Finding
@@ -40,7 +40,7 @@ def clock_after(
 ) -> Clock:
     """The clock after a commit, at `now_us`, of events up to `newest_us`, of `groups` up to theirs.
 
-    Without these, of a clock row: a group that is not idle is believed more, and holds M back.
+    Without these, of a heartbeat: a group that is not idle is believed more, and holds M back.
     """
     at_us = _ingested_at_after(before, now_us)
     reached_us, after = floor_to_ms(min(newest_us, at_us)), None
@@ -68,7 +68,7 @@ def _ingested_at_after(before: Clock, now_us: int) -> int:
     return max(floor_to_ms(now_us), before.ingested_at_us + US_PER_MS)
 
 
-def clock_row(source: Source, before: Clock, after: Clock) -> pa.Table:
+def heartbeat(source: Source, before: Clock, after: Clock) -> pa.Table:
     events = pa.table({"event_time_us": [after.watermark_us], "source_file": pa.nulls(1)})
     return bronze_rows(source, events, before, after)
 
@@ -90,31 +90,31 @@ def why_not_ingest(
     if repair is not None and repair.kind == REPAIR and not repair.is_amended:
         return None  # as above
     nothing_new = f"nothing new in {place_of(source)}"
-    if source.clock_grace is None:
+    if source.heartbeat_delay is None:
         return nothing_new
     watermark_us = None if logged is None else logged.clock(source).watermark_us
-    target_us, _ = clock_row_target(lake, source, watermark_us, interval_end, now)
+    target_us, _ = heartbeat_target(lake, source, watermark_us, interval_end, now)
     if target_us is not None and lagging_producer(lake, source) is None:
         return None
-    return f"{nothing_new}, and no clock row is due"
+    return f"{nothing_new}, and no heartbeat is due"
 
 
-def clock_row_target(
+def heartbeat_target(
     lake: Lake,
     source: Source,
     watermark_us: int | None,
     interval_end: datetime | None,
     now: datetime,
 ) -> tuple[int | None, bool]:
-    """The watermark after a clock row, None for no row; and whether `max_clock_step` is less.
+    """The watermark after a heartbeat, None for no row; and whether `max_clock_step` is less.
 
     An `interval_end` in the future, or none, counts as `now`. Before any data there is a row only
     with an initial state: whatever lands first may be old, and all of it would be late.
     """
-    if source.clock_grace is None:
+    if source.heartbeat_delay is None:
         return None, False
     end = now if interval_end is None else min(interval_end, now)
-    due_us = (end - EPOCH - source.clock_grace) // MILLISECOND * US_PER_MS
+    due_us = (end - EPOCH - source.heartbeat_delay) // MILLISECOND * US_PER_MS
     if watermark_us is None:
         return due_us if has_initial_state(lake, source) else None, False
     if due_us <= watermark_us:
@@ -154,7 +154,7 @@ def has_initial_state(lake: Lake, source: Source) -> bool:
 log = logging.getLogger("job.clock")
 
 
-def write_clock_row(
+def write_heartbeat(
     ingestion: Ingestion, interval_end: datetime | None, now: datetime
 ) -> list[Finding]:
     """Move the watermark of a silent source on, after the drain; not while landing is behind.
@@ -162,22 +162,22 @@ def write_clock_row(
     A row that would go further than it may is a finding.
     """
     lake, source = ingestion.lake, ingestion.source
-    if source.clock_grace is None:
+    if source.heartbeat_delay is None:
         return []
     if (lag := landing_lag(lake, source)) is not None:
-        log.info("no clock row of %s: %s", source.name, lag)
+        log.info("no heartbeat of %s: %s", source.name, lag)
         return []
 
     def write() -> bool:
         before = read_clock(ingestion)
         m_us, now_us = before.watermark_us, (now - EPOCH) // MICROSECOND
-        target_us, is_bounded = clock_row_target(lake, source, m_us, interval_end, now)
+        target_us, is_bounded = heartbeat_target(lake, source, m_us, interval_end, now)
         if target_us is None:
             return False
         after = clock_after(before, target_us, now_us)
         # Where groups hold it back, time passes by it for who is silent. Not at one instant twice.
         if after.watermark_us != before.watermark_us or now_us > (before.ingested_at_us or 0):
-            ingestion.take_rows(before, after, clock_row(source, before, after))
+            ingestion.take_rows(before, after, heartbeat(source, before, after))
         return is_bounded and after.watermark_us == target_us
 
     if not ingestion.again(write):
@@ -186,11 +186,11 @@ def write_clock_row(
         f"of {source.name} more should have landed than by what one run moves the watermark on, "
         f"{source.max_clock_step} (max_clock_step). The next run goes on from there"
     )
-    return [FINDINGS["clock_row_bounded"].found(source.name, said)]
+    return [FINDINGS["heartbeat_bounded"].found(source.name, said)]
 
 
 def write_still_row(lake: Lake, source: Source) -> None:
-    """Append a clock row that moves neither M nor `ingested_at`, so that a batch has what to read.
+    """Append a heartbeat that moves neither M nor `ingested_at`, so that a batch has what to read.
 
     LakeError when bronze has no clock yet.
     """
@@ -200,13 +200,13 @@ def write_still_row(lake: Lake, source: Source) -> None:
         if clock.watermark_us is None:
             said = f"{lake.bronze(source.name)} has no row yet: ingest first"
             raise LakeError(said, code="nothing_there", subject=source.name)
-        ingestion.take_rows(clock, clock, clock_row(source, clock, clock), {STILL: True})
+        ingestion.take_rows(clock, clock, heartbeat(source, clock, clock), {STILL: True})
 
     _finished(lake, source, write)
 
 
 def write_reset_row(lake: Lake, source: Source, now_us: int) -> None:
-    """Append the clock row that sets M back for the repair that is open, once."""
+    """Append the heartbeat that sets M back for the repair that is open, once."""
 
     def write(ingestion: Ingestion) -> None:
         repair = amendments_in(ingestion.logged, source.name).open
@@ -214,7 +214,7 @@ def write_reset_row(lake: Lake, source: Source, now_us: int) -> None:
             before = read_clock(ingestion)
             after = clock_set_back(before, repair.to_us, now_us)
             note = {AMENDMENT: repair.number, "amended": after.ingested_at_us}
-            ingestion.take_rows(before, after, clock_row(source, before, after), note)
+            ingestion.take_rows(before, after, heartbeat(source, before, after), note)
 
     _finished(lake, source, write)
 

@@ -1,7 +1,7 @@
 """Make a stream's state anew from a clean base and bronze, late rows included, and go on from it.
 
-    spark-submit spark_jobs/reseed_stream.py --stream user_counts --lake /data/lake
-        [--options '{"buckets": 100, "partitions": 7, "until": "2026-01-05", "recompute": true}']
+    spark-submit spark_jobs/rebuild_stream.py --stream user_counts --lake /data/lake
+        [--options '{"buckets": 100, "partitions": 7, "until": "2026-01-05", "full_refresh": true}']
 
 The commit that replaces the table's rows is the switch to the new generation: until then readers
 see the old table, and the stream goes on as before.
@@ -20,30 +20,30 @@ from include.lake.lease import hold_lease
 from include.lake.paths import Lake
 from include.settings import Stream
 from include.stream.open_stream import open_stream
-from include.stream.reseed_plan import ReseedOptions, ReseedPlan, plan_reseed
+from include.stream.rebuild_plan import RebuildOptions, RebuildPlan, plan_rebuild
 from spark_jobs.engines.data_checks import DataChecks
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, stream_job
-from spark_jobs.replay_bronze import plan_with_sound_base, restate
+from spark_jobs.replay_bronze import commit_replay, plan_with_sound_start
 from spark_jobs.write_savepoint import delete_expired
 
-JOB = "reseed_stream"
+JOB = "rebuild_stream"
 
-log = logging.getLogger("job.reseed")
+log = logging.getLogger("job.rebuild")
 
 
-def reseed(
+def rebuild(
     engine: SparkEngine,
     lake: Lake,
     stream: Stream,
-    options: ReseedOptions,
+    options: RebuildOptions,
     dag_run_id: str | None = None,
     then: str | None = None,
 ) -> None:
-    """Reseed `stream` and record it; `then`: the command that repeats what this is a part of.
+    """Rebuild `stream` and record it; `then`: the command that repeats what this is a part of.
 
     A kill before the commit leaves the table and the live state; what else it has changed
-    (savepoints, dead letters, an unreadable table moved aside) the next run or reseed uses, or puts back.
+    (savepoints, dead letters, an unreadable table moved aside) the next run or rebuild uses, or puts back.
     """
     with (
         hold_lease(lake, f"stream-{stream.name}", PATIENCE),
@@ -53,11 +53,11 @@ def reseed(
         log.info("%s", plan.text())
         if plan.from_us is None and _move_unreadable(lake, stream.name):
             plan = _planned(lake, stream, options, record["run_id"])
-        if plan.opened.distrust is None:
+        if plan.opened.mismatch is None:
             put_back_dead_letters(lake, stream.name, plan.opened.record.dead_letters)
-        again = then or f"./stateful reseed {stream.name} --apply"
+        again = then or f"./stateful rebuild {stream.name} --apply"
         checks = DataChecks(lake, stream, record, then=again)
-        restate(engine, plan, checks, record, what="the reseed")
+        commit_replay(engine, plan, checks, record, what="the rebuild")
         log.info("%s runs on generation %s from here on", stream.name, plan.row["generation"])
         delete_expired(open_stream(lake, stream))
 
@@ -66,17 +66,17 @@ def rebuild_amended(
     engine: SparkEngine,
     lake: Lake,
     amendment: Amendment,
-    options: ReseedOptions,
+    options: RebuildOptions,
     then: str | None = None,
 ) -> None:
-    """Reseed each stream of an amended source that has run, and whose state is from before."""
+    """Rebuild each stream of an amended source that has run, and whose state is from before."""
     for stream, row in amended_streams(lake, amendment.source):
         if not amendment.is_known_to(row):
-            reseed(engine, lake, stream, options, then=then)
+            rebuild(engine, lake, stream, options, then=then)
 
 
-def _planned(lake: Lake, stream: Stream, options: ReseedOptions, run_id: str) -> ReseedPlan:
-    return plan_with_sound_base(lake, run_id, plan=lambda: plan_reseed(lake, stream, options))
+def _planned(lake: Lake, stream: Stream, options: RebuildOptions, run_id: str) -> RebuildPlan:
+    return plan_with_sound_start(lake, run_id, plan=lambda: plan_rebuild(lake, stream, options))
 
 
 def _move_unreadable(lake: Lake, stream: str) -> bool:
@@ -97,8 +97,8 @@ def parse_args(argv: Sequence[str] | None = None) -> Namespace:
 def main() -> None:
     args = parse_args()
     with stream_job(JOB, args) as (spark, lake, stream):
-        options = ReseedOptions.of(json.loads(args.options))
-        reseed(SparkEngine(spark), lake, stream, options, args.dag_run_id)
+        options = RebuildOptions.of(json.loads(args.options))
+        rebuild(SparkEngine(spark), lake, stream, options, args.dag_run_id)
 
 
 if __name__ == "__main__":

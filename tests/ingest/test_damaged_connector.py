@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from include import origins
+from include import connectors
 from include.ingest.ingest import ingest
 from include.ingest.parse_files import Counts
 from include.lake.paths import Lake
@@ -53,7 +53,7 @@ def test_a_damaged_file_of_a_partition_gives_no_row_without_its_fields(
     table(uri, partition_by=["value"])
     (zero,) = Path(uri, "value=0").rglob("*.parquet")
     damage(zero)
-    ingest(lake, replace(SIGNALS, origin=origins.DeltaTable(uri=uri), rescue=rescue))
+    ingest(lake, replace(SIGNALS, connector=connectors.DeltaTable(uri=uri), rescue=rescue))
     assert [row["value"] for row in bronze_of(lake)] == ([1] if rescue else [0, 1])
     reasons = [row["reason_code"] for row in quarantine_of(lake)]
     assert reasons == ["unreadable_file"] * rescue

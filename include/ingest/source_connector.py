@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 
 from include.catalogue import FINDINGS
+from include.connectors import DeltaTable, KafkaTopic
 from include.ingest.amendments import ERASURE, amendments_of
 from include.ingest.connector import (
     Batch,
@@ -29,7 +30,6 @@ from include.lake.delta_log import is_there, move_aside
 from include.lake.errors import OF_SOURCE, LakeError
 from include.lake.findings import record_findings
 from include.lake.paths import Lake
-from include.origins import DeltaTable, KafkaTopic
 from include.registry import streams_of
 from include.settings import Source
 from include.text_table import counted
@@ -70,14 +70,14 @@ class LandedFiles:
 
 def connector_of(lake: Lake, source: Source) -> Connector:
     """Where its rows come from. The one place that asks what that is."""
-    if isinstance(source.origin, KafkaTopic):
+    if isinstance(source.connector, KafkaTopic):
         from include.ingest.kafka import TopicConnector
 
-        return TopicConnector(source, source.origin)
-    if isinstance(source.origin, DeltaTable):
+        return TopicConnector(source, source.connector)
+    if isinstance(source.connector, DeltaTable):
         from include.ingest.delta_versions import TableConnector
 
-        return TableConnector(source, source.origin)
+        return TableConnector(source, source.connector)
     return LandedFiles(lake, source)
 
 
@@ -96,7 +96,7 @@ def lag_of_run(lake: Lake, source: Source) -> Lag:
 
 def place_of(source: Source) -> str:
     """Where rows of the source are before they are taken, for people."""
-    return f"landing/{source.name}" if source.origin is None else source.origin.place
+    return f"landing/{source.name}" if source.connector is None else source.connector.place
 
 
 def plan_loss(lake: Lake, source: Source) -> GoesOn | None:
@@ -147,12 +147,12 @@ def _moves(lake: Lake, source: Source) -> Iterator[str]:
     for stream in streams_of(source.name):
         # By what is there: what is recorded of it may be what is damaged.
         if any(is_there(lake, f"{kind}/{stream.name}") for kind in ("checkpoints", "tables")):
-            yield f"{stream.name} stops until it is made anew: `./stateful reseed {stream.name} --apply`"
+            yield f"{stream.name} stops until it is made anew: `./stateful rebuild {stream.name} --apply`"
 
 
 def _not_again(lake: Lake, source: Source) -> str:
     """What was taken, and nobody can take again."""
-    if source.origin is not None:
+    if source.connector is not None:
         return f"what {source.name} comes from no longer has does not come again"
     try:
         done = read_done(lake, source.name)

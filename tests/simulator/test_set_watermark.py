@@ -8,20 +8,20 @@ from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.amend.clock_repair_plan import plan_clock_repair
+from include.amend.watermark_plan import plan_set_watermark
 from include.fold.admission import instant_of, micros_of
 from include.ingest.amendments import amendments_of
 from include.lake.errors import SettingsError
 from include.lake.generations import read_generations
-from include.stream.bronze import pin_bronze
+from include.stream.bronze import newest_bronze
 from include.stream.manifest import savepoints_of
 from include.stream.open_stream import has_waiting_rows
-from include.stream.reseed_plan import ReseedOptions
+from include.stream.rebuild_plan import RebuildOptions
 from spark_jobs.compact_state import compact
-from spark_jobs.recompute_interval import recompute
-from spark_jobs.repair_clock import repair_clock
-from spark_jobs.reseed_stream import reseed
+from spark_jobs.rebuild_stream import rebuild
+from spark_jobs.restate_interval import restate
 from spark_jobs.run_stream import drain
+from spark_jobs.set_watermark import set_watermark
 from spark_jobs.write_savepoint import savepoint
 from tests.examples import examples
 from tests.refused import refused_until
@@ -37,7 +37,7 @@ JOBS = {
     "run": lambda world, stream: drain(world.engine, world.lake, stream),
     "compact": lambda world, stream: compact(world.engine, world.lake, stream),
     "savepoint": lambda world, stream: savepoint(world.engine, world.lake, stream),
-    "recompute": lambda world, stream: recompute(
+    "restate": lambda world, stream: restate(
         world.engine,
         world.lake,
         stream,
@@ -83,7 +83,7 @@ def poisoned(world: World, ahead: int = 120, minutes: int = 600) -> int:
 
 def repair(world: World, to_us: int | None) -> None:
     to = None if to_us is None else instant_of(to_us)
-    repair_clock(world.engine, world.lake, SOURCE, to)
+    set_watermark(world.engine, world.lake, SOURCE, to)
 
 
 def expected(world: World, kind: str, until_us: int | None = None) -> list[Emitted]:
@@ -111,7 +111,7 @@ def test_an_instant_that_cannot_be_is_refused_and_all_see_a_repair_as_it_was_pla
     for instant_us in (clock_us, world.now_us + MINUTE_US, first_us - 1000, None):
         with pytest.raises(SettingsError):
             repair(world, instant_us)
-    plan = plan_clock_repair(world.lake, SOURCE, instant_of(before_us))
+    plan = plan_set_watermark(world.lake, SOURCE, instant_of(before_us))
     # "far", and what happened after that instant.
     told = ("7 rows", *(stream.name for stream in world.streams.values()))
     assert [part for part in told if part not in plan.text] == []
@@ -122,15 +122,15 @@ def test_an_instant_that_cannot_be_is_refused_and_all_see_a_repair_as_it_was_pla
     with pytest.raises(SettingsError):
         repair(world, before_us + MINUTE_US)
     for job in JOBS.values():
-        with refused_until("repair-clock sent"):
+        with refused_until("set-watermark sent"):
             job(world, world.streams["counts"])
     repair(world, before_us)
     DeltaTable(world.lake.bronze(SOURCE.name)).optimize.compact()
     assert world.clock_us == before_us
-    assert pin_bronze(world.lake, SOURCE.name).watermark_us == before_us
+    assert newest_bronze(world.lake, SOURCE.name).watermark_us == before_us
 
 
-def test_a_stream_that_did_not_take_part_runs_once_it_is_reseeded(world):
+def test_a_stream_that_did_not_take_part_runs_once_it_is_rebuilt(world):
     """It was added later."""
     others = {name: stream for name, stream in world.streams.items() if name != "silences"}
     for _ in range(3):
@@ -148,9 +148,9 @@ def test_a_stream_that_did_not_take_part_runs_once_it_is_reseeded(world):
     assert read_generations(world.lake, stream.name).current is None
     assert has_waiting_rows(world.lake, stream)
     for job in JOBS.values():
-        with refused_until(f"reseed {stream.name} --apply"):
+        with refused_until(f"rebuild {stream.name} --apply"):
             job(world, stream)
-    reseed(world.engine, world.lake, stream, ReseedOptions())
+    rebuild(world.engine, world.lake, stream, RebuildOptions())
     land(world, [("b", 0)])
     run_all(world)
     check_tables(world)
@@ -167,7 +167,7 @@ def test_savepoints_ahead_of_the_clock_go_so_that_others_are_written(world):
     land(world, [("a", 0)], minutes=24 * 60)
     run_all(world)
     newest = savepoints_of(world.lake, name)[-1]
-    assert newest.origin == "live"
+    assert newest.kind == "live"
     assert micros_of(newest.created_at) <= world.now_us
     check_tables(world)
 

@@ -1,4 +1,4 @@
-"""When a clock row is due: the decision at equality, and what Dags read to make it."""
+"""When a heartbeat is due: the decision at equality, and what Dags read to make it."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -12,23 +12,23 @@ from hypothesis import strategies as st
 
 from include import registry
 from include.fold.admission import micros_of
-from include.ingest import clock
-from include.ingest.clock import (
+from include.ingest import watermark
+from include.ingest.ingest_log import Clock, Ingestion
+from include.ingest.source_connector import waiting
+from include.ingest.watermark import (
     LAGGING,
-    clock_row,
-    clock_row_target,
     has_initial_state,
+    heartbeat,
+    heartbeat_target,
     landing_lag,
     why_not_ingest,
 )
-from include.ingest.ingest_log import Clock, Ingestion
-from include.ingest.origin import waiting
 from include.lake.paths import Lake
 from include.registry import source_named, stream_named
 from include.settings import Source
 
 GRACE = timedelta(minutes=1)
-SIGNALS = replace(source_named("signals"), clock_grace=GRACE, max_clock_step=None)
+SIGNALS = replace(source_named("signals"), heartbeat_delay=GRACE, max_clock_step=None)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NOW = datetime(2026, 3, 1, 5, tzinfo=UTC)
 US = timedelta(microseconds=1)
@@ -40,7 +40,7 @@ graces = st.timedeltas(timedelta(0), timedelta(days=2))
 
 @pytest.fixture
 def is_seeded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clock, "has_initial_state", lambda *_: True)
+    monkeypatch.setattr(watermark, "has_initial_state", lambda *_: True)
 
 
 # The decision.
@@ -50,11 +50,11 @@ def is_seeded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_step_as_long_as_the_bound_is_not_bounded(lake: Lake):
     source = replace(SIGNALS, max_clock_step=timedelta(days=1))
     before = micros_of(NOW - GRACE - timedelta(days=1))
-    exact = clock_row_target(lake, source, before, None, NOW)
+    exact = heartbeat_target(lake, source, before, None, NOW)
     assert exact == (micros_of(NOW - GRACE), False)
-    beyond = clock_row_target(lake, source, before - 1000, None, NOW)
+    beyond = heartbeat_target(lake, source, before - 1000, None, NOW)
     assert beyond == (micros_of(NOW - GRACE - MS), True)
-    first = clock_row_target(lake, source, None, None, NOW)  # nothing to hold it against
+    first = heartbeat_target(lake, source, None, None, NOW)  # nothing to hold it against
     assert first == (micros_of(NOW - GRACE), False)
 
 
@@ -64,16 +64,16 @@ def test_a_row_never_says_more_than_is_known_and_is_not_written_twice(
 ):
     latest = min(now, interval_end or now) - grace
     watermark = latest - (latest - EPOCH) % MS + ahead_ms * MS
-    source, nowhere = replace(SIGNALS, clock_grace=grace), Lake("nowhere")
+    source, nowhere = replace(SIGNALS, heartbeat_delay=grace), Lake("nowhere")
     asked = (interval_end, now)
-    target_us, _ = clock_row_target(nowhere, source, micros_of(watermark), *asked)
+    target_us, _ = heartbeat_target(nowhere, source, micros_of(watermark), *asked)
     assert (target_us is not None) == (ahead_ms < 0)
     if target_us is not None:
         found = EPOCH + target_us * US
         assert watermark < found <= latest
         assert latest - found < MS
         assert (found - EPOCH) % MS == timedelta(0)
-        assert clock_row_target(nowhere, source, target_us, *asked) == (None, False)
+        assert heartbeat_target(nowhere, source, target_us, *asked) == (None, False)
 
 
 # What is known of landing and of the streams.
@@ -121,7 +121,7 @@ def test_an_initial_state_is_a_table_or_a_file_of_a_stream_of_the_source(lake: L
 
 def logged(lake: Lake, watermark: datetime) -> None:
     after = Clock(micros_of(watermark), micros_of(NOW))
-    Ingestion(lake, SIGNALS).take_rows(Clock(), after, clock_row(SIGNALS, Clock(), after))
+    Ingestion(lake, SIGNALS).take_rows(Clock(), after, heartbeat(SIGNALS, Clock(), after))
 
 
 # What a Dag asks before it starts a JVM.
@@ -131,12 +131,12 @@ def why_not(lake: Lake, source: Source = SIGNALS, now: datetime = NOW) -> str | 
     return why_not_ingest(lake, source, interval_end=None, now=now)
 
 
-def test_ingest_runs_for_a_clock_row_that_is_due(lake: Lake):
+def test_ingest_runs_for_a_heartbeat_that_is_due(lake: Lake):
     assert why_not(lake) is not None  # bronze has no data yet, and no stream an initial state
     logged(lake, NOW - GRACE)
     assert why_not(lake) is not None  # the watermark is there already
     assert why_not(lake, now=NOW + MS) is None
-    assert why_not(lake, replace(SIGNALS, clock_grace=None)) is not None
+    assert why_not(lake, replace(SIGNALS, heartbeat_delay=None)) is not None
     add_file(lake, LAGGING)
     assert why_not(lake, now=NOW + MS) is not None
     add_file(lake, "a.jsonl")

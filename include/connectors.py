@@ -1,4 +1,4 @@
-"""Origins of a source's rows: landed files and their formats, a Kafka topic, others' Delta table.
+"""Connectors of a source's rows: landed files and their formats, a Kafka topic, others' Delta table.
 
 The scheduler imports this at every parse, so it needs no package.
 """
@@ -190,7 +190,7 @@ class DeltaTable:
         """Of a table any path may be one."""
 
 
-Origin = KafkaTopic | DeltaTable
+Connector = KafkaTopic | DeltaTable
 
 TIME_FORMATS = ("iso", "epoch_s", "epoch_ms", "epoch_us")
 

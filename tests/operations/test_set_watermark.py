@@ -7,8 +7,8 @@ import pyarrow as pa
 from include.cli.__main__ import main
 from include.fold.admission import micros_of
 from include.ingest.amendments import amendments_of
-from include.ingest.clock import bronze_rows, clock_after, read_clock
 from include.ingest.ingest_log import Ingestion
+from include.ingest.watermark import bronze_rows, clock_after, read_clock
 from include.lake.paths import Lake
 from tests.clocked import WITHOUT_CLOCK
 from tests.landed_files import START
@@ -19,7 +19,7 @@ AHEAD = 30 * 24 * 60
 
 def test_the_command_shows_the_plan_and_changes_nothing(lake: Lake, capsys):
     bronze_of_signals(lake, 40, AHEAD, 50)
-    arguments = ["repair-clock", "signals", "--lake", lake.root]
+    arguments = ["set-watermark", "signals", "--lake", lake.root]
     to = (START + timedelta(minutes=40)).isoformat()
     assert main([*arguments, "--to", to]) == 0
     assert "2026-03-01T00:40:00.000+00:00" in capsys.readouterr().out

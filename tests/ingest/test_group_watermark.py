@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include.fold.admission import MICROSECOND
-from include.ingest.clock import (
+from include.ingest.group_watermark import logged_groups
+from include.ingest.ingest_log import Clock, Ingestion
+from include.ingest.watermark import (
     bronze_rows,
     clock_after,
-    clock_row,
     clock_set_back,
+    heartbeat,
     write_still_row,
 )
-from include.ingest.group_clock import logged_groups
-from include.ingest.ingest_log import Clock, Ingestion
 from include.lake.paths import Lake
 from include.settings import Field, Source
 from tests.clocked import clock_of
@@ -122,7 +122,7 @@ def append(lake: Lake, commit: Commit) -> None:
     rows = (
         bronze_rows(SOURCE, events_of(commit), before, after)
         if commit.rows
-        else clock_row(SOURCE, before, after)
+        else heartbeat(SOURCE, before, after)
     )
     Ingestion(lake, SOURCE).take_rows(before, after, rows)
 
@@ -140,12 +140,12 @@ def events_of(commit: Commit) -> pa.Table:
 
 def marks_in(lake: Lake) -> set[Marks]:
     table = DeltaTable(lake.bronze("sent")).to_pyarrow_table()
-    names = ("arrival_watermark", "commit_watermark", "ingested_at")
+    names = ("watermark_before", "watermark_after", "ingested_at")
     columns = (table[name].cast(pa.int64()).to_pylist() for name in names)
     return {Marks(*row) for row in zip(*columns, strict=True)}
 
 
-BETWEEN = st.sampled_from(["nothing", "nothing", "still row", "joined"])
+BETWEEN = st.sampled_from(["nothing", "nothing", "heartbeat", "joined"])
 
 
 @given(STEPS, st.lists(BETWEEN, min_size=15, max_size=15))
@@ -157,7 +157,7 @@ def test_bronze_goes_on_from_its_log(
     commits = commits_of(steps)
     for commit, then in zip(commits, between, strict=False):
         append(lake, commit)
-        if then == "still row":
+        if then == "heartbeat":
             write_still_row(lake, SOURCE)
         if then == "joined":
             DeltaTable(lake.bronze("sent")).optimize.compact()

@@ -1,4 +1,4 @@
-"""Savepoints and recomputes against the fold law's oracle, on bronze with late rows."""
+"""Savepoints and restates against the fold law's oracle, on bronze with late rows."""
 
 import pytest
 from deltalake import DeltaTable
@@ -7,7 +7,7 @@ from include.lake.stream_result import replaced_by
 from include.stream.manifest import savepoints_of
 from include.streams import device_signals
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.recompute_interval import recompute
+from spark_jobs.restate_interval import restate
 from tests.engines.lake_runs import drained, table_of
 from tests.late_lakes import DAY_US, START_US, at, between, commits, rows_of, small, truth
 
@@ -17,7 +17,7 @@ FOLD = device_signals.FOLD
 STREAM = small("device_signals")
 
 
-def test_a_recompute_takes_late_rows_in_and_changes_nothing_else(spark, lake):
+def test_a_restate_takes_late_rows_in_and_changes_nothing_else(spark, lake):
     stamped = commits(seed=1, days=4, late=4)
     drained(spark, lake, STREAM, FOLD, stamped, runs=4)
     rows = rows_of(stamped)
@@ -26,7 +26,7 @@ def test_a_recompute_takes_late_rows_in_and_changes_nothing_else(spark, lake):
     assert savepoints_of(lake, STREAM.name)
 
     for day in (2, 0, 1):
-        recompute(SparkEngine(spark), lake, STREAM, at(day_us[day]), at(day_us[day + 1]))
+        restate(SparkEngine(spark), lake, STREAM, at(day_us[day]), at(day_us[day + 1]))
         table = table_of(lake, STREAM, FOLD)
         right = truth(FOLD, rows, day_us[day + 1])
         assert between(table, day_us[day], day_us[day + 1]) == between(
@@ -37,7 +37,7 @@ def test_a_recompute_takes_late_rows_in_and_changes_nothing_else(spark, lake):
     assert between(table, day_us[3], day_us[4]) == between(live, day_us[3], day_us[4])
 
     files = DeltaTable(lake.table(STREAM.name)).file_uris()
-    recompute(SparkEngine(spark), lake, STREAM, at(day_us[0]), at(day_us[3]))
+    restate(SparkEngine(spark), lake, STREAM, at(day_us[0]), at(day_us[3]))
     assert DeltaTable(lake.table(STREAM.name)).file_uris() == files
     again = replaced_by(lake, STREAM.name)[-1]
     assert again["rows_before"] == again["rows_out"] > 0
