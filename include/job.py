@@ -19,7 +19,7 @@ import psutil
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
-from include.lake.delta_log import panics_as_errors, told_of
+from include.lake.delta_log import message_of, panics_as_errors
 from include.lake.errors import StatefulError, last_line
 from include.lake.lease import hold_lease
 from include.lake.ops import append_ops
@@ -162,7 +162,7 @@ def cause_of(error: Exception) -> str:
             "jobs at once"
         )
     if isinstance(error, OF_FILES):
-        return told_of(error)
+        return message_of(error)
     lines = str(error).splitlines() or [type(error).__name__]
     if lines[0].startswith(OF_PY4J):
         lines = [line.removeprefix(": ") for line in lines[1:]] or lines

@@ -79,7 +79,7 @@ class Start(NamedTuple):
     arguments: Sequence[str] = ()  # beside those that say of what, and in which lake
 
 
-class Told(NamedTuple):
+class Report(NamedTuple):
     """What a step without a job has to say, and what of it needs a person."""
 
     text: str
@@ -98,7 +98,7 @@ class Step:
     behind: tuple[str, ...] = ()  # waits for these, taken or not
     # Either it reads and records, without a JVM; or it is a file of `spark_jobs`, and what there is
     # for that to do, whose context lasts as long as the job.
-    look: Callable[[StreamRun], Told] | None = None
+    look: Callable[[StreamRun], Report] | None = None
     job: str = ""
     is_of_source: bool = False  # its pool is the source's, and it has no state
     start: Callable[[Any], AbstractContextManager[Start]] = lambda run: nullcontext(Start())
@@ -219,14 +219,14 @@ def _why_not_rebuild(run: StreamRun) -> str | None:
     return why_not_rebuild(run.lake, run.stream, run.start, queued=run.queued)
 
 
-def _check(run: StreamRun) -> Told:
+def _check(run: StreamRun) -> Report:
     """Figures and findings of the checkpoint, into `ops`."""
     from include.maintain.check_checkpoint import format_check, record_check
 
     if not run.is_dry:
         record_check(run.lake, run.checked)
     errors = [finding.detail for finding in run.checked.findings if finding.severity == "error"]
-    return Told(format_check(run.checked), "; ".join(errors) or None)
+    return Report(format_check(run.checked), "; ".join(errors) or None)
 
 
 def _why_not_compact(run: StreamRun) -> str | None:
@@ -236,14 +236,14 @@ def _why_not_compact(run: StreamRun) -> str | None:
     return None if run.is_compacting else run.checked.why_not_compact
 
 
-def _tune(run: StreamRun) -> Told:
+def _tune(run: StreamRun) -> Report:
     """At most one change of RocksDB's memory, tried out by the next runs."""
     from include.maintain.tune_rocksdb import record_change, tune_rocksdb
 
     outcome = tune_rocksdb(run.lake, run.stream)
     if not run.is_dry:
         record_change(run.lake, run.stream, outcome)
-    return Told(f"the next run has {outcome.memory_mb} MiB for RocksDB: {outcome.why}")
+    return Report(f"the next run has {outcome.memory_mb} MiB for RocksDB: {outcome.why}")
 
 
 INGEST = Step(

@@ -28,7 +28,7 @@ from include.lake.errors import SettingsError
 from include.settings import AS_SOURCE, MILLISECOND, Source, Stream
 
 # Of these Python writes all, and always the same.
-TOLD_WHOLE = (bytes, Decimal, date, time, tzinfo, type)
+WHOLE = (bytes, Decimal, date, time, tzinfo, type)
 
 
 def settings_text(stream: str, settings: Mapping[str, Any]) -> str:
@@ -47,7 +47,7 @@ def _plain(value: Any) -> Any:
         return [str(value), value.value]
     if isinstance(value, timedelta):
         return str(value)
-    if isinstance(value, TOLD_WHOLE):
+    if isinstance(value, WHOLE):
         return repr(value)
     if isinstance(value, re.Pattern):
         return [value.pattern, value.flags]

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from include import job
 from include.lake.paths import Lake, open_lake
-from include.maintain.check_checkpoint import told_why
+from include.maintain.check_checkpoint import explained
 from include.registry import stream_named
 from include.settings import PROJECT, Stream
 from include.spark.conf import is_local
@@ -55,7 +55,7 @@ def stream_job(name: str, args: Namespace) -> Iterator[tuple[SparkSession, Lake,
     """The session, lake and stream of a job's arguments; a failure says what is broken."""
     stream, lake = stream_named(args.stream), open_lake(args.lake)
     spark = spark_session(f"{name}-{stream.name}")
-    with told_why(lake, stream):
+    with explained(lake, stream):
         yield spark, lake, stream
 
 

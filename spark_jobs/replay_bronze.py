@@ -79,7 +79,7 @@ def replayed(
     add_fields(replay.lake, replay.opened.source)
     states = _base_states(engine, replay)
     from_us, events = replay.base.until_us, replay.base.events
-    kept: list[Stage] = []
+    retained: list[Stage] = []
     savepoint: Savepoint | None = None
     try:
         for stop_us in [*_stops(replay), replay.until_us]:
@@ -89,7 +89,7 @@ def replayed(
             bounds = Bounds(replay.bronze.ingested_at_us, from_us, stop_us)
             rows = engine.events(replay.lake, replay.opened.source, replay.fold, bounds)
             stage = engine.fold(rows, replay.fold, replay.row["buckets"], stop_us, states)
-            kept.append(stage)
+            retained.append(stage)
             # Not what others write from the first look on: a savepoint of it would look clean.
             refuse_changed_bronze(replay.lake, replay.opened.source, f"a {replay.kind}")
             events += stage.events
@@ -98,9 +98,9 @@ def replayed(
             )
             from_us = stop_us
         assert savepoint is not None  # the last stop is the end
-        yield kept, savepoint
+        yield retained, savepoint
     finally:
-        for stage in kept:
+        for stage in retained:
             engine.release(stage)
 
 
@@ -180,7 +180,7 @@ def commit_replay(
             replay.record(record["run_id"], savepoint).as_json(),
             replay.from_us,
             until_us=replay.end_us,
-            is_made_anew=opened.mismatch is not None,
+            is_recreated=opened.mismatch is not None,
         )
     read, duplicate = (
         sum(counts) for counts in zip(*((s.events, s.rows_duplicate) for s in stages), strict=True)

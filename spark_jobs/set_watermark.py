@@ -64,10 +64,10 @@ def _delete_savepoints_ahead(lake: Lake, stream: Stream) -> None:
     """Those after what the clock settles now: the newest by its `until` would keep others from being
     written until the clock came to it again."""
     row, known = read_generations(lake, stream.name).pinned(), savepoints_of(lake, stream.name)
-    kept = [
+    retained = [
         s for s in known if s.until_us <= row["until_us"] or s.savepoint_id == row["seed_savepoint"]
     ]
-    keep_savepoints(lake, stream.name, kept)
+    keep_savepoints(lake, stream.name, retained)
 
 
 def main() -> None:

@@ -101,7 +101,7 @@ def drain_stream(
     lake, stream, fold, known = opened.lake, opened.stream, opened.fold, opened.trusted()
     rocksdb = run_settings(lake, stream)
     put_back_dead_letters(lake, stream.name, known.dead_letters)
-    begin_checkpoint_anew(opened)
+    replace_checkpoint(opened)
     opened.refuse_other_checkpoint()
     if opened.row is not None:
         refuse_cut_off(lake, opened.generations, stream.source)
@@ -178,7 +178,7 @@ def row_of_run(opened: OpenStream, start: Start) -> GenerationRow:
     )
 
 
-def begin_checkpoint_anew(opened: OpenStream) -> None:
+def replace_checkpoint(opened: OpenStream) -> None:
     """Delete a checkpoint whose first batch was planned, and is neither in the table nor committed."""
     lake, checkpoint = opened.lake, opened.checkpoint
     is_committed = newest_committed(lake, checkpoint) is not None

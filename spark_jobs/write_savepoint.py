@@ -29,8 +29,8 @@ from include.stream.checkpoint import (
 from include.stream.manifest import (
     Savepoint,
     keep_savepoints,
-    kept_by,
     newest_savepoint,
+    retained_by,
     savepoints_of,
     write_manifest,
 )
@@ -83,7 +83,7 @@ def is_due(rules: SavepointRules, until_us: int, newest: Savepoint | None) -> bo
 def delete_expired(opened: OpenStream) -> None:
     """Delete the savepoints that the stream's rules no longer keep. Under the stream's lease."""
     known, rules = savepoints_of(opened.lake, opened.name), opened.stream.savepoints
-    keep_savepoints(opened.lake, opened.name, kept_by(known, rules, opened.row))
+    keep_savepoints(opened.lake, opened.name, retained_by(known, rules, opened.row))
 
 
 def write_live_savepoint(

@@ -13,7 +13,7 @@ from dags.streams import trigger_rule
 from include import run_local
 from include.lake.ops import read_ops
 from include.registry import stream_named
-from include.steps import INGEST_HERE, STEPS, Start, Step, StreamRun, Told
+from include.steps import INGEST_HERE, STEPS, Report, Start, Step, StreamRun
 
 STREAM = stream_named("user_counts")
 LIVE = [step for step in STEPS if step.group != "backfill"]
@@ -47,9 +47,9 @@ def planted(step: Step, would: str, taken: list[str]) -> Step:
     def why_not(run: StreamRun) -> str | None:
         return "not this time" if would == LEFT_OUT else None
 
-    def look(run: StreamRun) -> Told:
+    def look(run: StreamRun) -> Report:
         taken.append(step.name)
-        return Told("looked", "a person is needed" if would == FAILING else None)
+        return Report("looked", "a person is needed" if would == FAILING else None)
 
     if step.look is None:
         return replace(step, why_not=why_not, start=lambda run: nullcontext(Start()))

@@ -54,7 +54,7 @@ def tell(
         log.warning("%s", alert.text)
         send(alert, context)
     for look in looks:
-        stores[look.subject].set(look.subject, look.told(known[look.subject], at))
+        stores[look.subject].set(look.subject, look.notified(known[look.subject], at))
     return alert
 
 

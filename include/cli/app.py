@@ -16,7 +16,7 @@ import typer
 from deltalake.exceptions import DeltaError
 
 from include.fold.admission import parse_instant
-from include.lake.delta_log import panics_as_errors, told_of
+from include.lake.delta_log import message_of, panics_as_errors
 from include.lake.errors import StatefulError, last_line, wrong_argument
 from include.lake.paths import Lake, open_lake
 from include.lake.s3 import is_s3
@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except StatefulError as error:
         return _refused(error, given)
     except FAILURES as error:
-        sys.stderr.write(printable(f"error: {told_of(error)}\n"))
+        sys.stderr.write(printable(f"error: {message_of(error)}\n"))
         return FAILED
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED

@@ -61,7 +61,7 @@ from include.spark.submit import run_job, say
 from include.stream.open_stream import open_stream
 from include.stream.rebuild_plan import RebuildOptions, plan_rebuild
 from include.stream.restate_plan import plan_backfill, plan_restate
-from include.stream.status_report import told_of, told_of_each
+from include.stream.status_report import status_of, status_of_each
 from include.text_table import printable
 
 RUN, STATE, TABLES = "Run", "State", "Tables"
@@ -93,8 +93,10 @@ def run_stream(stream: StreamArgument, lake: LakeOption) -> int:
     if report := run_report(lake, stream, since=began, now=datetime.now(UTC)):
         say(report)
     if lake.is_delta_table(lake.table(stream.name)):
-        status, told = told_of(lake, stream)
-        if told["wrong"] or told["mismatch"]:  # also where nothing ran: the function may be another
+        status, record = status_of(lake, stream)
+        if (
+            record["wrong"] or record["mismatch"]
+        ):  # also where nothing ran: the function may be another
             say(status)
     return DONE
 
@@ -122,13 +124,13 @@ def ingest(
     """Take what has come for a source into bronze. With --accept-loss or --from-scratch: the plan, or do it."""
     if is_from_scratch:
         plan = plan_from_scratch(lake, source)
-        return planned(plan, is_applied, lambda: _ingest_anew(lake, source))
+        return planned(plan, is_applied, lambda: _ingest_from_scratch(lake, source))
     if is_accepting:
         return _accept_loss(lake, source, is_applied)
     return run_local.ingest(lake, source)
 
 
-def _ingest_anew(lake: Lake, source: Source) -> int:
+def _ingest_from_scratch(lake: Lake, source: Source) -> int:
     move_source_aside(lake, source)
     return run_local.ingest(lake, source)
 
@@ -245,7 +247,7 @@ def savepoint(stream: StreamArgument, lake: LakeOption) -> int:
 @command("status", "status user_counts", STATE)
 def status(lake: LakeOption, name: AnyStreamArgument = None, is_json: JsonOption = False) -> int:
     """Show of a stream, or of each, until when its table is complete, where it is right, and what mends it."""
-    found = told_of_each(lake) if name is None else [told_of(lake, stream_named(name))]
+    found = status_of_each(lake) if name is None else [status_of(lake, stream_named(name))]
     texts, records = zip(*found, strict=True)
     if is_json:
         show_json(records if name is None else records[0])
@@ -332,10 +334,10 @@ def erase(
     is_applied: ApplyOption = False,
 ) -> int:
     """Erase all of a key, in the past too: the plan, or with --apply do it."""
-    told = _key_of_stdin() if key == "-" else key
-    plan = plan_erasure(lake, erased_key(name, told)).text()
+    record = _key_of_stdin() if key == "-" else key
+    plan = plan_erasure(lake, erased_key(name, record)).text()
     # Not an argument: those stand in logs.
-    os.environ[ERASED_KEY] = told
+    os.environ[ERASED_KEY] = record
     args = ["--name", name, "--lake", lake.root]
     return planned(plan, is_applied, lambda: run_job("erase_key", args))
 
@@ -343,10 +345,10 @@ def erase(
 def _key_of_stdin() -> str:
     """All of it but a last line's end: the first line of a key is the key of somebody else."""
     try:
-        told = sys.stdin.readline() if sys.stdin.isatty() else sys.stdin.read()
+        record = sys.stdin.readline() if sys.stdin.isatty() else sys.stdin.read()
     except UnicodeDecodeError:
         raise wrong_argument("KEY", "the key on the standard input is no text in UTF-8") from None
-    return told.removesuffix("\n")
+    return record.removesuffix("\n")
 
 
 def _run(job: str, lake: Lake, stream: Stream, args: list[str]) -> int:

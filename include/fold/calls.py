@@ -77,7 +77,7 @@ class Calls:
             state, changed_at_us, timeout_at_us = known(key)
             begin_key(state, changed_at_us, timeout_at_us)
             if timers:
-                group.begin_timers(states.beside(TIMERS, key))
+                group.begin_timers(states.extra_of(TIMERS, key))
             due_us = due_us_of(group)
             for position in range(start, end):
                 time_us = times_us[position]
@@ -92,7 +92,7 @@ class Calls:
                 self._call_what_is_due(until_us)
             put(key, group.getOption, group.clock_us, group.timeout_at_us)
             if timers:
-                states.put_beside(TIMERS, key, group.stored_timers())
+                states.put_extra(TIMERS, key, group.stored_timers())
             if is_update and self._changed:
                 self._emit_projection()
 

@@ -87,7 +87,7 @@ class KeyedFold:
         if not self.times_out and (self.timers or self.initial_timeout is not None):
             subject = "timers" if self.timers else "initial_timeout"
             raise wrong(subject, "needs a timeout= that is not NoTimeout")
-        _ = self.beside
+        _ = self.extra
         if self.output_mode == "update":
             self._check_update()
 
@@ -168,7 +168,7 @@ class KeyedFold:
         return seen_values(self.deduplicate, self.event, self.event_columns)
 
     @cached_property
-    def beside(self) -> tuple[Column, ...]:
+    def extra(self) -> tuple[Column, ...]:
         """The columns of a key beside its state and timeout; none, for most folds."""
         seen = () if self.seen is None else (self.seen.column,)
         return (*seen, timers_column(self.timers)) if self.timers else seen
@@ -306,10 +306,10 @@ def state_rows_ddl(fold: KeyedFold) -> str:
 
 def state_ddl(fold: KeyedFold) -> str:
     """The same without the bucket; `state` is null for a key with only a timeout."""
-    beside = "".join(f", {column.name} {column.kind}" for column in fold.beside)
+    extra = "".join(f", {column.name} {column.kind}" for column in fold.extra)
     return (
         f"key {fold.keys.kind}, state {fold.state_shape.kind}, changed_at_us bigint, "
-        f"timeout_at_us bigint{beside}"
+        f"timeout_at_us bigint{extra}"
     )
 
 

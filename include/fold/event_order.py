@@ -143,17 +143,20 @@ def distinct(
     times_us: Sequence[int],
 ) -> tuple[list[KeyRun], list[Any], list[int], int]:
     """The runs, events and times that are nobody's duplicate, and the number of the others."""
-    kept_runs: list[KeyRun] = []
-    kept: list[int] = []
+    retained_runs: list[KeyRun] = []
+    retained: list[int] = []
     read = 0
     for run in runs:
-        first = len(kept)
-        kept += _first_ones(values, states, run, events, times_us)
+        first = len(retained)
+        retained += _first_ones(values, states, run, events, times_us)
         read += run.end - run.start
-        if len(kept) > first:
-            kept_runs.append(KeyRun(run.key, first, len(kept)))
-    own, times = [events[position] for position in kept], [times_us[position] for position in kept]
-    return kept_runs, own, times, read - len(kept)
+        if len(retained) > first:
+            retained_runs.append(KeyRun(run.key, first, len(retained)))
+    own, times = (
+        [events[position] for position in retained],
+        [times_us[position] for position in retained],
+    )
+    return retained_runs, own, times, read - len(retained)
 
 
 def _first_ones(
@@ -163,7 +166,7 @@ def _first_ones(
     events: Sequence[Any],
     times_us: Sequence[int],
 ) -> list[int]:
-    seen = {each.by: each.at_us for each in states.beside(SEEN, run.key) or ()}
+    seen = {each.by: each.at_us for each in states.extra_of(SEEN, run.key) or ()}
     first_ones = []
     for position in range(run.start, run.end):
         value, at_us = values.of(events[position]), times_us[position]
@@ -175,5 +178,5 @@ def _first_ones(
             seen.pop(value, None)  # or it would keep its place: they are in the order of time
             seen[value] = at_us
     if first_ones:
-        states.put_beside(SEEN, run.key, tuple(map(Seen._make, seen.items())) or None)
+        states.put_extra(SEEN, run.key, tuple(map(Seen._make, seen.items())) or None)
     return first_ones

@@ -31,8 +31,8 @@ def migrated(batch: pa.RecordBatch, fold: KeyedFold, migrate: MigrateState) -> p
     never = pa.nulls(batch.num_rows, pa.int64())
     timeouts_us = batch["timeout_at_us"] if fold.times_out else never
     columns = [keys, encode(fold.state_shape, new), batch["changed_at_us"], timeouts_us]
-    beside = [_kept(batch, schema.field(column.name)) for column in fold.beside]
-    return with_something(fold, pa.table([*columns, *beside], schema=schema))
+    extra = [_retained(batch, schema.field(column.name)) for column in fold.extra]
+    return with_something(fold, pa.table([*columns, *extra], schema=schema))
 
 
 def _old_states(states: pa.StructArray, fold: KeyedFold) -> list[dict[str, Any] | None]:
@@ -68,7 +68,7 @@ def _new_state(key: Key, old: dict[str, Any], fold: KeyedFold, migrate: MigrateS
         raise MigrationError(said) from error
 
 
-def _kept(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
+def _retained(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
     """The column of what keys have beside their states, where it is of the same kind as now."""
     nothing = pa.nulls(batch.num_rows, field.type)
     stored = batch[field.name] if field.name in batch.schema.names else nothing

@@ -85,9 +85,9 @@ def _columns(
 def _keep_properties(path: str, table: DeltaTable) -> None:
     """Set what others have left out, or the feed. What somebody has set otherwise stays."""
     found = table.metadata().configuration
-    kept = CHECKPOINT_INTERVAL | PROPERTIES | found | CHANGE_FEED
-    if kept != found:
-        table.alter.set_table_properties(dict(kept.items() - found.items()))
+    retained = CHECKPOINT_INTERVAL | PROPERTIES | found | CHANGE_FEED
+    if retained != found:
+        table.alter.set_table_properties(dict(retained.items() - found.items()))
         log.info("%s has the properties of a product from version %d on", path, table.version())
 
 

@@ -407,10 +407,10 @@ def shape_of(hint: Any, name: str, within: tuple[type, ...] = ()) -> Shape:
         options = [option for option in get_args(hint) if option is not type(None)]
         nullable = len(options) < len(get_args(hint))
         hint = options[0] if len(options) == 1 else hint
-    connector, parts = get_origin(hint), get_args(hint)
+    generic, parts = get_origin(hint), get_args(hint)
     if hint in KINDS:
         return Scalar(KINDS[hint], nullable, int if hint is Instant else hint)
-    if connector is Annotated and parts[0] is Decimal:
+    if generic is Annotated and parts[0] is Decimal:
         with suppress(SqlTypeError, TypeError):
             if (kind := sql_type(parts[1])).name == "decimal":
                 return Scalar(str(kind), nullable, Decimal)
@@ -422,10 +422,10 @@ def shape_of(hint: Any, name: str, within: tuple[type, ...] = ()) -> Shape:
                 return Scalar(NAMES[kinds.pop()], nullable, hint)
     if _is_record(hint) and hint._fields:
         return nested(hint, columns_of(hint, within), nullable)
-    if connector is tuple and parts[1:] == (...,):
+    if generic is tuple and parts[1:] == (...,):
         item = shape_of(parts[0], name, within)
         return Items(f"array<{item.kind}>", nullable, item)
-    if connector in (dict, Mapping) and parts[0] in (str, int):
+    if generic in (dict, Mapping) and parts[0] in (str, int):
         key, item = shape_of(parts[0], name, within), shape_of(parts[1], name, within)
         return Pairs(f"map<{key.kind}, {item.kind}>", nullable, key, item)
     raise wrong(

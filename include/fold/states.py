@@ -37,14 +37,14 @@ def without_expired(fold: KeyedFold, seen: SeenValues, rows: pa.Table, until_us:
     over = pc.less(at_us, until_us - seen.within_us)
     if not pc.any(over).as_py():
         return rows
-    kept = _filtered(lists, ~np.asarray(over))
-    rows = rows.set_column(rows.schema.get_field_index(SEEN), rows.schema.field(SEEN), kept)
+    retained = _filtered(lists, ~np.asarray(over))
+    rows = rows.set_column(rows.schema.get_field_index(SEEN), rows.schema.field(SEEN), retained)
     return with_something(fold, rows)
 
 
 def with_something(fold: KeyedFold, rows: pa.Table) -> pa.Table:
     """Rows without those of keys that have nothing any more."""
-    holding = ["state", "timeout_at_us", *(column.name for column in fold.beside)]
+    holding = ["state", "timeout_at_us", *(column.name for column in fold.extra)]
     is_there = np.logical_or.reduce([np.asarray(rows[name].is_valid()) for name in holding])
     return rows if is_there.all() else rows.filter(pa.array(is_there)).combine_chunks()
 
@@ -104,7 +104,7 @@ class KeyState(NamedTuple):
     state: Any
     changed_at_us: int
     timeout_at_us: int  # NEVER_US for none
-    beside: tuple[Any, ...] = ()  # a value for each of the fold's `beside`
+    extra: tuple[Any, ...] = ()  # a value for each of the fold's `beside`
 
 
 Known = tuple[Any, int, int]  # of a key: what KeyState has beside it
@@ -125,7 +125,7 @@ class States:
         self._stored = rows
         self._known: dict[Key, Known] = {}  # of the keys that were fetched
         # What they have beside it, by column; most folds have none.
-        self._beside: dict[str, dict[Key, Any]] = {column.name: {} for column in fold.beside}
+        self._extra: dict[str, dict[Key, Any]] = {column.name: {} for column in fold.extra}
         self._positions: list[int] = []  # of the same keys among the stored ones; -1 for none
         self._key = fold.keys.shape
 
@@ -139,8 +139,8 @@ class States:
         positions = positions_of(keys, stored["key"])
         rows = stored.take(positions[positions >= 0])
         found = iter(self._objects(rows))
-        if self._beside:
-            self._fetch_beside(rows)
+        if self._extra:
+            self._fetch_extra(rows)
         at = positions.tolist()
         known_now = [ABSENT if position < 0 else next(found) for position in at]
         self._known.update(zip(asked, known_now, strict=True))
@@ -154,14 +154,14 @@ class States:
         """The state of `key` or None, the time of its last change, and its timeout."""
         return self._known.get(key) or self._fetched(key)
 
-    def beside(self, name: str, key: Key) -> Any:
+    def extra_of(self, name: str, key: Key) -> Any:
         """The value of `key` in that column beside its state; None for nothing."""
         self.known(key)
-        return self._beside[name].get(key)
+        return self._extra[name].get(key)
 
-    def put_beside(self, name: str, key: Key, value: Any) -> None:
+    def put_extra(self, name: str, key: Key, value: Any) -> None:
         self.known(key)
-        self._beside[name][key] = value
+        self._extra[name][key] = value
 
     def put(
         self,
@@ -169,7 +169,7 @@ class States:
         state: Any,
         changed_at_us: int,
         timeout_at_us: int = NEVER_US,
-        beside: tuple[Any, ...] = (),
+        extra: tuple[Any, ...] = (),
     ) -> None:
         """Set what is known of `key`; what it has `beside` stays, unless that is given.
 
@@ -177,8 +177,8 @@ class States:
         """
         if key not in self._known:
             self._fetched(key)
-        if beside:
-            for values, value in zip(self._beside.values(), beside, strict=True):
+        if extra:
+            for values, value in zip(self._extra.values(), extra, strict=True):
                 values[key] = value
         if state is None:
             is_gone = timeout_at_us == NEVER_US
@@ -215,7 +215,7 @@ class States:
         """The instant at which `key` times out, has a timer or ends; or NEVER_US."""
         state, changed_at_us, timeout_us = self.known(key)
         if self._fold.timers:
-            timers_us = self._beside[TIMERS].get(key) or ()
+            timers_us = self._extra[TIMERS].get(key) or ()
             timeout_us = min(timeout_us, *(at for at in timers_us if at is not None), NEVER_US)
         return min(timeout_us, end_us(self._fold.ttl_us, state, changed_at_us))
 
@@ -230,9 +230,9 @@ class States:
     def __iter__(self) -> Iterator[KeyState]:
         rows = self.rows()
         keys = decode(self._key, rows["key"], "key")
-        columns = [decode(c.shape, rows[c.name], c.name) for c in self._fold.beside]
-        beside = zip(*columns, strict=True) if columns else repeat(())
-        for key, each, values in zip(keys, self._objects(rows), beside, strict=False):
+        columns = [decode(c.shape, rows[c.name], c.name) for c in self._fold.extra]
+        extra = zip(*columns, strict=True) if columns else repeat(())
+        for key, each, values in zip(keys, self._objects(rows), extra, strict=False):
             yield KeyState(key, *each, values)
 
     def forget_seen(self, until_us: int) -> None:
@@ -248,7 +248,7 @@ class States:
         if self._known:
             self._stored = stored = self._with_known(stored)
             self._known, self._positions = {}, []
-            for values in self._beside.values():
+            for values in self._extra.values():
                 values.clear()
         return stored
 
@@ -265,11 +265,11 @@ class States:
             self.fetch(encode(self._key, [key]))
         return self._known[key]
 
-    def _fetch_beside(self, rows: pa.Table) -> None:
+    def _fetch_extra(self, rows: pa.Table) -> None:
         keys = decode(self._key, rows["key"], "key")
-        for column in self._fold.beside:
+        for column in self._fold.extra:
             values = decode(column.shape, rows[column.name], column.name)
-            self._beside[column.name].update(zip(keys, values, strict=True))
+            self._extra[column.name].update(zip(keys, values, strict=True))
 
     def _objects(self, rows: pa.Table) -> Iterable[Known]:
         return zip(
@@ -282,43 +282,45 @@ class States:
     def _with_known(self, before: pa.Table) -> pa.Table:
         """The stored rows, what is known now in the places of what was: one `take` a column."""
         positions = np.array(self._positions)
-        is_kept = np.array(self._is_kept())
+        is_retained = np.array(self._is_retained())
         was_stored = positions >= 0
         stored = before.num_rows
         source = np.arange(stored)
-        source[positions[was_stored & is_kept]] = stored + np.flatnonzero(was_stored[is_kept])
-        source = np.delete(source, positions[was_stored & ~is_kept])
-        source = np.append(source, stored + np.flatnonzero(~was_stored[is_kept]))
+        source[positions[was_stored & is_retained]] = stored + np.flatnonzero(
+            was_stored[is_retained]
+        )
+        source = np.delete(source, positions[was_stored & ~is_retained])
+        source = np.append(source, stored + np.flatnonzero(~was_stored[is_retained]))
         rows = pa.concat_tables([before, self._known_rows(before.schema)])
-        if bool((was_stored != is_kept).any()):
+        if bool((was_stored != is_retained).any()):
             self.keys_changed = True
             return rows.combine_chunks().take(source)
         values = rows.drop_columns(["key"]).combine_chunks().take(source)
         return values.add_column(0, "key", before["key"])
 
-    def _is_kept(self) -> list[bool]:
+    def _is_retained(self) -> list[bool]:
         """Of each known key, whether there is anything to store."""
-        if not self._beside:
+        if not self._extra:
             return [known is not ABSENT for known in self._known.values()]
-        columns = self._beside.values()
+        columns = self._extra.values()
         return [
             known != ABSENT or any(values.get(key) is not None for values in columns)
             for key, known in self._known.items()
         ]
 
     def _known_rows(self, schema: pa.Schema) -> pa.Table:
-        kept = dict(compress(self._known.items(), self._is_kept()))
-        if not kept:
+        retained = dict(compress(self._known.items(), self._is_retained()))
+        if not retained:
             return schema.empty_table()
-        states, changed_at_us, timeouts_us = zip(*kept.values(), strict=True)
+        states, changed_at_us, timeouts_us = zip(*retained.values(), strict=True)
         absent = np.array([state is None for state in states])
         never = np.array(timeouts_us) == NEVER_US
         arrays = [
-            encode(self._key, list(kept)),
+            encode(self._key, list(retained)),
             encode(self._fold.state_shape, states),
             pa.array(changed_at_us, pa.int64(), mask=absent),
             pa.array(timeouts_us, pa.int64(), mask=never | (not self._fold.times_out)),
         ]
-        for column in self._fold.beside:
-            arrays.append(encode(column.shape, [*map(self._beside[column.name].get, kept)]))
+        for column in self._fold.extra:
+            arrays.append(encode(column.shape, [*map(self._extra[column.name].get, retained)]))
         return pa.table(arrays, schema=schema)

@@ -49,8 +49,8 @@ def new_fields(lake: Lake, source: Source, unknown: Mapping[str, int]) -> list[F
         return []
     rows = read_ops(lake, "findings", {"finding": "unknown_field", "subject": source.name})
     told = set(rows["detail"].to_pylist())
-    kept = f"landed for {source.name}, which has no such field: bronze keeps it in {RESCUED}"
-    details = {f"{shown(name)} {kept}": count for name, count in sorted(unknown.items())}
+    retained = f"landed for {source.name}, which has no such field: bronze keeps it in {RESCUED}"
+    details = {f"{shown(name)} {retained}": count for name, count in sorted(unknown.items())}
     new = [detail for detail in details if detail not in told][:NAMED]
     found = FINDINGS["unknown_field"].found
     return [found(source.name, detail, count=details[detail]) for detail in new]

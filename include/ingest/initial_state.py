@@ -123,7 +123,7 @@ def _states(rows: pa.Table, as_of_us: int, fold: KeyedFold) -> pa.Table:
         "state": rows["state"],
         "changed_at_us": pa.array([as_of_us] * rows.num_rows, pa.int64()),
         "timeout_at_us": timeouts.cast(INSTANT).cast(pa.int64()),
-        **{column.name: nothing for column in fold.beside},
+        **{column.name: nothing for column in fold.extra},
     }
     states = pa.table(columns).cast(state_schema(fold))
     _check_timeouts(states, as_of_us, fold)

@@ -121,8 +121,8 @@ def is_of_machine(error: BaseException) -> bool:
         return error.errno not in OF_FILE
     said = str(error)
     numbers = {int(number) for found in NUMBERED.findall(said) for number in found if number}
-    is_told = OF_MACHINE.search(said) is not None and CUT_OFF.search(said) is None
-    return is_told or not numbers <= OF_FILE
+    is_known = OF_MACHINE.search(said) is not None and CUT_OFF.search(said) is None
+    return is_known or not numbers <= OF_FILE
 
 
 @contextmanager
@@ -169,7 +169,7 @@ def first_line(error: BaseException) -> str:
     return " ".join([first, *causes])
 
 
-def told_of(error: Exception) -> str:
+def message_of(error: Exception) -> str:
     """`first_line`; of what cannot be had just now with what to do, as no file is known to be broken."""
     return f"{first_line(error)}. {AGAIN}" if is_of_machine(error) else first_line(error)
 

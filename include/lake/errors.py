@@ -84,16 +84,16 @@ PART = re.compile(
     r"/([^/]+)"
 )
 OF_SOURCE = ("bronze", "quarantine", "ingest_log")
-STATE_ANEW = ("make state and table anew", "./stateful rebuild {} --apply")
+STATE_REBUILD = ("make state and table anew", "./stateful rebuild {} --apply")
 # How each part is made again where there is no copy of it; `ops` is by whoever reads it next.
-ANEW = {
+MENDS = {
     **dict.fromkeys(
         OF_SOURCE,
         ("ingest {} anew from where it came", "./stateful ingest {} --from-scratch --apply"),
     ),
     "tables": ("make it anew from bronze", "./stateful rebuild {} --full-refresh --apply"),
-    "checkpoints": STATE_ANEW,
-    "dead_letters": STATE_ANEW,
+    "checkpoints": STATE_REBUILD,
+    "dead_letters": STATE_REBUILD,
 }
 
 
@@ -130,7 +130,7 @@ def how_to_mend(path: str) -> Mend:
     kind, _, name = (subject_of(path) or "").partition("/")
     if kind == "ops":
         return Mend("it is moved aside, and begun anew, by whoever reads it next")
-    if kind not in ANEW:
+    if kind not in MENDS:
         return Mend(PUT_BACK)
-    words, command = (text.format(name) for text in ANEW[kind])
+    words, command = (text.format(name) for text in MENDS[kind])
     return Mend(f"{PUT_BACK}; or {words}", command)

@@ -191,7 +191,9 @@ class ObjectLease:
     def holder(self) -> str | None:
         """Who holds it, as JSON; None when it is free, or by our clock has expired. Writes nothing."""
         found = self.find()
-        return None if found is None or self._is_free(found, datetime.now(UTC)) else _told(found)
+        return (
+            None if found is None or self._is_free(found, datetime.now(UTC)) else _holder_in(found)
+        )
 
     def take(self, told: Mapping[str, Any]) -> bool:
         """Whether it was free, or had expired, and is now ours."""
@@ -215,7 +217,7 @@ class ObjectLease:
         found = self.find()
         raise LeaseLostError(
             f"this job stood still for more than {self.expiry_s:.0f} seconds, and lost {self.name} to "
-            f"another one ({_told(found) if found else 'the lease was deleted'}), which did its "
+            f"another one ({_holder_in(found) if found else 'the lease was deleted'}), which did its "
             "work: look at that one, and repeat this command if it is still needed",
             subject=self.name,
         )
@@ -245,7 +247,7 @@ class ObjectLease:
         return now
 
 
-def _told(found: Found) -> str:
+def _holder_in(found: Found) -> str:
     return json.dumps(found.holder)
 
 

@@ -142,7 +142,7 @@ Result = TypeVar("Result")
 P = ParamSpec("P")
 
 
-def _begun_anew(
+def _begin_again(
     act: Callable[Concatenate[Lake, str, P], Result],
 ) -> Callable[Concatenate[Lake, str, P], Result]:
     """Move `ops/<name>` aside where it is damaged, and act on a new one."""
@@ -163,7 +163,7 @@ def _begun_anew(
     return on_sound_table
 
 
-@_begun_anew
+@_begin_again
 def append_ops(lake: Lake, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
     """Append `rows` to `ops/<name>` in one commit, if there are any; columns not given are null."""
     if not rows:
@@ -216,7 +216,7 @@ def despite_others(commit: Callable[[], Result]) -> Result:
     return commit()
 
 
-@_begun_anew
+@_begin_again
 def read_ops(
     lake: Lake,
     name: str,

@@ -115,7 +115,7 @@ def _open_uri(root: str) -> tuple[fs.FileSystem, str]:
 def made_lake(root: str) -> Lake:
     """The readable lake at `root`; its folder is made when it is not there."""
     _refuse_odd(root)
-    with _told(root, "made"):
+    with _as_lake_error(root, "made"):
         filesystem, path = _open_uri(root)
         filesystem.create_dir(path, recursive=True)
     return open_lake(root)
@@ -127,7 +127,7 @@ def open_lake(root: str) -> Lake:
     root = root.removeprefix("file://") if root.startswith("file:///") else root
     _refuse_odd(root)
     lake = Lake(hadoop_uri(root).rstrip("/") or "/")
-    with _told(root, "read"):
+    with _as_lake_error(root, "read"):
         info = lake.filesystem.get_file_info(lake.path_in_filesystem(lake.root))
         if info.type == fs.FileType.NotFound:
             raise LakeError(
@@ -142,7 +142,7 @@ def open_lake(root: str) -> Lake:
 
 
 @contextmanager
-def _told(root: str, done: str) -> Iterator[None]:
+def _as_lake_error(root: str, done: str) -> Iterator[None]:
     """LakeError in place of what a file system says of a lake."""
     try:
         yield

@@ -46,7 +46,7 @@ COLUMNS = "columns"  # in a record: the table's columns, each with its type
 FOLLOWS = "follows"  # ... and the version that its writer had last looked at
 ROWS_A_GROUP = 50_000  # with fewer files than cores, each core of Spark reads some groups
 MOST_FILES = 100_000  # of one batch
-KEPT = timedelta(days=7)  # of a record
+RETAINED = timedelta(days=7)  # of a record
 # Of a text, in bounds; and what is behind all others.
 LONGEST, HIGHEST = 32, "\U0010ffff"
 
@@ -121,7 +121,7 @@ class Table:
                 return
             yield version, actions
 
-    def _told(self) -> Iterator[tuple[Record, datetime]]:
+    def _records(self) -> Iterator[tuple[Record, datetime]]:
         """Each record, and when it was made, from the newest on."""
         for _, actions in self._commits():
             if (record := record_of(actions)) is not None:
@@ -129,7 +129,7 @@ class Table:
 
     def newest_record(self) -> Record | None:
         """The newest record in the log, whether it holds or not; None where there is none."""
-        return next((record for record, _ in self._told()), None)
+        return next((record for record, _ in self._records()), None)
 
     def _refuse_others(self, first: int, until: int) -> None:
         for other in range(first, until):
@@ -222,8 +222,8 @@ class Table:
         """Say the newest record again once it is a week old, so that the clean-up of the log leaves one."""
         with suppress(LakeError):  # whoever builds on it is to find out what others have changed
             if self.record() is not None:
-                record, at = next(self._told())
-                if at < datetime.now(UTC) - KEPT:
+                record, at = next(self._records())
+                if at < datetime.now(UTC) - RETAINED:
                     self.commit([], record)
 
     def alter(self, change: Callable[[DeltaTable], None]) -> None:

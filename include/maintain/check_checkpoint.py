@@ -157,7 +157,7 @@ OF_MEMORY = ("MemoryError", "Python worker exited unexpectedly")
 
 
 @contextmanager
-def told_why(lake: Lake, stream: Stream) -> Iterator[None]:
+def explained(lake: Lake, stream: Stream) -> Iterator[None]:
     """LakeError from an error of the body that comes of a broken file of the stream's.
 
     To be entered outside of its lease, under which what is half written looks broken.

@@ -195,12 +195,14 @@ def _guard(
     """Why not to vacuum, if so; and the readers that are too far behind for the log."""
     configuration = log.metadata().configuration
     try:
-        files_kept = retention(configuration, FILE_RETENTION)
-        log_kept = retention(configuration, LOG_RETENTION)
+        file_retention = retention(configuration, FILE_RETENTION)
+        log_retention = retention(configuration, LOG_RETENTION)
         lags = read_lags(lake, table.path, log)
     except LakeError as error:
         return str(error), []
-    return why_not_vacuum(lags, files_kept, now), lag_findings(table.name, lags, log_kept, now=now)
+    return why_not_vacuum(lags, file_retention, now), lag_findings(
+        table.name, lags, log_retention, now=now
+    )
 
 
 def format_plan(plans: Sequence[TablePlan]) -> str:

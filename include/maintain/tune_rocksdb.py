@@ -56,7 +56,7 @@ WRITTEN, FLUSHED, COMPACTED = (
     "rocksdbTotalBytesWrittenByFlush",
     "rocksdbTotalBytesWrittenByCompaction",
 )
-TRIED, KEPT, ROLLED_BACK = CHANGES = ["memory_tried", "memory_kept", "memory_rolled_back"]
+TRIED, RETAINED, ROLLED_BACK = CHANGES = ["memory_tried", "memory_kept", "memory_rolled_back"]
 BATCH_COLUMNS = ("batch_id", "run_id", "committed_at", "memory_mb", "rows_in", "state_metrics")
 Settings = Mapping[str, str]  # by Spark's short names
 Row = Mapping[str, Any]
@@ -284,5 +284,5 @@ def _judge(history: History) -> Outcome:
         was, now = before.rewriting, after.rewriting
         why = f"stores rewrite {now:,.2f} of what is written, {was:,.2f} before"
         if now <= MARGIN * was:
-            return Outcome(memory, why, KEPT, back)
+            return Outcome(memory, why, RETAINED, back)
     return Outcome(back, why, ROLLED_BACK, memory)

@@ -26,7 +26,7 @@ from include.observe.stream_line import (
 from include.settings import Stream
 from include.text_table import first_names
 
-TOLD = ("error", "warning")  # the severities that people are told of, the worst first
+NOTIFIED = ("error", "warning")  # the severities that people are told of, the worst first
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Look:
     found: Sequence[Row] = ()
     is_whole: bool = True  # False: what is not found may be there all the same
 
-    def told(self, before: Mapping[str, Any], at: datetime) -> dict[str, Any]:
+    def notified(self, before: Mapping[str, Any], at: datetime) -> dict[str, Any]:
         """All that people know once they were told of this look. Plain JSON."""
         known = {} if self.is_whole else before.get("open", {})
         return {"at": at.isoformat(), "open": known | self._severities()}
@@ -52,7 +52,7 @@ class Look:
             (row["finding"], row["detail"]): row
             for row in self.found
             if at is not None and row["found_at"] > datetime.fromisoformat(at)
-            if row["severity"] in TOLD and row["finding"] not in known.keys() | now.keys()
+            if row["severity"] in NOTIFIED and row["finding"] not in known.keys() | now.keys()
         }
         closed = {name for name, _ in passed} | (
             known.keys() - now.keys() if self.is_whole else set()
@@ -65,7 +65,7 @@ class Look:
     def _severities(self) -> dict[str, str]:
         """The worst of each open finding that people are told of."""
         rows = sorted(self.open, key=lambda row: row["severity"], reverse=True)
-        return {row["finding"]: row["severity"] for row in rows if row["severity"] in TOLD}
+        return {row["finding"]: row["severity"] for row in rows if row["severity"] in NOTIFIED}
 
 
 @dataclass(frozen=True)
@@ -167,5 +167,5 @@ def looks_at_tables(plans: Sequence[TablePlan]) -> list[Look]:
 
 def _row(subject: str, finding: Finding) -> Row:
     """What of it is told, as plain JSON."""
-    told = ("finding", "severity", "count", "detail", "action")
-    return {"subject": subject} | {name: getattr(finding, name) for name in told}
+    notified = ("finding", "severity", "count", "detail", "action")
+    return {"subject": subject} | {name: getattr(finding, name) for name in notified}

@@ -120,11 +120,11 @@ def read_events(
     columns = {*event_names(fold), "ingested_at", "watermark_before"}
     columns = columns.union(*(field.columns() for field in late))
     too_early = pc.less(files.span(time)[1], -(2**63) if first_us is None else first_us)
-    found = [_beside(no_events(fold), *([pa.array([], pa.int64())] * 2))]
+    found = [_extra(no_events(fold), *([pa.array([], pa.int64())] * 2))]
     for batch in read_files(table, files.paths_but(too_early), sorted(columns), wanted=wanted):
         rows = with_late_fields(pa.Table.from_batches([batch]), late)
         instants = (rows[name].cast(pa.int64()) for name in ("watermark_before", "ingested_at"))
-        events = _beside(as_events(rows, fold), *instants)
+        events = _extra(as_events(rows, fold), *instants)
         own = _is_key(fold, key, OWN_KEY)
         keyed = events.append_column(OWN_KEY, keys_of(fold, events)).filter(own)
         found.append(keyed.drop_columns([OWN_KEY]))
@@ -133,7 +133,7 @@ def read_events(
     return pa.concat_tables(found)
 
 
-def _beside(events: pa.Table, arrivals_us: Any, ingested_us: Any) -> pa.Table:
+def _extra(events: pa.Table, arrivals_us: Any, ingested_us: Any) -> pa.Table:
     return events.append_column(ARRIVAL_US, arrivals_us).append_column(INGESTED_US, ingested_us)
 
 
@@ -215,9 +215,9 @@ def _shown_events(fold: KeyedFold, events: pa.Table, delay_us: int) -> list[Show
     """Events in the order in which they are folded, without what is shown beside them."""
     told = [c.name for c in fold.event_columns if c.name not in (*CLOCKS, *fold.keys.names)]
     texts = map(value_text, plain_rows(events.select(told))) if told else repeat("{}")
-    beside = (events[name].to_pylist() for name in (fold.time_us, INGESTED_US, ARRIVAL_US))
+    extra = (events[name].to_pylist() for name in (fold.time_us, INGESTED_US, ARRIVAL_US))
     shown = []
-    for text, at_us, ingested_us, arrival_us in zip(texts, *beside, strict=False):
+    for text, at_us, ingested_us, arrival_us in zip(texts, *extra, strict=False):
         can_be_late = arrival_us is not None and not fold.in_processing_time
         was_late = can_be_late and bool(is_late(at_us, arrival_us, delay_us))
         shown.append(ShownEvent(instant_of(at_us), text, instant_of(ingested_us), was_late))
@@ -398,7 +398,7 @@ def key_text(f: KeyFigures) -> str:
         lines += _step_lines(step)
     state = "the stream has completed nothing yet"
     if f.state and f.until:
-        state = f"state now {_at(f.until)}  {_kept(f.state)}"
+        state = f"state now {_at(f.until)}  {_retained(f.state)}"
     lines.append(state)
     if f.late:
         lines.append(
@@ -408,7 +408,7 @@ def key_text(f: KeyFigures) -> str:
     return "\n".join([*lines, f"error: {f.failure}"] if f.failure else lines)
 
 
-def _kept(state: KeyState) -> str:
+def _retained(state: KeyState) -> str:
     timeout = f", timeout {_at(state.timeout_at)}" if state.timeout_at else ""
     timers = f", timers {state.timers}" if state.timers else ""
     return f"{state.state or 'none'}{timeout}{timers}"

@@ -125,8 +125,8 @@ class Recorded:
         began: datetime = run.get("started_at", self.since)
         measured = self.measured.get(stream.name)
         since = began if measured is None else min(began, measured.at)
-        begun_anew: datetime = rebuild.get("started_at", since)
-        return max(since, begun_anew)
+        rebuilt_at: datetime = rebuild.get("started_at", since)
+        return max(since, rebuilt_at)
 
     def _found(self, subject: str, since: datetime) -> list[Row]:
         """Without what was said once more since."""

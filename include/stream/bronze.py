@@ -296,19 +296,21 @@ def retention(configuration: Mapping[str, str], setting: tuple[str, timedelta]) 
     return sum((timedelta(**{f"{unit}s": int(count)}) for count, unit in spans), timedelta(0))
 
 
-def why_not_vacuum(lags: Sequence[Lag], kept: timedelta, now: datetime) -> str | None:
+def why_not_vacuum(lags: Sequence[Lag], retained: timedelta, now: datetime) -> str | None:
     """Why files older than `kept` must not be deleted now; None when nobody needs them."""
-    needed = [(lag.since, lag) for lag in lags if lag.since and lag.since < now - kept + MARGIN]
+    needed = [(lag.since, lag) for lag in lags if lag.since and lag.since < now - retained + MARGIN]
     if not needed:
         return None
     since, lag = min(needed, key=lambda pair: pair[0])
     return (
         f"stream {lag.stream} has not read version {lag.version}, of {since:%Y-%m-%d %H:%M} UTC, and "
-        f"VACUUM would delete what is older than {kept / timedelta(days=1):g} days"
+        f"VACUUM would delete what is older than {retained / timedelta(days=1):g} days"
     )
 
 
-def lag_findings(table: str, lags: Sequence[Lag], kept: timedelta, now: datetime) -> list[Finding]:
+def lag_findings(
+    table: str, lags: Sequence[Lag], retained: timedelta, now: datetime
+) -> list[Finding]:
     """A warning for each stream that the clean-up of a log kept for so long may cut off."""
     found = []
     for lag in lags:
@@ -320,10 +322,10 @@ def lag_findings(table: str, lags: Sequence[Lag], kept: timedelta, now: datetime
                 f"`./stateful rebuild {lag.stream} --apply`"
             )
             found.append(FINDINGS["reader_cut_off"].found(table, said, do))
-        elif now - lag.since > kept * LOG_SHARE:
-            said += f", of {lag.since:%Y-%m-%d %H:%M} UTC: from {lag.since + kept:%Y-%m-%d} on the log has it no more"
+        elif now - lag.since > retained * LOG_SHARE:
+            said += f", of {lag.since:%Y-%m-%d %H:%M} UTC: from {lag.since + retained:%Y-%m-%d} on the log has it no more"
             do, day = "run the stream before that", timedelta(days=1)
-            figures = {"figure": (now - lag.since) / day, "limit": kept * LOG_SHARE / day}
+            figures = {"figure": (now - lag.since) / day, "limit": retained * LOG_SHARE / day}
             found.append(FINDINGS["reader_behind"].found(table, said, do, unit="days", **figures))
     return found
 
@@ -335,12 +337,15 @@ class Needed:
     version: int
     is_gone: bool  # the next run cannot go on
     made_at: datetime | None  # None: the log no longer has its commit
-    kept: timedelta  # by the log
+    retained: timedelta  # by the log
 
     @property
     def is_growing_old(self) -> bool:
         """Whether the next run is to read a heartbeat, while the log is not yet cut there."""
-        return self.made_at is not None and datetime.now(UTC) - self.made_at > self.kept * LOG_SHARE
+        return (
+            self.made_at is not None
+            and datetime.now(UTC) - self.made_at > self.retained * LOG_SHARE
+        )
 
 
 def needed_commit(lake: Lake, generations: Generations, source: str) -> Needed | None:
@@ -355,8 +360,8 @@ def needed_commit(lake: Lake, generations: Generations, source: str) -> Needed |
     commit = read_actions(lake, bronze, first.version)
     made = None if commit is None else made_at(commit)
     is_gone = _is_unreadable(bronze, first.version) if is_snapshot else made is None
-    kept = retention(table.metadata().configuration, LOG_RETENTION)
-    return Needed(first.version, is_gone, made, kept=kept)
+    retained = retention(table.metadata().configuration, LOG_RETENTION)
+    return Needed(first.version, is_gone, made, retained=retained)
 
 
 def refuse_cut_off(lake: Lake, generations: Generations, source: str) -> None:

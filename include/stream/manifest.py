@@ -141,9 +141,9 @@ def states_in(lake: Lake, savepoint: Savepoint) -> ds.Dataset:
     return ds.dataset(paths, format=kind, filesystem=lake.filesystem)
 
 
-def keep_savepoints(lake: Lake, stream: str, kept: Collection[Savepoint]) -> None:
+def keep_savepoints(lake: Lake, stream: str, retained: Collection[Savepoint]) -> None:
     """Delete all savepoints of `stream` but these, and what is left of others. Under its lease."""
-    ids = {savepoint.savepoint_id for savepoint in kept}
+    ids = {savepoint.savepoint_id for savepoint in retained}
     for name in (name for name in lake.folders(lake.savepoints(stream)) if name not in ids):
         folder = lake.savepoint(stream, name)
         check_held()
@@ -282,7 +282,7 @@ def holds_rows_of(savepoint: Savepoint, bronze: BronzeVersion) -> bool:
     return is_of_it and (read_us is None or has_commit(bronze, read_us))
 
 
-def kept_by(
+def retained_by(
     savepoints: Sequence[Savepoint], rules: SavepointRules, row: GenerationRow | None
 ) -> list[Savepoint]:
     """Those that the rules keep, by `until`; and what the generation of this row begins with."""

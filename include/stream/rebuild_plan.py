@@ -68,15 +68,15 @@ def choose_rebuild_start(
 ) -> StartingSavepoint:
     """The base of a rebuild of a table that is right until then; none after `at_most_us`."""
     identity = opened.identity
-    kept_us = at_most_us  # an update table is written anew as a whole
+    retained_us = at_most_us  # an update table is written anew as a whole
     if identity.output_mode == "append":
-        kept_us = min(at_most_us, right_until_us) if _can_keep(opened) else BEGINNING_US
+        retained_us = min(at_most_us, right_until_us) if _can_keep(opened) else BEGINNING_US
     if options.migrate_state:
-        return mapped_start(opened, bronze, kept_us)
+        return mapped_start(opened, bronze, retained_us)
     if options.full_refresh:
         return StartingSavepoint(None, identity.since_us, 0)
     return choose_start(
-        savepoints_of(opened.lake, opened.name), identity, bronze, at_most_us=kept_us
+        savepoints_of(opened.lake, opened.name), identity, bronze, at_most_us=retained_us
     )
 
 
@@ -143,7 +143,7 @@ def _can_keep(opened: OpenStream) -> bool:
     return is_there and can_keep_rows(open_table(path), opened.definition)
 
 
-def dead_letters_kept_us(opened: OpenStream, identity: StreamIdentity) -> int:
+def dead_letters_retained_us(opened: OpenStream, identity: StreamIdentity) -> int:
     """The instant before which dead letters can stay; FOR_EVER_US where the table says it."""
     lake = opened.lake
     has_some = opened.fold.keeps_dead_letters or lake.is_delta_table(lake.dead_letters(opened.name))
@@ -169,8 +169,8 @@ class RebuildPlan(Replay):
     @property
     def from_us(self) -> int | None:
         """The base, where rows before it stay; of an initial state that has changed none do."""
-        kept = self.base.savepoint is not None and self.opened.identity.output_mode == "append"
-        return self.base.until_us if kept else None
+        retained = self.base.savepoint is not None and self.opened.identity.output_mode == "append"
+        return self.base.until_us if retained else None
 
     @cached_property
     def row(self) -> GenerationRow:
@@ -236,7 +236,7 @@ def plan_later_rebuild(lake: Lake, stream: Stream, options: RebuildOptions) -> R
     if options.migrate_state and current is not None:
         before = replace(identity, code=current["code"])
     table_status = judged(opened, before)
-    at_most_us = min(until_us, dead_letters_kept_us(opened, before))
+    at_most_us = min(until_us, dead_letters_retained_us(opened, before))
     base = choose_rebuild_start(opened, bronze, options, at_most_us, table_status.right_until_us)
     since_us, column = identity.since_us, identity.time_column
     (events,) = count_before(bronze, column, since_us, cutoffs_us=[until_us])

@@ -128,11 +128,11 @@ NO_CODE = "?"  # of an entry that nobody can call right
 def _needed(entries: Sequence[Entry]) -> list[Entry]:
     seen = {part.entry.number for part in segments_of(entries)}
     own = newest_own(entries)
-    kept = [each for each in entries if each.number in seen or each is own or each.mapped_from]
-    restates = [each for each in kept if each.kind == "restate" and not each.mapped_from]
-    more = max(len(kept) + 1 - MOST_ENTRIES, 0)
+    retained = [each for each in entries if each.number in seen or each is own or each.mapped_from]
+    restates = [each for each in retained if each.kind == "restate" and not each.mapped_from]
+    more = max(len(retained) + 1 - MOST_ENTRIES, 0)
     if more < 2 or len(restates) < more:
-        return kept
+        return retained
     # The oldest as one, of all the time that they are in, which nobody can call right.
     oldest = restates[:more]
     merged = replace(
@@ -141,7 +141,7 @@ def _needed(entries: Sequence[Entry]) -> list[Entry]:
         until_us=max(each.until_us or FOR_EVER_US for each in oldest),
         codes=(NO_CODE,),
     )
-    return [merged if each is oldest[-1] else each for each in kept if each not in oldest[:-1]]
+    return [merged if each is oldest[-1] else each for each in retained if each not in oldest[:-1]]
 
 
 BEGINNING_US = -(2**63)

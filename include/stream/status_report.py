@@ -42,7 +42,7 @@ class Mend:
         return said if self.why is None else f"{said}: {self.why}"
 
 
-def told_of(lake: Lake, stream: Stream) -> tuple[str, dict[str, Any]]:
+def status_of(lake: Lake, stream: Stream) -> tuple[str, dict[str, Any]]:
     """The status of a stream, for people and for scripts."""
     status = stream_status(lake, stream)
     opened = status.opened
@@ -57,11 +57,11 @@ def told_of(lake: Lake, stream: Stream) -> tuple[str, dict[str, Any]]:
     return "\n  ".join(lines), status_record(status) | told
 
 
-def told_of_each(lake: Lake) -> Iterator[tuple[str, dict[str, Any]]]:
+def status_of_each(lake: Lake) -> Iterator[tuple[str, dict[str, Any]]]:
     """Of all streams: one that cannot be judged is no matter of the others."""
     for name in stream_names():
         try:
-            yield told_of(lake, stream_named(name))
+            yield status_of(lake, stream_named(name))
         except StatefulError as error:
             yield f"{name}: {last_line(error)}", {"stream": name, **error.record()}
 

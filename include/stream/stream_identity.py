@@ -35,13 +35,13 @@ def code_fingerprint(stream: Stream, initial_state: str | None) -> str:
     Modules of `include.streams` that its file imports count; those loaded by a computed name do not.
     """
     pinned = pinned_settings(stream, load_definition(stream).fold)
-    stands_on = {
+    hashed = {
         "fold_semantics": FOLD_SEMANTICS,
         "initial_state": initial_state,
         "pinned": {name: pinned[name] for name in pinned.keys() - CHANGE_NO_RESULT},
         "modules": _modules(f"{STREAMS}.{stream.name}"),
     }
-    return _name_of(stands_on)
+    return _name_of(hashed)
 
 
 def code_parts(stream: Stream) -> dict[str, str]:
@@ -80,8 +80,8 @@ def _differing(was: Mapping[str, object], now: Mapping[str, object]) -> list[str
     return [name for name in sorted({*was, *now}) if was.get(name) != now.get(name)]
 
 
-def _name_of(stands_on: object) -> str:
-    text = json.dumps(stands_on, sort_keys=True)
+def _name_of(hashed: object) -> str:
+    text = json.dumps(hashed, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:LENGTH]
 
 

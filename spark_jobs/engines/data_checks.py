@@ -56,13 +56,13 @@ class DataChecks:
         record_findings(self._lake, run_id, name, findings=warnings)
 
     def _found(self, figure: Figure, verdicts: Sequence[Verdict], what_came: str) -> Finding:
-        detail = "; ".join([*map(_told, verdicts), what_came])
+        detail = "; ".join([*map(_text, verdicts), what_came])
         action = f"{STOPPED.do}: `{self._then}`" if figure is STOPPED else None
         count = sum(verdict.failing or 0 for verdict in verdicts) or None
         return figure.found(self._stream.name, detail, action, count=count)
 
 
-def _told(verdict: Verdict) -> str:
+def _text(verdict: Verdict) -> str:
     name, all_rows = verdict.check.name, counted(verdict.rows, "row")
     condition = " ".join(verdict.check.condition.split())  # in one line
     if verdict.problem is not None:

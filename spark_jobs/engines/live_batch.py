@@ -37,7 +37,7 @@ SUMMED = (
     "rows_duplicate",
 )
 COUNTED = tuple(name for name in SUMMED if name.startswith("rows_"))
-NOT_TOLD = {"pending_change", WATERMARK}  # but what they come to
+NOT_REPORTED = {"pending_change", WATERMARK}  # but what they come to
 DEAD_LETTERED = ("rows_dead_lettered", "timeouts_dead_lettered")
 
 
@@ -135,7 +135,7 @@ class BatchWriter:
             "watermark": None if watermark_us is None else instant_of(watermark_us),
             "late_from": instant_of(late_from_us) if counts["rows_late"] else None,
             "late_to": instant_of(late_to_us) if counts["rows_late"] else None,
-            **{name: value for name, value in counts.items() if name not in NOT_TOLD},
+            **{name: value for name, value in counts.items() if name not in NOT_REPORTED},
             "rows_pending": totals["rows_pending"],
         }
         self._written.append(row)

@@ -169,10 +169,10 @@ class Product:
         self._table = Table(lake, self.path, ensure_product(self.path, definition, is_rebuilt))
         self._can_keep_rows = can_keep_rows(self._table.delta, definition)
 
-    def _follow(self, is_made_anew: bool = False) -> None:
+    def _follow(self, is_recreated: bool = False) -> None:
         """Move on to the newest version; LakeError when others have changed its rows."""
         self._table.reopen()
-        if not is_made_anew:
+        if not is_recreated:
             self._table.record()
 
     # The stream's checks
@@ -266,14 +266,14 @@ class Product:
         record: Record,
         from_us: int | None = None,
         until_us: int | None = None,
-        is_made_anew: bool = False,
+        is_recreated: bool = False,
     ) -> tuple[int, int]:
         """Make those emitted from one instant on the only rows there before another, in one commit, which has
         few changed ones alone; how many there were, and are. None: no bound, as for an update table.
 
         `is_made_anew`: whatever others have changed. Where no row can stay the table gets new columns, too.
         """
-        self._follow(is_made_anew)
+        self._follow(is_recreated)
         within = range_condition(f"old.{EMITTED_AT}", f"old.{EMITTED_DATE}", from_us, until_us)
         rows = self._stored_frame(_emitted_from(emitted, from_us))
         old = self._spark.read.format("delta").load(self.path).alias("old")
@@ -290,7 +290,7 @@ class Product:
                 self._table.commit([], record)
                 return before, after
             # In the condition of a MERGE Spark compares no maps.
-            is_merged = not (is_made_anew or "map<" in str(rows.dtypes))
+            is_merged = not (is_recreated or "map<" in str(rows.dtypes))
             if is_merged and changed <= before * FEW:
                 self._merge_changed(balance, within, record)
                 return before, after

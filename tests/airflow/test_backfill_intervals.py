@@ -20,7 +20,7 @@ from tests.dags import RUN_ID, job_of, load_dags, settle
 
 HOUR = timedelta(hours=1)
 DAY = datetime(2026, 3, 1, tzinfo=UTC)
-KEPT = {
+RETAINED = {
     "as planned": ("0 * * * *", DAY, DAY + HOUR),
     "of the hours before the schedule became daily": ("0 0 * * *", DAY, DAY + HOUR),
     "of the days before the schedule became hourly": ("0 * * * *", DAY, DAY + 24 * HOUR),
@@ -28,9 +28,9 @@ KEPT = {
 }
 
 
-@pytest.mark.parametrize("kept", KEPT)
-def test_it_restates_from_its_logical_date_to_the_next_tick(kept, lake, monkeypatch):
-    schedule, start, end = KEPT[kept]
+@pytest.mark.parametrize("retained", RETAINED)
+def test_it_restates_from_its_logical_date_to_the_next_tick(retained, lake, monkeypatch):
+    schedule, start, end = RETAINED[retained]
     monkeypatch.setattr(user_counts, "STREAM", replace(user_counts.STREAM, schedule=schedule))
     ((_, until),) = schedule_intervals(schedule, DAY, DAY + HOUR)
     task = load_dags(lake.root)["stream_user_counts"].get_task("restate_interval")

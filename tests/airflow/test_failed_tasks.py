@@ -15,8 +15,8 @@ class Stores(dict[Any, Any]):
     """Airflow's stores, by Asset; of each the methods that tasks call."""
 
     def __missing__(self, asset: Any) -> SimpleNamespace:
-        kept: dict[str, Any] = {}
-        self[asset] = SimpleNamespace(get=kept.get, set=kept.__setitem__)
+        retained: dict[str, Any] = {}
+        self[asset] = SimpleNamespace(get=retained.get, set=retained.__setitem__)
         return self[asset]
 
 

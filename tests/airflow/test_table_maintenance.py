@@ -128,8 +128,8 @@ def test_a_finding_of_a_table_is_told_once_and_its_end_once(dag, lake, monkeypat
     log = Path(lake.bronze("signals"), "_delta_log")
     log.mkdir(parents=True)
     plan, task = dag.get_task("plan_tables"), dag.get_task("alert")
-    kept: dict[str, Any] = {}
-    store = SimpleNamespace(get=kept.get, set=kept.__setitem__)
+    retained: dict[str, Any] = {}
+    store = SimpleNamespace(get=retained.get, set=retained.__setitem__)
     messages: list[str] = []
     monkeypatch.setattr(
         notify, "NOTIFY", (lambda context: messages.append(context["alert"].title),)

@@ -58,7 +58,7 @@ class Driver(Operations):
         """To the end of the plan."""
         with planted(self._plan.plant), pytest.MonkeyPatch.context() as patch:
             patch.setattr(writes, "die", self._die)
-            if self._known.kept:
+            if self._known.retained:
                 self._take_over()
             while self._known.step < len(self._plan.actions):
                 say(f"{self._known.step}: {self._action}")

@@ -20,11 +20,11 @@ class Known:
 
     step: int = 0  # of the plan: the action that is next, or at work
     job: int = 0  # of that action: which one has begun last, from 1
-    kept: dict[str, Any] = field(default_factory=dict)
+    retained: dict[str, Any] = field(default_factory=dict)
 
     def keep(self, operations: Operations) -> None:
         world, auditor = operations.world, operations.auditor
-        self.kept = {
+        self.retained = {
             "world": {name: getattr(world, name) for name in WORLD},
             "auditor": {name: getattr(auditor, name) for name in AUDITOR},
             "streams": {
@@ -38,18 +38,18 @@ class Known:
 
     def give(self, operations: Operations) -> None:
         """To the next driver what the one before knew."""
-        world, kept = operations.world, self.kept
-        for kind, settings in kept["streams"].items():
+        world, retained = operations.world, self.retained
+        for kind, settings in retained["streams"].items():
             world.configure(kind, **settings)
-        for name, value in kept["world"].items():
+        for name, value in retained["world"].items():
             setattr(world, name, value)
         sources.SOURCES = (world.source,)
-        for kind, variant in kept["deployed"].items():
+        for kind, variant in retained["deployed"].items():
             world.deploy(kind, variant)
-        for name, value in kept["auditor"].items():
+        for name, value in retained["auditor"].items():
             setattr(operations.auditor, name, value)
-        operations.copies.made.update(kept["copies"])
-        operations.harmed = kept["harmed"]
+        operations.copies.made.update(retained["copies"])
+        operations.harmed = retained["harmed"]
 
     def write(self, path: Path) -> None:
         written = path.with_suffix(".new")

@@ -68,8 +68,8 @@ def plan_of(number: int, steps: int) -> Plan:
     @given(data=st.data(), features=SOME_FEATURES, kind=KIND_OF_STREAM, shape=ANY_SHAPE)
     def draw(data: st.DataObject, features: frozenset[str], kind: str, shape: Shape) -> None:
         # Who is killed between somebody's write to bronze and its being put back leaves it so.
-        kept = actions(features - {"others"})
-        between = data.draw(st.lists(kept, min_size=steps, max_size=steps))
+        retained = actions(features - {"others"})
+        between = data.draw(st.lists(retained, min_size=steps, max_size=steps))
         drawn.append(Plan(number, kind, features, shape, _framed(between)))
 
     draw()

@@ -104,9 +104,9 @@ class Service:
 
 def base_environment(folder: Path) -> dict[str, str]:
     """What a container has without the file; nothing else of this process comes through."""
-    kept = {name: os.environ[name] for name in ("JAVA_HOME",) if name in os.environ}
+    retained = {name: os.environ[name] for name in ("JAVA_HOME",) if name in os.environ}
     programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return kept | {"PATH": programs, "HOME": str(folder), "SPARK_LOCAL_IP": "127.0.0.1"}
+    return retained | {"PATH": programs, "HOME": str(folder), "SPARK_LOCAL_IP": "127.0.0.1"}
 
 
 @contextmanager

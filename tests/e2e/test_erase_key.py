@@ -181,8 +181,8 @@ def test_no_byte_of_a_visitor_is_left_anywhere_and_all_else_is_as_it_was(spark, 
     spark.catalog.clearCache()
     assert files_with(root, SECRETS, unpack) == set()
     events = (row for row in rows_of(lake.bronze("visits")).elements() if STILL not in row)
-    kept = {row: n for row, n in before.items() if WHO not in row and STILL not in row}
-    assert Counter(events) == Counter(kept)
+    retained = {row: n for row, n in before.items() if WHO not in row and STILL not in row}
+    assert Counter(events) == Counter(retained)
     assert seen - rows_of(lake.table("visits_of_visitor")) == Counter(
         {row: n for row, n in seen.items() if WHO in row}
     )

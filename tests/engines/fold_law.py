@@ -40,7 +40,7 @@ def live(
     return operator
 
 
-def beside(fold: KeyedFold, states: Mapping[Any, KeyState]) -> tuple[Any, Any]:
+def extra(fold: KeyedFold, states: Mapping[Any, KeyState]) -> tuple[Any, Any]:
     """The values that each key has seen, and its named timers."""
     seen = seen_in(states.values()) if fold.deduplicate else {}
     return seen, timers_in(states.values()) if fold.timers else {}
@@ -64,7 +64,7 @@ def hold_engines_to_oracle(
         run(local, arrived.batches()),
     ):
         assert without_empty(came_to(fold, engine, initial)) == oracle
-        assert beside(fold, engine.states()) == (told.seen, oracle.timers)
+        assert extra(fold, engine.states()) == (told.seen, oracle.timers)
         assert engine.duplicates == told.duplicates
         assert engine.states().keys() == known
 
@@ -81,7 +81,7 @@ def hold_parts_to_oracle(fold: KeyedFold, call: Call, arrived: Arrivals, split_u
     oracle = expected(fold, call, told.rows, delay_us(fold))
     states = {key: known for key, known in second.states.items() if known != NOTHING}
     assert states == oracle.states
-    assert beside(fold, second.stored) == (told.seen, oracle.timers)
+    assert extra(fold, second.stored) == (told.seen, oracle.timers)
     assert first.duplicates + second.duplicates == told.duplicates
     assert dead_letters_in(fold, [*first.dead_letters, *second.dead_letters]) == oracle.dead_letters
     assert all(call.at_us < split_us for call in first.dead_letters)

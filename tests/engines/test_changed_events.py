@@ -22,12 +22,12 @@ class Old(NamedTuple):
     key: str
     event_time_us: int
     dropped: str
-    kept: int | None
+    retained: int | None
 
 
 class New(NamedTuple):
     added: float | None
-    kept: int | None
+    retained: int | None
     key: str
     event_time_us: int
 
@@ -35,20 +35,20 @@ class New(NamedTuple):
 class Demanding(NamedTuple):
     key: str
     event_time_us: int
-    kept: int | None
+    retained: int | None
     added: float
 
 
 class Retyped(NamedTuple):
     key: str
     event_time_us: int
-    kept: str | None
+    retained: str | None
 
 
 class Stricter(NamedTuple):
     key: str
     event_time_us: int
-    kept: int
+    retained: int
 
 
 class Trace(NamedTuple):
@@ -63,7 +63,7 @@ class Traced(NamedTuple):
 def trace(key, events, state):
     seen = state.get.trace if state.exists else ""
     for event in events:
-        seen += f"{event.event_time_us} {event.kept} {getattr(event, 'added', None)};"
+        seen += f"{event.event_time_us} {event.retained} {getattr(event, 'added', None)};"
     state.update(Trace(seen))
     yield Traced(key, seen)
 
@@ -83,7 +83,9 @@ def fold_of(event: type) -> KeyedFold:
 OLD, NEW = fold_of(Old), fold_of(New)
 ARRIVED = arrivals(
     happenings(
-        lambda us, key, kept: Old(key, us, "gone", kept), KEYS, st.none() | st.integers(0, 2)
+        lambda us, key, retained: Old(key, us, "gone", retained),
+        KEYS,
+        st.none() | st.integers(0, 2),
     )
 )
 
@@ -91,7 +93,9 @@ ARRIVED = arrivals(
 def as_new(row, added):
     if row.event is None:
         return row
-    return row._replace(event=New(added, row.event.kept, row.event.key, row.event.event_time_us))
+    return row._replace(
+        event=New(added, row.event.retained, row.event.key, row.event.event_time_us)
+    )
 
 
 @given(ARRIVED, st.integers(0, 6))

@@ -171,22 +171,22 @@ def test_the_engines_run_the_shipped_streams_as_the_oracle_does(data, stream):
     hold_engines_to_oracle(fold, calls_of(fold), arrived, data.draw(KILLED), since_us, initial)
 
 
-@pytest.mark.parametrize("beside_us", [-1, 0, 1])
-def test_an_event_that_waits_is_complete_though_its_bucket_waits_for_a_later_timeout(beside_us):
+@pytest.mark.parametrize("around_us", [-1, 0, 1])
+def test_an_event_that_waits_is_complete_though_its_bucket_waits_for_a_later_timeout(around_us):
     """The bucket's timer moves forward, without any batch that settles something there."""
     fold = user_sessions.define(gap=timedelta(seconds=1))
     ann, watermark_us = "ann", 200_000
     commits = [
         [UserEvent(ann, 100_000)],
         ClockAt(150_000),  # settles it: now the bucket waits for a timeout at 1.1 s
-        [UserEvent(ann, watermark_us + beside_us)],
+        [UserEvent(ann, watermark_us + around_us)],
         ClockAt(watermark_us + DELAY_US),
     ]
     operator = PlainOperator(fold, DELAY_US, buckets=7)
     assert bucket_of(fold, ann, 7) != bucket_of(fold, None, 7)  # the heartbeat's
     for rows in stamp(commits):
         operator.run_batch(rows)
-    assert operator.states()[ann].state.events == (2 if beside_us <= 0 else 1)
+    assert operator.states()[ann].state.events == (2 if around_us <= 0 else 1)
 
 
 def test_how_long_a_state_lasts_is_pinned_and_must_be_some_time():

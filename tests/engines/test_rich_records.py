@@ -34,10 +34,10 @@ def test_the_one_form_of_a_state_is_what_the_next_call_sees():
         for order in orders:
             before = state.getOption
             state.update(remember(order, before))
-            yield Told(repr(before))
+            yield Report(repr(before))
 
     fold = flat_map_groups_with_state(
-        tell, key="country", event=Order, state=Basket, output=Told, output_mode="append"
+        tell, key="country", event=Order, state=Basket, output=Report, output_mode="append"
     )
     east = timezone(timedelta(hours=2))
     created = datetime(2026, 1, 1, 2, tzinfo=east)
@@ -57,7 +57,7 @@ def an_order(us, sku, created):
     return Order("DE", 1, *fields, us)
 
 
-class Told(NamedTuple):
+class Report(NamedTuple):
     before: str
 
 
@@ -84,7 +84,7 @@ def test_a_state_that_cannot_be_stored_exactly_fails_the_call_that_leaves_it(cha
         return iter(())
 
     fold = flat_map_groups_with_state(
-        leave, key="country", event=Order, state=Basket, output=Told, output_mode="append"
+        leave, key="country", event=Order, state=Basket, output=Report, output_mode="append"
     )
     with pytest.raises(StateFunctionError):
         run(fold, [an_order(1, "a", datetime(2026, 1, 1, tzinfo=UTC))])
@@ -138,7 +138,7 @@ def test_a_dict_of_a_state_is_not_changed_in_place():
         return iter(())
 
     fold = flat_map_groups_with_state(
-        change, key="country", event=Order, state=Basket, output=Told, output_mode="append"
+        change, key="country", event=Order, state=Basket, output=Report, output_mode="append"
     )
     with pytest.raises(StateFunctionError):
         run(fold, [an_order(1, "a", datetime(2026, 1, 1, tzinfo=UTC))])

@@ -27,7 +27,7 @@ COMMAND = re.compile(r"`\./stateful ([^`]+)`")
 JOBS = ("run_stream", "rebuild_stream", "restate_interval", "write_savepoint", "compact_state")
 
 
-class Told(NamedTuple):
+class Report(NamedTuple):
     """How a command ended, and what it said."""
 
     code: int
@@ -81,7 +81,7 @@ class CommandLine:
                     patch.setattr(module, "SparkEngine", lambda _: self._engine())
             yield
 
-    def stateful(self, lake: str, command: str) -> Told:
+    def stateful(self, lake: str, command: str) -> Report:
         """The command as a person types it, without `./stateful`."""
         return self._told(lambda: self._main(lake, shlex.split(command)))
 
@@ -90,14 +90,14 @@ class CommandLine:
             patch.setitem(os.environ, "LAKE", lake)
             return stateful(words)
 
-    def _told(self, run: Callable[[], int]) -> Told:
+    def _told(self, run: Callable[[], int]) -> Report:
         said = io.StringIO()
         with redirect_stdout(said), redirect_stderr(said):
             try:
                 code = run()
             except SystemExit as ended:
                 code = int(ended.code or 0)
-        return Told(code, said.getvalue())
+        return Report(code, said.getvalue())
 
     def _run_job(self, job: str, args: Sequence[str], *_: Any) -> int:
         return self._ended(f"spark_jobs.{job}", args)

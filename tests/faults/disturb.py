@@ -13,7 +13,7 @@ from typing import Protocol
 
 import pytest
 
-from tests.faults.command_line import CommandLine, Told
+from tests.faults.command_line import CommandLine, Report
 from tests.faults.lakes import Story
 from tests.simulator.replaced import set_clock
 from tests.simulator.writes import Killed, killing
@@ -39,13 +39,13 @@ class Disturbed(Protocol):
     def place(self) -> str: ...
 
 
-def disturb(row: Disturbed, story: Story, commands: CommandLine, command: str) -> Told | None:
+def disturb(row: Disturbed, story: Story, commands: CommandLine, command: str) -> Report | None:
     """Run the command under it: what it said, or None if it never came to that. Whatever was
     disturbed is as before then."""
     if row.fault == "killed":
         with killing(_number(row.place)) as writes, suppress(Killed):
             commands.stateful(story.lake.root, command)
-        return Told(0, "") if writes.killed else None
+        return Report(0, "") if writes.killed else None
     if row.fault == "two drivers":
         return _two_drivers(story, commands, command, _number(row.place))
     if row.fault in NEED_MOUNT and not can_mount():
@@ -69,7 +69,7 @@ def _number(place: str) -> int:
     return int(place.removeprefix("write "))
 
 
-def _two_drivers(story: Story, commands: CommandLine, command: str, before: int) -> Told | None:
+def _two_drivers(story: Story, commands: CommandLine, command: str, before: int) -> Report | None:
     """One stands still before a write, as under SIGSTOP; another begins, and is to be refused or to
     do all; then the first goes on."""
     done: list[int] = []
@@ -88,22 +88,22 @@ def _two_drivers(story: Story, commands: CommandLine, command: str, before: int)
 @contextmanager
 def _small_disk(root: Path, options: str) -> Iterator[None]:
     """The lake on a file system of its own, as it stands."""
-    kept = root.with_name("kept")
-    root.rename(kept)
+    retained = root.with_name("kept")
+    root.rename(retained)
     root.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(root)], check=True)
     try:
-        shutil.copytree(kept, root, dirs_exist_ok=True)
+        shutil.copytree(retained, root, dirs_exist_ok=True)
         used = sum(file.stat().st_blocks * 512 for file in root.rglob("*"))
         told = options.format(size=used + 32 * 1024)
         subprocess.run(["mount", "-o", f"remount,{told}", str(root)], check=True)
         yield
     finally:
-        shutil.rmtree(kept)
-        shutil.copytree(root, kept)
+        shutil.rmtree(retained)
+        shutil.copytree(root, retained)
         subprocess.run(["umount", "--lazy", str(root)], check=True)
         root.rmdir()
-        kept.rename(root)
+        retained.rename(root)
 
 
 @contextmanager

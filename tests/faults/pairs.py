@@ -24,7 +24,7 @@ from watchfiles.main import FileChange
 from include.lake.lease import lease_holder, wait_until
 from include.lake.ops import read_ops
 from tests.fault_model import Fault
-from tests.faults.command_line import CommandLine, Told
+from tests.faults.command_line import CommandLine, Report
 from tests.faults.lakes import STREAMS
 from tests.faults.matrix import OPERATIONS, Row
 from tests.faults.own_process import PATIENCE, start
@@ -124,13 +124,13 @@ class PairTrial(Trial):
         code = 0 if is_killed else first.go_on()
         return Met(is_killed, held, second, is_beside, code, _end_of(self._said[0]))
 
-    def _second(self) -> Told:
+    def _second(self) -> Report:
         process = self._start(1, self._pair.second, {PATIENCE: "none"})
         try:
             code = process.wait(DEADLINE_S)
         finally:
             _kill(process)
-        return Told(code, _end_of(self._said[1], 20_000))
+        return Report(code, _end_of(self._said[1], 20_000))
 
     def _start(
         self, number: int, operation: str, environment: dict[str, str] | None = None
@@ -149,7 +149,7 @@ class Met(NamedTuple):
 
     is_alone: bool  # the second, as the first was killed
     held: bool  # the stream's lease, by the first when it was stopped
-    second: Told
+    second: Report
     is_beside: bool  # whether the second has worked while that was held
     code: int  # of the first
     said: str  # by it
@@ -168,7 +168,7 @@ class Met(NamedTuple):
         return f"lease {'held' if self.held else 'free'}, the second one {how}"
 
 
-def is_refusal(told: Told) -> bool:
+def is_refusal(told: Report) -> bool:
     """One line that says who is at work and what to do, and nothing of damage."""
     errors = [line for line in told.text.splitlines() if line.startswith("error: ")]
     words_of_failures = ("Traceback", "--from-scratch", "\tat ")

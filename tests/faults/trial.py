@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from include.lake.paths import Lake
 from tests.fault_model import LOUD
-from tests.faults.command_line import CommandLine, Told
+from tests.faults.command_line import CommandLine, Report
 from tests.faults.disturb import disturb
 from tests.faults.harms import OF_FILES, harm
 from tests.faults.lakes import STREAMS, Story, time_of
@@ -66,7 +66,7 @@ class Bases:
         return story
 
 
-def _must(told: Told) -> None:
+def _must(told: Report) -> None:
     assert told.code == 0, told.text
 
 
@@ -111,7 +111,7 @@ class Trial:
             harm(self._row.fault, path, older / path.relative_to(root))
         return paths != []
 
-    def _complete(self, told: Told | None) -> tuple[str, str]:
+    def _complete(self, told: Report | None) -> tuple[str, str]:
         """What is said from here on, and what comes of doing it. None: nothing was said yet."""
         said: list[str] = []
         for _ in range(MOST_ROUNDS):
@@ -135,7 +135,7 @@ class Trial:
         is_loud = self._row.of_model.outcome == LOUD
         return (MENDED if is_loud else WRONG), " // ".join(said)
 
-    def _obeyed(self, commands: list[str], said: list[str]) -> Told | None:
+    def _obeyed(self, commands: list[str], said: list[str]) -> Report | None:
         """Do as we are told, up to the first command that fails."""
         for command in commands:
             told = self._do(command)
@@ -144,7 +144,7 @@ class Trial:
                 return told
         return None
 
-    def _surveyed(self) -> Told:
+    def _surveyed(self) -> Report:
         """What care of tables, a re-ingestion or a rebuild finds, where no run reads what is damaged."""
         told = self._do("maintain --dry-run")
         if "has lost" in told.text:
@@ -160,7 +160,7 @@ class Trial:
         except Exception as error:  # noqa: BLE001 (a table that cannot be read is none that is right)
             return [f"{type(error).__name__}: {error}"]
 
-    def _do(self, command: str) -> Told:
+    def _do(self, command: str) -> Report:
         return self._commands.stateful(self._story.lake.root, command)
 
     def _filled(self, text: str) -> str:
@@ -168,6 +168,6 @@ class Trial:
         day = f"{time_of(0):%Y-%m-%d} {time_of(1):%Y-%m-%d}"
         return text.format(stream=stream.name, source=stream.source, day=day)
 
-    def _short(self, told: Told) -> str:
+    def _short(self, told: Report) -> str:
         text = told.last_words.replace(self._story.lake.root, "")
         return " ".join(text.split())[:900]

@@ -171,7 +171,7 @@ def timers_in(states: Iterable[KeyState]) -> dict[Any, oracle.Timers]:
     """The named timers of each key that has one."""
     found = {}
     for known in states:
-        stored = known.beside[-1] if known.beside else None
+        stored = known.extra[-1] if known.extra else None
         if stored is not None:
             found[known.key] = {n: at for n, at in stored._asdict().items() if at is not None}
     return found

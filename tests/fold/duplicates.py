@@ -12,7 +12,7 @@ from tests.fold.oracle import NOTHING, Result, admit, by_time_and_whole_row, unt
 Values = dict[Any, list[tuple[Any, int]]]  # by key: values and when each was folded, in order
 
 
-class Told(NamedTuple):
+class Report(NamedTuple):
     """Rows in which each duplicate is a heartbeat, how many there are, and what is known then."""
 
     rows: list[StampedRow]
@@ -22,12 +22,12 @@ class Told(NamedTuple):
 
 def without_duplicates(
     fold: KeyedFold, rows: Sequence[StampedRow], delay_us: int, since_us: int | None = None
-) -> Told:
+) -> Report:
     """An event is one if its key has folded one of the same values `within` before, or earlier at
     the same instant. Looked up among all that was folded: slow, and easy to believe."""
     if fold.deduplicate is None:
-        return Told(list(rows), 0, {})
-    until_us, kept = until(rows, delay_us), list(rows)
+        return Report(list(rows), 0, {})
+    until_us, retained = until(rows, delay_us), list(rows)
     numbers = {id(row): number for number, row in enumerate(rows)}
     admitted, _, _ = admit(fold, rows, delay_us, since_us)
     folded: Values = defaultdict(list)
@@ -36,11 +36,11 @@ def without_duplicates(
         value = value_of(fold, row.event)
         own = folded[fold.keys.of(row.event)]
         if any(v == value and row.time_us - at <= within_us(fold) for v, at in own):
-            kept[numbers[id(row)]] = row._replace(event=None)
+            retained[numbers[id(row)]] = row._replace(event=None)
             duplicates += 1
         elif value is not None:
             own.append((value, row.time_us))
-    return Told(kept, duplicates, still_known(fold, folded, until_us))
+    return Report(retained, duplicates, still_known(fold, folded, until_us))
 
 
 def still_known(fold: KeyedFold, folded: Values, until_us: int) -> Values:
@@ -67,9 +67,9 @@ def within_us(fold: KeyedFold) -> int:
 def seen_in(states: Iterable[KeyState]) -> Values:
     """The same of an engine's states."""
     return {
-        known.key: [(each.by, each.at_us) for each in known.beside[0]]
+        known.key: [(each.by, each.at_us) for each in known.extra[0]]
         for known in states
-        if known.beside and known.beside[0]
+        if known.extra and known.extra[0]
     }
 
 

@@ -81,10 +81,10 @@ HEALTH = {
 
 
 def is_wrong(settings: dict[str, Any], make: Any = flat_map_groups_with_state) -> Any:
-    return kept_in(WRONG, settings, make)
+    return retained_in(WRONG, settings, make)
 
 
-def kept_in(folds: dict[str, KeyedFold], settings: dict[str, Any], make: Any) -> Any:
+def retained_in(folds: dict[str, KeyedFold], settings: dict[str, Any], make: Any) -> Any:
     def keep(function: Function) -> Function:
         folds[function.__name__] = make(function, **settings)
         return function

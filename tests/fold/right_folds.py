@@ -14,9 +14,9 @@ from tests.fold.planted import (
     SPENDING,
     Kinds,
     Spent,
-    kept_in,
     project,
     project_kinds,
+    retained_in,
     spent_by,
 )
 
@@ -25,7 +25,7 @@ RIGHT: dict[str, KeyedFold] = {}
 
 
 def is_right(settings: dict[str, Any], make: Any = flat_map_groups_with_state) -> Any:
-    return kept_in(RIGHT, settings, make)
+    return retained_in(RIGHT, settings, make)
 
 
 @is_right(SPENDING, map_groups_with_state)

@@ -17,13 +17,13 @@ from include.streams.user_counts import FOLD, UserEvent
 from tests.bronze import StampedRow
 from tests.fold.local import LocalFold
 
-BESIDE = (-1, 0, 1)
+AROUND = (-1, 0, 1)
 
 
 @given(st.integers(-(10**15), 10**15), st.integers(-2, 2))
-def test_a_timer_fires_in_the_batch_whose_watermark_settles_its_instant(instant_us, beside_ms):
+def test_a_timer_fires_in_the_batch_whose_watermark_settles_its_instant(instant_us, around_ms):
     """Spark fires a timer when it is not after the watermark."""
-    watermark_ms = instant_us // 1_000 + beside_ms
+    watermark_ms = instant_us // 1_000 + around_ms
     fires = timer_ms(instant_us) <= watermark_ms
     assert fires == (instant_us < until_us(watermark_ms * 1_000))
 
@@ -38,11 +38,11 @@ def test_the_comparisons_say_of_an_array_what_they_say_of_each_number(times, arr
     )  # what the arrival watermark has completed comes too late, and only that
 
 
-@pytest.mark.parametrize("beside_us", BESIDE)
-def test_a_row_before_what_a_bucket_has_folded_is_a_broken_invariant(beside_us):
+@pytest.mark.parametrize("around_us", AROUND)
+def test_a_row_before_what_a_bucket_has_folded_is_a_broken_invariant(around_us):
     """For the local engine and for the others; a row exactly there is the first to be folded."""
     until = 10_000
-    time_us = until + beside_us
+    time_us = until + around_us
     engine = LocalFold(FOLD, delay_us=0)
     engine.run_batch([StampedRow(None, until - 1, None, until - 1, 0)])
     row = StampedRow(UserEvent("a", time_us), time_us, None, time_us, 0)
@@ -51,5 +51,5 @@ def test_a_row_before_what_a_bucket_has_folded_is_a_broken_invariant(beside_us):
         lambda: engine.run_batch([row]),
         lambda: check_not_folded(FOLD, events, until, bucket=3),
     ):
-        with pytest.raises(BrokenInvariantError) if beside_us < 0 else nullcontext():
+        with pytest.raises(BrokenInvariantError) if around_us < 0 else nullcontext():
             take()

@@ -72,7 +72,7 @@ WORDS = flat_map_groups_with_state(
     state=NamedTuple("Kept", [("name", str), ("word", str)]),
     output=Said,
     output_mode="update",
-    project=lambda key, kept: Said(key, kept[1]),
+    project=lambda key, retained: Said(key, retained[1]),
 )
 
 

@@ -34,8 +34,10 @@ FIELDS = (
 
 
 def source_of(*more: Field, **settings: Any) -> Source:
-    kept = {"max_file_bytes": 100_000} | settings
-    return Source(name="things", time_field="at", comment="Things", fields=(*FIELDS, *more), **kept)
+    retained = {"max_file_bytes": 100_000} | settings
+    return Source(
+        name="things", time_field="at", comment="Things", fields=(*FIELDS, *more), **retained
+    )
 
 
 SOURCE = source_of()

@@ -122,9 +122,9 @@ def test_another_setting_begins_its_groups_anew_and_the_clock_goes_on(
     known = clock_of(lake, PER_DEVICE)
     assert known.groups is not None
     assert known.groups.of.keys() == {str(SLOW), str(FAST)}
-    kept = clock_of(lake, replace(PER_DEVICE, idle_after=3 * DAY))
-    assert kept.groups is not None
-    assert kept.groups.of == known.groups.of
+    retained = clock_of(lake, replace(PER_DEVICE, idle_after=3 * DAY))
+    assert retained.groups is not None
+    assert retained.groups.of == known.groups.of
     anew = clock_of(lake, PER_FOLDER)
     assert anew.groups is not None
     assert (anew.groups.of, anew.watermark_us) == ({}, known.watermark_us)

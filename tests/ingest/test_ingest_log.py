@@ -78,8 +78,8 @@ def tidy_up(lake: Lake) -> None:
     for table in TABLES:
         DeltaTable(path_of(lake, table)).optimize.compact()
         DeltaTable(path_of(lake, table)).vacuum(dry_run=False)
-        kept = {"delta.logRetentionDuration": "interval 9 days"}
-        DeltaTable(path_of(lake, table)).alter.set_table_properties(kept)
+        retained = {"delta.logRetentionDuration": "interval 9 days"}
+        DeltaTable(path_of(lake, table)).alter.set_table_properties(retained)
 
 
 def unstage(lake: Lake) -> None:
@@ -95,9 +95,9 @@ def older(table: str, runs: int) -> Callable[[Lake], None]:
     """Its commits of the newest runs are not there any more; the dead one is one."""
 
     def harm(lake: Lake) -> None:
-        kept = json.loads(Path(lake.root, "versions").read_text())[2 - runs][table]
+        retained = json.loads(Path(lake.root, "versions").read_text())[2 - runs][table]
         for commit in (path_of(lake, table) / "_delta_log").glob("*.json"):
-            if int(commit.stem) > kept:
+            if int(commit.stem) > retained:
                 commit.unlink()
 
     return harm

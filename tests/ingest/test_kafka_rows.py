@@ -49,8 +49,8 @@ def test_what_a_message_has_beside_its_value_can_be_fields(lake: Lake, topic: Fa
     assert dict(first["headers"]) == {"trace": "t1", "x": None}
     assert (first["shard"], first["at"]) == (first["kafka_partition"], first["kafka_offset"])
     assert (second["customer"], second["trace"], second["at"]) == ("ben", None, 1)
-    kept = {"value._kafka.key": "eve", "value._kafka": {"key": "eve"}}
-    assert (first["_rescued_data"], json.loads(second["_rescued_data"])) == (None, kept)
+    retained = {"value._kafka.key": "eve", "value._kafka": {"key": "eve"}}
+    assert (first["_rescued_data"], json.loads(second["_rescued_data"])) == (None, retained)
 
 
 def test_members_that_are_called_as_the_messages_own_are_kept_and_never_read_as_these(

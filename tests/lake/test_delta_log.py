@@ -71,14 +71,14 @@ def clean_up(path: str, before: int) -> None:
 
 
 @examples(40)
-@example(kinds=["rows", "checkpoint", "rows", "optimize"], kept=1)
-@example(kinds=["rows", "checkpoint", "rows", "rows"], kept=1)
-@example(kinds=["rows", "rows", "delete"], kept=1)
+@example(kinds=["rows", "checkpoint", "rows", "optimize"], retained=1)
+@example(kinds=["rows", "checkpoint", "rows", "rows"], retained=1)
+@example(kinds=["rows", "rows", "delete"], retained=1)
 @given(
     st.lists(st.sampled_from(["rows", "rows", "optimize", "delete", "checkpoint"]), max_size=12),
     st.integers(1, 8),
 )
-def test_the_rows_of_a_version_are_found_or_it_is_said_that_they_are_gone(kinds, kept):
+def test_the_rows_of_a_version_are_found_or_it_is_said_that_they_are_gone(kinds, retained):
     with tempfile.TemporaryDirectory() as root:
         lake = Lake(root)
         path = lake.bronze("user_events")
@@ -88,7 +88,7 @@ def test_the_rows_of_a_version_are_found_or_it_is_said_that_they_are_gone(kinds,
             after = commit(path, kind)
             rows[DeltaTable(path).version()] = after
         newest = DeltaTable(path).version()
-        clean_up(path, newest + 1 - kept)
+        clean_up(path, newest + 1 - retained)
         for version, expected in rows.items():
             try:
                 found = rows_of(open_rows_of(lake, path, version))

@@ -96,7 +96,7 @@ def test_no_record_is_said_over_what_others_have_changed(lake: Lake, table: Tabl
     later = Table.open(lake, table.path)
     write_deltalake(table.path, table_of([("a", *[None] * 6)]), mode="append")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("include.lake.table.KEPT", timedelta(0))
+        patch.setattr("include.lake.table.RETAINED", timedelta(0))
         table.reopen()
         table.keep_record()
     with refused("of_other_times"):

@@ -82,9 +82,9 @@ def test_what_lies_beside_states_and_quantiles_of_many_are_those_of_their_rows(s
     times = np.random.default_rng(3).integers(0, 9_000, 20_000).tolist()
     states = States(fold)
     for number, at_us in enumerate(times):
-        beside = (((1, 1_000), (2, 1_001)), (3_000, None))
-        states.put(f"{number:05}", OpenSession(1, 1, 1), at_us, at_us, beside)
-    states.put("bob", None, 0, beside=(((1, 1_000),), None))
+        extra = (((1, 1_000), (2, 1_001)), (3_000, None))
+        states.put(f"{number:05}", OpenSession(1, 1, 1), at_us, at_us, extra)
+    states.put("bob", None, 0, extra=(((1, 1_000),), None))
     rows = spark.createDataFrame(states.rows()).withColumn("bucket", F.lit(0))
     measured = measure_states(rows, fold, BATCH)
     told = [measured[None][name] for name in ("seen", timer_column("reminder"), "due")]

@@ -15,9 +15,9 @@ from tests.refused import refused
 from tests.stream.ledgers import entry, record
 
 COUNTS = stream_named("user_counts")
-KEPT = COUNTS.savepoints.keep_generations
+RETAINED = COUNTS.savepoints.keep_generations
 NOW = datetime.now(UTC)
-LONG_AGO, LATELY = NOW - KEPT - timedelta(days=1), NOW - KEPT + timedelta(days=1)
+LONG_AGO, LATELY = NOW - RETAINED - timedelta(days=1), NOW - RETAINED + timedelta(days=1)
 
 
 def make_checkpoint(lake: Lake, name: str) -> Path:
@@ -61,8 +61,8 @@ def test_those_go_that_the_newest_one_replaced_long_enough_ago(lake: Lake, switc
 def test_one_is_kept_for_as_long_as_the_stream_says_to_the_microsecond(lake: Lake):
     switch(lake, 1, None)
     switch(lake, 2, NOW)
-    assert old_generations(lake, COUNTS, NOW + KEPT - timedelta(microseconds=1)) == []
-    assert old_generations(lake, COUNTS, NOW + KEPT) == [1]
+    assert old_generations(lake, COUNTS, NOW + RETAINED - timedelta(microseconds=1)) == []
+    assert old_generations(lake, COUNTS, NOW + RETAINED) == [1]
     with refused("wrong_setting"):
         SavepointRules(keep_generations=timedelta(0))
 

@@ -8,20 +8,20 @@ from deltalake.exceptions import DeltaError
 from include.lake.errors import LakeError
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
-from include.maintain.check_checkpoint import told_why
+from include.maintain.check_checkpoint import explained
 from tests.maintain.checked import STREAM
 from tests.refused import commands_in
 from tests.stream.bronze_lake import SOURCE, append
 
 
 def fail(lake: Lake, error: Exception) -> str:
-    with pytest.raises(type(error)) as raised, told_why(lake, STREAM):
+    with pytest.raises(type(error)) as raised, explained(lake, STREAM):
         raise error
     return str(raised.value)
 
 
 def told(lake: Lake, error: Exception) -> LakeError:
-    with pytest.raises(LakeError) as raised, told_why(lake, STREAM):
+    with pytest.raises(LakeError) as raised, explained(lake, STREAM):
         raise error
     assert (raised.value.__cause__, raised.value.exit_code) == (error, 1)
     return raised.value
@@ -94,7 +94,7 @@ def test_a_state_that_cannot_be_read_is_told_with_what_mends_it(lake, made):
     append_ops(lake, "batches", [{"stream": STREAM.name, "generation": 1, "batch_id": 5}])
     file = made.stores[0].changelog(6)
     file.write_bytes(file.read_bytes()[:20])
-    with pytest.raises(LakeError) as raised, told_why(lake, STREAM):
+    with pytest.raises(LakeError) as raised, explained(lake, STREAM):
         raise RuntimeError(NO_STATE)
     said = raised.value
     assert said.code == "unreadable_checkpoint"

@@ -16,7 +16,7 @@ HOUR = timedelta(hours=1)
 STREAM = stream_named("device_signals")
 
 
-class Told:
+class Report:
     """A lake, hour by hour: what happened in each, and what people were told at its end."""
 
     def __init__(self, lake: Lake, stream: Stream = STREAM) -> None:

@@ -15,7 +15,7 @@ from airflow.sdk.execution_time.callback_supervisor import execute_callback
 from include.airflow import alerts
 from include.observe.alerts import Alert, Look
 from include.streams import notify
-from tests.observe.lakes import NOON, STREAM, Told
+from tests.observe.lakes import NOON, STREAM, Report
 from tests.refused import refused
 
 BY = "device_signals"
@@ -70,13 +70,13 @@ class Teller:
     """What the task `alert` does of one look after the other, with Airflow's store of an Asset."""
 
     def __init__(self) -> None:
-        self.kept: dict[str, Any] = {}
+        self.retained: dict[str, Any] = {}
 
     def get(self, key: str) -> Any:
-        return self.kept.get(key)
+        return self.retained.get(key)
 
     def set(self, key: str, value: Any) -> None:
-        self.kept[key] = value
+        self.retained[key] = value
 
     def tell(self, *found: Mapping[str, Any]) -> Alert | None:
         return alerts.tell(BY, [Look(BY, found)], NOON, {BY: self}, {})
@@ -149,14 +149,14 @@ def test_what_is_no_tuple_of_notifiers_is_said_by_the_file_and_told_later(
     monkeypatch.setattr(notify, "NOTIFY", wrong)
     with refused("wrong_setting", subject="include/streams/notify.py"):
         teller.tell(SKEW)
-    assert teller.kept == {}
+    assert teller.retained == {}
 
 
 def test_a_missed_deadline_tells_of_a_table_that_is_behind_and_of_no_backfill(
     lake, sent, monkeypatch
 ):
     stream = replace(STREAM, fresh_within=timedelta(hours=1))
-    Told(lake, stream).run()
+    Report(lake, stream).run()
     monkeypatch.setattr(alerts, "stream_named", lambda name: stream)
     monkeypatch.setenv("LAKE", lake.root)
     run = {"dag_run_id": "scheduled__1", "run_type": "scheduled"}

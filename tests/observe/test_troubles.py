@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from include.observe.stream_line import LOST, record_accepted
-from tests.observe.lakes import HOUR, STREAM, Told
+from tests.observe.lakes import HOUR, STREAM, Report
 
 pytestmark = pytest.mark.slow
 
@@ -16,7 +16,7 @@ OPENED, CLOSED = "opened", "closed"
 
 @pytest.fixture
 def told(lake):
-    return Told(lake)
+    return Report(lake)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -45,7 +45,7 @@ def test_whatever_comes_and_goes_each_opening_and_each_end_is_told_once(told, se
 
 
 def test_a_silent_source_leaves_the_table_behind_its_promise_until_it_sends_again(lake):
-    told = Told(lake, replace(STREAM, fresh_within=timedelta(hours=2)))
+    told = Report(lake, replace(STREAM, fresh_within=timedelta(hours=2)))
     told.run()
     assert told.look() == []
     assert told.look() == []
@@ -56,7 +56,7 @@ def test_a_silent_source_leaves_the_table_behind_its_promise_until_it_sends_agai
 
 
 def test_the_promise_is_broken_beyond_it_and_not_at_it(lake):
-    told = Told(lake, replace(STREAM, fresh_within=timedelta(hours=2)))
+    told = Report(lake, replace(STREAM, fresh_within=timedelta(hours=2)))
     told.run(until=told.now - 2 * HOUR)
     assert told.look() == []
     told.run(until=told.now - 2 * HOUR - timedelta(microseconds=1))
@@ -97,7 +97,7 @@ def test_late_rows_are_over_when_a_restate_has_taken_them_in(told):
 
 def test_what_was_found_before_another_stream_took_in_more_is_told_once(lake):
     """Both have a tick. One found a jump; the other's ingestion came before the first one's look."""
-    one, two = (Told(lake, replace(STREAM, name=name)) for name in ("one", "two"))
+    one, two = (Report(lake, replace(STREAM, name=name)) for name in ("one", "two"))
     one.known = two.known  # each subject's is kept with its own Asset
     one.ingest()
     assert one.look() == []
@@ -113,7 +113,7 @@ def test_what_was_found_before_another_stream_took_in_more_is_told_once(lake):
 
 
 def test_a_stream_that_is_called_as_its_source_tells_of_both(lake):
-    told = Told(lake, replace(STREAM, name="signals"))
+    told = Report(lake, replace(STREAM, name="signals"))
     told.run(("skew", "warning"), ("watermark_jumped", "warning"))
     assert told.look() == [(OPENED, "signals", "skew"), (OPENED, "signals", "watermark_jumped")]
 

@@ -130,7 +130,7 @@ def test_in_the_place_of_a_damaged_savepoint_the_replay_begins_with_one_before(d
     ],
 )
 def test_any_key_of_the_table_is_found_by_its_text(kind, fields):
-    shape = Shape(tuple(fields), key=tuple(range(len(fields))), kept=(("lasts", 0),), seed=1)
+    shape = Shape(tuple(fields), key=tuple(range(len(fields))), retained=(("lasts", 0),), seed=1)
     do = Operations(kind, opened=open_world(shape=shape))
     try:
         do.some_days()

@@ -67,8 +67,8 @@ def test_an_ingestion_that_fails_is_a_failed_run_of_its_sources_streams_until_on
 
     def failed() -> tuple[float | None, bool]:
         overview = read_overview(lake, STREAMS, NOW + HOUR)
-        is_told = "no broker" in (overview.lines[0].last_error or "")
-        return at(parsed(metrics_text(overview)), "run_failed", **own), is_told
+        is_known = "no broker" in (overview.lines[0].last_error or "")
+        return at(parsed(metrics_text(overview)), "run_failed", **own), is_known
 
     def ran(job: str, subject: str, minutes: int, **more: str) -> None:
         at = NOW + minutes * MINUTE

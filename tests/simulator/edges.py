@@ -15,22 +15,22 @@ def tied(world: World, key: str, values: Sequence[int]) -> list[Landed]:
     return [] if newest is None else [newest._replace(value=value) for value in values]
 
 
-def on_edge(world: World, key: str, value: int, edge: int, beside_us: int) -> Landed | None:
+def on_edge(world: World, key: str, value: int, edge: int, around_us: int) -> Landed | None:
     """A row after the key's newest one, just when something of it comes to its end."""
     newest = _newest(world, Landed(key, world.now_us, value))
     if newest is None:
         return None
-    at_us = newest.time_us + _deadline_us(world, edge) + beside_us
+    at_us = newest.time_us + _deadline_us(world, edge) + around_us
     return next(_known_again(world, newest, Landed(key, at_us, value)))
 
 
-def settling(world: World, key: str, other: str, edge: int, beside_ms: int) -> Landed | None:
+def settling(world: World, key: str, other: str, edge: int, around_ms: int) -> Landed | None:
     """A row that moves the watermark of a stream to that instant, or a millisecond beside it."""
     newest = _newest(world, Landed(key, world.now_us, 0))
     if newest is None:
         return None
     end_us = newest.time_us + _deadline_us(world, edge) + DELAY_US
-    return Landed(other, (end_us // 1000 + beside_ms) * 1000, 1)
+    return Landed(other, (end_us // 1000 + around_ms) * 1000, 1)
 
 
 def _newest(world: World, like: Landed) -> Landed | None:

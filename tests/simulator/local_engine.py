@@ -207,9 +207,9 @@ class LocalProduct(Product):
         record: Record,
         from_us: int | None = None,
         until_us: int | None = None,
-        is_made_anew: bool = False,
+        is_recreated: bool = False,
     ) -> tuple[int, int]:
-        self._follow(is_made_anew)
+        self._follow(is_recreated)
         if not self._can_keep_rows and from_us is None:
             by = [EMITTED_DATE] if EMITTED_DATE in self._plain.names else []
             return replace_columns(self._table, self._rows(emitted, from_us), by, record)

@@ -108,14 +108,14 @@ class Operations:
         if rows := tied(self.world, key, values):
             self._land(rows)
 
-    def land_on_edge(self, key: str, value: int, edge: int, beside_us: int) -> None:
-        if row := on_edge(self.world, key, value, edge, beside_us):
+    def land_on_edge(self, key: str, value: int, edge: int, around_us: int) -> None:
+        if row := on_edge(self.world, key, value, edge, around_us):
             self._wait_for(row)
             self._land([row])
 
-    def settle_on_edge(self, key: str, other: str, edge: int, beside_ms: int) -> None:
+    def settle_on_edge(self, key: str, other: str, edge: int, around_ms: int) -> None:
         """The watermark comes to an end of something, and a run to its end."""
-        if row := settling(self.world, key, other, edge, beside_ms):
+        if row := settling(self.world, key, other, edge, around_ms):
             self._wait_for(row)
             self._land([row])
             self.run(None)

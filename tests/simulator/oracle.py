@@ -46,7 +46,7 @@ class Key:
     total: int = 0
     timeout_us: int | None = None
     changed_us: int = 0
-    kept: tuple[Any, ...] = ()
+    retained: tuple[Any, ...] = ()
 
 
 @dataclass
@@ -154,8 +154,8 @@ class _Fold:
             self.result.dead_letters.append((self.shape.key_text(name), row.time_us))
             return
         woke = name not in self.result.keys
-        key = self.result.keys.setdefault(name, Key(kept=self.shape.begin()))
-        key.kept = self.shape.step(key.kept, key.n, row)
+        key = self.result.keys.setdefault(name, Key(retained=self.shape.begin()))
+        key.retained = self.shape.step(key.retained, key.n, row)
         key.n += weight(self.variant, row)
         key.total += row.value
         key.changed_us = row.time_us
@@ -226,7 +226,7 @@ class _Fold:
 def _row(
     shape: Shape, variant: str, name: tuple[Any, ...], what: str, key: Key, at_us: int
 ) -> Emitted:
-    return Emitted((*name, what, amount(variant, key), *shape.shown(key.kept)), at_us)
+    return Emitted((*name, what, amount(variant, key), *shape.shown(key.retained)), at_us)
 
 
 def fails(variant: str, row: Landed) -> bool:

@@ -75,17 +75,17 @@ def touched_later(rows: pa.Table) -> pa.Table:
 
 
 def timers_outlive_the_state(patch: pytest.MonkeyPatch) -> None:
-    begin_timers, beside = GroupState.begin_timers, States.beside
+    begin_timers, extra = GroupState.begin_timers, States.extra_of
 
     def stored(self: States, name: str, key: Any) -> Any:
-        found = beside(self, name, key)
+        found = extra(self, name, key)
         return () if name == TIMERS and found is None else found
 
     def begin(self: Any, given: Any) -> None:
         if given is not None:  # else the state has ended
             begin_timers(self, given)
 
-    patch.setattr(States, "beside", stored)
+    patch.setattr(States, "extra_of", stored)
     patch.setattr(GroupState, "begin_timers", begin)
 
 
@@ -116,8 +116,8 @@ def timers_come_before_events(patch: pytest.MonkeyPatch) -> None:
 
 def seen_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     """What is known of a batch's events is all that a batch knows: a restart forgets the others."""
-    beside = States.beside
-    patch.setattr(States, "beside", lambda s, n, key: None if n == SEEN else beside(s, n, key))
+    extra = States.extra_of
+    patch.setattr(States, "extra_of", lambda s, n, key: None if n == SEEN else extra(s, n, key))
 
 
 def seen_ends(patch: pytest.MonkeyPatch) -> None:
@@ -144,16 +144,16 @@ def first_to_arrive_counts(patch: pytest.MonkeyPatch) -> None:
 def _first_arrived(fold: Any, events: pa.Table) -> pa.Table:
     columns = [arrow_values.column_values(c, events[c.name]) for c in fold.event_columns]
     seen: dict[Any, int] = {}
-    kept = []
+    retained = []
     for values in zip(*columns, strict=True):
         event = fold.event(*values)
         at_us, value = event.event_time_us, (fold.keys.of(event), fold.seen.of(event))
         before_us = seen.get(value)
         again = before_us is not None and abs(at_us - before_us) <= fold.seen.within_us
-        kept.append(value[1] is None or not again)
-        if kept[-1]:
+        retained.append(value[1] is None or not again)
+        if retained[-1]:
             seen[value] = at_us
-    return events.filter(pa.array(kept, pa.bool_()))
+    return events.filter(pa.array(retained, pa.bool_()))
 
 
 def seen_slides(patch: pytest.MonkeyPatch) -> None:
@@ -162,18 +162,18 @@ def seen_slides(patch: pytest.MonkeyPatch) -> None:
     def first_ones(
         values: SeenValues, known: States, run: Any, events: Any, times_us: Any
     ) -> list[int]:
-        seen = {each.by: each.at_us for each in known.beside(SEEN, run.key) or ()}
-        kept = []
+        seen = {each.by: each.at_us for each in known.extra_of(SEEN, run.key) or ()}
+        retained = []
         for position in range(run.start, run.end):
             value, at_us = values.of(events[position]), times_us[position]
             before_us = seen.get(value)
             if before_us is None or values.is_over(before_us, at_us):
-                kept.append(position)
+                retained.append(position)
             if value is not None:
                 seen.pop(value, None)
                 seen[value] = at_us
-        known.put_beside(SEEN, run.key, tuple(map(event_order.Seen._make, seen.items())) or None)
-        return kept
+        known.put_extra(SEEN, run.key, tuple(map(event_order.Seen._make, seen.items())) or None)
+        return retained
 
     patch.setattr(event_order, "_first_ones", first_ones)
 

@@ -14,9 +14,9 @@ from random import Random
 from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
+from tests.simulator.retained import KEEPINGS
 
 from tests.fold.oracle import rank
-from tests.simulator.kept import KEEPINGS
 from tests.simulator.kinds import EPOCH, TEXT, Kind, draw, kinds, shown
 
 FORMATS = ("jsonl", "csv", "parquet")
@@ -45,7 +45,7 @@ class Shape:
     fields: tuple[Kind, ...] = ()
     key: tuple[int, ...] = ()
     derived: bool = False  # the key is a function of these fields
-    kept: tuple[tuple[str, int], ...] = ()  # the state's: how, and of which field
+    retained: tuple[tuple[str, int], ...] = ()  # the state's: how, and of which field
     ttl: int | None = None  # minutes
     by: tuple[int, ...] = ()  # what of an event was seen before, if it has been delivered again
     within: int = 60  # minutes
@@ -125,28 +125,30 @@ class Shape:
     # States
 
     def begin(self) -> tuple[Any, ...]:
-        return tuple(KEEPINGS[how].begins(self.fields[number]) for how, number in self.kept)
+        return tuple(KEEPINGS[how].begins(self.fields[number]) for how, number in self.retained)
 
-    def step(self, kept: tuple[Any, ...], n: int, row: Landed) -> tuple[Any, ...]:
+    def step(self, retained: tuple[Any, ...], n: int, row: Landed) -> tuple[Any, ...]:
         """What the state keeps after a row; `n`: what it had counted before."""
         values = self.values(row)
-        each = zip(self.kept, kept, strict=True)
+        each = zip(self.retained, retained, strict=True)
         return tuple(KEEPINGS[how].step(old, values[number], n) for (how, number), old in each)
 
     @property
-    def kept_kinds(self) -> tuple[Kind, ...]:
-        return tuple(KEEPINGS[how].kind(self.fields[number]) for how, number in self.kept)
+    def retained_kinds(self) -> tuple[Kind, ...]:
+        return tuple(KEEPINGS[how].kind(self.fields[number]) for how, number in self.retained)
 
-    def shown(self, kept: tuple[Any, ...]) -> tuple[Any, ...]:
+    def shown(self, retained: tuple[Any, ...]) -> tuple[Any, ...]:
         """As a table has it, in one form that can be counted."""
-        return tuple(shown(kind, of) for kind, of in zip(self.kept_kinds, kept, strict=True))
+        return tuple(
+            shown(kind, of) for kind, of in zip(self.retained_kinds, retained, strict=True)
+        )
 
     def row_of_table(self, row: dict[str, Any]) -> tuple[Any, ...]:
         """A row of a stream's table in that form."""
         named = zip(self.key_names, self.key_kinds, strict=True)
         key = (shown(kind, row[name]) for name, kind in named)
-        kept = (shown(kind, row[f"g{n}"]) for n, kind in enumerate(self.kept_kinds))
-        return (*key, row["what"], row["amount"], *kept)
+        retained = (shown(kind, row[f"g{n}"]) for n, kind in enumerate(self.retained_kinds))
+        return (*key, row["what"], row["amount"], *retained)
 
 
 FLAT = Shape()
@@ -179,18 +181,20 @@ def shapes(draw_one: st.DrawFn) -> Shape:
     one = st.sampled_from(groupable or [0])
     some = st.lists(one, max_size=3, unique=True)
     by = st.lists(one, min_size=1, max_size=2, unique=True)
-    kept = [
+    retained = [
         (how, number)
         for number, kind in enumerate(fields)
         for how, keeping in KEEPINGS.items()
         if keeping.fits(kind)
     ]
-    looked = [each for each in kept for _ in range(4) if each[0].startswith(LOOKED_AT)]
+    looked = [each for each in retained for _ in range(4) if each[0].startswith(LOOKED_AT)]
     return Shape(
         fields=fields,
         key=tuple(draw_one(some)) if groupable else (),
         derived=draw_one(st.booleans()),
-        kept=tuple(draw_one(st.lists(st.sampled_from(kept + looked), min_size=1, max_size=4))),
+        retained=tuple(
+            draw_one(st.lists(st.sampled_from(retained + looked), min_size=1, max_size=4))
+        ),
         ttl=draw_one(st.sampled_from(TTLS)),
         by=tuple(draw_one(st.just([]) | by)) if groupable else (),
         within=draw_one(st.sampled_from((3, 60, 600, 600))),

@@ -13,9 +13,9 @@ something of.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from tests.simulator.kept import HELPERS, text_of
 from tests.simulator.kinds import Kind, annotation, classes, named_records, revived
 from tests.simulator.oracle import FAILS
+from tests.simulator.retained import HELPERS, text_of
 from tests.simulator.shapes import FLAT, Shape
 
 KINDS = ("counts", "silences", "counts_per_key")
@@ -44,11 +44,11 @@ class Landed(NamedTuple):
     event_time_us: int{event}{field}
 
 class Known(NamedTuple):
-    n: int{total}{kept}
+    n: int{total}{retained}
 
 class Row(NamedTuple):{key_columns}
     what: str
-    amount: int{kept}
+    amount: int{retained}
 
 COMMENTS = {{name: "Of a simulation" for name in Row._fields}}
 {key}
@@ -99,7 +99,7 @@ ADDS = {
 }
 MIGRATE = """
 def migrate_state(old: dict[str, Any]) -> Known:
-    return Known(old["n"], old["n"] * 50{kept})
+    return Known(old["n"], old["n"] * 50{retained})
 """
 FUNCTIONS = {
     "counts": """
@@ -177,7 +177,7 @@ TITLES = {
 
 def stream_file(kind: str, variant: str, shape: Shape = FLAT) -> str:
     """The text of the stream's file."""
-    kept, records = shape.kept_kinds, named_records((*shape.fields, *shape.kept_kinds))
+    retained, records = shape.retained_kinds, named_records((*shape.fields, *shape.retained_kinds))
     parts = RECORDS.format(
         title=TITLES[kind],
         ttl=f"timedelta(minutes={shape.ttl})" if shape.ttl else None,
@@ -186,11 +186,11 @@ def stream_file(kind: str, variant: str, shape: Shape = FLAT) -> str:
         event=_columns("f", shape.fields, records),
         field=FIELD + " | None" * shape.late_value if variant in "cde" else "",
         total=TOTAL if variant == "d" else "",
-        kept=_columns("g", kept, records),
+        retained=_columns("g", retained, records),
         key_columns=_key_columns(shape, records),
         key=_key(shape, records),
         helpers=HELPERS + "".join(_steps(shape, records)),
-        steps="".join(f"g{n}(known, n, event.f{of}), " for n, (_, of) in enumerate(shape.kept)),
+        steps="".join(f"g{n}(known, n, event.f{of}), " for n, (_, of) in enumerate(shape.retained)),
         key_values="*key" if len(shape.key) > 1 else "key",
         own=2 if variant == "d" else 1,
         amount=AMOUNTS[variant],
@@ -202,7 +202,7 @@ def stream_file(kind: str, variant: str, shape: Shape = FLAT) -> str:
         on_timer=ON_TIMER.format(said=SAID[kind]) if shape.timers else "",
         set_timers="\n        set_timers(state, event.event_time_us)" if shape.timers else "",
     )
-    return parts + function + (_migration(kept, records) if variant == "d" else "")
+    return parts + function + (_migration(retained, records) if variant == "d" else "")
 
 
 Records = Mapping[Kind, str]
@@ -227,14 +227,16 @@ def _key_columns(shape: Shape, records: Records) -> str:
 
 
 def _steps(shape: Shape, records: Records) -> Iterator[str]:
-    for number, ((how, field), kind) in enumerate(zip(shape.kept, shape.kept_kinds, strict=True)):
+    for number, ((how, field), kind) in enumerate(
+        zip(shape.retained, shape.retained_kinds, strict=True)
+    ):
         record = records.get(replace(kind, nullable=False))
         yield text_of(number, how, shape.fields[field], record)
 
 
-def _migration(kept: Sequence[Kind], records: Records) -> str:
-    old = (revived(kind, f'old["g{number}"]', records) for number, kind in enumerate(kept))
-    return MIGRATE.format(kept="".join(f", {text}" for text in old))
+def _migration(retained: Sequence[Kind], records: Records) -> str:
+    old = (revived(kind, f'old["g{number}"]', records) for number, kind in enumerate(retained))
+    return MIGRATE.format(retained="".join(f", {text}" for text in old))
 
 
 def _key(shape: Shape, records: Records) -> str:

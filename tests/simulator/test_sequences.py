@@ -16,11 +16,11 @@ from tests.simulator.spark_world import spark_world
 from tests.simulator.stream_files import KINDS
 
 # Whatever a key may have beside its state: values seen, named timers, an end.
-BESIDE = Shape((INT,), by=(0,), within=600, timers=(90, 1440), ttl=2880)
+AROUND = Shape((INT,), by=(0,), within=600, timers=(90, 1440), ttl=2880)
 
 
 def check(kind, sequence, spark=None):
-    operations = Operations(kind, opened=spark and spark_world(spark, shape=BESIDE))
+    operations = Operations(kind, opened=spark and spark_world(spark, shape=AROUND))
     if spark:
         operations.death = RuntimeError
         operations.loud = (*operations.loud, PySparkException)

@@ -61,8 +61,8 @@ class SparkStore:
             self._write_snapshot(version)
 
     def _write_snapshot(self, version: int) -> None:
-        kept = [name for name in self.ssts if self.rng.random() < 0.6]
-        self.ssts = {name: self.ssts[name] for name in kept}
+        retained = [name for name in self.ssts if self.rng.random() < 0.6]
+        self.ssts = {name: self.ssts[name] for name in retained}
         self.upload_ssts(self.rng.randrange(3))
         self._zip(version, self.ssts)
 
@@ -131,8 +131,8 @@ class SparkStore:
         oldest = max(wanted, default=0)
         if not any(version < oldest for version in snapshots):
             return
-        kept = {name for v in snapshots if v >= oldest for name in self.ssts_of(v)}
-        gone = {name for v in snapshots if v < oldest for name in self.ssts_of(v)} - kept
+        retained = {name for v in snapshots if v >= oldest for name in self.ssts_of(v)}
+        gone = {name for v in snapshots if v < oldest for name in self.ssts_of(v)} - retained
         for name in gone:
             remove(self.folder / "SSTs" / name)
         for path in [*self.folder.glob("*.zip"), *self.folder.glob("*.changelog")]:

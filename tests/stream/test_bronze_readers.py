@@ -106,7 +106,7 @@ def test_the_first_version_that_a_reader_still_needs(three_commits, case):
 
 
 NOW = datetime(2026, 3, 31, 3, 20, tzinfo=UTC)
-KEPT = timedelta(days=7)
+RETAINED = timedelta(days=7)
 MICROSECOND = timedelta(microseconds=1)
 
 
@@ -115,16 +115,16 @@ def lag(since: datetime | None, stream: str = "user_counts") -> Lag:
 
 
 def test_a_reader_is_in_time_until_a_margin_before_its_files_may_go():
-    last = NOW - KEPT + MARGIN
-    assert why_not_vacuum([lag(last)], KEPT, NOW) is None
-    assert why_not_vacuum([lag(last - MICROSECOND)], KEPT, NOW) is not None
+    last = NOW - RETAINED + MARGIN
+    assert why_not_vacuum([lag(last)], RETAINED, NOW) is None
+    assert why_not_vacuum([lag(last - MICROSECOND)], RETAINED, NOW) is not None
 
 
 def test_a_reader_behind_by_more_than_half_of_what_the_log_keeps_is_a_finding():
-    kept = timedelta(days=30)
+    retained = timedelta(days=30)
     half = NOW - timedelta(days=15)
-    assert lag_findings("bronze/user_events", [lag(half)], kept, NOW) == []
-    (found,) = lag_findings("bronze/user_events", [lag(half - MICROSECOND)], kept, NOW)
+    assert lag_findings("bronze/user_events", [lag(half)], retained, NOW) == []
+    (found,) = lag_findings("bronze/user_events", [lag(half - MICROSECOND)], retained, NOW)
     assert (found.finding, found.severity) == ("reader_behind", "warning")
     assert (found.limit, found.unit) == (15, "days")
     assert found.figure == pytest.approx(15)
@@ -200,14 +200,14 @@ def test_a_commit_without_rows_is_needed_and_so_is_the_last_batch_with_data(
 
 
 @pytest.mark.parametrize(
-    ("kept", "old", "young"),
+    ("retained", "old", "young"),
     [(None, 16, 14), ("interval 90 days", 46, 44), ("interval 2 weeks", 8, 6)],
 )
 def test_a_stream_is_run_when_what_it_needs_is_older_than_half_of_what_the_log_keeps(
-    two_commits, kept, old, young
+    two_commits, retained, old, young
 ):
-    if kept is not None:
-        set_properties(two_commits, logRetentionDuration=kept)
+    if retained is not None:
+        set_properties(two_commits, logRetentionDuration=retained)
     read_up_to(two_commits, 1, bronze(two_commits).version() + 1)
     made_days_ago(two_commits, 0, 1000)
     made_days_ago(two_commits, 1, young)

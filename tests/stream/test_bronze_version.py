@@ -82,8 +82,8 @@ def near(commits) -> st.SearchStrategy[int]:
     """Instants at or beside one of the commits' own, and one after all of them."""
     rows = [row for rows in commits for row in rows]
     own_us = sorted({us for row in rows for us in (row.time_us, row.ingested_us)})
-    beside_us = st.builds(add, st.sampled_from(own_us), st.sampled_from(AROUND_US))
-    return st.sampled_from(own_us) | beside_us | st.just(own_us[-1] + DAY_US)
+    around_us = st.builds(add, st.sampled_from(own_us), st.sampled_from(AROUND_US))
+    return st.sampled_from(own_us) | around_us | st.just(own_us[-1] + DAY_US)
 
 
 @examples(60)

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.slow
 START_US = 1_750_032_000_000_000
 SECOND_US = 1_000_000
 MAPPED = RebuildOptions(migrate_state=True)
-ANEW = f"./stateful rebuild {NAME} --full-refresh --apply"
+MENDS = f"./stateful rebuild {NAME} --full-refresh --apply"
 
 
 class Lived:
@@ -112,10 +112,10 @@ def test_it_is_not_after_the_instant_that_is_asked_for(lived):
     [
         (NEW, replace(MAPPED, full_refresh=True), "wrong_argument", None),
         (OLD, MAPPED, "nothing_there", f"./stateful rebuild {NAME} --apply"),
-        (NEW_STATE, MAPPED, "not_migratable", ANEW),
+        (NEW_STATE, MAPPED, "not_migratable", MENDS),
         (f"{NEW_STATE}\nmigrate_state = 1\n", MAPPED, "wrong_setting", None),
-        (NEW.replace("device_id: int", "device_id: str"), MAPPED, "not_migratable", ANEW),
-        (NEW.replace("EventTime", "ProcessingTime"), MAPPED, "not_migratable", ANEW),
+        (NEW.replace("device_id: int", "device_id: str"), MAPPED, "not_migratable", MENDS),
+        (NEW.replace("EventTime", "ProcessingTime"), MAPPED, "not_migratable", MENDS),
         (NEW, replace(MAPPED, until=at(1)), "not_migratable", f"./stateful rebuild {NAME} --apply"),
     ],
 )

@@ -68,13 +68,13 @@ def test_timers_are_kept_by_their_names(names):
     made = timers_column(old.timers).shape.record
     for key, timers in {"both": (1, 2), "one": (None, 3), "none": None}.items():
         states.put(key, Old(1, ()), 5)
-        states.put_beside(TIMERS, key, timers and made(*timers))
+        states.put_extra(TIMERS, key, timers and made(*timers))
     fold = replace(fold_with(New), timers=names)
     (batch,) = states.rows().combine_chunks().to_batches()
     found = migrated(batch, fold, to_new)
     known = {"both": {"a": 1, "b": 2}, "one": {"b": 3}, "none": {}}
-    kept = {key: {n: at for n, at in of.items() if n in names} for key, of in known.items()}
-    assert timers_in(States(fold, found)) == {key: of for key, of in kept.items() if of}
+    retained = {key: {n: at for n, at in of.items() if n in names} for key, of in known.items()}
+    assert timers_in(States(fold, found)) == {key: of for key, of in retained.items() if of}
     assert LocalEngine().migrated(states.rows(), fold, to_new) == found
 
 

@@ -39,7 +39,7 @@ IDENTITY = StreamIdentity(
     since_us=None,
 )
 # Rows at whole hours, a microsecond before and after: so that edges matter.
-EVENTS = [START + n * HOUR + beside * MICROSECOND for n in range(6) for beside in (-1, 0, 1)]
+EVENTS = [START + n * HOUR + extra * MICROSECOND for n in range(6) for extra in (-1, 0, 1)]
 EMITTED = [instant for instant in EVENTS[::2] for _ in range(2)]
 
 MINUTES = st.integers(0, 60 * 24 * 40).map(lambda minutes: START + timedelta(minutes=minutes))

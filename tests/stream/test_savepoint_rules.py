@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from include.lake.generations import GenerationRow
 from include.settings import SavepointRules
 from include.stream.bronze import newest_bronze
-from include.stream.manifest import Savepoint, StreamIdentity, choose_start, kept_by
+from include.stream.manifest import Savepoint, StreamIdentity, choose_start, retained_by
 from include.streams import user_counts
 from include.streams.user_counts import UserEvent
 from spark_jobs.replay_bronze import stops_on_the_way
@@ -95,12 +95,12 @@ def test_what_goes_is_beyond_the_rules_and_not_needed(hours, keep, keep_hours, d
     rules = SavepointRules(keep=keep, keep_for=timedelta(hours=keep_hours))
     seed = data.draw(st.none() | st.sampled_from(known))
     row = None if seed is None else GenerationRow(seed_savepoint=seed.savepoint_id)
-    kept = kept_by(known, rules, row)
+    retained = retained_by(known, rules, row)
     newest_us = max(sp.until_us for sp in known)
     needed = set() if seed is None else {seed.savepoint_id}
     by_rule = sorted(known, key=lambda sp: -sp.until_us)[:keep]
     wanted = {sp.savepoint_id for sp in by_rule if newest_us - sp.until_us <= keep_hours * HOUR_US}
-    assert {sp.savepoint_id for sp in kept} == wanted | needed
+    assert {sp.savepoint_id for sp in retained} == wanted | needed
 
 
 def test_a_backfill_of_long_ago_keeps_what_its_next_interval_begins_with():
@@ -112,8 +112,8 @@ def test_a_backfill_of_long_ago_keeps_what_its_next_interval_begins_with():
         made = savepoint(START_US + hours * HOUR_US)
         return replace(made, kind=kind, created_at=created_at)
 
-    kept, too_old, live = old(1, "restate", just), old(2, "restate", over), old(3, "live", just)
-    assert kept_by([newest, kept, too_old, live], rules, None) == [kept, newest]
+    retained, too_old, live = old(1, "restate", just), old(2, "restate", over), old(3, "live", just)
+    assert retained_by([newest, retained, too_old, live], rules, None) == [retained, newest]
 
 
 STEP_US = 10

@@ -162,8 +162,8 @@ def check_record(lake, dead_letters: Counter[oracle.DeadLetter]) -> None:
     assert newest_run(lake, "run_stream")["rows_dead_lettered"] == batches_of_newest(lake, batches)
     table = DeltaTable(lake.dead_letters(KEEPING.name))
     done = Counter(commit["operation"] for commit in table.history())
-    kept = done["WRITE"] - done["RESTORE"]  # what the job that was killed behind it has written
-    assert kept == sum(batch["dead_letters_from"] is not None for batch in batches)
+    retained = done["WRITE"] - done["RESTORE"]  # what the job that was killed behind it has written
+    assert retained == sum(batch["dead_letters_from"] is not None for batch in batches)
     comments = [field.metadata.get("comment") for field in table.schema().fields]
     assert comments == [column.comment for column in COLUMNS]
     findings = read_ops(lake, "findings", {"finding": "rows_dead_lettered"}).to_pylist()

@@ -114,7 +114,7 @@ def test_where_few_rows_change_the_change_feed_has_those_alone(spark, lake, mode
     fold = fold_of(mode)
     table = product_table(spark, lake, fold)
     begun, nothing = DeltaTable(table.path).version(), frame(spark, fold, [], [])
-    assert table.replace(nothing, {}) == table.replace(nothing, {}, is_made_anew=True) == (0, 0)
+    assert table.replace(nothing, {}) == table.replace(nothing, {}, is_recreated=True) == (0, 0)
     assert DeltaTable(table.path).version() == begun + 2
     is_update = [False] * 60 if mode == "update" else ()
     # Some rows are there twice in a table that may have them so.

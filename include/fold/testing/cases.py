@@ -67,8 +67,8 @@ class Ran:
     def timers(self) -> dict[Key, dict[str, int]]:
         found = {}
         for key, known in self.known.items():
-            if known.beside and hasattr(known.beside[-1], "_asdict"):
-                each = known.beside[-1]._asdict().items()
+            if known.extra and hasattr(known.extra[-1], "_asdict"):
+                each = known.extra[-1]._asdict().items()
                 found[key] = {name: at_us for name, at_us in each if at_us is not None}
         return found
 
@@ -258,7 +258,7 @@ def drawn_cases(fold: KeyedFold, values: Values, old_state: type | None) -> st.S
     """Cases of at least one event. `values` are strategies for fields, by name."""
     constants = constants_of(fold)
     own_us = spans_us(constants)[:MOST_SPANS]
-    spans = [*SHORT_US, *(us + beside for us in own_us for beside in (0, 1, -1))]
+    spans = [*SHORT_US, *(us + extra for us in own_us for extra in (0, 1, -1))]
     if not own_us:  # else a function that wakes every second would do so for a day
         spans += LONG_US
     keys = {} if fold.keys.is_derived else dict(fold.keys.parts)

@@ -182,17 +182,17 @@ def _called(fold: KeyedFold, parts: list[Part]) -> Iterator[str]:
 
 
 # Each part of what a stream came to as text, so -0.0 is not 0.0, and True is not 1; or the error alone.
-Told = dict[str, list[str]]
+Results = dict[str, list[str]]
 WRONG_VALUE = (TypeError, ValueError, OverflowError)
 
 
-def _part(told: Told, name: str) -> str:
+def _part(told: Results, name: str) -> str:
     if "error" in told:
         return f"  it fails: {told['error'][0]}"
     return f"  {name} {', '.join(told[name]) or 'none'}"
 
 
-def tell(fold: KeyedFold, parts: Iterable[Part], states: Mapping[Key, Any]) -> Told:
+def tell(fold: KeyedFold, parts: Iterable[Part], states: Mapping[Key, Any]) -> Results:
     """What runs over `parts` come to, one after the other, beginning with `states`."""
     rows: dict[Any, str] = {}
     dead_letters: list[str] = []

@@ -16,9 +16,9 @@ from include.maintain import tune_rocksdb as module
 from include.maintain.tune_rocksdb import (
     COMPACTED,
     FLUSHED,
-    KEPT,
     MAX_MEMORY_MB,
     PATIENCE_RUNS,
+    RETAINED,
     ROLLED_BACK,
     TRIED,
     WRITTEN,
@@ -69,7 +69,7 @@ class Series:
 
     def __post_init__(self) -> None:
         if self.memory_mb is not None:
-            self._change(KEPT, self.memory_mb, self.memory_mb, at=NOON)
+            self._change(RETAINED, self.memory_mb, self.memory_mb, at=NOON)
 
     @property
     def history(self) -> History:
@@ -135,7 +135,7 @@ class Series:
 
 def test_too_little_memory_becomes_enough_and_stays():
     series = Series(needs(300), memory_mb=64)
-    assert [series.run() for _ in range(6)] == [TRIED, KEPT, None, None, None, None]
+    assert [series.run() for _ in range(6)] == [TRIED, RETAINED, None, None, None, None]
     assert series.memory == 300
 
 
@@ -254,7 +254,7 @@ def test_without_a_record_it_is_sized_from_the_machine_and_what_hands_hold_is_be
 
 
 def test_hands_and_a_smaller_machine_come_before_what_was_found(lake, monkeypatch):
-    record_change(lake, STREAM, Outcome(2_048, "a test", KEPT, 64))
+    record_change(lake, STREAM, Outcome(2_048, "a test", RETAINED, 64))
     assert memory(lake) == "2048"
     assert memory(lake, stream_named("device_signals")) == "256"
     monkeypatch.setattr(module, "machine_memory_bytes", lambda: 4 * GIB)
