@@ -8,7 +8,7 @@ and repeated like any other run, and changes no state.
 """
 
 from include.fold.definition import state_rows_ddl
-from include.ingest.watermark import write_still_row
+from include.ingest.watermark import write_keepalive
 from include.job import job_parser, recorded_run
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake
@@ -51,7 +51,7 @@ def _compact(engine: SparkEngine, opened: OpenStream, dag_run_id: str | None) ->
         opened = fold_what_waits(engine, opened, dag_run_id)
         with recorded_run(lake, JOB, stream.name, dag_run_id=dag_run_id) as record:
             for _ in range(BATCHES):
-                write_still_row(lake, source_named(stream.source))
+                write_keepalive(lake, source_named(stream.source))
             drain_stream(engine, opened, record, compacting=True)
 
 
@@ -61,7 +61,7 @@ def fold_what_waits(engine: SparkEngine, opened: OpenStream, dag_run_id: str | N
     if complete and not has_waiting_rows(opened.lake, opened.declared):
         return opened
     if not complete:
-        write_still_row(opened.lake, source_named(opened.source))
+        write_keepalive(opened.lake, source_named(opened.source))
     return _run_stream(engine, opened, dag_run_id)
 
 

@@ -23,7 +23,7 @@ from include.amend.erase_rows import (
 )
 from include.ingest.amendments import Amendment, amended_streams, begin_erasure, note, note_done
 from include.ingest.ingest_log import Ingestion
-from include.ingest.watermark import write_still_row
+from include.ingest.watermark import write_keepalive
 from include.job import PATIENCE, nothing_running, recorded_run
 from include.lake.delta_log import delta_table
 from include.lake.errors import SettingsError
@@ -78,7 +78,7 @@ def _erase_all_of(lake: Lake, plan: ErasePlan, erasure: Amendment) -> Amendment:
     streams = [stream.name for stream in streams_of(source)]
     if plan.found.rows:
         # The clock of bronze stays, also when its newest rows are those of the key.
-        write_still_row(lake, key.source)
+        write_keepalive(lake, key.source)
     erase_in_ops(lake, [source, *streams])
     for stream in streams:
         # By its count of rows one with the key may be clean, to a rebuild that somebody else begins.

@@ -1,11 +1,11 @@
-"""Set the clock of a source's bronze back, and rebuild its streams to what it settles then.
+"""Set a source's watermark back, and rebuild its streams to what is complete by it then.
 
     spark-submit spark_jobs/set_watermark.py --source signals --lake /data/lake
         [--to 2026-01-05T10:00:00Z]
 
-From the note in the ingest log on, ingestion and the source's streams refuse; from the commit that
-sets the clock back on ingestion goes on, and each stream once it is rebuilt. Killed anywhere and
-begun again, without --to, it goes on where it was.
+From the note in the ingest log on, ingestion and the source's streams refuse to run; ingestion runs
+again from the commit on that sets the watermark back, and each stream once it is rebuilt. Killed
+anywhere and started again without --to, the job goes on where it was.
 """
 
 import logging
@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 
 from include.amend.watermark_plan import plan_set_watermark
 from include.fold.admission import micros_of, parse_instant
-from include.ingest.amendments import amended_streams, amendments_of, begin_repair, note_done
+from include.ingest.amendments import amended_streams, amendments_of, begin_set_watermark, note_done
 from include.ingest.ingest_log import refuse_changed_bronze
-from include.ingest.watermark import write_reset_row
+from include.ingest.watermark import write_set_watermark
 from include.job import PATIENCE, job_parser, nothing_running, recorded_run
 from include.lake.generations import read_generations
 from include.lake.lease import hold_lease
@@ -34,35 +34,35 @@ log = logging.getLogger("job.set_watermark")
 
 
 def set_watermark(engine: SparkEngine, lake: Lake, source: Source, to: datetime | None) -> None:
-    """Set M back to `to`, or finish the repair that was begun (`to` None, or its own)."""
+    """Set the source watermark back to `to`, or finish what was begun (`to` None, or the same instant)."""
     name = source.name
-    with hold_lease(lake, f"repair-{name}", PATIENCE), recorded_run(lake, JOB, name, None):
+    with hold_lease(lake, f"set-watermark-{name}", PATIENCE), recorded_run(lake, JOB, name, None):
         # Not under a run that began before its intent.
         with nothing_running(lake, [name], streams_of(name)):
             _set_back(lake, source, to)
-        repair = amendments_of(lake, name).open
-        assert repair is not None  # only this finishes it
-        rebuild_amended(engine, lake, repair, RebuildOptions())
+        amendment = amendments_of(lake, name).open
+        assert amendment is not None  # only this finishes it
+        rebuild_amended(engine, lake, amendment, RebuildOptions())
         with nothing_running(lake, [name], streams_of(name)):
             for stream, _ in amended_streams(lake, name):
                 _delete_savepoints_ahead(lake, stream)
-            note_done(lake, source, repair)
-        log.info("the clock of bronze/%s is repaired", name)
+            note_done(lake, source, amendment)
+        log.info("the watermark of %s is set back", name)
 
 
 def _set_back(lake: Lake, source: Source, to: datetime | None) -> None:
-    refuse_changed_bronze(lake, source.name, "a repair of its clock")
+    refuse_changed_bronze(lake, source.name, "setting its watermark back")
     plan = plan_set_watermark(lake, source, to)
     log.info("%s", plan.text)
     if plan.begun is None:
-        begin_repair(lake, source, plan.to_us)
+        begin_set_watermark(lake, source, plan.to_us)
     # Also where the log has it already: bronze may lack it still.
-    write_reset_row(lake, source, micros_of(datetime.now(UTC)))
+    write_set_watermark(lake, source, micros_of(datetime.now(UTC)))
 
 
 def _delete_savepoints_ahead(lake: Lake, stream: Stream) -> None:
-    """Those after what the clock settles now: the newest by its `until` would keep others from being
-    written until the clock came to it again."""
+    """Delete savepoints of instants that are no longer complete: while there is a newer one none is
+    written."""
     row, known = read_generations(lake, stream.name).pinned(), savepoints_of(lake, stream.name)
     retained = [
         s for s in known if s.until_us <= row["until_us"] or s.savepoint_id == row["seed_savepoint"]
@@ -72,7 +72,7 @@ def _delete_savepoints_ahead(lake: Lake, stream: Stream) -> None:
 
 def main() -> None:
     parser = job_parser(__doc__, "source")
-    parser.add_argument("--to", help="what the clock is set back to (UTC); left out: go on")
+    parser.add_argument("--to", help="what the watermark is set back to (UTC); left out: go on")
     args = parser.parse_args()
     to = None if args.to is None else parse_instant("--to", args.to)
     source, lake = source_named(args.source), open_lake(args.lake)

@@ -11,7 +11,7 @@ from include.fold.admission import instant_of
 from include.fold.definition import event_ddl
 from include.ingest.bronze_tables import add_fields
 from include.ingest.initial_state import read_fingerprint
-from include.ingest.watermark import write_still_row
+from include.ingest.watermark import write_keepalive
 from include.job import RunRecord
 from include.lake.columns import arrow_type
 from include.lake.dead_letters import put_back_dead_letters
@@ -125,7 +125,7 @@ def drain_stream(
     )
     is_first, seed = newest_planned(lake, opened.checkpoint) is None, start.seed
     if is_first and start.first_version is not None:
-        append_still_row(opened)  # something to read: its first batch takes the seed in
+        append_keepalive(opened)  # something to read: its first batch takes the seed in
     elif is_first and fold.output_mode == "update" and seed and seed.states is not None:
         # It shows states without an event yet, too; an earlier attempt may have had others.
         rows = engine.published(fold, [], seed.states)
@@ -201,13 +201,13 @@ def stay_in_log(opened: OpenStream) -> None:
     is_update = opened.row is not None and opened.row["output_mode"] == "update"
     ahead = is_update and not is_complete(opened.lake, opened.checkpoint)
     if ahead or (needed is not None and needed.is_growing_old):
-        append_still_row(opened)
+        append_keepalive(opened)
 
 
-def append_still_row(opened: OpenStream) -> None:
+def append_keepalive(opened: OpenStream) -> None:
     """Ingest goes on in other Dags of the source, so its lease is waited for."""
     with hold_lease(opened.lake, f"ingest-{opened.source}", INGEST_PATIENCE):
-        write_still_row(opened.lake, source_named(opened.source))
+        write_keepalive(opened.lake, source_named(opened.source))
 
 
 def _record_position(opened: OpenStream, record: RunRecord) -> None:

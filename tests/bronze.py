@@ -15,7 +15,7 @@ from deltalake import CommitProperties, write_deltalake
 from include.fold.arrow_values import encode
 from include.fold.definition import EVENT_TIME_US, INGESTED_AT_US, KeyedFold
 from include.fold.testing.cases import Happened
-from include.ingest.ingest_log import Clock, Ingestion
+from include.ingest.ingest_log import Ingestion, SourceWatermark
 from include.ingest.parse_files import bronze_schema
 from include.lake.columns import ARROW_TYPES
 from include.lake.paths import Lake
@@ -120,7 +120,9 @@ def append_commit(lake: Lake, source: str, fold: KeyedFold, rows: Sequence[Stamp
         before, after = (rows[0].arrival_us, None), (rows[0].commit_us, rows[0].ingested_us)
         ingestion = Ingestion(lake, known)
         schema = bronze_schema(known)
-        ingestion.take_rows(Clock(*before), Clock(*after), as_bronze(columns, schema))
+        ingestion.commit_rows(
+            SourceWatermark(*before), SourceWatermark(*after), as_bronze(columns, schema)
+        )
         return
     write_deltalake(
         lake.bronze(source), pa.table(columns), mode="append", commit_properties=of_ours()

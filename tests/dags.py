@@ -9,7 +9,7 @@ from airflow.sdk.api.datamodels._generated import DagRun
 from deltalake import DeltaTable
 
 from include.fold.admission import EPOCH, MICROSECOND, micros_of
-from include.ingest.ingest_log import Clock, Ingestion
+from include.ingest.ingest_log import Ingestion, SourceWatermark
 from include.ingest.watermark import heartbeat
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
@@ -60,9 +60,9 @@ def dag_run(run_type: str = "scheduled", interval_end: datetime | None = LATER) 
 
 def raise_watermark(lake: Lake, instant: datetime) -> None:
     at_us = int(instant.timestamp() * 1_000_000)
-    source, after = source_named("user_events"), Clock(at_us, at_us)
-    row = heartbeat(source, Clock(), after)
-    Ingestion(lake, source).take_rows(Clock(), after, row)
+    source, after = source_named("user_events"), SourceWatermark(at_us, at_us)
+    row = heartbeat(source, SourceWatermark(), after)
+    Ingestion(lake, source).commit_rows(SourceWatermark(), after, row)
 
 
 def land(lake: Lake, *lines: str, file: str = "events.jsonl") -> None:

@@ -18,7 +18,7 @@ from include.ingest.ingest import ingest
 from include.ingest.landed_file import open_rows, row_of_raw
 from include.ingest.landed_values import reader_of_events
 from include.ingest.parse_files import outcomes_of_content, value_columns
-from include.ingest.watermark import Clock, clock_after
+from include.ingest.watermark import SourceWatermark, advance_watermark
 from include.lake.ops import read_ops
 from include.settings import Source
 from tests.ingested import rows_of
@@ -60,12 +60,12 @@ def test_the_order_is_taken_as_it_is():
 
 
 def test_the_watermark_of_producers_that_are_apart_is_as_shown():
-    clock, watermarks = Clock(None, None, logged_groups({}, declared("CLICKS"))), []
+    clock, watermarks = SourceWatermark(None, None, logged_groups({}, declared("CLICKS"))), []
     shown = re.findall(r"^\| (\d\d:\d\d) \|(.*?)\|(.*?)\| (\d\d:\d\d) \|", PAGE, re.MULTILINE)
     for ingested, german, american, _ in shown:
         given = {"de": german.strip(), "us": american.strip()}
         newest = {name: of_day_us(time) for name, time in given.items() if time}
-        clock = clock_after(clock, max(newest.values()), of_day_us(ingested), newest)
+        clock = advance_watermark(clock, max(newest.values()), of_day_us(ingested), newest)
         watermarks.append(clock.watermark_us)
     assert watermarks == [of_day_us(watermark) for *_, watermark in shown]
     assert len(watermarks) == 6

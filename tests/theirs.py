@@ -10,7 +10,7 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.table import TableMerger
 
 from include import connectors
-from include.ingest.connector import GoesOn
+from include.ingest.connector import Loss
 from include.ingest.source_connector import accept_loss, plan_loss
 from include.lake.paths import Lake
 from include.settings import Source
@@ -20,12 +20,12 @@ from tests.landed_files import START
 ACCEPT = "./stateful ingest signals --accept-loss --apply"
 
 
-def lost(lake: Lake, source: Source) -> GoesOn | None:
+def lost(lake: Lake, source: Source) -> Loss | None:
     """What is lost, and was not taken."""
     return plan_loss(lake, source)
 
 
-def accept_lost(lake: Lake, source: Source) -> GoesOn:
+def accept_lost(lake: Lake, source: Source) -> Loss:
     """As `./stateful ingest SOURCE --accept-loss`; what it has given up."""
     loss = plan_loss(lake, source)
     assert loss is not None

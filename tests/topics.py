@@ -8,7 +8,7 @@ import pytest
 
 from include.connectors import KafkaTopic
 from include.ingest import kafka
-from include.ingest.connector import OriginError, Split
+from include.ingest.connector import ConnectorError, Split
 from include.ingest.kafka import Message, Offsets, TopicState
 from include.settings import Source
 from tests.ingested import SIGNALS
@@ -65,7 +65,7 @@ class FakeTopic:
     def read(self, wanted: Split) -> Iterator[Message]:
         log = self.partitions.get(wanted.partition, [])
         if wanted.first < self.earliest.get(wanted.partition, 0) or wanted.until > len(log):
-            raise OriginError(f"{wanted} is gone")
+            raise ConnectorError(f"{wanted} is gone")
         yield from filter(None, log[wanted.first : wanted.until])
 
 

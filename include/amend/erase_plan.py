@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from include.amend.erase_rows import ErasedKey, Found, files_in_landing, find, mentions
-from include.ingest.amendments import REPAIR, Amendment, amendments_of
+from include.ingest.amendments import SET_WATERMARK, Amendment, amendments_of
 from include.ingest.ingest_log import Ingestion
 from include.ingest.source_connector import place_of, waiting
 from include.lake.delta_log import dataset_of, delta_table, lying_aside, open_table
@@ -192,7 +192,7 @@ def _rebuilds(lake: Lake, source: str) -> Iterator[str]:
 
 def _begun(lake: Lake, key: ErasedKey) -> Amendment | None:
     begun = amendments_of(lake, key.source.name).open
-    if begun is not None and begun.kind == REPAIR:
+    if begun is not None and begun.kind == SET_WATERMARK:
         raise begun.unfinished("an erasure")
     if begun is not None and not begun.is_of(key.texts):
         raise SettingsError(

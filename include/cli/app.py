@@ -149,7 +149,7 @@ UntilArgument = Annotated[datetime, _argument("UNTIL", "The instant it ends befo
 UntilOption = Annotated[
     datetime | None, _option("--until", "An earlier instant (UTC) to go on from.")
 ]
-TO = "What the clock is set back to (UTC); left out: finish a repair that was cut off."
+TO = "What the watermark is set back to (UTC); left out: finish what was begun."
 ToOption = Annotated[datetime | None, _option("--to", TO)]
 StartOption = Annotated[
     datetime | None, _option("--start", "First hour, UTC; the last full day if not given.")

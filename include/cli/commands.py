@@ -312,7 +312,7 @@ def set_watermark(
     to: ToOption = None,
     is_applied: ApplyOption = False,
 ) -> int:
-    """Set the clock of a source back, and rebuild its streams: the plan, or with --apply do it."""
+    """Set the watermark of a source back, and rebuild its streams: the plan, or with --apply do it."""
     wanted = [] if to is None else ["--to", to.isoformat()]
     args = ["--source", source.name, "--lake", lake.root, *wanted]
     text = plan_set_watermark(lake, source, to).text

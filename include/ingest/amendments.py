@@ -22,7 +22,7 @@ from include.registry import streams_of
 from include.settings import Source, Stream
 
 AMENDMENT = "amendment"  # in a note: the number of the amendment that the note is of, from 1
-ERASURE, REPAIR = "erasure", "repair"
+ERASURE, SET_WATERMARK = "erasure", "set_watermark"
 # Of scrypt: a guess costs a few hundredths of a second and 16 MiB.
 COST, BLOCK, PARALLEL = 2**14, 8, 1
 
@@ -33,7 +33,7 @@ class Amendment:
 
     source: str
     number: int
-    kind: str  # ERASURE or REPAIR
+    kind: str  # ERASURE or SET_WATERMARK
     to_us: int = 0  # of a repair: what the watermark of bronze is set back to
     # Of an erasure, which names its key by a hash alone:
     fields: Sequence[str] = ()  # of bronze
@@ -68,12 +68,12 @@ class Amendment:
     def unfinished(self, who: str) -> LakeError:
         """The error of `who` waits for it."""
         source, is_erasure = self.source, self.kind == ERASURE
-        what, command = "a repair of the clock", f"./stateful set-watermark {source} --apply"
+        what, command = "set-watermark", f"./stateful set-watermark {source} --apply"
         if is_erasure:
             what, command = "an erasure of a key", f"./stateful erase {source} KEY --apply"
         return LakeError(
             f"{what} of {source} was begun and is not finished, and {who} waits for it",
-            code="unfinished_erasure" if is_erasure else "unfinished_repair",
+            code="unfinished_erasure" if is_erasure else "unfinished_set_watermark",
             subject=source,
             command=command,
         )
@@ -97,9 +97,9 @@ class Amendments(NamedTuple):
         # A stream that never ran is made of bronze as it is.
         return None if row is None and erasure.is_amended else erasure
 
-    def unknown_repair(self, row: GenerationRow | None) -> Amendment | None:
+    def unknown_set_watermark(self, row: GenerationRow | None) -> Amendment | None:
         """The newest repair, also a finished one, if a stream's generation is not from after it."""
-        repairs = [each for each in self.known if each.kind == REPAIR]
+        repairs = [each for each in self.known if each.kind == SET_WATERMARK]
         return repairs[-1] if repairs and not repairs[-1].is_known_to(row) else None
 
     def refuse_before_amended(self, who: str) -> None:
@@ -110,14 +110,14 @@ class Amendments(NamedTuple):
 
     def refuse_state(self, stream: str, row: GenerationRow | None) -> None:
         """LakeError where a stream's generation was not made of bronze as amended."""
-        amendment = self.unfinished_erasure(row) or self.unknown_repair(row)
+        amendment = self.unfinished_erasure(row) or self.unknown_set_watermark(row)
         if amendment is None:
             return
         if not amendment.is_done:
             raise amendment.unfinished(stream)
         raise LakeError(
-            f"the state of {stream} is not from after the clock of its source was set back",
-            code="unfinished_repair",
+            f"the state of {stream} is from before the watermark of its source was set back",
+            code="unfinished_set_watermark",
             subject=stream,
             command=f"./stateful rebuild {stream} --apply",
         )
@@ -145,8 +145,8 @@ def key_hash(key: Mapping[str, object], salt: str) -> str:
 
 
 # All under the source's lease. Once one is begun, nothing but it commits to bronze, or runs.
-def begin_repair(lake: Lake, source: Source, to_us: int) -> Amendment:
-    return _begin(lake, source, {"kind": REPAIR, "to_us": to_us})
+def begin_set_watermark(lake: Lake, source: Source, to_us: int) -> Amendment:
+    return _begin(lake, source, {"kind": SET_WATERMARK, "to_us": to_us})
 
 
 def begin_erasure(
@@ -166,7 +166,7 @@ def _begin(lake: Lake, source: Source, told: Mapping[str, Any]) -> Amendment:
 
 def note(lake: Lake, source: Source, amendment: Amendment, **told: Any) -> None:
     ingestion = Ingestion(lake, source)
-    ingestion.again(lambda: ingestion.take_note({AMENDMENT: amendment.number} | told))
+    ingestion.again(lambda: ingestion.commit_note({AMENDMENT: amendment.number} | told))
 
 
 def note_done(lake: Lake, source: Source, amendment: Amendment) -> None:

@@ -112,26 +112,26 @@ def one_commit(splits: Iterable[Split], source: Source) -> list[Split]:
 Outcome = dict[str, Any]  # what becomes of a row, or of a file: see include/ingest/parse_files.py
 
 
-class OriginError(LakeError):
+class ConnectorError(LakeError):
     """Where a source's rows come from cannot be read, or has lost some that were not taken."""
 
     code = "lost_input"
 
 
-def unreadable_input(subject: str, said: str) -> OriginError:
-    return OriginError(said, code="unreadable_input", subject=subject)
+def unreadable_input(subject: str, said: str) -> ConnectorError:
+    return ConnectorError(said, code="unreadable_input", subject=subject)
 
 
-def lost_input(source: str, said: str) -> OriginError:
+def lost_input(source: str, said: str) -> ConnectorError:
     """The error for what a source's topic or table has lost."""
-    return OriginError(
+    return ConnectorError(
         f"{said}. Nothing is ingested. To go on behind what is lost",
         subject=source,
         command=f"./stateful ingest {source} --accept-loss --apply",
     )
 
 
-class Cut(NamedTuple):
+class NextSplits(NamedTuple):
     splits: Sequence[Split]
     passed_over: Sequence[Finding] = ()  # on what of it is not taken, as the source declares
 
@@ -144,7 +144,7 @@ class Lag(NamedTuple):
     held: str | None = None  # what is there and cannot be taken yet
 
 
-class GoesOn(NamedTuple):
+class Loss(NamedTuple):
     """Where a connector that has lost something is gone on with, behind that."""
 
     what: str  # is given up
@@ -160,14 +160,14 @@ ReadSplit = Callable[[Split], Iterator[Outcome]]
 
 
 class Connector(Protocol):
-    """Landed files, a topic or others' table, as first seen; OriginError where it cannot be."""
+    """Landed files, a topic or others' table, as first seen; ConnectorError where it cannot be."""
 
-    def cut(self, done: Done) -> Cut:
-        """The first of it that makes one commit, and no batch has; OriginError for what is lost."""
+    def next_splits(self, done: Done) -> NextSplits:
+        """The first of it that makes one commit, and no batch has; ConnectorError for what is lost."""
 
     def lag(self, done: Done) -> Lag: ...
 
-    def goes_on(self, done: Done) -> GoesOn | None:
+    def loss(self, done: Done) -> Loss | None:
         """Behind what is lost; None when nothing is."""
 
     def reader(self, batch: Batch) -> ReadSplit: ...

@@ -16,11 +16,11 @@ from include.catalogue import FINDINGS
 from include.connectors import DeltaTable
 from include.ingest.connector import (
     Batch,
-    Cut,
+    ConnectorError,
     Done,
-    GoesOn,
     Lag,
-    OriginError,
+    Loss,
+    NextSplits,
     Outcome,
     ReadSplit,
     Split,
@@ -49,7 +49,7 @@ Actions = Sequence[Mapping[str, Any]]
 
 
 def open_table(uri: str, version: int | None = None) -> OpenTable:
-    """The table, as of a version; OriginError when there is none, or it cannot be read."""
+    """The table, as of a version; ConnectorError when there is none, or it cannot be read."""
     try:
         return delta_table(uri, version=version)
     except (DeltaError, OSError) as error:
@@ -59,10 +59,10 @@ def open_table(uri: str, version: int | None = None) -> OpenTable:
 
 
 def table_at(uri: str, version: int) -> OpenTable | None:
-    """The table, as of a version that its log has; OriginError where a machine fails."""
+    """The table, as of a version that its log has; ConnectorError where a machine fails."""
     try:
         return open_table(uri, version)
-    except OriginError as error:
+    except ConnectorError as error:
         why = error.__cause__
         if why is None or isinstance(why, OSError) or is_of_machine(why):
             raise
@@ -103,7 +103,7 @@ def has_values(uri: str, split: Split) -> bool:
 
 
 def outcomes_of_added(source: Source, batch: Batch, split: Split) -> Iterator[Outcome]:
-    """Every row of one file, and last the file; OriginError when it is gone."""
+    """Every row of one file, and last the file; ConnectorError when it is gone."""
     opened = partial(_opened, source, split)
     yield from outcomes_of_content(opened, source, split.source_file, batch.ingested_at_us)
 
@@ -127,12 +127,12 @@ def _opened(source: Source, split: Split) -> ParquetRows:
     return ParquetRows(content, source, schema, {name: known[name] for name in by})
 
 
-def _gone(source: Source, split: Split, why: str) -> OriginError:
+def _gone(source: Source, split: Split, why: str) -> ConnectorError:
     said = f"{split.name}, of version {split.first}, was to be taken in and {why}"
     return lost_input(source.name, said)
 
 
-class Taken(NamedTuple):
+class DoneVersions(NamedTuple):
     """What was taken of a table."""
 
     complete: int  # the version until which all is; -1 before the first
@@ -145,14 +145,14 @@ class Taken(NamedTuple):
         return self.complete + 1 or self.begun
 
 
-def taken_of(done: Done, table_id: str) -> Taken:
+def done_versions(done: Done, table_id: str) -> DoneVersions:
     """That of the table with this id."""
     splits = [split for _, split in done.splits if split.origin_id == table_id]
     ends = [split.until - 1 for split in splits if split.name is None]
     complete = ends[-1] if ends else -1
     files = [(split.first, split.name) for split in splits if split.name is not None]
     begun = files[0][0] if files else None
-    return Taken(complete, begun, {each for each in files if each[0] > complete})
+    return DoneVersions(complete, begun, {each for each in files if each[0] > complete})
 
 
 MAPPING = "delta.columnMapping.mode"
@@ -184,7 +184,7 @@ class TableConnector:
     def newest(self) -> int:
         return int(self.table.version())
 
-    def cut(self, done: Done) -> Cut:
+    def next_splits(self, done: Done) -> NextSplits:
         if lost := self.lost(done):
             raise lost_input(self.source.name, lost)
         # Of the table that this began with: of one put in its place meanwhile a version is another.
@@ -197,7 +197,9 @@ class TableConnector:
         splits = [split for split in taken if split.name is not None]
         if ends:
             splits.append(self._end(ends[0].first, ends[-1].until - 1))
-        return Cut(splits, self._passed_over([v for v in ignored if ends and v < ends[-1].until]))
+        return NextSplits(
+            splits, self._passed_over([v for v in ignored if ends and v < ends[-1].until])
+        )
 
     def _end(self, first: int, version: int) -> Split:
         return Split(None, None, first, version + 1, self.id)
@@ -228,27 +230,27 @@ class TableConnector:
         """Why what comes next cannot be taken; None when it can."""
         if done.splits and done.origin_id != self.id:
             return f"the Delta table {self.connector.uri} was made anew since"
-        taken = taken_of(done, self.id)
+        taken = done_versions(done, self.id)
         if taken.next is None or taken.complete == self.newest or self._opens(taken.next):
             return None
         was = "was cleaned up, is damaged, or never came to be"
         return f"version {taken.next} of {self.connector.uri}, which comes next, {was}"
 
-    def goes_on(self, done: Done) -> GoesOn | None:
+    def loss(self, done: Done) -> Loss | None:
         lost = self.lost(done)
         if lost is None:
-            gone = list(self._gone(self.cut(done)))
+            gone = list(self._gone(self.next_splits(done)))
             said = f"{self.connector.uri} has lost {counted(len(gone), 'file')}"
-            return GoesOn(said, len(gone), gone) if gone else None
+            return Loss(said, len(gone), gone) if gone else None
         if done.origin_id != self.id:  # all that it has
-            return GoesOn(lost, 0, [Split(None, None, 0, 0, self.id)])
-        first = taken_of(done, self.id).next or 0
+            return Loss(lost, 0, [Split(None, None, 0, 0, self.id)])
+        first = done_versions(done, self.id).next or 0
         if first > self.newest:
-            return GoesOn(lost, 0, [self._end(self.newest, self.newest)])
+            return Loss(lost, 0, [self._end(self.newest, self.newest)])
         until = self._earliest(first)
-        return GoesOn(lost, until - first, [self._end(first, until - 1)])
+        return Loss(lost, until - first, [self._end(first, until - 1)])
 
-    def _gone(self, cut: Cut) -> Iterator[Split]:
+    def _gone(self, cut: NextSplits) -> Iterator[Split]:
         """Files of a batch that are gone, or what the log had of them."""
         splits = [split for split in cut.splits if split.name is not None]
         infos = files_of(self.connector.uri).get_file_info([split.name for split in splits])
@@ -261,7 +263,7 @@ class TableConnector:
 
         What the table had at first is taken as if its version then had added it.
         """
-        complete, begun, taken = taken_of(done, self.id)
+        complete, begun, taken = done_versions(done, self.id)
         first = complete + 1
         if complete < 0:
             first = self.newest if begun is None else begun
@@ -297,12 +299,12 @@ class TableConnector:
         return [self._file(version, path, size, at) for at, path, size in sorted(found)]
 
     def _is_passed_over(self, version: int, actions: Actions) -> bool:
-        """Whether the version does not only append; OriginError where none may be passed over."""
+        """Whether the version does not only append; ConnectorError where none may be passed over."""
         if not is_restore(actions) and not any(map(_takes_away, actions)):
             return False
         if self.connector.on_change != "ignore":
             what = commit_info(actions).get("operation", "a commit")
-            raise OriginError(
+            raise ConnectorError(
                 f"version {version} of {self.connector.uri} does not only append ({what}), which bronze "
                 'cannot follow: on_change="ignore" of the connector passes such versions over',
                 code="changed_input",

@@ -20,15 +20,15 @@ from include.ingest.connector import Batch, Connector
 from include.ingest.ingest_log import (
     BRONZE,
     QUARANTINE,
-    Clock,
     Entry,
     Ingestion,
+    SourceWatermark,
     refuse_other_connector,
 )
 from include.ingest.landed_values import shown
 from include.ingest.parse_files import Counts, Parse, Parsed, parsed_here, quarantine_findings
 from include.ingest.source_connector import connector_of, place_of
-from include.ingest.watermark import as_text, clock_after, read_clock, write_heartbeat
+from include.ingest.watermark import advance_watermark, as_text, read_watermark, write_heartbeat
 from include.job import RunRecord
 from include.lake.errors import RowCountError
 from include.lake.findings import Finding, record_findings
@@ -61,7 +61,7 @@ SLACK = timedelta(hours=1)
 
 
 def jump_findings(
-    source: Source, newest: Mapping[str, int], before: Clock, after: Clock
+    source: Source, newest: Mapping[str, int], before: SourceWatermark, after: SourceWatermark
 ) -> list[Finding]:
     """A warning where one file, of those with these newest events, has moved M further than time has
     passed since the commit before. Not of groups: no one of them moves M alone."""
@@ -81,12 +81,12 @@ def jump_findings(
     return [FINDINGS["watermark_jumped"].found(source.name, said)]
 
 
-def take_next(
+def ingest_next(
     ingestion: Ingestion, connector: Connector, parse: Parse, run_id: str | None
 ) -> Counts | None:
     """Take the first of it that no batch has; None when there is nothing more."""
     lake, source, logged = ingestion.lake, ingestion.source, ingestion.logged
-    cut = connector.cut(logged.done())
+    cut = connector.next_splits(logged.done())
     if not cut.splits:
         return None
     at_us = micros_of(datetime.now(UTC)) // 1000 * 1000
@@ -104,19 +104,19 @@ def take_next(
         found = quarantine_findings(source, counts) if counts.refused else []
         found += jump_findings(source, counts.newest, before, after)
         record_findings(lake, run_id, source.name, [*cut.passed_over, *found])
-        ingestion.take(Entry(before, after, files, cut.splits))
+        ingestion.commit(Entry(before, after, files, cut.splits))
     return replace(counts, batches=1)
 
 
 def stage_events(
     ingestion: Ingestion, batch: Batch, parsed: Parsed, counts: Counts
-) -> tuple[Clock, Clock, dict[str, Sequence[Staged]]]:
+) -> tuple[SourceWatermark, SourceWatermark, dict[str, Sequence[Staged]]]:
     """Write a batch's events as files; the clock before and after them, and the files by table."""
-    before = read_clock(ingestion)
+    before = read_watermark(ingestion)
     if not counts.rows_bronze:
         return before, before, {}
     newest_us = max(counts.newest.values())
-    after = clock_after(before, newest_us, batch.ingested_at_us, counts.groups)
+    after = advance_watermark(before, newest_us, batch.ingested_at_us, counts.groups)
     return before, after, {BRONZE: parsed.stage_accepted(before, after)}
 
 
@@ -144,10 +144,10 @@ def ingest(
         follow_fields(ingestion.bronze, source)
         connector = connector_of(lake, source)
         # What comes meanwhile waits for the next run.
-        while taken := ingestion.again(lambda: take_next(ingestion, connector, parse, run_id)):
+        while taken := ingestion.again(lambda: ingest_next(ingestion, connector, parse, run_id)):
             counts += taken
         found = write_heartbeat(ingestion, interval_end, datetime.now(UTC))
-        if (groups := read_clock(ingestion).groups) is not None:
+        if (groups := read_watermark(ingestion).groups) is not None:
             found += groups.held_back()
     finally:
         if record is not None:

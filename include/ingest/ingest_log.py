@@ -35,7 +35,7 @@ BRONZE, QUARANTINE = "bronze", "quarantine"
 CHANGES = "_changes"  # a folder within quarantine's, of rows that are merged into it
 # Of a row of the log.
 BATCH, SPLIT, FILE = "batch", "split", "file"
-STILL = "still"  # in a batch's note: it moves no watermark
+KEEPALIVE = "keepalive"  # in a batch's note: its heartbeat moves nothing
 COLUMNS = listed("""
 batch bigint Its number, from 0; all its rows here are of one commit
 kind string batch: itself; split: what was taken; file: what has its rows
@@ -55,14 +55,14 @@ watermark_before timestamp Of bronze; null before the first event
 watermark_after timestamp With its events; null of a batch without any
 groups string JSON: the groups of a source with watermark_per, after it
 commit_id string Of a batch: in the records of the commits that add its files
-note string JSON: what else it is, such as a step of a clock's repair or of an erasure
+note string JSON: what else it is, such as a step of set-watermark or of an erasure
 """)
 SCHEMA = without_comments(documented(COLUMNS))
 COMMENT = "What ingestion has taken, batch by batch, and the files that its rows are in"
 
 
 @dataclass(frozen=True)
-class Clock:
+class SourceWatermark:
     """The newest instants in bronze, in microseconds; None before its first rows."""
 
     watermark_us: int | None = None  # M, see include/ingest/watermark.py
@@ -74,8 +74,8 @@ class Clock:
 class Entry:
     """A batch as it is logged."""
 
-    before: Clock
-    after: Clock  # the same: it has no events
+    before: SourceWatermark
+    after: SourceWatermark  # the same: it has no events
     files: Mapping[str, Sequence[Staged]] = field(default_factory=dict)  # by table
     splits: Sequence[Split] = ()
     note: Mapping[str, Any] = field(default_factory=dict)
@@ -119,15 +119,17 @@ class Logged:
     def done(self) -> Done:
         return Done(self._where(kind=SPLIT))
 
-    def clock(self, source: Source) -> Clock:
+    def clock(self, source: Source) -> SourceWatermark:
         """After the newest batch with events; its groups by the settings of now."""
         rows = self._where(kind=BATCH)
         rows = rows.filter(pc.is_valid(rows["watermark_after"]))
         if not rows.num_rows:
-            return Clock(groups=logged_groups({}, source))
+            return SourceWatermark(groups=logged_groups({}, source))
         row = rows.filter(pc.equal(rows["batch"], pc.max(rows["batch"]))).to_pylist()[0]
         groups = logged_groups(json.loads(row["groups"] or "{}"), source)
-        return Clock(micros_of(row["watermark_after"]), micros_of(row["ingested_at"]), groups)
+        return SourceWatermark(
+            micros_of(row["watermark_after"]), micros_of(row["ingested_at"]), groups
+        )
 
     def notes(self) -> list[dict[str, Any]]:
         rows = self.rows.filter(pc.is_valid(self.rows["note"])).sort_by("batch")
@@ -221,7 +223,7 @@ class Ingestion:
 
         return despite_others(attempt)
 
-    def take(self, entry: Entry) -> None:
+    def commit(self, entry: Entry) -> None:
         """Log a batch, and add its files to the tables.
 
         CommitFailedError when another job was faster: nothing is taken then.
@@ -238,15 +240,19 @@ class Ingestion:
         if self._log.version > version:  # by that, or by another job, with batches that it took
             self._look()
 
-    def take_note(self, note: Mapping[str, Any]) -> None:
-        self.take(Entry(Clock(), Clock(), note=note))
+    def commit_note(self, note: Mapping[str, Any]) -> None:
+        self.commit(Entry(SourceWatermark(), SourceWatermark(), note=note))
 
-    def take_rows(
-        self, before: Clock, after: Clock, rows: pa.Table, note: Mapping[str, Any] | None = None
+    def commit_rows(
+        self,
+        before: SourceWatermark,
+        after: SourceWatermark,
+        rows: pa.Table,
+        note: Mapping[str, Any] | None = None,
     ) -> None:
         """A batch of rows of bronze, as `bronze_rows` gives them; of what `take` does."""
         files = stage(self.bronze.path, rows, rows.schema, by="event_date")
-        self.take(Entry(before, after, {BRONZE: files}, note=note or {}))
+        self.commit(Entry(before, after, {BRONZE: files}, note=note or {}))
 
     def finish(self) -> None:
         """Add to the tables what they lack of the log."""

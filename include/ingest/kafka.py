@@ -30,11 +30,11 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from include.connectors import MESSAGE, KafkaTopic, SchemaRegistry, secret
 from include.ingest.connector import (
     Batch,
-    Cut,
+    ConnectorError,
     Done,
-    GoesOn,
     Lag,
-    OriginError,
+    Loss,
+    NextSplits,
     Outcome,
     ReadSplit,
     Split,
@@ -104,7 +104,7 @@ def open_topic(connector: KafkaTopic) -> "BrokerTopic":
 
 
 class BrokerTopic:
-    """A topic; each method raises OriginError where brokers do not give what it asks for."""
+    """A topic; each method raises ConnectorError where brokers do not give what it asks for."""
 
     def __init__(self, connector: KafkaTopic) -> None:
         self._connector = connector
@@ -184,7 +184,7 @@ class BrokerTopic:
                     yield _message(received)
         raise self._unreadable(f"no answer within {self._connector.timeout}")
 
-    def _unreadable(self, why: str) -> OriginError:
+    def _unreadable(self, why: str) -> ConnectorError:
         topic, servers = self._connector.topic, self._connector.servers
         said = (
             f"topic {topic} of {servers} cannot be read: {why}{self._heard}. The next run goes on"
@@ -246,8 +246,8 @@ class TopicConnector:
     def state(self) -> TopicState:
         return open_topic(self.connector).state()
 
-    def cut(self, done: Done) -> Cut:
-        if lost := self.goes_on(done):
+    def next_splits(self, done: Done) -> NextSplits:
+        if lost := self.loss(done):
             raise lost_input(self.source.name, lost.what)
         waiting = self._waiting(done)
         total = sum(until - first for first, until in waiting.values())
@@ -259,7 +259,7 @@ class TopicConnector:
             # The first batch says where each partition was begun with.
             if until > first or not done.splits
         )
-        return Cut(sorted(piece for each in ranges for piece in _pieces(each)))
+        return NextSplits(sorted(piece for each in ranges for piece in _pieces(each)))
 
     def _split(self, partition: int, first: int, until: int) -> Split:
         return Split(self.connector.topic, partition, first, until, self.state.id)
@@ -275,7 +275,7 @@ class TopicConnector:
     def lag(self, done: Done) -> Lag:
         """The offsets that no batch has; at least 1 where a run has something to say."""
         partitions = self.state.partitions.values()
-        if not done.splits or self.goes_on(done):
+        if not done.splits or self.loss(done):
             count = 1 + sum(each.stable - each.earliest for each in partitions)
         else:
             count = sum(until - first for first, until in self._waiting(done).values())
@@ -284,7 +284,7 @@ class TopicConnector:
         held = f"a transaction is open in {self.connector.place}" if is_open else None
         return Lag(count, count <= self.connector.spark_messages, held)
 
-    def goes_on(self, done: Done) -> GoesOn | None:
+    def loss(self, done: Done) -> Loss | None:
         if not done.splits:
             return None  # whatever expired before was never ours
         nexts, splits = next_offsets(done), list[Split]()
@@ -299,7 +299,7 @@ class TopicConnector:
             return None
         lost = sum(max(s.until - s.first, 0) for s in splits) if is_same else 0
         said = f"topic {self.connector.topic} has lost {counted(lost, 'offset')}, or was made anew"
-        return GoesOn(said, lost, splits)
+        return Loss(said, lost, splits)
 
     def reader(self, batch: Batch) -> ReadSplit:
         return partial(outcomes_of_range, self.source, batch)
@@ -397,7 +397,7 @@ def _raw(read: ReadValue, is_json: bool, value: bytes | None) -> str | None:
 def outcomes_of_range(source: Source, batch: Batch, split: Split) -> Iterator[Outcome]:
     """Every message of one range, accepted or refused, and last the range with their number.
 
-    OriginError when messages are not all to be had, or belong to another topic than was planned.
+    ConnectorError when messages are not all to be had, or belong to another topic than was planned.
     """
     yield from with_counts(source, split.source_file, partial(_outcomes, source, batch, split))
 

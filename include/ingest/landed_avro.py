@@ -21,8 +21,8 @@ from fastavro import parse_schema, schemaless_reader
 from fastavro.schema import SchemaParseException, UnknownType
 
 from include.connectors import SchemaRegistry, secret
-from include.ingest.connector import OriginError, unreadable_input
-from include.ingest.landed_values import RefusedError, UnreadableFileError, taken_columns
+from include.ingest.connector import ConnectorError, unreadable_input
+from include.ingest.landed_values import RefusedError, UnreadableFileError, columns_to_read
 from include.ingest.rescue import TypedRows
 from include.settings import Source
 
@@ -119,7 +119,7 @@ class AvroRows(TypedRows):
     def _read(self, file: io.BytesIO, source: Source) -> None:
         header: Any = schemaless_reader(file, HEADER, None)
         self._schema = read_schema(header["meta"]["avro.schema"].decode())
-        taken_columns([field["name"] for field in self._schema["fields"]], source, "Avro")
+        columns_to_read([field["name"] for field in self._schema["fields"]], source, "Avro")
         codec = header["meta"].get("avro.codec", b"null").decode()
         self._blocks = list(_blocks(file, header["sync"], codec, source.max_file_bytes))
         for _ in self.items():  # finds a record that is broken
@@ -187,7 +187,7 @@ NO_SUCH_SCHEMA = 40403
 @lru_cache(maxsize=1_000)
 def schema_of(registry: SchemaRegistry, schema_id: int) -> Schema:
     """The schema of that id, asked for once in a process; RefusedError when none can be read by,
-    OriginError when the registry does not answer."""
+    ConnectorError when the registry does not answer."""
     answer = _asked(registry, f"schemas/ids/{schema_id}")
     if answer is None:
         raise RefusedError("unknown_schema", f"{registry.name} has no schema {schema_id}")
@@ -243,6 +243,6 @@ def _tls(registry: SchemaRegistry) -> ssl.SSLContext:
     return context
 
 
-def _unreadable(registry: SchemaRegistry, why: str) -> OriginError:
+def _unreadable(registry: SchemaRegistry, why: str) -> ConnectorError:
     said = f"{registry.name} cannot be read: {why}. The next run goes on"
     return unreadable_input(registry.url, said)

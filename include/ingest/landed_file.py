@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 from pyarrow import fs
 
-from include.ingest.connector import OriginError, Split, written_at
+from include.ingest.connector import ConnectorError, Split, written_at
 from include.ingest.landed_avro import AvroRows
 from include.ingest.landed_json import CsvRows, JsonRows, csv_row, json_rows
 from include.ingest.landed_parquet import ParquetRows
@@ -193,7 +193,7 @@ def _is_hidden(name: str) -> bool:
 def read_landed(lake: Lake, root: str, name: str, max_bytes: int) -> bytes:
     """The content of the file `name` below the landing folder `root`.
 
-    UnreadableFileError for what is to be refused; OriginError when it is no longer there. Any other
+    UnreadableFileError for what is to be refused; ConnectorError when it is no longer there. Any other
     failure to read is the lake's and not this file's: it fails the run.
     """
     if name.endswith("/"):
@@ -215,5 +215,5 @@ def read_landed(lake: Lake, root: str, name: str, max_bytes: int) -> bytes:
         raise UnreadableFileError(f"permission denied: {error.strerror}") from None
     except FileNotFoundError as error:
         said = f"{path} was removed while it was to be taken in, and nothing was: run again"
-        raise OriginError(said, subject=name) from error
+        raise ConnectorError(said, subject=name) from error
     return content

@@ -14,9 +14,9 @@ from include.ingest.landed_values import (
     RefusedError,
     Text,
     UnreadableFileError,
+    columns_to_read,
     is_read_of_text,
     shown,
-    taken_columns,
 )
 from include.ingest.rescue import Rescue
 from include.settings import Csv, Source
@@ -147,7 +147,7 @@ class CsvRows:
         self._header = ""
         self._copies_left = MAX_HEADER_COPIES
         self._columns = self._find_columns()
-        taken_columns(self._columns, source, "CSV")
+        columns_to_read(self._columns, source, "CSV")
         for _ in _csv_records(text, source.csv):  # finds a quote that is never closed
             pass
 

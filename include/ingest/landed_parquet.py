@@ -6,7 +6,7 @@ from types import MappingProxyType
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from include.ingest.landed_values import Instant, LocalTime, UnreadableFileError, taken_columns
+from include.ingest.landed_values import Instant, LocalTime, UnreadableFileError, columns_to_read
 from include.ingest.rescue import TypedRows
 from include.lake.delta_log import first_line, is_of_machine
 from include.settings import Source
@@ -50,7 +50,7 @@ def _read_parquet(
     file = pq.ParquetFile(pa.BufferReader(content), coerce_int96_timestamp_unit="us")
     own = list(file.schema_arrow.names)
     added = [name for name in partition if name not in own]
-    wanted = taken_columns(own + added, source, "Parquet")
+    wanted = columns_to_read(own + added, source, "Parquet")
     groups = map(file.metadata.row_group, range(file.metadata.num_row_groups))
     unpacked_bytes = sum(group.total_byte_size for group in groups)
     value_bytes = file.metadata.num_rows * len(wanted) * BYTES_A_VALUE

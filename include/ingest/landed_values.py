@@ -438,7 +438,7 @@ def value_at(path: str) -> Callable[[Row], object]:
     return find
 
 
-def taken_columns(columns: list[str], source: Source, where: str) -> list[str]:
+def columns_to_read(columns: list[str], source: Source, where: str) -> list[str]:
     """Those of a file's columns that are taken, first the source's time; UnreadableFileError when one
     that rows need is missing, or there twice."""
     asked = {field.landed: field.required for field in source.fields if not field.from_folder}

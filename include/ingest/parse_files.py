@@ -32,7 +32,7 @@ from include.ingest.connector import (
     refused_columns,
 )
 from include.ingest.group_watermark import group_of
-from include.ingest.ingest_log import Clock
+from include.ingest.ingest_log import SourceWatermark
 from include.ingest.landed_file import LandedRows, folder_values, open_rows, read_landed
 from include.ingest.landed_values import (
     UNREADABLE_FILE,
@@ -115,7 +115,7 @@ def _parse_some(
 def outcomes_of_file(
     lake: Lake, root: str, source: Source, batch: Batch, split: Split
 ) -> Iterator[Outcome]:
-    """Every row of one file of `batch`, and last the file; OriginError when it is gone."""
+    """Every row of one file of `batch`, and last the file; ConnectorError when it is gone."""
     name = split.source_file
 
     def opened() -> LandedRows:
@@ -279,7 +279,7 @@ class Parsed(Protocol):
 
     def counts(self) -> Counts: ...
 
-    def stage_accepted(self, before: Clock, after: Clock) -> list[Staged]: ...
+    def stage_accepted(self, before: SourceWatermark, after: SourceWatermark) -> list[Staged]: ...
 
     def stage_refused(self) -> list[Staged]: ...
 
@@ -295,7 +295,9 @@ def quarantine_schema(source: Source) -> pa.Schema:
     return without_comments(documented(quarantine_columns(source)))
 
 
-def bronze_rows(source: Source, events: pa.Table, before: Clock, after: Clock) -> pa.Table:
+def bronze_rows(
+    source: Source, events: pa.Table, before: SourceWatermark, after: SourceWatermark
+) -> pa.Table:
     """Events as bronze stores them, in a commit that takes its clock from `before` to `after`.
 
     `events` has `event_time_us`, `source_file`, null for a heartbeat, and some columns of bronze.
@@ -316,7 +318,9 @@ def bronze_rows(source: Source, events: pa.Table, before: Clock, after: Clock) -
     return pa.table({name: columns.get(name, none) for name in schema.names}).cast(schema)
 
 
-def bronze_rows_of(source: Source, outcomes: pa.Table, before: Clock, after: Clock) -> pa.Table:
+def bronze_rows_of(
+    source: Source, outcomes: pa.Table, before: SourceWatermark, after: SourceWatermark
+) -> pa.Table:
     """Accepted rows as a commit that takes the clock from `before` to `after` stores them."""
     names = {f"value_{field.name}": field.name for field in source.fields}
     added = (column.name for column in connector_columns(source))
@@ -342,7 +346,7 @@ class ParsedHere:
     def counts(self) -> Counts:
         return counts_in(self._outcomes["counts"].drop_null().to_pylist())
 
-    def stage_accepted(self, before: Clock, after: Clock) -> list[Staged]:
+    def stage_accepted(self, before: SourceWatermark, after: SourceWatermark) -> list[Staged]:
         rows = bronze_rows_of(self._source, self._of(ACCEPTED), before, after)
         return stage(self._lake.bronze(self._source.name), rows, rows.schema, by="event_date")
 

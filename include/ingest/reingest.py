@@ -24,7 +24,7 @@ from include import job
 from include.fold.admission import micros_of
 from include.ingest.amendments import amendments_of
 from include.ingest.bronze_tables import follow_fields
-from include.ingest.connector import Batch, OriginError, Outcome, Split
+from include.ingest.connector import Batch, ConnectorError, Outcome, Split
 from include.ingest.ingest import stage_events
 from include.ingest.ingest_log import QUARANTINE, Entry, Ingestion
 from include.ingest.kafka import judged_again
@@ -91,7 +91,7 @@ def _taken(ingestion: Ingestion, corrections: Mapping[str, str], now: datetime) 
     changes = outcomes.append_column("resolved_at", resolved_at)
     rows = quarantine_rows_of(source, changes, batch.ingested_at_us)
     files[QUARANTINE] = ingestion.stage_changes(rows)
-    ingestion.take(Entry(before, after, files))
+    ingestion.commit(Entry(before, after, files))
     return replace(judge.counts, batches=int(judge.counts.rows_bronze > 0))
 
 
@@ -165,7 +165,7 @@ class _Judge:
 
     def _outcomes(self, name: str) -> Iterator[Outcome]:
         """All of a file's rows, and last itself; none where it is gone."""
-        with suppress(OriginError):
+        with suppress(ConnectorError):
             yield from self._read(self._taken[name])
 
     @cached_property

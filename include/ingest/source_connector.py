@@ -13,16 +13,16 @@ from include.ingest.amendments import ERASURE, amendments_of
 from include.ingest.connector import (
     Batch,
     Connector,
-    Cut,
+    ConnectorError,
     Done,
-    GoesOn,
     Lag,
-    OriginError,
+    Loss,
+    NextSplits,
     ReadSplit,
     Split,
     one_commit,
 )
-from include.ingest.ingest_log import Clock, Entry, Ingestion, read_done
+from include.ingest.ingest_log import Entry, Ingestion, SourceWatermark, read_done
 from include.ingest.landed_file import landed_files, landing_root
 from include.ingest.parse_files import outcomes_of_file
 from include.job import nothing_running
@@ -46,15 +46,15 @@ class LandedFiles:
     def files(self) -> list[Split]:
         return landed_files(self.lake, self.source.name)
 
-    def cut(self, done: Done) -> Cut:
-        return Cut(sorted(one_commit(self._waiting(done), self.source)))
+    def next_splits(self, done: Done) -> NextSplits:
+        return NextSplits(sorted(one_commit(self._waiting(done), self.source)))
 
     def lag(self, done: Done) -> Lag:
         sizes = [file.bytes for file in self._waiting(done)]
         return Lag(len(sizes), sum(sizes) <= self.source.spark_bytes)
 
-    def goes_on(self, done: Done) -> GoesOn | None:
-        raise OriginError(
+    def loss(self, done: Done) -> Loss | None:
+        raise ConnectorError(
             f"{place_of(self.source)} loses nothing: a landed file is taken whole, or not at all",
             code="wrong_argument",
             subject=self.source.name,
@@ -90,7 +90,7 @@ def lag_of_run(lake: Lake, source: Source) -> Lag:
     """What a run has to take, or to fail for: it does that with a row in `ops/runs`."""
     try:
         return connector_of(lake, source).lag(read_done(lake, source.name))
-    except OriginError:
+    except ConnectorError:
         return Lag(1, is_little=True)
 
 
@@ -99,18 +99,20 @@ def place_of(source: Source) -> str:
     return f"landing/{source.name}" if source.connector is None else source.connector.place
 
 
-def plan_loss(lake: Lake, source: Source) -> GoesOn | None:
-    return connector_of(lake, source).goes_on(read_done(lake, source.name))
+def plan_loss(lake: Lake, source: Source) -> Loss | None:
+    return connector_of(lake, source).loss(read_done(lake, source.name))
 
 
-def accept_loss(lake: Lake, source: Source, behind: GoesOn) -> None:
+def accept_loss(lake: Lake, source: Source, behind: Loss) -> None:
     """Go on behind what is lost, by a batch of no rows; the finding `rows_skipped` keeps it."""
     ingestion = Ingestion(lake, source)
     said = f"{behind.what}. `./stateful ingest {source.name} --accept-loss` has gone on behind them"
     found = FINDINGS["rows_skipped"].found(source.name, said, count=behind.lost)
     # First: once it is taken, nothing is lost any more.
     record_findings(lake, None, source.name, [found])
-    ingestion.again(lambda: ingestion.take(Entry(Clock(), Clock(), splits=behind.splits)))
+    ingestion.again(
+        lambda: ingestion.commit(Entry(SourceWatermark(), SourceWatermark(), splits=behind.splits))
+    )
 
 
 # The tables that a source is ingested into stand and fall together, with the ingest log.

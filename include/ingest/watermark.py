@@ -18,9 +18,16 @@ import pyarrow as pa
 
 from include.catalogue import FINDINGS
 from include.fold.admission import EPOCH, MICROSECOND, US_PER_MS, instant_of
-from include.ingest.amendments import AMENDMENT, REPAIR, amendments_in
+from include.ingest.amendments import AMENDMENT, SET_WATERMARK, amendments_in
 from include.ingest.group_watermark import floor_to_ms
-from include.ingest.ingest_log import STILL, Clock, Ingestion, has_to_mend, read_done, read_log
+from include.ingest.ingest_log import (
+    KEEPALIVE,
+    Ingestion,
+    SourceWatermark,
+    has_to_mend,
+    read_done,
+    read_log,
+)
 from include.ingest.parse_files import bronze_rows
 from include.ingest.source_connector import connector_of, lag_of_run, place_of
 from include.lake.delta_log import is_there
@@ -31,13 +38,13 @@ from include.registry import streams_of
 from include.settings import MILLISECOND, Source
 
 
-def read_clock(ingestion: Ingestion) -> Clock:
+def read_watermark(ingestion: Ingestion) -> SourceWatermark:
     return ingestion.logged.clock(ingestion.source)
 
 
-def clock_after(
-    before: Clock, newest_us: int, now_us: int, groups: Mapping[str, int] | None = None
-) -> Clock:
+def advance_watermark(
+    before: SourceWatermark, newest_us: int, now_us: int, groups: Mapping[str, int] | None = None
+) -> SourceWatermark:
     """The clock after a commit, at `now_us`, of events up to `newest_us`, of `groups` up to theirs.
 
     Without these, of a heartbeat: a group that is not idle is believed more, and holds M back.
@@ -50,25 +57,25 @@ def clock_after(
         reached_us = min([*awake, reached_us] if groups is None else awake)
     if before.watermark_us is not None:
         reached_us = max(reached_us, before.watermark_us)
-    return Clock(reached_us, at_us, after and after.without_passed(reached_us))
+    return SourceWatermark(reached_us, at_us, after and after.without_passed(reached_us))
 
 
-def clock_set_back(before: Clock, to_us: int, now_us: int) -> Clock:
+def set_watermark_back(before: SourceWatermark, to_us: int, now_us: int) -> SourceWatermark:
     """The clock after the commit, at `now_us`, of a repair that sets M back to `to_us`."""
     at_us, to_us = _ingested_at_after(before, now_us), floor_to_ms(to_us)
     if before.groups is None:
-        return Clock(to_us, at_us)
+        return SourceWatermark(to_us, at_us)
     groups = before.groups.after({}, before.ingested_at_us, at_us).set_back(to_us)
-    return Clock(to_us, at_us, groups.without_passed(to_us))
+    return SourceWatermark(to_us, at_us, groups.without_passed(to_us))
 
 
-def _ingested_at_after(before: Clock, now_us: int) -> int:
+def _ingested_at_after(before: SourceWatermark, now_us: int) -> int:
     if before.ingested_at_us is None:
         return floor_to_ms(now_us)
     return max(floor_to_ms(now_us), before.ingested_at_us + US_PER_MS)
 
 
-def heartbeat(source: Source, before: Clock, after: Clock) -> pa.Table:
+def heartbeat(source: Source, before: SourceWatermark, after: SourceWatermark) -> pa.Table:
     events = pa.table({"event_time_us": [after.watermark_us], "source_file": pa.nulls(1)})
     return bronze_rows(source, events, before, after)
 
@@ -87,7 +94,7 @@ def why_not_ingest(
         return None  # the run goes on with it, or fails and says so
     logged = read_log(lake, source.name)
     repair = amendments_in(logged, source.name).open
-    if repair is not None and repair.kind == REPAIR and not repair.is_amended:
+    if repair is not None and repair.kind == SET_WATERMARK and not repair.is_amended:
         return None  # as above
     nothing_new = f"nothing new in {place_of(source)}"
     if source.heartbeat_delay is None:
@@ -151,7 +158,7 @@ def has_initial_state(lake: Lake, source: Source) -> bool:
     )
 
 
-log = logging.getLogger("job.clock")
+log = logging.getLogger("job.watermark")
 
 
 def write_heartbeat(
@@ -169,15 +176,15 @@ def write_heartbeat(
         return []
 
     def write() -> bool:
-        before = read_clock(ingestion)
+        before = read_watermark(ingestion)
         m_us, now_us = before.watermark_us, (now - EPOCH) // MICROSECOND
         target_us, is_bounded = heartbeat_target(lake, source, m_us, interval_end, now)
         if target_us is None:
             return False
-        after = clock_after(before, target_us, now_us)
+        after = advance_watermark(before, target_us, now_us)
         # Where groups hold it back, time passes by it for who is silent. Not at one instant twice.
         if after.watermark_us != before.watermark_us or now_us > (before.ingested_at_us or 0):
-            ingestion.take_rows(before, after, heartbeat(source, before, after))
+            ingestion.commit_rows(before, after, heartbeat(source, before, after))
         return is_bounded and after.watermark_us == target_us
 
     if not ingestion.again(write):
@@ -189,32 +196,32 @@ def write_heartbeat(
     return [FINDINGS["heartbeat_bounded"].found(source.name, said)]
 
 
-def write_still_row(lake: Lake, source: Source) -> None:
+def write_keepalive(lake: Lake, source: Source) -> None:
     """Append a heartbeat that moves neither M nor `ingested_at`, so that a batch has what to read.
 
     LakeError when bronze has no clock yet.
     """
 
     def write(ingestion: Ingestion) -> None:
-        clock = read_clock(ingestion)
+        clock = read_watermark(ingestion)
         if clock.watermark_us is None:
             said = f"{lake.bronze(source.name)} has no row yet: ingest first"
             raise LakeError(said, code="nothing_there", subject=source.name)
-        ingestion.take_rows(clock, clock, heartbeat(source, clock, clock), {STILL: True})
+        ingestion.commit_rows(clock, clock, heartbeat(source, clock, clock), {KEEPALIVE: True})
 
     _finished(lake, source, write)
 
 
-def write_reset_row(lake: Lake, source: Source, now_us: int) -> None:
+def write_set_watermark(lake: Lake, source: Source, now_us: int) -> None:
     """Append the heartbeat that sets M back for the repair that is open, once."""
 
     def write(ingestion: Ingestion) -> None:
         repair = amendments_in(ingestion.logged, source.name).open
-        if repair is not None and repair.kind == REPAIR and not repair.is_amended:
-            before = read_clock(ingestion)
-            after = clock_set_back(before, repair.to_us, now_us)
+        if repair is not None and repair.kind == SET_WATERMARK and not repair.is_amended:
+            before = read_watermark(ingestion)
+            after = set_watermark_back(before, repair.to_us, now_us)
             note = {AMENDMENT: repair.number, "amended": after.ingested_at_us}
-            ingestion.take_rows(before, after, heartbeat(source, before, after), note)
+            ingestion.commit_rows(before, after, heartbeat(source, before, after), note)
 
     _finished(lake, source, write)
 

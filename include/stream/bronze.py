@@ -151,7 +151,7 @@ def newest_bronze(lake: Lake, source: str, version: int | None = None) -> Bronze
             subject=f"bronze/{source}",
         )
     ingested_at = pc.max(clocks["ingested_at"]).as_py()
-    # Of the newest commit alone: a repair sets M back, and a file may hold older commits' rows.
+    # Of the newest commit alone: set-watermark sets it back, and a file may hold older commits' rows.
     newest = clocks.filter(pc.equal(clocks["ingested_at"], ingested_at))
     return BronzeVersion(
         path,

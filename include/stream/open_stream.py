@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from include.fold.admission import instant_of
 from include.fold.definition import Definition, KeyedFold
 from include.ingest.amendments import amendments_of
-from include.ingest.ingest_log import STILL, refuse_changed_bronze
+from include.ingest.ingest_log import KEEPALIVE, refuse_changed_bronze
 from include.lake.dead_letters import dead_letters_number, has_dead_letters_of
 from include.lake.delta_log import adds_data, commit_hash, open_table, read_actions
 from include.lake.errors import LakeError, how_to_mend
@@ -118,7 +118,7 @@ class OpenStream:
         return self.record
 
     def refuse_run(self) -> None:
-        """LakeError when an erasure, a clock set back or others' changes keep its state."""
+        """LakeError when an erasure, a watermark set back or others' changes keep its state."""
         amendments_of(self.lake, self.source).refuse_state(self.name, self.row)
         refuse_changed_bronze(self.lake, self.source, self.name)
 
@@ -294,7 +294,7 @@ def _has_data(lake: Lake, bronze: str, version: int) -> bool:
     actions = read_actions(lake, bronze, version)
     if actions is None:
         return True  # cleaned up already: the run will say what that means
-    if (record := record_of(actions)) and record.get(STILL):
+    if (record := record_of(actions)) and record.get(KEEPALIVE):
         return False
     return adds_data(actions)
 

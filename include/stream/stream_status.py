@@ -156,7 +156,7 @@ def judge(
 ) -> TableStatus:
     """The table_status of a table of `identity` whose record has these entries.
 
-    `reset_us`: since when (`ingested_at`) bronze goes by a clock set back.
+    `reset_us`: since when (`ingested_at`) bronze goes by a watermark set back.
     """
     newest = newest_own(entries)
     if newest is None:
@@ -234,7 +234,7 @@ class _Judge:
 
     def _missing(self, entry: Entry, until_us: int) -> tuple[LateGroup, ...]:
         """The late rows before an instant that came after all that the entry's fold has; and all
-        rows since a clock was set back that it does not know of."""
+        rows since a watermark was set back that it does not know of."""
         if self.identity.time_column == "ingested_at":
             return ()  # then no row is late
         pin_us = entry.bronze_ingested_at_us
@@ -478,6 +478,6 @@ def _ahead(table_status: TableStatus) -> TableStatus:
 
 
 def _reset_us(opened: OpenStream) -> int | None:
-    """Since when bronze goes by a clock set back that the state does not know of."""
-    repair = amendments_of(opened.lake, opened.source).unknown_repair(opened.row)
-    return None if repair is None else repair.amended
+    """The `ingested_at` since which bronze goes by a watermark set back that the state does not know of."""
+    amendment = amendments_of(opened.lake, opened.source).unknown_set_watermark(opened.row)
+    return None if amendment is None else amendment.amended

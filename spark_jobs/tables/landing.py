@@ -12,7 +12,7 @@ from pyspark.storagelevel import StorageLevel
 
 from include.fold.admission import DAY_US
 from include.ingest.connector import Batch, ReadSplit
-from include.ingest.ingest_log import Clock
+from include.ingest.ingest_log import SourceWatermark
 from include.ingest.parse_files import (
     ACCEPTED,
     FILE,
@@ -65,7 +65,7 @@ class ParsedOnSpark:
         files = self._outcomes.where(F.col("kind") == FILE).select("counts")
         return counts_in(row.counts for row in files.collect())
 
-    def stage_accepted(self, before: Clock, after: Clock) -> list[Staged]:
+    def stage_accepted(self, before: SourceWatermark, after: SourceWatermark) -> list[Staged]:
         day = F.expr(f"event_time_us - pmod(event_time_us, {DAY_US})")  # one file for each
         rows = self._outcomes.where(F.col("kind") == ACCEPTED).repartition(day)
         made = partial(bronze_rows_of, self._source, before=before, after=after)

@@ -40,7 +40,7 @@ def filled(value: ast.expr) -> str:
         return ""
     if name in ("start", "until"):
         return "2026-01-05"
-    return "signals" if "source" in name or "repair" in name else "user_counts"
+    return "signals" if "source" in name or "watermark" in name else "user_counts"
 
 
 def text_of(node: ast.AST) -> str | None:

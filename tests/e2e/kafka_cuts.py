@@ -17,7 +17,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from include.ingest.connector import OriginError, ReadSplit, Split
+from include.ingest.connector import ConnectorError, ReadSplit, Split
 from include.ingest.ingest import ingest
 from include.ingest.kafka import TopicConnector
 from include.ingest.parse_files import Counts, Outcome
@@ -149,7 +149,7 @@ class World:
         """The next run, and what it asks for."""
         try:
             ingest(self.lake, self.source())
-        except OriginError as error:
+        except ConnectorError as error:
             if error.code != "lost_input":
                 raise
             accept_lost(self.lake, self.source())

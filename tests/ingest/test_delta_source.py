@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include import connectors
-from include.ingest.connector import OriginError
+from include.ingest.connector import ConnectorError
 from include.ingest.ingest import ingest
 from include.ingest.ingest_log import Ingestion
 from include.ingest.parse_files import Counts
@@ -245,17 +245,17 @@ def test_a_table_that_is_replaced_while_a_run_takes_it_gives_each_row_once(
     other.given = 100
     for _ in range(6):
         other.append(1)
-    take, taken = Ingestion.take, []
+    commit, done = Ingestion.commit, []
 
     def replaced(self, entry):
-        take(self, entry)
-        taken.append(entry)
-        if len(taken) == 2:
+        commit(self, entry)
+        done.append(entry)
+        if len(done) == 2:
             shutil.rmtree(theirs.uri)
             shutil.copytree(other.uri, theirs.uri)
 
-    with monkeypatch.context() as patch, suppress(OriginError):
-        patch.setattr(Ingestion, "take", replaced)
+    with monkeypatch.context() as patch, suppress(ConnectorError):
+        patch.setattr(Ingestion, "commit", replaced)
         ingest(lake, source)
     with refused("lost_input", subject="signals", command=ACCEPT):
         ingest(lake, source)

@@ -16,18 +16,18 @@ from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.registry import stream_named
 from include.settings import FOLDER, Source
-from tests.clocked import HOUR, WITHOUT_CLOCK, clock_of
-from tests.clocked import SIGNALS as CLOCKED
 from tests.deaths import MachineClock
 from tests.ingested import bronze_of, one_file_a_commit
 from tests.landed_files import START, Landing, signal
 from tests.parsers import both_parsers_at_length
 from tests.refused import refused
+from tests.watermarks import HOUR, NO_HEARTBEAT, watermark_of
+from tests.watermarks import SIGNALS as CLOCKED
 
 pytestmark = pytest.mark.slow
 
 DAY = timedelta(days=1)
-PER_FOLDER = replace(one_file_a_commit(WITHOUT_CLOCK), watermark_per=FOLDER, idle_after=2 * DAY)
+PER_FOLDER = replace(one_file_a_commit(NO_HEARTBEAT), watermark_per=FOLDER, idle_after=2 * DAY)
 PER_DEVICE = replace(PER_FOLDER, watermark_per="device_id")
 DAY_S = 24 * 3600
 FAST, SLOW = 1, 2
@@ -92,7 +92,7 @@ def test_a_heartbeat_that_is_held_back_is_not_written_twice_at_an_instant(
     for _ in range(3):
         write_heartbeat(Ingestion(lake, GROUPED), later, later)
     assert len(bronze_of(lake)) == 1 + 1
-    assert clock_of(lake, GROUPED).watermark_us == micros_of(START)
+    assert watermark_of(lake, GROUPED).watermark_us == micros_of(START)
 
 
 # What people see
@@ -119,19 +119,19 @@ def test_another_setting_begins_its_groups_anew_and_the_clock_goes_on(
     landed.add("x/0.jsonl", [signal(0, SLOW), signal(3600, FAST)])
     machine.time = START + HOUR
     ingest(lake, PER_DEVICE)
-    known = clock_of(lake, PER_DEVICE)
+    known = watermark_of(lake, PER_DEVICE)
     assert known.groups is not None
     assert known.groups.of.keys() == {str(SLOW), str(FAST)}
-    retained = clock_of(lake, replace(PER_DEVICE, idle_after=3 * DAY))
+    retained = watermark_of(lake, replace(PER_DEVICE, idle_after=3 * DAY))
     assert retained.groups is not None
     assert retained.groups.of == known.groups.of
-    anew = clock_of(lake, PER_FOLDER)
+    anew = watermark_of(lake, PER_FOLDER)
     assert anew.groups is not None
     assert (anew.groups.of, anew.watermark_us) == ({}, known.watermark_us)
     landed.add("x/1.jsonl", [signal(0, SLOW)])
     ingest(lake, PER_FOLDER)
-    assert clock_of(lake, PER_FOLDER).watermark_us == known.watermark_us
-    assert clock_of(lake, replace(PER_FOLDER, watermark_per=None)).groups is None
+    assert watermark_of(lake, PER_FOLDER).watermark_us == known.watermark_us
+    assert watermark_of(lake, replace(PER_FOLDER, watermark_per=None)).groups is None
 
 
 def test_a_source_with_too_many_groups_takes_nothing_and_says_so(

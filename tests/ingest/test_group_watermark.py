@@ -13,21 +13,21 @@ from hypothesis import strategies as st
 
 from include.fold.admission import MICROSECOND
 from include.ingest.group_watermark import logged_groups
-from include.ingest.ingest_log import Clock, Ingestion
+from include.ingest.ingest_log import Ingestion, SourceWatermark
 from include.ingest.watermark import (
+    advance_watermark,
     bronze_rows,
-    clock_after,
-    clock_set_back,
     heartbeat,
-    write_still_row,
+    set_watermark_back,
+    write_keepalive,
 )
 from include.lake.paths import Lake
 from include.settings import Field, Source
-from tests.clocked import clock_of
 from tests.examples import examples
 from tests.refused import refused
 from tests.simulator import oracle
 from tests.simulator.oracle import Commit, Landed, Marks
+from tests.watermarks import watermark_of
 
 START_US = 1_750_032_000_000_000
 MINUTE_US = 60_000_000
@@ -44,7 +44,7 @@ SOURCE = Source(
     watermark_per="key",
     idle_after=IDLE,
 )
-EMPTY = Clock(groups=logged_groups({}, SOURCE))
+EMPTY = SourceWatermark(groups=logged_groups({}, SOURCE))
 
 # Few and at the edges, so that groups meet, fall idle exactly, and wake.
 MINUTES = st.sampled_from([0, 1, 14, 15, 16, 29, 30, 31, 60, 1440])
@@ -93,13 +93,13 @@ def commits_of(steps: Sequence[Step]) -> list[Commit]:
     return commits
 
 
-def next_clock(before: Clock, commit: Commit) -> Clock:
+def next_clock(before: SourceWatermark, commit: Commit) -> SourceWatermark:
     if commit.reset_us is not None:
-        return clock_set_back(before, commit.reset_us, commit.now_us)
+        return set_watermark_back(before, commit.reset_us, commit.now_us)
     if commit.clock_us is not None:
-        return clock_after(before, commit.clock_us, commit.now_us)
+        return advance_watermark(before, commit.clock_us, commit.now_us)
     newest = {r.key: max(s.time_us for s in commit.rows if s.key == r.key) for r in commit.rows}
-    return clock_after(before, max(newest.values()), commit.now_us, newest)
+    return advance_watermark(before, max(newest.values()), commit.now_us, newest)
 
 
 @given(STEPS)
@@ -117,14 +117,14 @@ def test_the_marks_of_each_commit_are_those_of_all_that_came_before(steps: list[
 
 
 def append(lake: Lake, commit: Commit) -> None:
-    before = clock_of(lake, SOURCE)
+    before = watermark_of(lake, SOURCE)
     after = next_clock(before, commit)
     rows = (
         bronze_rows(SOURCE, events_of(commit), before, after)
         if commit.rows
         else heartbeat(SOURCE, before, after)
     )
-    Ingestion(lake, SOURCE).take_rows(before, after, rows)
+    Ingestion(lake, SOURCE).commit_rows(before, after, rows)
 
 
 def events_of(commit: Commit) -> pa.Table:
@@ -158,7 +158,7 @@ def test_bronze_goes_on_from_its_log(
     for commit, then in zip(commits, between, strict=False):
         append(lake, commit)
         if then == "heartbeat":
-            write_still_row(lake, SOURCE)
+            write_keepalive(lake, SOURCE)
         if then == "joined":
             DeltaTable(lake.bronze("sent")).optimize.compact()
     expected = oracle.grouped_marks(commits, IDLE_US)
@@ -169,15 +169,15 @@ def test_bronze_goes_on_from_its_log(
 # One by one
 
 
-def landed(before: Clock, at_minute: float, **minutes: float) -> Clock:
+def landed(before: SourceWatermark, at_minute: float, **minutes: float) -> SourceWatermark:
     newest = {key: START_US + int(minute * MINUTE_US) for key, minute in minutes.items()}
     now_us = START_US + int(at_minute * MINUTE_US)
-    return clock_after(before, max(newest.values()), now_us, newest)
+    return advance_watermark(before, max(newest.values()), now_us, newest)
 
 
 def test_idle_groups_that_the_clock_has_passed_are_forgotten_and_others_are_counted():
     source = replace(SOURCE, watermark_groups=2)
-    clock = Clock(groups=logged_groups({}, source))
+    clock = SourceWatermark(groups=logged_groups({}, source))
     for day in range(10):  # as folders of days come and go
         clock = landed(clock, day * 1440, **{f"day{day}": day * 1440})
         clock = landed(clock, day * 1440 + 15, **{f"day{day}": day * 1440})

@@ -9,15 +9,15 @@ import pytest
 from include.fold.admission import micros_of
 from include.ingest import ingest as ingestion
 from include.ingest.ingest import ingest
-from include.ingest.ingest_log import Clock
+from include.ingest.ingest_log import SourceWatermark
 from include.ingest.parse_files import Counts
 from include.lake.findings import Finding
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.registry import source_named
 from include.stream.record import count_events
-from tests.clocked import GRACE, HOUR, SIGNALS, clock_of, in_order, version
 from tests.landed_files import START, Landing, signal
+from tests.watermarks import GRACE, HOUR, SIGNALS, in_order, version, watermark_of
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +46,7 @@ def test_a_silent_source_gets_a_heartbeat_that_raises_the_watermark(lake: Lake, 
         "is_heartbeat": True,
         "_rescued_data": None,
     }
-    assert clock_of(lake) == Clock(micros_of(end - GRACE), row.ingested_at)
+    assert watermark_of(lake) == SourceWatermark(micros_of(end - GRACE), row.ingested_at)
     assert row.ingested_at > max(event.ingested_at for event in events)
     assert count_events(lake, lake.bronze("signals"), version(lake)) == 2
 
@@ -61,7 +61,7 @@ def test_the_job_takes_the_interval_of_its_dag_run_and_counts_no_heartbeat(
     arguments = ["--source", "service_logs", "--lake", lake.root, "--interval-end", str(end)]
     monkeypatch.setattr("sys.argv", ["ingest", *arguments])
     ingestion.main()
-    clock = clock_of(lake, source_named("service_logs"))
+    clock = watermark_of(lake, source_named("service_logs"))
     assert clock.watermark_us == micros_of(end - GRACE)
     (run,) = read_ops(lake, "runs").to_pylist()
     assert (run["batches"], run["rows_landed"], run["rows_bronze"]) == (1, 1, 1)
@@ -87,7 +87,7 @@ def test_the_row_is_held_back_when_files_came_during_the_drain(
 
 def test_the_first_row_needs_data_or_an_initial_state(lake: Lake, landed: Landing):
     assert ingest(lake, SIGNALS, interval_end=START) == Counts()
-    assert (version(lake), clock_of(lake)) == (0, Clock())
+    assert (version(lake), watermark_of(lake)) == (0, SourceWatermark())
     seed = Path(lake.initial_state("device_signals")).with_suffix(".json")
     seed.parent.mkdir()
     seed.touch()

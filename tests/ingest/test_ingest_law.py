@@ -21,11 +21,11 @@ from include.ingest.ingest import ingest
 from include.ingest.parse_files import Counts
 from include.ingest.source_connector import waiting
 from include.lake.paths import Lake
-from tests.clocked import HOUR, SIGNALS, in_order
 from tests.deaths import Dying, KilledError, MachineClock
 from tests.examples import examples
 from tests.ingested import one_file_a_commit, quarantine_of
 from tests.landed_files import START, Landing, signal
+from tests.watermarks import HOUR, SIGNALS, in_order
 
 # (Alone in a file "[]" would be an array without rows.)
 BAD_LINES = ("{", '"7"', signal(0, value="x"), '{"device_id": 1}')

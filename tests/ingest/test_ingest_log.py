@@ -16,13 +16,13 @@ from include.ingest.parse_files import Parse, parsed_here
 from include.ingest.reingest import reingest
 from include.lake.errors import LakeError
 from include.lake.paths import Lake
-from tests.clocked import HOUR, SIGNALS
 from tests.deaths import Dying, KilledError, MachineClock
 from tests.ingested import bronze_of, quarantine_of
 from tests.landed_files import START, Landing, signal
 from tests.parsers import ON_SPARK, parser
 from tests.refused import refused
 from tests.simulator.damage import append_again
+from tests.watermarks import HOUR, SIGNALS
 
 pytestmark = pytest.mark.slow
 

@@ -10,19 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include.ingest import kafka
-from include.ingest.connector import OriginError
+from include.ingest.connector import ConnectorError
 from include.ingest.ingest import ingest
 from include.ingest.parse_files import Counts
 from include.ingest.source_connector import waiting
 from include.lake.paths import Lake
-from tests.clocked import HOUR
-from tests.clocked import SIGNALS as CLOCKED
 from tests.deaths import Dying, KilledError, MachineClock
 from tests.examples import examples
 from tests.ingested import bronze_of, quarantine_of
 from tests.landed_files import START, signal
 from tests.theirs import accept_lost, lost
 from tests.topics import FakeTopic, of_topic, served
+from tests.watermarks import HOUR
+from tests.watermarks import SIGNALS as CLOCKED
 
 pytestmark = pytest.mark.slow
 
@@ -68,7 +68,7 @@ class World:
             accept_lost(self.lake, SOURCE)
 
     def ingest(self, dies_at: int | None) -> None:
-        with pytest.MonkeyPatch.context() as patch, suppress(KilledError, OriginError):
+        with pytest.MonkeyPatch.context() as patch, suppress(KilledError, ConnectorError):
             if dies_at is not None:
                 Dying(patch, dies_at)
             ingest(self.lake, SOURCE, interval_end=START + 9 * HOUR)

@@ -15,15 +15,15 @@ from deltalake import DeltaTable
 
 from include.fold.admission import micros_of
 from include.ingest.ingest import ingest
-from include.ingest.ingest_log import Clock
+from include.ingest.ingest_log import SourceWatermark
 from include.ingest.parse_files import Counts
 from include.ingest.reingest import read_corrections, reingest
 from include.lake.paths import Lake
 from include.settings import Field
-from tests.clocked import clock_of, in_order
 from tests.ingested import SIGNALS, bronze_of, quarantine_of
 from tests.landed_files import START, Landing, signal
 from tests.refused import refused
+from tests.watermarks import in_order, watermark_of
 
 NOTHING = Counts()
 
@@ -90,7 +90,7 @@ def test_a_row_that_is_reingested_is_one_of_its_group(lake: Lake, landed: Landin
     ingest(lake, source)
     refused = open_rows(lake)["a.jsonl", 2].quarantine_id
     reingest(lake, source, {refused: signal(9, 2)}, now())
-    clock = clock_of(lake, source)
+    clock = watermark_of(lake, source)
     assert clock.groups is not None
     ninth_us = micros_of(START + timedelta(seconds=9))
     assert clock.groups.of["2"] == (ninth_us, 0)
@@ -100,7 +100,7 @@ def test_rows_of_the_future_come_in_when_their_time_has_come(lake: Lake, landed:
     soon = now() + timedelta(hours=2)
     landed.add("a.jsonl", [signal(0)])
     total = ingest(lake, SIGNALS)
-    before_us = clock_of(lake).watermark_us
+    before_us = watermark_of(lake).watermark_us
     row = {"device_id": 1, "value": 1, "timestamp": soon.isoformat()}
     landed.add("b.jsonl", [json.dumps(row)])
     total += ingest(lake, SIGNALS)
@@ -116,7 +116,7 @@ def test_rows_of_the_future_come_in_when_their_time_has_come(lake: Lake, landed:
     assert abs(found.ingested_at - later_us) < 1000
     assert found.watermark_before == before_us
     assert found.watermark_after == found.ingested_at // 1000 * 1000
-    assert clock_of(lake) == Clock(found.watermark_after, found.ingested_at)
+    assert watermark_of(lake) == SourceWatermark(found.watermark_after, found.ingested_at)
 
 
 def test_a_mended_file_brings_its_rows_and_a_broken_one_stays(lake: Lake, landed: Landing):

@@ -10,15 +10,15 @@ from include.fold.admission import MICROSECOND
 from include.ingest.ingest import SLACK, ingest, jump_findings
 from include.ingest.ingest_log import Ingestion
 from include.ingest.parse_files import Parse
-from include.ingest.watermark import Clock
+from include.ingest.watermark import SourceWatermark
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
-from tests.clocked import GRACE, SIGNALS, clock_of
 from tests.deaths import KilledError, die
-from tests.ingested import SIGNALS as WITHOUT_CLOCK
+from tests.ingested import SIGNALS as NO_HEARTBEAT
 from tests.ingested import quarantine_of
 from tests.landed_files import START, Landing, signal
 from tests.parsers import both_parsers_at_length
+from tests.watermarks import GRACE, SIGNALS, watermark_of
 
 WELL = [signal(number) for number in range(8)]
 
@@ -30,7 +30,7 @@ def found_in(lake: Lake) -> list[dict[str, Any]]:
 def test_who_refuses_much_is_told_why_and_where(lake: Lake, landed: Landing):
     landed.add("b.jsonl", [*WELL[:4], "{", "{}"])
     landed.add("a.jsonl", [*WELL[4:], "["])
-    ingest(lake, WITHOUT_CLOCK)
+    ingest(lake, NO_HEARTBEAT)
     (told,) = found_in(lake)
     assert (told["severity"], told["count"], told["limit"]) == ("warning", 3, 0.01)
     assert told["figure"] == len(quarantine_of(lake)) / 11
@@ -41,14 +41,14 @@ def test_it_is_told_above_the_share_that_the_source_says(
     lake: Lake, landed: Landing, share: float, findings: int
 ):
     landed.add("a.jsonl", [*WELL, "{", "["])
-    ingest(lake, replace(WITHOUT_CLOCK, max_quarantined=share))
+    ingest(lake, replace(NO_HEARTBEAT, max_quarantined=share))
     assert len(found_in(lake)) == findings
 
 
 def test_a_file_that_was_refused_as_a_whole_is_always_told_of(lake: Lake, landed: Landing):
     landed.add("a.jsonl", [signal(number) for number in range(100)])
     landed.add("b.parquet", "no Parquet")
-    ingest(lake, replace(WITHOUT_CLOCK, max_quarantined=1))
+    ingest(lake, replace(NO_HEARTBEAT, max_quarantined=1))
     (told,) = found_in(lake)
     assert told["count"] == 1
 
@@ -58,9 +58,9 @@ def test_who_dies_before_the_rows_are_taken_has_told_of_them(
 ):
     landed.add("a.jsonl", ["{", *WELL])
     with monkeypatch.context() as patch:
-        patch.setattr(Ingestion, "take", die)
+        patch.setattr(Ingestion, "commit", die)
         with pytest.raises(KilledError):
-            ingest(lake, WITHOUT_CLOCK)
+            ingest(lake, NO_HEARTBEAT)
     assert quarantine_of(lake) == []
     assert [told["count"] for told in found_in(lake)] == [1]
 
@@ -73,8 +73,8 @@ MOST_US = (SIGNALS.max_future + SLACK) // MICROSECOND
 
 def is_jump(newest: dict[str, int], passed_us: int = 0) -> bool:
     """Of a commit with these files, each with its newest time after the watermark before."""
-    after = Clock(max(newest.values()), passed_us)
-    return bool(jump_findings(SIGNALS, newest, Clock(0, 0), after))
+    after = SourceWatermark(max(newest.values()), passed_us)
+    return bool(jump_findings(SIGNALS, newest, SourceWatermark(0, 0), after))
 
 
 def test_a_jump_is_what_goes_beyond_time_and_the_other_files():
@@ -90,11 +90,11 @@ def test_a_jump_is_what_goes_beyond_time_and_the_other_files():
 def test_a_run_tells_of_the_file_that_moved_the_watermark(lake: Lake, parse: Parse):
     landed = Landing(lake)
     landed.add("a.jsonl", [signal(0)])
-    ingest(lake, WITHOUT_CLOCK)  # the first rows move it from nowhere
+    ingest(lake, NO_HEARTBEAT)  # the first rows move it from nowhere
     landed.add("b.jsonl", [signal(60), "{"])
     landed.add("wrong.jsonl", [signal(61), signal(40 * 24 * 3600)])
     landed.add("z.txt", "")
-    ingest(lake, WITHOUT_CLOCK, parse=parse)
+    ingest(lake, NO_HEARTBEAT, parse=parse)
     (found,) = read_ops(lake, "findings", {"finding": "watermark_jumped"}).to_pylist()
     assert found["subject"] == "signals"
     assert "wrong.jsonl" in found["detail"]
@@ -107,7 +107,7 @@ def test_a_wrong_clock_moves_the_watermark_by_one_step(lake: Lake):
     far: datetime = START + timedelta(days=30)  # it is long past that now
     for run in (1, 2):
         ingest(lake, source, interval_end=far)
-        reached = clock_of(lake).watermark_us
+        reached = watermark_of(lake).watermark_us
         assert reached == (START + run * source.max_clock_step).timestamp() * 1_000_000
     found = read_ops(lake, "findings").to_pylist()
     assert [row["finding"] for row in found] == ["heartbeat_bounded"] * 2

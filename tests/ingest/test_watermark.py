@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from include import registry
 from include.fold.admission import micros_of
 from include.ingest import watermark
-from include.ingest.ingest_log import Clock, Ingestion
+from include.ingest.ingest_log import Ingestion, SourceWatermark
 from include.ingest.source_connector import waiting
 from include.ingest.watermark import (
     LAGGING,
@@ -120,8 +120,10 @@ def test_an_initial_state_is_a_table_or_a_file_of_a_stream_of_the_source(lake: L
 
 
 def logged(lake: Lake, watermark: datetime) -> None:
-    after = Clock(micros_of(watermark), micros_of(NOW))
-    Ingestion(lake, SIGNALS).take_rows(Clock(), after, heartbeat(SIGNALS, Clock(), after))
+    after = SourceWatermark(micros_of(watermark), micros_of(NOW))
+    Ingestion(lake, SIGNALS).commit_rows(
+        SourceWatermark(), after, heartbeat(SIGNALS, SourceWatermark(), after)
+    )
 
 
 # What a Dag asks before it starts a JVM.

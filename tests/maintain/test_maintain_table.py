@@ -23,10 +23,10 @@ from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.maintain_table import maintain, vacuum
 from spark_jobs.run_stream import drain
 from tests.bronze import append_commit, stamp
-from tests.clocked import clock_of
 from tests.engines.lake_runs import table_of
 from tests.engines.live_lakes import expected_rows, local_run, make_commits, user_event
 from tests.landed_files import Landing, signal
+from tests.watermarks import watermark_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.turn(2)]
 
@@ -114,11 +114,11 @@ def test_a_source_and_its_stream_go_on_over_optimized_and_vacuumed_tables(spark,
     land(1)
     drain(SparkEngine(spark), lake, DEVICES)
     forget_retention(bronze, quarantine, product)
-    before = clock_of(lake), counted_rows(lake)
+    before = watermark_of(lake), counted_rows(lake)
     care_for(spark, lake, "bronze/signals", "quarantine/signals", "tables/device_signals")
     for path in bronze, quarantine, product:
         assert only_its_newest_files_are_left(path)
-    assert (clock_of(lake), counted_rows(lake)) == before
+    assert (watermark_of(lake), counted_rows(lake)) == before
     assert not has_waiting_rows(lake, DEVICES)
 
     # A batch that is repeated is found in the table, under all that has been done since.

@@ -8,10 +8,10 @@ from include.cli.__main__ import main
 from include.fold.admission import micros_of
 from include.ingest.amendments import amendments_of
 from include.ingest.ingest_log import Ingestion
-from include.ingest.watermark import bronze_rows, clock_after, read_clock
+from include.ingest.watermark import advance_watermark, bronze_rows, read_watermark
 from include.lake.paths import Lake
-from tests.clocked import WITHOUT_CLOCK
 from tests.landed_files import START
+from tests.watermarks import NO_HEARTBEAT
 
 # The signals, without one that comes 30 days ahead.
 AHEAD = 30 * 24 * 60
@@ -29,12 +29,12 @@ def test_the_command_shows_the_plan_and_changes_nothing(lake: Lake, capsys):
 
 def bronze_of_signals(lake: Lake, *minutes: int) -> None:
     """A commit for each."""
-    ingestion = Ingestion(lake, WITHOUT_CLOCK)
+    ingestion = Ingestion(lake, NO_HEARTBEAT)
     for number, minute in enumerate(minutes):
         us = micros_of(START + timedelta(minutes=minute))
         columns = {"device_id": pa.array([1], pa.int64()), "value": pa.array([1], pa.int64())}
         events = pa.table({**columns, "event_time_us": [us], "source_file": ["a.jsonl"]})
-        before = read_clock(ingestion)
+        before = read_watermark(ingestion)
         now_us = micros_of(START + timedelta(days=60 + number))
-        after = clock_after(before, us, now_us)
-        ingestion.take_rows(before, after, bronze_rows(WITHOUT_CLOCK, events, before, after))
+        after = advance_watermark(before, us, now_us)
+        ingestion.commit_rows(before, after, bronze_rows(NO_HEARTBEAT, events, before, after))

@@ -76,7 +76,7 @@ def test_an_ingestion_that_fails_is_a_failed_run_of_its_sources_streams_until_on
         append_ops(lake, "runs", [row | {"ended_at": at + MINUTE, "outcome": "succeeded"} | more])
 
     own = {"stream": "stream_000"}
-    bad = {"outcome": "failed", "error": "OriginError: no broker answers"}
+    bad = {"outcome": "failed", "error": "ConnectorError: no broker answers"}
     ran("ingest_source", "signals", 0, **bad)
     assert failed() == (1, True)
     ran("ingest_source", "signals", 2)

@@ -10,8 +10,8 @@ import pytest
 from include.ingest import group_watermark, ingest_log
 from include.ingest.bronze_tables import late_fields
 from include.ingest.group_watermark import Groups
-from include.ingest.ingest_log import BRONZE, Clock, Ingestion, Logged
-from include.ingest.watermark import clock_after, read_clock
+from include.ingest.ingest_log import BRONZE, Ingestion, Logged, SourceWatermark
+from include.ingest.watermark import advance_watermark, read_watermark
 from include.lake.table import Record, Table, record_of
 from tests.simulator.replaced import everywhere
 
@@ -46,15 +46,15 @@ def a_pause_is_silence(patch: pytest.MonkeyPatch) -> None:
 def a_group_takes_the_clock_back(patch: pytest.MonkeyPatch) -> None:
     """One that is new, or wakes, behind the clock."""
 
-    right = clock_after
+    right = advance_watermark
 
-    def goes_back(before: Clock, *given: Any) -> Clock:
+    def goes_back(before: SourceWatermark, *given: Any) -> SourceWatermark:
         return right(replace(before, watermark_us=None), *given)
 
     everywhere(patch, right, goes_back)
 
 
-def groups_stay_ahead_of_a_repair(patch: pytest.MonkeyPatch) -> None:
+def groups_stay_ahead_of_a_watermark_set_back(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Groups, "set_back", lambda self, to_us: self)
 
 
@@ -95,25 +95,25 @@ def a_batch_is_added_twice(patch: pytest.MonkeyPatch) -> None:
     everywhere(patch, newest, lambda table, logged: newest(table, logged) - 1)
 
 
-def the_clock_is_of_bronze(patch: pytest.MonkeyPatch) -> None:
+def the_watermark_is_of_bronze(patch: pytest.MonkeyPatch) -> None:
     """As bronze had it when it was opened: of a batch that it lacked then nothing is known."""
-    look, take = Ingestion._look, Ingestion.take
+    read, commit = Ingestion._look, Ingestion.commit
 
     def looked(self: Any) -> None:
-        look(self)
+        read(self)
         self.seen = self._done[BRONZE]
 
-    def taken(self: Any, entry: Any) -> None:
-        take(self, entry)
+    def committed(self: Any, entry: Any) -> None:
+        commit(self, entry)
         self.seen = self.logged.newest
 
-    def clock(self: Any) -> Clock:
+    def clock(self: Any) -> SourceWatermark:
         rows = self.logged.rows
         return Logged(rows.filter(pc.less_equal(rows["batch"], self.seen))).clock(self.source)
 
     patch.setattr(Ingestion, "_look", looked)
-    patch.setattr(Ingestion, "take", taken)
-    everywhere(patch, read_clock, clock)
+    patch.setattr(Ingestion, "commit", committed)
+    everywhere(patch, read_watermark, clock)
 
 
 def others_are_not_looked_for(patch: pytest.MonkeyPatch) -> None:
@@ -141,12 +141,12 @@ LANDING: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "groups-never-idle": no_group_is_idle,
     "groups-pause": a_pause_is_silence,
     "groups-clock-back": a_group_takes_the_clock_back,
-    "groups-repair": groups_stay_ahead_of_a_repair,
+    "groups-set-watermark": groups_stay_ahead_of_a_watermark_set_back,
     "groups-go-back": a_group_goes_back,
     "rescued-lost": rescued_values_are_lost,
     "log-not-finished": nobody_finishes,
     "log-added-twice": a_batch_is_added_twice,
-    "log-clock-of-bronze": the_clock_is_of_bronze,
+    "log-watermark-of-bronze": the_watermark_is_of_bronze,
     "log-others": others_are_not_looked_for,
     "log-by-number": batches_are_known_by_number,
 }

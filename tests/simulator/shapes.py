@@ -14,10 +14,10 @@ from random import Random
 from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
-from tests.simulator.retained import KEEPINGS
 
 from tests.fold.oracle import rank
 from tests.simulator.kinds import EPOCH, TEXT, Kind, draw, kinds, shown
+from tests.simulator.retained import KEEPINGS
 
 FORMATS = ("jsonl", "csv", "parquet")
 TTLS = (None, 25, 40, 90, 1440)  # minutes; a key is silent after 40

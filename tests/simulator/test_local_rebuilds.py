@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from include.fold.admission import instant_of
-from include.ingest.amendments import begin_repair
+from include.ingest.amendments import begin_set_watermark
 from include.lake.errors import LakeError
 from include.lake.stream_result import complete_until
 from include.stream.bronze import newest_bronze
@@ -104,7 +104,7 @@ def test_while_a_clock_is_repaired_plans_are_refused_in_the_words_of_their_jobs(
     interval = (until - timedelta(hours=1), until)
     bronze = newest_bronze(lake, stream.source)
     to_us = bronze.watermark_us - MINUTE_US
-    begin_repair(lake, world.source, to_us)
+    begin_set_watermark(lake, world.source, to_us)
     for job, *plans in (
         (
             lambda: rebuild(world.engine, lake, stream, options),

@@ -22,12 +22,12 @@ import pytest
 from deltalake import DeltaTable
 
 from include.fold.admission import EPOCH, instant_of, micros_of
-from include.ingest.amendments import REPAIR, amendments_of
+from include.ingest.amendments import SET_WATERMARK, amendments_of
 from include.ingest.bronze_tables import follow_fields
 from include.ingest.ingest import ingest
-from include.ingest.ingest_log import Clock, Ingestion, read_log
+from include.ingest.ingest_log import Ingestion, SourceWatermark, read_log
 from include.ingest.parse_files import bronze_rows
-from include.ingest.watermark import clock_after, heartbeat, read_clock
+from include.ingest.watermark import advance_watermark, heartbeat, read_watermark
 from include.lake.delta_log import dataset_of
 from include.lake.paths import Lake
 from include.lake.table import Table
@@ -140,7 +140,7 @@ class World:
     @property
     def clock_us(self) -> int | None:
         """Its watermark."""
-        return read_clock(Ingestion(self.lake, self.source)).watermark_us
+        return read_watermark(Ingestion(self.lake, self.source)).watermark_us
 
     def _declare_value(self) -> None:
         """As whoever deploys a stream that asks for it."""
@@ -169,8 +169,8 @@ class World:
         for row in rows:
             newest[row.key] = max(row.time_us, newest.get(row.key, row.time_us))
 
-        def after(before: Clock) -> Clock:
-            return clock_after(before, max(newest.values()), self.now_us, newest)
+        def after(before: SourceWatermark) -> SourceWatermark:
+            return advance_watermark(before, max(newest.values()), self.now_us, newest)
 
         self._append(rows, after, Commit(self.now_us, tuple(rows)))
 
@@ -206,29 +206,36 @@ class World:
 
     def ingest_clock(self, clock_us: int) -> None:
         """A heartbeat, which says that all until then has landed; none if it says nothing new."""
-        before = read_clock(Ingestion(self.lake, self.source))
+        before = read_watermark(Ingestion(self.lake, self.source))
         if before.watermark_us is None or clock_us <= before.watermark_us:
             return
         clock_us = clock_us // 1000 * 1000
         commit = Commit(self.now_us, (), clock_us)
-        self._append((), lambda before: clock_after(before, clock_us, self.now_us), commit)
+        self._append((), lambda before: advance_watermark(before, clock_us, self.now_us), commit)
 
     def note_repairs(self) -> None:
-        """Commits of bronze that have set the clock back, by jobs: tell the oracle of them."""
+        """Commits of bronze that have set the watermark back, by jobs: tell the oracle of them."""
         for repair in amendments_of(self.lake, SOURCE.name).known:
-            if repair.kind == REPAIR and repair.is_amended and repair.number not in self._repairs:
+            if (
+                repair.kind == SET_WATERMARK
+                and repair.is_amended
+                and repair.number not in self._repairs
+            ):
                 self._repairs.add(repair.number)
                 self.commits.append(Commit(self.now_us, (), reset_us=repair.to_us))
 
     def _append(
-        self, rows: Sequence[Landed], next_clock: Callable[[Clock], Clock], commit: Commit
+        self,
+        rows: Sequence[Landed],
+        next_clock: Callable[[SourceWatermark], SourceWatermark],
+        commit: Commit,
     ) -> None:
         ingestion = Ingestion(self.lake, self.source)
         ingestion.finish()
-        before = read_clock(ingestion)
+        before = read_watermark(ingestion)
         after = next_clock(before)
         if not rows:
-            ingestion.take_rows(before, after, heartbeat(self.source, before, after))
+            ingestion.commit_rows(before, after, heartbeat(self.source, before, after))
             self.commits.append(commit)
             return
         events = pa.table(
@@ -242,7 +249,7 @@ class World:
         )
         if not self._has_value:
             events = events.append_column(RESCUED, shaped_rows.rescued(rows))
-        ingestion.take_rows(before, after, bronze_rows(self.source, events, before, after))
+        ingestion.commit_rows(before, after, bronze_rows(self.source, events, before, after))
         self.commits.append(commit)
 
     # Tables

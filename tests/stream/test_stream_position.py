@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from include.ingest.ingest_log import STILL
+from include.ingest.ingest_log import KEEPALIVE
 from include.lake.paths import Lake
 from include.registry import stream_named
 from include.stream.checkpoint import (
@@ -70,7 +70,7 @@ def test_a_heartbeat_that_moves_nothing_is_worth_no_run_and_one_that_moves_is(la
     append(lake)
     batch(lake)
     rows = pa.table({"n": [1], "event_date": [FIRST_DAY]})
-    for told, waits in (({STILL: True}, False), ({}, True)):
+    for told, waits in (({KEEPALIVE: True}, False), ({}, True)):
         path = lake.bronze(STREAM.source)
         write_deltalake(path, rows, mode="append", commit_properties=of_ours(**told))
         assert has_waiting_rows(lake, STREAM) == waits

@@ -8,8 +8,8 @@ from typing import Any
 from deltalake import DeltaTable
 
 from include.fold.admission import micros_of
-from include.ingest.ingest_log import Clock, Ingestion
-from include.ingest.watermark import read_clock
+from include.ingest.ingest_log import Ingestion, SourceWatermark
+from include.ingest.watermark import read_watermark
 from include.lake.paths import Lake
 from include.registry import source_named
 from include.settings import Source
@@ -17,7 +17,7 @@ from tests.ingested import bronze_of
 
 GRACE = timedelta(minutes=1)
 SIGNALS = replace(source_named("signals"), heartbeat_delay=GRACE, max_clock_step=None)
-WITHOUT_CLOCK = replace(SIGNALS, heartbeat_delay=None)
+NO_HEARTBEAT = replace(SIGNALS, heartbeat_delay=None)
 HOUR = timedelta(hours=1)
 
 
@@ -33,8 +33,8 @@ def _plain(value: Any) -> Any:
     return micros_of(value) if isinstance(value, datetime) else value
 
 
-def clock_of(lake: Lake, source: Source = SIGNALS) -> Clock:
-    return read_clock(Ingestion(lake, source))
+def watermark_of(lake: Lake, source: Source = SIGNALS) -> SourceWatermark:
+    return read_watermark(Ingestion(lake, source))
 
 
 def version(lake: Lake) -> int:
