@@ -19,8 +19,8 @@ from include.stream.open_stream import OpenStream, has_waiting_rows, open_stream
 from include.stream.record import refuse_other_settings
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, stream_job
+from spark_jobs.run_stream import INGEST_PATIENCE, drain_stream, refuse_unreadable_events
 from spark_jobs.run_stream import JOB as RUN_STREAM
-from spark_jobs.stream_drain import INGEST_PATIENCE, drain_stream, refuse_unreadable_events
 
 JOB = "compact_state"
 # One leaves the snapshot of the last compaction, and all change logs since, as the older of

@@ -1,4 +1,4 @@
-"""Replay bronze from a base, and replace a table's rows by that: what restate and rebuild do."""
+"""Replay bronze from a starting savepoint, and replace the table's rows: the core of restate and rebuild."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,16 +35,16 @@ P = TypeVar("P", bound=Replay)
 
 
 def plan_with_sound_start(lake: Lake, run_id: str, plan: Callable[[], P]) -> P:
-    """The plan, made again for as long as its savepoint proves damaged: others serve as well."""
+    """Return the plan, made again for as long as its starting savepoint proves damaged."""
     while True:
         planned = plan()
-        base = planned.base.savepoint
-        if base is None or _is_sound(lake, run_id, base):
+        savepoint = planned.starting.savepoint
+        if savepoint is None or _is_sound(lake, run_id, savepoint):
             return planned
 
 
 def _is_sound(lake: Lake, run_id: str, savepoint: Savepoint) -> bool:
-    """Whether a savepoint's files are as written; if not, it is deleted, with a finding."""
+    """True if a savepoint's files are as written; else it is deleted, with a finding."""
     try:
         refuse_damaged(lake, savepoint)
     except SavepointError as error:
@@ -60,7 +60,7 @@ def _is_sound(lake: Lake, run_id: str, savepoint: Savepoint) -> bool:
 def stops_on_the_way(
     events_by_step: Mapping[int, int], step_us: int, events_apart: int, until_us: int
 ) -> list[int]:
-    """The ends of steps, counted from the epoch, at which a replay writes a savepoint."""
+    """The ends of steps of time since 1970 at which a replay writes a savepoint."""
     stops, events = [], 0
     for step in sorted(events_by_step):
         events += events_by_step[step]
@@ -75,10 +75,10 @@ def stops_on_the_way(
 def replayed(
     engine: SparkEngine, replay: Replay, run_id: str
 ) -> Iterator[tuple[list[Stage], Savepoint]]:
-    """The stages of the replay, kept while the body runs, and the savepoint at its end."""
+    """The stages of the replay, cached while the body runs, and the savepoint at its end."""
     add_fields(replay.lake, replay.opened.source)
-    states = _base_states(engine, replay)
-    from_us, events = replay.base.until_us, replay.base.events
+    states = _starting_states(engine, replay)
+    from_us, events = replay.starting.until_us, replay.starting.events
     retained: list[Stage] = []
     savepoint: Savepoint | None = None
     try:
@@ -90,7 +90,7 @@ def replayed(
             rows = engine.events(replay.lake, replay.opened.source, replay.fold, bounds)
             stage = engine.fold(rows, replay.fold, replay.row["buckets"], stop_us, states)
             retained.append(stage)
-            # Not what others write from the first look on: a savepoint of it would look clean.
+            # Others' rows since the first look must not count: a savepoint with them would look valid.
             refuse_changed_bronze(replay.lake, replay.opened.source, f"a {replay.kind}")
             events += stage.events
             savepoint = _ensure_savepoint(
@@ -105,18 +105,18 @@ def replayed(
 
 
 def _stops(replay: Replay) -> list[int]:
-    rules, from_us = replay.opened.declared.savepoints, replay.base.until_us
+    rules, from_us = replay.opened.declared.savepoints, replay.starting.until_us
     if rules.cadence is None:
         return []
     step_us = rules.cadence // MICROSECOND
     if from_us is not None and replay.until_us <= (from_us // step_us + 1) * step_us:
-        return []  # as in a daily backfill: nothing to count
+        return []  # as in a daily backfill
     counted = _events_by_step(replay, step_us, from_us)
     return stops_on_the_way(counted, step_us, rules.events_apart, until_us=replay.until_us)
 
 
 def _events_by_step(replay: Replay, step_us: int, from_us: int | None) -> Counter[int]:
-    """The events of each step of time, about: by the log of bronze, where each file ends."""
+    """The approximate number of events in each step of time, by where each file of bronze ends."""
     files = BronzeFiles(open_table(replay.lake.bronze(replay.opened.source)))
     _, last_us = files.span(INSTANTS[replay.fold.time_us])
     events: Counter[int] = Counter()
@@ -126,20 +126,20 @@ def _events_by_step(replay: Replay, step_us: int, from_us: int | None) -> Counte
     return events
 
 
-def _base_states(engine: SparkEngine, replay: Replay) -> Rows | None:
-    base, opened = replay.base, replay.opened
-    if base.savepoint is None:
+def _starting_states(engine: SparkEngine, replay: Replay) -> Rows | None:
+    starting, opened = replay.starting, replay.opened
+    if starting.savepoint is None:
         initial = engine.initial_states(replay.lake, opened.name, replay.fold)
         return None if initial is None else initial.states
-    states = engine.savepoint_states(replay.lake, base.savepoint)  # checked when it was planned
-    migrate = opened.definition.migrate_state if base.mapped else None
+    states = engine.savepoint_states(replay.lake, starting.savepoint)  # checked when it was planned
+    migrate = opened.definition.migrate_state if starting.mapped else None
     return states if migrate is None else engine.migrated(states, replay.fold, migrate)
 
 
 def _ensure_savepoint(
     engine: SparkEngine, replay: Replay, run_id: str, states: Rows, until_us: int, events: int
 ) -> Savepoint:
-    """A savepoint of just that: an equal one that is there already, or a new one."""
+    """Return the savepoint of these states: an equal one that is there already, or a new one."""
     wanted = (until_us, events, replay.code)
     for known in savepoints_of(replay.lake, replay.opened.name):
         is_it = (known.until_us, known.events, known.code) == wanted
@@ -164,8 +164,8 @@ def _ensure_savepoint(
 def commit_replay(
     engine: SparkEngine, replay: Replay, checks: DataChecks, record: RunRecord, what: str
 ) -> None:
-    """Replay `what`, replace dead letters, then the table's rows, and record it."""
-    opened, base_us, is_rebuilt = replay.opened, replay.base.until_us, replay.kind == "rebuild"
+    """Replay `what`, replace dead letters, then the table's rows, and fill in the run's `record`."""
+    opened, start_us, is_rebuilt = replay.opened, replay.starting.until_us, replay.kind == "rebuild"
     table = engine.product_table(replay.lake, opened.name, opened.definition, is_rebuilt=is_rebuilt)
     checks.refuse_wrong(table)  # before anything is written
     with replayed(engine, replay, record["run_id"]) as (stages, savepoint):
@@ -189,7 +189,7 @@ def commit_replay(
         "start": None if replay.from_us is None else instant_of(replay.from_us),
         "until": instant_of(replay.until_us),
         "generation": replay.row["generation"],
-        "base_until": None if base_us is None else instant_of(base_us),
+        "base_until": None if start_us is None else instant_of(start_us),
         "bronze_version": replay.bronze.version,
         "rows_in": read,
         "rows_folded": read - duplicate,
@@ -201,7 +201,7 @@ def commit_replay(
 def _replace_dead_letters(
     engine: SparkEngine, replay: Replay, run_id: str, dead_letters: Sequence[Rows]
 ) -> dict[str, int]:
-    """Make these the interval's before the table's commit, whose record counts on them."""
+    """Replace the dead letters before the table's commit, whose record counts on them."""
     stream, from_us = replay.opened.name, replay.dead_letters_from_us
     table = engine.dead_letters_table(replay.lake, stream)
     found = table.summary(dead_letters, from_us)

@@ -120,7 +120,6 @@ def test_what_the_scheduler_and_set_up_import_needs_no_package():
         "replay_bronze.py",
         "rebuild_stream.py",
         "run_stream.py",
-        "stream_drain.py",
         "write_savepoint.py",
     ],
 )

@@ -45,7 +45,7 @@ from include.stream.manifest import (
     SavepointError,
     StartingSavepoint,
     StreamIdentity,
-    choose_start,
+    choose_starting_savepoint,
     mapped_savepoint,
     savepoints_of,
     states_in,
@@ -351,7 +351,9 @@ def _beginning(
 ) -> tuple[StartingSavepoint, States]:
     """Where the replay begins: in the place of a damaged savepoint with one before."""
     whole, wanted, states = list(savepoints), _is_key(fold, key, "key"), state_schema(fold)
-    while (base := choose_start(whole, identity, bronze, at_most_us=from_us)).savepoint is not None:
+    while (
+        base := choose_starting_savepoint(whole, identity, bronze, at_most_us=from_us)
+    ).savepoint is not None:
         try:
             rows = states_in(lake, base.savepoint).to_table(filter=wanted)
             return base, States(fold, rows.select(states.names).cast(states))

@@ -240,7 +240,7 @@ def _holding_all(
     return [sp for sp, count in zip(ours, counts, strict=True) if sp.events == count]
 
 
-def choose_start(
+def choose_starting_savepoint(
     savepoints: Sequence[Savepoint],
     identity: StreamIdentity,
     bronze: BronzeVersion,

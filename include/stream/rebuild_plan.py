@@ -1,9 +1,9 @@
-"""A rebuild's plan: pinned bronze, its `until`, its base, what is replaced. Made without a JVM."""
+"""Plans of rebuilds: bronze version, end, starting savepoint, and what is replaced. Made without a JVM."""
 
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cached_property
 from itertools import count
 from typing import Any
@@ -20,14 +20,15 @@ from include.lake.paths import Lake
 from include.settings import Stream
 from include.stream.bronze import BronzeVersion, count_before, newest_bronze
 from include.stream.manifest import (
+    Savepoint,
     StartingSavepoint,
     StreamIdentity,
-    choose_start,
+    choose_starting_savepoint,
     newest_holding_all,
     savepoints_of,
 )
 from include.stream.open_stream import OpenStream, open_stream
-from include.stream.record import BEGINNING_US, FOR_EVER_US
+from include.stream.record import BEGINNING_US, FOR_EVER_US, StreamRecord
 from include.stream.restate_plan import Replay, seconds_for
 from include.stream.stream_identity import code_parts, initial_fingerprint
 from include.stream.stream_status import StreamStatus, dead_letters_status, judged
@@ -39,49 +40,49 @@ IN_PROCESSING_TIME = GroupStateTimeout.ProcessingTimeTimeout
 
 @dataclass(frozen=True)
 class RebuildOptions:
-    """What a rebuild is asked for; None is as it is now."""
+    """The options of a rebuild; None is as it is now."""
 
     buckets: int | None = None
     partitions: int | None = None
-    until: datetime | None = None  # None: all that the pinned bronze settles
+    until: datetime | None = None  # None: as far as the bronze version is complete
     full_refresh: bool = False  # from the beginning, whatever savepoints there are
     migrate_state: bool = False  # from a savepoint of the older state schema, its states mapped
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> "RebuildOptions":
-        """Those given by these names, among others; SettingsError for an instant that is none."""
+        """The options among the given values; SettingsError when `until` is no instant."""
         named = {name: given[name] for name in cls.__dataclass_fields__ if name in given}
         until = named.pop("until", None)
         return cls(**named, until=parse_instant("UNTIL", until) if until else None)
 
     def text(self) -> str:
-        """The options as JSON."""
+        """Return the options as JSON."""
         return json.dumps(asdict(self), default=datetime.isoformat)
 
 
-def choose_rebuild_start(
+def _starting_savepoint(
     opened: OpenStream,
     bronze: BronzeVersion,
     options: RebuildOptions,
     at_most_us: int,
     right_until_us: int,
 ) -> StartingSavepoint:
-    """The base of a rebuild of a table that is right until then; none after `at_most_us`."""
+    """The start of a rebuild of a table that is right until then, at most at `at_most_us`."""
     identity = opened.identity
-    retained_us = at_most_us  # an update table is written anew as a whole
+    retained_us = at_most_us  # an update table is replaced as a whole
     if identity.output_mode == "append":
-        retained_us = min(at_most_us, right_until_us) if _can_keep(opened) else BEGINNING_US
+        retained_us = min(at_most_us, right_until_us) if _can_keep_rows(opened) else BEGINNING_US
     if options.migrate_state:
         return mapped_start(opened, bronze, retained_us)
     if options.full_refresh:
         return StartingSavepoint(None, identity.since_us, 0)
-    return choose_start(
+    return choose_starting_savepoint(
         savepoints_of(opened.lake, opened.name), identity, bronze, at_most_us=retained_us
     )
 
 
 def refuse_migration(opened: OpenStream, full_refresh: bool) -> None:
-    """SettingsError unless the state of the stream is one that its `migrate_state` can map."""
+    """Raise SettingsError unless the stream's `migrate_state` can map its state."""
     if full_refresh:
         said = "--migrate-state maps states, --full-refresh makes them anew: give one of them"
         raise wrong_argument("--migrate-state", said)
@@ -111,14 +112,14 @@ def refuse_migration(opened: OpenStream, full_refresh: bool) -> None:
 
 
 def _not_migratable(stream: str, said: str, command: str | None = None) -> SettingsError:
-    anew = f"./stateful rebuild {stream} --full-refresh --apply"
+    command = command or f"./stateful rebuild {stream} --full-refresh --apply"
     return SettingsError(
-        f"{stream}: {said}", code="not_migratable", subject=stream, command=command or anew
+        f"{stream}: {said}", code="not_migratable", subject=stream, command=command
     )
 
 
 def mapped_start(opened: OpenStream, bronze: BronzeVersion, at_most_us: int) -> StartingSavepoint:
-    """The newest valid savepoint of what the stream ran on until now, its states to be mapped."""
+    """The newest valid savepoint of the former code and state schema, its states to be mapped."""
     name, row = opened.name, opened.row or GenerationRow()
     older = [
         savepoint
@@ -136,15 +137,15 @@ def mapped_start(opened: OpenStream, bronze: BronzeVersion, at_most_us: int) -> 
     return StartingSavepoint(best, best.until_us, best.events, mapped=True)
 
 
-def _can_keep(opened: OpenStream) -> bool:
-    """Whether any row of the table can stay."""
+def _can_keep_rows(opened: OpenStream) -> bool:
+    """True if rows of the table can stay."""
     path = opened.lake.table(opened.name)
     is_there = opened.row is not None and opened.lake.is_delta_table(path)
     return is_there and can_keep_rows(open_table(path), opened.definition)
 
 
 def dead_letters_retained_us(opened: OpenStream, identity: StreamIdentity) -> int:
-    """The instant before which dead letters can stay; FOR_EVER_US where the table says it."""
+    """The instant before which dead letters can stay; FOR_EVER_US where that is decided by the table."""
     lake = opened.lake
     has_some = opened.fold.keeps_dead_letters or lake.is_delta_table(lake.dead_letters(opened.name))
     if identity.output_mode == "append" or not has_some:
@@ -154,27 +155,47 @@ def dead_letters_retained_us(opened: OpenStream, identity: StreamIdentity) -> in
 
 @dataclass(frozen=True, kw_only=True)
 class RebuildPlan(Replay):
-    """A rebuild, decided."""
+    """The plan of a rebuild."""
 
     kind = "rebuild"
     buckets: int
     partitions: int
-    events: int  # bronze rows before until
-    excluded: int  # before the initial state
-    pending: int  # from until on
-    estimated_seconds: float | None
-    now: str  # what the table is
-    moved: str | None  # why it has no log: it is moved aside, as one without readable rows
+    events: int  # bronze rows before `until_us`, and not before the initial state
+    before_initial_state: int  # bronze rows
+    pending: int  # bronze rows from `until_us` on
+    estimated_seconds: float | None  # None: no replay of the stream is recorded
+    now: str  # the verdict on the table
+    moved: str | None  # why the table's log cannot be read: the table is moved aside
 
     @property
     def from_us(self) -> int | None:
-        """The base, where rows before it stay; of an initial state that has changed none do."""
-        retained = self.base.savepoint is not None and self.opened.identity.output_mode == "append"
-        return self.base.until_us if retained else None
+        """The instant of the starting savepoint, before which rows of an append table stay."""
+        is_append = self.opened.identity.output_mode == "append"
+        return self.dead_letters_from_us if is_append else None
+
+    @property
+    def end_us(self) -> None:
+        """None: live emits again what it has emitted from `until_us` on."""
+        return None
+
+    @property
+    def dead_letters_from_us(self) -> int | None:
+        """The same for dead letters, each of its own instant also of an update table."""
+        return self.starting.until_us if self.starting.savepoint else None
+
+    def record(self, run_id: str, savepoint: Savepoint) -> StreamRecord:
+        """The record with the new generation, which begins with `savepoint`."""
+        seed = {
+            "seed_savepoint": savepoint.savepoint_id,
+            "seed_events": savepoint.events,
+            "switched_at_us": micros_of(datetime.now(UTC)),
+        }
+        record = super().record(run_id, savepoint)
+        return replace(record, row=GenerationRow({**self.row, **seed}))
 
     @cached_property
     def row(self) -> GenerationRow:
-        """The row of the generation that it makes, but for its seed."""
+        """The generation that it makes, without its seed."""
         opened = self.opened
         known = {
             **pinned_settings(opened.stream, opened.fold),
@@ -188,7 +209,7 @@ class RebuildPlan(Replay):
             "bronze_id": self.bronze.table_id,
             "bronze_version": self.bronze.version,
             "bronze_ingested_at_us": self.bronze.ingested_at_us,
-            "seed_before_initial_state": self.excluded,
+            "seed_before_initial_state": self.before_initial_state,
             "seed_pending": self.pending,
             "code": self.code,
             "parts": code_parts(opened.declared),
@@ -196,15 +217,15 @@ class RebuildPlan(Replay):
         return GenerationRow(known)
 
     def text(self) -> str:
-        """The plan for people; a list in Markdown."""
-        rows = counted(self.events - self.base.events, "row")
-        base = f"{self.base.text()}{', its states mapped' if self.base.mapped else ''}"
+        """Return the plan for a terminal, as a list in Markdown."""
+        rows = counted(self.events - self.starting.events, "row")
+        starting = f"{self.starting.text()}{', its states mapped' if self.starting.mapped else ''}"
         where = (
             "all its table" if self.from_us is None else f"its table from {_at(self.from_us)} on"
         )
         parts = [
             f"rebuild {self.opened.name} as of {_at(self.until_us)}; now it {self.now}",
-            f"replays {rows} of bronze (version {self.bronze.version}) from {base}",
+            f"replays {rows} of bronze (version {self.bronze.version}) from {starting}",
             f"replaces {where}"
             if self.moved is None
             else f"moves its table into set_aside/ ({self.moved})",
@@ -217,14 +238,14 @@ class RebuildPlan(Replay):
 
 
 def plan_rebuild(lake: Lake, stream: Stream, options: RebuildOptions) -> RebuildPlan:
-    """The plan; LakeError while bronze is being amended, or others have changed it."""
+    """Plan a rebuild; LakeError while bronze is being amended, or when others have changed it."""
     amendments_of(lake, stream.source).refuse_before_amended(f"a rebuild of {stream.name}")
     refuse_changed_bronze(lake, stream.source, f"a rebuild of {stream.name}")
     return plan_later_rebuild(lake, stream, options)
 
 
 def plan_later_rebuild(lake: Lake, stream: Stream, options: RebuildOptions) -> RebuildPlan:
-    """The plan of one for when nothing is in its way any more: an erasure ends with such ones."""
+    """Plan a rebuild that is made once an amendment is done, as at the end of an erasure."""
     opened = open_stream(lake, stream)
     identity, current = opened.identity, opened.row
     moved = why_unreadable(lake, lake.table(stream.name), is_log_enough=True)
@@ -232,12 +253,13 @@ def plan_later_rebuild(lake: Lake, stream: Stream, options: RebuildOptions) -> R
         refuse_migration(opened, options.full_refresh)
     bronze = newest_bronze(lake, stream.source)
     until_us = _until_us(stream, identity, bronze, options=options)
-    before = identity  # of a mapping the rows are right that were made by the code before
+    before = identity  # of a migration those rows are right that the former code made
     if options.migrate_state and current is not None:
         before = replace(identity, code=current["code"])
     table_status = judged(opened, before)
     at_most_us = min(until_us, dead_letters_retained_us(opened, before))
-    base = choose_rebuild_start(opened, bronze, options, at_most_us, table_status.right_until_us)
+    right_until_us = table_status.right_until_us
+    starting = _starting_savepoint(opened, bronze, options, at_most_us, right_until_us)
     since_us, column = identity.since_us, identity.time_column
     (events,) = count_before(bronze, column, since_us, cutoffs_us=[until_us])
     everything = count_before(bronze, column, None, cutoffs_us=[until_us, LAST_INSTANT_US])
@@ -248,11 +270,11 @@ def plan_later_rebuild(lake: Lake, stream: Stream, options: RebuildOptions) -> R
         partitions=options.partitions or now["state_partitions"] or stream.state_partitions,
         bronze=bronze,
         until_us=until_us,
-        base=base,
+        starting=starting,
         events=events,
-        excluded=everything[0] - events,
+        before_initial_state=everything[0] - events,
         pending=everything[1] - everything[0],
-        estimated_seconds=seconds_for(lake, stream.name, events - base.events),
+        estimated_seconds=seconds_for(lake, stream.name, events - starting.events),
         now=StreamStatus(opened, table_status).text(),
         moved=moved,
     )
@@ -270,7 +292,7 @@ def _until_us(
     if wanted_us > until_us:
         raise wrong_argument(
             "UNTIL",
-            f"UNTIL is {_at(wanted_us)}, and bronze/{stream.source} settles {stream.name} until "
+            f"UNTIL is {_at(wanted_us)}, and by bronze/{stream.source} {stream.name} is complete until "
             f"{_at(until_us)} only",
         )
     if identity.since_us is not None and wanted_us < identity.since_us:
@@ -283,7 +305,7 @@ def _until_us(
 
 
 def _new_generation(opened: OpenStream) -> int:
-    """One whose number no checkpoint and no table has seen: its writes would be passed over."""
+    """A number that no checkpoint and no table has seen: batches under one would be passed over."""
     known = 0 if opened.row is None else opened.row["generation"]
     numbers = count(1 + max(known, opened.generations.newest_folder or 0))
     return next(n for n in numbers if not has_written(opened.lake, opened.name, n))

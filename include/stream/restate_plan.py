@@ -1,7 +1,7 @@
-"""Replays of bronze, planned: what restatements and rebuilds have in common; restatements of an
-interval, or of each of a backfill; what shares a JVM, what rebuilds.
+"""Plans of restatements, of one interval or of each in a backfill, and `Replay`, the base of all plans
+that replay bronze.
 
-From the lake alone, without a JVM; the job does what its own plan says, made under the lease.
+A plan is made from the lake alone, without a JVM; a job makes its own under the stream's lease.
 """
 
 import logging
@@ -25,7 +25,12 @@ from include.lake.paths import Lake
 from include.lake.stream_result import complete_until, replaced_by
 from include.settings import Stream
 from include.stream.bronze import BronzeVersion, count_before, newest_bronze
-from include.stream.manifest import Savepoint, StartingSavepoint, choose_start, savepoints_of
+from include.stream.manifest import (
+    Savepoint,
+    StartingSavepoint,
+    choose_starting_savepoint,
+    savepoints_of,
+)
 from include.stream.open_stream import OpenStream
 from include.stream.record import Entry, StreamRecord
 from include.stream.stream_status import judged, state_between, stream_status
@@ -35,12 +40,12 @@ from include.text_table import counted, text_table
 
 @dataclass(frozen=True, kw_only=True)
 class Replay:
-    """Pinned bronze folded anew from a base until an instant, for rows from another on."""
+    """A replay of one bronze version, from a starting savepoint until an instant in microseconds."""
 
     kind: ClassVar[Literal["restate", "rebuild"]]
     opened: OpenStream
     bronze: BronzeVersion
-    base: StartingSavepoint
+    starting: StartingSavepoint
     until_us: int
 
     @property
@@ -53,12 +58,12 @@ class Replay:
 
     @property
     def code(self) -> str:
-        """The code that its states come of."""
-        return self.base.lineage(self.opened.identity.code)
+        """The lineage of the states that it makes: the code, and a savepoint that was mapped."""
+        return self.starting.lineage(self.opened.identity.code)
 
     @property
     def row(self) -> GenerationRow:
-        """The row of the generation that its rows are of."""
+        """The generation that the replaced rows belong to."""
         raise NotImplementedError
 
     @property
@@ -68,44 +73,38 @@ class Replay:
 
     @property
     def end_us(self) -> int | None:
-        """The end of what is replaced; a rebuild's has none: what live has emitted beyond `until_us`
-        it will emit again."""
-        return self.until_us if self.kind == "restate" else None
+        """The instant before which rows are replaced; None: to the end of the table."""
+        return self.until_us
 
     @property
     def dead_letters_from_us(self) -> int | None:
-        """The first instant whose dead letters are replaced, of an update table too."""
-        if self.kind == "restate":
-            return self.from_us
-        return self.base.until_us if self.base.savepoint else None
+        """The first instant whose dead letters are replaced; None: all are."""
+        return self.from_us
 
     def record(self, run_id: str, savepoint: Savepoint) -> StreamRecord:
-        """The stream's once its rows are there; a rebuild's has the savepoint of live's start."""
-        row, base, bronze = self.row, self.base, self.bronze
-        if self.kind == "rebuild":
-            seed = {"seed_savepoint": savepoint.savepoint_id, "seed_events": savepoint.events}
-            row = GenerationRow({**row, **seed, "switched_at_us": micros_of(datetime.now(UTC))})
+        """The record of the commit that replaces the rows; `savepoint`: the state at `until_us`."""
+        starting, bronze = self.starting, self.bronze
         entry = Entry(
             kind=self.kind,
             from_us=self.from_us,
             until_us=self.until_us,
-            generation=row["generation"],
+            generation=self.row["generation"],
             run_id=run_id,
-            delay_us=row["watermark_delay_ms"] * US_PER_MS,
+            delay_us=self.row["watermark_delay_ms"] * US_PER_MS,
             codes=(self.code,),
             bronze_id=bronze.table_id,
             bronze_version=bronze.version,
             bronze_ingested_at_us=bronze.ingested_at_us,
             read_version=bronze.version,
             read_commit=commit_hash(self.lake, bronze.path, bronze.version),
-            mapped_from=base.savepoint.code if base.mapped and base.savepoint else None,
+            mapped_from=starting.savepoint.code if starting.mapped and starting.savepoint else None,
         )
         dead_letters = dead_letters_now(self.lake, self.opened.name)
-        return replace(self.opened.record, row=row, **dead_letters).with_entry(entry)
+        return replace(self.opened.record, row=self.row, **dead_letters).with_entry(entry)
 
 
 def seconds_for(lake: Lake, stream: str, *rows: int) -> float | None:
-    """The seconds that replays of so many rows take, by recorded ones; None without any."""
+    """Estimate the seconds of replays of so many rows each by recorded ones; None without any."""
     recorded = [
         (row["rows_in"], (row["ended_at"] - row["started_at"]).total_seconds())
         for row in replaced_by(lake, stream)
@@ -125,24 +124,24 @@ MOST_RUNS = 60_000  # a year of them, ten minutes each
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """The restate of one interval, which begins where the one before it ends."""
+    """The planned restatement of one interval, which begins where the one before it ends."""
 
     start: datetime
     until: datetime
     rows_to_read: int
-    now: str  # whether the table is right there, or why not
+    now: str  # "right", or why the table is not right there
 
 
 @dataclass(frozen=True, kw_only=True)
 class RestatePlan(Replay):
-    """Restates, decided: of intervals, each from the end of the one before."""
+    """The plan of restatements of intervals, each from the end of the one before."""
 
     kind = "restate"
     runs: Sequence[PlannedRun]
-    estimated_seconds: float | None  # of all; None: no recorded one of the stream to go by
+    estimated_seconds: float | None  # of all runs; None: no replay of the stream is recorded
     complete: datetime  # the stream is complete before this instant
-    incomplete: int  # refused intervals: they end later
-    early: int  # ... and an initial state stands for them
+    incomplete: int  # intervals refused because they end later
+    early: int  # intervals refused because the initial state stands for them
 
     @property
     def row(self) -> GenerationRow:
@@ -153,7 +152,7 @@ class RestatePlan(Replay):
         return micros_of(self.runs[0].start)
 
     def text(self) -> str:
-        """The plan for people."""
+        """Return the plan for a terminal."""
         runs, seconds = self.runs, self.estimated_seconds
         took = "nothing is recorded yet to estimate the time by"
         if seconds is not None:
@@ -161,7 +160,7 @@ class RestatePlan(Replay):
         rows = counted(sum(run.rows_to_read for run in runs), "row")
         lines = [
             f"restate {self.opened.name}: {counted(len(runs), 'interval')}, from which {rows} of bronze "
-            f"(version {self.bronze.version}) are replayed, from {self.base.text()} on; {took}",
+            f"(version {self.bronze.version}) are replayed, from {self.starting.text()} on; {took}",
             *text_table(COLUMNS, [_cells(run) for run in runs[:SHOWN]]),
         ]
         if len(runs) > SHOWN:
@@ -176,13 +175,13 @@ class RestatePlan(Replay):
 
 
 def plan_restate(opened: OpenStream, start: datetime, until: datetime) -> RestatePlan:
-    """The plan for `[start, until)`, on the stream's clock."""
+    """Plan the restatement of `[start, until)`; SettingsError when it cannot be restated."""
     _refuse_empty(start, until)
     return _planned(opened, [(start, until)])
 
 
 def plan_backfill(opened: OpenStream, start: datetime, until: datetime) -> RestatePlan:
-    """The same for the intervals of the stream's schedule that begin in `[start, until)`."""
+    """Plan the restatements of the schedule's intervals that begin in `[start, until)`."""
     _refuse_empty(start, until)
     schedule = opened.declared.schedule
     intervals = schedule_intervals(schedule, start, until)
@@ -222,9 +221,11 @@ def _planned(opened: OpenStream, intervals: Sequence[tuple[datetime, datetime]])
         )
     edges_us = [micros_of(edge) for edge in (open_[0][0], *(until for _, until in open_))]
     bronze = newest_bronze(lake, opened.source)
-    base = choose_start(savepoints_of(lake, name), identity, bronze, at_most_us=edges_us[0])
+    starting = choose_starting_savepoint(
+        savepoints_of(lake, name), identity, bronze, at_most_us=edges_us[0]
+    )
     events = count_before(bronze, identity.time_column, since_us, cutoffs_us=edges_us)
-    rows = [after - before for before, after in pairwise([base.events, *events[1:]])]
+    rows = [after - before for before, after in pairwise([starting.events, *events[1:]])]
     table_status = judged(opened, identity)
     runs = [
         PlannedRun(*edges, count, state_between(table_status, *map(micros_of, edges)))
@@ -233,7 +234,7 @@ def _planned(opened: OpenStream, intervals: Sequence[tuple[datetime, datetime]])
     return RestatePlan(
         opened=opened,
         bronze=bronze,
-        base=base,
+        starting=starting,
         until_us=edges_us[-1],
         runs=runs,
         estimated_seconds=seconds_for(lake, name, *rows),
@@ -253,7 +254,7 @@ def _cells(run: PlannedRun) -> list[str]:
 
 
 def check_complete(lake: Lake, stream: Stream, until: datetime) -> datetime:
-    """The instant that live has completed; SettingsError unless that is `until` or later."""
+    """Return the instant until which the stream is complete; SettingsError when that is before `until`."""
     complete = complete_until(lake, stream.name)
     if complete is not None and until <= complete:
         return complete
@@ -271,7 +272,7 @@ def schedule_intervals(
 ) -> list[tuple[datetime, datetime]]:
     """The data intervals, between two ticks of the cron expression, that begin in `[start, until)`.
 
-    At most MOST_RUNS: a year that was mistyped would be counted for hours.
+    SettingsError above MOST_RUNS of them: a mistyped year would be counted for hours.
     """
     try:
         found = islice(croniter_range(start, until, schedule), MOST_RUNS + 1)
@@ -290,23 +291,23 @@ def schedule_intervals(
 
 
 def next_tick(schedule: str, start: datetime) -> datetime:
-    """Where the interval that begins at `start` ends."""
+    """The end of the interval that begins at `start`."""
     tick: datetime = croniter(schedule, start).get_next(datetime)
     return tick
 
 
-# To either side. Airflow takes the dates in a URL, and a backfill starts its runs in order, so
-# those of it that wait are next to the one that runs.
+# Dates to either side. Airflow takes them in a URL, and a backfill starts its runs in order, so the
+# waiting ones are next to the one that runs.
 NEAR = 50
 
 
 def why_not_rebuild(
     lake: Lake, stream: Stream, start: datetime, queued: Callable[[Sequence[datetime]], int]
 ) -> str | None:
-    """Why the run whose interval begins at `start` leaves it; None when it is to rebuild.
+    """The reason why the run whose interval begins at `start` does not rebuild; None when it does.
 
-    `queued` tells how many runs of these logical dates wait, without those that run already: two of
-    these would leave it to each other.
+    `queued` counts the waiting runs of these logical dates, without those that run already: two of
+    them would leave the rebuild to each other.
     """
     if stream_status(lake, stream).live_is_right:
         return f"the live state of {stream.name} is right: there is nothing to rebuild"
@@ -327,16 +328,16 @@ def near_dates(schedule: str, start: datetime, complete: datetime | None) -> lis
 
 log = logging.getLogger("job")
 MOST = 100
-# Of the task's timeout that all of them may take, by what was recorded.
+# Intervals that one job restates may take this part of the task's timeout, by recorded runs.
 SHARE = 0.25
-UNKNOWN = timedelta(seconds=60)  # of one, before any is recorded
+UNKNOWN = timedelta(seconds=60)  # the estimate before any is recorded
 
 
 def last_waiting_end(
     lake: Lake, stream: Stream, until: datetime, queued: Callable[[Sequence[datetime]], int]
 ) -> datetime:
-    """The end of the intervals that are restated in one piece with the one before `until`: by the
-    schedule, as long as a Dag run of each waits, and live has completed it."""
+    """The end of the intervals that are restated in one piece with the one that ends at `until`:
+    those that follow by the schedule, are complete, and whose Dag runs wait."""
     complete = complete_until(lake, stream.name)
     end = until.astimezone(UTC)
     for _ in range(_most(lake, stream) - 1):
@@ -348,14 +349,14 @@ def last_waiting_end(
 
 
 def _most(lake: Lake, stream: Stream) -> int:
-    """How many intervals one job may restate."""
+    """The most intervals that one job may restate."""
     seconds = seconds_for(lake, stream.name, 0) or UNKNOWN.total_seconds()
     return min(MOST, max(1, int(stream.timeout.total_seconds() * SHARE / seconds)))
 
 
 def has_nothing_to_change(lake: Lake, stream: Stream, start: datetime, until: datetime) -> bool:
-    """Whether a restatement of `[start, until)` would change nothing: the table is right there, or
-    shows the live state. What cannot be told, the job is to say."""
+    """True if a restatement of `[start, until)` would change nothing: the table is right there, or
+    shows the live state. False when the status cannot be read: the job then says why."""
     if load_definition(stream).fold.output_mode == "update":
         return True
     try:

@@ -84,7 +84,7 @@ def mend_of(status: StreamStatus, is_changed: bool) -> Mend | None:
     option = " --full-refresh" if full_refresh else ""
     return Mend(
         f"./stateful rebuild {name}{option} --apply",
-        plan.events - plan.base.events,
+        plan.events - plan.starting.events,
         plan.estimated_seconds,
     )
 

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from include.lake.ops import read_ops
 from include.settings import Check, DataCheckError
 from include.streams import user_counts
-from spark_jobs import stream_drain
+from spark_jobs import run_stream
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.run_stream import drain
 from spark_jobs.tables.product import judge_rows, refuse_wrong
@@ -85,7 +85,7 @@ def test_a_batch_that_does_not_meet_one_is_not_published(
     spark, counted_lake, monkeypatch, is_small
 ):
     lake, engine = counted_lake, SparkEngine(spark)
-    monkeypatch.setattr(stream_drain, "is_small", lambda _: is_small)
+    monkeypatch.setattr(run_stream, "is_small", lambda _: is_small)
     check = Check(name="low", each_row="total_count <= 4")
     append_commit(lake, COUNTS.source, user_counts.FOLD, COUNTED[1])
     before = table_rows(lake, COUNTS, user_counts.FOLD)

@@ -8,7 +8,7 @@ from pyspark.errors import StreamingQueryException
 from include.lake.generations import read_generations
 from include.stream.record import recorded
 from include.streams import user_counts
-from spark_jobs import stream_drain
+from spark_jobs import run_stream
 from spark_jobs.engines import live, live_batch
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.run_stream import drain
@@ -41,7 +41,7 @@ def writer(monkeypatch: pytest.MonkeyPatch):
 
     def choose(is_small: bool) -> None:
         refused = "left_on_spark" if is_small else "fetch"
-        monkeypatch.setattr(stream_drain, "is_small", lambda _: is_small)
+        monkeypatch.setattr(run_stream, "is_small", lambda _: is_small)
         for name, function in writers.items():
             monkeypatch.setattr(live, name, refuse if name == refused else function)
 

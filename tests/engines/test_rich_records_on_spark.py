@@ -16,7 +16,7 @@ from include.fold.definition import state_rows_ddl
 from include.fold.records import Instant
 from include.registry import stream_named
 from include.settings import SavepointRules, Stream
-from spark_jobs import stream_drain
+from spark_jobs import run_stream
 from spark_jobs.engines.replay import replay_fold
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.write_savepoint import write_savepoint
@@ -86,7 +86,7 @@ def stream_of(fold: Any) -> Stream:
     ],
 )
 def test_spark_comes_to_what_the_local_engine_says(spark, lake, monkeypatch, name, is_small):
-    monkeypatch.setattr(stream_drain, "is_small", lambda _: is_small)
+    monkeypatch.setattr(run_stream, "is_small", lambda _: is_small)
     fold, stream = FOLDS[name], stream_of(FOLDS[name])
     stamped = stamp(arriving(7, order, commits=4, size=12))
     drained(spark, lake, stream, fold, stamped, runs=2)

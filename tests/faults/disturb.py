@@ -21,7 +21,7 @@ from tests.simulator.writes import Killed, killing
 # How long whoever comes second waits for the first.
 PATIENCES = (
     "include.ingest.ingest.COMPACTION_PATIENCE",
-    "spark_jobs.stream_drain.INGEST_PATIENCE",
+    "spark_jobs.run_stream.INGEST_PATIENCE",
     "spark_jobs.rebuild_stream.PATIENCE",
     "spark_jobs.restate_interval.PATIENCE",
     "spark_jobs.write_savepoint.PATIENCE",

@@ -76,7 +76,7 @@ def test_rows_that_somebody_deletes_stop_the_stream_until_a_rebuild(world):
         with refused("of_other_times"):
             job(world)
     plan = plan_rebuild(world.lake, world.streams[KIND], RebuildOptions())
-    assert (plan.base.savepoint, plan.from_us) == (None, None)
+    assert (plan.starting.savepoint, plan.from_us) == (None, None)
     rebuild(world.engine, world.lake, world.streams[KIND], RebuildOptions())
     assert names(world) == []
     check(world)

@@ -69,10 +69,10 @@ class Lived:
         }
         return written_savepoint(self.lake, NAME, at(second), **made | columns).savepoint_id
 
-    def base_id(self, options: RebuildOptions = MAPPED) -> str | None:
-        base = plan_rebuild(self.lake, STREAM, options).base
-        assert base.savepoint is None or base.mapped == options.migrate_state
-        return base.savepoint.savepoint_id if base.savepoint else None
+    def starting_id(self, options: RebuildOptions = MAPPED) -> str | None:
+        starting = plan_rebuild(self.lake, STREAM, options).starting
+        assert starting.savepoint is None or starting.mapped == options.migrate_state
+        return starting.savepoint.savepoint_id if starting.savepoint else None
 
 
 def at(second: int) -> datetime:
@@ -85,7 +85,9 @@ def lived(lake, tmp_path, monkeypatch):
     sys.modules.pop(MODULE, None)
 
 
-def test_the_base_is_the_newest_clean_savepoint_of_the_state_that_the_stream_ran_on(lived):
+def test_a_migration_starts_with_the_newest_valid_savepoint_of_the_state_that_the_stream_ran_on(
+    lived,
+):
     clean = lived.savepoint(2)
     lived.savepoint(1)
     lived.savepoint(3, events=8)  # without a late row
@@ -95,16 +97,16 @@ def test_the_base_is_the_newest_clean_savepoint_of_the_state_that_the_stream_ran
     lived.files.deploy(NEW)
     now = open_stream(lived.lake, STREAM).identity
     lived.savepoint(5, code=now.code, state_schema=now.state_schema)
-    assert lived.base_id() == clean
+    assert lived.starting_id() == clean
     plan = plan_rebuild(lived.lake, STREAM, MAPPED)
     assert plan.row["code"] == f"{now.code}+{clean}"
-    assert instant_of(plan.base.until_us) == at(2)
+    assert instant_of(plan.starting.until_us) == at(2)
 
 
 def test_it_is_not_after_the_instant_that_is_asked_for(lived):
     early, _ = lived.savepoint(1), lived.savepoint(3)
     lived.files.deploy(NEW)
-    assert lived.base_id(replace(MAPPED, until=at(2))) == early
+    assert lived.starting_id(replace(MAPPED, until=at(2))) == early
 
 
 @pytest.mark.parametrize(

@@ -76,12 +76,12 @@ def test_each_run_reads_what_lies_in_its_interval(planned_lake):
     ]
 
 
-def test_the_first_run_begins_with_the_newest_clean_savepoint(planned_lake):
+def test_the_first_run_begins_with_the_newest_valid_savepoint(planned_lake):
     before = len([at for at in EVENTS if at < START + HOUR])
-    record(planned_lake, "clean", START + HOUR, before)
+    record(planned_lake, "valid", START + HOUR, before)
     record(planned_lake, "lacks a late row", START + 2 * HOUR, before)
     plan = planned(planned_lake, 2, 3)
-    assert plan.base.text() == "savepoint clean"
+    assert plan.starting.text() == "savepoint valid"
     assert plan.runs[0].rows_to_read == len([at for at in EVENTS if at < START + 3 * HOUR]) - before
 
 
@@ -124,7 +124,9 @@ def test_states_that_were_mapped_have_no_beginning_to_go_back_to(planned_lake):
     ):
         plan_backfill(opened(planned_lake, mapped), *interval)
     record(planned_lake, "mapped", START + 2 * HOUR, before, mapped.code)
-    assert plan_backfill(opened(planned_lake, mapped), *interval).base.text() == "savepoint mapped"
+    assert (
+        plan_backfill(opened(planned_lake, mapped), *interval).starting.text() == "savepoint mapped"
+    )
 
 
 def within(instants, hour):

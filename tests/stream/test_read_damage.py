@@ -77,7 +77,7 @@ def test_a_damaged_savepoint_is_deleted(lake, savepoint, damage):
     with refused("unreadable_savepoint", subject=savepoint.savepoint_id):
         refuse_damaged(lake, savepoint)
     planned = plan_with_sound_start(lake, "r1", lambda: plan_from(lake))
-    assert planned.base.savepoint is None
+    assert planned.starting.savepoint is None
     assert lake.folders(lake.savepoints(STREAM.name)) == []
     (finding,) = read_ops(lake, "findings", {"finding": "savepoint_damaged"}).to_pylist()
     assert savepoint.savepoint_id in finding["detail"]
@@ -116,6 +116,6 @@ def test_a_savepoint_that_cannot_be_read_just_now_stays(lake, savepoint, monkeyp
 
 
 def plan_from(lake: Lake) -> SimpleNamespace:
-    """A plan whose base is the newest savepoint there is."""
+    """A plan that starts with the newest savepoint there is."""
     known = savepoints_of(lake, STREAM.name)
-    return SimpleNamespace(base=SimpleNamespace(savepoint=known[-1] if known else None))
+    return SimpleNamespace(starting=SimpleNamespace(savepoint=known[-1] if known else None))

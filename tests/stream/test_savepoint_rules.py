@@ -1,4 +1,4 @@
-"""When a savepoint is due, on the way of a replay too; which one is a base, and which ones may go."""
+"""When a savepoint is due, on the way of a replay too; which one a replay starts with, which ones may go."""
 
 import itertools
 from dataclasses import replace
@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 from include.lake.generations import GenerationRow
 from include.settings import SavepointRules
 from include.stream.bronze import newest_bronze
-from include.stream.manifest import Savepoint, StreamIdentity, choose_start, retained_by
+from include.stream.manifest import (
+    Savepoint,
+    StreamIdentity,
+    choose_starting_savepoint,
+    retained_by,
+)
 from include.streams import user_counts
 from include.streams.user_counts import UserEvent
 from spark_jobs.replay_bronze import stops_on_the_way
@@ -67,7 +72,7 @@ def test_rules_that_cannot_be_are_refused(wrong):
         SavepointRules(**wrong)
 
 
-def test_a_base_is_the_newest_clean_savepoint_of_this_code_and_this_bronze(lake):
+def test_a_replay_starts_with_the_newest_valid_savepoint_of_this_code_and_this_bronze(lake):
     (rows,) = stamp([[UserEvent("u", START_US + n * HOUR_US) for n in range(10)]])
     append_commit(lake, "user_events", user_counts.FOLD, rows)
     bronze = newest_bronze(lake, "user_events")
@@ -75,13 +80,16 @@ def test_a_base_is_the_newest_clean_savepoint_of_this_code_and_this_bronze(lake)
     def at(hours: int, events: int, code: str = "now") -> Savepoint:
         return savepoint(START_US + hours * HOUR_US, events, code, bronze.table_id)
 
-    clean, lacking, other_code = at(3, 3), at(4, 3), at(5, 5, "before")
+    valid, lacking, other_code = at(3, 3), at(4, 3), at(5, 5, "before")
     other_table, beyond = replace(at(5, 5), bronze_id="another"), at(7, 7)
-    known = [clean, lacking, other_code, other_table, beyond]
-    base = choose_start(known, IDENTITY, bronze, START_US + 6 * HOUR_US)
-    assert (base.savepoint, base.events) == (clean, 3)
-    assert choose_start(known, IDENTITY, bronze, START_US + 7 * HOUR_US).savepoint == beyond
-    assert choose_start(known, IDENTITY, bronze, START_US).savepoint is None
+    known = [valid, lacking, other_code, other_table, beyond]
+    starting = choose_starting_savepoint(known, IDENTITY, bronze, START_US + 6 * HOUR_US)
+    assert (starting.savepoint, starting.events) == (valid, 3)
+    assert (
+        choose_starting_savepoint(known, IDENTITY, bronze, START_US + 7 * HOUR_US).savepoint
+        == beyond
+    )
+    assert choose_starting_savepoint(known, IDENTITY, bronze, START_US).savepoint is None
 
 
 @given(

@@ -15,7 +15,7 @@ from include.lake.ops import read_ops
 from include.stream.manifest import savepoints_of
 from include.stream.rebuild_plan import RebuildOptions
 from include.stream_definition import load_definition
-from spark_jobs import stream_drain
+from spark_jobs import run_stream
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.rebuild_stream import rebuild
 from spark_jobs.restate_interval import restate
@@ -109,7 +109,7 @@ def test_what_is_a_dead_letter_is_a_function_of_bronze(spark, lake, tmp_path, mo
             drain_all(spark, lake)
     monkeypatch.setattr(DeadLetters, "append", APPEND)
     with monkeypatch.context() as by_spark:  # what the driver has written
-        by_spark.setattr(stream_drain, "is_small", lambda _: False)
+        by_spark.setattr(run_stream, "is_small", lambda _: False)
         drain_all(spark, lake)
     for commit in stamped[4:]:
         append_commit(lake, KEEPING.source, fold, commit)
