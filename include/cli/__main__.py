@@ -1,4 +1,4 @@
-"""`./stateful`, once all that it needs is installed: `python -m include.cli`."""
+"""The command line behind `./stateful`: `python -m include.cli`."""
 
 import sys
 from collections.abc import Sequence
@@ -11,15 +11,14 @@ FILES = ("commands", "author")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; its exit code."""
+    """Run one command and return its exit code."""
     words = sys.argv[1:] if argv is None else argv
-    # To `validate` such a mistake is what it was asked for.
     load(1 if words[:1] == ["validate"] else 2)
     return int(import_module("include.cli.app").main(argv))
 
 
 def load(if_wrong: int = 2) -> typer.Typer:
-    """The command line with all commands; SystemExit `if_wrong` when sources.py is."""
+    """The command line with all commands; SystemExit with code `if_wrong` when sources.py is wrong."""
     try:
         import_module("include.streams.sources")
     except Exception as error:

@@ -1,6 +1,6 @@
-"""The command line's frame: how arguments become streams, sources and lakes, and what is said of mistakes.
+"""The frame of the command line: arguments, options, errors and exit codes.
 
-Exit codes: 0 done, 1 the work failed, 2 asked for what cannot be, which is said in one line.
+Exit codes: 0 done, 1 the work failed, 2 a wrong argument or setting, with one line on stderr.
 """
 
 import json
@@ -28,7 +28,7 @@ from include.spark.submit import say
 from include.text_table import printable
 
 DONE, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 128 + signal.SIGINT
-# What the lake, or the machine, is in the way of: their words say enough.
+# Of the lake or the machine; their own message is enough.
 FAILURES = (OSError, DeltaError)
 
 app = typer.Typer(
@@ -48,14 +48,14 @@ def command(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; its exit code."""
+    """Run one command and return its exit code."""
     try:
         given = list(sys.argv[1:] if argv is None else argv) or ["--help"]
         with panics_as_errors():
             code = app(given, "stateful", standalone_mode=False) or DONE
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read has gone, as `head` does; what is still to be written goes nowhere.
+        # As of `head`: what is still to be written goes nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except typer.TyperException as error:
@@ -67,12 +67,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return FAILED
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
-    # A job's code may be any, and minus a signal's number.
+    # A job may end with any code, or with minus a signal's number.
     return code if code in (DONE, REFUSED, INTERRUPTED) else FAILED
 
 
 def _refused(error: StatefulError, given: Sequence[str]) -> int:
-    """Tell the error, with `--json` as an object on stdout, too; its exit code."""
+    """Print the error, with `--json` also as an object on stdout; return its exit code."""
     if "--json" in given:
         show_json(error.record())
     sys.stderr.write(printable(f"{last_line(error)}\n"))
@@ -80,7 +80,7 @@ def _refused(error: StatefulError, given: Sequence[str]) -> int:
 
 
 def show_json(value: object) -> None:
-    """One JSON value on stdout, for scripts."""
+    """Print one JSON value."""
     sys.stdout.write(f"{json.dumps(value, default=datetime.isoformat)}\n")
 
 
@@ -97,7 +97,7 @@ def _lake_option(parser: Callable[[str], Lake | str], text: str) -> Any:
 
 
 def found_lake(root: str) -> str:
-    """The lake's root, absolute. What jobs need for one on S3 is fetched when it is first named."""
+    """The absolute root of a lake; fetches the jars for S3 when a lake is first there."""
     lake = absolute_lake(root)
     if is_s3(lake) and S3.missing():
         set_up([OF_S3])
@@ -108,7 +108,7 @@ LakeOption = Annotated[
     Lake, _lake_option(lambda root: open_lake(found_lake(root)), "The lake's folder or URI.")
 ]
 AnyLakeOption = Annotated[
-    str, _lake_option(found_lake, "The lake's folder or URI; there need not be one yet.")
+    str, _lake_option(found_lake, "The lake's folder or URI; it need not exist yet.")
 ]
 AnyStreamArgument = Annotated[
     str | None,
@@ -149,7 +149,7 @@ UntilArgument = Annotated[datetime, _argument("UNTIL", "The instant it ends befo
 UntilOption = Annotated[
     datetime | None, _option("--until", "An earlier instant (UTC) to go on from.")
 ]
-TO = "What the watermark is set back to (UTC); left out: finish what was begun."
+TO = "The new watermark (UTC); left out: finish a change that was interrupted."
 ToOption = Annotated[datetime | None, _option("--to", TO)]
 StartOption = Annotated[
     datetime | None, _option("--start", "First hour, UTC; the last full day if not given.")
@@ -162,7 +162,7 @@ JsonOption = Annotated[
 
 
 def planned(plan: str, is_applied: bool, apply: Callable[[], int | None]) -> int:
-    """Show a plan, and carry it out where that is wanted; the exit code of what does it."""
+    """Show a plan, and carry it out if `is_applied`; return the exit code."""
     say(plan)
     if is_applied:
         return apply() or 0

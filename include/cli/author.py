@@ -1,4 +1,4 @@
-"""For who writes streams: a scaffold, what is wrong with a file, its test, a shell over the lake."""
+"""The commands for authors of streams: new, validate, test, shell."""
 
 import os
 import subprocess
@@ -45,11 +45,11 @@ def new(
         typer.Option(autocompletion=source_names, help="What it reads; the first source if none."),
     ] = "",
 ) -> int:
-    """Write a new stream that counts the events of each key, and its test."""
+    """Write a new stream, which counts the events of each key, and its test."""
     found = source_named(source) if source else all_sources()[0]
     for file in new_stream(PROJECT, name, found):
         say(f"wrote {file.relative_to(PROJECT)}")
-    say(f"change them to what you need; `./stateful test {name}` says whether they are right")
+    say(f"change them to what you need; `./stateful test {name}` checks them")
     return 0
 
 
@@ -59,13 +59,13 @@ def validate(
     name: AnyStreamArgument = None,
     is_json: JsonOption = False,
 ) -> int:
-    """Say what is wrong with the file of a stream, or of each; 1 when anything is.
+    """Check the file of a stream, or of each; exit code 1 when anything is wrong.
 
-    Also when the lake's bronze cannot become what the stream's source declares, or no job would start
-    with the Spark and Delta that are installed.
+    Also checks that the lake's bronze can take the fields that the source declares, and that the
+    installed Spark and Delta fit each other.
     """
     if name is not None and name not in stream_names():
-        stream_named(name)  # says which there are
+        stream_named(name)  # raises, and lists the names
     names = stream_names() if name is None else (name,)
     lake = open_lake(root) if "://" in root or Path(root).is_dir() else None
     wrong = {name: _why_wrong(partial(_check_stream, lake, name)) for name in names}
@@ -104,14 +104,14 @@ def test(
         ),
     ],
 ) -> int:
-    """Run the test of a stream or of a source, which is in tests/streams, without a JVM."""
+    """Run the test of a stream or a source, a file of tests/streams, without a JVM."""
     if name not in source_names():
-        stream_named(name)  # says which there are, or what is wrong with its file
+        stream_named(name)  # raises, and lists the names
     files = [_test_file(PROJECT, name), _test_file(PROJECT, f"source_{name}")]
     there = [str(file) for file in files if file.is_file()]
     if not there:
         raise SettingsError(
-            f"{files[0]} is not there: docs/testing.md has one to go by",
+            f"{files[0]} is missing: docs/testing.md has an example",
             code="nothing_there",
             subject=name,
         )
@@ -122,7 +122,7 @@ def test(
 @command("shell", "shell --lake /data/lake", PANEL)
 def shell(lake: LakeOption) -> int:
     """Start a pyspark shell with the lake's tables as views, and read_state('NAME')."""
-    # In the place of this process: Ctrl-C is the shell's.
+    # It replaces this process, so that Ctrl-C reaches the shell.
     command = shell_command(lake.root)
     os.execve(command[0], command, os.environ | shell_environment(lake.root))  # noqa: S606 (our own words)
 
@@ -190,7 +190,6 @@ STREAM = Stream(
 )
 '''
 
-# The one place that knows how a fold is run without Spark.
 STREAM_TEST = '''\
 """What {name} computes, without Spark: `./stateful test {name}`. See docs/testing.md."""
 
@@ -217,7 +216,7 @@ def test_no_cut_of_the_input_changes_a_count():
 
 
 def new_stream(project: Path, name: str, source: Source) -> list[Path]:
-    """Write a stream of that name and its test; the files. SettingsError for a name that is none."""
+    """Write a stream and its test, and return the files; raises SettingsError for a bad or taken name."""
     if not IDENTIFIER.fullmatch(name) or iskeyword(name):
         raise wrong_argument(
             name,
@@ -226,7 +225,7 @@ def new_stream(project: Path, name: str, source: Source) -> list[Path]:
     files = [project / "include" / "streams" / f"{name}.py", _test_file(project, name)]
     for file in files:
         if file.exists():
-            raise SettingsError(f"{file} is there already", code="name_taken", subject=name)
+            raise SettingsError(f"{file} exists already", code="name_taken", subject=name)
     fields = [field for field in source.fields if _can_be_in_a_record(field)]
     key = _key_of(source, fields)
     given = {
@@ -250,7 +249,7 @@ def _test_file(project: Path, name: str) -> Path:
 
 
 def _key_of(source: Source, fields: Sequence[Field]) -> Field:
-    """The first field that events can be grouped by; one that is always there, if any is."""
+    """The first field that events can be grouped by, a required one if there is any."""
     keys = [field for field in fields if field.type != "double"]
     if not keys:
         raise SettingsError(
@@ -261,7 +260,7 @@ def _key_of(source: Source, fields: Sequence[Field]) -> Field:
 
 
 def _can_be_in_a_record(field: Field) -> bool:
-    """Whether the scaffold knows its type, and Python allows its name in a NamedTuple."""
+    """True if the scaffold knows its type, and Python allows its name in a NamedTuple."""
     is_name = field.name.isidentifier() and not iskeyword(field.name) and field.name[0] != "_"
     return field.type in PYTHON_TYPES and is_name
 

@@ -1,4 +1,4 @@
-"""The commands that run streams, show how they go, and look after their state and tables."""
+"""The commands that run streams, show their figures, and change state and tables."""
 
 import os
 import sys
@@ -78,7 +78,7 @@ def run(
     ] = False,
 ) -> int:
     """Start Airflow, run every stream, show the results, serve until Ctrl-C."""
-    # Here: it brings SQLAlchemy in, which is a fifth of the time of a command that finds nothing new.
+    # Imported here: SQLAlchemy is a fifth of the time of a short command.
     from include.airflow import local_airflow
 
     return local_airflow.serve(made_lake(root), port, once=is_once)
@@ -86,7 +86,7 @@ def run(
 
 @command("stream", "stream user_counts", RUN)
 def run_stream(stream: StreamArgument, lake: LakeOption) -> int:
-    """Ingest and drain one stream once, without Airflow; look after its state, show its table."""
+    """Ingest, run one stream once without Airflow, maintain its state, and show its table."""
     began = datetime.now(UTC)
     if code := run_local.run_stream(lake, stream):
         return code
@@ -96,7 +96,7 @@ def run_stream(stream: StreamArgument, lake: LakeOption) -> int:
         status, record = status_of(lake, stream)
         if (
             record["wrong"] or record["mismatch"]
-        ):  # also where nothing ran: the function may be another
+        ):  # even if nothing ran: the function may have changed
             say(status)
     return DONE
 
@@ -109,19 +109,19 @@ def ingest(
         bool,
         typer.Option(
             "--accept-loss",
-            help="Go on behind what a topic or table has lost, and close its findings.",
+            help="Go on after what a topic or table has lost, and close the findings on it.",
         ),
     ] = False,
     is_from_scratch: Annotated[
         bool,
         typer.Option(
             "--from-scratch",
-            help="Move bronze, quarantine and ingest log aside, and ingest all anew.",
+            help="Move bronze, quarantine and ingest log aside, and ingest everything again.",
         ),
     ] = False,
     is_applied: ApplyOption = False,
 ) -> int:
-    """Take what has come for a source into bronze. With --accept-loss or --from-scratch: the plan, or do it."""
+    """Ingest what has landed for a source; with --accept-loss or --from-scratch: show the plan, or --apply it."""
     if is_from_scratch:
         plan = plan_from_scratch(lake, source)
         return planned(plan, is_applied, lambda: _ingest_from_scratch(lake, source))
@@ -142,7 +142,7 @@ def _accept_loss(lake: Lake, source: Source, is_applied: bool) -> int:
             return planned(str(loss), is_applied, lambda: accept_loss(lake, source, loss))
         lost = open_losses(lake, source.name)
         if not lost:
-            say(f"nothing that {source.name} has not taken is lost")
+            say(f"no input of {source.name} is lost")
             return 0
         text = "\n".join(f"{row['found_at']:%F %R} UTC {row['detail']}" for row in lost)
         return planned(text, is_applied, lambda: record_accepted(lake, source.name))
@@ -154,10 +154,10 @@ def maintain(
     name: AnyStreamArgument = None,
     is_dry_run: DryRunOption = False,
     is_compacted: Annotated[
-        bool, typer.Option("--compact", help="Compact, whatever would be gained.")
+        bool, typer.Option("--compact", help="Compact even if little is gained.")
     ] = False,
 ) -> int:
-    """Check the checkpoint of a stream, or of each, compact and tune its state; of all: the tables, too. 1 when a check found an error."""
+    """Check, compact and tune the state of a stream; without NAME of all, and maintain the tables. Exit code 1 when a check finds an error."""
     streams = all_streams() if name is None else (stream_named(name),)
     codes = [run_local.maintain(lake, stream, is_dry_run, is_compacted) for stream in streams]
     if name is None:
@@ -167,7 +167,7 @@ def maintain(
 
 @command("inspect", "inspect user_sessions --json", RUN)
 def inspect(stream: StreamArgument, lake: LakeOption, is_json: JsonOption = False) -> int:
-    """Show what the state of a stream holds: keys, bytes, ages, timeouts, skew."""
+    """Show the state of a stream in figures: keys, bytes, ages, timeouts, skew."""
     return run_local.inspect_state(lake, stream, is_json)
 
 
@@ -175,11 +175,11 @@ def inspect(stream: StreamArgument, lake: LakeOption, is_json: JsonOption = Fals
 def explain(
     stream: StreamArgument,
     key: Annotated[
-        str, typer.Argument(metavar="KEY", help="A text as it is; any other key as JSON.")
+        str, typer.Argument(metavar="KEY", help="A string as it is; any other key as JSON.")
     ],
     lake: LakeOption,
     days: Annotated[
-        int, typer.Option(min=1, max=MOST_DAYS, help="How far back it is looked at.")
+        int, typer.Option(min=1, max=MOST_DAYS, help="Days back from where it is complete.")
     ] = KEY_DAYS,
     is_json: JsonOption = False,
 ) -> int:
@@ -197,7 +197,7 @@ def report(
     lake: LakeOption,
     name: AnyStreamArgument = None,
     to: Annotated[
-        Path, typer.Option("--to", metavar="FILE", dir_okay=False, help="Written anew.")
+        Path, typer.Option("--to", metavar="FILE", dir_okay=False, help="Overwritten.")
     ] = Path("report.html"),
     days: Annotated[
         int | None,
@@ -205,14 +205,14 @@ def report(
             min=1,
             max=MOST_DAYS,
             show_default="since its first run",
-            help="Of a stream: how far back it is shown.",
+            help="Of a stream: days back from now.",
         ),
     ] = None,
 ) -> int:
-    """Write a page of all streams, or of one through time, as one HTML file."""
+    """Write the page of all streams, or of one, as one HTML file."""
     now = datetime.now(UTC)
     if name is None and days is not None:
-        raise wrong_argument("--days", "--days is of one stream: name it")
+        raise wrong_argument("--days", "--days needs the NAME of a stream")
     if name is None:
         overview = _overview(lake)
         html, unread = overview_html(overview), overview.unread
@@ -240,13 +240,13 @@ def metrics(lake: LakeOption) -> int:
 
 @command("savepoint", "savepoint user_counts", STATE)
 def savepoint(stream: StreamArgument, lake: LakeOption) -> int:
-    """Write the state of a stream down as a savepoint."""
+    """Write a savepoint of the state of a stream."""
     return _run("write_savepoint", lake, stream, args=[])
 
 
 @command("status", "status user_counts", STATE)
 def status(lake: LakeOption, name: AnyStreamArgument = None, is_json: JsonOption = False) -> int:
-    """Show of a stream, or of each, until when its table is complete, where it is right, and what mends it."""
+    """Show until when the table of a stream, or of each, is complete, where it is right, and what mends it."""
     found = status_of_each(lake) if name is None else [status_of(lake, stream_named(name))]
     texts, records = zip(*found, strict=True)
     if is_json:
@@ -263,7 +263,7 @@ def show_backfill(
     until: UntilArgument,
     lake: LakeOption,
 ) -> int:
-    """Show what each run of a backfill would do; changes nothing."""
+    """Show what each run of a backfill would do."""
     say(plan_backfill(open_stream(lake, stream), start, until).text())
     return 0
 
@@ -272,7 +272,7 @@ def show_backfill(
 def restate(
     stream: StreamArgument, start: FromArgument, until: UntilArgument, lake: LakeOption
 ) -> int:
-    """Restate an interval of a stream in one piece, late rows included."""
+    """Restate an interval of a stream from bronze, late rows included."""
     say(plan_restate(open_stream(lake, stream), start, until).text())
     interval = ["--from", start.isoformat(), "--until", until.isoformat()]
     return _run("restate_interval", lake, stream, args=interval)
@@ -284,21 +284,21 @@ def rebuild(
     lake: LakeOption,
     until: UntilOption = None,
     buckets: Annotated[
-        int | None, typer.Option(min=1, help="Of the new state; as now when not given.")
+        int | None, typer.Option(min=1, help="Of the new state; default: as now.")
     ] = None,
     partitions: Annotated[
-        int | None, typer.Option(min=1, help="State partitions; as now when not given.")
+        int | None, typer.Option(min=1, help="State partitions; default: as now.")
     ] = None,
     from_beginning: Annotated[
         bool,
-        typer.Option("--full-refresh", help="From the beginning, whatever savepoints there are."),
+        typer.Option("--full-refresh", help="From the beginning, without a savepoint."),
     ] = False,
     migrate_state: Annotated[
-        bool, typer.Option("--migrate-state", help="From the older state, by migrate_state.")
+        bool, typer.Option("--migrate-state", help="From the old state, by migrate_state.")
     ] = False,
     is_applied: ApplyOption = False,
 ) -> int:
-    """Make a stream's state anew from bronze, late rows included: the plan, or with --apply do it."""
+    """Rebuild the state and table of a stream from bronze, late rows included: show the plan, or --apply it."""
     options = RebuildOptions(buckets, partitions, until, from_beginning, migrate_state)
     args = ["--options", options.text()]
     plan = plan_rebuild(lake, stream, options).text()
@@ -312,7 +312,7 @@ def set_watermark(
     to: ToOption = None,
     is_applied: ApplyOption = False,
 ) -> int:
-    """Set the watermark of a source back, and rebuild its streams: the plan, or with --apply do it."""
+    """Set the watermark of a source back, and rebuild its streams: show the plan, or --apply it."""
     wanted = [] if to is None else ["--to", to.isoformat()]
     args = ["--source", source.name, "--lake", lake.root, *wanted]
     text = plan_set_watermark(lake, source, to).text
@@ -333,22 +333,21 @@ def erase(
     lake: LakeOption,
     is_applied: ApplyOption = False,
 ) -> int:
-    """Erase all of a key, in the past too: the plan, or with --apply do it."""
-    record = _key_of_stdin() if key == "-" else key
-    plan = plan_erasure(lake, erased_key(name, record)).text()
-    # Not an argument: those stand in logs.
-    os.environ[ERASED_KEY] = record
+    """Erase a key from all tables, states and landed files: show the plan, or --apply it."""
+    erased = _key_of_stdin() if key == "-" else key
+    plan = plan_erasure(lake, erased_key(name, erased)).text()
+    os.environ[ERASED_KEY] = erased  # an argument would be in logs
     args = ["--name", name, "--lake", lake.root]
     return planned(plan, is_applied, lambda: run_job("erase_key", args))
 
 
 def _key_of_stdin() -> str:
-    """All of it but a last line's end: the first line of a key is the key of somebody else."""
+    """The whole input without the last line's end, as a key may have several lines."""
     try:
-        record = sys.stdin.readline() if sys.stdin.isatty() else sys.stdin.read()
+        text = sys.stdin.readline() if sys.stdin.isatty() else sys.stdin.read()
     except UnicodeDecodeError:
         raise wrong_argument("KEY", "the key on the standard input is no text in UTF-8") from None
-    return record.removesuffix("\n")
+    return text.removesuffix("\n")
 
 
 def _run(job: str, lake: Lake, stream: Stream, args: list[str]) -> int:
@@ -363,7 +362,7 @@ def sample_data(
     seed: int = Options.seed,
     events: Annotated[int, typer.Option(min=0, help="Events of each source.")] = Options.events,
     late_share: Annotated[
-        float, typer.Option(min=0, max=1, help="Of rows that come hours late.")
+        float, typer.Option(min=0, max=1, help="Share of rows that come hours late.")
     ] = Options.late_share,
 ) -> int:
     """Write sample input into the lake's landing folder; the same options give the same files."""
@@ -385,11 +384,11 @@ def reingest(
             metavar="[FILE]",
             exists=True,
             dir_okay=False,
-            help='Corrected rows, {"quarantine_id": ..., "raw": ...} a line; without it all open '
-            "rows are tried again.",
+            help='Corrected rows, {"quarantine_id": ..., "raw": ...} per line; without it all '
+            "open rows are tried again.",
         ),
     ] = None,
 ) -> int:
-    """Take open rows of the quarantine in again, corrected or by today's rules."""
+    """Ingest open rows of the quarantine again, corrected or under the fields of now."""
     given = None if corrections is None else str(corrections)
     return run_local.reingest(lake, source.name, given)

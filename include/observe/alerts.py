@@ -1,7 +1,7 @@
-"""Alerts: which findings have opened and closed since people were told last, and the message.
+"""Alerts: the findings that have opened and closed since the last notification, and its text.
 
-What they were told is kept by who tells it (`include/airflow/alerts.py`): of each subject of
-`ops/findings` when it was looked at, and the severities of the findings that were open then.
+`include/airflow/alerts.py` stores what people were notified of: for each subject of `ops/findings`
+when it was read, and the severities of the findings that were open then.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,25 +26,25 @@ from include.observe.stream_line import (
 from include.settings import Stream
 from include.text_table import first_names
 
-NOTIFIED = ("error", "warning")  # the severities that people are told of, the worst first
+NOTIFIED = ("error", "warning")  # the severities that people are notified of, the worst first
 
 
 @dataclass(frozen=True)
 class Look:
-    """What is found of one subject by now, and what was found of late, be it over."""
+    """The open findings of one subject, and all that were found lately, closed ones too."""
 
     subject: str
     open: Sequence[Row]
     found: Sequence[Row] = ()
-    is_whole: bool = True  # False: what is not found may be there all the same
+    is_whole: bool = True  # False: a finding that is missing may be open all the same
 
     def notified(self, before: Mapping[str, Any], at: datetime) -> dict[str, Any]:
-        """All that people know once they were told of this look. Plain JSON."""
+        """The state to store once people were notified of this look, as plain JSON."""
         known = {} if self.is_whole else before.get("open", {})
         return {"at": at.isoformat(), "open": known | self._severities()}
 
     def news(self, before: Mapping[str, Any]) -> tuple[list[Row], list[Row]]:
-        """The rows of findings that opened, or got worse, and of those that are over."""
+        """Return the rows of findings that opened or got worse, and of those that closed."""
         known, now, at = before.get("open", {}), self._severities(), before.get("at")
         # "error" comes before "warning".
         worse = {name for name, severity in now.items() if severity < known.get(name, "z")}
@@ -63,14 +63,14 @@ class Look:
         )
 
     def _severities(self) -> dict[str, str]:
-        """The worst of each open finding that people are told of."""
+        """The worst severity of each open finding that people are notified of."""
         rows = sorted(self.open, key=lambda row: row["severity"], reverse=True)
         return {row["finding"]: row["severity"] for row in rows if row["severity"] in NOTIFIED}
 
 
 @dataclass(frozen=True)
 class Alert:
-    """What a notifier's templates have as `alert`."""
+    """The `alert` of a notifier's templates."""
 
     by: str  # the stream, or table_maintenance
     opened: Sequence[Row]  # rows of ops/findings
@@ -78,7 +78,7 @@ class Alert:
 
     @property
     def severity(self) -> str:
-        """Of the worst that opened: error or warning; ok when all there is to tell is over."""
+        """The worst that opened: error or warning; ok when findings have only closed."""
         return min((str(row["severity"]) for row in self.opened), default="ok")
 
     @property
@@ -92,28 +92,28 @@ class Alert:
 
     @property
     def text(self) -> str:
-        """Title, and a paragraph for each change: what it is, and what to do next."""
+        """The title, and a paragraph for each change: what was found, and what to do next."""
         worst_first = sorted(self.opened, key=lambda row: str(row["severity"]))
         over = (f"over: {row['finding']} of {row['subject']}" for row in self.closed)
         return "\n".join([self.title, *finding_lines(worst_first, self.by), *over])
 
     @property
     def html(self) -> str:
-        """The text for a mail."""
+        """The text as HTML, for a mail."""
         return f"<pre>{escape(self.text)}</pre>"
 
 
 def alert_of(
     by: str, looks: Sequence[Look], known: Mapping[str, Mapping[str, Any]]
 ) -> Alert | None:
-    """What there is to tell of these looks, by what is known of their subjects; None: nothing."""
+    """Return the alert on what has changed since `known`, by subject; None if nothing has."""
     news = [look.news(known[look.subject]) for look in looks]
     opened, closed = ([row for each in news for row in each[n]] for n in (0, 1))
     return Alert(by, opened, closed) if opened or closed else None
 
 
 def look_at(lake: Lake, stream: Stream, now: datetime, failed: Sequence[str]) -> list[Look]:
-    """Look at a stream and at its source; `failed`: the tasks of this Dag run that did."""
+    """Look at a stream and at its source; `failed` are the failed tasks of this Dag run."""
     recorded = Recorded(lake, now - timedelta(days=WINDOW_DAYS), stream)
     line = line_of(recorded, stream, now)
     own = filter(None, (_behind(stream, line), _failed(recorded, stream, failed)))
@@ -129,7 +129,7 @@ def look_at(lake: Lake, stream: Stream, now: datetime, failed: Sequence[str]) ->
 
 
 def behind_alert(lake: Lake, stream: Stream, now: datetime) -> Alert | None:
-    """That the table is behind its promise; None where it is not."""
+    """The alert that the table is behind `fresh_within`; None where it is not."""
     recorded = Recorded(lake, now - timedelta(days=WINDOW_DAYS), stream)
     found = _behind(stream, line_of(recorded, stream, now))
     return None if found is None else Alert(stream.name, [_row(stream.name, found)])
@@ -139,9 +139,10 @@ def _behind(stream: Stream, line: StreamLine) -> Finding | None:
     promised = stream.fresh_within
     if promised is None or line.until_lag is None or line.until_lag <= promised:
         return None
-    until = f"{line.until:%F %T} UTC, and fresh_within={promised} is promised"
-    said = f"tables/{stream.name} is complete until {until}"
-    return FINDINGS["behind_promise"].found(stream.name, said)
+    detail = (
+        f"tables/{stream.name} is complete until {line.until:%F %T} UTC: fresh_within={promised}"
+    )
+    return FINDINGS["behind_promise"].found(stream.name, detail)
 
 
 def _failed(recorded: Recorded, stream: Stream, tasks: Sequence[str]) -> Finding | None:
@@ -149,12 +150,12 @@ def _failed(recorded: Recorded, stream: Stream, tasks: Sequence[str]) -> Finding
         return None
     runs = (recorded.newest.get(of) for of in ((INGEST, stream.source), (RUN, stream.name)))
     errors = [run["error"] for run in runs if run and run["outcome"] == "failed"]
-    said = "; ".join([f"failed: {first_names(sorted(tasks))}", *errors])
-    return FINDINGS["run_failed"].found(stream.name, said)
+    detail = "; ".join([f"failed: {first_names(sorted(tasks))}", *errors])
+    return FINDINGS["run_failed"].found(stream.name, detail)
 
 
 def looks_at_tables(plans: Sequence[TablePlan]) -> list[Look]:
-    """What the daily maintenance has found of each table; of one that is not there, nothing."""
+    """The findings of the daily maintenance by table; a missing table may still have findings."""
     return [
         Look(
             plan.table.name,
@@ -166,6 +167,5 @@ def looks_at_tables(plans: Sequence[TablePlan]) -> list[Look]:
 
 
 def _row(subject: str, finding: Finding) -> Row:
-    """What of it is told, as plain JSON."""
-    notified = ("finding", "severity", "count", "detail", "action")
-    return {"subject": subject} | {name: getattr(finding, name) for name in notified}
+    names = ("finding", "severity", "count", "detail", "action")
+    return {"subject": subject} | {name: getattr(finding, name) for name in names}

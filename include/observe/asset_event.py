@@ -1,4 +1,4 @@
-"""The event of a stream's Asset, as plain JSON: of runs, or of a backfill's interval."""
+"""The `extra` of an event of a stream's Asset, as plain JSON."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -17,9 +17,9 @@ from include.settings import Stream
 
 
 def asset_extra(lake: Lake, stream: Stream, dag_run_id: str) -> dict[str, Any] | None:
-    """Of the drains of a Dag run; None where there are none.
+    """The extra for the drains of a Dag run, with the sum of their rows; None if there were none.
 
-    Rows are those of all of them; the rest is as it is now, also where others have come since.
+    All else is as of now, after any later runs.
     """
     runs = succeeded_runs(lake, stream.name, dag_run_id)
     if not runs:
@@ -43,10 +43,8 @@ def asset_extra(lake: Lake, stream: Stream, dag_run_id: str) -> dict[str, Any] |
 
 
 def restate_extra(lake: Lake, stream: Stream, dag_run_id: str) -> dict[str, Any] | None:
-    """Of the restatement of a backfill's Dag run, and of what rebuilt it; None of neither.
-
-    `interval` is the start and the end that it is before, beside counts of rows. `rebuilt_generation` is
-    the generation.
+    """The extra for a backfill's Dag run: `interval` (start, exclusive end) and counts of rows of its
+    restatement, `rebuilt_generation` of a rebuild that followed; None if it did neither.
     """
     rows = replaced_by(lake, stream.name, dag_run_id)
     if not rows:

@@ -1,8 +1,7 @@
-"""A key of a stream: its state, what it waits for, and why each row was emitted.
+"""One key of a stream: its state, the events it waits for, and why each row was emitted.
 
-Its events are replayed from bronze in this process, as a restatement would: late ones included. So
-what is shown is what bronze makes of the key; events that came late, which the table may lack, are
-marked.
+Its events are replayed from bronze in this process, late ones included, as a restatement would. Late
+events, which the table may lack, are marked.
 """
 
 import json
@@ -42,7 +41,6 @@ from include.settings import Stream
 from include.stream.bronze import BronzeFiles, BronzeVersion, newest_bronze, read_files
 from include.stream.manifest import (
     Savepoint,
-    SavepointError,
     StartingSavepoint,
     StreamIdentity,
     choose_starting_savepoint,
@@ -56,14 +54,14 @@ from include.stream_definition import load_definition
 from include.text_table import value_text
 
 MOST_EVENTS = 20_000  # of a key: they are folded while somebody waits for the page
-# Beside an event's own columns.
+# In addition to an event's own columns.
 ARRIVAL_US, INGESTED_US, OWN_KEY = "_arrival_us", "_ingested_us", "_key"
 
 
 def key_of_text(fold: KeyedFold, text: str) -> Key:
-    """The key that a person means: a text as it is, None and anything else as JSON has it.
+    """Parse a key: a string as it is, None and other types as JSON: `alice`, `17`, `["a", 1]`.
 
-    SettingsError for what is no key of the fold.
+    Raises SettingsError when it is no key of the fold.
     """
     shape = fold.keys.shape
     is_text = shape.kind == "string" and not (shape.nullable and text == "null")
@@ -84,13 +82,13 @@ def _from_json(text: str) -> Any:
 
 
 def text_of_key(key: Any) -> str:
-    """What `key_of_text` makes `key` of, which is as Arrow has it: exact, where people see less."""
+    """The text that `key_of_text` parses to `key`, a value of an Arrow column."""
     text = as_json(key)
     return str(json.loads(text)) if text.startswith('"') else text
 
 
 def too_much(what: str) -> SettingsError:
-    """The error for a key that cannot be replayed while somebody waits for it."""
+    """The error for a key that takes too long to replay."""
     return SettingsError(
         f"the key has more than {what} since the savepoint before: look at fewer days",
         code="too_much",
@@ -103,7 +101,7 @@ def read_events(
 ) -> pa.Table:
     """The key's events from an instant on, as of `bronze`, with ARRIVAL_US and INGESTED_US.
 
-    SettingsError when there are more than MOST_EVENTS of them.
+    Raises SettingsError when there are more than MOST_EVENTS.
     """
     table = delta_table(bronze.path)
     late = late_fields(table, event_names(fold))
@@ -114,7 +112,7 @@ def read_events(
     first_us = max((us for us in (from_us, since_us) if us is not None), default=None)
     if first_us is not None:
         wanted &= pc.field(time) >= instant_scalar(first_us)
-    # A column that came later may lie elsewhere in older rows: then all are looked at.
+    # Older rows may have a field that was declared later in `_rescued_data`: then all are read.
     if not fold.keys.is_derived and not {field.name for field in late} & set(fold.keys.names):
         wanted &= _is_key(fold, key)
     columns = {*event_names(fold), "ingested_at", "watermark_before"}
@@ -138,7 +136,7 @@ def _extra(events: pa.Table, arrivals_us: Any, ingested_us: Any) -> pa.Table:
 
 
 def _is_key(fold: KeyedFold, key: Key, *inside: str) -> pc.Expression:
-    """Whether a row is the key's: by columns of it, or by the members of one."""
+    """True for rows of the key, whose columns are those of `fold.keys` or members of column `inside`."""
     is_struct, values, parts = isinstance(fold.keys.shape, Nested), fold.keys.values(key), []
     for name, shape in fold.keys.parts:
         column = pc.field(*inside, name) if is_struct or not inside else pc.field(*inside)
@@ -154,9 +152,9 @@ CLOCKS = ("event_time_us", "ingested_at_us")
 
 @dataclass(frozen=True)
 class ShownEvent:
-    """An event of the key. `was_late`: a run had passed it when it came."""
+    """An event of the key. `was_late`: it came behind the watermark."""
 
-    at: datetime  # on the fold's clock
+    at: datetime  # event time, or ingestion time
     text: str
     ingested_at: datetime
     was_late: bool
@@ -164,7 +162,7 @@ class ShownEvent:
 
 @dataclass(frozen=True)
 class ShownOutput:
-    """A row that was emitted. `is_removal`: of an update table it was taken away."""
+    """A row that was emitted. `is_removal`: one that was removed from an update table."""
 
     emitted_at: datetime
     text: str
@@ -173,7 +171,7 @@ class ShownOutput:
 
 @dataclass(frozen=True)
 class KeyState:
-    """What is kept of the key. `state` None: nothing, or only a timeout."""
+    """The state of the key; `state` is None where there is none, or only a timeout."""
 
     state: str | None = None
     changed_at: datetime | None = None
@@ -183,10 +181,10 @@ class KeyState:
 
 @dataclass(kw_only=True)
 class ShownStep:
-    """What happened to the key at an instant of the stream's clock."""
+    """One call of the function for the key."""
 
     at: datetime
-    events: Sequence[ShownEvent]  # none: a timeout, or the end of the state
+    events: Sequence[ShownEvent]  # none: a timeout, or the end of the state's ttl
     state: Any  # afterwards; None: there is none
     wakes_at: datetime | None  # the next timeout, timer or end of the state
     outputs: Sequence[ShownOutput] = ()
@@ -195,26 +193,26 @@ class ShownStep:
 
 @dataclass(frozen=True, kw_only=True)
 class KeyFigures:
-    """All that there is to show of a key: its page, and `./stateful explain`, as text or JSON."""
+    """The figures of a key, for its page and for `./stateful explain`."""
 
     stream: str
     names: str  # of the key
     key: str
     now: datetime
     days: int
-    base: str
-    until: datetime | None  # the replay's end: what the stream has completed
+    base: str  # the starting savepoint, or the beginning
+    until: datetime | None  # the end of the replay: the stream is complete until then
     state: KeyState | None
-    steps: Sequence[ShownStep]  # in the time, the newest first
-    late: int  # events of the replay that came late
-    pending: Sequence[ShownEvent]
+    steps: Sequence[ShownStep]  # of these days, the newest first
+    late: int  # number of late events in the replay
+    pending: Sequence[ShownEvent]  # not yet complete
     failure: str | None = None
 
 
 def _shown_events(fold: KeyedFold, events: pa.Table, delay_us: int) -> list[ShownEvent]:
-    """Events in the order in which they are folded, without what is shown beside them."""
-    told = [c.name for c in fold.event_columns if c.name not in (*CLOCKS, *fold.keys.names)]
-    texts = map(value_text, plain_rows(events.select(told))) if told else repeat("{}")
+    """Events in the order of the fold; their texts leave out the key and the time."""
+    names = [c.name for c in fold.event_columns if c.name not in (*CLOCKS, *fold.keys.names)]
+    texts = map(value_text, plain_rows(events.select(names))) if names else repeat("{}")
     extra = (events[name].to_pylist() for name in (fold.time_us, INGESTED_US, ARRIVAL_US))
     shown = []
     for text, at_us, ingested_us, arrival_us in zip(texts, *extra, strict=False):
@@ -233,9 +231,9 @@ def _replayed(
     from_us: int,
     until_us: int,
 ) -> tuple[list[ShownStep], str | None]:
-    """The steps between the two instants, timeouts too; and with what the function failed, if so.
+    """Return the steps between the two instants, timeouts too, and the error of a function that failed.
 
-    SettingsError after MOST_STEPS, as each timeout may set the next.
+    Raises SettingsError after MOST_STEPS, as each timeout may set the next.
     """
     columns = [column_values(column, events[column.name]) for column in fold.event_columns]
     records = list(map(fold.event._make, zip(*columns, strict=True)))  # type: ignore[attr-defined]
@@ -276,7 +274,7 @@ def _replayed(
 
 
 def _outputs(fold: KeyedFold, each: Sequence[Emitted]) -> list[list[ShownOutput]]:
-    """What was emitted, as people read it."""
+    """The rows of each emission, as text."""
     together = Emitted(
         list(chain.from_iterable(e.rows for e in each)),
         list(chain.from_iterable(e.emitted_at_us for e in each)),
@@ -293,15 +291,14 @@ def _outputs(fold: KeyedFold, each: Sequence[Emitted]) -> list[list[ShownOutput]
 
 
 def read_key(lake: Lake, stream: Stream, text: str, now: datetime, days: int) -> KeyFigures:
-    """The figures of a key over the newest `days` of what the stream has completed.
+    """The figures of a key for the last `days` before the instant the stream is complete until.
 
-    SettingsError for what is no key, or has too many events; LakeError without bronze.
+    Raises SettingsError when `text` is no key or has too many events, LakeError without bronze.
     """
     fold, identity = load_definition(stream).fold, open_stream(lake, stream).identity
     key, until = key_of_text(fold, text), complete_until(lake, stream.name)
     from_us = micros_of((until or now) - timedelta(days=days))
-    # None of another schema of the state: of before a migration.
-    schema = identity.state_schema
+    schema = identity.state_schema  # those from before a migration have another
     savepoints = [sp for sp in savepoints_of(lake, stream.name) if sp.state_schema == schema]
     bronze = newest_bronze(lake, stream.source)
     from_us = _replayable_us(identity, bronze, savepoints, from_us=from_us)
@@ -333,11 +330,11 @@ def read_key(lake: Lake, stream: Stream, text: str, now: datetime, days: int) ->
 def _replayable_us(
     identity: StreamIdentity, bronze: BronzeVersion, savepoints: Sequence[Savepoint], from_us: int
 ) -> int:
-    """From then on; of states that were mapped, from the first savepoint that has them on."""
+    """Return `from_us`, or when the states were migrated the first savepoint since, if that is later."""
     if mapped_savepoint(identity.code) is None:
         return from_us
-    clean = valid_savepoints(savepoints, identity, bronze)
-    return max(from_us, min((savepoint.until_us for savepoint in clean), default=from_us))
+    valid = valid_savepoints(savepoints, identity, bronze)
+    return max(from_us, min((savepoint.until_us for savepoint in valid), default=from_us))
 
 
 def _beginning(
@@ -349,16 +346,12 @@ def _beginning(
     savepoints: Sequence[Savepoint],
     from_us: int,
 ) -> tuple[StartingSavepoint, States]:
-    """Where the replay begins: in the place of a damaged savepoint with one before."""
-    whole, wanted, states = list(savepoints), _is_key(fold, key, "key"), state_schema(fold)
-    while (
-        base := choose_starting_savepoint(whole, identity, bronze, at_most_us=from_us)
-    ).savepoint is not None:
-        try:
-            rows = states_in(lake, base.savepoint).to_table(filter=wanted)
-            return base, States(fold, rows.select(states.names).cast(states))
-        except (OSError, pa.ArrowException, SavepointError):
-            whole.remove(base.savepoint)
+    """The starting savepoint of the replay, and the key's state in it."""
+    wanted, states = _is_key(fold, key, "key"), state_schema(fold)
+    base = choose_starting_savepoint(savepoints, identity, bronze, at_most_us=from_us)
+    if base.savepoint is not None:
+        rows = states_in(lake, base.savepoint).to_table(filter=wanted)
+        return base, States(fold, rows.select(states.names).cast(states))
     initial = None
     if identity.since_us is not None:
         initial = read_initial_state(lake, fold.stream, fold, only=wanted)
@@ -366,7 +359,6 @@ def _beginning(
 
 
 def _state_of(rows: pa.Table) -> KeyState:
-    """Of `state_schema`, one row or none."""
     if not rows.num_rows:
         return KeyState()
     (row,) = plain_rows(rows)
@@ -381,7 +373,7 @@ def _state_of(rows: pa.Table) -> KeyState:
 
 
 def _texts(columns: Sequence[Column], records: Sequence[Any]) -> list[str | None]:
-    """Records as people read them; None where there is none."""
+    """Each record as text; None stays None."""
     known = [record for record in records if record is not None]
     values = list(zip(*known, strict=True)) or [()] * len(columns)
     arrays = {c.name: encode(c.shape, of) for c, of in zip(columns, values, strict=True)}
@@ -394,24 +386,24 @@ def _wake(at_us: int | None) -> datetime | None:
 
 
 def key_text(f: KeyFigures) -> str:
-    """What is kept of the key, what waits, and why each row was emitted: the newest comes last."""
+    """The figures as text: the steps, the newest last, then the state and the pending events."""
     lines = [f"{f.names} {f.key} of {f.stream}, the last {f.days} d, replayed from {f.base}"]
     for step in reversed(f.steps):
         lines += _step_lines(step)
-    state = "the stream has completed nothing yet"
+    state = "nothing of the stream is complete yet"
     if f.state and f.until:
         state = f"state now {_at(f.until)}  {_retained(f.state)}"
     lines.append(state)
     if f.late:
         lines.append(
-            f"{f.late:,} of its events came late: the table may go without until a restatement"
+            f"{f.late:,} of its events came late: the table may lack them until a restatement"
         )
     lines += [f"waits     {_at(each.at)}  {_event(each)}" for each in f.pending]
     return "\n".join([*lines, f"error: {f.failure}"] if f.failure else lines)
 
 
 def _retained(state: KeyState) -> str:
-    timeout = f", timeout {_at(state.timeout_at)}" if state.timeout_at else ""
+    timeout = f", times out {_at(state.timeout_at)}" if state.timeout_at else ""
     timers = f", timers {state.timers}" if state.timers else ""
     return f"{state.state or 'none'}{timeout}{timers}"
 
@@ -420,10 +412,10 @@ def _step_lines(step: ShownStep) -> Iterator[str]:
     yield _at(step.at)
     yield from (f"  {_event(each)}" for each in step.events)
     if not step.events:
-        yield "  a timeout, or the end of the state"
+        yield "  a timeout, or the end of the ttl"
     wakes = f", times out {_at(step.wakes_at)}" if step.wakes_at else ""
     yield f"  -> state {step.state or 'none'}{wakes}"
-    yield from (f"  -> row   {each.text}{' taken away' * each.is_removal}" for each in step.outputs)
+    yield from (f"  -> row   {each.text}{' removed' * each.is_removal}" for each in step.outputs)
     yield from (f"  -> dead letter: {each}" for each in step.dead_letters)
 
 

@@ -1,4 +1,4 @@
-"""`./stateful inspect`: a stream's state in figures, as tables for a terminal or as JSON."""
+"""The report of `./stateful inspect`: a stream's state in figures, as text tables or JSON."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,14 +21,14 @@ from include.stream.checkpoint import CommittedBatch
 from include.text_table import cut, span_text, text_table, value_text
 
 BIGGEST_KEYS = 10
-STATE_CHARACTERS = 200  # shown of a big key's state
+STATE_CHARACTERS = 200  # of a big key's state are shown
 RANKS = 10_000
-OFFSET = 4  # the bytes by which Arrow says where a text or a list ends
+OFFSET = 4  # bytes of an offset in Arrow: where a string or a list ends
 Figures = NDArray[np.int64]
 Row = dict[str, Any]
 SUMMED = ("keys", "bytes", "pending_events", "pending_bytes")
 SPREAD = {"least": 0.0, "median": 0.5, "p90": 0.9, "p99": 0.99, "most": 1.0}
-# How many keys have a state, a timeout, one that is due; sizes and ages by SPREAD; the biggest.
+# Counts of keys with a state, a timeout, a due timeout; sizes and ages by SPREAD; the biggest keys.
 NO_KEYS: Row = {
     **dict.fromkeys(("keys", "bytes", "states", "timeouts", "due", "seen"), 0),
     **dict.fromkeys(("sizes", "ages_us", "first_timeout_us", "last_timeout_us")),
@@ -37,12 +37,12 @@ NO_KEYS: Row = {
 
 
 def timer_column(name: str) -> str:
-    """What figures of states call the number of keys that have set a timer."""
+    """The figure that counts the keys that have set the timer `name`."""
     return f"timer_{name}"
 
 
 def biggest_keys(rows: pa.Table, sizes: Figures) -> list[Row]:
-    """The keys of the most bytes, for people, with the beginning of their states."""
+    """The keys of the most bytes, the biggest first, with the beginning of their states as text."""
     most = pa.array(np.argsort(-sizes, kind="stable")[:BIGGEST_KEYS])
     taken = rows.take(most)
     shown = pa.table(
@@ -54,17 +54,17 @@ def biggest_keys(rows: pa.Table, sizes: Figures) -> list[Row]:
             "state": taken["state"],
         }
     )
-    told = plain_rows(shown)
-    for row in told:
+    biggest = plain_rows(shown)
+    for row in biggest:
         row["state"] = None if row["state"] is None else value_text(row["state"])[:STATE_CHARACTERS]
-    return told
+    return biggest
 
 
 def value_bytes(values: pa.Array) -> Figures:
     """The bytes of each value in Arrow's buffers.
 
-    Without the bits that say what is null, and with a byte for a boolean: so a value has as many
-    whatever it lies beside. (A slice's own `nbytes` takes a hundred times as long.)
+    Without validity bits, and with a byte for a boolean, so that a value's size does not depend on its
+    neighbours. (A slice's own `nbytes` takes a hundred times as long.)
     """
     kind = values.type
     if pa.types.is_struct(kind):
@@ -90,15 +90,15 @@ def _filled(lengths: pa.Array) -> Figures:
 class StateReport:
     """A stream's state after its newest committed batch.
 
-    Bytes are uncompressed, as Arrow holds the rows of states; ages are from a key's last change
-    to `until`, on the stream's own clock, and None before anything is complete.
+    Bytes are uncompressed, as of Arrow. Ages are from a key's last change to `until`, and None before
+    anything is complete.
     """
 
     stream: str
     generation: int
     batch_id: int
     checkpoint: str
-    clock: str  # what the stream's time is: the column of its events
+    clock: str  # event time or ingestion time
     until: datetime | None
     key: str
     keys: int
@@ -106,20 +106,19 @@ class StateReport:
     bytes: int
     pending_events: int
     pending_bytes: int
-    # By SPREAD: exact of few keys; of many, a rank is off by a share of 1 / RANKS at most.
+    # By SPREAD: exact for few keys; for many a rank is off by 1 / RANKS at most.
     bytes_per_key: Row | None
     age_us: Row | None
-    # Keys without are woken by an event alone; what is due, the next batch fires: 0 unless the run
-    # ended before its batch without data.
+    # The next batch fires what is due: 0 unless the run ended before its batch without data.
     timeouts: Row
     biggest_keys: Sequence[Row]  # key, bucket, bytes, changed_at, timeout_at, state
     partitions: Sequence[Row]  # partition, buckets, and the sums of these
     partition_skew: Row  # keys, bytes: the largest in times of the median; None where that is 0
     buckets: Sequence[Row]  # bucket, partition, SUMMED; zeros for one that has nothing yet
     bucket_skew: Row
-    # What lies beside the states: None in a stream that has no such thing.
+    # None in a stream that does not use them.
     seen_values: int | None = None  # by which events are known as duplicates
-    timers: Mapping[str, int] | None = None  # how many keys have set each
+    timers: Mapping[str, int] | None = None  # the number of keys that have set each
 
 
 def report_of(
@@ -132,8 +131,8 @@ def report_of(
 ) -> StateReport:
     """The report of the state after `batch`.
 
-    `shape` is the number of buckets and of state partitions; `measured` is by bucket, under None
-    all together; `waiting` has the events that wait in a bucket, and their bytes.
+    `shape` is the number of buckets and of state partitions; `measured` is by bucket, and of all
+    under None; `waiting` gives the pending events of a bucket, and their bytes.
     """
     complete_ms = batch.watermark_ms
     buckets = _buckets(shape, measured, waiting)
@@ -218,7 +217,7 @@ FIGURES = (
 
 
 def report_json(report: StateReport) -> str:
-    """`report` as one JSON object; instants are ISO 8601 in UTC."""
+    """The report as one JSON object; instants are ISO 8601 in UTC."""
 
     def plain(value: object) -> str:
         return value.isoformat() if isinstance(value, datetime) else value_text(value)
@@ -227,33 +226,33 @@ def report_json(report: StateReport) -> str:
 
 
 def format_report(report: StateReport) -> str:
-    """`report` as tables, under its names in JSON; keys and states cut to fit a terminal."""
-    complete = f"complete until {_said(report.until)}" if report.until else "nothing complete yet"
-    told = {name: getattr(report, name) for name in FIGURES}
+    """The report as text tables; keys and states are cut to fit a terminal."""
+    complete = f"complete until {_text(report.until)}" if report.until else "nothing complete yet"
+    figures = {name: getattr(report, name) for name in FIGURES}
     ages = (report.age_us or {}).items()
-    told["since_last_change"] = {name: span_text(us / 1_000_000) for name, us in ages}
+    figures["since_last_change"] = {name: span_text(us / 1_000_000) for name, us in ages}
     lines = [
         f"{report.stream}: state after batch {report.batch_id}, {complete} ({report.clock})",
         f"  {report.checkpoint}",
-        *text_table(("figure", ""), list(_figures(told))),
+        *text_table(("figure", ""), list(_figures(figures))),
     ]
     for name in ("biggest_keys", "partitions"):
         if rows := getattr(report, name):
-            cells = [[cut(_said(value), WIDTH) for value in row.values()] for row in rows]
+            cells = [[cut(_text(value), WIDTH) for value in row.values()] for row in rows]
             lines += [name, *text_table(list(rows[0]), cells)]
     return "\n".join(lines)
 
 
-def _figures(told: Mapping[str, Any], of: str = "") -> Iterator[tuple[str, str]]:
-    """Those that are there: `timeouts.due`."""
-    for name, value in told.items():
+def _figures(values: Mapping[str, Any], of: str = "") -> Iterator[tuple[str, str]]:
+    """The figures that are not None, by their paths: `timeouts.due`."""
+    for name, value in values.items():
         if isinstance(value, Mapping):
             yield from _figures(value, f"{of}{name}.")
         elif value is not None:
-            yield f"{of}{name}", _said(value)
+            yield f"{of}{name}", _text(value)
 
 
-def _said(value: object) -> str:
+def _text(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.1f}"
     if isinstance(value, datetime):

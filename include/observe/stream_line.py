@@ -1,7 +1,7 @@
-"""All streams, a line each: how complete, how right, how big, and what people should look at.
+"""The figures of each stream in one line, for the overview, metrics, alerts and reports.
 
-Read from `ops`, bronze and the records of tables and savepoints, without a JVM. Nothing is raised
-for a lake that cannot be read: what is wrong with it is what a page has to show.
+Read without a JVM from `ops`, bronze and the records of tables and savepoints. A lake that cannot be
+read raises nothing here: the page shows why.
 """
 
 from collections import Counter, defaultdict
@@ -54,11 +54,11 @@ UNCHECKED = timedelta(days=2)
 
 @dataclass(frozen=True)
 class Recorded:
-    """What `ops` has of all streams; each table is read once, when it is asked for."""
+    """The rows of `ops` on streams and sources; each table is read once, on demand."""
 
     lake: Lake
-    since: datetime  # of what is counted over a time: the window's beginning
-    only: Stream | None = None  # of it and of its source is asked; None: of all
+    since: datetime  # the beginning of the window that is counted
+    only: Stream | None = None  # it and its source alone; None: all
 
     @cached_property
     def _runs(self) -> pa.Table:
@@ -76,12 +76,12 @@ class Recorded:
 
     @cached_property
     def succeeded(self) -> Mapping[tuple[str, str], Row]:
-        """The newest of these that has succeeded."""
+        """The newest run that succeeded, of each job and subject."""
         return _newest(self._runs.filter(pc.equal(self._runs["outcome"], "succeeded")))
 
     @cached_property
     def counted(self) -> Mapping[tuple[str, str], Row]:
-        """Of those in the window `count_all`, `started_at_min`, and sums: `rows_in_sum`."""
+        """`count_all`, `started_at_min` and sums (`rows_in_sum`) of the window's runs."""
         rows = self._runs.filter(pc.greater_equal(self._runs["ended_at"], pa.scalar(self.since)))
         sums = ((name, "sum") for name in SUMMED)
         groups = rows.group_by(["job", "subject"])
@@ -90,7 +90,7 @@ class Recorded:
 
     @cached_property
     def findings(self) -> Mapping[str, Sequence[Row]]:
-        """Those of each subject that may be open or are of the window, in order."""
+        """The findings of each subject that may be open or are of the window, in order of time."""
         wanted = pc.field("found_at") >= pa.scalar(self._begun)
         wanted |= pc.field("finding").isin([*LOST, ACCEPTED])
         rows = read_ops(self.lake, "findings", columns=FINDING_COLUMNS, wanted=wanted)
@@ -101,26 +101,25 @@ class Recorded:
 
     @property
     def _begun(self) -> datetime:
-        """When the oldest of the newest runs that succeeded began, or before."""
+        """An instant before which no finding of a run can be open."""
         runs = (r["started_at"] for (job, _), r in self.succeeded.items() if job != REBUILD)
         oldest: datetime = min(runs, default=self.since)
         return min(self.since, oldest)
 
     def open_findings(self, stream: Stream) -> list[Row]:
-        """Those of a stream and of its source, the worst first.
+        """The open findings of a stream and of its source, the worst first.
 
-        What a run of either has found is over with the next one that succeeds, what a check has
-        found with the next check after such a run; both with a rebuild; and what is lost for good
-        when that is accepted.
+        A finding of a run is closed by the next run that succeeds, one of a check by the next check
+        after such a run, both by a rebuild, and a loss by `ingest --accept-loss`.
         """
         ingested = self.succeeded.get((INGEST, stream.source), {}).get("started_at", self.since)
-        # A stream may be called as its source is.
+        # A stream may have its source's name.
         begun = {stream.source: ingested, stream.name: self._looked_since(stream)}
         found = [row for subject, since in begun.items() for row in self._found(subject, since)]
         return sorted(found, key=lambda row: (SEVERITIES.index(row["severity"]), row["finding"]))
 
     def _looked_since(self, stream: Stream) -> datetime:
-        """When the newest run that succeeded began; until it is checked, the check before."""
+        """The start of the newest run that succeeded; until it is checked, the check before it."""
         run, rebuild = (self.succeeded.get((job, stream.name), {}) for job in (RUN, REBUILD))
         began: datetime = run.get("started_at", self.since)
         measured = self.measured.get(stream.name)
@@ -129,7 +128,7 @@ class Recorded:
         return max(since, rebuilt_at)
 
     def _found(self, subject: str, since: datetime) -> list[Row]:
-        """Without what was said once more since."""
+        """The findings of a subject since then, each detail once."""
         found = self.findings.get(subject, ())
         lost = accepted_at(found)
         rows = [r for r in found if r["found_at"] >= (lost if r["finding"] in LOST else since)]
@@ -137,19 +136,19 @@ class Recorded:
 
     @cached_property
     def measured(self) -> Mapping[str, Measured]:
-        """What was last measured of each stream's checkpoint."""
+        """The last measurement of each stream's checkpoint."""
         of = None if self.only is None else self.only.name
         known = read_measured(self.lake, of, self._begun - UNCHECKED)
         return {stream: measured[-1] for stream, measured in known.items()}
 
     @cached_property
     def data_us(self) -> Callable[[str], tuple[int, int] | None]:
-        """The least and the greatest instant of the rows of a source's bronze; None where there are none."""
+        """The first and last event time of a source's bronze, in microseconds; None without rows."""
         return lru_cache(None)(partial(_data_us, self.lake))
 
     @cached_property
     def read_late(self) -> Callable[..., list[LateGroup]]:
-        # Many streams of a source have one delay, and no bronze.
+        # Streams of a source often have the same delay.
         return lru_cache(None)(late_groups)
 
 
@@ -163,41 +162,41 @@ def _data_us(lake: Lake, source: str) -> tuple[int, int] | None:
 
 
 def _newest(rows: pa.Table) -> dict[tuple[str, str], Row]:
-    """The last row of each job and subject; of others, which are many, no Python object is made."""
+    """The last row of each job and subject; the others, which are many, become no Python objects."""
     numbered = rows.append_column("at", pa.array(range(rows.num_rows), pa.int64()))
     last = numbered.group_by(["job", "subject"]).aggregate([("at", "max")])["at_max"]
     return {(row["job"], row["subject"]): row for row in rows.take(last).to_pylist()}
 
 
 def accepted_at(found: Sequence[Row]) -> datetime:
-    """Until when somebody has accepted what is lost, by the findings of a source."""
+    """The instant of the newest accepted loss among the findings of a source."""
     accepted = [row["found_at"] for row in found if row["finding"] == ACCEPTED]
     return max(accepted, default=datetime.min.replace(tzinfo=UTC))
 
 
 def open_losses(lake: Lake, source: str) -> list[Row]:
-    """What is lost for good, and nobody has accepted yet, whenever it was found."""
+    """The findings on lost rows that nobody has accepted yet."""
     found = Recorded(lake, datetime.now(UTC)).findings.get(source, ())
     return [r for r in found if r["finding"] in LOST and r["found_at"] >= accepted_at(found)]
 
 
 def record_accepted(lake: Lake, source: str) -> None:
-    """That somebody has seen what was lost until now: the findings on it are over."""
+    """Record that losses until now are accepted, which closes the findings on them."""
     found = FINDINGS[ACCEPTED].found(source, "what was lost is accepted")
     record_findings(lake, None, source, [found])
 
 
-Status = Literal["right", "late", "code", "unproved", "incomplete", "none"]
+Status = Literal["right", "late", "code", "unknown", "incomplete", "none"]
 STATUS_OF: dict[Reason | None, Status] = {
     None: "right",
     "late rows": "late",
     "other code": "code",
-    "not recorded": "unproved",
-    "cut off": "unproved",
+    "not recorded": "unknown",
+    "cut off": "unknown",
 }
-# In words, the worst first: a day is what the worst of its spans is.
+# The worst first: a day has the status of its worst span.
 WORDS: dict[Status, str] = {
-    "unproved": "not proved",
+    "unknown": "unknown",
     "code": "other code",
     "late": "late rows missing",
     "incomplete": "not yet complete",
@@ -211,7 +210,7 @@ EPOCH = date(1970, 1, 1)
 
 
 class Day(NamedTuple):
-    """A day (UTC) of a table, and how right it is."""
+    """A day (UTC) of a table, and its status."""
 
     date: date
     status: Status
@@ -220,9 +219,9 @@ class Day(NamedTuple):
 def days_of(
     table_status: TableStatus, now: datetime, count: int | None, data: tuple[int, int] | None = None
 ) -> tuple[Day, ...]:
-    """The newest `count` days up to that of `now`, in order; of None the newest 30 that have data.
+    """The last `count` days up to `now`, in order; None: up to 30 days that have data.
 
-    `data`: the least and the greatest instant of the source's rows, in microseconds.
+    `data` is the first and last event time of the source, in microseconds.
     """
     first_us, newest = None if data is None else data[0], micros_of(now) // DAY_US
     if count is None and data is not None:
@@ -233,14 +232,14 @@ def days_of(
 
 
 def days_text(days: Sequence[Day]) -> str:
-    """The bar in words: "27 days right, 3 days late rows missing"."""
+    """The days in words: `27 days right, 3 days late rows missing`."""
     counts = Counter(day.status for day in days)
     known = (status for status in reversed(WORST) if counts[status])
     return ", ".join(f"{counted(counts[status], 'day')} {WORDS[status]}" for status in known)
 
 
 def _status(table_status: TableStatus, number: int, first_us: int | None) -> Status:
-    """Of the day of that number since 1970: that of the worst of its spans."""
+    """The status of the day of that number since 1970."""
     from_us, until_us = number * DAY_US, (number + 1) * DAY_US
     if first_us is not None and until_us <= first_us:
         return "none"
@@ -254,25 +253,23 @@ def _status(table_status: TableStatus, number: int, first_us: int | None) -> Sta
 
 
 WINDOW_DAYS = 30
-# Of what was recorded or lies there: a page says so, and shows the rest. Instants that Arrow has
-# and Python has not, beyond the year 9999, overflow.
+# Of one part of a page: the others are shown all the same. Instants beyond the year 9999, which
+# Arrow has and Python has not, overflow.
 READ_ERRORS = (LakeError, OSError, OverflowError, ValueError, pa.ArrowException, DeltaError)
 
 
 @dataclass(frozen=True, kw_only=True)
 class StreamLine:
-    """A stream in brief; what the catalogue has a metric for is called as there.
+    """A stream in brief, by the names that METRICS of the catalogue has.
 
-    Rows are of the window; a figure of None was never recorded.
+    Rows are of the window; None stands for a figure that was never recorded.
     """
 
     stream: str
     source: str
     schedule: str
     until: datetime | None = None
-    until_lag_promised: (
-        timedelta  # `fresh_within`, or what a run a tick comes to: two ticks and the delay
-    )
+    until_lag_promised: timedelta  # `fresh_within`, or two ticks of the schedule and the delay
     next_run: datetime  # by its schedule
     now: datetime
     run_end: datetime | None = None
@@ -285,13 +282,13 @@ class StreamLine:
     )
     rows_pending: int | None = None
     state_keys: int | None = None  # of the newest savepoint
-    keys_at: datetime | None = None  # the instant of that
+    keys_at: datetime | None = None  # `until` of that savepoint
     state_bytes: int | None = None
     checkpoint_bytes: int | None = None
     found: Sequence[Row] = ()  # open findings, the worst first
     status: StreamStatus | None = None
     days: tuple[Day, ...] = ()
-    problem: str | None = None  # why the rest of the line is not there
+    problem: str | None = None  # why the rest of the line is missing
 
     @property
     def until_lag(self) -> timedelta | None:
@@ -299,7 +296,7 @@ class StreamLine:
 
     @property
     def is_behind(self) -> bool:
-        """Whether its table is further behind than its schedule explains."""
+        """True if the table is further behind than promised."""
         return self.until_lag is not None and self.until_lag > self.until_lag_promised
 
     @property
@@ -308,12 +305,12 @@ class StreamLine:
 
     @property
     def findings(self) -> Mapping[str, int]:
-        """How many are open, by severity."""
+        """The number of open findings, by severity."""
         return {s: sum(row["severity"] == s for row in self.found) for s in SEVERITIES}
 
     @property
     def dates_not_right(self) -> Mapping[str, int] | None:
-        """How many of its days are not, by why; None where that is not known."""
+        """The number of days that are not right, by status; None if unknown."""
         counts = Counter(day.status for day in self.days)
         return {why: counts[why] for why in reversed(NOT_RIGHT)} if self.days else None
 
@@ -325,13 +322,13 @@ class Overview:
     lake: str
     now: datetime
     reason: str | None = None  # why the lake cannot be read
-    is_empty: bool = False  # nothing has run in it
+    is_empty: bool = False  # no job has run in it
     lines: tuple[StreamLine, ...] = ()
-    wrong: Sequence[str] = ()  # what is wrong with files of include/streams
+    wrong: Sequence[str] = ()  # errors of files of include/streams
 
     @property
     def unread(self) -> list[str]:
-        """What could not be read, and why."""
+        """A line for each part that could not be read."""
         lines = [f"{line.stream}: {line.problem}" for line in self.lines if line.problem]
         lake = [] if self.reason is None else [f"{self.lake} cannot be read: {self.reason}"]
         return [*self.wrong, *lake, *lines]
@@ -340,7 +337,6 @@ class Overview:
 def read_overview(
     lake: Lake, streams: Sequence[Stream], now: datetime | None = None, wrong: Sequence[str] = ()
 ) -> Overview:
-    """The overview of `streams`."""
     at = now or datetime.now(UTC)
     recorded = Recorded(lake, at - timedelta(days=WINDOW_DAYS))
     overview = Overview(lake=lake.root, now=at, wrong=wrong)
@@ -355,28 +351,27 @@ def read_overview(
 def line_of(
     recorded: Recorded, stream: Stream, now: datetime, days: int | None = WINDOW_DAYS
 ) -> StreamLine:
-    """The line of one stream. What `ops` has is read as a whole; of bronze, each says its own."""
+    """The line of one stream; `problem` says if its table, or bronze, cannot be read."""
     found = recorded.open_findings(stream)
     known = _by_schedule(stream, now) | _runs(recorded, stream) | _state(recorded, stream)
     try:
         status = stream_status(recorded.lake, stream, recorded.read_late)
         data = recorded.data_us(stream.source)
     except READ_ERRORS as error:
-        known["problem"] = f"whether its table is right cannot be told: {first_line(error)}"
+        known["problem"] = f"the status of its table is unknown: {first_line(error)}"
     else:
-        if (
-            status.table_status.until_us is not None
-        ):  # a rewind has taken back what runs had come to
-            known["until"] = instant_of(status.table_status.until_us)
-        known |= {"status": status, "days": days_of(status.table_status, now, days, data)}
-        # A restatement or a rebuild may have made right what a check had found of the table.
+        table = status.table_status
+        if table.until_us is not None:  # a rebuild --until has set back what runs recorded
+            known["until"] = instant_of(table.until_us)
+        known |= {"status": status, "days": days_of(table, now, days, data)}
+        # A restatement or a rebuild may have mended the table since the check.
         over = OF_STATUS - {finding.finding for finding in status.findings}
         found = [row for row in found if row["finding"] not in over]
     return StreamLine(**known, found=tuple(found))
 
 
 def bare_line(stream: Stream, now: datetime, problem: str) -> StreamLine:
-    """The line of a stream of which nothing can be read."""
+    """The line of a stream whose figures cannot be read."""
     return StreamLine(**_by_schedule(stream, now), problem=problem)
 
 
@@ -384,7 +379,7 @@ def _by_schedule(stream: Stream, now: datetime) -> dict[str, Any]:
     ticks = croniter(stream.schedule, now)
     following = ticks.get_next(datetime)
     ticks.get_prev(datetime)
-    before = ticks.get_prev(datetime)  # of two intervals: on a Monday there is a weekend between
+    before = ticks.get_prev(datetime)  # two intervals: one of a Monday may have a weekend in it
     return {
         "stream": stream.name,
         "source": stream.source,
@@ -396,7 +391,7 @@ def _by_schedule(stream: Stream, now: datetime) -> dict[str, Any]:
 
 
 def _runs(recorded: Recorded, stream: Stream) -> dict[str, Any]:
-    """Of the runs in the window and the newest: also a rebuild, or an ingestion that failed."""
+    """The figures of the window's runs, and of the newest one, a rebuild or failed ingestion too."""
     run, source = (RUN, stream.name), (INGEST, stream.source)
     own, taken_in = recorded.counted.get(run, {}), recorded.counted.get(source, {})
     done = recorded.succeeded.get(run, {})
@@ -441,9 +436,9 @@ ESCAPED = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
 def metrics_text(overview: Overview) -> str:
-    """All gauges of a lake, as Prometheus reads them; of one that cannot be read `up` alone, 0."""
+    """All gauges of a lake in Prometheus' text format; `up 0.0` alone for one that cannot be read."""
     up = f"{PREFIX}_up {float(overview.reason is None)}"
-    texts = [_text("up", "Whether the lake could be read", [up])]
+    texts = [_text("up", "1 if the lake could be read", [up])]
     texts += (
         _text(name, figure.help, list(_samples(name, figure, overview.lines)))
         for name, figure in METRICS.items()
@@ -452,13 +447,12 @@ def metrics_text(overview: Overview) -> str:
 
 
 def _text(name: str, help_: str, samples: Sequence[str]) -> str:
-    """The lines of a metric; one without a sample has none."""
+    """The lines of a metric, none if it has no sample."""
     head = [f"# HELP {PREFIX}_{name} {help_}", f"# TYPE {PREFIX}_{name} gauge"]
     return "\n".join([*head, *samples, ""]) if samples else ""
 
 
 def _samples(name: str, figure: Figure, lines: Sequence[StreamLine]) -> Iterator[str]:
-    """What was never recorded has none."""
     for line in lines:
         value = getattr(line, figure.name)
         kinds = value if figure.label else {"": value}
@@ -479,22 +473,21 @@ def _labels(labels: Mapping[str, str]) -> str:
     return f"{{{inner}}}"
 
 
-# Of a source's run and of a stream's, columns of ops/runs in words.
-TAKEN = {"rows_landed": "taken", "rows_quarantined": "refused", "rows_rescued": "rescued"}
+# Columns of ops/runs in words: of a source's run, and of a stream's.
+INGESTED = {"rows_landed": "landed", "rows_quarantined": "quarantined", "rows_rescued": "rescued"}
 FOLDED = {"rows_in": "read", "rows_late": "late", "rows_pending": "pending", "rows_out": "written"}
 
 
 def run_report(lake: Lake, stream: Stream, *, since: datetime, now: datetime) -> str:
-    """Counts of the runs of `stream` and its source since then, and open findings."""
+    """Counts of the runs of `stream` and its source since then, and open findings; "" without runs."""
     recorded = Recorded(lake, now - timedelta(days=WINDOW_DAYS), stream)
-    said = []
-    for job, subject, words in ((INGEST, stream.source, TAKEN), (RUN, stream.name, FOLDED)):
+    lines = []
+    for job, subject, words in ((INGEST, stream.source, INGESTED), (RUN, stream.name, FOLDED)):
         run = recorded.newest.get((job, subject))
         if run is not None and run["ended_at"] >= since:
             counts = (f"{run[name] or 0:,} {word}" for name, word in words.items())
-            said.append(f"rows of {subject}: {', '.join(counts)}")
-    if not said:
+            lines.append(f"rows of {subject}: {', '.join(counts)}")
+    if not lines:
         return ""
-    # As the check after the run has found them: the table is not judged again.
     found = finding_lines(recorded.open_findings(stream), stream.name)
-    return "\n".join(["; ".join(said), *found])
+    return "\n".join(["; ".join(lines), *found])

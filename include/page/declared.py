@@ -1,4 +1,4 @@
-"""The streams as their files declare them by now, in a process that goes on while they change."""
+"""The streams as their files declare them now, for a server whose files change while it runs."""
 
 import importlib
 import sys
@@ -14,14 +14,14 @@ _read_at: dict[Path, int] = {}
 
 
 def declared() -> include.registry.Declared:
-    """What the files of include/streams declare now; SettingsError when sources.py is wrong."""
-    with _reading:  # of requests, each in a thread, none must see half of it
+    """Return the streams of include/streams; raises SettingsError when sources.py is wrong."""
+    with _reading:  # requests come in threads
         _forget_changed()
         return include.registry.declared()
 
 
 def _forget_changed() -> None:
-    """All modules of the folder, when a file of it is another: one may import another."""
+    """Forget all modules of the folder when a file of it has changed: they may import each other."""
     folder = Path(include.streams.__path__[0])
     found = {file: file.stat().st_mtime_ns for file in folder.rglob("*.py")}
     if found == _read_at:
@@ -31,8 +31,8 @@ def _forget_changed() -> None:
         vars(include.streams).pop(name.removeprefix("include.streams."), None)
     importlib.invalidate_caches()
     try:
-        importlib.reload(include.registry)  # which stands on the sources
-    except Exception as error:  # whatever the user's file raises: it is that which is wrong
+        importlib.reload(include.registry)  # it imports the sources
+    except Exception as error:  # whatever the user's file raises
         file = "include/streams/sources.py"
         raise SettingsError(f"{file}: {type(error).__name__}: {error}", subject=file) from error
     _read_at.clear()

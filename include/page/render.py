@@ -1,7 +1,7 @@
-"""The figures as HTML: one file that asks for nothing else, in the colours of whoever reads it.
+"""The pages as HTML: each is one file that loads nothing, light or dark as the reader's system is.
 
-By Jinja, which Airflow brings: it escapes all that comes from data. Charts are inline SVG: the
-smallest library for them is a megabyte of script in each file.
+Jinja, which Airflow brings, escapes all that comes from data. Charts are inline SVG: the smallest
+library for them would be a megabyte of script in each file.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from include.catalogue import FIGURES
@@ -25,14 +25,14 @@ from include.stream.stream_status import spans_text
 from include.text_table import bytes_text, span_text, value_text
 
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 480, 170, 72, 12, 24
-LIMIT_SHOWN = 3  # times the most that there was: a limit above it is only named
+LIMIT_SHOWN = 3  # times the greatest value: a limit above that is only in the legend
 
 Point = tuple[datetime, float | None]
 
 
 @dataclass(frozen=True)
 class Chart:
-    """Series by name over the same time, and what to draw beside them."""
+    """Series by name over the same time, with a limit and marks."""
 
     title: str
     series: Mapping[str, Sequence[Point]]
@@ -44,24 +44,24 @@ class Chart:
 
     @cached_property
     def most(self) -> float:
-        """The end of the axis: the limit if it is near; else all would lie on the ground."""
+        """The end of the axis: the greatest value, or the limit if that is near."""
         values = (value for points in self.series.values() for _, value in points)
         most = max((value for value in values if value is not None), default=0.0)
         is_near = self.limit is not None and self.limit <= LIMIT_SHOWN * most
         return max(most, self.limit or 0) if is_near else most
 
     def x(self, at: datetime) -> float:
-        """Where an instant lies."""
+        """The x of an instant."""
         span = (self.end - self.begin).total_seconds() or 1.0
         return LEFT + (WIDTH - LEFT) * (at - self.begin).total_seconds() / span
 
     def y(self, value: float) -> float:
-        """Where a value lies."""
+        """The y of a value."""
         return TOP + (HEIGHT - TOP - BOTTOM) * (1 - value / (self.most or 1))
 
     @property
-    def said(self) -> str:
-        """It in words, for who does not see it."""
+    def words(self) -> str:
+        """The chart in words, for screen readers."""
         known = (
             (name, [value for _, value in points if value is not None])
             for name, points in self.series.items()
@@ -71,7 +71,7 @@ class Chart:
 
     @property
     def legend(self) -> Iterator[tuple[str, str]]:
-        """Kinds of marks, and what each is."""
+        """The CSS class and the name of each kind of mark."""
         yield from ((f"s{number}", name) for number, name in enumerate(self.series, 1))
         if self.limit is not None:
             yield "limit", f"limit {self.text(self.limit)}"
@@ -80,19 +80,19 @@ class Chart:
 
     @property
     def rows(self) -> dict[str, float]:
-        """The grid's texts, and where each is; a small number's half may read as another."""
+        """The y of each line of the grid by its text; half of a small number may have the same text."""
         return {self.text(most): self.y(most) for most in (0.5 * self.most, 0.0, self.most)}
 
     @property
     def ticks(self) -> Iterator[tuple[str, float, str]]:
-        """Of the time: text, where, and on which side."""
+        """The ticks of the time axis: text, x and text-anchor."""
         middle = self.begin + (self.end - self.begin) / 2
         for at, anchor in ((self.begin, "start"), (middle, "middle"), (self.end, "end")):
             yield minute(at), self.x(at), anchor
 
     @property
     def lines(self) -> Iterator[tuple[int, str]]:
-        """Each series as polylines; where a value is missing it is broken."""
+        """Each series as polylines, interrupted where a value is missing."""
         for number, points in enumerate(self.series.values(), 1):
             for is_known, part in groupby(points, lambda point: point[1] is not None):
                 if is_known:
@@ -101,7 +101,7 @@ class Chart:
 
 
 def minute(at: datetime) -> str:
-    """An instant as people read it."""
+    """An instant of UTC, to the minute."""
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M}"
 
 
@@ -114,32 +114,42 @@ Link = Callable[[str], str]
 
 
 def overview_html(overview: Overview, link: Link | None = None) -> str:
-    """The page of all streams; `link` gives the address of a stream's page, if there is one."""
-    return _template("overview.html").render(
-        overview=overview, link=link, window_days=WINDOW_DAYS, words=WORDS
+    """The page of all streams; `link` maps a stream to the address of its page."""
+    return (
+        _environment()
+        .get_template("overview.html")
+        .render(overview=overview, link=link, window_days=WINDOW_DAYS, words=WORDS)
     )
 
 
 def stream_html(figures: StreamFigures, dag_id: str | None = None) -> str:
-    """The page of a stream; in Airflow that of `dag_id`, with links to others and other times."""
-    return _template("stream.html").render(
-        f=figures,
-        dag_id=dag_id,
-        charts=list(_charts(figures)),
-        runs=list(reversed(figures.runs))[:SHOWN_RUNS],
-        words=WORDS,
-        shown=SHOWN,
+    """The page of a stream; with `dag_id`, in Airflow, it has links to other pages and times."""
+    return (
+        _environment()
+        .get_template("stream.html")
+        .render(
+            f=figures,
+            dag_id=dag_id,
+            charts=list(_charts(figures)),
+            runs=list(reversed(figures.runs))[:SHOWN_RUNS],
+            words=WORDS,
+            shown=SHOWN,
+        )
     )
 
 
 def key_html(figures: KeyFigures) -> str:
-    """The page of a key, as an address below that of its stream's Dag."""
-    return _template("key.html").render(f=figures, shown=SHOWN, shown_steps=SHOWN_STEPS)
+    """The page of a key."""
+    return (
+        _environment()
+        .get_template("key.html")
+        .render(f=figures, shown=SHOWN, shown_steps=SHOWN_STEPS)
+    )
 
 
 def message_html(text: str) -> str:
-    """A page that says why there is no other."""
-    return _template("message.html").render(text=text)
+    """A page with an error."""
+    return _environment().get_template("message.html").render(text=text)
 
 
 @cache
@@ -168,12 +178,12 @@ def _environment() -> Environment:
 
 
 def _shown(text: Callable[[Any], str]) -> Callable[[Any], str]:
-    """The text of a value; of None nothing."""
+    """A filter that shows None as an empty text."""
     return lambda value: "" if value is None else text(value)
 
 
 def _coded(text: str) -> Markup:
-    """What stands between `backticks` as code."""
+    """Text between `backticks` as <code>."""
     parts = text.split("`")
     marked = (
         Markup("<code>{}</code>").format(p) if n % 2 else escape(p) for n, p in enumerate(parts)
@@ -181,12 +191,8 @@ def _coded(text: str) -> Markup:
     return Markup("").join(marked)
 
 
-def _template(name: str) -> Template:
-    return _environment().get_template(name)
-
-
 def _charts(f: StreamFigures) -> Iterator[Chart]:
-    """Figures through time; their units and limits are those of the catalogue."""
+    """The charts of a stream, with the units and limits of the catalogue."""
     compacted = [run["ended_at"] for run in f.runs if run["job"] == "compact_state"]
 
     def chart(title: str, figure: str, series: Mapping[str, Sequence[Point]], **more: Any) -> Chart:

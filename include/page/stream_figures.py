@@ -1,7 +1,6 @@
-"""A stream through time: its runs, checkpoint, savepoints, table_status, biggest keys and refused rows.
+"""The figures of a stream's page: runs, checkpoint, savepoints, status, biggest keys, refused rows.
 
-As the overview's lines, read from the lake without a JVM, and for a page: what cannot be read is
-said in `problems`, and the rest is there.
+Read from the lake without a JVM; `problems` says which parts cannot be read.
 """
 
 import json
@@ -38,7 +37,7 @@ from include.stream_definition import load_definition
 
 
 class BigKeys(NamedTuple):
-    """The biggest keys as of an instant of the stream's clock, the biggest first."""
+    """The biggest keys of a savepoint, the biggest first."""
 
     until: datetime
     keys: tuple[Row, ...]  # key, as text; bytes, changed_at, timeout_at, state
@@ -53,7 +52,7 @@ def newest_keys(lake: Lake, stream: str) -> BigKeys | None:
     return None if newest is None else BigKeys(newest.until, _biggest(lake, newest))
 
 
-# A savepoint stays what it is, and may have many millions of keys.
+# A savepoint never changes, and may have many millions of keys.
 @lru_cache(maxsize=100)
 def _biggest(lake: Lake, savepoint: Savepoint) -> tuple[Row, ...]:
     biggest: list[Row] = []
@@ -75,10 +74,9 @@ PARTS = ("around batches", "Spark's batches")
 
 
 def read_runs(recorded: Recorded, stream: Stream) -> tuple[Row, ...]:
-    """The runs and compactions that ended in the window, in that order: rows of `ops/runs`, and
-
-    `seconds` in all and by `parts`, `lag_seconds` of the table when it ended, `rss_bytes`, and
-    `bucket_skew`: rows of the fullest bucket of a batch, of those touched the mean.
+    """The runs and compactions that ended in the window, in order: rows of `ops/runs`, with
+    `seconds` in all and by `parts`, `lag_seconds` of the table at its end, `rss_bytes`, and
+    `bucket_skew`: rows of a batch's fullest bucket, in times of the mean of those touched.
     """
     drains = runs_of(recorded.lake, stream.name, DRAINING_JOBS, RUN_SERIES)
     drains = drains.filter(pc.field("ended_at") >= pa.scalar(recorded.since))
@@ -94,7 +92,7 @@ def read_runs(recorded: Recorded, stream: Stream) -> tuple[Row, ...]:
 def _run(row: Row, batches: Sequence[Row]) -> Row:
     seconds = (row["ended_at"] - row["started_at"]).total_seconds()
     until = row["until"]
-    # A killed run has left no durations.
+    # A killed run has no durations.
     durations = (json.loads(batch["durations_ms"] or "{}") for batch in batches)
     of_spark = sum(each.get("triggerExecution", 0) for each in durations) / 1_000
     return {
@@ -119,7 +117,7 @@ LEAST_TIME = timedelta(hours=1)
 
 
 def time_of_runs(recorded: Recorded, stream: Stream, now: datetime) -> timedelta:
-    """Since the first run of the window, and for an hour at least."""
+    """The time since the first run of the window, at least an hour."""
     began = recorded.counted.get((RUN, stream.name), {}).get("started_at_min")
     length = WINDOW_DAYS * DAY if began is None else now - began
     return min(max(length, LEAST_TIME), WINDOW_DAYS * DAY)
@@ -131,37 +129,37 @@ SHOWN_REFUSED = 10
 
 @dataclass(frozen=True, kw_only=True)
 class StreamFigures:
-    """All that the page of a stream shows. Rows of `ops` are as their columns say."""
+    """The figures of a stream's page."""
 
     line: StreamLine
     title: str
     now: datetime
-    time: timedelta  # before `now`: what is counted, drawn and listed; all else is as of `now`
+    time: timedelta  # before `now`: for counts, charts and lists; all else is as of `now`
     limits: Mapping[str, float | None]
-    key_names: str  # what its keys are called
+    key_names: str  # of the fields of its key
     runs: tuple[Row, ...] = ()
     measured: Sequence[Measured] = ()  # of its checkpoint, in order
     savepoints: tuple[Savepoint, ...] = ()  # the newest first
     restates: Sequence[Row] = ()  # the newest first
     checks: Sequence[Check] = ()
     keys: BigKeys | None = None
-    result: StreamResult | None = None  # its first rows
-    refused: Sequence[Row] = ()  # of its source, and not taken in yet: the newest first
-    problems: Mapping[str, str] = field(default_factory=dict)  # by part, why it is not there
+    result: StreamResult | None = None  # the first rows of its table
+    refused: Sequence[Row] = ()  # open rows of its source's quarantine, the newest first
+    problems: Mapping[str, str] = field(default_factory=dict)  # part -> why it is missing
 
     @property
     def findings(self) -> Sequence[Row]:
-        """Open ones, the worst first."""
+        """The open findings, the worst first."""
         return self.line.found
 
     def not_met(self, check: Check) -> str:
-        """What is open of a check of its own; empty where it is met."""
-        said = (row["detail"] for row in self.findings if row["finding"].startswith("data_check_"))
-        return next((detail for detail in said if f"check {check.name}: " in detail), "")
+        """The detail of the open finding on one of `checks=`; "" where it is met."""
+        details = (r["detail"] for r in self.findings if r["finding"].startswith("data_check_"))
+        return next((detail for detail in details if f"check {check.name}: " in detail), "")
 
     @property
     def unread(self) -> list[str]:
-        """What could not be read, and why."""
+        """A line for each part that could not be read."""
         return [*([self.line.problem] if self.line.problem else []), *self.problems.values()]
 
     @property
@@ -172,7 +170,7 @@ class StreamFigures:
 def read_stream(
     lake: Lake, stream: Stream, now: datetime, time: timedelta | None = None
 ) -> StreamFigures:
-    """The figures of `stream` in that time up to now; of None in that of its runs and its data."""
+    """The figures of `stream` for `time` before `now`; None: since its first run."""
     recorded = Recorded(lake, now - (time or WINDOW_DAYS * DAY), stream)
     count = None if time is None else -(-time // DAY)
     read: dict[str, Any] = {"time": time or WINDOW_DAYS * DAY}

@@ -1,7 +1,7 @@
-"""The classes of Spark and Delta as an archive that a JVM maps into memory (AppCDS).
+"""The archive of Spark's and Delta's classes that a JVM maps into memory (AppCDS).
 
-Half a job's time goes into loading the same 20,000 classes. A small job leaves them there at its
-end. A JVM passes over an archive of another Java or other jars; set-up then makes a new one.
+Loading 20,000 classes is half of a small job's time. A job writes the archive when it ends. A JVM
+ignores one of another Java or other jars; set-up then makes a new one.
 """
 
 import os
@@ -12,12 +12,12 @@ from include.settings import PROJECT
 from include.spark.conf import CLASS_ARCHIVE, JARS, JAVA_OPTIONS, JAVA_OPTIONS_SETTING, SILENT
 from include.spark.submit import run_job, say
 
-# What the archive was made of, or was tried to be.
+# `made_of` when the archive was last made, or could not be made.
 STAMP = JARS / "classes.made-of"
 
 
 def made_of(java: str) -> str:
-    """All that an archive depends on, as text; `java` is what `java -version` says."""
+    """The Java and jars that an archive depends on, as text; `java` is the output of `java -version`."""
     spark = PROJECT.glob(".venv/lib/python*/site-packages/pyspark/jars/*.jar")
     found = [*JARS.glob("*.jar"), *spark]
     jars = sorted((str(jar), jar.stat().st_size, jar.stat().st_mtime_ns) for jar in found)
@@ -25,14 +25,14 @@ def made_of(java: str) -> str:
 
 
 def is_archived(java: str) -> bool:
-    """Whether there is nothing to do: it was made of all this, or it cannot be made."""
+    """True if the archive is up to date, or cannot be made."""
     if not os.access(JARS, os.W_OK):
         return True
     return STAMP.is_file() and STAMP.read_text() == made_of(java)
 
 
 def main() -> None:
-    """Make the archive anew: to be run by the Python of .venv, with what `java -version` says."""
+    """Make the archive; run by the Python of .venv with the output of `java -version`."""
     java = sys.argv[1]
     archive = JARS / "classes.new"
     for old in (CLASS_ARCHIVE, archive):
@@ -42,13 +42,13 @@ def main() -> None:
     os.environ |= {"SPARK_MASTER": "local[2]", JAVA_OPTIONS_SETTING: wanted}
     try:
         is_made = run_job("archive_classes", []) == 0 and archive.is_file()
-    except SettingsError as error:  # of a Spark that jobs are not to run on
+    except SettingsError as error:  # Spark's jars do not fit
         say(str(error))
         is_made = False
     if is_made:
         archive.replace(CLASS_ARCHIVE)
     else:
-        say("  it could not be: jobs take seconds longer")
+        say("  that failed: jobs take seconds longer")
     STAMP.write_text(made_of(java))
 
 

@@ -1,11 +1,10 @@
-"""Set-up, second step: Java, .venv, packages, jars. Each is done only when it is not there.
+"""Set-up, second step: Java, .venv, packages and jars, as far as they are missing.
 
     python3 -m include.setup.install [--tests]
 
-Standard library only: it makes the virtual environment that has the rest. It can be
-interrupted anywhere and started again; with everything in place it needs no network.
-What is there is known by its content: the time of a file, by which Make goes, is an old one
-after a copy, and says nothing of a moved .venv or a damaged jar.
+Standard library only, as .venv is made here. It can be interrupted and started again; with everything
+in place it needs no network. Parts are recognized by their content: a file's time, which Make looks at,
+says nothing of a copied project, a moved .venv or a damaged jar.
 """
 
 import os
@@ -42,12 +41,12 @@ TEST_REQUIREMENTS = Path("tests/requirements.txt")
 class Part(NamedTuple):
     """One part of what jobs need."""
 
-    said: str  # while it is made
+    said: str  # printed while it is made
     is_there: Callable[[], bool]
     make: Callable[[], Any]
 
 
-# Of a lake there, when a command first names it.
+# Fetched when a command first names a lake on S3.
 OF_S3 = Part(
     "fetching what S3 needs into .jars/s3 (once)",
     lambda: not S3.missing(),
@@ -69,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def wanted_parts(java: str, with_tests: bool) -> list[Part]:
-    """All that is to be there, in the order in which it can be made; `java` is what Java says of itself."""
+    """The parts in the order of their making; `java` is the output of `java -version`."""
     files = [REQUIREMENTS, TEST_REQUIREMENTS] if with_tests else [REQUIREMENTS]
     parts = [
         Part("making .venv", partial(is_usable, VENV), make_venv),
@@ -83,14 +82,14 @@ def wanted_parts(java: str, with_tests: bool) -> list[Part]:
             lambda: not DELTA.missing(),
             partial(fetch_jars, DELTA, VENV_PYTHON),
         ),
-        # Jobs do without, in a folder of somebody else.
+        # Not in a folder of somebody else: jobs run without.
         Part(
             "compiling our classes",
             lambda: classes_jar().is_file() or not os.access(JARS, os.W_OK),
             partial(compile_classes, VENV_PYTHON),
         ),
     ]
-    if not with_tests:  # they start their JVMs otherwise
+    if not with_tests:  # tests start their JVMs without it
         said = "archiving the classes of Spark, which shortens each run (once, a minute)"
         command = [str(VENV_PYTHON), "-m", "include.setup.class_archive", java]
         make = partial(subprocess.run, command, cwd=PROJECT, check=False)
@@ -99,7 +98,7 @@ def wanted_parts(java: str, with_tests: bool) -> list[Part]:
 
 
 def set_up(parts: Sequence[Part]) -> None:
-    """Make whatever is missing. Of two at once the second waits, and finds all of it."""
+    """Make what is missing; a second set-up waits for the first."""
     JARS.mkdir(exist_ok=True)
     with (JARS / "set-up.lock").open("w") as lock:
         flock(lock, LOCK_EX)
@@ -110,8 +109,8 @@ def set_up(parts: Sequence[Part]) -> None:
 
 
 def is_usable(venv: Path) -> bool:
-    """Whether `venv` was completed in this folder, which its scripts name, with this Python."""
-    # Made last, so that an interrupted one has none.
+    """True if `venv` was completed in this folder, which its scripts name, with this Python."""
+    # pip comes last: an interrupted one has none.
     pip = venv / "bin" / "pip"
     library = venv / "lib" / "python{}.{}".format(*sys.version_info)
     is_there = (venv / "bin" / "python").exists() and library.is_dir() and pip.is_file()
@@ -119,8 +118,8 @@ def is_usable(venv: Path) -> bool:
 
 
 def make_venv() -> None:
-    """Anew; SetupError where that is not possible."""
-    # Resolved, because this may be the Python of the .venv that is about to go.
+    """Make .venv; raises SetupError when this Python cannot."""
+    # Resolved, as this may be the Python of the .venv that is cleared.
     python = Path(sys.executable).resolve()
     command: list[str | Path] = [python, "-m", "venv", "--clear", VENV]
     made = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -134,7 +133,7 @@ def make_venv() -> None:
 
 
 def install(files: Sequence[Path]) -> None:
-    """Install `files`, and `stateful` for a shell that has .venv activated."""
+    """Install the requirements `files`, and a link to `stateful` in .venv/bin."""
     log = VENV / "install.log"
     options = [part for file in files for part in ("-r", str(PROJECT / file))]
     pip = [str(VENV_PYTHON), "-m", "pip", "--disable-pip-version-check", "install", "--no-input"]
@@ -160,7 +159,7 @@ def is_installed(requirements: Path) -> bool:
 
 
 def _stamp(requirements: Path) -> Path:
-    """Where .venv remembers which content of the file was installed."""
+    """The file of .venv that has the checksum of the installed requirements."""
     return VENV / f"installed-{'-'.join(requirements.with_suffix('').parts)}"
 
 

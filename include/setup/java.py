@@ -1,9 +1,9 @@
-"""The Java that jobs will find, the jars of Delta and of Hadoop's S3 connector, and of our own classes.
+"""Java, the jars of Delta and of Hadoop's S3 connector, and the jar of our own classes.
 
-They lie in .jars, fetched once, known by checksum: `packages=` on every job would resolve them again
-for each run (15 s). Spark brings what fetches them, Ivy, and a compiler, Janino: so a Java without one
-(a JRE) will do. It knows no lambda, infers few types, and closes no resource of a `try` that is left by
-`return` (3.1.9): so the sources have none.
+Jars are fetched once into .jars and known by checksum: `packages=` would resolve them for each job
+(15 s). Spark brings Ivy, which fetches them, and the compiler Janino, so that a JRE is enough. Janino
+(3.1.9) has no lambdas, infers few types, and does not close a resource of a `try` that is left by `return`:
+our sources have none of these.
 """
 
 import hashlib
@@ -21,13 +21,13 @@ from include.spark.conf import JARS, NAME, S3_JARS, classes_jar, java_sources
 
 
 class SetupError(StatefulError):
-    """The machine lacks something, and the message says what to do about it."""
+    """The machine lacks something; the message says how to get it."""
 
     code = "not_installed"
 
 
 def not_fetched(what: str, source: str, log: Path) -> SetupError:
-    """That `what` happened, most likely for want of a network."""
+    """The error for a failed download, with the end of its log."""
     lines = [line for line in log.read_text().splitlines() if line.strip()]
     tail = "\n".join(lines[-10:])
     return SetupError(
@@ -38,20 +38,20 @@ def not_fetched(what: str, source: str, log: Path) -> SetupError:
 
 
 class Jars(NamedTuple):
-    """Jars that jobs need: the folder they lie in, what brings them, and their SHA-256."""
+    """Jars that jobs need: their folder, the packages that bring them, and their SHA-256."""
 
     folder: Path
     packages: Sequence[str]
     checksums: Path
-    without: Sequence[str] = ()  # packages that they would bring along
+    without: Sequence[str] = ()  # dependencies that are left out
 
     def wanted(self) -> dict[str, str]:
-        """File name to SHA-256 of each."""
+        """The SHA-256 of each file name."""
         lines = (line.split() for line in self.checksums.read_text().splitlines())
         return {name: checksum for checksum, name in lines}
 
     def missing(self, folder: Path | None = None) -> list[str]:
-        """Those that are not there, or not as they should be."""
+        """The names of missing or damaged jars."""
         files = {name: (folder or self.folder) / name for name in self.wanted()}
         return [
             name
@@ -65,7 +65,7 @@ def checksum_of(file: Path) -> str:
 
 
 def fetch_jars(jars: Jars, python: Path) -> None:
-    """Fetch the wanted jars into their folder, and remove others: they would be loaded, too."""
+    """Fetch the jars into their folder, and remove all others, which would be loaded too."""
     folder = jars.folder
     folder.mkdir(exist_ok=True)
     ivy, wanted = folder / "ivy", jars.wanted()
@@ -84,12 +84,12 @@ def fetch_jars(jars: Jars, python: Path) -> None:
 
 
 def resolve(jars: Jars, python: Path, ivy: Path) -> None:
-    """Let spark-submit run an empty program with the packages: what they need lands in `ivy/jars`."""
+    """Let spark-submit run an empty program with the packages, which puts their jars into `ivy/jars`."""
     shutil.rmtree(ivy, ignore_errors=True)
     ivy.mkdir()
     program = ivy / "empty.py"
     program.touch()
-    # Of its own virtual environment: this process may be the system's Python, without pyspark.
+    # This process may be the system's Python, without pyspark.
     (spark_home,) = python.parents[1].glob("lib/python*/site-packages/pyspark")
     command: list[str | Path] = [
         *(spark_home / "bin" / "spark-submit", "--master", "local[1]"),
@@ -134,7 +134,7 @@ COMPILER = "org.codehaus.commons.compiler.samples.CompilerDemo"  # Janino's comm
 
 
 def java_of(environment: Mapping[str, str]) -> str:
-    """The Java that spark-submit will find: it looks at JAVA_HOME first, then at PATH."""
+    """The Java that spark-submit finds: of JAVA_HOME, or on PATH."""
     home = environment.get("JAVA_HOME")
     java = shutil.which("java", path=f"{home}/bin" if home else environment.get("PATH"))
     if java is None:
@@ -144,7 +144,7 @@ def java_of(environment: Mapping[str, str]) -> str:
 
 
 def check_java(environment: Mapping[str, str]) -> str:
-    """What the Java that spark-submit will find says of itself; SetupError if Spark runs on none."""
+    """The output of `java -version`; raises SetupError without a Java that Spark runs on."""
     java = java_of(environment)
     said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
     text = said.stderr + said.stdout
@@ -155,13 +155,13 @@ def check_java(environment: Mapping[str, str]) -> str:
 
 
 def java_version(text: str) -> int | None:
-    """The major version in the output of `java -version`; Java 8 calls itself 1.8."""
+    """The major version in the output of `java -version`: 17; of Java 8, which says 1.8, it is 8."""
     match = re.search(r'version "(?:1\.)?(\d+)', text)
     return int(match.group(1)) if match else None
 
 
 def compile_classes(python: Path) -> None:
-    """Make the jar of our classes by the Spark of a virtual environment's `python`."""
+    """Compile our classes against the Spark of a virtual environment's `python`."""
     (spark,) = python.parents[1].glob("lib/python*/site-packages/pyspark/jars")
     path = ":".join(map(str, [*JARS.glob("io.delta_*.jar"), *spark.glob("*.jar")]))
     command = [java_of(os.environ), "-cp", f"{spark}/*", COMPILER, "-classpath", path]

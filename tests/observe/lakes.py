@@ -79,8 +79,8 @@ class Report:
         looks = look_at(self.lake, self.stream, self.now, failed)
         known = {look.subject: self.known.get(look.subject, {}) for look in looks}
         self.alert = alert_of(self.stream.name, looks, known)
-        told = {look.subject: look.told(known[look.subject], self.now) for look in looks}
-        self.known |= json.loads(json.dumps(told))
+        known_now = {look.subject: look.notified(known[look.subject], self.now) for look in looks}
+        self.known |= json.loads(json.dumps(known_now))
         self.hour += 1
         rows = [] if self.alert is None else [("opened", row) for row in self.alert.opened]
         rows += [] if self.alert is None else [("closed", row) for row in self.alert.closed]

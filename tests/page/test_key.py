@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -105,18 +104,6 @@ def test_a_shorter_time_begins_with_a_savepoint_and_comes_to_the_same_state(do):
     assert short.state == whole.state
     assert 0 < len(short.steps) < len(whole.steps)
     assert list(short.steps) == list(whole.steps)[: len(short.steps)]
-
-
-@pytest.mark.parametrize("do", ["counts_per_key"], indirect=True)
-def test_in_the_place_of_a_damaged_savepoint_the_replay_begins_with_one_before(do):
-    days_in_time(do)
-    whole = look(do, days=1)
-    name = whole.base.removeprefix("savepoint ")
-    for file in Path(do.world.lake.savepoint(do.stream.name, name)).glob("*.parquet"):
-        file.unlink()
-    figures = look(do, days=1)
-    assert figures.base != whole.base
-    assert (figures.state, figures.steps) == (whole.state, whole.steps)
 
 
 @pytest.mark.parametrize(
