@@ -17,7 +17,7 @@ Of a scheduled run the group *backfill* is skipped, of a backfill *maintenance*,
 | `compact_state` | uploads snapshots of the state and deletes what no start needs, as a run of its own | the check saw nothing to gain |
 | `tune_rocksdb` | judges the change of a RocksDB setting that is on trial, or proposes one | `run_stream` was |
 | `publish` | an event of the stream's Asset: rows written, `complete_until`, state, open findings; or the interval, and what changed in it | neither has changed the table, or it has failed |
-| `alert` | tells the notifiers of `include/streams/notify.py`, and its log, which findings have opened and closed (docs/alerts.md) | none has, or it is a backfill |
+| `alert` | tells the notifiers of `include/streams/notify.py`, and its log, which findings have opened and closed (docs/operate.md) | none has, or it is a backfill |
 
 Streams that share a source take turns to ingest it, by pools of one slot, and share a JVM for small runs of one instant.
 

@@ -9,7 +9,7 @@
 | `alert` | tells the notifiers of `include/streams/notify.py` which findings of tables have opened and closed | none has |
 
 Each Spark task takes the pool of its source or stream, so that nothing else writes to its tables meanwhile; and they run one after the
-other. What is kept for how long, and why, is in docs/operations.md.
+other. What is kept for how long, and why, is in docs/operate.md.
 
 When it is red: the task log has the job's error. Retrying or clearing a task is always safe: it plans anew, and does what is still
 to be done.

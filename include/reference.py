@@ -26,11 +26,11 @@ UTC, in microseconds. [reading.md](reading.md) has a question for each product, 
 FOUND = """# Findings
 
 Made by `.venv/bin/python -m include.reference`. A finding is a row of `ops/findings`, with figures, and the command to enter. It
-is on the [page](page.md) of its stream, in the log of the task that found it, and counted in the metric `stateful_lake_findings`. What has a limit is found
+is on the [page](operate.md#pages) of its stream, in the log of the task that found it, and counted in the metric `stateful_lake_findings`. What has a limit is found
 above it: a field of the stream's `limits=`, or of its entry."""
 HEARD: dict[Severity, str] = {
-    "error": "Besides, the task that finds it is red, and people are told by an [alert](alerts.md).",
-    "warning": "Besides, people are told by an [alert](alerts.md); the Dag stays green.",
+    "error": "Besides, the task that finds it is red, and people are told by an [alert](operate.md#alerts).",
+    "warning": "Besides, people are told by an [alert](operate.md#alerts); the Dag stays green.",
     "info": "Nobody is told: it is there for who looks.",
 }
 

@@ -209,7 +209,7 @@ class Source:
     max_file_bytes: int = 512 * MIB
     # The share of a batch's rows that may be refused before people are told; of a whole file always.
     max_quarantined: float = 0.01
-    # More waiting is parsed by Spark, in a JVM; less by processes here, as fast: docs/scale.md.
+    # More waiting is parsed by Spark, in a JVM; less by processes here, as fast: docs/speed.md.
     spark_bytes: int = 1 * GIB
     # Each ingest run of a silent source writes a heartbeat: "all events up to this long before the
     # run's interval ended have landed". None: only data moves the watermark.
@@ -297,7 +297,7 @@ class Stream:
     buckets: int = 32
     state_partitions: int = 4  # Spark pins this in the checkpoint, too
     timeout: timedelta = timedelta(hours=1)  # of one task
-    # The promise that the table is complete until so long ago at most: docs/alerts.md.
+    # The promise that the table is complete until so long ago at most: docs/operate.md.
     fresh_within: timedelta | None = None
     # The arguments of a `fold` that is a function: pinned as the state is made with them.
     settings: Mapping[str, Any] = field(default_factory=dict)

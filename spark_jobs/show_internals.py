@@ -1,4 +1,4 @@
-"""Show what Spark prints of stateful queries and their state: docs/internals.md says what it means.
+"""Show what Spark prints of stateful queries and their state: docs/design.md says what it means.
 
     .venv/bin/python -m spark_jobs.show_internals
 

@@ -145,7 +145,7 @@ STATE_STORE = "spark.sql.streaming.stateStore"
 RETAINED_BATCHES = "spark.sql.streaming.minBatchesToRetain"
 # A small run's JVM ends before the second compiler has paid for itself: two fifths of the CPU.
 # One thread of garbage collection leaves the cores to the tasks, and a quarter of the memory.
-# Over millions of keys runs take a sixth longer by it: docs/scale.md has the figures.
+# Over millions of keys runs take a sixth longer by it: docs/speed.md has the figures.
 JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 JAVA_OPTIONS_SETTING = "SPARK_DRIVER_JAVA_OPTIONS"
 # A JVM whose heap is full goes on with some of its threads gone, and in the end says nothing of it: so

@@ -1,4 +1,4 @@
-"""The Dag that docs/operations.md shows follows a table by what its events say."""
+"""The Dag that docs/operate.md shows follows a table by what its events say."""
 
 import json
 import re
@@ -20,7 +20,7 @@ from tests.stream.ledgers import entry, record
 
 @pytest.fixture
 def report(tmp_path):
-    page = (PROJECT / "docs" / "operations.md").read_text()
+    page = (PROJECT / "docs" / "operate.md").read_text()
     blocks = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     file = tmp_path / "report.py"
     file.write_text(next(block for block in blocks if "report_of_user_counts" in block))

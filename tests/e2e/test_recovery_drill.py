@@ -1,4 +1,4 @@
-"""A restore as docs/operations.md says to try it: mended on a copy, which comes to the same rows."""
+"""A restore as docs/operate.md says to try it: mended on a copy, which comes to the same rows."""
 
 import hashlib
 import shutil

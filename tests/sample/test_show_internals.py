@@ -1,4 +1,4 @@
-"""`spark_jobs.show_internals` shows what docs/internals.md explains: three queries and their state."""
+"""`spark_jobs.show_internals` shows what docs/design.md explains: three queries and their state."""
 
 import re
 import subprocess

@@ -314,9 +314,9 @@ def _asked_outside(called: Any) -> str | None:
 
 
 def _may_ask(frame: FrameType | None) -> bool:
-    """True of a log, whose lines have a time, and Hypothesis, which times garbage collection."""
+    """True of a log, of Hypothesis, which times garbage collection, and of imports, as Arrow's of pandas."""
     while frame is not None and (name := frame.f_globals.get("__name__", "")) != __name__:
-        if name.partition(".")[0] in ("logging", "hypothesis"):
+        if name.partition(".")[0] in ("logging", "hypothesis", "importlib"):
             return True
         frame = frame.f_back
     return False
