@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from include.lake.findings import Finding, Severity
+from include.lake.ops import Finding, Severity
 from include.text_table import bytes_text, counted, span_text
 
 UNITS: dict[str, Callable[[float], str]] = {

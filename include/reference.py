@@ -11,8 +11,7 @@ from include.ingest import ingest_log as log_rows
 from include.ingest.bronze_tables import QUARANTINE_COLUMNS, added_columns, bronze_columns
 from include.lake.columns import ARROW_TYPES, Column
 from include.lake.dead_letters import COLUMNS as DEAD_LETTER_COLUMNS
-from include.lake.findings import Severity
-from include.lake.ops import DESCRIPTIONS, SCHEMAS
+from include.lake.ops import DESCRIPTIONS, SCHEMAS, Severity
 from include.registry import all_sources, all_streams
 from include.settings import PROJECT
 from include.stream_definition import load_definition

@@ -7,9 +7,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from include.lake.generations import read_generations
+from include.lake.generations import format_result, read_generations, read_result
 from include.lake.paths import Lake
-from include.lake.stream_result import format_result, read_result
 from include.settings import PROJECT, Source, Stream
 from include.spark.submit import run_job, say
 from include.steps import INGEST, STEPS, SourceRun, Step, StreamRun

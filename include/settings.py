@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 from include.connectors import ISO, USUAL_CSV, Connector
 from include.connectors import Csv as Csv
 from include.connectors import Times as Times
-from include.fold.deduplicate import Deduplicate as Deduplicate
+from include.fold.definition import Deduplicate as Deduplicate
 from include.fold.definition import KeyedFold, MigrateState
 from include.fold.records import SqlTypeError, sql_type
 from include.lake.errors import SettingsError, StatefulError

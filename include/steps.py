@@ -143,7 +143,7 @@ def _has_waiting_rows(run: StreamRun) -> bool:
 
 
 def _has_run(run: StreamRun) -> bool:
-    from include.lake.stream_result import last_run
+    from include.lake.ops import last_run
 
     dag_run = run.dag_run_id
     return dag_run is not None and last_run(run.lake, run.stream.name, dag_run) is not None

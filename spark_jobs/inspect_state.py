@@ -18,8 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 
 from include.fold.admission import US_PER_MS, until_us
-from include.fold.deduplicate import SEEN
-from include.fold.definition import KeyedFold, state_rows_ddl
+from include.fold.definition import SEEN, KeyedFold, state_rows_ddl
 from include.fold.group_state import TIMERS
 from include.job import cause_of, job_parser
 from include.lake.errors import LakeError

@@ -21,7 +21,7 @@ from include.lake.paths import Lake
 from include.settings import Stream
 from include.stream.open_stream import open_stream
 from include.stream.rebuild_plan import RebuildOptions, RebuildPlan, plan_rebuild
-from spark_jobs.engines.data_checks import DataChecks
+from spark_jobs.engines.live_batch import DataChecks
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, stream_job
 from spark_jobs.replay_bronze import commit_replay, plan_with_sound_start

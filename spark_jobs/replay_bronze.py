@@ -13,7 +13,7 @@ from include.ingest.bronze_tables import add_fields
 from include.ingest.ingest_log import refuse_changed_bronze
 from include.job import RunRecord
 from include.lake.delta_log import open_table
-from include.lake.findings import record_findings
+from include.lake.ops import record_findings
 from include.lake.paths import Lake
 from include.stream.bronze import BronzeFiles
 from include.stream.manifest import (
@@ -25,8 +25,8 @@ from include.stream.manifest import (
     savepoints_of,
 )
 from include.stream.restate_plan import Replay
-from spark_jobs.engines.data_checks import DataChecks
 from spark_jobs.engines.engine import Rows, Stage
+from spark_jobs.engines.live_batch import DataChecks
 from spark_jobs.engines.packing import Bounds
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.write_savepoint import write_savepoint

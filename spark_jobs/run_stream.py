@@ -24,10 +24,9 @@ from include.job import RunRecord, job_parser, recorded_run
 from include.lake.columns import arrow_type
 from include.lake.dead_letters import put_back_dead_letters
 from include.lake.errors import LakeError, RowCountError
-from include.lake.findings import record_findings
 from include.lake.generations import GenerationRow
 from include.lake.lease import hold_lease
-from include.lake.ops import append_ops
+from include.lake.ops import append_ops, record_findings
 from include.lake.paths import Lake
 from include.maintain.tune_rocksdb import memory_of, run_settings, session_conf
 from include.registry import declared, source_named
@@ -45,9 +44,8 @@ from include.stream.record import (
 )
 from include.stream.stream_identity import code_parts
 from include.stream_definition import pinned_settings
-from spark_jobs.engines.data_checks import DataChecks
 from spark_jobs.engines.engine import LiveQuery, Seed
-from spark_jobs.engines.live_batch import BatchWriter, totals_of_run
+from spark_jobs.engines.live_batch import BatchWriter, DataChecks, totals_of_run
 from spark_jobs.engines.packed_files import check_bronze
 from spark_jobs.engines.packing import Bounds
 from spark_jobs.engines.spark_engine import SparkEngine

@@ -113,7 +113,6 @@ def test_what_the_scheduler_and_set_up_import_needs_no_package():
     "file",
     [
         "compact_state.py",
-        "engines/data_checks.py",
         "engines/engine.py",
         "engines/live_batch.py",
         "restate_interval.py",

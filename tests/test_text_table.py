@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from include.lake.stream_result import format_result, read_result
+from include.lake.generations import format_result, read_result
 from include.spark.submit import say
 from include.text_table import value_text
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from include.connectors import DeltaTable, KafkaTopic, SchemaRegistry
-from include.fold.deduplicate import Deduplicate
+from include.fold.definition import Deduplicate
 from include.ingest.bronze_tables import bronze_columns
 from include.registry import source_named
 from include.settings import FOLDER, Csv, Field, Limits, Source, Times

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from deltalake import write_deltalake
 from pyarrow import fs
 
-from include.fold.keys import FoldKey
+from include.fold.definition import FoldKey
 from include.ingest.bronze_tables import late_fields, with_late_fields
 from include.ingest.landed_file import row_of_raw
 from include.ingest.landed_values import RefusedError, converter, value_at

@@ -1,19 +1,64 @@
-"""Values of records as Arrow columns, and back."""
+"""A fold's rows as Arrow, and back: schemas, values of records, and the outputs that are checked on their way."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from enum import Enum
-from functools import partial
-from itertools import pairwise
+from functools import lru_cache, partial
+from itertools import chain, pairwise
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from include.fold.definition import KeyedFold
-from include.fold.group_state import TIMERS
-from include.fold.records import Column, FrozenDict, Items, Nested, Pairs, Scalar, Shape, wrong
+from include.fold.definition import (
+    DEAD_LETTERS_DDL,
+    Emitted,
+    Key,
+    KeyedFold,
+    event_ddl,
+    output_ddl,
+    state_ddl,
+)
+from include.fold.failures import function_name
+from include.fold.records import (
+    Column,
+    DefinitionError,
+    FrozenDict,
+    Items,
+    Nested,
+    Pairs,
+    Scalar,
+    Shape,
+    check_years,
+    is_plainly,
+    wrong,
+)
 from include.lake.columns import arrow_type
+
+
+@lru_cache
+def schema_of(ddl: str) -> pa.Schema:
+    """The schema of columns as DDL."""
+    return pa.schema(list(arrow_type(f"struct<{ddl}>")))
+
+
+def event_schema(fold: KeyedFold) -> pa.Schema:
+    """Events as they travel and wait: the record's columns, the fold's time, a key of its own."""
+    return schema_of(event_ddl(fold))
+
+
+def state_schema(fold: KeyedFold) -> pa.Schema:
+    """States, a row for each key."""
+    return schema_of(state_ddl(fold))
+
+
+def output_schema(fold: KeyedFold) -> pa.Schema:
+    """Outputs as they leave the fold: the record, when it was emitted, and (update) if removed."""
+    return schema_of(output_ddl(fold))
+
+
+DEAD_LETTERS = schema_of(DEAD_LETTERS_DDL)
 
 
 def python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
@@ -127,10 +172,94 @@ def plain_rows(rows: pa.Table) -> list[dict[str, Any]]:
     return rows.to_pylist(maps_as_pydicts="lossy")  # type: ignore[no-any-return]
 
 
-def wake_us(fold: KeyedFold, rows: pa.Table) -> pa.ChunkedArray:
-    """The instant at which each key times out, has a timer or ends; null for never."""
-    wakes_us = [rows["timeout_at_us"]]
-    if fold.ttl_us is not None:
-        wakes_us.append(pc.add(rows["changed_at_us"], fold.ttl_us))
-    wakes_us += [pc.struct_field(rows[TIMERS], name) for name in fold.timers]
-    return pc.min_element_wise(*wakes_us) if wakes_us[1:] else wakes_us[0]
+WRONG_VALUE = (TypeError, ValueError, OverflowError)
+
+
+def project(fold: KeyedFold, key: Key, state: Any) -> Any:
+    """The row of an update stream's table for a key; without state, only the key is filled."""
+    assert fold.project is not None  # or it is no update stream
+    if state is not None:
+        return fold.project(key, state)
+    known = fold.keys.values(key)
+    return tuple(known.get(column.name) for column in fold.output_columns)
+
+
+def checked_projection(fold: KeyedFold, key: Key, state: Any, returned: Any) -> Any:
+    """The projection of `state`, which the row that a call yielded last (or None) must be."""
+    row = project(fold, key, state)
+    if returned is not None and state is not None and not _is_same(returned, row):
+        raise DefinitionError(
+            f"it returned {returned!r}, but project() makes {row!r} of its state", subject="project"
+        )
+    return row
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """True if both are stored alike, NaN too."""
+    return one == other or repr([*one]) == repr([*other])
+
+
+def checked_output(fold: KeyedFold, row: Any) -> tuple[Any, ...]:
+    """A row as it is stored; `outputs_table` refuses the same, of all rows at once."""
+    columns = fold.usual_outputs
+    if not isinstance(row, tuple) or len(row) != len(columns):
+        raise _no_row(fold, row)
+    return tuple(
+        [
+            value
+            if is_plainly(value, plain)
+            else column.shape.stored(value, f"output {column.name}")
+            for (plain, column), value in zip(columns, row, strict=True)
+        ]
+    )
+
+
+def outputs_table(fold: KeyedFold, emitted: Emitted) -> pa.Table:
+    """The emitted rows as Arrow; DefinitionError for a value of another type than is declared."""
+    if not emitted.rows:
+        return output_schema(fold).empty_table()
+    arrays = _record_arrays(fold, emitted.rows)
+    arrays.append(pa.array(emitted.emitted_at_us, pa.int64()))
+    if fold.output_mode == "update":
+        arrays.append(pa.array(emitted.removed, pa.bool_()))
+    return pa.table(arrays, schema=output_schema(fold))
+
+
+def _record_arrays(fold: KeyedFold, rows: Sequence[Any]) -> list[pa.Array]:
+    for row in rows:
+        if not isinstance(row, tuple) or len(row) != len(fold.output_columns):
+            raise _no_row(fold, row)
+    columns = zip(fold.output_columns, zip(*rows, strict=True), strict=True)
+    return [_array(column, values) for column, values in columns]
+
+
+def _no_row(fold: KeyedFold, row: Any) -> DefinitionError:
+    names = ", ".join(column.name for column in fold.output_columns)
+    return wrong(function_name(fold), f"yielded {row!r}, but a row of its output has {names}")
+
+
+def _array(column: Column, values: Sequence[Any]) -> pa.Array:
+    if column.is_plain and _are_usual(column.shape, values, column.nullable):
+        with suppress(*WRONG_VALUE):  # the same below says which value it is
+            array = encode(column.shape, values)
+            if column.kind == "timestamp":
+                for first_or_last in pc.min_max(array.cast(pa.int64())).as_py().values():
+                    check_years(first_or_last or 0, column.name)
+            return array
+    try:
+        stored = [column.shape.stored(value, f"output {column.name}") for value in values]
+    except (TypeError, ValueError) as error:
+        raise DefinitionError(str(error), subject=column.name) from error
+    return encode(column.shape, stored)
+
+
+def _are_usual(shape: Shape, values: Iterable[Any], nullable: bool) -> bool:
+    """True if each is of the very type that is declared."""
+    types = set(map(type, values))
+    if nullable and type(None) in types:
+        types.discard(type(None))
+        values = [value for value in values if value is not None]
+    if isinstance(shape, Items):
+        items = chain.from_iterable(values)
+        return types <= {tuple} and _are_usual(shape.item, items, nullable=False)
+    return isinstance(shape, Scalar) and types <= {shape.plain}

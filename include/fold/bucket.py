@@ -15,14 +15,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from include.fold.admission import instant_of
-from include.fold.arrow_values import column_values, encode, python_values
+from include.fold.arrow_values import (
+    DEAD_LETTERS,
+    column_values,
+    encode,
+    event_schema,
+    output_schema,
+    outputs_table,
+    python_values,
+)
 from include.fold.calls import fold_runs
 from include.fold.definition import EVENT_TIME_US, INGESTED_AT_US, KEY, DeadLetter, KeyedFold
 from include.fold.event_order import Ordered, order_events
 from include.fold.failures import ARITHMETIC, BrokenInvariantError, StateFunctionError
-from include.fold.outputs import outputs_table
 from include.fold.records import Column
-from include.fold.states import DEAD_LETTERS, States, event_schema, output_schema
+from include.fold.states import States
 
 
 class Complete(NamedTuple):

@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import Any
 
 from include.fold.admission import NEVER_US
+from include.fold.arrow_values import checked_output, checked_projection, project
 from include.fold.definition import DeadLetter, Emitted, ExactlyOne, Key, KeyedFold, KeyRun
 from include.fold.event_order import distinct
 from include.fold.failures import (
@@ -24,7 +25,6 @@ from include.fold.failures import (
     refuse_timeout_loop,
 )
 from include.fold.group_state import TIMERS, GroupState, TickingGroupState
-from include.fold.outputs import checked_output, checked_projection, project
 from include.fold.records import record_of
 from include.fold.states import States, end_us
 

@@ -1,13 +1,14 @@
 """What a stream's file says: its records, its state function, and how its table comes of them."""
 
+from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from operator import attrgetter, itemgetter
+from typing import Any, Literal, NamedTuple, get_type_hints
 
 from include.fold.admission import LAST_INSTANT_US, MICROSECOND, NEVER_US
-from include.fold.deduplicate import Deduplicate, SeenValues, seen_values
 from include.fold.group_state import (
     TIMEOUTS,
     GroupState,
@@ -16,14 +17,18 @@ from include.fold.group_state import (
     span_us,
     timers_column,
 )
-from include.fold.keys import FoldKey, GivenKey, fold_key
 from include.fold.records import (
     Column,
+    DefinitionError,
+    Items,
     Nested,
+    Scalar,
+    Shape,
     columns_of,
     is_plainly,
     nested,
     record_of,
+    shape_of,
     wrong,
 )
 
@@ -43,6 +48,148 @@ OnError = Literal["stop", "dead_letter"]
 StateFunction = Callable[[Any, Iterator[Any], GroupState[Any]], Iterator[Any]]
 Projection = Callable[[Any, Any], Any]
 MigrateState = Callable[[dict[str, Any]], Any]
+
+
+GivenKey = str | tuple[str, ...] | Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class FoldKey:
+    """The key of each event; of several columns a NamedTuple of theirs."""
+
+    names: tuple[str, ...]  # of its columns in outputs
+    shape: Shape
+    of: Callable[[Any], Any]  # an event
+    is_derived: bool  # by a function of the event: it is no field of it
+
+    @property
+    def kind(self) -> str:
+        return self.shape.kind
+
+    @property
+    def parts(self) -> tuple[Column, ...]:
+        if isinstance(self.shape, Nested):
+            return self.shape.parts
+        return (Column(self.names[0], self.shape),)
+
+    def values(self, key: Any) -> dict[str, Any]:
+        """The columns of one key."""
+        return dict(zip(self.names, key if isinstance(self.shape, Nested) else (key,), strict=True))
+
+    def text(self) -> str:
+        """For people: `user_id`, `country, customer_id`."""
+        return ", ".join(self.names)
+
+
+def fold_key(given: GivenKey, event: Any, columns: Sequence[Column]) -> FoldKey:
+    """The key that a stream's file declares; DefinitionError for one that cannot group."""
+    if callable(given):
+        return _derived(given)
+    known = {column.name: column for column in columns}
+    names = (given,) if isinstance(given, str) else tuple(given)
+    if not names or len(set(names)) < len(names):
+        raise wrong("key", f"is {given!r}: it must name a field, or several, each once")
+    for name in names:
+        if name not in known:
+            raise wrong(name, f"of key= is no field of {event.__name__}: {', '.join(known)}")
+    shapes = [_groupable(name, known[name].shape) for name in names]
+    if len(names) == 1:
+        return FoldKey(names, shapes[0], attrgetter(*names), is_derived=False)
+    positions = [event._fields.index(name) for name in names]
+    take = itemgetter(*positions)
+    record: Any = namedtuple("Key", names)  # type: ignore[misc]
+    shape = nested(record, [known[name] for name in names])
+    return FoldKey(names, shape, lambda one: record._make(take(one)), is_derived=False)
+
+
+def _derived(function: Callable[[Any], Any]) -> FoldKey:
+    name = getattr(function, "__name__", repr(function))
+    hint = get_type_hints(function, include_extras=True).get("return")
+    if hint is None:
+        raise wrong(name, "groups events, but has no return type: def email(order: Order) -> str")
+    shape = shape_of(hint, name)
+    if isinstance(shape, Nested) and not shape.nullable:
+        names = tuple(part for part, _ in shape.parts)
+        for part, of in shape.parts:
+            _groupable(part, of)
+    else:
+        names, shape = (name,), _groupable(name, shape)
+
+    def key_of(event: Any) -> Any:
+        return shape.stored(function(event), f"key {name}")
+
+    return FoldKey(names, shape, key_of, is_derived=True)
+
+
+def _groupable(name: str, shape: Shape) -> Shape:
+    if not isinstance(shape, Scalar) or shape.plain is float:
+        raise wrong(name, f"of key= is {shape.kind}, by which nothing is grouped")
+    return shape
+
+
+SEEN = "seen"  # the column of a key's values, beside its state
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deduplicate:
+    """An event is a duplicate if its key has folded one of the same `by` within `within` before."""
+
+    by: str | tuple[str, ...]  # fields of the events
+    within: timedelta
+
+    def __post_init__(self) -> None:
+        if span_us("deduplicate", self.within) > NEVER_US - LAST_INSTANT_US:
+            raise wrong("deduplicate", f"within={self.within} must be 10,000 years at most")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.by,) if isinstance(self.by, str) else tuple(self.by)
+
+    @property
+    def within_us(self) -> int:
+        return self.within // MICROSECOND
+
+    def __str__(self) -> str:
+        return f"by {', '.join(self.names)} within {self.within}"
+
+
+class Seen(NamedTuple):
+    """A value that a key has folded, and the first instant at which it did."""
+
+    by: Any
+    at_us: int
+
+
+@dataclass(frozen=True)
+class SeenValues:
+    """The values of a fold's events, and how those are stored."""
+
+    of: Callable[[Any], Any]  # an event; None for one without a value
+    column: Column
+    within_us: int
+
+    def is_over(self, at_us: int, until_us: int) -> bool:
+        """True if no event from `until_us` on can be a duplicate of one at `at_us`."""
+        return at_us + self.within_us < until_us
+
+
+def seen_values(given: Deduplicate, event: Any, columns: Sequence[Column]) -> SeenValues:
+    """The declared values; DefinitionError for fields that are missing, or floats."""
+    try:
+        key = fold_key(given.names, event, columns)
+    except DefinitionError as error:
+        raise wrong("deduplicate", f"by={given.by!r}: {error.message}") from error
+    is_one = len(given.names) == 1
+    # The fields are named: values of others are not to be taken for theirs.
+    by = f"by_{given.names[0]}" if is_one else "by"
+    each = nested(Seen, [Column(by, key.shape), Column("at_us", Scalar("bigint", False, int))])
+    items = Items(f"array<{each.kind}>", True, each)
+
+    def value(event: Any) -> Any:
+        found = key.of(event)
+        return None if all(part is None for part in found) else found
+
+    return SeenValues(key.of if is_one else value, Column(SEEN, items), given.within_us)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,9 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from include.fold.arrow_values import decode
-from include.fold.deduplicate import SEEN, Seen, SeenValues
-from include.fold.definition import KEY, KeyedFold, KeyRun
-from include.fold.key_codes import codes_of
+from include.fold.definition import KEY, SEEN, KeyedFold, KeyRun, Seen, SeenValues
+from include.fold.keys import codes_of
 from include.fold.records import MAX_INT, Shape
 from include.fold.states import States
 

@@ -1,102 +1,106 @@
-"""The key of a fold's events (fields, or a function of one), and the numbers of buckets."""
+"""Keys as small integers, as Spark hashes them, and the numbers of their buckets."""
 
-from collections import Counter, namedtuple
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from collections import Counter
+from decimal import Decimal
+from functools import lru_cache, reduce
 from itertools import count
-from operator import attrgetter, itemgetter
-from typing import Any, get_type_hints
+from typing import Any
 
-from include.fold.records import (
-    Column,
-    Nested,
-    Scalar,
-    Shape,
-    nested,
-    shape_of,
-    wrong,
-)
-
-GivenKey = str | tuple[str, ...] | Callable[[Any], Any]
-
-
-@dataclass(frozen=True)
-class FoldKey:
-    """The key of each event; of several columns a NamedTuple of theirs."""
-
-    names: tuple[str, ...]  # of its columns in outputs
-    shape: Shape
-    of: Callable[[Any], Any]  # an event
-    is_derived: bool  # by a function of the event: it is no field of it
-
-    @property
-    def kind(self) -> str:
-        return self.shape.kind
-
-    @property
-    def parts(self) -> tuple[Column, ...]:
-        if isinstance(self.shape, Nested):
-            return self.shape.parts
-        return (Column(self.names[0], self.shape),)
-
-    def values(self, key: Any) -> dict[str, Any]:
-        """The columns of one key."""
-        return dict(zip(self.names, key if isinstance(self.shape, Nested) else (key,), strict=True))
-
-    def text(self) -> str:
-        """For people: `user_id`, `country, customer_id`."""
-        return ", ".join(self.names)
-
-
-def fold_key(given: GivenKey, event: Any, columns: Sequence[Column]) -> FoldKey:
-    """The key that a stream's file declares; DefinitionError for one that cannot group."""
-    if callable(given):
-        return _derived(given)
-    known = {column.name: column for column in columns}
-    names = (given,) if isinstance(given, str) else tuple(given)
-    if not names or len(set(names)) < len(names):
-        raise wrong("key", f"is {given!r}: it must name a field, or several, each once")
-    for name in names:
-        if name not in known:
-            raise wrong(name, f"of key= is no field of {event.__name__}: {', '.join(known)}")
-    shapes = [_groupable(name, known[name].shape) for name in names]
-    if len(names) == 1:
-        return FoldKey(names, shapes[0], attrgetter(*names), is_derived=False)
-    positions = [event._fields.index(name) for name in names]
-    take = itemgetter(*positions)
-    record: Any = namedtuple("Key", names)  # type: ignore[misc]
-    shape = nested(record, [known[name] for name in names])
-    return FoldKey(names, shape, lambda one: record._make(take(one)), is_derived=False)
-
-
-def _derived(function: Callable[[Any], Any]) -> FoldKey:
-    name = getattr(function, "__name__", repr(function))
-    hint = get_type_hints(function, include_extras=True).get("return")
-    if hint is None:
-        raise wrong(name, "groups events, but has no return type: def email(order: Order) -> str")
-    shape = shape_of(hint, name)
-    if isinstance(shape, Nested) and not shape.nullable:
-        names = tuple(part for part, _ in shape.parts)
-        for part, of in shape.parts:
-            _groupable(part, of)
-    else:
-        names, shape = (name,), _groupable(name, shape)
-
-    def key_of(event: Any) -> Any:
-        return shape.stored(function(event), f"key {name}")
-
-    return FoldKey(names, shape, key_of, is_derived=True)
-
-
-def _groupable(name: str, shape: Shape) -> Shape:
-    if not isinstance(shape, Scalar) or shape.plain is float:
-        raise wrong(name, f"of key= is {shape.kind}, by which nothing is grouped")
-    return shape
-
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from xxhash import xxh64_intdigest
 
 SPARK_SEED = 42
 UINT32 = 2**32 - 1
+
+
+def codes_of(keys: pa.Array | pa.ChunkedArray) -> tuple[Any, pa.Array]:
+    """Each key as an integer from 0, and the distinct keys that the integers stand for."""
+    if isinstance(keys, pa.ChunkedArray):
+        keys = keys.combine_chunks()
+    if pa.types.is_struct(keys.type):
+        return _codes_of_parts(keys)
+    encoded = keys.dictionary_encode(null_encoding="encode")
+    return encoded.indices.to_numpy(), encoded.dictionary
+
+
+def _codes_of_parts(keys: pa.StructArray) -> tuple[Any, pa.StructArray]:
+    codes = np.zeros(len(keys), np.int64)
+    for part in keys.flatten():
+        of_part, distinct = codes_of(part)
+        # Small again each time, or the product of many parts would outgrow 64 bits.
+        together = codes * (len(distinct) + 1) + of_part
+        _, first, codes = np.unique(together, return_index=True, return_inverse=True)
+    return codes, keys.take(pa.array(first))
+
+
+def positions_of(keys: pa.Array | pa.ChunkedArray, stored: pa.ChunkedArray) -> Any:
+    """Where each of `keys`, which are distinct, is stored; -1 for nowhere."""
+    if pa.types.is_struct(stored.type):
+        keys, stored = _as_codes(keys, stored)
+    # The asked keys are hashed, and the stored ones looked up: they are fewer.
+    asked = pc.index_in(stored, value_set=keys)
+    positions = np.full(len(keys), -1)
+    positions[np.asarray(asked.drop_null())] = np.flatnonzero(np.asarray(asked.is_valid()))
+    return positions
+
+
+def _as_codes(
+    keys: pa.Array | pa.ChunkedArray, stored: pa.ChunkedArray
+) -> tuple[pa.Array, pa.Array]:
+    parts = [p.combine_chunks() if isinstance(p, pa.ChunkedArray) else p for p in (keys, stored)]
+    codes, _ = codes_of(pa.concat_arrays(parts))
+    return pa.array(codes[: len(keys)]), pa.array(codes[len(keys) :])
+
+
+LONG_DIGITS = 18  # of a decimal that Spark keeps in 64 bits
+
+
+def hashes_of(keys: pa.Array | pa.ChunkedArray) -> Any:
+    """The hash of each key, as the signed integer that it is in Spark. Each distinct one once."""
+    codes, distinct = codes_of(keys)
+    parts = distinct.flatten() if pa.types.is_struct(distinct.type) else [distinct]
+    rows = zip(*map(_bytes_of, parts), strict=True)
+    hashes = [int.from_bytes(_hash(row).to_bytes(8), signed=True) for row in rows]
+    return np.array(hashes, np.int64)[codes]
+
+
+def buckets_of(keys: pa.Array | pa.ChunkedArray, ids: Any) -> Any:
+    """The bucket of each key, one of `ids`: as `bucket_of` has Spark compute it."""
+    return np.array(ids, np.int32)[hashes_of(keys) % len(ids)]
+
+
+def _hash(parts: tuple[bytes | None, ...]) -> int:
+    """One part seeds the next; one that is null is passed over."""
+    return reduce(
+        lambda seed, part: seed if part is None else xxh64_intdigest(part, seed), parts, SPARK_SEED
+    )
+
+
+def _bytes_of(column: pa.Array) -> list[bytes | None]:
+    """What Spark hashes of each value."""
+    kind = column.type
+    if pa.types.is_decimal(kind):
+        return [None if v is None else _decimal_bytes(v, kind) for v in column.to_pylist()]
+    if pa.types.is_string(kind):
+        return [None if v is None else v.encode() for v in column.to_pylist()]
+    if pa.types.is_binary(kind):
+        return column.to_pylist()  # type: ignore[no-any-return]
+    is_short = pa.types.is_boolean(kind) or kind.bit_width <= 32
+    width, whole = (4, pa.int32()) if is_short else (8, pa.int64())
+    values = column.cast(whole).to_pylist()
+    return [None if v is None else v.to_bytes(width, "little", signed=True) for v in values]
+
+
+def _decimal_bytes(value: Decimal, kind: pa.Decimal128Type) -> bytes:
+    sign, digits, _ = value.as_tuple()  # all of the declared ones, as Arrow has them
+    unscaled = int("".join(map(str, digits))) * (-1 if sign else 1)
+    if kind.precision <= LONG_DIGITS:
+        return unscaled.to_bytes(8, "little", signed=True)
+    # Java's BigInteger.toByteArray: as few bytes as hold the number and its sign.
+    size = (unscaled if unscaled >= 0 else ~unscaled).bit_length() // 8 + 1
+    return unscaled.to_bytes(size, "big", signed=True)
 
 
 @lru_cache

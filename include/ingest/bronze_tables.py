@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable, Schema
 
 from include.connectors import ISO, Times
+from include.fold.arrow_values import event_schema
 from include.fold.definition import KeyedFold
-from include.fold.states import event_schema
 from include.ingest.connector import connector_columns, refused_columns
 from include.ingest.rescue import read_rescued
 from include.lake.columns import APPEND_ONLY, Column, arrow_type, documented, listed, sql_name

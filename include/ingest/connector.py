@@ -12,7 +12,7 @@ from include.connectors import KafkaTopic
 from include.fold.admission import EPOCH
 from include.lake.columns import Column
 from include.lake.errors import LakeError
-from include.lake.findings import Finding
+from include.lake.ops import Finding
 from include.settings import Source
 
 

@@ -40,7 +40,7 @@ from include.lake.delta_log import (
     first_line,
     is_of_machine,
 )
-from include.lake.findings import Finding
+from include.lake.ops import Finding
 from include.lake.paths import files_of
 from include.settings import Source
 from include.text_table import counted

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from include.catalogue import FINDINGS
 from include.fold.admission import MICROSECOND, US_PER_MS
 from include.lake.errors import LakeError
-from include.lake.findings import Finding
+from include.lake.ops import Finding
 from include.settings import FOLDER, Source
 
 SECOND_US = 1_000_000

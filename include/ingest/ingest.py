@@ -31,9 +31,8 @@ from include.ingest.source_connector import connector_of, place_of
 from include.ingest.watermark import advance_watermark, as_text, read_watermark, write_heartbeat
 from include.job import RunRecord
 from include.lake.errors import RowCountError
-from include.lake.findings import Finding, record_findings
 from include.lake.lease import hold_lease
-from include.lake.ops import read_ops
+from include.lake.ops import Finding, read_ops, record_findings
 from include.lake.paths import Lake, open_lake
 from include.lake.table import Staged
 from include.registry import source_named

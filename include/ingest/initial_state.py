@@ -18,10 +18,9 @@ from pyarrow import fs
 
 from include.connectors import ISO
 from include.fold.admission import LAST_INSTANT_US, MICROSECOND, instant_of
-from include.fold.arrow_values import decode
+from include.fold.arrow_values import decode, state_schema
 from include.fold.definition import KeyedFold
 from include.fold.records import DefinitionError, Shape, SqlType, sql_type
-from include.fold.states import state_schema
 from include.ingest.landed_values import (
     JSON,
     Instant,

@@ -43,7 +43,7 @@ from include.ingest.landed_values import (
 )
 from include.ingest.rescue import Rescue
 from include.lake.columns import INSTANT, arrow_type, documented, instant_scalar, without_comments
-from include.lake.findings import Finding
+from include.lake.ops import Finding
 from include.lake.paths import Lake
 from include.lake.table import Staged, stage
 from include.settings import MIB, RESCUED, Source

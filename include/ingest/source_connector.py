@@ -28,7 +28,7 @@ from include.ingest.parse_files import outcomes_of_file
 from include.job import nothing_running
 from include.lake.delta_log import is_there, move_aside
 from include.lake.errors import OF_SOURCE, LakeError
-from include.lake.findings import record_findings
+from include.lake.ops import record_findings
 from include.lake.paths import Lake
 from include.registry import streams_of
 from include.settings import Source

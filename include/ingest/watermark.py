@@ -32,7 +32,7 @@ from include.ingest.parse_files import bronze_rows
 from include.ingest.source_connector import connector_of, lag_of_run, place_of
 from include.lake.delta_log import is_there
 from include.lake.errors import LakeError
-from include.lake.findings import Finding
+from include.lake.ops import Finding
 from include.lake.paths import Lake
 from include.registry import streams_of
 from include.settings import MILLISECOND, Source

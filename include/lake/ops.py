@@ -8,14 +8,15 @@ import logging
 import random
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from functools import wraps
 from itertools import groupby
 from operator import itemgetter
 from statistics import median
-from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -256,6 +257,28 @@ def runs_of(
     return rows.filter(pc.is_in(rows["job"], pa.array(jobs))).sort_by("ended_at")
 
 
+DRAIN, RESTATE, REBUILD = "run_stream", "restate_interval", "rebuild_stream"
+
+
+def last_run(lake: Lake, stream: str, dag_run_id: str | None = None) -> dict[str, Any] | None:
+    """The newest succeeded `run_stream` of `stream` in ops/runs, or that of one Dag run."""
+    return newest_of(_succeeded(lake, stream, [DRAIN], dag_run_id))
+
+
+def succeeded_runs(lake: Lake, stream: str, dag_run_id: str) -> list[dict[str, Any]]:
+    """All of a Dag run, in order; it has several if others took it along."""
+    return list(_succeeded(lake, stream, [DRAIN], dag_run_id).to_pylist())
+
+
+def replaced_by(lake: Lake, stream: str, dag_run_id: str | None = None) -> list[dict[str, Any]]:
+    """The same of restatements and rebuilds, or all of them."""
+    return list(_succeeded(lake, stream, [RESTATE, REBUILD], dag_run_id).to_pylist())
+
+
+def _succeeded(lake: Lake, stream: str, jobs: Sequence[str], dag_run_id: str | None) -> pa.Table:
+    return runs_of(lake, stream, jobs, outcome="succeeded", dag_run_id=dag_run_id)
+
+
 def newest_of(rows: pa.Table) -> dict[str, Any] | None:
     """The last row; None of no row. Of the others, of which there are more with each run, no Python
     object is made."""
@@ -338,3 +361,46 @@ def read_measured(
         counts = [values.pop(name, 0) for name in COUNTS]
         found.setdefault(of, []).append(Measured(at, values, *counts))
     return found
+
+
+# A finding of severity error fails the run or the Dag run that made it: a person is needed.
+Severity = Literal["info", "warning", "error"]
+SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")  # the worst first
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One thing found; the fields are columns of `ops/findings`."""
+
+    finding: str  # a stable word, such as late_rows
+    severity: Severity
+    detail: str
+    count: int | None = None
+    event_time_from: datetime | None = None
+    event_time_to: datetime | None = None
+    figure: float | None = None
+    limit: float | None = None
+    unit: str | None = None
+    action: str | None = None
+
+
+def record_findings(
+    lake: Lake, run_id: str | None, subject: str, findings: Sequence[Finding]
+) -> None:
+    """Append `findings` about a source or stream to `ops/findings`."""
+    known: dict[str, Any] = {
+        "run_id": run_id,
+        "found_at": datetime.now(UTC),
+        "subject": subject,
+    }
+    append_ops(lake, "findings", [known | asdict(finding) for finding in findings])
+
+
+def finding_lines(rows: Iterable[Mapping[str, Any]], subject: str | None = None) -> Iterator[str]:
+    """Rows of `ops/findings` for people: what each is, and what to do; `subject` goes without saying."""
+    for row in rows:
+        count = f" ({row['count']:,})" if row["count"] is not None else ""
+        about = f" of {row['subject']}" if row.get("subject", subject) != subject else ""
+        yield f"{row['severity']}: {row['finding']}{about}{count}: {row['detail']}"
+        if row["action"]:
+            yield f"  To do: {row['action']}"

@@ -14,10 +14,19 @@ from typing import Any
 from include.catalogue import FIGURES, FINDINGS
 from include.lake.delta_log import first_line, is_of_machine
 from include.lake.errors import LakeError, StatefulError, damaged
-from include.lake.findings import SEVERITIES, Finding, finding_lines, record_findings
 from include.lake.generations import read_generations
 from include.lake.lease import lease_holder
-from include.lake.ops import Measured, newest_of, read_measured, record_figures, runs_of
+from include.lake.ops import (
+    SEVERITIES,
+    Finding,
+    Measured,
+    finding_lines,
+    newest_of,
+    read_measured,
+    record_figures,
+    record_findings,
+    runs_of,
+)
 from include.lake.paths import Lake
 from include.settings import MIB, Stream
 from include.stream.checkpoint import CheckpointSize, measure_checkpoint

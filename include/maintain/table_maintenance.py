@@ -22,10 +22,16 @@ from include.catalogue import FINDINGS
 from include.fold.admission import instant_of
 from include.lake.delta_log import delta_table, first_line, open_table
 from include.lake.errors import LakeError, how_to_mend
-from include.lake.findings import Finding, finding_lines, record_findings
 from include.lake.generations import read_generations
 from include.lake.lease import LeaseTakenError, hold_lease
-from include.lake.ops import SCHEMAS, compact, despite_others
+from include.lake.ops import (
+    SCHEMAS,
+    Finding,
+    compact,
+    despite_others,
+    finding_lines,
+    record_findings,
+)
 from include.lake.paths import Lake
 from include.lake.table import Table
 from include.registry import all_streams, source_names, stream_names

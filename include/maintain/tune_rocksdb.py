@@ -23,9 +23,8 @@ import pyarrow.compute as pc
 
 from include.catalogue import FINDINGS
 from include.lake.errors import SettingsError
-from include.lake.findings import record_findings
 from include.lake.generations import read_generations
-from include.lake.ops import read_ops, runs_of
+from include.lake.ops import read_ops, record_findings, runs_of
 from include.lake.paths import Lake
 from include.settings import MIB, Stream
 from include.spark.conf import STATE_STORE

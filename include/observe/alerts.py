@@ -11,7 +11,7 @@ from html import escape
 from typing import Any
 
 from include.catalogue import FINDINGS
-from include.lake.findings import Finding, finding_lines
+from include.lake.ops import Finding, finding_lines
 from include.lake.paths import Lake
 from include.maintain.table_maintenance import TablePlan
 from include.observe.stream_line import (

@@ -3,15 +3,9 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from include.lake.generations import read_generations
+from include.lake.generations import complete_until, read_generations
+from include.lake.ops import REBUILD, RESTATE, replaced_by, succeeded_runs
 from include.lake.paths import Lake
-from include.lake.stream_result import (
-    REBUILD,
-    RESTATE,
-    complete_until,
-    replaced_by,
-    succeeded_runs,
-)
 from include.observe.stream_line import WINDOW_DAYS, Recorded
 from include.settings import Stream
 

@@ -19,24 +19,30 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from include.fold.admission import NEVER_US, instant_of, is_late, micros_of
-from include.fold.arrow_values import column_values, decode, encode, plain_rows
+from include.fold.arrow_values import (
+    column_values,
+    decode,
+    encode,
+    outputs_table,
+    plain_rows,
+    state_schema,
+)
 from include.fold.bucket import INSTANTS, as_events, event_names, no_events
 from include.fold.calls import fold_runs
 from include.fold.definition import EMITTED_AT_US, REMOVED, Emitted, Key, KeyedFold, KeyRun
 from include.fold.event_order import keys_of, order_events
 from include.fold.failures import StateFunctionError, as_json
 from include.fold.group_state import TIMERS
-from include.fold.outputs import outputs_table
 from include.fold.records import Column, DefinitionError, Nested
-from include.fold.states import States, state_schema
+from include.fold.states import States
 from include.ingest.bronze_tables import late_fields, with_late_fields
 from include.ingest.initial_state import landed_value, read_initial_state
 from include.ingest.landed_values import RefusedError
 from include.lake.columns import arrow_type, instant_scalar
 from include.lake.delta_log import delta_table
 from include.lake.errors import SettingsError, wrong_argument
+from include.lake.generations import complete_until
 from include.lake.paths import Lake
-from include.lake.stream_result import complete_until
 from include.settings import Stream
 from include.stream.bronze import BronzeFiles, BronzeVersion, newest_bronze, read_files
 from include.stream.manifest import (

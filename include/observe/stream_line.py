@@ -21,8 +21,15 @@ from include.catalogue import FINDINGS, METRICS, Figure
 from include.fold.admission import instant_of, micros_of
 from include.lake.delta_log import first_line, open_table
 from include.lake.errors import LakeError
-from include.lake.findings import SEVERITIES, finding_lines, record_findings
-from include.lake.ops import Measured, not_ahead, read_measured, read_ops
+from include.lake.ops import (
+    SEVERITIES,
+    Measured,
+    finding_lines,
+    not_ahead,
+    read_measured,
+    read_ops,
+    record_findings,
+)
 from include.lake.paths import Lake
 from include.settings import Stream
 from include.stream.bronze import BronzeFiles

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from include.lake.delta_log import dataset_of, first_line
-from include.lake.ops import Measured, read_measured, read_ops, runs_of
+from include.lake.generations import StreamResult, read_result
+from include.lake.ops import Measured, read_measured, read_ops, replaced_by, runs_of
 from include.lake.paths import Lake
-from include.lake.stream_result import StreamResult, read_result, replaced_by
 from include.observe.explain import text_of_key
 from include.observe.state_report import BIGGEST_KEYS, biggest_keys, value_bytes
 from include.observe.stream_line import (

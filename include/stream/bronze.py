@@ -30,8 +30,8 @@ from include.lake.delta_log import (
     unbroken,
 )
 from include.lake.errors import LakeError
-from include.lake.findings import Finding
 from include.lake.generations import Generations, is_rebuilt, read_generations
+from include.lake.ops import Finding
 from include.lake.paths import Lake, files_of
 from include.registry import stream_names, streams_of
 from include.stream.checkpoint import (

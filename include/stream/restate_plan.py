@@ -20,9 +20,9 @@ from include.fold.definition import KeyedFold
 from include.lake.dead_letters import dead_letters_now
 from include.lake.delta_log import commit_hash
 from include.lake.errors import LakeError, SettingsError, wrong_argument
-from include.lake.generations import GenerationRow
+from include.lake.generations import GenerationRow, complete_until
+from include.lake.ops import replaced_by
 from include.lake.paths import Lake
-from include.lake.stream_result import complete_until, replaced_by
 from include.settings import Stream
 from include.stream.bronze import BronzeVersion, count_before, newest_bronze
 from include.stream.manifest import (

@@ -22,8 +22,8 @@ from include.ingest.amendments import amendments_of
 from include.ingest.ingest_log import how_bronze_changed
 from include.lake.delta_log import open_table
 from include.lake.errors import how_to_mend
-from include.lake.findings import Finding
 from include.lake.generations import GenerationRow
+from include.lake.ops import Finding
 from include.lake.paths import Lake
 from include.settings import Stream
 from include.stream.bronze import BronzeFiles, known, read_files

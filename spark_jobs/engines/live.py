@@ -16,9 +16,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from include.fold.admission import MICROSECOND, US_PER_MS
+from include.fold.arrow_values import DEAD_LETTERS, output_schema
 from include.fold.definition import DEAD_LETTERS_DDL, KeyedFold, output_ddl
 from include.fold.keys import bucket_ids
-from include.fold.states import DEAD_LETTERS, output_schema
 from include.ingest.bronze_tables import LateField, late_fields_of
 from include.settings import MIB
 from spark_jobs.engines.bucket_processor import FOLDED_DDL

@@ -1,17 +1,19 @@
 """How a batch of the live engine is committed: its rows and its record, each exactly once."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from include.catalogue import FINDINGS, dead_letters_finding
+from include.catalogue import FINDINGS, Figure, dead_letters_finding
 from include.fold.admission import instant_of
-from include.job import tell_progress
+from include.job import RunRecord, tell_progress
 from include.lake.dead_letters import dead_letters_now
-from include.lake.findings import record_findings
 from include.lake.generations import GenerationRow, app_id
+from include.lake.ops import Finding, record_findings
+from include.lake.paths import Lake
+from include.settings import Check, DataCheckError, Stream, Verdict
 from include.stream.open_stream import OpenStream
 from include.stream.record import (
     WATERMARK,
@@ -22,10 +24,74 @@ from include.stream.record import (
     commit_alone,
     totals_of,
 )
-from spark_jobs.engines.data_checks import DataChecks
+from include.text_table import counted
 from spark_jobs.engines.engine import FoldedBatch
 from spark_jobs.tables.dead_letters import DeadLetters
 from spark_jobs.tables.product import Product
+
+STOPPED, WARNED = FINDINGS["data_check_failed"], FINDINGS["data_check_warning"]
+SHOWN_CHARACTERS = 200  # of a row that is told of
+
+Judge = Callable[[Sequence[Check]], list[Verdict]]
+
+
+class DataChecks:
+    """The checks of one stream (`checks=` of its entry) in one run, asked of rows before they are published.
+
+    `then` is the command that goes on with the stream. Of rows that are in the table already, as those
+    of a batch that a kill has cut off behind its write, nothing is asked: to refuse them would take
+    nothing back.
+    """
+
+    def __init__(self, lake: Lake, stream: Stream, record: RunRecord, then: str) -> None:
+        self._lake = lake
+        self._stream = stream
+        self._record = record
+        self._then = then
+        self.stopped: DataCheckError | None = None
+
+    def refuse_wrong(self, table: Product) -> None:
+        """SettingsError for a check that cannot be asked of the table's rows."""
+        if self._stream.checks:
+            table.refuse_wrong(self._stream.checks)
+
+    def admit(self, judge: Judge, what: str) -> None:
+        """Ask all of rows that are about to be published; DataCheckError if they are not to be."""
+        if not self._stream.checks:
+            return
+        name, run_id = self._stream.name, self._record["run_id"]
+        not_met = [verdict for verdict in judge(self._stream.checks) if not verdict.is_met]
+        if errors := [verdict for verdict in not_met if verdict.check.severity == "error"]:
+            found = self._found(STOPPED, errors, f"nothing of {what} was published")
+            record_findings(self._lake, run_id, name, findings=[found])
+            said = f"{name}: {found.detail}. To do: {found.action}"
+            self.stopped = DataCheckError(said, command=self._then)
+            raise self.stopped
+        # Before the rows are published: of those that a kill has cut off behind that nobody asks
+        # again.
+        warnings = [
+            self._found(WARNED, [verdict], f"{what} was published all the same")
+            for verdict in not_met
+        ]
+        record_findings(self._lake, run_id, name, findings=warnings)
+
+    def _found(self, figure: Figure, verdicts: Sequence[Verdict], what_came: str) -> Finding:
+        detail = "; ".join([*map(_text, verdicts), what_came])
+        action = f"{STOPPED.do}: `{self._then}`" if figure is STOPPED else None
+        count = sum(verdict.failing or 0 for verdict in verdicts) or None
+        return figure.found(self._stream.name, detail, action, count=count)
+
+
+def _text(verdict: Verdict) -> str:
+    name, all_rows = verdict.check.name, counted(verdict.rows, "row")
+    condition = " ".join(verdict.check.condition.split())  # in one line
+    if verdict.problem is not None:
+        return f"check {name}: `{condition}` fails for rows of {all_rows}: {verdict.problem}"
+    if verdict.failing is None:
+        return f"check {name}: {all_rows} together do not meet `{condition}`"
+    shown = ", ".join(example[:SHOWN_CHARACTERS] for example in verdict.examples)
+    return f"check {name}: {verdict.failing:,} of {all_rows} do not meet `{condition}`, such as {shown}"
+
 
 SUMMED = (
     "rows_in",

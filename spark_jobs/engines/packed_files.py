@@ -17,11 +17,11 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from include.fold.arrow_values import event_schema
 from include.fold.bucket import INSTANTS, dates_within, event_names
 from include.fold.definition import KeyedFold
 from include.fold.failures import BrokenInvariantError
 from include.fold.records import DefinitionError, sql_type
-from include.fold.states import event_schema
 from include.ingest.bronze_tables import LateField, late_fields_of, with_late_fields
 from include.lake.columns import sql_name
 from include.lake.delta_log import found_columns, open_table, unbroken

@@ -15,11 +15,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from include.fold.admission import NEVER_US, is_late
+from include.fold.arrow_values import event_schema, schema_of
 from include.fold.bucket import INSTANTS, derived_keys
 from include.fold.definition import KEY, KeyedFold
 from include.fold.event_order import keys_of
-from include.fold.key_codes import buckets_of
-from include.fold.states import event_schema, schema_of
+from include.fold.keys import buckets_of
 from include.lake.columns import INSTANT
 
 _left_alone = 0  # the modules that this process had when it last hid what they are made of

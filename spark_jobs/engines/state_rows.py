@@ -13,10 +13,10 @@ import pyarrow as pa
 from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 
+from include.fold.arrow_values import event_schema, outputs_table, project, state_schema
 from include.fold.definition import BUCKET_STATE, KEYS, Emitted, KeyedFold, state_rows_ddl
 from include.fold.failures import ARITHMETIC, BrokenInvariantError
-from include.fold.outputs import outputs_table, project
-from include.fold.states import States, event_schema, state_schema
+from include.fold.states import States
 from include.lake.errors import LakeError, SettingsError
 from include.lake.paths import files_of
 from spark_jobs.engines.packing import bucket_of, from_stream, to_stream

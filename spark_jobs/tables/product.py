@@ -25,6 +25,7 @@ from pyspark.errors import (
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from include.fold.arrow_values import output_schema
 from include.fold.definition import (
     EMITTED_AT,
     EMITTED_AT_US,
@@ -34,7 +35,6 @@ from include.fold.definition import (
     output_ddl,
 )
 from include.fold.product_table import can_keep_rows, ensure_product, product_columns, same_key
-from include.fold.states import output_schema
 from include.lake.columns import INSTANT, documented, without_comments
 from include.lake.errors import SettingsError
 from include.lake.lease import check_held

@@ -7,9 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from deltalake import DeltaTable
 
-from include.lake.ops import read_measured, read_ops
+from include.lake.ops import last_run, read_measured, read_ops
 from include.lake.paths import Lake
-from include.lake.stream_result import last_run
 from include.stream.checkpoint import measure_checkpoint
 from tests.airflow_runs import run_script
 from tests.dags import LATER, ROOT, land, lived, settle

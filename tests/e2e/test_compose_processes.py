@@ -8,8 +8,8 @@ from include.airflow.local_airflow import AirflowApi, FirstRuns
 from include.docker.compose_env import generated_environment
 from include.fold.admission import micros_of
 from include.lake.lease import wait_until
+from include.lake.ops import last_run
 from include.lake.paths import Lake
-from include.lake.stream_result import last_run
 from include.registry import source_named, stream_named
 from include.sample.sample_data import Options, generate
 from tests.compose import LONG_RUNNING

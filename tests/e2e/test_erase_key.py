@@ -19,9 +19,9 @@ from include.cli.__main__ import main
 from include.fold.admission import micros_of
 from include.ingest.amendments import amendments_of
 from include.ingest.ingest import ingest
+from include.lake.generations import complete_until
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
-from include.lake.stream_result import complete_until
 from include.maintain.check_checkpoint import check_checkpoint
 from include.registry import source_named, stream_named
 from include.settings import Field, Source

@@ -11,8 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from include.lake.lease import wait_until
-from include.lake.ops import read_ops
-from include.lake.stream_result import last_run
+from include.lake.ops import last_run, read_ops
 from include.registry import all_streams
 from include.stream_definition import load_definition
 from tests.e2e.make_run import interrupt, is_loopback, processes_of, read_until

@@ -13,8 +13,8 @@ from pyarrow import fs
 
 from include.airflow.local_airflow import AirflowApi
 from include.fold.admission import micros_of
+from include.lake.ops import last_run
 from include.lake.paths import Lake
-from include.lake.stream_result import last_run
 from include.registry import stream_named
 from tests.e2e.make_run import free_port, interrupt, read_until
 from tests.e2e.object_store import prepared

@@ -12,9 +12,8 @@ from playwright.sync_api import Browser, FrameLocator, Page, expect
 
 from include.fold.admission import instant_of
 from include.lake.generations import read_generations
-from include.lake.ops import read_ops
+from include.lake.ops import read_ops, replaced_by
 from include.lake.paths import Lake
-from include.lake.stream_result import replaced_by
 from include.observe.stream_line import read_overview
 from include.page.stream_figures import newest_keys
 from include.registry import all_streams, stream_named

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pyspark.sql import Row
 
-from include.fold.arrow_values import column_values, encode
+from include.fold.arrow_values import column_values, encode, event_schema
 from include.fold.bucket import INSTANTS
 from include.fold.definition import (
     BUCKET_STATE,
@@ -27,12 +27,12 @@ from include.fold.definition import (
     Emitted,
     KeyedFold,
 )
-from include.fold.key_codes import buckets_of
-from include.fold.states import KeyState, States, event_schema
+from include.fold.keys import buckets_of
+from include.fold.states import KeyState, States
 from include.lake.columns import INSTANT
 from spark_jobs.engines.deferred_processor import DeferredProcessor
 from spark_jobs.engines.packing import Admission, admitted_rows, from_stream, packed_rows, to_stream
-from spark_jobs.engines.replay import _replay_bucket
+from spark_jobs.engines.spark_engine import _replay_bucket
 from spark_jobs.engines.state_rows import StoredBucket, states_from_rows, unpacked_states
 from tests.bronze import StampedRow
 from tests.fold.arrivals import as_key_state, as_known

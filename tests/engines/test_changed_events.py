@@ -7,8 +7,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from include.fold.arrow_values import event_schema
 from include.fold.definition import KeyedFold, flat_map_groups_with_state
-from include.fold.states import event_schema
 from spark_jobs.engines.packing import to_stream
 from spark_jobs.engines.state_rows import PendingEventsError, pending_events
 from tests.bronze import ClockAt, stamp

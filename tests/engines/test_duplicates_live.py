@@ -5,11 +5,10 @@ from datetime import timedelta
 
 import pytest
 
-from include.fold.deduplicate import Deduplicate
+from include.fold.definition import Deduplicate
 from include.lake.ops import read_ops
 from include.stream.open_stream import open_stream
-from spark_jobs.engines.replay import replay_fold
-from spark_jobs.engines.spark_engine import SparkEngine
+from spark_jobs.engines.spark_engine import SparkEngine, replay_fold
 from spark_jobs.engines.state_rows import read_states, states_from_rows
 from spark_jobs.write_savepoint import write_live_savepoint
 from tests.bronze import rows_for

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.fold.deduplicate import Deduplicate
-from include.fold.definition import KeyedFold
+from include.fold.definition import Deduplicate, KeyedFold
 from include.registry import stream_named
 from include.stream_definition import load_definition, pinned_settings
 from include.streams import user_counts, user_sessions

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from include.fold.arrow_values import event_schema
 from include.fold.definition import flat_map_groups_with_state
 from include.fold.event_order import order_events
-from include.fold.states import event_schema
 from tests.engines.plain_operator import PlainOperator
 from tests.fold.arrivals import DELAY_US, KEYS, arrivals, came_to, engine_for, happenings, run
 from tests.fold.oracle import calls_of, expected

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include.fold.admission import LAST_INSTANT_US
+from include.fold.arrow_values import checked_output, output_schema, outputs_table
 from include.fold.definition import (
     EMITTED_AT_US,
     REMOVED,
@@ -17,9 +18,7 @@ from include.fold.definition import (
     KeyedFold,
     flat_map_groups_with_state,
 )
-from include.fold.outputs import checked_output, outputs_table
 from include.fold.records import FIRST_INSTANT_US, DefinitionError, Instant, columns_of
-from include.fold.states import output_schema
 from tests.refused import refused
 
 

@@ -19,10 +19,9 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from include.fold.arrow_values import event_schema
 from include.fold.definition import KeyedFold
-from include.fold.key_codes import buckets_of
-from include.fold.keys import bucket_ids
-from include.fold.states import event_schema
+from include.fold.keys import bucket_ids, buckets_of
 from include.lake.columns import arrow_type
 from include.lake.errors import LakeError
 from include.lake.table import stage

@@ -14,8 +14,7 @@ from pyspark import cloudpickle
 from include.fold.bucket import derived_keys
 from include.fold.definition import flat_map_groups_with_state
 from include.fold.failures import StateFunctionError
-from include.fold.migration import migrated
-from include.fold.states import States
+from include.fold.states import States, migrated
 from include.fold.testing.cases import run
 from include.ingest.initial_state import read_initial_state
 from include.observe.state_report import biggest_keys, value_bytes

@@ -17,8 +17,7 @@ from include.fold.records import Instant
 from include.registry import stream_named
 from include.settings import SavepointRules, Stream
 from spark_jobs import run_stream
-from spark_jobs.engines.replay import replay_fold
-from spark_jobs.engines.spark_engine import SparkEngine
+from spark_jobs.engines.spark_engine import SparkEngine, replay_fold
 from spark_jobs.write_savepoint import write_savepoint
 from tests.bronze import stamp
 from tests.declared import with_fold

@@ -14,9 +14,8 @@ from pyspark import cloudpickle
 
 from include.fold.admission import micros_of
 from include.fold.definition import KeyedFold
-from include.lake.generations import read_generations
+from include.lake.generations import complete_until, read_generations
 from include.lake.ops import read_ops
-from include.lake.stream_result import complete_until
 from include.registry import stream_named
 from include.settings import SavepointRules, Stream
 from include.stream.record import recorded

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from pyspark import cloudpickle
 
-from spark_jobs.engines.replay import replay_fold
+from spark_jobs.engines.spark_engine import replay_fold
 from spark_jobs.engines.state_rows import read_states, states_from_rows
 from tests.bronze import rows_for
 from tests.declared import with_fold

@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from include.fold.deduplicate import Deduplicate
-from include.fold.definition import flat_map_groups_with_state
+from include.fold.definition import Deduplicate, flat_map_groups_with_state
 from include.registry import stream_named
 from include.stream_definition import load_definition, pinned_settings
 from include.streams import user_counts

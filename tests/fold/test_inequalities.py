@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include.fold.admission import is_late, timer_ms, until_us, watermark_us
+from include.fold.arrow_values import event_schema
 from include.fold.bucket import check_not_folded
 from include.fold.failures import BrokenInvariantError
-from include.fold.states import event_schema
 from include.streams.user_counts import FOLD, UserEvent
 from tests.bronze import StampedRow
 from tests.fold.local import LocalFold

@@ -11,8 +11,7 @@ from include.ingest import ingest as ingestion
 from include.ingest.ingest import ingest
 from include.ingest.ingest_log import SourceWatermark
 from include.ingest.parse_files import Counts
-from include.lake.findings import Finding
-from include.lake.ops import read_ops
+from include.lake.ops import Finding, read_ops
 from include.lake.paths import Lake
 from include.registry import source_named
 from include.stream.record import count_events

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
 
-from include.fold.deduplicate import Deduplicate
+from include.fold.definition import Deduplicate
 from include.fold.records import columns_of
 from include.fold.states import States
 from include.lake.columns import arrow_type

@@ -11,8 +11,8 @@ from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 
 from include.ingest.ingest import ingest
+from include.lake.generations import complete_until
 from include.lake.paths import Lake
-from include.lake.stream_result import complete_until
 from include.maintain.table_maintenance import maintained_tables
 from include.registry import source_named, stream_named
 from include.settings import TABLE_MAINTENANCE, SavepointRules, Stream

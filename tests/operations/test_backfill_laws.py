@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from include.lake.stream_result import replaced_by
+from include.lake.ops import replaced_by
 from include.stream.manifest import keep_savepoints, savepoints_of
 from include.stream.rebuild_plan import RebuildOptions
 from include.stream_definition import load_definition

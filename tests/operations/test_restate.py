@@ -3,7 +3,7 @@
 import pytest
 from deltalake import DeltaTable
 
-from include.lake.stream_result import replaced_by
+from include.lake.ops import replaced_by
 from include.stream.manifest import savepoints_of
 from include.streams import device_signals
 from spark_jobs.engines.spark_engine import SparkEngine

@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from include.fold.admission import MICROSECOND, US_PER_MS
+from include.fold.arrow_values import DEAD_LETTERS, output_schema
 from include.fold.definition import BUCKET_STATE, KEYS, KeyedFold
-from include.fold.states import DEAD_LETTERS, States, output_schema
+from include.fold.states import States
 from spark_jobs.engines.engine import FoldedBatch, LiveQuery, WriteBatch
 from spark_jobs.engines.live_batch import SUMMED
 from spark_jobs.engines.packing import clock_column, from_stream

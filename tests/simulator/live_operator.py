@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Row
 
+from include.fold.arrow_values import event_schema
 from include.fold.bucket import INSTANTS
 from include.fold.definition import KEY
 from include.fold.event_order import keys_of
-from include.fold.key_codes import buckets_of
-from include.fold.states import event_schema
+from include.fold.keys import buckets_of
 from spark_jobs.engines.engine import LiveQuery
 from spark_jobs.engines.packing import to_stream
 from tests.engines.plain_operator import PlainOperator

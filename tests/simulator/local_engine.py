@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from include.fold.arrow_values import event_schema, output_schema, state_schema
 from include.fold.bucket import INSTANTS, as_events, dates_within, event_names, settle
 from include.fold.definition import (
     EMITTED_AT,
@@ -22,8 +23,7 @@ from include.fold.definition import (
     KeyedFold,
     MigrateState,
 )
-from include.fold.migration import migrated
-from include.fold.states import States, event_schema, output_schema, state_schema
+from include.fold.states import States, migrated
 from include.ingest.bronze_tables import late_fields, with_late_fields
 from include.ingest.initial_state import InitialStates, read_initial_state
 from include.lake.columns import instant_scalar

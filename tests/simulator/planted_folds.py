@@ -12,15 +12,15 @@ from include.fold import (
     arrow_values,
     bucket,
     calls,
-    deduplicate,
+    definition,
     event_order,
-    key_codes,
+    keys,
     records,
     states,
 )
 from include.fold.admission import NEVER_US
 from include.fold.calls import Calls
-from include.fold.deduplicate import SEEN, SeenValues
+from include.fold.definition import SEEN, SeenValues
 from include.fold.group_state import TIMERS, GroupState
 from include.fold.records import Items, Nested, Pairs
 from include.fold.states import States
@@ -180,7 +180,7 @@ def seen_slides(patch: pytest.MonkeyPatch) -> None:
 
 def a_part_of_the_key_is_dropped(patch: pytest.MonkeyPatch) -> None:
     """Keys are told apart by all of their parts but the last."""
-    of_parts = key_codes._codes_of_parts
+    of_parts = keys._codes_of_parts
 
     def of_fewer(keys: pa.StructArray) -> tuple[Any, pa.StructArray]:
         parts = keys.flatten()[:-1]
@@ -189,12 +189,12 @@ def a_part_of_the_key_is_dropped(patch: pytest.MonkeyPatch) -> None:
         _, first, together = np.unique(of, return_index=True, return_inverse=True)
         return together, keys.take(pa.array(first))
 
-    patch.setattr(key_codes, "_codes_of_parts", of_fewer)
+    patch.setattr(keys, "_codes_of_parts", of_fewer)
 
 
 def none_is_a_key_like_another(patch: pytest.MonkeyPatch) -> None:
     """A part that is None is taken for the first value that there is."""
-    codes_of = key_codes.codes_of
+    codes_of = keys.codes_of
 
     def with_none(keys: Any) -> Any:
         of, distinct = codes_of(keys)
@@ -209,8 +209,8 @@ def none_is_a_key_like_another(patch: pytest.MonkeyPatch) -> None:
 
 def a_key_changes_its_bucket(patch: pytest.MonkeyPatch) -> None:
     """Which one it is in depends on how many rows come together."""
-    hashes_of = key_codes.hashes_of
-    patch.setattr(key_codes, "hashes_of", lambda keys: hashes_of(keys) + len(keys))
+    hashes_of = keys.hashes_of
+    patch.setattr(keys, "hashes_of", lambda keys: hashes_of(keys) + len(keys))
 
 
 def digits_are_lost(patch: pytest.MonkeyPatch) -> None:
@@ -230,7 +230,7 @@ def dicts_keep_their_order(patch: pytest.MonkeyPatch) -> None:
 def none_becomes_empty(patch: pytest.MonkeyPatch) -> None:
     """A tuple or dict that is not there is stored as one without items. (Not what a key has seen, which
     is the project's.)"""
-    seen = deduplicate.Seen
+    seen = definition.Seen
 
     def filled(shape: Any, value: Any) -> Any:
         if value is not None or not isinstance(shape, (Items, Pairs)):

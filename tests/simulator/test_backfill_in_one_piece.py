@@ -10,7 +10,8 @@ from itertools import pairwise
 import pytest
 
 from include.fold.admission import instant_of
-from include.lake.stream_result import complete_until, replaced_by
+from include.lake.generations import complete_until
+from include.lake.ops import replaced_by
 from include.stream.rebuild_plan import RebuildOptions
 from include.stream.restate_plan import MOST, has_nothing_to_change, last_waiting_end
 from spark_jobs.rebuild_stream import rebuild

@@ -8,9 +8,9 @@ import pytest
 from deltalake import DeltaTable
 
 from include.fold.admission import micros_of
+from include.fold.arrow_values import output_schema
 from include.fold.definition import output_ddl
 from include.fold.product_table import ensure_product
-from include.fold.states import output_schema
 from include.lake.table import RECORD
 from include.registry import stream_named
 from include.stream.manifest import savepoints_of

@@ -10,7 +10,7 @@ import pytest
 from include.fold.admission import instant_of
 from include.ingest.amendments import begin_set_watermark
 from include.lake.errors import LakeError
-from include.lake.stream_result import complete_until
+from include.lake.generations import complete_until
 from include.stream.bronze import newest_bronze
 from include.stream.open_stream import open_stream
 from include.stream.rebuild_plan import RebuildOptions, plan_rebuild

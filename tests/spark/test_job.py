@@ -74,7 +74,11 @@ def test_no_value_of_a_flipped_page_is_read(spark, tmp_path, is_vectorized):
 def test_what_is_shipped_can_be_imported_where_the_project_is_not(tmp_path):
     archive = tmp_path / "project.zip"
     zip_project(PROJECT, archive)
-    modules = ["spark_jobs.engines.live", "spark_jobs.engines.replay", "spark_jobs.tables.landing"]
+    modules = [
+        "spark_jobs.engines.live",
+        "spark_jobs.engines.spark_engine",
+        "spark_jobs.tables.landing",
+    ]
     modules += [f"include.streams.{stream.name}" for stream in all_streams()]
     code = f"import sys, importlib; sys.path.append({str(archive)!r})\n"
     code += f"for name in {modules}: print(importlib.import_module(name).__file__)"

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from include.fold.admission import NEVER_US
 from include.fold.definition import KeyedFold, flat_map_groups_with_state
 from include.fold.group_state import TIMERS, timers_column
-from include.fold.migration import MigrationError, migrated
-from include.fold.states import KeyState, States
+from include.fold.states import KeyState, MigrationError, States, migrated
 from tests.fold.arrivals import timers_in
 from tests.simulator.local_engine import LocalEngine
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from include.fold.states import state_schema
+from include.fold.arrow_values import state_schema
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.stream.manifest import Savepoint, SavepointError, refuse_damaged, savepoints_of

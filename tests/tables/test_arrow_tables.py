@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include.fold.admission import micros_of
+from include.fold.arrow_values import output_schema
 from include.fold.definition import Definition, flat_map_groups_with_state
 from include.fold.product_table import TableSchemaError, ensure_product
-from include.fold.states import output_schema
 from include.lake.delta_log import read_actions
 from include.lake.paths import Lake
 from include.lake.table import record_of

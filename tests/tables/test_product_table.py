@@ -8,6 +8,7 @@ import pytest
 from deltalake import DeltaTable
 
 from include.fold.admission import micros_of
+from include.fold.arrow_values import outputs_table
 from include.fold.definition import (
     Definition,
     Emitted,
@@ -15,7 +16,6 @@ from include.fold.definition import (
     flat_map_groups_with_state,
     output_ddl,
 )
-from include.fold.outputs import outputs_table
 from include.fold.records import columns_of
 from spark_jobs.engines.packing import to_stream, unpack
 from spark_jobs.tables.product import Product

@@ -17,7 +17,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from include.fold.admission import NEVER_US, duration_us, is_late, micros_of, until_us
-from include.fold.arrow_values import column_values, encode
+from include.fold.arrow_values import column_values, encode, event_schema
 from include.fold.bucket import derived_keys, settle
 from include.fold.definition import (
     EMITTED_AT_US,
@@ -30,7 +30,7 @@ from include.fold.definition import (
     KeyedFold,
 )
 from include.fold.records import Items, Nested, Pairs, Scalar, Shape, columns_of, sql_type
-from include.fold.states import KeyState, States, event_schema
+from include.fold.states import KeyState, States
 
 
 class Happened(NamedTuple):

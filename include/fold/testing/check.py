@@ -26,9 +26,8 @@ from include.fold.arrow_values import encode
 from include.fold.definition import Key, KeyedFold, MigrateState, StateFunction
 from include.fold.failures import StateFunctionError, function_name
 from include.fold.group_state import GroupState
-from include.fold.migration import MigrationError, migrated
 from include.fold.records import columns_of, nested
-from include.fold.states import States
+from include.fold.states import MigrationError, States, migrated
 from include.fold.testing.cases import (
     Case,
     Happened,
