@@ -1,8 +1,8 @@
-"""The fold's clock: its inequalities, instants and durations, and what goes in and comes out of it.
+"""The fold's clock: its inequalities, instants and durations.
 
 | what | rule |
 |---|---|
-| a row is late | `time <= arrival watermark - delay` |
+| a row is late | `time <= watermark_before - delay` |
 | an event is complete | `time <= watermark`, that is `time < until` with `until = watermark + 1 us` |
 | a timeout at x fires | when `x < until`, before any event with `time > x`, after those with `time == x` |
 | a timer of Spark's for x | at the first whole millisecond `>= x` |
@@ -22,43 +22,43 @@ from include.lake.errors import wrong_argument
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 US_PER_MS = 1000
-# Stands for "no timeout" where instants are compared and stored: later than any of them.
+# "No timeout" where instants are compared and stored: later than any of them.
 NEVER_US = 2**63 - 1
 LAST_INSTANT_US = (datetime.max.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
 
 
 def is_late(event_time_us: Any, watermark_before_us: Any, delay_us: int) -> Any:
-    """Whether a row came too late to be folded live: decided by its bronze columns alone."""
+    """True if a row came too late to be folded live: decided by its bronze columns alone."""
     return event_time_us <= watermark_before_us - delay_us
 
 
 def watermark_us(watermark_after_us: int, delay_us: int) -> int:
-    """The fold's watermark after a complete commit: no admitted row can come at or before it."""
+    """Return the fold's watermark after a whole bronze commit: no admitted row can come at or before it."""
     return watermark_after_us - delay_us
 
 
 def until_us(watermark: int) -> int:
-    """The exclusive bound of what that watermark settles: an event exactly at it is complete."""
+    """Return the exclusive bound of what is complete by that watermark: an event exactly at it is."""
     return watermark + 1
 
 
 def timer_ms(instant_us: int) -> int:
-    """The first of Spark's millisecond timers that is not before `instant_us`."""
+    """Return the first of Spark's millisecond timers that is not before `instant_us`."""
     return -(-instant_us // US_PER_MS)
 
 
 def micros_of(instant: datetime) -> int:
-    """Microseconds since 1970 of an instant with a time zone."""
+    """Return the microseconds since 1970 of an instant with a time zone."""
     return (instant - EPOCH) // MICROSECOND
 
 
 def instant_of(micros: int) -> datetime:
-    """The instant so many microseconds after 1970, in UTC."""
+    """Return the instant, in UTC, so many microseconds after 1970."""
     return EPOCH + micros * MICROSECOND
 
 
 def parse_instant(name: str, text: str) -> datetime:
-    """A date or an instant in ISO 8601, UTC where it says no zone; SettingsError otherwise."""
+    """Return the instant of a date or time in ISO 8601, UTC if it has no zone; SettingsError otherwise."""
     try:
         instant = datetime.fromisoformat(text)
         return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
@@ -84,9 +84,12 @@ TERM = re.compile(r"([+-]?\d+)\s*([a-z]+?)s?(?:\s+|$)")
 
 
 def duration_us(duration: int | str | timedelta) -> int:
-    """Microseconds of a span in milliseconds, in Spark's words (`1 hour 5 minutes`), or timedelta.
+    """Return the microseconds of a span: whole milliseconds, Spark's words, or a timedelta.
 
     ValueError for other words, TypeError for other types: a float would not be exact.
+
+    >>> duration_us("1 minute 5 seconds"), duration_us(250)
+    (65000000, 250000)
     """
     if type(duration) is int:
         return duration * US_PER_MS

@@ -1,4 +1,4 @@
-"""A fold's rows as Arrow, and back: schemas, values of records, and the outputs that are checked on their way."""
+"""The rows of a fold as Arrow, and back: schemas, values of records, and outputs, which are checked on the way."""
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -39,22 +39,22 @@ from include.lake.columns import arrow_type
 
 @lru_cache
 def schema_of(ddl: str) -> pa.Schema:
-    """The schema of columns as DDL."""
+    """Return the Arrow schema of columns in Spark DDL."""
     return pa.schema(list(arrow_type(f"struct<{ddl}>")))
 
 
 def event_schema(fold: KeyedFold) -> pa.Schema:
-    """Events as they travel and wait: the record's columns, the fold's time, a key of its own."""
+    """Return the schema of events that travel or wait: the record's columns, the fold's time, a computed key."""
     return schema_of(event_ddl(fold))
 
 
 def state_schema(fold: KeyedFold) -> pa.Schema:
-    """States, a row for each key."""
+    """Return the schema of states, a row per key."""
     return schema_of(state_ddl(fold))
 
 
 def output_schema(fold: KeyedFold) -> pa.Schema:
-    """Outputs as they leave the fold: the record, when it was emitted, and (update) if removed."""
+    """Return the schema of outputs: the record's columns, when it was emitted, and (update) if it is removed."""
     return schema_of(output_ddl(fold))
 
 
@@ -62,7 +62,7 @@ DEAD_LETTERS = schema_of(DEAD_LETTERS_DDL)
 
 
 def python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """`column.to_pylist()`, in a tenth of the time where the values are plain numbers."""
+    """Return `column.to_pylist()`, in a tenth of the time where the values are plain numbers."""
     is_plain = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
     if column.null_count or not is_plain:
         return column.to_pylist()  # type: ignore[no-any-return]
@@ -70,7 +70,7 @@ def python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
 
 
 def encode(shape: Shape, values: Sequence[Any]) -> pa.Array:
-    """Values as `shape.stored` has made them, or None, as Arrow."""
+    """Return values that `shape.stored` has made, or None, as Arrow."""
     kind = arrow_type(shape.kind)
     try:
         return pa.array(values, kind)
@@ -87,7 +87,7 @@ def _without_members(value: Any) -> Any:
 
 
 def decode(shape: Shape, column: pa.Array | pa.ChunkedArray, name: str) -> list[Any]:
-    """The other way round; DefinitionError for a missing part, and for no member of an Enum."""
+    """Return the values of an Arrow column; DefinitionError for a missing part, or for no member of an Enum."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     if isinstance(shape, Nested):
@@ -144,7 +144,7 @@ def _key(pair: tuple[Any, Any]) -> Any:
 
 
 def _bounds(lists: pa.Array) -> list[tuple[int, int]]:
-    """Where each list's items begin and end among all of them."""
+    """Return the positions at which each list's items begin and end among all of them."""
     offsets = lists.offsets.to_numpy()
     return list(pairwise((offsets - offsets[0]).tolist())) if len(lists) else []
 
@@ -163,12 +163,12 @@ def _with_none(column: pa.Array, there: list[Any]) -> list[Any]:
 
 
 def column_values(column: Column, values: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """The values of a record's column."""
+    """Return the values of a record's column."""
     return decode(column.shape, values, column.name)
 
 
 def plain_rows(rows: pa.Table) -> list[dict[str, Any]]:
-    """Rows by their columns' names, of plain values; maps as dicts."""
+    """Return rows as dicts of plain values; maps as dicts."""
     return rows.to_pylist(maps_as_pydicts="lossy")  # type: ignore[no-any-return]
 
 
@@ -176,7 +176,7 @@ WRONG_VALUE = (TypeError, ValueError, OverflowError)
 
 
 def project(fold: KeyedFold, key: Key, state: Any) -> Any:
-    """The row of an update stream's table for a key; without state, only the key is filled."""
+    """Return the row of an update stream's table for a key; without a state only the key is filled."""
     assert fold.project is not None  # or it is no update stream
     if state is not None:
         return fold.project(key, state)
@@ -185,7 +185,7 @@ def project(fold: KeyedFold, key: Key, state: Any) -> Any:
 
 
 def checked_projection(fold: KeyedFold, key: Key, state: Any, returned: Any) -> Any:
-    """The projection of `state`, which the row that a call yielded last (or None) must be."""
+    """Return the projection of `state`; DefinitionError when a call has `returned` another row."""
     row = project(fold, key, state)
     if returned is not None and state is not None and not _is_same(returned, row):
         raise DefinitionError(
@@ -200,7 +200,7 @@ def _is_same(one: Any, other: Any) -> bool:
 
 
 def checked_output(fold: KeyedFold, row: Any) -> tuple[Any, ...]:
-    """A row as it is stored; `outputs_table` refuses the same, of all rows at once."""
+    """Return a row as it is stored; it refuses what `outputs_table` refuses of all rows at once."""
     columns = fold.usual_outputs
     if not isinstance(row, tuple) or len(row) != len(columns):
         raise _no_row(fold, row)
@@ -215,7 +215,7 @@ def checked_output(fold: KeyedFold, row: Any) -> tuple[Any, ...]:
 
 
 def outputs_table(fold: KeyedFold, emitted: Emitted) -> pa.Table:
-    """The emitted rows as Arrow; DefinitionError for a value of another type than is declared."""
+    """Return the emitted rows as Arrow; DefinitionError for a value of another type than is declared."""
     if not emitted.rows:
         return output_schema(fold).empty_table()
     arrays = _record_arrays(fold, emitted.rows)
@@ -254,7 +254,7 @@ def _array(column: Column, values: Sequence[Any]) -> pa.Array:
 
 
 def _are_usual(shape: Shape, values: Iterable[Any], nullable: bool) -> bool:
-    """True if each is of the very type that is declared."""
+    """True if each value is exactly of the type that is declared."""
     types = set(map(type, values))
     if nullable and type(None) in types:
         types.discard(type(None))

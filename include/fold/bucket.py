@@ -1,4 +1,4 @@
-"""One bucket's share of a batch: rows of bronze as events, which of them settle, and what they emit.
+"""One bucket's share of a batch: rows of bronze as events, and the fold of those that are complete.
 
 Arrow does the sorting and the cutting; the fold gets plain Python lists.
 """
@@ -33,12 +33,14 @@ from include.fold.states import States
 
 
 class Complete(NamedTuple):
+    """A bucket after a pass: the outputs of its complete events and timeouts, its states and pending events."""
+
     outputs: pa.Table
-    states: States | None  # None when nothing complete: none was read
+    states: States | None  # None when nothing was complete: none was read
     pending: pa.Table
     dead_letters: pa.Table  # DEAD_LETTERS
-    rows_folded: int = 0
-    rows_duplicate: int = 0  # beside rows_folded
+    rows_folded: int = 0  # without the duplicates
+    rows_duplicate: int = 0
 
 
 def settle(
@@ -48,9 +50,9 @@ def settle(
     until_us: int,
     timeouts_due: bool,
 ) -> Complete:
-    """Fold all events of `waiting`, in any order, before `until_us`; the others stay pending.
+    """Fold all events of `waiting` (in any order) before `until_us`; the others stay pending.
 
-    Timeouts before it fire, too: `timeouts_due` says that there may be some.
+    Timeouts before it fire, too, if `timeouts_due` says that there may be some.
     """
     is_complete = pc.less(waiting[fold.time_us], until_us)
     complete = waiting.filter(is_complete)
@@ -77,8 +79,8 @@ def settle(
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Python counts new tuples and goes looking for cycles among them, which there are none of:
-    with a tuple per event that was a third of the fold."""
+    """Keep Python from looking for cycles among new tuples, which have none: with one per event that was a
+    third of the fold."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -104,7 +106,7 @@ def check_not_folded(fold: KeyedFold, events: pa.Table, folded_until_us: int, bu
 
 
 def derived_keys(fold: KeyedFold, events: pa.Table) -> pa.Array:
-    """The keys that the fold's own function makes of events."""
+    """Return the keys of events, computed by the fold's own function."""
     columns = [column_values(column, events[column.name]) for column in fold.event_columns]
     records = list(map(partial(tuple.__new__, fold.event), zip(*columns, strict=True)))
     with localcontext(ARITHMETIC):
@@ -157,12 +159,12 @@ INSTANTS = {EVENT_TIME_US: "event_time", INGESTED_AT_US: "ingested_at"}
 
 
 def event_names(fold: KeyedFold) -> set[str]:
-    """The columns of bronze that the events of `fold` are made of."""
+    """Return the columns of bronze that the events of `fold` are made of."""
     return {INSTANTS.get(name, name) for name in event_schema(fold).names if name != KEY}
 
 
 def dates_within(date: pc.Expression, from_us: int | None, until_us: int | None) -> pc.Expression:
-    """The partitions of bronze that may have events between two instants; None: no bound."""
+    """Return the condition for the partitions of bronze that may have events between two instants; None: no bound."""
     within = pc.scalar(True)
     if from_us is not None:
         within &= date >= instant_of(from_us).date()
@@ -172,7 +174,7 @@ def dates_within(date: pc.Expression, from_us: int | None, until_us: int | None)
 
 
 def as_events(rows: pa.Table, fold: KeyedFold) -> pa.Table:
-    """Rows of bronze as `event_schema(fold)` has them."""
+    """Return rows of bronze as events (`event_schema(fold)`)."""
     schema = event_schema(fold)
     columns = {
         name: rows[INSTANTS[name]].cast(pa.int64()) if name in INSTANTS else rows[name]

@@ -63,7 +63,7 @@ class Calls:
             self.one_for_all(list(runs))
 
     def one_per_event(self, runs: Iterable[KeyRun]) -> None:
-        """Each event at its own time, and before it what is due; at last what is due by the end."""
+        """Call for each event at its own time, and before it for what is due; at last for what is due by the end."""
         group, events, times_us, function = self.group, self._events, self._times_us, self._function
         states, until_us, timers = self._states, self._until_us, self._fold.timers
         due_us_of, is_update = _due_us_of(self._fold), self._is_update
@@ -97,7 +97,7 @@ class Calls:
                 self._emit_projection()
 
     def _call_what_is_due(self, before_us: int) -> None:
-        """All timeouts, timers and then the end of the state before an instant."""
+        """Call for all timeouts and timers before an instant, up to the end of the state."""
         group = self.group
         first_us = 0
         for number in count():
@@ -139,7 +139,7 @@ class Calls:
         self.emitted.removed.append(state is None)
 
     def one_for_all(self, runs: list[KeyRun]) -> None:
-        """An update stream without timeouts: what the calls leave behind is looked at at once."""
+        """Call once per key of an update stream without timeouts; all states and rows are checked at once."""
         states, returned = [], []
         function, group, events = self._fold.function, self.group, self._events
         state_of = self._states.get
@@ -168,7 +168,7 @@ class Calls:
         return self._returned
 
     def _between_rows(self, events: Iterator[Any]) -> Iterator[Any]:
-        """The events; each row that is yielded between two is looked at: the cut must not show."""
+        """Yield the events, and check each row that is yielded between two: the cut must not show."""
         for event in events:
             if self._returned is not None:
                 checked_projection(self._fold, self.key, self.group.getOption, self._returned)
@@ -218,7 +218,7 @@ def _due_us_of(fold: KeyedFold) -> Callable[[GroupState[Any]], int]:
 
 
 class CheckedCalls(Calls):
-    """A call that fails is a dead letter: recorded, and as if never made, but a timeout has fired.
+    """Calls of which one that fails is a dead letter: recorded, and as if never made, but a timeout has fired.
 
     The cut must not show: so after each call all is checked that else is at the end of a pass.
     """
@@ -285,7 +285,7 @@ def fold_runs(
     times_us: Sequence[int],
     until_us: int,
 ) -> Emitted:
-    """Fold `events`, with their times, into `states`, fire all timeouts before `until_us`."""
+    """Fold `events`, with their times, into `states`, and fire all timeouts before `until_us`."""
     duplicates = 0
     if fold.seen is not None:
         runs, events, times_us, duplicates = distinct(fold.seen, states, runs, events, times_us)

@@ -1,4 +1,4 @@
-"""What a stream's file says: its records, its state function, and how its table comes of them."""
+"""A stream's definition: its records, key, state function, and how its table is made of their outputs."""
 
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,7 +40,7 @@ REMOVED = "removed"  # an update stream's mark of a key whose state is gone
 EMITTED_DATE = "emitted_date"
 RESERVED_IN_OUTPUTS = {EMITTED_AT, EMITTED_AT_US, EMITTED_DATE, REMOVED}
 RESERVED_IN_STATES = {"key", "changed_at_us", "timeout_at_us"}
-KEY = "_key"  # of an event whose key is no field of it, beside its fields
+KEY = "_key"  # the column of an event's key that is computed by a function
 
 Key = Any  # a value of the fold's `keys.shape`
 OutputMode = Literal["append", "update"]
@@ -59,8 +59,8 @@ class FoldKey:
 
     names: tuple[str, ...]  # of its columns in outputs
     shape: Shape
-    of: Callable[[Any], Any]  # an event
-    is_derived: bool  # by a function of the event: it is no field of it
+    of: Callable[[Any], Any]  # of an event
+    is_derived: bool  # computed by a function of the event
 
     @property
     def kind(self) -> str:
@@ -77,7 +77,7 @@ class FoldKey:
         return dict(zip(self.names, key if isinstance(self.shape, Nested) else (key,), strict=True))
 
     def text(self) -> str:
-        """For people: `user_id`, `country, customer_id`."""
+        """The names of its columns: `user_id`, `country, customer_id`."""
         return ", ".join(self.names)
 
 
@@ -127,12 +127,15 @@ def _groupable(name: str, shape: Shape) -> Shape:
     return shape
 
 
-SEEN = "seen"  # the column of a key's values, beside its state
+SEEN = "seen"  # the column of the values that a key has folded
 
 
 @dataclass(frozen=True, kw_only=True)
 class Deduplicate:
-    """An event is a duplicate if its key has folded one of the same `by` within `within` before."""
+    """An event is a duplicate if its key has folded one with the same `by` in the time `within` before it.
+
+    Decided in the order and by the clock of the fold, before the state function is called: by events alone.
+    """
 
     by: str | tuple[str, ...]  # fields of the events
     within: timedelta
@@ -154,7 +157,7 @@ class Deduplicate:
 
 
 class Seen(NamedTuple):
-    """A value that a key has folded, and the first instant at which it did."""
+    """A value that a key has folded, and the instant at which it first did."""
 
     by: Any
     at_us: int
@@ -162,9 +165,9 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True)
 class SeenValues:
-    """The values of a fold's events, and how those are stored."""
+    """The values by which a fold's duplicates are found, and the column in which they are stored."""
 
-    of: Callable[[Any], Any]  # an event; None for one without a value
+    of: Callable[[Any], Any]  # of an event; None for one without a value
     column: Column
     within_us: int
 
@@ -174,7 +177,7 @@ class SeenValues:
 
 
 def seen_values(given: Deduplicate, event: Any, columns: Sequence[Column]) -> SeenValues:
-    """The declared values; DefinitionError for fields that are missing, or floats."""
+    """Return the values that are declared; DefinitionError for fields that are missing, or floats."""
     try:
         key = fold_key(given.names, event, columns)
     except DefinitionError as error:
@@ -208,11 +211,11 @@ class KeyedFold:
     output_mode: OutputMode
     project: Projection | None = None
     timeout: str = GroupStateTimeout.NoTimeout
-    # After the initial state's `as_of`, of a key of it that names no timeout of its own.
+    # From the initial state's `as_of` on, for its keys that have no timeout of their own.
     initial_timeout: timedelta | None = None
-    # A state that no call has touched for so long, on the fold's clock, is taken away.
+    # A state that no call has touched for so long, on the fold's clock, is removed.
     ttl: timedelta | None = None
-    timers: tuple[str, ...] = ()  # names that a function sets beside its timeout
+    timers: tuple[str, ...] = ()  # names of those that the function sets
     # These three are set from the stream's entry.
     stream: str = ""
     on_error: OnError = "stop"
@@ -222,7 +225,7 @@ class KeyedFold:
         _refuse_other("timeout", self.timeout, ("NoTimeout", *TIMEOUTS.values()))
         _refuse_other("output_mode", self.output_mode, ("append", "update"))
         _refuse_other("on_error", self.on_error, ("stop", "dead_letter"))
-        _ = self.keys  # or it says why there is none
+        _ = self.keys  # raises for a wrong one
         _check_names(self.output, RESERVED_IN_OUTPUTS)
         _check_names(self.state, RESERVED_IN_STATES)
         if not self.state_columns:
@@ -247,7 +250,7 @@ class KeyedFold:
                 raise wrong(f"{self.output.__name__}.{name}", f"must be {shape.kind}, as the key")
 
     def __getstate__(self) -> dict[str, Any]:
-        """The given fields: not all that is made of them can be pickled."""
+        """Return the given fields alone: not all that is made of them can be pickled."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
     # Cached: an engine asks for each bucket and batch, and reading type hints is slow.
@@ -261,12 +264,12 @@ class KeyedFold:
 
     @cached_property
     def state_shape(self) -> Nested:
-        """The state as a value; None for a key without one."""
+        """The shape of a state; None for a key without one."""
         return nested(self.state, self.state_columns, nullable=True)
 
     @cached_property
     def output_columns(self) -> tuple[Column, ...]:
-        """Those of an update stream may be None, as once a state is gone, but for the key."""
+        """The columns of an output; in an update stream all but the key may be None, as of a removed state."""
         columns = columns_of(self.output)
         if self.output_mode == "append":
             return columns
@@ -282,7 +285,7 @@ class KeyedFold:
 
     @cached_property
     def usual_state(self) -> tuple[tuple[Any, Column], ...]:
-        """The state's columns, each behind the type that is stored as it is, if it has one."""
+        """The state's columns, each with the type whose values are stored unchanged, if there is one."""
         return tuple((column.plain, column) for column in self.state_columns)
 
     @cached_property
@@ -294,7 +297,7 @@ class KeyedFold:
         return all(column.is_plain for column in self.state_columns)
 
     def stored(self, state: Any) -> Any:
-        """The state as the store gives it back; TypeError or UnicodeEncodeError where it cannot."""
+        """Return the state as the store gives it back; TypeError or UnicodeEncodeError if it cannot be stored."""
         state = record_of(self.state, state)
         for (plain, _), value in zip(self.usual_state, state, strict=True):
             if not is_plainly(value, plain):
@@ -316,23 +319,23 @@ class KeyedFold:
 
     @cached_property
     def extra(self) -> tuple[Column, ...]:
-        """The columns of a key beside its state and timeout; none, for most folds."""
+        """The columns of a key besides its state and timeout: values seen, timers; most folds have none."""
         seen = () if self.seen is None else (self.seen.column,)
         return (*seen, timers_column(self.timers)) if self.timers else seen
 
     @cached_property
     def calls_per_event(self) -> bool:
-        """True unless one call with all complete events comes to the same: the last row counts.
+        """True unless one call with all complete events of a key gives the same table.
 
-        Not where calls may be dead letters: one for two events would make letters of both, or none.
-        Nor where the stored form of a state is another, which it gets between calls.
+        One call is not enough where timeouts can come between, where calls may be dead letters (one for
+        two events would make letters of both, or none), or where storing changes a state.
         """
         is_one_row = self.output_mode == "update" and not self.wakes
         return not is_one_row or self.keeps_dead_letters or not self.has_plain_state
 
     @property
     def keeps_dead_letters(self) -> bool:
-        """A call that fails is recorded, and as if it had never been made."""
+        """True if a call that fails is recorded, and is as if it had never been made."""
         return self.on_error == "dead_letter"
 
     @property
@@ -345,12 +348,12 @@ class KeyedFold:
 
     @property
     def wakes(self) -> bool:
-        """Keys without a new event have something to come: a timeout, or their end."""
+        """True if a key without a new event can change: by a timeout, a timer or its time-to-live."""
         return self.times_out or self.ttl is not None
 
     @property
     def changes_by_clock(self) -> bool:
-        """Time alone changes what is stored: a bucket without new events is looked at."""
+        """True if time alone changes what is stored, so that buckets without new events are visited."""
         return self.wakes or self.seen is not None
 
     @property
@@ -364,7 +367,7 @@ class KeyedFold:
 
 @dataclass(frozen=True)
 class Definition:
-    """A stream's fold, what documents its table, and how states of an older schema become its."""
+    """A stream's fold, its table's title and comments, and the function that migrates older states."""
 
     fold: KeyedFold
     title: str
@@ -390,20 +393,20 @@ def _check_names(record: type, added: set[str]) -> None:
 
 
 def flat_map_groups_with_state(function: StateFunction, **settings: Any) -> KeyedFold:
-    """A fold whose function yields any number of outputs. `settings` as in KeyedFold."""
+    """Return a fold whose function yields any number of outputs; `settings` as in KeyedFold."""
     return KeyedFold(function=function, **settings)
 
 
 def map_groups_with_state(
     function: Callable[[Any, Iterator[Any], GroupState[Any]], Any], **settings: Any
 ) -> KeyedFold:
-    """A fold whose function returns exactly one output a call. `settings` as in KeyedFold."""
+    """Return a fold whose function returns exactly one output per call; `settings` as in KeyedFold."""
     return KeyedFold(function=ExactlyOne(function), **settings)
 
 
 @dataclass(frozen=True)
 class ExactlyOne:
-    """Makes the one output of a `map` function the one item of a `flat_map` function."""
+    """A `map` function, of one output per call, as a `flat_map` function."""
 
     function: Callable[[Any, Iterator[Any], GroupState[Any]], Any]
 
@@ -418,8 +421,8 @@ class ExactlyOne:
         return iter((output,))
 
 
-# The live engine's state variables, a value for each bucket, in Arrow's streams. Keys are apart
-# as most batches bring no new one: so they are not written again.
+# The live engine's state variables, each a value per bucket. Keys are apart, as most batches bring no
+# new ones: they are not written again then.
 KEYS, BUCKET_STATE = "bucket_keys", "bucket_state"
 DEAD_LETTERS_DDL = (
     "key string, at_us bigint, number int, cause string, event string, error string, "
@@ -428,7 +431,7 @@ DEAD_LETTERS_DDL = (
 
 
 def event_ddl(fold: KeyedFold) -> str:
-    """`event_schema`, as Spark writes it."""
+    """Return `event_schema` as Spark DDL."""
     text = ddl(fold.event_columns)
     if fold.time_us not in {column.name for column in fold.event_columns}:
         text += f", `{fold.time_us}` bigint"
@@ -436,23 +439,23 @@ def event_ddl(fold: KeyedFold) -> str:
 
 
 def ddl(columns: tuple[Column, ...]) -> str:
-    """Columns as Spark DDL: `user_id string, total_count bigint`."""
+    """Return columns as Spark DDL: `user_id string, total_count bigint`."""
     return ", ".join(f"`{column.name}` {column.kind}" for column in columns)
 
 
 def output_ddl(fold: KeyedFold) -> str:
-    """`output_schema`, as Spark writes it."""
+    """Return `output_schema` as Spark DDL."""
     text = f"{ddl(fold.output_columns)}, {EMITTED_AT_US} bigint"
     return f"{text}, {REMOVED} boolean" if fold.output_mode == "update" else text
 
 
 def state_rows_ddl(fold: KeyedFold) -> str:
-    """One key's state as a row, with its bucket: part of what pins a generation."""
+    """Return the DDL of a key's state with its bucket: a generation is bound to it."""
     return f"bucket int, {state_ddl(fold)}"
 
 
 def state_ddl(fold: KeyedFold) -> str:
-    """The same without the bucket; `state` is null for a key with only a timeout."""
+    """Return `state_schema` as Spark DDL; `state` is null for a key that has only a timeout."""
     extra = "".join(f", {column.name} {column.kind}" for column in fold.extra)
     return (
         f"key {fold.keys.kind}, state {fold.state_shape.kind}, changed_at_us bigint, "
@@ -482,10 +485,10 @@ class DeadLetter(NamedTuple):
 
 
 class Emitted(NamedTuple):
-    """What the fold emitted: outputs, or in an update stream a row per touched key."""
+    """The outputs of a pass; of an update stream one row per key that was called."""
 
     rows: list[Any]
-    emitted_at_us: list[int]  # of the event or timeout, beside each
-    removed: list[bool]  # in an update stream: the key's state is gone
+    emitted_at_us: list[int]  # of each row: the time of its event or timeout
+    removed: list[bool]  # of each row of an update stream: the key's state is gone
     dead_letters: Sequence[DeadLetter] = ()
-    duplicates: int = 0  # were not given to the function
+    duplicates: int = 0  # events that were not given to the function

@@ -1,4 +1,4 @@
-"""The errors that stop the fold, and the decimal context that functions reckon by."""
+"""The errors that stop the fold, the records of calls that failed, and the decimal context of functions."""
 
 import base64
 import json
@@ -35,8 +35,8 @@ class TimeoutLoopError(RuntimeError):
     """The function sets timeouts in a loop; never a dead letter, as it may depend on the cut."""
 
 
-# Not the function's fault, or not known to be: these stop the stream. How deep calls can go is a
-# matter of who called the fold: a worker, a driver, a page.
+# Not the function's fault, or not known to be: these stop the stream. How deep calls can go depends on
+# who called the fold: a worker, a driver, a page.
 NEVER_DEAD_LETTERS = (MemoryError, RecursionError, BrokenInvariantError)
 
 
@@ -52,7 +52,7 @@ def refuse_timeout_loop(first_us: int, next_us: int) -> None:
 def failure(
     fold: KeyedFold, key: Key, group: GroupState[Any], error: Exception
 ) -> StateFunctionError:
-    """`error` with what the state function was called for."""
+    """Return the error of a call, with its stream, function, key, and event or timeout."""
     at = EPOCH + timedelta(microseconds=group.clock_us)
     called = "timeout" if group.hasTimedOut else "event"
     if group.timer is not None:
@@ -87,7 +87,7 @@ OURS = "include.fold."
 
 
 def describe(key: Key, at_us: int, number: int, event: Any, error: Exception) -> DeadLetter:
-    """The record of a call that failed; `event` is None for a timeout."""
+    """Return the record of a call that failed; `event` is None for a timeout."""
     return DeadLetter(
         key=cut(key_text(key), KEY_BYTES),
         at_us=at_us,
@@ -101,17 +101,17 @@ def describe(key: Key, at_us: int, number: int, event: Any, error: Exception) ->
 
 
 def as_json(event: Any) -> str:
-    """The event's fields by name, nested records too."""
+    """Return a record as a JSON object of its fields, nested records too."""
     return json.dumps(_plain(event), ensure_ascii=False)
 
 
 def key_text(key: Key) -> str:
-    """A key as text; of several columns, JSON."""
+    """Return a key as text; of several columns, JSON."""
     return as_json(key) if isinstance(key, tuple) else str(_plain(key))
 
 
 def _plain(value: Any) -> Any:
-    """What JSON can say of it; bytes as base64, times and decimals as text."""
+    """Return the value as JSON can hold it: bytes as base64, times and decimals as text."""
     if hasattr(value, "_asdict"):
         return {name: _plain(of) for name, of in value._asdict().items()}
     if isinstance(value, dict):
@@ -128,7 +128,7 @@ def _plain(value: Any) -> Any:
 
 
 def cut(text: str, size: int) -> str:
-    """`text` in at most `size` bytes of UTF-8; what is no text in it is escaped."""
+    """Return `text` in at most `size` bytes of UTF-8; half surrogate pairs are escaped."""
     raw = text[: size + 1].encode("utf-8", "backslashreplace")
     if len(raw) <= size:
         return raw.decode()
@@ -150,7 +150,7 @@ def _message(error: BaseException) -> str:
 
 
 def _calls(error: BaseException, causes: int = CAUSES) -> Iterator[str]:
-    """The last calls from the state function on, and those of what caused the error."""
+    """Yield the last calls from the state function on, and those of the error's causes."""
     calls = dropwhile(lambda call: _module(call[0]).startswith(OURS), walk_tb(error.__traceback__))
     yield from starmap(_line, [*calls][-LAST_CALLS:])
     cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)

@@ -1,9 +1,8 @@
-"""GroupState, which a state function sees of its key's state, with the key's named timers.
+"""GroupState, through which a state function reads and sets its key's state, timeout and timers.
 
-Spark's interface (`applyInPandasWithState`, `flatMapGroupsWithState`) in plain Python, with
-the same names, rules and errors. One difference is the point of the fold: its clock is the
-time of the call (of its event, or of the timeout), never the wall's or the batch's, so that
-no result depends on when the function happened to run.
+Spark's interface (`applyInPandasWithState`, `flatMapGroupsWithState`) in plain Python, with the same
+names, rules and errors. One difference is the point of the fold: its clock is the time of the call's
+event or timeout, never the wall's or the batch's: no result depends on when the function is run.
 """
 
 from collections import namedtuple
@@ -28,7 +27,7 @@ S = TypeVar("S")
 
 
 class GroupStateTimeout:
-    """How the states of a stream can time out."""
+    """The ways in which the states of a stream can time out."""
 
     NoTimeout = "NoTimeout"
     ProcessingTimeTimeout = "ProcessingTimeTimeout"
@@ -38,9 +37,9 @@ class GroupStateTimeout:
 class GroupState(Generic[S]):
     """The state of one key during one call of the state function: do not keep it between calls.
 
-    A timeout holds until the next call for the key, whatever the reason of that call: a
-    function that wants one sets it each time. Against the rules is the ValueError, TypeError or
-    RuntimeError that Spark raises there; its message begins with Spark's name for the condition.
+    A timeout holds until the next call for the key, whatever its reason: a function that wants one sets
+    it in each call. What is against the rules raises ValueError, TypeError or RuntimeError as in Spark;
+    the message begins with Spark's name for the condition.
     """
 
     __slots__ = (
@@ -54,7 +53,7 @@ class GroupState(Generic[S]):
         stored: Callable[[S], S] | None = None,
         names: tuple[str, ...] = (),
     ) -> None:
-        """`stored` makes of a state what the store would give back; `names` are its timers'."""
+        """`stored` returns a state as the store would give it back; `names` are those of timers."""
         self._timeout = timeout
         self._stored = stored
         self._names = names
@@ -63,37 +62,37 @@ class GroupState(Generic[S]):
         self.begin_call(0)
 
     def begin_key(self, value: S | None, clock_us: int, timeout_at_us: int = NEVER_US) -> None:
-        """For the fold: a key as its last call left it, at `clock_us`."""
+        """For the fold: set a key as its last call left it, at `clock_us`."""
         self._value = value
         self.clock_us = clock_us
         self.timeout_at_us = timeout_at_us
 
     def begin_timers(self, stored: Sequence[int | None] | None) -> None:
-        """For the fold: the timers of the key, as they are stored; None for none."""
+        """For the fold: set the timers of the key, as they are stored; None for none."""
         found = zip(self._names, stored or (), strict=False)
         self._timers = {name: at_us for name, at_us in found if at_us is not None}
 
     def begin_call(self, clock_us: int, timed_out: bool = False, timer: str | None = None) -> None:
-        """For the fold: the key's next call, at `clock_us`; its timeout is over."""
+        """For the fold: begin the key's next call, at `clock_us`; its timeout is over."""
         self.clock_us = clock_us
         self._timed_out = timed_out
         self.timer = timer  # whose instant has come, if the call is made for one
         self.timeout_at_us = NEVER_US
 
     def show(self, value: S | None) -> None:
-        """For the fold: the state that the call has set, as it is stored."""
+        """For the fold: replace the state that the call has set by its stored form."""
         self._value = value
 
     def stored_timers(self) -> Any:
-        """For the fold: the timers as they are stored; None for none."""
+        """For the fold: return the timers as they are stored; None for none."""
         return _record(self._names)(*map(self._timers.get, self._names)) if self._timers else None
 
     def due_us(self) -> int:
-        """For the fold: when the timeout or the first timer comes; NEVER_US for neither."""
+        """For the fold: return when the timeout or the first timer comes; NEVER_US for neither."""
         return min(self.timeout_at_us, *self._timers.values(), NEVER_US)
 
     def take_timer(self, at_us: int) -> str | None:
-        """For the fold: take the first timer that comes at `at_us`; None for the timeout."""
+        """For the fold: remove and return the first timer that comes at `at_us`; None for the timeout."""
         if self.timeout_at_us == at_us:
             return None
         name = min(name for name, timer_us in self._timers.items() if timer_us == at_us)
@@ -102,7 +101,7 @@ class GroupState(Generic[S]):
 
     @property
     def exists(self) -> bool:
-        """Whether the key has a state."""
+        """True if the key has a state."""
         return self._value is not None
 
     @property
@@ -119,7 +118,7 @@ class GroupState(Generic[S]):
 
     @property
     def hasTimedOut(self) -> bool:
-        """Whether this call was made because the key's timeout has come; it has no events then."""
+        """True if this call was made because the key's timeout has come; it has no events then."""
         return self._timed_out
 
     def update(self, newValue: S) -> None:
@@ -129,7 +128,7 @@ class GroupState(Generic[S]):
         self._value = newValue if self._stored is None else self._stored(newValue)
 
     def remove(self) -> None:
-        """Take the state away."""
+        """Remove the state."""
         self._value = None
 
     def setTimeoutDuration(
@@ -166,7 +165,7 @@ class GroupState(Generic[S]):
 
     @property
     def timers(self) -> dict[str, int]:
-        """When each timer that is set fires, in microseconds since 1970."""
+        """The instants of the timers that are set, in microseconds since 1970."""
         return dict(self._timers)
 
     def setTimer(
@@ -186,7 +185,7 @@ class GroupState(Generic[S]):
         self._timers[name] = at_us
 
     def deleteTimer(self, name: str) -> None:
-        """Take a timer back; nothing happens if it is not set."""
+        """Delete a timer; nothing happens if it is not set."""
         self._check_name(name)
         self._timers.pop(name, None)
 
@@ -199,11 +198,11 @@ class GroupState(Generic[S]):
             raise ValueError(f"[UNKNOWN_TIMER] {name!r} is none of {', '.join(self._names)}")
 
     def getCurrentWatermarkMs(self) -> int:
-        """The fold's clock: the time of the call's event or timeout, in milliseconds."""
+        """Return the fold's clock: the time of the call's event or timeout, in milliseconds."""
         return self.clock_us // US_PER_MS
 
     def getCurrentProcessingTimeMs(self) -> int:
-        """The same clock: processing time is recorded in bronze, not observed."""
+        """Return the same clock: processing time is recorded in bronze, not observed."""
         return self.clock_us // US_PER_MS
 
     def _refusal(self, what: str, needed: str) -> RuntimeError:
@@ -231,7 +230,7 @@ class TickingGroupState(GroupState[S]):
 
     @property
     def clock_us(self) -> int:
-        """The time of the event that was taken last; before any, of the first."""
+        """The time of the newest event that was taken; before any, of the first."""
         taken_last = self._end - length_hint(self._events) - 1
         return self._times_us[max(taken_last, self._start)]
 
@@ -246,7 +245,7 @@ def _instant_after(
     additional: int | str | timedelta,
     timestamp_us: int,
 ) -> int:
-    """The instant of a timeout or a timer; ValueError unless it is after the call's."""
+    """Return the instant of a timeout or a timer; ValueError unless it is after the call's."""
     at_us = _whole(timestamp_us, "timestampUs")
     if timestamp_ms != 0:
         at_us += _instant_us(timestamp_ms)
@@ -283,18 +282,18 @@ def _instant_us(instant: int | datetime) -> int:
     return micros_of(instant)
 
 
-TIMERS = "timers"  # the column of a key's timers, beside its state
+TIMERS = "timers"  # the column of a key's timers
 MOST_TIMERS = 32
 
 
 def timers_column(names: tuple[str, ...]) -> Column:
-    """How the timers of a key are stored: when each fires, null for one that is not set."""
+    """Return the column of a key's timers: the instant of each, null for one that is not set."""
     each = [Column(name, Scalar("bigint", True, int)) for name in names]
     return Column(TIMERS, nested(_record(names), each, nullable=True))
 
 
 def check_timers(names: object) -> None:
-    """DefinitionError for what names no timers."""
+    """Raise DefinitionError for what are no names of timers."""
     given = names if isinstance(names, tuple) else ("",)
     are_fields = all(
         isinstance(n, str) and n.isidentifier() and n[0] != "_" and not iskeyword(n) for n in given
@@ -317,21 +316,21 @@ TIMEOUTS = {
 
 
 def span_us(name: str, span: timedelta) -> int:
-    """Microseconds of a span of time; DefinitionError unless it is above 0."""
+    """Return the microseconds of a span of time; DefinitionError unless it is above 0."""
     if not isinstance(span, timedelta) or span <= timedelta(0):
         raise wrong(name, f"must be a timedelta above 0, not {span!r}")
     return span // MICROSECOND
 
 
 def count_of(name: str, value: int, at_least: int) -> int:
-    """`value`; DefinitionError unless it is a whole number, `at_least` or more."""
+    """Return `value`; DefinitionError unless it is a whole number, `at_least` or more."""
     if type(value) is not int or value < at_least:
         raise wrong(name, f"must be a whole number, {at_least} or more, not {value!r}")
     return value
 
 
 def timeout_in(time: str) -> str:
-    """The timeout of a stream whose clock is `event` or `processing` time."""
+    """Return the timeout of a stream whose clock is `event` or `processing` time."""
     if time not in TIMEOUTS:
         raise wrong("time", f"must be 'event' or 'processing', not {time!r}")
     return TIMEOUTS[time]

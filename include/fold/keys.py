@@ -16,7 +16,7 @@ UINT32 = 2**32 - 1
 
 
 def codes_of(keys: pa.Array | pa.ChunkedArray) -> tuple[Any, pa.Array]:
-    """Each key as an integer from 0, and the distinct keys that the integers stand for."""
+    """Return each key as an integer from 0, and the distinct keys by these integers."""
     if isinstance(keys, pa.ChunkedArray):
         keys = keys.combine_chunks()
     if pa.types.is_struct(keys.type):
@@ -36,7 +36,7 @@ def _codes_of_parts(keys: pa.StructArray) -> tuple[Any, pa.StructArray]:
 
 
 def positions_of(keys: pa.Array | pa.ChunkedArray, stored: pa.ChunkedArray) -> Any:
-    """Where each of `keys`, which are distinct, is stored; -1 for nowhere."""
+    """Return the position of each of `keys` (distinct ones) among the `stored`; -1 for none."""
     if pa.types.is_struct(stored.type):
         keys, stored = _as_codes(keys, stored)
     # The asked keys are hashed, and the stored ones looked up: they are fewer.
@@ -58,7 +58,7 @@ LONG_DIGITS = 18  # of a decimal that Spark keeps in 64 bits
 
 
 def hashes_of(keys: pa.Array | pa.ChunkedArray) -> Any:
-    """The hash of each key, as the signed integer that it is in Spark. Each distinct one once."""
+    """Return the hash of each key, as Spark's xxhash64 gives it: a signed integer. Each distinct key once."""
     codes, distinct = codes_of(keys)
     parts = distinct.flatten() if pa.types.is_struct(distinct.type) else [distinct]
     rows = zip(*map(_bytes_of, parts), strict=True)
@@ -67,19 +67,19 @@ def hashes_of(keys: pa.Array | pa.ChunkedArray) -> Any:
 
 
 def buckets_of(keys: pa.Array | pa.ChunkedArray, ids: Any) -> Any:
-    """The bucket of each key, one of `ids`: as `bucket_of` has Spark compute it."""
+    """Return the bucket of each key, one of `ids`, as Spark computes it by `bucket_of`."""
     return np.array(ids, np.int32)[hashes_of(keys) % len(ids)]
 
 
 def _hash(parts: tuple[bytes | None, ...]) -> int:
-    """One part seeds the next; one that is null is passed over."""
+    """Hash the parts of a key: each seeds the next, and nulls are passed over."""
     return reduce(
         lambda seed, part: seed if part is None else xxh64_intdigest(part, seed), parts, SPARK_SEED
     )
 
 
 def _bytes_of(column: pa.Array) -> list[bytes | None]:
-    """What Spark hashes of each value."""
+    """Return the bytes that Spark hashes of each value."""
     kind = column.type
     if pa.types.is_decimal(kind):
         return [None if v is None else _decimal_bytes(v, kind) for v in column.to_pylist()]
@@ -105,9 +105,9 @@ def _decimal_bytes(value: Decimal, kind: pa.Decimal128Type) -> bytes:
 
 @lru_cache
 def bucket_ids(buckets: int, partitions: int) -> tuple[int, ...]:
-    """The `buckets` smallest numbers of which no partition gets more than its share.
+    """Return the `buckets` smallest numbers of which no partition gets more than its share.
 
-    Part of the stored state, as both arguments are.
+    Stored states depend on them: they must never change.
     """
     share = -(-buckets // partitions)
     used: Counter[int] = Counter()
@@ -123,7 +123,7 @@ def bucket_ids(buckets: int, partitions: int) -> tuple[int, ...]:
 
 
 def murmur3(number: int) -> int:
-    """Spark's hash of an int: 32-bit murmur3 of its four bytes, as a signed number."""
+    """Return Spark's hash of an int: 32-bit murmur3 of its four bytes, as a signed number."""
     block = _rotate(number * 0xCC9E2D51 & UINT32, 15) * 0x1B873593 & UINT32
     mixed = _rotate(SPARK_SEED ^ block, 13) * 5 + 0xE6546B64 & UINT32
     mixed ^= 4  # the length in bytes

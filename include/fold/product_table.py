@@ -31,8 +31,10 @@ class TableSchemaError(LakeError):
 
 
 def ensure_product(path: str, definition: Definition, is_rebuilt: bool = False) -> DeltaTable:
-    """The table at `path`, created with its documented columns; TableSchemaError when it has others,
-    unless a rebuild is to put these in their place."""
+    """Return the table at `path`, created with its documented columns if it is not there.
+
+    TableSchemaError when it has other columns, unless a rebuild is about to replace them.
+    """
     columns = product_columns(definition.fold, definition.comments)
     if not DeltaTable.is_deltatable(path):
         dates = [EMITTED_DATE] if definition.fold.output_mode == "append" else []
@@ -58,7 +60,7 @@ def _refuse_other_columns(path: str, table: DeltaTable, definition: Definition) 
         stream = path.rpartition("/")[2]
         raise TableSchemaError(
             f"{path} has other columns than the stream writes ({', '.join(sorted(others))}): restore the "
-            "stream's key, output record and output mode, or the table. To go on with these, make it anew",
+            "stream's key, output record and output mode, or the table. To go on with the new ones, rebuild it",
             code="other_columns",
             subject=f"tables/{stream}",
             command=f"./stateful rebuild {stream} --full-refresh --apply",
@@ -66,24 +68,23 @@ def _refuse_other_columns(path: str, table: DeltaTable, definition: Definition) 
 
 
 def can_keep_rows(table: DeltaTable, definition: Definition) -> bool:
-    """Whether the rows of a table can stay beside those that its stream writes now, which may have columns
-    more. Another output mode has other partitions."""
+    """True if the rows of a table can stay when its stream's columns are added to it. Another output mode has
+    other partitions."""
     found, expected = _columns(table, definition)
-    return found.items() <= expected.items() and (EMITTED_DATE in found) == (
-        EMITTED_DATE in expected
-    )
+    is_partitioned = EMITTED_DATE in found
+    return found.items() <= expected.items() and is_partitioned == (EMITTED_DATE in expected)
 
 
 def _columns(
     table: DeltaTable, definition: Definition
 ) -> tuple[dict[str, pa.DataType], dict[str, pa.DataType]]:
-    """Those that a table has, and those that its stream writes now."""
+    """Return the columns that a table has, and those that its stream writes now."""
     columns = documented(product_columns(definition.fold, definition.comments))
     return dict(found_columns(table)), dict(columns_of(columns))
 
 
 def _keep_properties(path: str, table: DeltaTable) -> None:
-    """Set what others have left out, or the feed. What somebody has set otherwise stays."""
+    """Set the properties that are missing, and the change feed; what somebody has set otherwise stays."""
     found = table.metadata().configuration
     retained = CHECKPOINT_INTERVAL | PROPERTIES | found | CHANGE_FEED
     if retained != found:
@@ -92,7 +93,7 @@ def _keep_properties(path: str, table: DeltaTable) -> None:
 
 
 def product_columns(fold: KeyedFold, comments: Mapping[str, str]) -> list[Column]:
-    """The output's columns, then when it was emitted; `comments` documents the former."""
+    """Return the output's columns, documented by `comments`, then when it was emitted."""
     columns = [Column(c.name, c.kind, comments[c.name]) for c in fold.output_columns]
     columns.append(Column(EMITTED_AT, "timestamp", EMITTED_AT_COMMENTS[fold.output_mode]))
     if fold.output_mode == "append":
@@ -101,10 +102,8 @@ def product_columns(fold: KeyedFold, comments: Mapping[str, str]) -> list[Column
 
 
 def same_key(fold: KeyedFold) -> str:
-    """The condition of a MERGE of rows `new` into a table `old` of a row per key.
-
-    In words that Spark and delta-rs both have.
-    """
+    """Return the condition of a MERGE of rows `new` into a table `old` of a row per key, in SQL that Spark and
+    delta-rs both have."""
     return " AND ".join(_same(f"`{name}`", part.nullable) for name, part in fold.keys.parts)
 
 

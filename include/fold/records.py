@@ -48,13 +48,13 @@ class FrozenDict(dict[Any, Any]):
 
 @dataclass(frozen=True)
 class Shape:
-    """What a value is made of. `kind` is its SQL type."""
+    """The type of a value; `kind` is its SQL type."""
 
     kind: str
     nullable: bool
 
     def stored(self, value: Any, name: str) -> Any:
-        """The value as it is stored; TypeError or UnicodeEncodeError where it cannot be."""
+        """Return the value as it is stored; TypeError or UnicodeEncodeError if it cannot be."""
         if value is None:
             if not self.nullable:
                 raise TypeError(f"{name} is None, but is not declared `| None`")
@@ -131,7 +131,7 @@ def _beyond_the_years(value: Any, name: str) -> TypeError:
 
 
 def exact_decimal(value: Decimal, precision: int, scale: int) -> Decimal | None:
-    """The number with so many digits; None when it has more."""
+    """Return the number with so many digits; None when it has more."""
     if value.is_finite():
         with suppress(Inexact, InvalidOperation):
             exact = _digits(precision).quantize(value, Decimal((0, (1,), -scale)))
@@ -247,7 +247,11 @@ class SqlType(NamedTuple):
 
 @lru_cache
 def sql_type(text: str) -> SqlType:
-    """The type that `text` names, such as `array<struct<sku: string, price: decimal(12,2)>>`."""
+    """Return the type that `text` names, such as `array<struct<sku: string, price: decimal(12,2)>>`.
+
+    >>> str(sql_type("map<string, long>"))
+    'map<string, bigint>'
+    """
     words = TOKEN.findall(text)[::-1]  # the next one last
     with suppress(IndexError, ValueError):
         found = _type(words)
@@ -257,7 +261,7 @@ def sql_type(text: str) -> SqlType:
 
 
 def _type(words: list[str]) -> SqlType:
-    """The type that begins with the next word; ValueError for none, IndexError where words end."""
+    """Return the type that begins with the next word; ValueError for none, IndexError where words end."""
     word = words.pop().lower()
     name = SYNONYMS.get(word, word)
     if name in SCALARS:
@@ -319,13 +323,13 @@ KINDS: dict[Any, str] = {
 
 
 class DefinitionError(StatefulError, TypeError):
-    """A stream's records or functions do not fit together."""
+    """The records or functions of a stream do not fit together."""
 
     code = "wrong_definition"
 
 
 def wrong(name: str, said: str) -> DefinitionError:
-    """The error for a part of a definition: an argument of the fold, a record or a field."""
+    """Return the error for a part of a definition: an argument of the fold, a record or a field."""
     return DefinitionError(f"{name} {said}", subject=name)
 
 
@@ -337,7 +341,7 @@ class Column(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """Its SQL type: bigint, array<bigint>, decimal(12,2), ..."""
+        """The SQL type: bigint, array<bigint>, decimal(12,2), ..."""
         return self.shape.kind
 
     @property
@@ -346,7 +350,7 @@ class Column(NamedTuple):
 
     @property
     def plain(self) -> Any:
-        """The type of numbers, texts or booleans, which are stored as they are; else None."""
+        """The type of numbers, texts or booleans, which are stored unchanged; else None."""
         return _plain(self.shape)
 
     @property
@@ -364,7 +368,7 @@ def _plain(shape: Shape) -> Any:
 
 
 def is_plainly(value: Any, plain: Any) -> bool:
-    """True if `value` is of that very type of NAMES, and nothing more needs to be asked."""
+    """True if `value` is exactly of the type `plain`, and is stored unchanged without further checks."""
     if type(value) is not plain:
         return False
     if type(value) is int:
@@ -373,7 +377,7 @@ def is_plainly(value: Any, plain: Any) -> bool:
 
 
 def record_of(record: Any, values: Any) -> Any:
-    """`values` as that record; TypeError for no tuple with one for each of its fields."""
+    """Return `values` as that record; TypeError for no tuple with a value for each field."""
     if type(values) is record:
         return values
     if not isinstance(values, tuple):
@@ -382,13 +386,13 @@ def record_of(record: Any, values: Any) -> Any:
 
 
 def nested(record: Any, columns: Sequence[Column], nullable: bool = False) -> Nested:
-    """The shape of a record with these columns."""
+    """Return the shape of a record with these columns."""
     kinds = ", ".join(f"{_quoted(column.name)}: {column.kind}" for column in columns)
     return Nested(f"struct<{kinds}>", nullable, record, tuple(columns))
 
 
 def columns_of(record: Any, within: tuple[type, ...] = ()) -> tuple[Column, ...]:
-    """The columns of a NamedTuple class, in order; DefinitionError for what is none."""
+    """Return the columns of a NamedTuple class, in order; DefinitionError for anything else."""
     if not _is_record(record):
         raise DefinitionError(f"{record!r} must be a NamedTuple class", subject=repr(record))
     if record in within:
@@ -401,7 +405,7 @@ def columns_of(record: Any, within: tuple[type, ...] = ()) -> tuple[Column, ...]
 
 
 def shape_of(hint: Any, name: str, within: tuple[type, ...] = ()) -> Shape:
-    """The shape of a value annotated with `hint`; DefinitionError for a type that has none."""
+    """Return the shape of a value annotated with `hint`; DefinitionError for a type that has none."""
     nullable, given = False, hint
     if get_origin(hint) in (Union, types.UnionType):
         options = [option for option in get_args(hint) if option is not type(None)]

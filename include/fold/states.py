@@ -1,7 +1,7 @@
-"""The states of a bucket's keys: rows in Arrow, as they are stored, and what a pass touches.
+"""The states of a bucket's keys: Arrow rows, as they are stored, and Python objects of those that a pass touches.
 
-A batch touches few of a bucket's keys. Only of those are Python objects made; the other rows go
-from the store and back to it without being looked at.
+A batch touches few of a bucket's keys: the rows of all others go back to the store as they came.
+States of an older schema become those of the fold by the stream's own `migrate_state`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -24,7 +24,7 @@ from include.fold.records import MAX_INT, MIN_INT, Scalar
 
 
 def without_expired(fold: KeyedFold, seen: SeenValues, rows: pa.Table, until_us: int) -> pa.Table:
-    """Rows of states without seen values that no event from `until_us` on can repeat."""
+    """Return rows of states without the seen values that no event from `until_us` on can repeat."""
     lists = rows[SEEN].combine_chunks()
     at_us = _instants(lists)
     over = pc.less(at_us, until_us - seen.within_us)
@@ -36,14 +36,14 @@ def without_expired(fold: KeyedFold, seen: SeenValues, rows: pa.Table, until_us:
 
 
 def with_something(fold: KeyedFold, rows: pa.Table) -> pa.Table:
-    """Rows without those of keys that have nothing any more."""
+    """Return rows without those of keys that have neither state, timeout, timers nor seen values."""
     holding = ["state", "timeout_at_us", *(column.name for column in fold.extra)]
     is_there = np.logical_or.reduce([np.asarray(rows[name].is_valid()) for name in holding])
     return rows if is_there.all() else rows.filter(pa.array(is_there)).combine_chunks()
 
 
 def first_expiry_us(seen: SeenValues, rows: pa.Table) -> int:
-    """The instant at which the first of the values is over; NEVER_US for none."""
+    """Return the instant at which the first seen value is over; NEVER_US for none."""
     first_us = pc.min(_instants(rows[SEEN].combine_chunks())).as_py()
     return NEVER_US if first_us is None else int(first_us) + seen.within_us
 
@@ -53,7 +53,7 @@ def _instants(lists: pa.ListArray) -> pa.Array:
 
 
 def _filtered(lists: pa.ListArray, keep: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> pa.Array:
-    """The lists with those of their items; null where none is left."""
+    """Return the lists with the items to `keep` alone; null where none is left."""
     lengths = np.asarray(pc.fill_null(pc.list_value_length(lists), 0))
     ends = np.append(0, np.append(0, keep.cumsum())[lengths.cumsum()])
     items = lists.flatten().filter(pa.array(keep))
@@ -63,7 +63,7 @@ def _filtered(lists: pa.ListArray, keep: "np.ndarray[tuple[int], np.dtype[np.boo
 
 
 def wake_us(fold: KeyedFold, rows: pa.Table) -> pa.ChunkedArray:
-    """The instant at which each key times out, has a timer or ends; null for never."""
+    """Return the instant at which each key times out, has a timer or ends; null for never."""
     wakes_us = [rows["timeout_at_us"]]
     if fold.ttl_us is not None:
         wakes_us.append(pc.add(rows["changed_at_us"], fold.ttl_us))
@@ -82,15 +82,15 @@ class KeyState(NamedTuple):
     state: Any
     changed_at_us: int
     timeout_at_us: int  # NEVER_US for none
-    extra: tuple[Any, ...] = ()  # a value for each of the fold's `beside`
+    extra: tuple[Any, ...] = ()  # a value for each column of the fold's `extra`
 
 
-Known = tuple[Any, int, int]  # of a key: what KeyState has beside it
+Known = tuple[Any, int, int]  # state, changed_at_us and timeout_at_us of a key
 ABSENT: Known = (None, NO_STATE_US, NEVER_US)
 
 
 def end_us(ttl_us: int | None, state: Any, touched_us: int) -> int:
-    """The end of a state that no call touches any more; NEVER_US for never."""
+    """Return the end of a state that no call touches after `touched_us`; NEVER_US for never."""
     return NEVER_US if ttl_us is None or state is None else touched_us + ttl_us
 
 
@@ -98,17 +98,16 @@ class States:
     """The states of some keys, of which `rows` (of `state_schema(fold)`) are stored."""
 
     def __init__(self, fold: KeyedFold, rows: pa.Table | None = None) -> None:
-        self.keys_changed = False  # whether keys came or went: known after `rows`
+        self.keys_changed = False  # keys came or went: known after `rows`
         self._fold = fold
         self._stored = rows
         self._known: dict[Key, Known] = {}  # of the keys that were fetched
-        # What they have beside it, by column; most folds have none.
         self._extra: dict[str, dict[Key, Any]] = {column.name: {} for column in fold.extra}
         self._positions: list[int] = []  # of the same keys among the stored ones; -1 for none
         self._key = fold.keys.shape
 
     def fetch(self, keys: pa.Array | pa.ChunkedArray) -> None:
-        """Look up what is stored of `keys`, each of them once: far cheaper than one by one."""
+        """Look `keys` (distinct ones) up in the stored rows, all at once: far cheaper than one by one."""
         asked = decode(self._key, keys, "key")
         if self._known:
             is_new = [key not in self._known for key in asked]
@@ -125,15 +124,15 @@ class States:
         self._positions += at
 
     def get(self, key: Key) -> Any:
-        """The state of `key`, or None."""
+        """Return the state of `key`, or None."""
         return (self._known.get(key) or self._fetched(key))[0]
 
     def known(self, key: Key) -> Known:
-        """The state of `key` or None, the time of its last change, and its timeout."""
+        """Return the state of `key` or None, the time of its last change, and its timeout."""
         return self._known.get(key) or self._fetched(key)
 
     def extra_of(self, name: str, key: Key) -> Any:
-        """The value of `key` in that column beside its state; None for nothing."""
+        """Return the value of `key` in one of the fold's `extra` columns; None for nothing."""
         self.known(key)
         return self._extra[name].get(key)
 
@@ -149,9 +148,9 @@ class States:
         timeout_at_us: int = NEVER_US,
         extra: tuple[Any, ...] = (),
     ) -> None:
-        """Set what is known of `key`; what it has `beside` stays, unless that is given.
+        """Set the state of `key`; its `extra` values stay unless they are given.
 
-        TypeError for a value that its column cannot hold, UnicodeEncodeError for half a letter.
+        TypeError for a value that its column cannot hold, UnicodeEncodeError for half a surrogate pair.
         """
         if key not in self._known:
             self._fetched(key)
@@ -165,7 +164,7 @@ class States:
         self._known[key] = (self._fold.stored(state), changed_at_us, timeout_at_us)
 
     def put_all(self, keys: list[Key], states: list[Any], changed_at_us: list[int]) -> bool:
-        """`put` many fetched keys without timeouts; False, and nothing done, if one is unusual."""
+        """Put many fetched keys without timeouts at once; False, and nothing is done, if `put` must check one."""
         if set(map(type, states)) - {self._fold.state}:
             return False
         columns = zip(*states, strict=True)
@@ -181,7 +180,7 @@ class States:
         return True
 
     def due(self, until_us: int) -> list[Key]:
-        """The keys whose timeout, or whose state's end, is before `until_us`."""
+        """Return the keys whose timeout, timer or state's end is before `until_us`."""
         if not self._fold.wakes:
             return []
         if self._stored is not None:
@@ -190,7 +189,7 @@ class States:
         return [key for key in self._known if self.wakes_at(key) < until_us]
 
     def wakes_at(self, key: Key) -> int:
-        """The instant at which `key` times out, has a timer or ends; or NEVER_US."""
+        """Return the instant at which `key` times out, has a timer or ends; NEVER_US for never."""
         state, changed_at_us, timeout_us = self.known(key)
         if self._fold.timers:
             timers_us = self._extra[TIMERS].get(key) or ()
@@ -198,7 +197,7 @@ class States:
         return min(timeout_us, end_us(self._fold.ttl_us, state, changed_at_us))
 
     def first_timeout_us(self) -> int:
-        """The first instant at which time alone changes something; NEVER_US for never."""
+        """Return the first instant at which time alone changes something; NEVER_US for never."""
         first_us = pc.min(wake_us(self._fold, self.rows())).as_py()
         first_us = NEVER_US if first_us is None else int(first_us)
         if self._fold.seen is not None:
@@ -221,7 +220,7 @@ class States:
             self.keys_changed |= self._stored.num_rows < rows.num_rows
 
     def rows(self) -> pa.Table:
-        """All states, as rows of `state_schema(fold)`. A key keeps its place while no key goes."""
+        """Return all states as rows of `state_schema(fold)`. A key keeps its place while no key goes."""
         stored = self._stored_rows()
         if self._known:
             self._stored = stored = self._with_known(stored)
@@ -258,7 +257,7 @@ class States:
         )
 
     def _with_known(self, before: pa.Table) -> pa.Table:
-        """The stored rows, what is known now in the places of what was: one `take` a column."""
+        """Return the stored rows with the known states in their places: one `take` per column."""
         positions = np.array(self._positions)
         is_retained = np.array(self._is_retained())
         was_stored = positions >= 0
@@ -277,7 +276,7 @@ class States:
         return values.add_column(0, "key", before["key"])
 
     def _is_retained(self) -> list[bool]:
-        """Of each known key, whether there is anything to store."""
+        """Return for each known key whether it has anything to store."""
         if not self._extra:
             return [known is not ABSENT for known in self._known.values()]
         columns = self._extra.values()
@@ -309,7 +308,10 @@ class MigrationError(RuntimeError):
 
 
 def migrated(batch: pa.RecordBatch, fold: KeyedFold, migrate: MigrateState) -> pa.Table:
-    """A savepoint's rows, whose states are of any schema, as rows of `state_schema(fold)`."""
+    """Return a savepoint's rows, whose states are of any schema, as rows of `state_schema(fold)`.
+
+    Timers stay by their names, and seen values where `by` is the same. MigrationError when `migrate` fails.
+    """
     schema = state_schema(fold)
     keys = batch["key"].cast(schema.field("key").type)
     each = zip(decode(fold.keys.shape, keys, "key"), _old_states(batch["state"], fold), strict=True)
@@ -322,7 +324,7 @@ def migrated(batch: pa.RecordBatch, fold: KeyedFold, migrate: MigrateState) -> p
 
 
 def _old_states(states: pa.StructArray, fold: KeyedFold) -> list[dict[str, Any] | None]:
-    """Plain values by name, but microseconds where the fold's own field is an Instant."""
+    """Return plain values by name, but microseconds where the fold's own field is an Instant."""
     shapes = ((column.name, column.shape) for column in fold.state_columns)
     counts = {name for name, shape in shapes if isinstance(shape, Scalar) and shape.is_instant}
     columns = [
@@ -355,7 +357,7 @@ def _new_state(key: Key, old: dict[str, Any], fold: KeyedFold, migrate: MigrateS
 
 
 def _retained(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
-    """The column of what keys have beside their states, where it is of the same kind as now."""
+    """Return the stored column of one of the fold's `extra`, nulls where it has another type now."""
     nothing = pa.nulls(batch.num_rows, field.type)
     stored = batch[field.name] if field.name in batch.schema.names else nothing
     if field.name == TIMERS:
@@ -364,7 +366,7 @@ def _retained(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
 
 
 def _by_name(timers: pa.StructArray, wanted: pa.StructType) -> pa.StructArray:
-    """The timers that are declared now, those of them that were before as they are set."""
+    """Return the timers that are declared now, as far as they were stored before."""
     before = dict(zip((field.name for field in timers.type), timers.flatten(), strict=True))
     columns = [before.get(field.name, pa.nulls(len(timers), field.type)) for field in wanted]
     is_none_set = reduce(pc.and_, [pc.is_null(column) for column in columns])

@@ -1,1 +1,1 @@
-"""For tests of your state function: `run` calls a fold like a function, `check_fold` looks for bugs."""
+"""Tests of state functions: `run` calls a fold like a function, `check_fold` looks for bugs."""

@@ -1,7 +1,7 @@
 """A fold called like a function; and the law checker's cases, from record types and constants.
 
-Few keys, ties in time, and steps of exactly the spans that the function knows, or one
-microsecond beside them: that is where functions go wrong.
+Few keys, ties in time, and steps of exactly the spans that the function knows, or one microsecond
+more or less: that is where functions go wrong.
 """
 
 import inspect
@@ -42,11 +42,11 @@ class Happened(NamedTuple):
 
 @dataclass(frozen=True)
 class Ran:
-    """What a run came to. Given to the next as `state=`, that one goes on from here."""
+    """The result of a run. Given to the next one as `state=`, that goes on from here."""
 
     clock_us: int
     outputs: list[Any]  # append: all, in the order of the clock; update: the row of each key
-    emitted_at_us: list[int]  # beside each output
+    emitted_at_us: list[int]  # of each output
     dead_letters: list[DeadLetter]  # calls that failed, of a fold with on_error="dead_letter"
     late: list[Any]  # events that came too late: they are not folded
     removed: list[Key] = field(repr=False)  # of an update fold: whose row has been taken away
@@ -150,7 +150,7 @@ def _admitted(
     after: list[Happened],
     clock_us: int,
 ) -> tuple[list[Happened], list[Happened]]:
-    """The events that come too late, and those that are folded now or later."""
+    """Return the events that come too late, and those that are folded now or later."""
     first_us = None if before is None else before.clock_us
     arrivals = [*((each, first_us) for each in arriving), *((each, clock_us) for each in after)]
     too_late: list[Happened] = []
@@ -164,7 +164,7 @@ def _admitted(
 
 
 def _events(fold: KeyedFold, waiting: Sequence[Happened]) -> pa.Table:
-    """`event_schema(fold)`, as an engine gets them."""
+    """Return events as an engine gets them (`event_schema(fold)`)."""
     columns = {
         column.name: encode(column.shape, [each.event[number] for each in waiting])
         for number, column in enumerate(fold.event_columns)
@@ -176,7 +176,7 @@ def _events(fold: KeyedFold, waiting: Sequence[Happened]) -> pa.Table:
 
 
 def key_of_row(fold: KeyedFold, row: Any) -> Key:
-    """The key of a row of an update stream's table."""
+    """Return the key of a row of an update stream's table."""
     named = dict(zip((column.name for column in fold.output_columns), row, strict=True))
     values = [named[name] for name in fold.keys.names]
     shape = fold.keys.shape
@@ -184,7 +184,7 @@ def key_of_row(fold: KeyedFold, row: Any) -> Key:
 
 
 def _outputs(fold: KeyedFold, table: pa.Table) -> list[tuple[int, Any, bool]]:
-    """What was emitted, in the order of the clock: when, the row, and whether its key is gone."""
+    """Return the instant and row of each output, in the order of the clock, and True if its key is gone."""
     columns = [column_values(column, table[column.name]) for column in fold.output_columns]
     rows = map(fold.output._make, zip(*columns, strict=True))  # type: ignore[attr-defined]
     is_update = fold.output_mode == "update"
@@ -225,7 +225,7 @@ class Case(NamedTuple):
     old_states: dict[Any, Any]
 
     def fewer(self) -> Iterator["Case"]:
-        """The same without one of its events, or without what it begins with."""
+        """Yield the case without one of its events, or without the states it begins with."""
         if self.old_states:
             yield self._replace(old_states={})
         for number in range(len(self.steps)):
@@ -234,19 +234,19 @@ class Case(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What arrives for one run, and the instant that the run comes to."""
+    """The events of one run, and the instant that the run comes to."""
 
     events: Sequence[Happened]
     clock_us: int
 
 
 def parts_of(fold: KeyedFold, case: Case) -> list[Part]:
-    """What each run of a case is given."""
+    """Return the parts of a case, one for each run."""
     runs: list[list[Happened]] = [[]]
     now_us, is_cut = FIRST_US, False
     times = {fold.time_us, EVENT_TIME_US, INGESTED_AT_US}.intersection(fold.event._fields)  # type: ignore[attr-defined]
     for event, after_us, ends_run in case.steps:
-        if is_cut and after_us:  # a run settles an instant wholly, so no cut is between ties
+        if is_cut and after_us:  # a run completes an instant wholly, so no cut is between ties
             runs.append([])
         now_us, is_cut = now_us + after_us, ends_run
         runs[-1].append(Happened(event._replace(**dict.fromkeys(times, now_us)), now_us))
@@ -255,7 +255,7 @@ def parts_of(fold: KeyedFold, case: Case) -> list[Part]:
 
 
 def drawn_cases(fold: KeyedFold, values: Values, old_state: type | None) -> st.SearchStrategy[Case]:
-    """Cases of at least one event. `values` are strategies for fields, by name."""
+    """Return a strategy for cases of at least one event; `values` are strategies for fields, by name."""
     constants = constants_of(fold)
     own_us = spans_us(constants)[:MOST_SPANS]
     spans = [*SHORT_US, *(us + extra for us in own_us for extra in (0, 1, -1))]
@@ -317,8 +317,7 @@ def _scalars(shape: Scalar, constants: list[Any]) -> st.SearchStrategy[Any]:
 
 
 def constants_of(fold: KeyedFold) -> list[Any]:
-    """Numbers, texts and spans of time that its function mentions, each once; also functions beside
-    it that it calls."""
+    """Return the numbers, texts and spans of time in the function, and in functions of its module that it calls."""
     found: list[Any] = [] if fold.deduplicate is None else [fold.deduplicate.within]
     functions = [getattr(fold.function, "function", fold.function)]
     for function in filter(inspect.isfunction, functions):  # which grow
@@ -347,7 +346,7 @@ def _plain_in(value: Any) -> Iterator[Any]:
 
 
 def spans_us(constants: Iterable[Any]) -> list[int]:
-    """Those that may be spans of time, in microseconds; a small number may be milliseconds."""
+    """Return the constants that may be spans of time, in microseconds; a small number may be milliseconds."""
     spans: list[int] = []
     for value in constants:
         if isinstance(value, int):

@@ -1,10 +1,10 @@
-"""Looks for input with which a fold does not keep the law: then its table would be chance.
+"""The search for input with which a fold does not keep the law: then its table would be chance.
 
     def test_no_cut_of_the_input_changes_a_result():
         check_fold(FOLD)
 
-The law: what a stream comes to is a function of its events alone. Not of which run they come
-in, what the process was before, or when it is run.
+The law: the result of a stream depends on its events alone, not on the run they come in, on the
+process that folds them, or on the time of the run.
 """
 
 import random
@@ -42,7 +42,7 @@ from include.fold.testing.cases import (
 
 
 class Fault(NamedTuple):
-    """What is wrong, and what to do; of what made a difference, by which of two ways it came."""
+    """A way to break the law, and the advice against it; `how` names the second of two runs that differ."""
 
     broken: str
     advice: str
@@ -149,15 +149,15 @@ class _Check:
         whole = [Part(events, clock_us)]
         watched = Watched(self.fold.function, self.may_keep)
         with watched.questions():
-            told = tell(replace(self.fold, function=watched), whole, begin)
-        if "error" in told:
-            return self._says(FAILS, case, whole, told["error"])
+            results = results_of(replace(self.fold, function=watched), whole, begin)
+        if "error" in results:
+            return self._says(FAILS, case, whole, results["error"])
         if watched.found:
             return self._says(watched.found[0], case, whole, [])
         for law, given in ((AGAIN, whole), (CUT, parts)):
-            other = tell(self.fold, given, begin)
-            if part := next((n for n in other if told.get(n) != other[n]), None):
-                first, second = (other, told) if law is CUT else (told, other)
+            other = results_of(self.fold, given, begin)
+            if part := next((n for n in other if results.get(n) != other[n]), None):
+                first, second = (other, results) if law is CUT else (results, other)
                 lines = ["it gives", _part(first, part), law.how, _part(second, part)]
                 return self._says(law, case, given if law is CUT else whole, lines)
         return None
@@ -185,14 +185,14 @@ Results = dict[str, list[str]]
 WRONG_VALUE = (TypeError, ValueError, OverflowError)
 
 
-def _part(told: Results, name: str) -> str:
-    if "error" in told:
-        return f"  it fails: {told['error'][0]}"
-    return f"  {name} {', '.join(told[name]) or 'none'}"
+def _part(results: Results, name: str) -> str:
+    if "error" in results:
+        return f"  it fails: {results['error'][0]}"
+    return f"  {name} {', '.join(results[name]) or 'none'}"
 
 
-def tell(fold: KeyedFold, parts: Iterable[Part], states: Mapping[Key, Any]) -> Results:
-    """What runs over `parts` come to, one after the other, beginning with `states`."""
+def results_of(fold: KeyedFold, parts: Iterable[Part], states: Mapping[Key, Any]) -> Results:
+    """Return the results of runs over `parts`, one after the other, beginning with `states`."""
     rows: dict[Any, str] = {}
     dead_letters: list[str] = []
     before: Ran | Mapping[Key, Any] = states
@@ -219,7 +219,7 @@ def tell(fold: KeyedFold, parts: Iterable[Part], states: Mapping[Key, Any]) -> R
 
 
 def _add_outputs(fold: KeyedFold, ran: Ran, rows: dict[Any, str]) -> None:
-    """Into the rows of the table: an append stream's all stay, an update stream's by key."""
+    """Add outputs to the rows of the table: all of an append stream, an update stream's by key."""
     for removed in ran.removed:
         rows.pop(removed, None)
     for row, at_us in zip(ran.outputs, ran.emitted_at_us, strict=True):
@@ -230,7 +230,7 @@ def _add_outputs(fold: KeyedFold, ran: Ran, rows: dict[Any, str]) -> None:
 def _migrated(
     fold: KeyedFold, migrate: MigrateState, old_states: dict[Key, Any]
 ) -> tuple[dict[Key, Any], str | None]:
-    """The states to begin with, as a rebuild makes them of a savepoint; and what is wrong with them."""
+    """Return the states to begin with, migrated as a rebuild does, and what is wrong with them."""
     columns = columns_of(type(next(iter(old_states.values()))))
     shape = nested(tuple, columns)
     stored = [
@@ -257,7 +257,7 @@ def _migrated(
 
 
 class Watched:
-    """Does what `function` does. `found` says what is wrong with how it does it."""
+    """A state function that is watched while it runs; `found` lists the faults."""
 
     def __init__(self, function: StateFunction, may_keep: bool) -> None:
         self.function = getattr(function, "function", function)  # its name is in messages
@@ -280,7 +280,7 @@ class Watched:
 
     @contextmanager
     def questions(self) -> Iterator[None]:
-        """See what is asked of the machine while the body runs."""
+        """Watch what is asked of the machine while the body runs."""
         profiler = sys.getprofile()
         sys.setprofile(self._see_call)
         try:
