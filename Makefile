@@ -28,7 +28,7 @@ export LAKE PORT PYTHON
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-run: ## Start Airflow, run every stream, show the results, serve until Ctrl-C [LAKE= PORT= ONCE=1]
+run: ## Start Airflow, run every stream, show the results, serve until Ctrl-C [LAKE= PORT= STREAMS= ONCE=1]
 	@./stateful run $(if $(ONCE),--once)
 
 compose-env: ## Write new random secrets for docker compose into .env

@@ -26,6 +26,7 @@ from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.settings import Stream
 from include.spark.submit import LOG_LEVEL, PROGRESS
+from include.streams import FOLDER
 from include.text_table import printable
 
 INTERVAL_S = 1.0
@@ -67,7 +68,7 @@ PATIENCE = timedelta(minutes=10)
 CAUSE = re.compile(r"[\w.]+(Error|Exception)(: \S|$)")
 OF_WORKER = re.compile(r"^Traceback \(most recent call last\):\n(?: .*\n)+[\w.]+.*$", re.MULTILINE)
 # Of these the lines in files of users; and before an error's name, where it is declared.
-OF_USER = re.compile(r'^  File "[^"]*/include/streams/.*\n(?:    .*\n)+', re.MULTILINE)
+OF_USER = re.compile(rf'^  File "[^"]*{re.escape(FOLDER)}/.*\n(?:    .*\n)+', re.MULTILINE)
 OF_OURS = re.compile(r"(include|spark_jobs)(\.\w+)+\.(?=\w+: )")
 TOO_BUSY = "Python worker failed to connect back"
 # What Py4J says first of any error of the JVM's; the error itself comes next.

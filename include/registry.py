@@ -60,7 +60,7 @@ def stream_named(name: str) -> Stream:
 def _stream(name: str) -> Stream:
     module = _module(name)
     declared = getattr(module, "STREAM", None)
-    file = f"include/streams/{name}.py"
+    file = f"{include.streams.FOLDER}/{name}.py"
     if not isinstance(declared, Stream):
         raise SettingsError(
             f"{file} must declare STREAM = Stream(...); see the README", subject=file
@@ -79,7 +79,7 @@ def source_named(name: str) -> Source:
     found = [source for source in sources.SOURCES if source.name == name]
     if len(found) > 1:
         raise SettingsError(
-            f"include/streams/sources.py has {len(found)} sources {name!r}", subject=name
+            f"{include.streams.FOLDER}/sources.py has {len(found)} sources {name!r}", subject=name
         )
     if not found:
         raise SettingsError(
@@ -120,14 +120,13 @@ def _declares(name: str) -> bool:
 
 
 def _module(name: str) -> ModuleType:
+    file = f"{include.streams.FOLDER}/{name}.py"
     try:
         return importlib.import_module(f"include.streams.{name}")
     # Whatever a user's file raises as it is imported: it is that file which is wrong.
     except (SettingsError, DefinitionError) as error:
-        said = f"include/streams/{name}.py: {error.message}"
+        said = f"{file}: {error.message}"
         raise SettingsError(said, code=error.code, subject=error.subject) from error
     except Exception as error:
         kind = type(error).__name__
-        raise SettingsError(
-            f"include/streams/{name}.py: {kind}: {error}", subject=f"include/streams/{name}.py"
-        ) from error
+        raise SettingsError(f"{file}: {kind}: {error}", subject=file) from error

@@ -5,6 +5,7 @@ import importlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.definitions.callback import SyncCallback
@@ -14,19 +15,22 @@ from airflow.sdk.exceptions import AirflowTaskTimeout
 from include.lake.errors import SettingsError
 from include.registry import stream_named
 from include.settings import Stream, default_lake
+from include.streams import FOLDER
 
 if TYPE_CHECKING:
     from include.observe.alerts import Alert, Look
 
 log = logging.getLogger(__name__)
 
-NOTIFY_MODULE, NOTIFY_FILE = "include.streams.notify", "include/streams/notify.py"
+NOTIFY_MODULE, NOTIFY_FILE = "include.streams.notify", f"{FOLDER}/notify.py"
 # Of each notifier. The task has the pool of its stream meanwhile, and its Dag run the next one's place.
 ANSWERS_WITHIN = timedelta(minutes=1)
 
 
 def notifiers() -> tuple[Callable[[Any], None], ...]:
-    """Those of `include/streams/notify.py`; SettingsError when that file is wrong."""
+    """Return what `notify.py` declares. Raises SettingsError when that file is wrong."""
+    if find_spec(NOTIFY_MODULE) is None:  # a folder of your own need not have it
+        return ()
     try:
         return tuple(importlib.import_module(NOTIFY_MODULE).NOTIFY)
     # Whatever the user's file raises, or has in place of a tuple: it is that file which is wrong.

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from airflow.sdk import Asset
 
+import include.streams
 from include.fold.definition import Definition
 from include.settings import Source, Stream
 from include.stream_definition import load_definition
@@ -90,7 +91,7 @@ def _computes(stream: Stream, definition: Definition) -> Iterator[str]:
 
 def _facts(stream: Stream, definition: Definition) -> Iterator[tuple[str, str]]:
     fold = definition.fold
-    yield "file", f"`include/streams/{stream.name}.py`"
+    yield "file", f"`{include.streams.FOLDER}/{stream.name}.py`"
     yield "source", f"`bronze/{stream.source}`"
     rows = "one row per key, updated" if fold.output_mode == "update" else "rows are appended"
     yield "table", f"`tables/{stream.name}` ({fold.output_mode}: {rows})"

@@ -6,6 +6,8 @@ from importlib import import_module
 
 import typer
 
+from include.streams import FOLDER
+
 # Each registers its commands, in the order of --help.
 FILES = ("commands", "author")
 
@@ -23,7 +25,7 @@ def load(if_wrong: int = 2) -> typer.Typer:
         import_module("include.streams.sources")
     except Exception as error:
         kind = type(error).__name__
-        sys.stderr.write(f"error: include/streams/sources.py: {kind}: {error}\n")
+        sys.stderr.write(f"error: {FOLDER}/sources.py: {kind}: {error}\n")
         raise SystemExit(if_wrong) from error
     for file in FILES:
         import_module(f"include.cli.{file}")

@@ -32,6 +32,7 @@ from include.registry import (
 from include.settings import IDENTIFIER, PROJECT, Field, Source
 from include.spark.conf import refuse_unfit, spark_package
 from include.spark.submit import say, shell_command, shell_environment
+from include.streams import FOLDER, TESTS
 from include.text_table import text_table
 
 PANEL = "Write streams"
@@ -48,7 +49,7 @@ def new(
     """Write a new stream, which counts the events of each key, and its test."""
     found = source_named(source) if source else all_sources()[0]
     for file in new_stream(PROJECT, name, found):
-        say(f"wrote {file.relative_to(PROJECT)}")
+        say(f"wrote {file}")
     say(f"change them to what you need; `./stateful test {name}` checks them")
     return 0
 
@@ -104,14 +105,14 @@ def test(
         ),
     ],
 ) -> int:
-    """Run the test of a stream or a source, a file of tests/streams, without a JVM."""
+    """Run the test of a stream or a source, without a JVM: in tests/streams, or `tests` of STREAMS."""
     if name not in source_names():
         stream_named(name)  # raises, and lists the names
     files = [_test_file(PROJECT, name), _test_file(PROJECT, f"source_{name}")]
     there = [str(file) for file in files if file.is_file()]
     if not there:
         raise SettingsError(
-            f"{files[0]} is missing: docs/testing.md has an example",
+            f"{files[0]} is missing: docs/streams.md has an example",
             code="nothing_there",
             subject=name,
         )
@@ -191,7 +192,7 @@ STREAM = Stream(
 '''
 
 STREAM_TEST = '''\
-"""What {name} computes, without Spark: `./stateful test {name}`. See docs/testing.md."""
+"""What {name} computes, without Spark: `./stateful test {name}`. See docs/streams.md."""
 
 from include.fold.testing.cases import run
 from include.fold.testing.check import check_fold
@@ -222,7 +223,7 @@ def new_stream(project: Path, name: str, source: Source) -> list[Path]:
             name,
             f"stream name {name!r} must be lower case letters, digits and _, such as page_views",
         )
-    files = [project / "include" / "streams" / f"{name}.py", _test_file(project, name)]
+    files = [project / FOLDER / f"{name}.py", _test_file(project, name)]
     for file in files:
         if file.exists():
             raise SettingsError(f"{file} exists already", code="name_taken", subject=name)
@@ -245,7 +246,7 @@ def new_stream(project: Path, name: str, source: Source) -> list[Path]:
 
 
 def _test_file(project: Path, name: str) -> Path:
-    return project / "tests" / "streams" / f"test_{name}.py"
+    return project / TESTS / f"test_{name}.py"
 
 
 def _key_of(source: Source, fields: Sequence[Field]) -> Field:

@@ -33,7 +33,7 @@ def _forget_changed() -> None:
     try:
         importlib.reload(include.registry)  # it imports the sources
     except Exception as error:  # whatever the user's file raises
-        file = "include/streams/sources.py"
+        file = f"{include.streams.FOLDER}/sources.py"
         raise SettingsError(f"{file}: {type(error).__name__}: {error}", subject=file) from error
     _read_at.clear()
     _read_at.update(found)
