@@ -1,4 +1,4 @@
-"""Connectors of a source's rows: landed files and their formats, a Kafka topic, others' Delta table.
+"""Where a source's rows come from: formats of landed files, a Kafka topic, a Delta table of others.
 
 The scheduler imports this at every parse, so it needs no package.
 """
@@ -16,7 +16,7 @@ from zoneinfo import available_timezones
 from include.lake.errors import SettingsError
 
 PROJECT = Path(__file__).resolve().parents[1]
-# What a field of a Kafka source can have for its path, beside those of the message's value.
+# Paths below `_kafka` that a field of a topic can have.
 OF_MESSAGE = ("key", "headers", "topic", "partition", "offset", "timestamp")
 MESSAGE = "_kafka"
 A_SECOND = timedelta(seconds=1)
@@ -25,19 +25,18 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 @dataclass(frozen=True, kw_only=True)
 class Secured:
-    """How a server is reached, and proved to be the one, as this client is."""
+    """How a server is reached, and how server and client prove who they are."""
 
-    timeout: timedelta = timedelta(seconds=30)  # for an answer
-    ca_file: str | None = None  # None: the authorities of the machine
-    certificate_file: str | None = None  # of this client, with its key
-    key_file: str | None = None
-    username: str | None = None
-    # Names of environment variables. What is secret is nowhere else.
-    password_env: str | None = None
-    key_password_env: str | None = None
+    timeout: timedelta = timedelta(seconds=30)  # how long an answer may take
+    ca_file: str | None = None  # certificates to trust. None: the machine's
+    certificate_file: str | None = None  # the client's certificate
+    key_file: str | None = None  # the key of that certificate
+    username: str | None = None  # goes together with password_env
+    password_env: str | None = None  # name of the environment variable with the password
+    key_password_env: str | None = None  # name of the one with the password of key_file
 
     def check_secured(self, name: str, has_tls: bool, needed: str) -> None:
-        """SettingsError where these do not go together."""
+        """Raise SettingsError if settings do not go together."""
         _check(self.timeout >= A_SECOND, name, "timeout", "must be at least a second")
         has_both = bool(self.username) == bool(self.password_env)
         said = "goes with password_env, the name of the environment variable that has the password"
@@ -51,9 +50,9 @@ class Secured:
 
 @dataclass(frozen=True, kw_only=True)
 class SchemaRegistry(Secured):
-    """Where the schemas of Avro values are had, by the id that each value begins with."""
+    """A registry of Avro schemas, by the id that each value begins with."""
 
-    url: str  # "https://registry:8081"; what is secret is not in it
+    url: str  # "https://registry:8081", without a user or password
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
@@ -64,28 +63,29 @@ class SchemaRegistry(Secured):
 
     @property
     def name(self) -> str:
-        """For people."""
+        """The registry as messages name it."""
         return f"schema registry {self.url}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class KafkaTopic(Secured):
-    """A topic, read between offsets that ingestion plans and keeps itself; no consumer group."""
+    """A topic of Kafka. The ingest log has the offsets that were read; no consumer group does."""
 
-    servers: str  # "host:9092,other:9092", to begin with
-    topic: str
-    format: Literal["json", "avro"] = "json"  # of the values: one object, or record, each
-    # Of Avro: values with their schema's id before them, as Confluent's clients write them; or bare
-    # ones, all of this schema: its JSON, or the path of a file of this folder that has it.
+    servers: str  # bootstrap servers: "host:9092,other:9092"
+    topic: str  # its name
+    format: Literal["json", "avro"] = "json"  # of values: each one JSON object, or one Avro record
+    # For Avro values that begin with their schema's id, as Confluent's serializers write them.
     schema_registry: SchemaRegistry | None = None
+    # For bare Avro values, all of this schema: its JSON, or the path of a file of this project.
     schema: str | None = None
-    # A message without a value: into quarantine, or passed over and counted in a finding.
+    # A message without a value goes to quarantine, or is passed over and counted in a finding.
     tombstones: Literal["quarantine", "skip"] = "quarantine"
-    # The most offsets of a batch, which is one commit: in memory at once, where no JVM is started.
+    # The most offsets of a batch, which is one commit; without Spark, in memory at once.
     commit_messages: int = 500_000
-    # More than this waiting is read by Spark's workers; less by processes of the task's machine.
+    # More messages waiting are read by Spark, less by processes of this machine.
     spark_messages: int = 20_000_000
-    tls: bool = False
+    tls: bool = False  # True: connections are encrypted
+    # How username and password are sent; None without these.
     sasl: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = None
 
     def __post_init__(self) -> None:
@@ -103,17 +103,17 @@ class KafkaTopic(Secured):
 
     @property
     def name(self) -> str:
-        """For people."""
+        """The topic as messages about its settings name it."""
         return f"Kafka topic {self.topic}"
 
     @property
     def place(self) -> str:
-        """Where its rows are, for people."""
+        """The topic as messages about its rows name it."""
         return f"topic {self.topic}"
 
     @property
     def uri(self) -> str:
-        """Of its Asset in Airflow."""
+        """The URI of its Asset in Airflow."""
         return f"kafka://{self.servers.split(',')[0].strip()}/{self.topic}"
 
     def _check_schema(self) -> None:
@@ -121,11 +121,11 @@ class KafkaTopic(Secured):
         said = '"avro" needs either schema_registry or schema, and no other format has any'
         _check(len(given) == (self.format == "avro"), self.name, "format", said)
         if self.schema is not None:
-            # Here, so that whoever reads the topic, on whatever machine, has it.
+            # The text, as other machines that read the topic may lack the file.
             object.__setattr__(self, "schema", _schema_text(self.name, self.schema))
 
     def check_paths(self, source: str, paths: Iterable[str]) -> None:
-        """SettingsError for a path below `_kafka` that no message has."""
+        """Raise SettingsError for a path below `_kafka` that no message has."""
         for path in paths:
             first, _, rest = path.partition(".")
             is_known = first != MESSAGE or rest.split(".")[0] in OF_MESSAGE
@@ -134,7 +134,7 @@ class KafkaTopic(Secured):
 
 
 def _check(is_right: bool, whose: str, setting: str, said: str) -> None:
-    """SettingsError where it is not."""
+    """Raise SettingsError unless `is_right`."""
     if not is_right:
         raise SettingsError(f"{whose}: {setting} {said}", subject=setting)
 
@@ -157,7 +157,10 @@ def _schema_text(whose: str, given: str) -> str:
 
 
 def secret(of: KafkaTopic | SchemaRegistry, setting: str) -> str | None:
-    """The secret in the environment; None of no name, SettingsError when it is not there."""
+    """Return the secret from the variable that `setting` names, or None if it names none.
+
+    Raises SettingsError if the variable is not set.
+    """
     variable = getattr(of, setting)
     if variable is None:
         return None
@@ -171,10 +174,10 @@ def secret(of: KafkaTopic | SchemaRegistry, setting: str) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class DeltaTable:
-    """A Delta table that others write: the rows that are appended to it, and first those it has."""
+    """A Delta table that others write: first the rows it has, then those appended to it."""
 
-    uri: str
-    # A commit that deletes or updates rows stops ingestion; or it is passed over, with a finding.
+    uri: str  # a folder, or s3a://...
+    # A commit that deletes or updates rows stops ingestion, or is passed over with a finding.
     on_change: Literal["stop", "ignore"] = "stop"
 
     def __post_init__(self) -> None:
@@ -183,11 +186,11 @@ class DeltaTable:
 
     @property
     def place(self) -> str:
-        """Where its rows are, for people."""
+        """The table as messages name it."""
         return f"the Delta table {self.uri}"
 
     def check_paths(self, source: str, paths: Iterable[str]) -> None:
-        """Of a table any path may be one."""
+        """Accept any path: a table may have any column."""
 
 
 Connector = KafkaTopic | DeltaTable
@@ -197,11 +200,11 @@ TIME_FORMATS = ("iso", "epoch_s", "epoch_ms", "epoch_us")
 
 @dataclass(frozen=True, kw_only=True)
 class Times:
-    """How producers write times, where these do not say it themselves."""
+    """How producers write times."""
 
-    # iso: ISO-8601. epoch_s, epoch_ms, epoch_us: since 1970, UTC. Else a format of strptime.
+    # "iso"; "epoch_s", "epoch_ms" or "epoch_us", since 1970, UTC; or a format of strptime.
     format: str = "iso"
-    # Of times that have none, such as "Europe/Berlin". None: these are refused.
+    # The zone of times that have none, such as "Europe/Berlin". None: these are refused.
     zone: str | None = None
 
     def __post_init__(self) -> None:
@@ -221,11 +224,11 @@ class Times:
 class Csv:
     """How producers write CSV."""
 
-    delimiter: str = ","
+    delimiter: str = ","  # one character
     quote: str | None = '"'  # doubled within a quoted cell. None: no cell is quoted
-    encoding: str = "utf-8"  # one of Python's names: "cp1252", "utf-16"
-    decimal: str = "."  # the point in numbers: "." or ","
-    # The columns of files that have no header line, in order.
+    encoding: str = "utf-8"  # by Python's name: "cp1252", "utf-16"
+    decimal: str = "."  # the decimal separator: "." or ","
+    # The columns of files without a header line, in order.
     header: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:

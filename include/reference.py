@@ -1,27 +1,75 @@
-"""The pages of docs/ that say what the code says of itself: `python -m include.reference` writes them.
+"""The pages of docs/ that are made from the code: `python -m include.reference` writes them.
 
-A test keeps them so. What is in a lake has the same words, as comments of its tables.
+A test compares them. The tables of a lake have the same words as comments of their columns.
 """
 
+import ast
+import inspect
+import io
+import re
+import tokenize
 from collections.abc import Iterable, Iterator, Sequence
 
 from include.catalogue import FINDINGS
-from include.fold.product_table import product_columns
+from include.connectors import Csv, DeltaTable, KafkaTopic, SchemaRegistry, Secured, Times
+from include.fold.definition import EMITTED_AT, EMITTED_DATE, Deduplicate, KeyedFold
+from include.fold.product_table import EMITTED_AT_COMMENTS
 from include.ingest import ingest_log as log_rows
-from include.ingest.bronze_tables import QUARANTINE_COLUMNS, added_columns, bronze_columns
-from include.lake.columns import ARROW_TYPES, Column
+from include.ingest.bronze_tables import QUARANTINE_COLUMNS, added_columns
+from include.lake.columns import SQL_NAMES, Column
 from include.lake.dead_letters import COLUMNS as DEAD_LETTER_COLUMNS
 from include.lake.ops import DESCRIPTIONS, SCHEMAS, Severity
-from include.registry import all_sources, all_streams
-from include.settings import PROJECT
-from include.stream_definition import load_definition
+from include.settings import (
+    PROJECT,
+    Check,
+    Field,
+    Limits,
+    SavepointRules,
+    Source,
+    Stream,
+    TableMaintenance,
+)
 from include.text_table import markdown_cell
 
-SQL_TYPES = {arrow: sql for sql, arrow in ARROW_TYPES.items()}
+ARGUMENTS = """# Reference: every argument
+
+Made by `.venv/bin/python -m include.reference`. What has no default has to be given. [streams.md](streams.md) and
+[sources.md](sources.md) show how to use them. Import them from `include.settings`, connectors from `include.connectors`. Environment
+variables are in [deploy.md](deploy.md)."""
+# Defaults that are written as `field(...)`, or none.
+FACTORY, FIELD = (
+    r"field\(default_factory=(\w+)\)",
+    r" = field\(repr=False\)|field\(default=(\w+), .*\)",
+)
+GIVEN_ELSEWHERE = ("function", "stream", "on_error", "deduplicate")  # of a KeyedFold
+DECLARED: dict[type, str] = {
+    Stream: "`STREAM = Stream(...)` of a stream's file.",
+    KeyedFold: "Given to `map_groups_with_state` and `flat_map_groups_with_state`, of `include.fold.definition`.",
+    Deduplicate: "`deduplicate=` of a stream or source.",
+    Check: "`checks=` of a stream.",
+    Limits: "`limits=` of a stream. None is no limit.",
+    SavepointRules: "`savepoints=` of a stream.",
+    Source: "An item of `SOURCES` in `sources.py`.",
+    Field: "`fields=` of a source.",
+    Times: "`times=` of a source or field.",
+    Csv: "`csv=` of a source.",
+    KafkaTopic: "`connector=` of a source.",
+    SchemaRegistry: "`schema_registry=` of a topic.",
+    Secured: "A topic and a schema registry have these as well.",
+    DeltaTable: "`connector=` of a source.",
+    TableMaintenance: "`TABLE_MAINTENANCE` of `include/settings.py`, for all tables of the lake.",
+}
+ANY_SOURCE = Source(
+    name="any",
+    time_field="time_field",
+    fields=(),
+    comment="",
+    connector=KafkaTopic(servers="any", topic="any"),
+)
 TABLES = """# Tables
 
 Made by `.venv/bin/python -m include.reference`. All instants are
-UTC, in microseconds. [reading.md](reading.md) has a question for each product, older versions and changes."""
+UTC, in microseconds. How to read them: [README](../README.md#read-the-tables)."""
 FOUND = """# Findings
 
 Made by `.venv/bin/python -m include.reference`. A finding is a row of `ops/findings`, with figures, and the command to enter. It
@@ -38,6 +86,7 @@ def pages() -> dict[str, str]:
     """Each page as Markdown, by its file."""
     sections = {
         "docs/findings.md": [FOUND, *_findings()],
+        "docs/reference.md": [ARGUMENTS, *_arguments()],
         "docs/tables.md": [TABLES, *_tables()],
     }
     return {file: "\n\n".join(parts) + "\n" for file, parts in sections.items()}
@@ -54,33 +103,56 @@ def _findings() -> Iterator[str]:
         yield f"## {severity.capitalize()}\n\n{heard}\n\n{_table(names, rows)}"
 
 
+def _arguments() -> Iterator[str]:
+    for of, where in DECLARED.items():
+        hidden = GIVEN_ELSEWHERE if of is KeyedFold else ()
+        rows = [
+            (f"`{declared}`".replace("|", r"\|"), said[:1].upper() + said[1:].rstrip("."))
+            for name, declared, said in _fields(of)
+            if name not in hidden
+        ]
+        yield f"## {of.__name__}\n\n{where}\n\n{_table(('argument', 'meaning'), rows)}"
+
+
+def _fields(of: type) -> Iterator[tuple[str, str, str]]:
+    """The name of each field, it as declared, and the comments above and behind it."""
+    text = inspect.getsource(of)
+    comments = {
+        token.start[0]: (token.string.lstrip("# "), token.line.lstrip().startswith("#"))
+        for token in tokenize.generate_tokens(io.StringIO(text).readline)
+        if token.type == tokenize.COMMENT
+    }
+    (tree,) = ast.parse(text).body
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.AnnAssign):
+            first = node.lineno
+            while comments.get(first - 1, ("", False))[1]:
+                first -= 1
+            lines = range(first, (node.end_lineno or first) + 1)
+            said = " ".join(comments[line][0] for line in lines if line in comments)
+            declared = re.sub(FIELD, r"\1", re.sub(FACTORY, r"\1()", ast.unparse(node)))
+            yield ast.unparse(node.target), declared, said
+
+
 def _tables() -> Iterator[str]:
-    yield "## Products, a table for each stream"
-    for stream in all_streams():
-        definition = load_definition(stream)
-        columns = product_columns(definition.fold, definition.comments)
-        how = f"{definition.fold.output_mode}; key `{definition.fold.keys.text()}`"
-        yield _columns(f"tables/{stream.name}", f"{definition.title.rstrip('.')} ({how})", columns)
-    yield "## Sources"
-    for source in all_sources():
-        own = bronze_columns(source)[: len(source.fields) + 1]
-        yield _columns(f"bronze/{source.name}", source.comment, own)
-    each = added_columns(all_sources()[0])[1:]
-    yield _columns("bronze/<source>", "Beside these, in each", each)
+    outputs = "The product: what the function returns, with the stream's `comments`, and these"
+    at = f"{EMITTED_AT_COMMENTS['append']}; of an update table: {EMITTED_AT_COMMENTS['update']}"
+    date = Column(EMITTED_DATE, "date", "Of an append table: partition, the date of emitted_at")
+    yield _columns("tables/<stream>", outputs, [Column(EMITTED_AT, "timestamp", at), date])
+    events = "The source's events: its fields, and these (those of Kafka only for a topic)"
+    yield _columns("bronze/<source>", events, added_columns(ANY_SOURCE))
     yield _columns("quarantine/<source>", "Rows and files that are no events", QUARANTINE_COLUMNS)
     yield _columns("ingest_log/<source>", log_rows.COMMENT, log_rows.COLUMNS)
-    yield "## Beside the products"
     yield _columns("dead_letters/<stream>", "What a state function failed for", DEAD_LETTER_COLUMNS)
-    yield "## What happened: ops"
     for name, schema in SCHEMAS.items():
         comments = [(f, f.metadata[b"comment"].decode()) for f in schema]
-        columns = [Column(f.name, SQL_TYPES[f.type], comment) for f, comment in comments]
+        columns = [Column(f.name, SQL_NAMES[f.type], comment) for f, comment in comments]
         yield _columns(f"ops/{name}", DESCRIPTIONS[name], columns)
 
 
 def _columns(table: str, what: str, columns: Iterable[Column]) -> str:
     rows = [(f"`{c.name}`", c.type, markdown_cell(c.comment)) for c in columns]
-    return f"### {table}\n\n{what.rstrip('.')}.\n\n{_table(('column', 'type', 'meaning'), rows)}"
+    return f"## {table}\n\n{what.rstrip('.')}.\n\n{_table(('column', 'type', 'meaning'), rows)}"
 
 
 def _table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

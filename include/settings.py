@@ -1,4 +1,7 @@
-"""What can be said of a source and of a stream, in `include/streams`; it needs no package."""
+"""The settings of sources and streams, as files of `include/streams` declare them. Needs no package.
+
+The comments of the fields are the text of docs/reference.md.
+"""
 
 import os
 import re
@@ -21,7 +24,7 @@ GIB = 1024**3
 
 
 def _check(whose: str, *rules: tuple[str, bool, str]) -> None:
-    """SettingsError for the first that is not met, of settings, whether they are right, and what they must be."""
+    """Raise SettingsError for the first rule (setting, whether it is right, what it must be) not met."""
     for setting, is_right, said in rules:
         if not is_right:
             raise SettingsError(f"{whose}: {setting} {said}", subject=setting)
@@ -33,7 +36,7 @@ def _check_name(kind: str, name: str) -> None:
 
 
 def _at_least(declared: Any, **least: Any) -> Iterator[tuple[str, bool, str]]:
-    """The rules that settings, where they are not None, are at least so much."""
+    """Yield a rule for each setting of `declared`: None, or at least that value."""
     for setting, most in least.items():
         value = getattr(declared, setting)
         yield setting, value is None or value >= most, f"must be at least {most}"
@@ -41,19 +44,19 @@ def _at_least(declared: Any, **least: Any) -> Iterator[tuple[str, bool, str]]:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a checkpoint and runs may come to before a check speaks up; None is no limit."""
+    """The figures above which a check makes a finding; None is no limit."""
 
-    checkpoint_bytes: int | None = 8 * GIB
-    checkpoint_files: int | None = 20_000
-    # Change logs that a partition replays at each start: two a run, so about ten runs.
+    checkpoint_bytes: int | None = 8 * GIB  # bytes of the checkpoint
+    checkpoint_files: int | None = 20_000  # files of the checkpoint
+    # Change logs that a start replays in a partition: two a run. Above it the state is compacted.
     replay_versions: int | None = 20
-    # The largest state partition, in times of the median; from 16 MiB on.
+    # The largest state partition, as a multiple of the median; looked at from 16 MiB on.
     skew: float | None = 4.0
-    growth_bytes: int | None = 1 * GIB  # of the checkpoint from one run to the next
-    pending_rows: int | None = 5_000_000
-    late_rows: int | None = 10_000  # of one run; any at all are in ops/findings
-    uncommitted_batches: int | None = 0
-    rss_bytes: int | None = 4 * GIB  # JVM and Python of one run together
+    growth_bytes: int | None = 1 * GIB  # growth of the checkpoint from one run to the next
+    pending_rows: int | None = 5_000_000  # rows that wait for the watermark
+    late_rows: int | None = 10_000  # late rows of one run; any at all are a finding of their own
+    uncommitted_batches: int | None = 0  # batches begun and not committed
+    rss_bytes: int | None = 4 * GIB  # memory of one run, JVM and Python together
 
     def __post_init__(self) -> None:
         _check("limits", *_at_least(self, **dict.fromkeys(vars(self), 0)))
@@ -61,20 +64,19 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class SavepointRules:
-    """How often a stream's state is written down as a savepoint, and for how long it is kept."""
+    """How often a stream's state is written as a savepoint, and how long savepoints are retained."""
 
-    # Of the stream's clock: a run whose `until` has passed a multiple of it writes one.
-    # None: only restatements, rebuilds and `./stateful savepoint` do.
+    # A run whose complete_until has passed a multiple of it writes a savepoint.
+    # None: only restates, rebuilds and `./stateful savepoint` write any.
     cadence: timedelta | None = timedelta(days=1)
-    # Between two that a restatement or rebuild writes on its way, at multiples of the cadence:
-    # fewer events are replayed in less time than a savepoint takes.
+    # Events between two savepoints that a restate or rebuild writes on its way: fewer are
+    # replayed in less time than a savepoint takes.
     events_apart: int = 1_000_000
-    keep: int = 60  # of the newest by `until`
-    keep_for: timedelta = timedelta(days=60)  # before the newest one's `until`
-    # Those of restates, before the newest one was written, whatever their `until`: the next
-    # interval of a backfill of long ago begins with them.
+    keep: int = 60  # how many of the newest are retained
+    keep_for: timedelta = timedelta(days=60)  # how far behind the newest others are retained
+    # How long those of restates are retained: the next interval of a backfill starts from them.
     keep_restated: timedelta = timedelta(days=7)
-    # The checkpoint of a generation that a rebuild has replaced, from that on.
+    # How long the checkpoint that a rebuild has replaced is retained.
     keep_generations: timedelta = timedelta(days=14)
 
     def __post_init__(self) -> None:
@@ -85,17 +87,17 @@ class SavepointRules:
 
 @dataclass(frozen=True, kw_only=True)
 class TableMaintenance:
-    """When tables are optimized and vacuumed; a property of each says what VACUUM keeps."""
+    """When tables are optimized and vacuumed; properties of each table say what VACUUM retains."""
 
-    schedule: str = "20 3 * * *"
-    small_file_bytes: int = 32 * MIB  # files below it are joined
-    # To files of about this: at least twice as much, or some are looked at in vain every day.
+    schedule: str = "20 3 * * *"  # cron expression of the Dag table_maintenance, UTC
+    small_file_bytes: int = 32 * MIB  # smaller files are joined
+    # Size of joined files; at least twice small_file_bytes, or some are rewritten every day.
     target_file_bytes: int = 128 * MIB
-    # With fewer in a table that have others in their partition, no reader would notice.
+    # Fewer small files with others in their partition are left: no reader would notice.
     min_small_files: int = 8
-    # A VACUUM lists the whole table and makes two commits: from one of these on it is worth it.
+    # A VACUUM, which lists the whole table, is made from so many unreferenced files on, or
     min_garbage_files: int = 20
-    min_garbage_bytes: int = 256 * MIB
+    min_garbage_bytes: int = 256 * MIB  # from so many bytes of them on
     timeout: timedelta = timedelta(hours=1)  # of one task
 
 
@@ -104,13 +106,13 @@ TABLE_MAINTENANCE = TableMaintenance()
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """A condition by the columns of a stream's table. Null does not meet it, as false does not."""
+    """A condition on rows of a stream's table, in Spark's SQL. Null fails it, as false does."""
 
-    name: str
-    each_row: str | None = None  # of one row: "count > 0"
-    # Of all rows that are published at once, by aggregates: "count_if(model IS NULL) < 10".
+    name: str  # lower case letters, digits and _
+    each_row: str | None = None  # a condition on one row: "count > 0"
+    # Or one of aggregates over all rows published at once: "count_if(model IS NULL) < 10".
     together: str | None = None
-    # error: what does not meet it is not published, and the run stops. warning: a finding.
+    # error: nothing of these rows is published, and the run stops. warning: a finding.
     severity: Literal["warning", "error"] = "error"
 
     def __post_init__(self) -> None:
@@ -128,13 +130,13 @@ class Check:
 
 
 class Verdict(NamedTuple):
-    """What a check says of rows that are about to be published."""
+    """The result of a check on rows that are about to be published."""
 
     check: Check
     rows: int
-    failing: int | None  # rows that do not meet it; None: they do not, together, or by `problem`
-    examples: tuple[str, ...] = ()  # of these, as JSON
-    problem: str | None = None  # why its condition cannot be asked of them, as 1 / 0 > 1
+    failing: int | None  # rows that fail it; None: a `together` fails, or see `problem`
+    examples: tuple[str, ...] = ()  # some of these, as JSON
+    problem: str | None = None  # why the condition cannot be evaluated, such as 1 / 0 > 1
 
     @property
     def is_met(self) -> bool:
@@ -142,7 +144,7 @@ class Verdict(NamedTuple):
 
 
 class DataCheckError(StatefulError):
-    """Rows do not meet a check of severity error, and were not published; the message says what to do."""
+    """Rows fail a check of severity error, and were not published."""
 
     code = "check_failed"
 
@@ -151,10 +153,10 @@ PROJECT = Path(__file__).resolve().parents[1]
 NO_TIME, MILLISECOND, A_SECOND = timedelta(0), timedelta(milliseconds=1), timedelta(seconds=1)
 RESCUED = "_rescued_data"
 IDENTIFIER = re.compile(r"[a-z][a-z0-9_]*")
-# `watermark_per`: the first folder below landing/<source> that a file lies in.
+# For `watermark_per`: the first folder below landing/<source> that a file lies in.
 FOLDER = "<folder>"
 NOT_EQUAL_TO_ITSELF = ("float", "double", "array", "map", "struct")
-# `deduplicate` of a stream that leaves it to its source.
+# `deduplicate` of a stream that has that of its source.
 AS_SOURCE: Literal["as source"] = "as source"
 GROUP_TYPES = ("string", "tinyint", "smallint", "int", "bigint")
 
@@ -163,14 +165,14 @@ GROUP_TYPES = ("string", "tinyint", "smallint", "int", "bigint")
 class Field:
     """One column of a source."""
 
-    name: str
+    name: str  # of the column; unique also without regard to case
     type: str  # a SQL type: "decimal(12,2)", "array<struct<sku: string, count: int>>"
-    comment: str
-    required: bool = True
-    # Where producers write it, if not under its name: "payload.user.id" is a path.
+    comment: str  # of the column
+    required: bool = True  # False: null or missing is no reason to refuse the row
+    # Where producers write it, if not under its name: "payload.user.id".
     path: str | None = None
-    times: Times | None = None  # of a timestamp; None: as the source says
-    # It is no part of the rows, but of their file's folder: "dt=2026-11-20".
+    times: Times | None = None  # for a timestamp; None: as the source says
+    # The value is in the name of the file's folder, "dt=2026-11-20", for all of its rows.
     from_folder: bool = False
 
     def __post_init__(self) -> None:
@@ -181,52 +183,52 @@ class Field:
 
     @property
     def landed(self) -> str:
-        """What it is called in the landed row; of a folder's field with its `=`, as no column is."""
+        """Its name in the landed row; for one of a folder with `=` behind it, as no column has."""
         name = self.path or self.name
         return f"{name}=" if self.from_folder else name
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """A kind of event that producers land, and its rules of admission."""
+    """A kind of event that producers land, and the rules by which rows are admitted."""
 
-    name: str
-    time_field: str  # in the landed row, a path as that of a Field; bronze calls it event_time
-    fields: tuple[Field, ...]  # all others, in the order bronze stores them
-    comment: str
-    # Where its rows come from. None: files in landing/<source>.
+    name: str  # lower case letters, digits and _
+    time_field: str  # name or path of the event's time in the landed row: event_time in bronze
+    fields: tuple[Field, ...]  # all others, in the order of bronze's columns
+    comment: str  # of the table bronze/<source>
+    # Where rows come from: a KafkaTopic or a DeltaTable. None: files in landing/<source>.
     connector: Connector | None = None
     times: Times = ISO  # how producers write the time field, and timestamps
     csv: Csv = USUAL_CSV  # how they write CSV
-    # Values of rows that are no fields are kept, as JSON, in bronze's column `_rescued_data`. False: not.
+    # Values that are no fields go to bronze's column `_rescued_data`, as JSON. False: nowhere.
     rescue: bool = True
-    ignored: tuple[str, ...] = ()  # names or paths, as producers write them, that are never kept
-    # A time further ahead than this of the ingestion is a broken clock, not an event.
+    ignored: tuple[str, ...] = ()  # names or paths, as producers write them, that are not rescued
+    # A row with a time further ahead of ingestion than this goes to quarantine.
     max_future: timedelta = timedelta(hours=1)
-    # A batch of a stream never cuts a commit, so this bounds what it must read at once.
+    # About the most that one commit to bronze takes; a stream reads whole commits.
     commit_bytes: int = 64 * MIB
-    # A file is parsed in one piece; a larger one is refused with the advice to split it.
+    # A larger file goes to quarantine: a file is parsed in one piece.
     max_file_bytes: int = 512 * MIB
-    # The share of a batch's rows that may be refused before people are told; of a whole file always.
+    # The share of a batch's rows that may be refused without a finding; a whole file always is one.
     max_quarantined: float = 0.01
-    # More waiting is parsed by Spark, in a JVM; less by processes here, as fast: docs/speed.md.
+    # More bytes waiting are parsed by Spark, less by processes of this machine: docs/speed.md.
     spark_bytes: int = 1 * GIB
-    # Each ingest run of a silent source writes a heartbeat: "all events up to this long before the
-    # run's interval ended have landed". None: only data moves the watermark.
+    # An ingest run that finds no rows writes a heartbeat: all events up to this long before the
+    # end of the run's interval have landed. None: only data moves the watermark.
     heartbeat_delay: timedelta | None = None
-    # The most that the heartbeat of one run moves the watermark on, should a machine's clock be
-    # wrong. Above the time between two runs, or a silent source never catches up. None: no bound.
+    # The most that one heartbeat moves the watermark, should a machine's clock be wrong. Give more
+    # than the time between two runs, or a silent source never catches up. None: no bound.
     max_clock_step: timedelta | None = timedelta(days=2)
-    # A required field, or FOLDER: the watermark is the least of what its groups have reached, so
-    # that none that is ahead makes rows of others late. None: the newest time of all rows.
+    # A required field, or FOLDER: the watermark is the least of its groups' newest times, so that
+    # none that is ahead makes rows of others late. None: the newest time of all rows.
     watermark_per: str | None = None
-    # Without a row of it for so long, a group holds the watermark back no more.
+    # A group without a row for so long holds the watermark back no more.
     idle_after: timedelta = timedelta(days=1)
-    # The most groups at once, idle ones that the watermark has passed not counted.
+    # The most groups at once, without idle ones that the watermark has passed.
     watermark_groups: int = 1_000
-    # A cron expression of a Dag that only ingests. None: the Dags of its streams do.
+    # Cron expression of a Dag that only ingests. None: the Dags of its streams ingest.
     schedule: str | None = None
-    # Of streams that do not say otherwise, none folds an event that its key has folded before.
+    # Deduplicate(...): for streams that do not say otherwise.
     deduplicate: Deduplicate | None = None
 
     def __post_init__(self) -> None:
@@ -282,36 +284,38 @@ class Source:
 class Stream:
     """One streaming query with its checkpoint and table, and the Dag around it."""
 
-    source: str  # the name of one in `include/streams/sources.py`
-    schedule: str  # a cron expression: the Dag run's data interval is the time between two ticks
-    watermark_delay: timedelta  # how far behind the newest event a row may come and still count
-    # What is computed: a fold, or a function that makes one of the stream's `settings`.
+    source: str  # the name of one in `sources.py`
+    schedule: str  # cron expression, UTC: the time between two ticks is a Dag run's data interval
+    watermark_delay: timedelta  # how far behind the source's watermark a row may be and still count
+    # What is computed: map_groups_with_state(...), flat_map_groups_with_state(...), or a function
+    # that makes one from `settings`.
     fold: KeyedFold | Callable[..., KeyedFold] = field(repr=False)
-    comments: Mapping[str, str] = field(repr=False)  # one for each column of the outputs
-    name: str = ""  # that of its file
-    title: str = ""  # of the table; the first line of the file's docstring
-    # After a change of the state's fields: from a key's old state to its new one.
+    comments: Mapping[str, str] = field(repr=False)  # a text for each column of the outputs
+    name: str = ""  # not given: it is the file's
+    title: str = ""  # the table's comment; if not given, the first line of the file's docstring
+    # A function of a key's old state that returns its new one, for rebuild --migrate-state.
     migrate_state: MigrateState | None = field(default=None, repr=False)
-    # The unit of state and of a Python call: more buckets make sparse batches cheaper and
-    # dense ones dearer (`make bench`). Pinned in the checkpoint; changed only by a rebuild.
+    # Groups of keys, each stored and called as one: more make sparse batches cheaper, dense ones
+    # dearer (docs/speed.md). A rebuild changes it (--buckets).
     buckets: int = 32
-    state_partitions: int = 4  # Spark pins this in the checkpoint, too
+    state_partitions: int = 4  # of RocksDB; a rebuild changes it (--partitions)
     timeout: timedelta = timedelta(hours=1)  # of one task
-    # The promise that the table is complete until so long ago at most: docs/operate.md.
+    # The promise that complete_until is at most so long ago: docs/operate.md.
     fresh_within: timedelta | None = None
-    # The arguments of a `fold` that is a function: pinned as the state is made with them.
+    # The arguments of a `fold` that is a function. A rebuild changes them.
     settings: Mapping[str, Any] = field(default_factory=dict)
-    # An event that the state function fails for fails the run; or it goes to dead_letters/<stream>.
+    # An event for which the function raises stops the run, or goes to dead_letters/<stream>.
     on_error: Literal["stop", "dead_letter"] = "stop"
-    # A run whose code is new goes on with the state; or it stops for a person to decide.
+    # A run with changed code goes on with the state and warns, or stops until a person decides.
     on_code_change: Literal["run", "stop"] = "run"
-    # Events that producers deliver again are passed over; None: no event is.
+    # Deduplicate(...): events delivered again are not folded. AS_SOURCE: as the source says.
     deduplicate: Deduplicate | Literal["as source"] | None = AS_SOURCE
-    # What must hold of its rows before they are published; docs/checks.md.
+    # Conditions on rows before they are published.
     checks: tuple[Check, ...] = ()
-    limits: Limits = field(default_factory=Limits)
+    limits: Limits = field(default_factory=Limits)  # figures above which a check makes a finding
+    # How often savepoints are written, and how long they are retained.
     savepoints: SavepointRules = field(default_factory=SavepointRules)
-    # RocksDB settings held by hand, by Spark's short names ("writeBufferSizeMB"): never tuned.
+    # Settings of RocksDB by Spark's short names ("writeBufferSizeMB"), which are not tuned then.
     rocksdb: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -335,10 +339,10 @@ class Stream:
 
 
 def default_lake() -> str:
-    """The lake of this installation: LAKE, or the folder `lake` of the project."""
+    """Return the lake of this installation: LAKE, or the folder `lake` of the project."""
     return absolute_lake(os.environ.get("LAKE") or str(PROJECT / "lake"))
 
 
 def absolute_lake(lake: str) -> str:
-    """`lake` whatever the working directory: jobs and Airflow have others."""
+    """Return `lake` as a URI or an absolute path: jobs and Airflow have other working directories."""
     return lake if "://" in lake else str(Path(lake).expanduser().absolute())

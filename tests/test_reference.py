@@ -1,5 +1,7 @@
 """The pages that the code makes are as the code is, and list what there is."""
 
+import re
+
 from include.catalogue import FIGURES, FINDINGS
 from include.lake.ops import DESCRIPTIONS, SCHEMAS
 from include.reference import pages
@@ -9,6 +11,12 @@ from include.settings import PROJECT
 def test_the_pages_are_what_the_code_says():
     old = [file for file, text in pages().items() if (PROJECT / file).read_text() != text]
     assert old == [], ".venv/bin/python -m include.reference writes them"
+
+
+def test_each_argument_has_a_meaning():
+    rows = re.findall(r"^\| `(.*)` \| (.*) \|$", pages()["docs/reference.md"], re.MULTILINE)
+    assert [declared for declared, meaning in rows if not meaning] == []
+    assert ("name: str", "Lower case letters, digits and _") in rows
 
 
 def test_each_ops_table_is_described():

@@ -137,8 +137,8 @@ class Deduplicate:
     Decided in the order and by the clock of the fold, before the state function is called: by events alone.
     """
 
-    by: str | tuple[str, ...]  # fields of the events
-    within: timedelta
+    by: str | tuple[str, ...]  # the fields by which an event is known again
+    within: timedelta  # how long after the event that was folded, on the stream's clock
 
     def __post_init__(self) -> None:
         if span_us("deduplicate", self.within) > NEVER_US - LAST_INSTANT_US:
@@ -204,18 +204,18 @@ class KeyedFold:
     """
 
     function: StateFunction
-    key: GivenKey
-    event: type
-    state: type
-    output: type
-    output_mode: OutputMode
-    project: Projection | None = None
-    timeout: str = GroupStateTimeout.NoTimeout
-    # From the initial state's `as_of` on, for its keys that have no timeout of their own.
+    key: GivenKey  # a field of the events, several, or a function of an event
+    event: type  # NamedTuple of the events' fields that the function reads
+    state: type  # NamedTuple of the state's fields: the stored schema
+    output: type  # NamedTuple of the table's columns
+    output_mode: OutputMode  # "append": all outputs; "update": the newest row of each key
+    project: Projection | None = None  # of an update stream: the row of a key and its state alone
+    timeout: str = GroupStateTimeout.NoTimeout  # EventTimeTimeout or ProcessingTimeTimeout
+    # The timeout of a key of the initial state without a `timeout_at`, counted from `as_of`.
     initial_timeout: timedelta | None = None
-    # A state that no call has touched for so long, on the fold's clock, is removed.
+    # A state that no call has touched for so long, on the stream's clock, is removed.
     ttl: timedelta | None = None
-    timers: tuple[str, ...] = ()  # names of those that the function sets
+    timers: tuple[str, ...] = ()  # names of timers that the function sets beside its timeout
     # These three are set from the stream's entry.
     stream: str = ""
     on_error: OnError = "stop"
