@@ -1,4 +1,4 @@
-"""Care of the tables, once a day: small files are joined (OPTIMIZE), old ones deleted (VACUUM).
+"""Maintenance of the tables, once a day: small files are joined (OPTIMIZE), old ones deleted (VACUUM).
 
 | task | what it does | skipped when |
 |---|---|---|

@@ -19,7 +19,7 @@ from include.stream.open_stream import open_stream
 from include.stream.record import Entry
 from include.streams.user_counts import FOLD, UserEvent
 from tests.bronze import append_commit, stamp
-from tests.stream.ledgers import entry, record
+from tests.stream.entries import entry, record
 
 DELAY_US = stream_named("user_counts").watermark_delay // timedelta(microseconds=1)
 ROOT = Path(__file__).resolve().parents[1]

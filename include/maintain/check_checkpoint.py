@@ -113,7 +113,7 @@ def check_checkpoint(lake: Lake, stream: Stream) -> CheckResult:
         found = [FINDINGS["written_while_measured"].found(stream.name, said)]
     else:
         figures = _figures(size, before, run, record.totals.get("rows_pending", 0))
-        found = [*_verdict(size), *limit_findings(stream, figures), *_coverage(lake, stream)]
+        found = [*_verdict(size), *limit_findings(stream, figures), *_status(lake, stream)]
     found.sort(key=lambda finding: SEVERITIES.index(finding.severity))
     return CheckResult(size, tuple(found), run.get("run_id"))
 
@@ -126,7 +126,7 @@ def _verdict(size: CheckpointSize) -> list[Finding]:
     return [figure.found(size.stream, size.why)]
 
 
-def _coverage(lake: Lake, stream: Stream) -> list[Finding]:
+def _status(lake: Lake, stream: Stream) -> list[Finding]:
     try:
         return status_of_run(lake, stream).findings
     except (StatefulError, OSError, ValueError) as error:

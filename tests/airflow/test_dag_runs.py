@@ -14,9 +14,9 @@ from tests.airflow_runs import run_script
 from tests.dags import LATER, ROOT, land, lived, settle
 
 HOUR = timedelta(hours=1)
-CARE = ("check_checkpoint", "compact_state", "tune_rocksdb")
+MAINTENANCE = ("check_checkpoint", "compact_state", "tune_rocksdb")
 PATHS = ("run_stream", "restate_interval", "rebuild")
-TASKS = ("ingest", *PATHS, *CARE, "publish", "alert")
+TASKS = ("ingest", *PATHS, *MAINTENANCE, "publish", "alert")
 # tests/airflow/test_state_admin_dag.py has a real run in `make test`.
 pytestmark = [pytest.mark.airflow, pytest.mark.e2e]
 RUN_DAG = """

@@ -28,7 +28,7 @@ from include.streams import sources, user_counts
 from include.streams.user_counts import FOLD, UserEvent
 from tests.bronze import append_commit, stamp
 from tests.dags import LATER, RUN_ID, before, dag_run, job_of, land, load_dags
-from tests.stream.ledgers import entry, record
+from tests.stream.entries import entry, record
 
 # As a task sees them: a scheduled, a manual, a manual without logical date, a backfill run.
 RUNS = {

@@ -15,7 +15,7 @@ from include.observe.asset_event import asset_extra, restate_extra
 from include.registry import stream_named
 from include.settings import PROJECT
 from tests.dags import LATER, load_dags
-from tests.stream.ledgers import entry, record
+from tests.stream.entries import entry, record
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from include.registry import all_streams
 from include.settings import TABLE_MAINTENANCE
 from include.streams import notify
 from spark_jobs import maintain_table
-from tests.stream.ledgers import entry, record
+from tests.stream.entries import entry, record
 
 ROOT = Path(__file__).resolve().parents[2]
 MANY = TABLE_MAINTENANCE.min_small_files

@@ -145,7 +145,7 @@ class Trial:
         return None
 
     def _surveyed(self) -> Report:
-        """What care of tables, a re-ingestion or a rebuild finds, where no run reads what is damaged."""
+        """What maintenance of tables, a re-ingestion or a rebuild finds, where no run reads what is damaged."""
         told = self._do("maintain --dry-run")
         if "has lost" in told.text:
             return told._replace(code=1)

@@ -7,7 +7,7 @@ from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.maintain.check_checkpoint import CheckResult
 from include.registry import stream_named
-from tests.stream.ledgers import entry, record
+from tests.stream.entries import entry, record
 from tests.stream.spark_checkpoint import SparkCheckpoint, remove, write
 
 STREAM = stream_named("user_counts")

@@ -1,4 +1,4 @@
-"""What care recorded while a machine's clock was ahead, which was set right since, is not of today."""
+"""What maintenance recorded while a machine's clock was ahead, which was set right since, is not of today."""
 
 from datetime import UTC, datetime, timedelta
 

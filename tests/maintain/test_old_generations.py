@@ -12,7 +12,7 @@ from include.maintain.table_maintenance import maintain_ops, old_generations, un
 from include.registry import stream_named
 from include.settings import SavepointRules
 from tests.refused import refused
-from tests.stream.ledgers import entry, record
+from tests.stream.entries import entry, record
 
 COUNTS = stream_named("user_counts")
 RETAINED = COUNTS.savepoints.keep_generations

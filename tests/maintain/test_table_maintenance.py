@@ -33,10 +33,10 @@ from tests.stream.bronze_lake import (
 )
 
 NOW = datetime(2026, 3, 10, 3, 20, tzinfo=UTC)
-CARE = replace(TABLE_MAINTENANCE, min_small_files=3, min_garbage_files=2)
+LIMITS = replace(TABLE_MAINTENANCE, min_small_files=3, min_garbage_files=2)
 
 
-def plan_of(lake: Lake, name: str = f"bronze/{SOURCE}", limits=CARE, now=NOW) -> TablePlan:
+def plan_of(lake: Lake, name: str = f"bronze/{SOURCE}", limits=LIMITS, now=NOW) -> TablePlan:
     (plan,) = (
         plan for plan in plan_table_maintenance(lake, limits, now) if plan.table.name == name
     )
@@ -80,9 +80,9 @@ def test_what_no_version_needs_any_more_is_vacuumed(lake):
     assert plan.figures is not None
     disk = sum(file.stat().st_size for file in Path(lake.bronze(SOURCE)).rglob("*.parquet"))
     assert plan.figures.garbage == (3, disk - sum(sizes(lake).values()))
-    assert not plan_of(lake, now=now, limits=replace(CARE, min_garbage_files=4)).vacuum
+    assert not plan_of(lake, now=now, limits=replace(LIMITS, min_garbage_files=4)).vacuum
     assert plan_of(
-        lake, now=now, limits=replace(CARE, min_garbage_files=4, min_garbage_bytes=1)
+        lake, now=now, limits=replace(LIMITS, min_garbage_files=4, min_garbage_bytes=1)
     ).vacuum
 
 

@@ -15,7 +15,7 @@ from include.registry import stream_named
 from include.settings import Stream
 from include.stream.record import Entry
 from include.stream.stream_identity import code_fingerprint
-from tests.stream.ledgers import entry, record
+from tests.stream.entries import entry, record
 from tests.written_savepoint import written_savepoint
 
 NOW = datetime(2026, 11, 24, 12, 30, tzinfo=UTC)

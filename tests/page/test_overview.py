@@ -15,7 +15,7 @@ from include.page.stream_figures import read_stream
 from include.stream.record import BEGINNING_US
 from include.stream.stream_status import Span, TableStatus
 from tests.page.history import NOW, lived, streams_like, write_history
-from tests.stream.ledgers import record
+from tests.stream.entries import record
 
 pytestmark = pytest.mark.slow
 

@@ -178,7 +178,7 @@ FEATURES = {
     "dead_letters": {"deploy_failing"},
     "clocks": {"land_far_ahead", "set_watermark"},
     "delays": {"change_delay", "usual_delay"},
-    "care": {"optimize", "clean_log"},
+    "maintenance": {"optimize", "clean_log"},
     "groups": {"land_of_one"},
 }
 NAMES = [name for name in ARGUMENTS for _ in range(WEIGHTS.get(name, 1))]

@@ -407,7 +407,7 @@ class Operations:
         self.restart()
         self._audit()
 
-    # Care, and time
+    # Maintenance, and time
 
     def optimize(self, part: str) -> None:
         """Join the files of a table, as its maintenance does."""

@@ -11,7 +11,7 @@ from include.lake.generations import read_generations
 from include.lake.paths import Lake
 from include.stream.checkpoint import plan_hash
 from tests.bronze import of_ours
-from tests.stream.ledgers import entry, record
+from tests.stream.entries import entry, record
 
 SOURCE = "user_events"
 FIRST_DAY = date(2026, 3, 1)

@@ -12,7 +12,7 @@ from include.stream import stream_identity as module
 from include.stream.open_stream import open_stream
 from include.stream.stream_identity import code_fingerprint
 from tests.initial_state import AS_OF_US, Row, document, rows_table, write_file, write_table
-from tests.stream.ledgers import entry, record
+from tests.stream.entries import entry, record
 from tests.tried_stream import HELPER, IMPORT, SOURCE, STREAM, changed, files_in
 
 

@@ -25,7 +25,7 @@ from tests.changed_stream import (
     fold_of,
 )
 from tests.refused import refused
-from tests.stream.ledgers import entry, record
+from tests.stream.entries import entry, record
 from tests.written_savepoint import written_savepoint
 
 pytestmark = pytest.mark.slow

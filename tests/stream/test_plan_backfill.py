@@ -22,7 +22,7 @@ from include.stream.restate_plan import NEAR, near_dates, plan_backfill, schedul
 from include.streams.user_counts import FOLD, UserEvent
 from tests.bronze import append_commit, of_ours, stamp
 from tests.refused import refused
-from tests.stream.ledgers import entry
+from tests.stream.entries import entry
 from tests.written_savepoint import written_savepoint
 
 STREAM = stream_named("user_counts")  # of every hour

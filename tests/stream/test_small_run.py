@@ -18,7 +18,7 @@ from include.stream import open_stream as opening
 from include.stream.open_stream import open_stream
 from include.streams.user_counts import FOLD, UserEvent
 from tests.bronze import append_commit, stamp
-from tests.stream.ledgers import entry, record
+from tests.stream.entries import entry, record
 
 COUNTS, SESSIONS, ALERTS = map(stream_named, ["user_counts", "user_sessions", "threshold_alerts"])
 (STEP,) = (step for step in STEPS if step.name == "run_stream")

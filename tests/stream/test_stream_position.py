@@ -20,7 +20,7 @@ from include.stream.open_stream import has_waiting_rows
 from tests.bronze import of_ours
 from tests.refused import refused
 from tests.stream.bronze_lake import FIRST_DAY, append, bronze, write_position
-from tests.stream.ledgers import entry, record
+from tests.stream.entries import entry, record
 
 STREAM = stream_named("user_counts")
 

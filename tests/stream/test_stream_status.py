@@ -39,7 +39,7 @@ from tests.bronze import ClockAt, append_commit, stamp
 from tests.examples import examples
 from tests.refused import commands_in, refused
 from tests.simulator.world import World, open_world
-from tests.stream.ledgers import TICKS, entry, entry_at, ledgers
+from tests.stream.entries import TICKS, entry, entry_at, entry_lists
 from tests.stream.test_ledger import land, some_hours
 
 LAKE = Lake("/nowhere")
@@ -64,7 +64,7 @@ late_rows = st.lists(
 )
 
 
-def judged(ledger, late, identity=APPEND):
+def judged(entries, late, identity=APPEND):
     """The verdict, bronze having these late rows under each delay."""
 
     def groups(lake, source, delay_us, since_us, after_us):
@@ -72,12 +72,12 @@ def judged(ledger, late, identity=APPEND):
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(judging, "late_groups", groups)
-        return judge(LAKE, ledger, identity)
+        return judge(LAKE, entries, identity)
 
 
-def reason_at(ledger, late, tick: int) -> str | None:
+def reason_at(entries, late, tick: int) -> str | None:
     """Why the table is not right at the tick, by the definition."""
-    one = entry_at(ledger, tick)
+    one = entry_at(entries, tick)
     if one is None:
         return "not recorded"
     if not set(one.codes) <= {"a"}:
@@ -92,40 +92,40 @@ def reason_at(ledger, late, tick: int) -> str | None:
 
 
 @examples(2_000)
-@given(ledgers(), late_rows)
-def test_each_instant_is_judged_as_the_definition_says(ledger, late):
-    table_status = judged(ledger, late)
-    newest = next((one for one in reversed(ledger) if one.kind != "restate"), None)
-    recorded = [t + 1 for t in range(TICKS) if newest and entry_at(ledger, t)]
+@given(entry_lists(), late_rows)
+def test_each_instant_is_judged_as_the_definition_says(entries, late):
+    table_status = judged(entries, late)
+    newest = next((one for one in reversed(entries) if one.kind != "restate"), None)
+    recorded = [t + 1 for t in range(TICKS) if newest and entry_at(entries, t)]
     ends = [*recorded, *([newest.until_us] if newest and newest.until_us is not None else [])]
     assert table_status.until_us == max(ends, default=None)
     if table_status.until_us is None:
         return
     for tick in range(-3, table_status.until_us):
         (span,) = [span for span in table_status.spans if span.from_us <= tick < span.until_us]
-        assert span.reason == reason_at(ledger, late, tick)
-    wrong = [t for t in range(-3, table_status.until_us) if reason_at(ledger, late, t)]
+        assert span.reason == reason_at(entries, late, tick)
+    wrong = [t for t in range(-3, table_status.until_us) if reason_at(entries, late, t)]
     assert max(table_status.right_until_us, -3) == min(wrong, default=table_status.until_us)
 
 
 def test_an_update_table_is_right_or_wrong_as_a_whole():
     identity = replace(APPEND, output_mode="update")
-    ledger, late = [entry(1, "live", None, 9)], [LateGroup(date(2026, 1, 1), 3, 2, 5, 6)]
-    assert [span.reason for span in judged(ledger, [], identity).spans] == [None]
-    assert [span.reason for span in judged(ledger, late, identity).spans] == ["late rows"]
+    entries, late = [entry(1, "live", None, 9)], [LateGroup(date(2026, 1, 1), 3, 2, 5, 6)]
+    assert [span.reason for span in judged(entries, [], identity).spans] == [None]
+    assert [span.reason for span in judged(entries, late, identity).spans] == ["late rows"]
     after = [LateGroup(date(2026, 1, 1), 3, 2, 9, 9)]
-    assert judged(ledger, after, identity).wrong == ()
+    assert judged(entries, after, identity).wrong == ()
 
 
 def test_a_mapping_stands_for_the_code_before_it_and_that_one_for_its_own():
-    ledger = [
+    entries = [
         entry(1, "live", None, 3, codes=("old",)),
         entry(2, "rebuild", 3, 6, codes=("b+1",), mapped_from="old", bronze_ingested_at_us=0),
         entry(3, "rebuild", 6, 9, codes=("a+2",), mapped_from="b+1", bronze_ingested_at_us=0),
     ]
     mapped = replace(APPEND, code="a+2")
-    assert judged(ledger, [], mapped).wrong == ()
-    assert [span.until_us for span in judged(ledger, []).wrong] == [9]
+    assert judged(entries, [], mapped).wrong == ()
+    assert [span.until_us for span in judged(entries, []).wrong] == [9]
 
 
 STREAM = stream_named("user_counts")

@@ -39,7 +39,7 @@ def entries(draw: st.DrawFn, number: int) -> Entry:
 
 
 @st.composite
-def ledgers(draw: st.DrawFn) -> list[Entry]:
+def entry_lists(draw: st.DrawFn) -> list[Entry]:
     return [draw(entries(number)) for number in range(1, draw(st.integers(0, 8)) + 1)]
 
 
@@ -54,10 +54,10 @@ def hides(one: Entry, tick: int) -> bool:
     return covers(one, tick) or (one.kind == "rebuild" and is_later)
 
 
-def entry_at(ledger: list[Entry], tick: int) -> Entry | None:
+def entry_at(entries: list[Entry], tick: int) -> Entry | None:
     """Whose rows the table has at the tick, one entry after the other."""
     found = None
-    for one in ledger:
+    for one in entries:
         if hides(one, tick):
             found = one if covers(one, tick) else None
     return found
