@@ -8,8 +8,8 @@ ROOT = Path(__file__).resolve().parents[1]
 # What each was called is in CHANGELOG.md alone.
 OLD = re.compile(
     r"reseed|recomput|promot(?!e_options)|\bcoverage|\bledger|settled|arrival_watermark"
-    r"|commit_watermark|\b\bclock row|still row|clock_grace|repair.clock|maintain-tables"
-    r"|skip.lost|skip.file|from.state\b|rows_excluded|\bdistrust|\btroubles?\b"
+    r"|commit_watermark|\bclock row|still row|clock_grace|repair.clock|maintain-tables"
+    r"|skip.lost|skip.file|from[-_]state|rows_excluded|\bdistrust|\btroubles?\b"
     r"|clean.savepoint|pin_bronze|BronzePin|\bcare\b|on_error=.quarantine",
     re.IGNORECASE,
 )
