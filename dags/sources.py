@@ -1,7 +1,7 @@
-"""One Dag for each source whose entry has a `schedule`: it takes in what has come, and nothing else.
+"""One Dag for each source whose entry has a `schedule`. It ingests what has come, and does nothing else.
 
-For a source that no stream reads yet, or that is to be in bronze sooner than its streams run: these
-find less left to take in. A run that finds nothing new is skipped without starting a JVM.
+Use it for a source that no stream reads yet, or that should reach bronze before its streams run.
+A run that finds nothing new is skipped without starting a JVM.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -17,7 +17,7 @@ from include.steps import SourceRun
 
 
 def source_run(context: Any, lake: str, source: Source) -> SourceRun:
-    """What this Dag run takes in."""
+    """The run of the ingest step for this Dag run."""
     from include.lake.paths import open_lake
 
     return SourceRun(open_lake(lake), source, context["dag_run"].data_interval_end)

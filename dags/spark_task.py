@@ -1,4 +1,4 @@
-"""The tasks of all Dags that have a job of `spark_jobs/`, and how one is skipped."""
+"""Tasks that run a job of `spark_jobs/`, and the reasons to skip one."""
 
 import logging
 import os
@@ -27,7 +27,7 @@ SETTING = f"the host of Airflow's connection {CONNECTION}"
 
 
 class SparkJobOperator(SparkSubmitOperator):
-    """A job, started as `./stateful stream` would, but on the master that the connection names."""
+    """Run a job as `./stateful stream` does, on the Spark master of Airflow's connection."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class SparkJobOperator(SparkSubmitOperator):
             super().on_kill()
 
     def _prepare(self, arguments: list[str]) -> None:
-        """Set what spark-submit is given; AirflowFailException for what no retry mends."""
+        """Set the arguments of spark-submit; raises AirflowFailException where no retry helps."""
         try:
             Connection.get(CONNECTION)  # or an error: the hook takes yarn where there is none
             master = checked_master(self._get_hook()._connection["master"], SETTING)
@@ -97,7 +97,7 @@ class SparkJobOperator(SparkSubmitOperator):
 
 
 def before(context: Any, step: Step, run_of: Callable[[Any], StreamRun | SourceRun]) -> None:
-    """Skip the task, if its step is left out this time; fail for good where that cannot be."""
+    """Skip the task if its step has nothing to do; raises AirflowFailException for wrong settings."""
     run = run_of(context)
     if not step.is_of(run):
         skip(f"{step.name} is no step of a {run.path} run")
@@ -118,7 +118,7 @@ def job_task(
     run_of: Callable[[Any], StreamRun | SourceRun],
     **options: Any,
 ) -> Any:
-    """The task of a step that has a job; `run_of` is what it is taken for, by the task's context."""
+    """The task of a step that has a job; `run_of` makes the step's run from the task's context."""
     return SparkJobOperator(
         job=step.job,
         arguments=step.arguments(lake, subject),
@@ -131,7 +131,7 @@ def job_task(
 
 
 def ingest_task(source: Source, lake: str, **options: Any) -> Any:
-    """The task that ingests, which has its place in Airflow's graph of Assets."""
+    """The ingest task, with the Assets that it reads and writes."""
     return job_task(
         INGEST,
         lake,
@@ -145,6 +145,6 @@ def ingest_task(source: Source, lake: str, **options: Any) -> Any:
 
 
 def skip(reason: str) -> NoReturn:
-    """Skip the task. Airflow says only that it was skipped, not why."""
+    """Skip the task, with the reason in its log, as Airflow shows none."""
     log.info("skipped: %s", reason)
     raise AirflowSkipException(reason)

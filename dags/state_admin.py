@@ -1,16 +1,16 @@
-"""A rebuild of one stream: plan it, show the plan to a person, and carry it out when approved.
+"""Rebuild a stream: make the plan, show it to a person, and carry it out when approved.
 
-What it is, and what its parameters do, is in docs/backfills.md.
+docs/backfills.md says what a rebuild is and what its parameters do.
 
 | task | what it does | skipped when |
 |---|---|---|
 | `plan` | the plan, in its log and for `approve`; changes nothing | never |
 | `approve` | waits for a person: *Required Actions* in the menu of Airflow, or the task's own tab. Rejects after a day | never |
-| `choose_stream` | to the one task that has the pool of the stream | rejected |
+| `choose_stream` | chooses the task that has the stream's pool | rejected |
 | *apply*: `apply_<stream>` | the rebuild, with the parameters that were approved, over bronze as it is by then; the stream's Dag waits meanwhile | rejected, or another stream |
 
-When it is red: a red `plan` was given something that cannot be: correct the parameter and trigger the Dag again. A red `apply`
-is retried or cleared: it plans anew. One that was killed has left table and live state, or is done.
+When it is red: a red `plan` had a wrong parameter: correct it and trigger the Dag again. Retry or clear a red `apply`: it
+makes its plan again. If it was killed, table and state are as before, or the rebuild is done.
 """
 
 import logging
@@ -43,7 +43,7 @@ PARAMS = {
     "stream": Param(
         type="string",
         enum=[stream.name for stream in STREAMS],
-        description="The stream whose state is made anew.",
+        description="The stream to rebuild.",
     ),
     "buckets": _count("Of the new state. Empty: as now."),
     "partitions": _count("State partitions of the new state. Empty: as now."),
@@ -51,7 +51,7 @@ PARAMS = {
         None,
         type=["null", "string"],
         description="An earlier instant (UTC) to go back to, such as 2026-01-05T13:00:00Z. "
-        "Empty: all that bronze settles.",
+        "Empty: all of bronze that is complete.",
     ),
     "full_refresh": Param(
         False, type="boolean", description="From the beginning, whatever savepoints there are."
@@ -71,7 +71,7 @@ BODY = """{{ ti.xcom_pull(task_ids='plan') }}
 
 @task(retries=2, execution_timeout=PLAN_TIMEOUT)
 def plan(lake: str, params: Any) -> str:
-    """What would be done: into the log, and as a table for `approve`; red for good when it cannot."""
+    """Write the plan to the log, and return it for `approve`; fails without retry when the plan is refused."""
     # Not for each parse of this file: planning reads tables.
     from include.lake.errors import LakeError
     from include.lake.paths import open_lake
@@ -93,7 +93,7 @@ def choose_stream(params: Any) -> str:
 
 
 def start(context: Any) -> AbstractContextManager[Start]:
-    """The rebuild with what the person entered: an instant that is none is refused before a JVM starts."""
+    """The job's arguments from the parameters; a wrong instant is refused before a JVM starts."""
     from include.stream.rebuild_plan import RebuildOptions
 
     return nullcontext(Start(arguments=["--options", RebuildOptions.of(context["params"]).text()]))

@@ -1,18 +1,17 @@
-"""One Dag per stream: take in what has landed, drain it into the table, look after its state, tell readers.
+"""One Dag per stream: ingest what has landed, drain it into the table, maintain the state, notify readers.
 
-A stream's position is its checkpoint, not the Dag run's data interval: a run reads all that
-is new, whatever its interval, and one that finds nothing new is skipped without starting a
-JVM. Only a backfill run is about its interval. Running either once more, by hand or on
-retry, is always safe.
+A run reads all that is new, whatever its data interval: a stream's position is its checkpoint. A run that
+finds nothing new is skipped without starting a JVM. Only a backfill run is about its interval. Repeating a
+run, by hand or on retry, is always safe.
 
-Of a scheduled run the group *backfill* is skipped, of a backfill *maintenance*, and all is when nothing has landed.
+A scheduled run skips the group *backfill*, a backfill skips *maintenance*.
 
 | task | what it does | skipped when |
 |---|---|---|
 | `ingest` | files in `landing/<source>` to `bronze/<source>`, bad rows to `quarantine/<source>`; a heartbeat, if the source has a clock | nothing has landed, and no heartbeat is due |
 | `run_stream` | new bronze rows through the fold into `tables/<stream>` | it is a backfill, or there is nothing to do: nothing new in bronze, no rebuild to begin with, and the table is what was recorded of it |
-| `restate_interval` | the rows of the run's interval once more, late rows included: `ops/runs` | it is no backfill |
-| `rebuild` | a rebuild: makes the live state right (late rows, other code), and all rows from the first instant on that is not | it is no backfill with the parameter `rebuild`, more of its runs are queued, or the live state is right |
+| `restate_interval` | computes the rows of the run's interval again, late rows included, and replaces them: `ops/runs` | it is no backfill |
+| `rebuild` | rebuilds the live state (late rows, other code), and all rows from the first instant on that is not right | it is no backfill with the parameter `rebuild`, more of its runs are queued, or the live state is right |
 | `check_checkpoint` | measures the checkpoint, holds it and the run against the stream's limits, and the table against what is recorded of it: `ops/figures`, `ops/findings` | `run_stream` was |
 | `compact_state` | uploads snapshots of the state and deletes what no start needs, as a run of its own | the check saw nothing to gain |
 | `tune_rocksdb` | judges the change of a RocksDB setting that is on trial, or proposes one | `run_stream` was |
@@ -21,9 +20,9 @@ Of a scheduled run the group *backfill* is skipped, of a backfill *maintenance*,
 
 Streams that share a source take turns to ingest it, by pools of one slot, and share a JVM for small runs of one instant.
 
-**Backfills** take in what came too late: *Trigger*, *Backfill*, the dates, *All Runs*. Each run restates from its logical date
-to the next tick of the schedule; what became of it is its note. With the parameter `rebuild`, for which *Override parameters on
-existing runs* is ticked, the live state takes the late rows in at the end. More is in docs/backfills.md.
+**Backfills** take in late rows: *Trigger*, *Backfill*, the dates, *All Runs*. Each run restates from its logical date
+to the next tick of the schedule; its note says what changed. With the parameter `rebuild`, for which *Override parameters on
+existing runs* is ticked, the last run rebuilds the live state, too. More is in docs/backfills.md.
 
 When it is red: the task log has the job's error, and `ops/runs` every run. Retrying or clearing the failed task continues where it
 stopped. A red `check_checkpoint` says what a person must do; the rows of that run are in the table, and published.
@@ -49,10 +48,10 @@ from include.airflow.assets import (
 )
 from include.airflow.dag_run import (
     KEY,
+    event_extra,
     failed_tasks,
     interval_of,
     is_backfill,
-    news,
     run_note,
     task_states,
 )
@@ -62,12 +61,12 @@ from include.steps import STEPS, Step, StreamRun
 
 log = logging.getLogger(__name__)
 
-# Of a task that has been run or never will be.
+# States of a task that has run or never will.
 ENDED = ["success", "failed", "skipped", "upstream_failed", "removed"]
 
 GROUPS = {
-    "run": "what has landed, into the table",
-    "backfill": "of a backfill: its interval once more, late rows included",
+    "run": "ingest what has landed, and drain it into the table",
+    "backfill": "backfill runs only: restate the interval, late rows included",
     "maintenance": "after a run: check, compaction, RocksDB's memory",
 }
 
@@ -75,12 +74,12 @@ REBUILD_AT_END = Param(
     False,
     type="boolean",
     title="rebuild",
-    description="Of a backfill: take late rows into the live state as well, by a rebuild at its end.",
+    description="Backfills only: rebuild the live state at the end, so that it has the late rows, too.",
 )
 
 
 def stream_run(context: Any, lake: str, stream: Stream) -> StreamRun:
-    """Return the run that the steps of this Dag run are taken for."""
+    """The run of the stream's steps for this Dag run."""
     # Reading a lake needs a second of imports: not at every parse of this file.
     from include.lake.paths import open_lake
 
@@ -91,7 +90,7 @@ def stream_run(context: Any, lake: str, stream: Stream) -> StreamRun:
         return int(count(dag_id=dag_id, logical_dates=list(dates), states=["queued"]))
 
     def is_due(other: Stream) -> bool:
-        """By a Dag run of the same name: the schedules of both have made one at the same instant."""
+        """True if the other stream's Dag has a run with the same id, made for the same instant, still to do."""
         ti, its = context["ti"], {"dag_id": dag_id_of(other), "run_ids": [dag_run.run_id]}
         if not ti.get_dr_count(**its, states=["queued", "running"]):
             return False
@@ -113,14 +112,14 @@ def stream_run(context: Any, lake: str, stream: Stream) -> StreamRun:
 
 
 def trigger_rule(step: Step) -> str:
-    """Airflow's word for what the step comes after, and what it only waits for."""
+    """Airflow's trigger rule for the steps that it needs (`after`) and those that it only waits for (`behind`)."""
     if step.after and step.behind:
         return "none_failed_min_one_success"
     return "none_failed" if step.behind else "all_success"
 
 
 def step_task(step: Step, stream: Stream, lake: str) -> Any:
-    """The task of a step, which has its name."""
+    """The task of a step, named as the step."""
     run_of = partial(stream_run, lake=lake, stream=stream)
     options: dict[str, Any] = {"run_of": run_of, "trigger_rule": trigger_rule(step)}
     if step.look is not None:
@@ -143,10 +142,10 @@ def look_task(
     def look(**context: Any) -> None:
         """Write what is found to the log and `ops`; fail only if a person is needed."""
         assert step.look is not None
-        told = step.look(run_of(context))
-        log.info("%s", told.text)
-        if told.wrong:
-            raise AirflowFailException(told.wrong)
+        report = step.look(run_of(context))
+        log.info("%s", report.text)
+        if report.wrong:
+            raise AirflowFailException(report.wrong)
 
     return look()
 
@@ -154,7 +153,7 @@ def look_task(
 def alert_task(stream: Stream, lake: str) -> Any:
     table, bronze = table_asset(stream, lake), bronze_asset(source_named(stream.source), lake)
 
-    # By a task of its own: readers of the table do not wait for a notifier that does not answer.
+    # A task of its own: readers of the table do not wait for a notifier that does not answer.
     @task(
         task_id="alert",
         pool=stream_pool(stream),
@@ -163,12 +162,12 @@ def alert_task(stream: Stream, lake: str) -> Any:
         trigger_rule="none_failed",
     )
     def alert(dag_run: Any, ti: Any, asset_state_store: Any, **context: Any) -> None:
-        """What opened and closed of the stream and of its source, each kept with its own Asset."""
+        """Notify of findings of the stream and of its source that opened or closed; their Assets store what is known."""
         from include.lake.paths import open_lake
         from include.observe.alerts import look_at
 
         if is_backfill(dag_run):
-            skip("the next run of the schedule tells what a backfill has opened and closed")
+            skip("the next scheduled run notifies of what a backfill has opened and closed")
         now, failed = datetime.now(UTC), failed_tasks(ti, dag_run.run_id)
         looks = look_at(open_lake(lake), stream, now, failed)
         stores = {
@@ -212,7 +211,7 @@ def stream_dag(stream: Stream) -> DAG:
             for earlier in (*step.after, *step.behind):
                 tasks[earlier] >> tasks[step.name]
 
-        # Whatever the check found: readers are told of the rows, and of the findings.
+        # Also after a failed check: readers need the rows, and the findings.
         @task(
             pool=stream_pool(stream),
             inlets=[bronze],
@@ -221,13 +220,13 @@ def stream_dag(stream: Stream) -> DAG:
             trigger_rule="all_done",
         )
         def publish(outlet_events: Any, dag_run: Any, ti: Any) -> None:
-            """An event of the stream's Asset, if this Dag run has changed anything."""
+            """Emit an event of the stream's Asset if this Dag run has changed anything."""
             states = task_states(ti, dag_run.run_id)
-            extra = news(lake, stream, dag_run, states=states)
+            extra = event_extra(lake, stream, dag_run, states=states)
             if is_backfill(dag_run) and states.get("restate_interval") == "success":
                 ti.xcom_push(key=KEY, value=run_note(lake, stream, dag_run, extra))
             if extra is None:
-                skip("this Dag run has not changed the table: there is nothing to tell")
+                skip("this Dag run has not changed the table")
             outlet_events[table].extra = extra
 
         [tasks["compact_state"], tasks["rebuild"]] >> publish() >> alert_task(stream, lake)

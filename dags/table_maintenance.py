@@ -1,18 +1,17 @@
-"""Maintenance of the tables, once a day: small files are joined (OPTIMIZE), old ones deleted (VACUUM).
+"""Maintenance of all tables, once a day: join small files (OPTIMIZE), delete old ones (VACUUM).
 
 | task | what it does | skipped when |
 |---|---|---|
 | `plan_tables` | looks at all tables; the plan with its reasons into the log, findings into `ops/findings` | |
 | `maintain_source_<source>` | `bronze/<source>` and `quarantine/<source>` | both need nothing |
 | `maintain_stream_<stream>` | `tables/<stream>` and `dead_letters/<stream>` | both need nothing |
-| `maintain_ops` | the `ops` tables and ingest logs, and checkpoints that a rebuild has replaced, without a JVM | none needs anything, and of no checkpoint the time is over |
+| `maintain_ops` | the `ops` tables and ingest logs, and expired checkpoints that a rebuild has replaced, without a JVM | nothing needs it |
 | `alert` | tells the notifiers of `include/streams/notify.py` which findings of tables have opened and closed | none has |
 
 Each Spark task takes the pool of its source or stream, so that nothing else writes to its tables meanwhile; and they run one after the
-other. What is kept for how long, and why, is in docs/operate.md.
+other. docs/operate.md says how long files are kept.
 
-When it is red: the task log has the job's error. Retrying or clearing a task is always safe: it plans anew, and does what is still
-to be done.
+When it is red: the task log has the job's error. Retrying or clearing a task is always safe: it does what is still to be done.
 """
 
 import logging
@@ -54,7 +53,7 @@ SPARK_TASKS = {
 
 @task.branch(retries=2)
 def plan_tables(lake: str, ti: Any) -> list[str]:
-    """The tasks that have something to do: a skipped one costs no process."""
+    """Return the tasks that have something to do; a skipped one costs no process."""
     from include.lake.paths import open_lake
     from include.maintain import table_maintenance as maintenance
     from include.observe.alerts import looks_at_tables
@@ -75,7 +74,7 @@ def plan_tables(lake: str, ti: Any) -> list[str]:
 
 @task(retries=2)
 def alert(ti: Any, asset_state_store: Any, **context: Any) -> None:
-    """What opened and closed of all tables, kept with the Asset of `ops`."""
+    """Notify of findings of tables that opened or closed; the Asset of `ops` stores what is known."""
     from include.observe.alerts import Look
 
     looks = [Look(**look) for look in ti.xcom_pull("plan_tables", key="looks")]

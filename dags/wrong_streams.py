@@ -1,4 +1,4 @@
-"""No Dag: importing this file fails for a stream whose file is wrong, so that Airflow shows why.
+"""This file has no Dag. Its import fails for a stream whose file is wrong, so that Airflow shows why.
 
 The Dags of all other streams go on.
 """

@@ -1,4 +1,4 @@
-"""Alerts go out to the notifiers of `include/streams/notify.py`, and when a deadline is missed."""
+"""Send alerts to the notifiers of `include/streams/notify.py`, also when a deadline is missed."""
 
 import copy
 import importlib
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NOTIFY_MODULE, NOTIFY_FILE = "include.streams.notify", f"{FOLDER}/notify.py"
-# Of each notifier. The task has the pool of its stream meanwhile, and its Dag run the next one's place.
+# The task holds the pool of its stream meanwhile.
 ANSWERS_WITHIN = timedelta(minutes=1)
 
 
 def notifiers() -> tuple[Callable[[Any], None], ...]:
-    """Return what `notify.py` declares. Raises SettingsError when that file is wrong."""
+    """The notifiers of `notify.py`; raises SettingsError when that file is wrong."""
     if find_spec(NOTIFY_MODULE) is None:  # a folder of your own need not have it
         return ()
     try:
@@ -49,7 +49,7 @@ def tell(
     stores: Mapping[str, Any],
     context: Mapping[str, Any],
 ) -> "Alert | None":
-    """Tell all notifiers what has opened and closed, and note it when all have answered."""
+    """Notify of all that has opened and closed, and store what is known when all notifiers have answered."""
     from include.observe.alerts import alert_of
 
     known = {look.subject: stores[look.subject].get(look.subject) or {} for look in looks}
@@ -63,7 +63,7 @@ def tell(
 
 
 def send(alert: "Alert", context: Mapping[str, Any]) -> None:
-    """To all notifiers. One that fails, or does not answer, raises when the others have been told."""
+    """Call all notifiers; raises ExceptionGroup at the end for those that failed or did not answer."""
     failures: list[Exception] = []
     for notifier in notifiers():
         try:
@@ -75,7 +75,7 @@ def send(alert: "Alert", context: Mapping[str, Any]) -> None:
 
 
 def _notify(notifier: Callable[[Any], None], alert: "Alert", context: Mapping[str, Any]) -> None:
-    """TimeoutError when it has not answered ANSWERS_WITHIN that; or whatever it raises."""
+    """Call a notifier; raises TimeoutError after ANSWERS_WITHIN, or whatever it raises."""
     from airflow.sdk.execution_time.timeout import timeout
 
     try:
@@ -89,7 +89,7 @@ def _notify(notifier: Callable[[Any], None], alert: "Alert", context: Mapping[st
 
 
 def deadline(stream: Stream) -> DeadlineAlert | None:
-    """When `until` falls behind `fresh_within`, if the run of an interval has not ended by then."""
+    """The Dag's deadline, if its stream promises `fresh_within`: later, the table is behind."""
     if stream.fresh_within is None:
         return None
     return DeadlineAlert(
@@ -101,7 +101,7 @@ def deadline(stream: Stream) -> DeadlineAlert | None:
 
 
 def deadline_missed(stream: str, context: Mapping[str, Any]) -> None:
-    """Tell of a table that is behind its promise. A backfill's deadline says nothing of that."""
+    """Notify if the table is behind its promise; deadlines of backfill runs say nothing of that."""
     from include.lake.paths import open_lake
     from include.observe.alerts import behind_alert
 

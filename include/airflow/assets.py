@@ -1,4 +1,4 @@
-"""A stream's Dag in Airflow: its Assets, its pools, and the text that documents it."""
+"""Assets, pools and documentation of a stream's Dag."""
 
 import inspect
 import sys
@@ -15,7 +15,7 @@ from include.text_table import markdown_cell
 
 
 def table_asset(stream: Stream, lake: str) -> Asset:
-    """Its events say what a run has changed; downstream Dags are scheduled on it."""
+    """The Asset of a stream's table; downstream Dags are scheduled on it."""
     return Asset(name=stream.name, uri=as_uri(f"{lake}/tables/{stream.name}"))
 
 
@@ -24,12 +24,12 @@ def bronze_asset(source: Source, lake: str) -> Asset:
 
 
 def ops_asset(lake: str) -> Asset:
-    """What the daily maintenance looks at: its alerts are kept with it."""
+    """The Asset with which `table_maintenance` stores its alerts."""
     return Asset(name="ops", uri=as_uri(f"{lake}/ops"))
 
 
 def source_asset(source: Source, lake: str) -> Asset:
-    """Files in landing, a topic or others' table: whoever fills it may have it as an outlet."""
+    """The Asset of a source's files, topic or table; a Dag that fills it may have it as an outlet."""
     place = f"{lake}/landing/{source.name}" if source.connector is None else source.connector.uri
     return Asset(name=f"source/{source.name}", uri=as_uri(place))
 
@@ -50,19 +50,19 @@ def stream_pool(stream: Stream) -> str:
 
 
 def is_ours(pool: str) -> bool:
-    """Tell whether a pool is named as those of streams and sources are."""
+    """True if the name is that of a stream's or source's pool."""
     return pool.startswith(("source_", "stream_"))
 
 
 RED = (
-    "**When it is red**: the log of the red task says what was wrong and what to do, the tab *State* "
-    "what is found and open, and the table's columns. Clearing a task is always safe. More is at the "
+    "**When it is red**: the log of the red task says what was wrong and what to do; the tab *State* "
+    "has the open findings and the table's columns. Clearing a task is always safe. More is at the "
     "end of this page."
 )
 
 
 def stream_doc(stream: Stream, common: str) -> str:
-    """Markdown: what `stream` computes, and its facts; then `common`."""
+    """Markdown for the Dag: what `stream` computes, its facts, then `common`."""
     definition = load_definition(stream)
     facts = "\n".join(
         f"| {name} | {markdown_cell(value)} |" for name, value in _facts(stream, definition)
@@ -80,7 +80,7 @@ def stream_doc(stream: Stream, common: str) -> str:
 
 
 def _computes(stream: Stream, definition: Definition) -> Iterator[str]:
-    """The file's docstring but for its first line, which is the title; and the function's."""
+    """The docstrings of the stream's file, without its title, and of its function."""
     module = sys.modules.get(f"include.streams.{stream.name}")
     if more := inspect.cleandoc((module and module.__doc__) or "").partition("\n")[2].strip():
         yield more

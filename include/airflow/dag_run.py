@@ -1,4 +1,4 @@
-"""A stream's Dag run as its tasks see it: what it is for, the Asset event that it emits, its note."""
+"""A stream's Dag run: its interval, the extra of its Asset event, its note."""
 
 import logging
 from collections.abc import Mapping
@@ -12,12 +12,12 @@ log = logging.getLogger(__name__)
 
 
 def is_backfill(dag_run: Any) -> bool:
-    """By its type: *All Runs* makes a backfill of a scheduled run, which keeps its run id."""
+    """True by the type: *All Runs* turns a scheduled run into a backfill, and keeps its run id."""
     return bool(dag_run.run_type == "backfill")
 
 
 def interval_of(dag_run: Any, schedule: str) -> tuple[datetime | None, datetime | None]:
-    """The interval that it takes in, or as a backfill restates: by the schedule of now."""
+    """The data interval; of a backfill the one that it restates, by the schedule of now."""
     if not is_backfill(dag_run):
         return dag_run.data_interval_start, dag_run.data_interval_end
     # *All Runs* leaves the data interval as it was made, by an earlier schedule or by hand. Planning reads a lake, which needs a second of imports: not at every parse of the Dags.
@@ -27,7 +27,7 @@ def interval_of(dag_run: Any, schedule: str) -> tuple[datetime | None, datetime 
 
 
 def task_states(ti: Any, run_id: str) -> dict[str, str | None]:
-    """Return the states of the tasks of another run of the same Dag."""
+    """The states of the tasks of a run of the same Dag."""
     states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[run_id])
     return dict(states.get(run_id, {}))
 
@@ -37,10 +37,10 @@ def failed_tasks(ti: Any, run_id: str) -> list[str]:
     return [task for task, state in task_states(ti, run_id).items() if state == "failed"]
 
 
-def news(
+def event_extra(
     lake: str, stream: Stream, dag_run: Any, states: Mapping[str, str | None]
 ) -> dict[str, Any] | None:
-    """Return what this Dag run has to tell; None if nothing has changed, or its job has failed."""
+    """The extra of this Dag run's Asset event; None if nothing has changed, or its job has failed."""
     from include.lake.paths import open_lake
     from include.observe.asset_event import asset_extra, restate_extra
 
@@ -51,24 +51,24 @@ def news(
     return extra_of(open_lake(lake), stream, dag_run.run_id)
 
 
-# What the plugin looks for.
+# The XCom that the plugin reads.
 TASK, KEY = "publish", "note"
 OURS = "Backfill: "
-# Of a note in Airflow's database. PostgreSQL refuses more, in the transaction that ends the run: the
-# scheduler would end with it, and again at each start.
+# PostgreSQL refuses a longer note, in the transaction that ends the run: the scheduler would end
+# with it, and again at each start.
 MOST_CHARACTERS = 1_000
 
 
 def run_note(lake: str, stream: Stream, dag_run: Any, extra: Mapping[str, Any] | None) -> str:
-    """Say what a backfill's interval became; our plugin makes it the Dag run's note."""
+    """What a backfill run has changed, for people; our plugin makes it the Dag run's note."""
     from include.lake.paths import open_lake
     from include.stream.stream_status import stream_status
 
-    told = extra or {}
-    edges = map(_minute, told.get("interval") or interval_of(dag_run, stream.schedule))
-    parts = [f"{' until '.join(edges)} UTC: {_changed(stream, told)}"]
-    if "rebuilt_generation" in told:
-        parts.append(f"rebuilt: the live state is generation {told['rebuilt_generation']}")
+    changed = extra or {}
+    edges = map(_minute, changed.get("interval") or interval_of(dag_run, stream.schedule))
+    parts = [f"{' until '.join(edges)} UTC: {_changed(stream, changed)}"]
+    if "rebuilt_generation" in changed:
+        parts.append(f"rebuilt: the live state is generation {changed['rebuilt_generation']}")
     found = stream_status(open_lake(lake), stream).findings
     parts += [] if found else ["the table is right now"]
     parts += [f"still {each.finding}: {each.detail}. Next: {each.action}" for each in found]
@@ -82,11 +82,13 @@ def _minute(at: object) -> str:
     return str(at)[:16].replace("T", " ")
 
 
-def _changed(stream: Stream, told: Mapping[str, Any]) -> str:
+def _changed(stream: Stream, extra: Mapping[str, Any]) -> str:
     if load_definition(stream).fold.output_mode == "update":
         return "the table shows the live state, which a backfill changes by rebuild alone"
-    if "interval" not in told:
+    if "interval" not in extra:
         return "the table was right there"
-    read, before, after = (f"{told[f'rows_{name}'] or 0:,}" for name in ("read", "before", "after"))
-    when = _minute(told["ended_at"])
+    read, before, after = (
+        f"{extra[f'rows_{name}'] or 0:,}" for name in ("read", "before", "after")
+    )
+    when = _minute(extra["ended_at"])
     return f"on {when} {before} rows of the table became {after}; {read} rows of bronze read"

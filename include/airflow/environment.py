@@ -1,4 +1,4 @@
-"""What Airflow is told, so that all it writes lies in .airflow and nothing depends on HOME."""
+"""The environment of the embedded Airflow, which writes to .airflow only, whatever HOME is."""
 
 import json
 import os
@@ -24,14 +24,14 @@ PASSWORDS = HOME / "passwords.json"
 PLUGINS = PROJECT / "include" / "airflow" / "plugins"
 USER = "admin"
 PASSWORD_BYTES = 15
-# Of the folders and files with what Airflow knows: its owner's alone.
+# Airflow's folders and files are its owner's alone.
 PRIVATE_FOLDER, PRIVATE_FILE, PRIVATE_UMASK = 0o700, 0o600, 0o077
 
 
 def airflow_environment(
     inherited: Mapping[str, str], lake: Lake, port: int, port_of_tasks: int
 ) -> dict[str, str]:
-    """All that Airflow is told: nothing is read from the user's home folder."""
+    """The environment of Airflow's processes: nothing is read from the user's home folder."""
     url = f"http://{HOST}:{port}"
     return {
         **inherited,
@@ -77,7 +77,7 @@ def any_free_port() -> int:
 
 
 def refuse_taken(port: int) -> None:
-    """SettingsError for a port that somebody has."""
+    """Raise SettingsError for a port that is taken."""
     with socket.socket() as probe:
         # As the server does: a port that is only waiting to be reused is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -92,13 +92,13 @@ def refuse_taken(port: int) -> None:
 
 
 def make_private_home() -> None:
-    """Airflow's folder, closed to other users."""
+    """Make Airflow's folder, closed to other users."""
     HOME.mkdir(exist_ok=True)
     HOME.chmod(PRIVATE_FOLDER)
 
 
 def admin_password() -> str:
-    """In the file that Airflow reads it from; made here, as one that Airflow makes it writes in its log."""
+    """The admin's password, from the file that Airflow reads; made here, as Airflow would log its own."""
     known = passwords_in(PASSWORDS)
     if USER not in known:
         known[USER] = secrets.token_urlsafe(PASSWORD_BYTES)
@@ -107,13 +107,13 @@ def admin_password() -> str:
 
 
 def passwords_in(file: Path) -> dict[str, str]:
-    """The password of each user."""
+    """The passwords in the file, by user."""
     passwords: dict[str, str] = json.loads(file.read_text()) if file.is_file() else {}
     return passwords
 
 
 def write_passwords(file: Path, passwords: Mapping[str, str]) -> None:
-    """All or nothing, as the api-server may be reading; only the owner reads it."""
+    """Replace the file at once, as the api-server may be reading it; only the owner can read it."""
     with NamedTemporaryFile("w", dir=file.parent, delete=False) as partial:
         json.dump(passwords, partial)
     Path(partial.name).replace(file)
@@ -124,13 +124,13 @@ CONNECT_ARGS: dict[str, Any] = {"timeout": 60.0}
 
 
 def session_maker(engine: Engine) -> sessionmaker[Session]:
-    """Airflow's sessions as Airflow makes them, on an engine whose savepoints wait for their turn."""
+    """Airflow's own sessions, on an engine whose savepoints wait for the write lock."""
     event.listen(engine, "savepoint", begin_to_write)
     return sessionmaker(engine, autoflush=False, expire_on_commit=False)
 
 
 def begin_to_write(connection: Connection, name: str | None) -> None:
-    """Become the writer before the savepoint reads: the runs of a backfill are all there, or none."""
+    """Take SQLite's write lock before the savepoint reads: a backfill's runs are all made, or none."""
     driver: Any = connection.connection.dbapi_connection
     if not driver.in_transaction:
         driver.execute("BEGIN IMMEDIATE")

@@ -1,9 +1,8 @@
-"""Airflow on this machine, from one command, with all that it writes in .airflow: `make run`.
+"""Airflow on this machine, from one command: `make run`.
 
-Its parts are processes of this one, started in the order in which they need each other. Not by
-`airflow standalone`: it starts all at once, so that the first tasks find no API; and it has one
-server for people and for tasks, which on SQLite stops both now and then, as its event loop waits for
-the database that a task's request holds.
+Its parts are child processes, started in the order in which they need each other. `airflow standalone` starts
+all at once, so that the first tasks find no API; and its one server for people and tasks stops both
+now and then on SQLite, as its event loop waits for the database that a task's request holds.
 """
 
 import ctypes
@@ -54,14 +53,14 @@ ATTEMPTS = 3
 
 
 class AirflowFailedError(StatefulError):
-    """A part of Airflow ended or never answered: the message has what it said."""
+    """Raised when a part of Airflow ended or never answered, with the end of its log."""
 
     code = "airflow_failed"
     exit_code = 1
 
 
 class AirflowApi:
-    """Calls of Airflow's REST API; each of the `airflow` command takes 5 s of CPU."""
+    """A client of Airflow's REST API; the `airflow` command would take 5 s of CPU for each call."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -82,7 +81,7 @@ class AirflowApi:
         self.client.headers["Authorization"] = f"Bearer {answer['access_token']}"
 
     def dag(self, dag_id: str) -> dict[str, Any] | None:
-        """None while Airflow knows none of that name."""
+        """The Dag; None while Airflow does not know it."""
         found: dict[str, Any] | None = self.call("GET", f"/api/v2/dags/{dag_id}")
         return found
 
@@ -93,7 +92,7 @@ class AirflowApi:
         return [run for run in answer["dag_runs"] if run["run_type"] != "backfill"]
 
     def trigger(self, dag_id: str, run_id: str) -> str:
-        """Start a run now; its id."""
+        """Start a run now, and return its id."""
         body = {"logical_date": None, "dag_run_id": run_id}
         run = self.call("POST", f"/api/v2/dags/{dag_id}/dagRuns", json=body)
         return str(run["dag_run_id"])
@@ -107,7 +106,7 @@ class AirflowApi:
         return run
 
     def call(self, method: str, path: str, **content: Any) -> Any:
-        """Return what is answered, None of nothing there; asked again while the server fails."""
+        """The answer as JSON, None for 404; a failed call is repeated."""
         error: httpx.HTTPError | None = None
         for _ in range(ATTEMPTS):
             try:
@@ -122,24 +121,24 @@ class AirflowApi:
 
 SECONDS_BETWEEN_LOOKS = 1.0
 PARSE_DEADLINE = 300.0
-# For the scheduler to make a run that is due: seconds, unless someone has set it otherwise.
+# For the scheduler to make a run that is due.
 DUE_DEADLINE = 120.0
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 
 
 def adopt_orphans() -> None:
-    """From now on, orphans below this process become its children."""
+    """Make this process the parent of orphans below it from now on."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 def interrupt_me_with_parent() -> None:
-    """For a child, between fork and exec: SIGINT when its parent is gone."""
+    """Ask for SIGINT when the parent is gone; for a child, between fork and exec."""
     _prctl(PR_SET_PDEATHSIG, signal.SIGINT)
 
 
 def descendants() -> list[psutil.Process]:
-    """The processes below this one, but those that are dead and not yet waited for."""
+    """The live processes below this one."""
     with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             continue
@@ -148,7 +147,7 @@ def descendants() -> list[psutil.Process]:
 
 
 def end_descendants(patience: float = 5.0) -> list[int]:
-    """End all that is left below this process; what could not be ended is returned."""
+    """End all processes below this one, and return the ids of those that could not be ended."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         for process in descendants():
             with suppress(psutil.NoSuchProcess):  # it may have ended since it was listed
@@ -164,7 +163,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def looking(look: Callable[[], None], condition: Callable[[], bool], seconds: float) -> bool:
-    """Wait for a condition at most so long; `look` is called before each time, and may raise."""
+    """Wait for a condition for at most `seconds`; `look` is called before each test of it, and may raise."""
 
     def is_met() -> bool:
         look()
@@ -182,7 +181,7 @@ class FirstRuns:
         self._look = look
 
     def start(self, dag_id: str) -> str | None:
-        """The id of the run of `dag_id` to wait for; None when a person has paused the Dag."""
+        """Return the id of the run of `dag_id` to wait for; None when the Dag is paused."""
         if not looking(self._look, lambda: self._is_parsed(dag_id), PARSE_DEADLINE):
             raise AirflowFailedError(
                 f"Airflow has not found {dag_id} in dags/ within {PARSE_DEADLINE:.0f} s: see {LOGS}",
@@ -203,7 +202,7 @@ class FirstRuns:
         return str(runs[0]["dag_run_id"]) if runs else self._api.trigger(dag_id, name)
 
     def wait(self, runs: Mapping[str, str]) -> list[str]:
-        """Return when the run of each Dag has ended: what failed."""
+        """Wait until the run of each Dag has ended, and return what failed."""
         waiting = dict(runs)
         failures = []
         while waiting:
@@ -220,19 +219,19 @@ class FirstRuns:
         return failures
 
     def _is_parsed(self, dag_id: str) -> bool:
-        """By this start: the database may have it of an older one."""
+        """True if parsed since this start: the database may have the Dag of an older one."""
         parsed_at = (self._api.dag(dag_id) or {}).get("last_parsed_time")
         return bool(parsed_at) and self._is_since(str(parsed_at))
 
     def _fail_interrupted(self, dag_id: str) -> None:
-        """Close runs that an earlier stop cut off: Airflow would wait minutes for their tasks."""
+        """Fail runs that an earlier stop cut off: Airflow would wait minutes for their tasks."""
         for run in self._runs(dag_id, are_new=False):
             if run["state"] == "running":
                 note = "cut off when Airflow was stopped; the next run continues from the lake"
                 self._api.fail_run(dag_id, run["dag_run_id"], note)
 
     def _runs(self, dag_id: str, *, are_new: bool = True) -> list[dict[str, Any]]:
-        """Those that were queued since this start, or before it."""
+        """The runs that were queued since this start, or before it."""
         return [
             run
             for run in self._api.dag_runs(dag_id)
@@ -244,7 +243,6 @@ class FirstRuns:
 
 
 def _name(dag_id: str) -> str:
-    """The stream's, for people."""
     return dag_id.removeprefix("stream_")
 
 
@@ -258,7 +256,7 @@ WRITES_THE_LAKE = "scheduler"
 
 
 class Parts:
-    """The parts that run, each with a log of its own."""
+    """The running parts of Airflow, each with its own log."""
 
     def __init__(self, environment: Mapping[str, str], logs: Path = LOGS) -> None:
         self._environment = dict(environment)
@@ -267,7 +265,7 @@ class Parts:
         logs.mkdir(PRIVATE_FOLDER, parents=True, exist_ok=True)
 
     def start(self, name: str, *words: str) -> None:
-        """`airflow <words>`, until `stop`."""
+        """Start `airflow <words>`, which runs until `stop`."""
         self.log(name).touch(PRIVATE_FILE)
         with self.log(name).open("wb") as log:
             self._running[name] = subprocess.Popen(
@@ -284,7 +282,7 @@ class Parts:
             )
 
     def finish(self, name: str, *words: str) -> None:
-        """`airflow <words>` to its end; AirflowFailedError when it fails."""
+        """Run `airflow <words>` to its end; raises AirflowFailedError when it fails."""
         self.start(name, *words)
         process = self._running.pop(name)
         if process.wait() != 0:
@@ -293,7 +291,7 @@ class Parts:
             )
 
     def check_alive(self) -> None:
-        """AirflowFailedError with the end of its log for a part that has ended by itself."""
+        """Raise AirflowFailedError, with the end of its log, for a part that has ended by itself."""
         for name, process in self._running.items():
             if process.poll() is not None:
                 raise AirflowFailedError(
@@ -301,13 +299,13 @@ class Parts:
                 )
 
     def wait(self) -> NoReturn:
-        """Until a part ends by itself, or a signal raises."""
+        """Wait until a part ends by itself, or a signal raises."""
         while True:
             self.check_alive()
             time.sleep(SECONDS_BETWEEN_LOOKS)
 
     def wait_until(self, is_up: Callable[[], bool]) -> None:
-        """AirflowFailedError when a part ends before that, or when it takes too long."""
+        """Wait until `is_up`; raises AirflowFailedError when a part ends, or READY_DEADLINE has passed."""
 
         if not looking(self.check_alive, is_up, READY_DEADLINE):
             raise AirflowFailedError(
@@ -315,7 +313,7 @@ class Parts:
             )
 
     def stop(self) -> None:
-        """All of them, and whatever they have left behind."""
+        """Stop all parts, and end the processes that they have left."""
         say("stopping Airflow")
         for process in self._running.values():
             process.send_signal(signal.SIGINT)
@@ -333,7 +331,7 @@ class Parts:
 
 
 def start_servers(parts: Parts, api: AirflowApi, port_of_tasks: int) -> None:
-    """The database as this version needs it, and who asks about it: people, and tasks."""
+    """Migrate the database, and start the servers: one for people, one for tasks."""
     parts.finish("database", "db", "migrate")
     parts.start("server", "api-server", "--apps", "core")
     parts.start(
@@ -345,7 +343,7 @@ def start_servers(parts: Parts, api: AirflowApi, port_of_tasks: int) -> None:
 
 
 def start_background(parts: Parts, api: AirflowApi) -> None:
-    """What makes runs, reads Dags, and waits for people's answers."""
+    """Start scheduler, dag-processor and triggerer."""
     # A server of logs would listen on all interfaces; here they are read as files.
     parts.start("scheduler", "scheduler", "--skip-serve-logs")
     parts.start("dag-processor", "dag-processor")
@@ -359,7 +357,7 @@ def are_healthy(api: AirflowApi, *components: str) -> bool:
 
 
 def serve(lake: Lake, port: int, *, once: bool) -> int:
-    """Run Airflow until Ctrl-C, or with `once` until the first runs have ended; the exit code."""
+    """Run Airflow until Ctrl-C, or with `once` until the first runs have ended; returns the exit code."""
     refuse_taken(port)
     code = 128 + signal.SIGINT
     heed_stop_signals(signal.default_int_handler)
@@ -385,7 +383,7 @@ def make_sample_data(lake: Lake) -> None:
 
 @contextmanager
 def only_one_here() -> Iterator[None]:
-    """Airflow's database serves one Airflow: a second would end the first one's runs."""
+    """Hold the lock of `make run`: a second Airflow on one database would end the first one's runs."""
     make_private_home()
     lock = HOME / "make-run.lock"
     lock.touch(PRIVATE_FILE)
@@ -401,7 +399,7 @@ def only_one_here() -> Iterator[None]:
 
 
 def heed_stop_signals(handler: Callable[[int, FrameType | None], Any]) -> None:
-    """Set outright: a shell starts background jobs with SIGINT ignored, and Airflow inherits it."""
+    """Set the handler of SIGINT, SIGTERM and SIGHUP: a shell's background jobs ignore SIGINT, which Airflow would inherit."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, handler)
 
@@ -432,7 +430,7 @@ def airflow(lake: Lake, port: int) -> Iterator[tuple[Parts, AirflowApi]]:
 
 
 def run_streams(parts: Parts, api: AirflowApi, lake: Lake) -> int:
-    """Run each stream's Dag once and show what its table holds then; 1 when one has failed."""
+    """Run each stream's Dag once and show its table; returns 1 when one has failed."""
     started_at, streams = datetime.now(UTC), all_streams()
     start_background(parts, api)
     say("running each stream once")

@@ -1,6 +1,6 @@
-"""The pages as an app within Airflow's: what a person may read is what Airflow says of its Dags.
+"""The pages as an app within Airflow's; a person sees the streams whose Dags Airflow lets them read.
 
-They change nothing. Each request reads the lake, and the files of include/streams, anew.
+They change nothing. Each request reads the lake and the files of include/streams.
 """
 
 from collections.abc import Iterable
@@ -44,7 +44,7 @@ READS_DAG = Depends(requires_access_dag(method="GET"))
 
 
 def state_app() -> FastAPI:
-    """401 without a session, 403 for who may not read the Dag, 404 for one of no stream."""
+    """The app: 401 without a session, 403 without the right to read the Dag, 404 where it is of no stream."""
     app = FastAPI(title="State of the streams", docs_url=None, redoc_url=None, openapi_url=None)
 
     @app.exception_handler(RoutingError)
@@ -55,8 +55,8 @@ def state_app() -> FastAPI:
 
     @app.exception_handler(RequestValidationError)
     def unclear(request: Request, error: RequestValidationError) -> Response:
-        told = (f"{each['loc'][-1]}: {each['msg']}" for each in error.errors())
-        return HTMLResponse(message_html("; ".join(told)), status_code=422, headers=HEADERS)
+        messages = (f"{each['loc'][-1]}: {each['msg']}" for each in error.errors())
+        return HTMLResponse(message_html("; ".join(messages)), status_code=422, headers=HEADERS)
 
     for kind in (StatefulError, *READ_ERRORS):
         app.add_exception_handler(kind, _unread)
@@ -69,12 +69,12 @@ def state_app() -> FastAPI:
 
     @app.get("/metrics", dependencies=[READS_DAG])
     def metrics(user: GetUserDep) -> Response:
-        """Their figures in Prometheus' text format."""
+        """The figures of these streams in Prometheus' text format."""
         return PlainTextResponse(metrics_text(_overview(user)), headers=HEADERS)
 
     @app.get("/dags/{dag_id}", dependencies=[READS_DAG])
     def stream(dag_id: str, days: Days | None = None) -> Response:
-        """The stream of a Dag: its newest days."""
+        """The page of a Dag's stream, of its newest days."""
         time = None if days is None else days * DAY
         lake = open_lake(default_lake())
         figures = read_stream(lake, _stream_of(dag_id), now=datetime.now(UTC), time=time)
@@ -82,7 +82,7 @@ def state_app() -> FastAPI:
 
     @app.get("/dags/{dag_id}/keys", dependencies=[READS_DAG])
     def key(dag_id: str, key: str, days: Days = KEY_DAYS) -> Response:
-        """A key of that stream."""
+        """The page of a key of a Dag's stream."""
         lake = open_lake(default_lake())
         figures = read_key(lake, _stream_of(dag_id), key, now=datetime.now(UTC), days=days)
         return HTMLResponse(key_html(figures), headers=HEADERS)
@@ -91,7 +91,7 @@ def state_app() -> FastAPI:
 
 
 def _unread(request: Request, error: Exception) -> Response:
-    """A page that says what cannot be, or cannot be read."""
+    """The page for a refused request (400), or a lake that cannot be read (503)."""
     is_ours = isinstance(error, StatefulError)
     said = str(error) if is_ours else f"the lake cannot be read: {first_line(error)}"
     status = 400 if isinstance(error, SettingsError) else 503

@@ -1,6 +1,6 @@
-"""Whether a service answers: what the health checks of docker-compose.yaml run, every few seconds.
+"""Health check of a service of docker-compose.yaml.
 
-Not `curl --fail`: Airflow answers 200 whatever has died, and tells which in JSON. And `airflow jobs
+`curl --fail` would not do: Airflow answers 200 whatever has died, and says which in JSON. `airflow jobs
 check` costs five seconds of CPU for the same answer.
 """
 
@@ -13,7 +13,7 @@ TIMEOUT = 5.0
 
 
 def main(url: str, component: str | None = None) -> int:
-    """0 when `url` answers with JSON in which `component`, if one is named, is healthy."""
+    """Return 0 when `url` answers with JSON in which `component`, if given, is healthy."""
     try:
         # Past any proxy: the cluster's own names mean nothing to it.
         with build_opener(ProxyHandler({})).open(url, timeout=TIMEOUT) as response:

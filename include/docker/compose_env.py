@@ -1,7 +1,7 @@
-"""The secrets of the compose cluster, in the file that `docker compose` reads: `make compose-env`.
+"""Write the secrets of the compose cluster to .env: `make compose-env`.
 
-PostgreSQL keeps the password it was first started with: so an existing file is never replaced. Who only
-runs containers may have an old Python, and none of our packages: this needs Python 3.9 and nothing else.
+PostgreSQL keeps the password it was first started with, so an existing file is never replaced. This needs
+Python 3.9 and no package, as the machine may have nothing but containers.
 """
 
 import secrets
@@ -17,7 +17,7 @@ PASSWORD_BYTES = 15
 
 
 def main(file: Path = ENV_FILE) -> int:
-    """Write the file, which only its owner reads; 2 when it is there already."""
+    """Write the file, readable by its owner only; returns 2 when it exists."""
     try:
         file.touch(0o600, exist_ok=False)
     except FileExistsError:

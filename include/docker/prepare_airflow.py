@@ -1,6 +1,6 @@
-"""What must be there before Airflow starts: the service `airflow-init` of docker-compose.yaml.
+"""Prepare lake, password and database for Airflow: the service `airflow-init` of docker-compose.yaml.
 
-All of it can be repeated, and is, at each `docker compose up`, which waits for PostgreSQL first.
+It runs at each `docker compose up`, once PostgreSQL is up.
 """
 
 import os
@@ -26,13 +26,13 @@ PASSWORD = "AIRFLOW_ADMIN_PASSWORD"  # noqa: S105 (its name)
 
 
 def main() -> None:
-    """Each step, and exit code 2 for a setting that is wrong, which the last line names."""
+    """Take all steps; exit code 2 for a wrong setting, which the last line names."""
     prepare(os.environ)
     say("Airflow can start")
 
 
 def prepare(environment: Mapping[str, str]) -> None:
-    """All steps; SettingsError or LakeError, naming a setting, at the first that cannot be done."""
+    """Take all steps; raises SettingsError or LakeError, which names the setting, at the first that fails."""
     checked_master(environment["SPARK_MASTER"])
     prepare_lake(environment["LAKE"])
     write_password(environment)
@@ -40,8 +40,7 @@ def prepare(environment: Mapping[str, str]) -> None:
 
 
 def prepare_lake(root: str) -> None:
-    """The lake at `root`, a local one with a landing folder for each source, so that files can be put
-    there; LakeError where it cannot be made."""
+    """Make the lake at `root`, and a landing folder for each source if it is local; raises LakeError."""
     lake = made_lake(root)
     if isinstance(lake.filesystem, fs.LocalFileSystem):
         for source in all_sources():
@@ -50,7 +49,7 @@ def prepare_lake(root: str) -> None:
 
 
 def write_password(environment: Mapping[str, str]) -> None:
-    """Put the first user's password where Airflow looks for it, in place of one it would make up."""
+    """Write the first user's password to the file where Airflow looks for it."""
     user = environment[USERS].partition(":")[0]
     file = Path(environment[PASSWORDS_FILE])
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -58,7 +57,7 @@ def write_password(environment: Mapping[str, str]) -> None:
 
 
 def migrate_database() -> None:
-    """Bring Airflow's tables to this version; those of a new database are made."""
+    """Make or migrate Airflow's database; raises SettingsError when that fails."""
     command = [sys.executable, "-m", "airflow", "db", "migrate"]
     if subprocess.run(command, check=False).returncode:
         raise SettingsError(

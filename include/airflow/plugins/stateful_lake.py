@@ -1,13 +1,13 @@
-"""Our plugin of Airflow: pools of streams and sources, notes of backfills, the pages of streams.
+"""Airflow plugin: pools of streams and sources, notes of backfill runs, the pages of streams.
 
 A task whose pool does not exist waits for ever, and only the scheduler's log says so. So a pool is
-made when a Dag run begins that needs it: a new stream's file needs no pool registered.
+made when a Dag run begins that needs it.
 
-Airflow 3.3 lets no task write a note. So the task `publish` leaves what a backfill's interval has
-come to as an XCom, and the scheduler puts it where people look: the grid, the run, *Backfills*.
+Airflow 3.3 lets no task write a note. So the task `publish` leaves it as an XCom, and the scheduler
+puts it where people look: the grid, the run, *Backfills*.
 
-What Airflow and this project have is imported only when it is called for: every process of Airflow
-loads this file, and those that it forks must not be given modules as they were when it started.
+Functions import what they need: every process of Airflow loads this file, and those that it forks
+must not get modules as they were when it started.
 """
 
 from functools import cache
@@ -32,11 +32,11 @@ class OfDagRuns:
 
     @hookimpl
     def on_dag_run_failed(self, dag_run: Any, msg: str) -> None:
-        write_note(dag_run)  # a red one may have restated its interval all the same
+        write_note(dag_run)  # a failed run may have restated its interval
 
 
 def make_missing_pools(dag_run: Any) -> None:
-    """Of the run's tasks, those of ours; a pool that a person has made or changed stays so."""
+    """Make the pools of ours that the run's tasks name and that do not exist."""
     from airflow.models.pool import Pool
     from airflow.models.taskinstance import TaskInstance
     from airflow.utils.sqlalchemy import build_upsert_stmt, get_dialect_name
@@ -59,7 +59,7 @@ def make_missing_pools(dag_run: Any) -> None:
 
 
 def write_note(dag_run: Any) -> None:
-    """That of a backfill's run, if it has one to write; a person's is left as it is."""
+    """Write the note of a backfill run, unless a person has written one."""
     from airflow.models.xcom import XComModel
     from sqlalchemy import select
     from sqlalchemy.orm import object_session
@@ -88,7 +88,7 @@ def _pages() -> Any:
 
 
 async def state(scope: Any, receive: Any, send: Any) -> None:
-    """The pages' app, as ASGI has it, made at its first request."""
+    """The ASGI app of the pages, made at the first request."""
     await _pages()(scope, receive, send)
 
 
@@ -98,7 +98,7 @@ def view(name: str, href: str, destination: str, **more: str) -> dict[str, str]:
 
 
 class StatefulLake(AirflowPlugin):
-    """What Airflow looks for in its plugins folder."""
+    """The plugin, found by Airflow in its plugins folder."""
 
     name = "stateful_lake"
     listeners: list[object] = [OfDagRuns()]  # noqa: RUF012 (a list, as Airflow declares it)
