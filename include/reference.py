@@ -27,7 +27,6 @@ from include.settings import (
     SavepointRules,
     Source,
     Stream,
-    TableMaintenance,
 )
 from include.text_table import markdown_cell
 
@@ -57,7 +56,6 @@ DECLARED: dict[type, str] = {
     SchemaRegistry: "`schema_registry=` of a topic.",
     Secured: "A topic and a schema registry have these as well.",
     DeltaTable: "`connector=` of a source.",
-    TableMaintenance: "`TABLE_MAINTENANCE` of `include/settings.py`, for all tables of the lake.",
 }
 ANY_SOURCE = Source(
     name="any",

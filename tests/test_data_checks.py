@@ -1,14 +1,12 @@
 """What a check may be, said where a stream declares it."""
 
-import re
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
 from include.registry import source_named, stream_named
-from include.settings import PROJECT, Check, Stream
+from include.settings import Check, Stream
 from include.stream.stream_identity import code_fingerprint
 from include.stream_definition import check_stream
 from tests.refused import refused
@@ -46,11 +44,3 @@ def test_a_check_changes_no_result_so_the_code_is_the_same():
     after = replace(before, checks=(Check(name="above", each_row="count > 5"),))
     assert code_fingerprint(before, None) == code_fingerprint(after, None)
     assert after.watermark_delay == timedelta(minutes=10)
-
-
-def test_the_example_of_the_page_is_right():
-    page = (PROJECT / "docs" / "checks.md").read_text()
-    (example,) = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
-    names: dict[str, Any] = {}
-    exec(example, names)
-    check_stream(names["STREAM"], source_named("user_events"))

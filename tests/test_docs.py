@@ -1,44 +1,22 @@
-"""What docs/testing.md and docs/streams.md show is what happens."""
+"""What docs/streams.md shows is what happens; modules shown as commands are there."""
 
 import re
-from decimal import Decimal
-from pathlib import Path
-from typing import Any
+from datetime import timedelta
+from typing import Any, NamedTuple
 
 import pytest
+import yaml
 
 from include.fold.definition import map_groups_with_state
+from include.fold.records import columns_of
 from include.fold.testing.cases import run
 from include.fold.testing.check import BrokenLawError, check_fold
-from include.stream_definition import load_definition
+from include.registry import source_named
+from include.settings import PROJECT
+from include.stream_definition import check_stream
+from tests.compose import SERVICES
 
-pytestmark = pytest.mark.slow
-
-PAGE_FOLDER = Path(__file__).parents[1] / "docs"
-PAGE = (PAGE_FOLDER / "testing.md").read_text()
-RECORDS = """
-from collections.abc import Iterator
-from typing import NamedTuple
-
-from include.fold.group_state import GroupState
-
-class Purchase(NamedTuple):
-    user_id: str
-    event_time_us: int
-    value: float
-
-class Spent(NamedTuple):
-    total: float
-    purchases: int
-
-class Spending(NamedTuple):
-    user_id: str
-    total: float
-    purchases: int
-
-def project(user_id: str, spent: Spent) -> Spending:
-    return Spending(user_id, *spent)
-"""
+PAGE = (PROJECT / "docs" / "streams.md").read_text()
 
 
 def blocks(language: str) -> list[str]:
@@ -46,67 +24,83 @@ def blocks(language: str) -> list[str]:
     return [text for its_language, text in found if its_language == language]
 
 
-def block_of_streams_page(word: str) -> str:
-    page = (PAGE_FOLDER / "streams.md").read_text()
-    found = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
-    return next(text for text in found if word in text)
-
-
-def defined(*sources: str) -> dict[str, Any]:
-    names: dict[str, Any] = {"__name__": "testing_page"}
-    for source in sources:
-        exec(source, names)
+def defined(word: str) -> dict[str, Any]:
+    """What the block with that word defines, after the imports that the page begins with."""
+    imports, *others = blocks("python")
+    (text,) = [text for text in others if word in text]
+    names: dict[str, Any] = {"__name__": "streams_page"}
+    exec(imports, names)
+    exec(text, names)
     return names
 
 
+@pytest.mark.slow
 def test_the_tests_of_the_example_pass():
-    names = defined(blocks("python")[0])
+    names = defined("def test_")
     tests = [name for name in names if name.startswith("test_")]
     assert len(tests) == 2
     for name in tests:
         names[name]()
 
 
-def test_the_wrong_example_is_told_as_the_page_says():
-    names = defined(RECORDS, blocks("python")[1])
+class Purchase(NamedTuple):
+    user_id: str
+    event_time_us: int
+    value: float
+
+
+class Spent(NamedTuple):
+    total: float
+    purchases: int
+
+
+class Spending(NamedTuple):
+    user_id: str
+    total: float
+    purchases: int
+
+
+def spend(user_id, purchases, state):
+    before = state.getOption or Spent(0.0, 0)
+    total = before.total + sum(purchase.value for purchase in purchases)
+    state.update(Spent(total, before.purchases + 1))
+    return project(user_id, state.get)
+
+
+def project(user_id, spent):
+    return Spending(user_id, *spent)
+
+
+@pytest.mark.slow
+def test_a_function_that_counts_calls_fails_with_the_text_of_the_page():
     fold = map_groups_with_state(
-        names["spend"],
+        spend,
         key="user_id",
-        event=names["Purchase"],
-        state=names["Spent"],
-        output=names["Spending"],
+        event=Purchase,
+        state=Spent,
+        output=Spending,
         output_mode="update",
-        project=names["project"],
+        project=project,
     )
     with pytest.raises(BrokenLawError) as raised:
         check_fold(fold)
     assert f"{raised.value}\n" == blocks("")[0]
 
 
-def test_the_fold_over_nested_records_adds_up_as_the_page_says():
-    names = defined(block_of_streams_page("Basket"))
-    items = (names["Item"]("tea", Decimal("1.10")), None)
-    order = names["Order"]("DE", 7, names["Status"].PAID, items, 1_000)
-    ran = run(names["FOLD"], [order, order._replace(event_time_us=2_000)])
-    assert ran.outputs == [("DE", 7, {"tea": Decimal("2.20")})]
-    check_fold(names["FOLD"], examples=30)
+def test_the_example_with_timeouts_and_settings_does_what_it_says():
+    names = defined("class Click")
+    click = names["Click"]
+    clicks = [click("ann", 1_000), click("ann", 6_000), click("bob", 11_000)]
+    ran = run(names["define"](after=timedelta(milliseconds=5)), clicks)
+    assert ran.outputs == [names["Gone"]("ann", 6_000)]
+    assert ran.emitted_at_us == [11_000]
+    assert set(ran.states) == {"bob"}
+    check_stream(names["STREAM"], source_named(names["STREAM"].source))
 
 
-def test_a_payment_that_is_delivered_again_is_spent_once_as_the_page_says():
-    names = defined(block_of_streams_page("Deduplicate"))
-    stream, payment = names["STREAM"], names["Payment"]
-    fold = load_definition(stream).fold
-    first = payment("ann", 36_000_000_000, "p1", 150)  # 10:00
-    later = [
-        first._replace(event_time_us=36_000_000_000 + us) for us in (3_000_000_000, 6_000_000_000)
-    ]
-    ran = run(fold, [first, *later])
-    assert (ran.outputs, ran.duplicates) == ([("ann", 300)], 1)
-    check_fold(fold, examples=30)
-
-
+@pytest.mark.slow
 def test_a_cart_is_reminded_and_expires_as_the_page_says():
-    names = defined(block_of_streams_page("setTimer"))
+    names = defined("setTimer")
     event, hour_us = names["CartEvent"], 3_600_000_000
     first, second = event("c", hour_us, False), event("c", 2 * hour_us - 1, False)
     ran = run(names["FOLD"], [first, second], clock=8 * 24 * hour_us)
@@ -119,9 +113,28 @@ def test_a_cart_is_reminded_and_expires_as_the_page_says():
     check_fold(names["FOLD"], may_keep=True, examples=30)
 
 
+def test_the_records_of_the_page_have_the_types_of_its_table():
+    kinds = {column.name: column.kind for column in columns_of(defined("class Order")["Order"])}
+    item = "struct<sku:string,price:decimal(12,2)>"
+    assert kinds["items"].replace(" ", "").replace("`", "") == f"array<{item}>"
+    assert kinds["status"] == "string"
+
+
+def test_the_checks_of_the_page_are_right():
+    check_stream(defined("few_at_once")["STREAM"], source_named("user_events"))
+
+
+def test_the_mount_of_ones_own_streams_is_for_services_that_there_are():
+    (text,) = blocks("yaml")
+    services = yaml.safe_load(text)["services"]
+    assert services.keys() <= SERVICES.keys()
+    assert {name for name in SERVICES if name.startswith("airflow")} - services.keys() == {
+        "airflow-init"
+    }
+
+
 def test_each_module_that_is_shown_as_a_command_is_one():
-    root = PAGE_FOLDER.parent
-    pages = [root / "README.md", *PAGE_FOLDER.glob("*.md")]
+    pages = [PROJECT / "README.md", *(PROJECT / "docs").glob("*.md")]
     shown = {
         name
         for page in pages
@@ -129,6 +142,6 @@ def test_each_module_that_is_shown_as_a_command_is_one():
     }
     assert "include.cli" in shown
     for name in sorted(shown):
-        path = root / name.replace(".", "/")
+        path = PROJECT / name.replace(".", "/")
         main = path / "__main__.py" if path.is_dir() else path.with_suffix(".py")
         assert '__name__ == "__main__"' in main.read_text(), name
