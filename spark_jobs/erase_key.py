@@ -12,7 +12,6 @@ import os
 from argparse import ArgumentParser
 from dataclasses import replace
 
-from include.amend.erase_plan import ErasePlan, plan_erasure
 from include.amend.erase_rows import (
     ERASED_KEY,
     ErasedKey,
@@ -21,6 +20,7 @@ from include.amend.erase_rows import (
     erased_key,
     forget_history,
 )
+from include.amend.plans import ErasePlan, plan_erasure
 from include.ingest.amendments import Amendment, amended_streams, begin_erasure, note, note_done
 from include.ingest.ingest_log import Ingestion
 from include.ingest.watermark import write_keepalive

@@ -11,7 +11,7 @@ anywhere and started again without --to, the job goes on where it was.
 import logging
 from datetime import UTC, datetime
 
-from include.amend.watermark_plan import plan_set_watermark
+from include.amend.plans import plan_set_watermark
 from include.fold.admission import micros_of, parse_instant
 from include.ingest.amendments import amended_streams, amendments_of, begin_set_watermark, note_done
 from include.ingest.ingest_log import refuse_changed_bronze

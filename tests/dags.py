@@ -16,7 +16,7 @@ from include.lake.paths import Lake
 from include.registry import source_named, stream_named
 from include.steps import Start
 from include.stream.open_stream import open_stream
-from include.stream.record import Entry
+from include.stream.record import RecordEntry
 from include.streams.user_counts import FOLD, UserEvent
 from tests.bronze import append_commit, stamp
 from tests.stream.entries import entry, record
@@ -91,7 +91,7 @@ def bring_late_row(lake: Lake) -> None:
     append_ops(lake, "batches", [batch | {"late_from": late, "late_to": late}])
 
 
-def lived(lake: Lake) -> Entry:
+def lived(lake: Lake) -> RecordEntry:
     """What live had in its table before the late row came."""
     bring_late_row(lake)
     settle(lake, LATER)

@@ -1,8 +1,9 @@
-"""A key to erase: its rows, taken out of landing, quarantine and bronze; tables without a past.
+"""Erase a key: find its rows, take them out of landing, quarantine and bronze, and delete the history
+of tables.
 
-What is here is found by what is left: killed anywhere, it is done again as a whole. Bronze comes
-last, as its rows say what else there is. Of a table's past also the log goes: commits and older
-checkpoints hold predicates, and the least and largest values of each column.
+Killed anywhere, an erasure is done again as a whole, by the rows that are left. Bronze comes last, as
+its rows name the landed files. The history of a table includes its log: commits and checkpoints have
+predicates, and the smallest and largest values of each column.
 """
 
 import json
@@ -35,20 +36,19 @@ from include.registry import source_named, source_names, stream_named, stream_na
 from include.settings import Field, Source, Stream
 from include.stream_definition import load_definition
 
-# The environment variable by which a job is told it.
-ERASED_KEY = "ERASE_KEY"
+ERASED_KEY = "ERASE_KEY"  # the environment variable of the job with the key
 
 
 @dataclass(frozen=True)
 class ErasedKey:
-    """Values of fields of a source, as Arrow has them; at least one is not None."""
+    """The values of a source's fields that name whom to erase; at least one is not null."""
 
     source: Source
     values: Mapping[str, pa.Scalar]
 
     @property
     def texts(self) -> dict[str, str | None]:
-        """What is hashed, and looked for in texts."""
+        """The values as texts, which are hashed and looked for in texts."""
         values = ((name, value.as_py()) for name, value in self.values.items())
         return {name: None if value is None else str(value) for name, value in values}
 
@@ -57,9 +57,9 @@ class ErasedKey:
 
 
 def erased_key(name: str, text: str) -> ErasedKey:
-    """The key of a stream (`alice`, `["north", 7]`), or of a source (`user_id=alice`).
+    """Return the key of a stream (`alice`, `["north", 7]`), or of a source (`user_id=alice`).
 
-    SettingsError for what is none.
+    Raises SettingsError for what is none.
     """
     if name in stream_names():
         stream = stream_named(name)
@@ -86,7 +86,7 @@ def erased_key(name: str, text: str) -> ErasedKey:
 
 
 def key_fields(stream: Stream) -> tuple[str, ...] | None:
-    """The fields of bronze that the stream keeps its states by; None for a function of an event."""
+    """The fields of bronze that are the stream's key; None when its key is computed from events."""
     keys: FoldKey = load_definition(stream).fold.keys
     known = {field.name for field in source_named(stream.source).fields}
     return keys.names if not keys.is_derived and known >= set(keys.names) else None
@@ -95,13 +95,13 @@ def key_fields(stream: Stream) -> tuple[str, ...] | None:
 def _values(name: str, fields: tuple[str, ...], text: str) -> list[str | None]:
     if len(fields) == 1:
         return [text]
-    told = f"the key of {name} is {', '.join(fields)}: give a JSON list of {len(fields)} values"
     try:
         found = json.loads(text)
     except ValueError:
-        raise wrong_argument(name, told) from None
+        found = None
     if not isinstance(found, list) or len(found) != len(fields):
-        raise wrong_argument(name, told)
+        said = f"the key of {name} is {', '.join(fields)}: give a JSON list of {len(fields)} values"
+        raise wrong_argument(name, said)
     return [None if value is None else str(value) for value in found]
 
 
@@ -129,24 +129,24 @@ def _scalar(name: str, type_name: str, text: str | None) -> Any:
         # A shell hands over any bytes, and JSON has halves of letters; no row has either.
         raise wrong_argument(name, f"the value of {name} is no text in UTF-8") from None
     except pa.ArrowException:
-        # Without the value: whom it names is to be written nowhere.
+        # Without the value, which must not be written into a log.
         raise wrong_argument(name, f"the value of {name} is no {type_name}") from None
 
 
-FREE_TEXT = ("raw", "correction", "reason", "kafka_message")  # of quarantine
+FREE_TEXT = ("raw", "correction", "reason", "kafka_message")  # columns of quarantine
 
 
-class Found(NamedTuple):
-    """What bronze and quarantine have of a key."""
+class KeyRows(NamedTuple):
+    """The rows of a key in bronze and quarantine."""
 
     rows: int  # of bronze
     dates: tuple[str, ...]  # partitions of bronze with such rows
     refused: tuple[str, ...]  # quarantine_id of its rows
-    files: tuple[str, ...]  # landed files that these and those came in
+    files: tuple[str, ...]  # landed files that all of them came in
 
 
-def find(lake: Lake, key: ErasedKey) -> Found:
-    """Both, looked through."""
+def find_rows(lake: Lake, key: ErasedKey) -> KeyRows:
+    """Find the rows of a key in bronze and quarantine."""
     source, counts, dates, files = key.source.name, 0, set(), set()
     for rows, mask in rows_and_mask(lake, key, columns=("event_date", "source_file")):
         found = rows.filter(mask)
@@ -157,7 +157,7 @@ def find(lake: Lake, key: ErasedKey) -> Found:
     if lake.is_delta_table(lake.quarantine(source)):
         refused = {row["quarantine_id"]: row["source_file"] for row in _refused(lake, key)}
     named = files | set(refused.values())
-    return Found(counts, tuple(sorted(dates)), tuple(sorted(refused)), tuple(sorted(named)))
+    return KeyRows(counts, tuple(sorted(dates)), tuple(sorted(refused)), tuple(sorted(named)))
 
 
 def landed_file_of(name: str) -> str:
@@ -168,9 +168,9 @@ def landed_file_of(name: str) -> str:
 def rows_and_mask(
     lake: Lake, key: ErasedKey, date: str | None = None, columns: Sequence[str] | None = None
 ) -> Iterator[tuple[pa.Table, Any]]:
-    """Parts of bronze, as they are stored, and which of their rows are the key's.
+    """Parts of bronze as they are stored, each with a mask of the key's rows.
 
-    The table is opened before the first part is asked for: delta-rs opens none while it writes one.
+    The table is opened by the call, not by the first part: delta-rs opens none while it writes one.
     """
     path = lake.bronze(key.source.name)
     table = delta_table(path)
@@ -197,16 +197,15 @@ def _is(column: Any, value: pa.Scalar) -> Any:
     return pc.fill_null(pc.equal(column.cast(value.type), value), False)
 
 
-# Quarantine
 def _refused(lake: Lake, key: ErasedKey) -> Iterator[dict[str, Any]]:
-    # A file as a whole says nothing of its rows, and bronze has none of them.
+    # Row 0 is a file that was refused as a whole: of its rows nothing is known.
     rows = dataset_of(lake.quarantine(key.source.name))
     for batch in rows.to_batches(filter=pc.field("row_number") > 0):
         yield from (row for row in batch.to_pylist() if _names(row, key))
 
 
 def _names(row: Mapping[str, Any], key: ErasedKey) -> bool:
-    """Whether a refused row is the key's, or cannot be read and has all of it as words."""
+    """True if a refused row is the key's, or cannot be read and has all its values as words."""
     texts = {name: text for name, text in key.texts.items() if text is not None}
     known = [
         _landed_values(row[part], row["source_file"], key.source) for part in ("raw", "correction")
@@ -214,9 +213,9 @@ def _names(row: Mapping[str, Any], key: ErasedKey) -> bool:
     if any(values is not None and _has(values, key) for values in known):
         return True
     if known[0] is not None and all(_landed(known[0], n, key) is not None for n in texts):
-        return False  # it says whose it is
-    told = " ".join(row[part] for part in FREE_TEXT if row.get(part) is not None)
-    return all(mentions(told, text) for text in texts.values())
+        return False  # it has another key
+    content = " ".join(row[part] for part in FREE_TEXT if row.get(part) is not None)
+    return all(mentions(content, text) for text in texts.values())
 
 
 def _landed_values(raw: str | None, name: str, source: Source) -> Mapping[str, object] | None:
@@ -234,7 +233,7 @@ def _has(values: Mapping[str, object], key: ErasedKey) -> bool:
 
 
 def _is_landed(values: Mapping[str, object], name: str, key: ErasedKey) -> bool:
-    """Also where it is written in another way, such as 1.1 for 1.10."""
+    """True if a row has the key's value, also when it is written in another way: 1.1 for 1.10."""
     value, field = _landed(values, name, key), key.field(name)
     if value is None or str(value) == key.texts[name]:
         return value is not None
@@ -249,15 +248,15 @@ def _landed(values: Mapping[str, object], name: str, key: ErasedKey) -> object:
     return value_at(key.field(name).landed)(values)
 
 
-def mentions(told: str, text: str) -> bool:
-    """Whether a text has another as a word of its own: as it is, in JSON, in Python."""
+def mentions(content: str, text: str) -> bool:
+    """True if `content` has `text` as a word of its own: as it is, escaped in JSON, or in Python."""
     escaped = (json.dumps(text), json.dumps(text, ensure_ascii=False), repr(text))
     spellings = {text, *(one[1:-1] for one in escaped)} - {""}
-    return any(re.search(rf"(?<!\w){re.escape(one)}(?!\w)", told) is not None for one in spellings)
+    return any(re.search(rf"(?<!\w){re.escape(one)}(?!\w)", content) for one in spellings)
 
 
-def erase_rows(lake: Lake, key: ErasedKey, found: Found) -> None:
-    """Landed files, then quarantine, then bronze, under leases of the source and its streams."""
+def erase_rows(lake: Lake, key: ErasedKey, found: KeyRows) -> None:
+    """Erase landed files, then quarantine, then bronze. Under the leases of the source and its streams."""
     _delete_landed(lake, key.source.name, found.files)
     _rewrite_quarantine(lake, key.source.name, found.refused)
     _rewrite_bronze(lake, key, found.dates)
@@ -282,7 +281,7 @@ def _rewrite_quarantine(lake: Lake, source: str, refused: Sequence[str]) -> None
         return
     path = lake.quarantine(source)
     dataset, gone = dataset_of(path), pa.array(refused, pa.string())
-    # What delta-rs has written by MERGE comes as string_view, which Arrow compares with nothing.
+    # Rows that delta-rs has merged come as string_view, which Arrow cannot compare with strings.
     is_gone = pc.field("quarantine_id").cast(pa.string()).isin(gone)
     table = Table.open(lake, path)
     files = stage(path, dataset.to_batches(filter=~is_gone), _schema(table))
@@ -290,7 +289,7 @@ def _rewrite_quarantine(lake: Lake, source: str, refused: Sequence[str]) -> None
 
 
 def _rewrite_bronze(lake: Lake, key: ErasedKey, dates: Sequence[str]) -> None:
-    """Date by date: all other rows of it are written again, in their order."""
+    """Write all other rows of each date again, in their order."""
     path = lake.bronze(key.source.name)
     if dates:
         delta_table(path).alter.set_table_properties({APPEND_ONLY: "false"})
@@ -314,21 +313,21 @@ def _others(lake: Lake, key: ErasedKey, date: str) -> Iterator[pa.RecordBatch]:
 
 CLEANED = "stateful.historyCleaned"
 VERSIONED = re.compile(r"\.?([0-9]{20})\.")
-# Older, and in no version: left by a writer that died.
+# Files of no version that are older were left by a writer that died.
 DEAD_AFTER = timedelta(hours=1)
 
 
 def forget_history(lake: Lake, path: str, is_alone: bool = True) -> None:
-    """Delete all of a table that its newest version does not need; `is_alone`: nobody writes."""
-    # Of a commit with rows to take away, their values are in the log: one comes after it.
-    told, same = {CLEANED: datetime.now(UTC).isoformat()}, Table.open(lake, path).same_record()
+    """Delete all files of a table that its newest version does not need; `is_alone`: nobody writes."""
+    # The commit that removes rows has their values: one more comes after it.
+    cleaned, same = {CLEANED: datetime.now(UTC).isoformat()}, Table.open(lake, path).same_record()
     despite_others(
         lambda: delta_table(path).alter.set_table_properties(
-            told, raise_if_not_exists=False, commit_properties=same
+            cleaned, raise_if_not_exists=False, commit_properties=same
         )
     )
     table = delta_table(path)
-    if not is_alone:  # what was taken away just now is younger than what is surely dead
+    if not is_alone:  # the files removed just now are younger than DEAD_AFTER
         table.vacuum(0, dry_run=False, enforce_retention_duration=False)
     table.create_checkpoint()
     _delete_files(lake, path, is_alone)
@@ -339,7 +338,7 @@ def _clean_log(lake: Lake, path: str, version: int) -> None:
     for info in _files(lake, f"{path}/_delta_log"):
         versioned = VERSIONED.match(info.base_name)
         is_older = versioned is not None and int(versioned[1]) < version
-        # Hadoop's sum of the one before; what older checkpoints are in parts.
+        # Also the checksum of the former _last_checkpoint, and parts of older checkpoints.
         if is_older or info.base_name == "._last_checkpoint.crc" or "/_sidecars/" in info.path:
             lake.filesystem.delete_file(info.path)
 
@@ -356,7 +355,7 @@ def _delete_files(lake: Lake, path: str, is_alone: bool) -> None:
 
 
 def _sums(name: str) -> str:
-    """The file that a checksum file of Hadoop is of."""
+    """The name of the file that a checksum file of Hadoop belongs to."""
     folder, slash, base = name.rpartition("/")
     return f"{folder}{slash}{base.removeprefix('.').removesuffix('.crc')}"
 
@@ -373,7 +372,7 @@ SUBJECTS = ("subject", "stream")
 
 
 def erase_in_ops(lake: Lake, subjects: Collection[str]) -> int:
-    """Replace all that `ops` has for people of these sources and streams; how many cells."""
+    """Replace the texts in `ops` on these sources and streams, and return the number of cells."""
     tables = [lake.ops(name) for name in SCHEMAS if lake.is_delta_table(lake.ops(name))]
     return sum(despite_others(partial(_erase_in, path, subjects)) for path in tables)
 
@@ -382,13 +381,13 @@ def _erase_in(path: str, subjects: Collection[str]) -> int:
     table = delta_table(path)
     rows = table.to_pyarrow_dataset(filesystem=files_of(path)).to_table()
     about = next(rows[name] for name in SUBJECTS if name in rows.column_names)
-    # Of a table its path: bronze/signals.
+    # The subject of a table is its path, such as bronze/signals.
     names = pc.replace_substring_regex(about, pattern=".*/", replacement="")
     is_of_them, cells = pc.is_in(names, pa.array(list(subjects), pa.string())), 0
     for name in set(FOR_PEOPLE) & set(rows.column_names):
-        told = pc.and_(is_of_them, pc.is_valid(rows[name]))
-        cells += pc.sum(told).as_py() or 0
-        column = pc.if_else(told, ERASED, rows[name]).cast(pa.string())
+        erased = pc.and_(is_of_them, pc.is_valid(rows[name]))
+        cells += pc.sum(erased).as_py() or 0
+        column = pc.if_else(erased, ERASED, rows[name]).cast(pa.string())
         rows = rows.set_column(rows.column_names.index(name), name, column)
     if cells:
         plain = pa.schema([field.remove_metadata() for field in rows.schema])

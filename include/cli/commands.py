@@ -10,9 +10,8 @@ from typing import Annotated
 import typer
 
 from include import run_local
-from include.amend.erase_plan import plan_erasure
 from include.amend.erase_rows import ERASED_KEY, erased_key
-from include.amend.watermark_plan import plan_set_watermark
+from include.amend.plans import plan_erasure, plan_set_watermark
 from include.cli.app import (
     DONE,
     FAILED,

@@ -1,25 +1,24 @@
 """Size the memory of a stream's state stores by what its runs have measured, one change at a time.
 
-Too little memory for what is written shows: a run flushes and compacts, on the local disk, what it
-has just written or replayed. The formula is `wanted_mb`. A change is a finding, and so is what
-became of it: the next run with data decides whether it stays, and a run that fails ends it.
+Stores with too little memory flush and compact, on the local disk, what they have just written or
+replayed. The formula is `wanted_mb`. The next run with data decides if a change stays, and a run that
+fails ends the trial. The newest change is in `checkpoints/<stream>/memory.json`; each is a finding.
 
-Of the other settings one value was the best on every workload measured (`include/spark/conf.py`);
-hands may hold any that Spark knows. Spark takes any name below
-`spark.sql.streaming.stateStore.rocksdb` without a word, and a wrong one does nothing: so only names
-from here are ever set, and a test holds them against Spark's own.
+For the other settings one value was the best on every workload measured (`include/spark/conf.py`);
+a stream may set any by hand. Spark silently ignores wrong names below
+`spark.sql.streaming.stateStore.rocksdb`: so only names from here are set, which a test compares with
+Spark's own.
 """
 
 import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
-import pyarrow.compute as pc
 
 from include.catalogue import FINDINGS
 from include.lake.errors import SettingsError
@@ -31,9 +30,9 @@ from include.spark.conf import STATE_STORE
 from include.text_table import bytes_text, did_you_mean
 
 MAX_MEMORY_MB, BOUNDED = "maxMemoryUsageMB", "boundedMemoryUsage"
-# What all stores of a process have together, as the first of them had it.
+# All stores of a process share these, with the values of the first one.
 OF_PROCESS = (BOUNDED, MAX_MEMORY_MB, "writeBufferCacheRatio", "highPriorityPoolRatio")
-# What hands may hold; values are Spark's to refuse.
+# Settings that a stream may set by hand; Spark refuses wrong values.
 BY_HAND = (
     *(MAX_MEMORY_MB, "writeBufferCacheRatio", "highPriorityPoolRatio", "writeBufferSizeMB"),
     *("maxWriteBufferNumber", "blockSizeKB", "blockCacheSizeMB", "maxOpenFiles"),
@@ -43,19 +42,19 @@ BY_HAND = (
     "checkStaleReusedFilesInSnapshot",
 )
 PER_PARTITION_MB = FLOOR_MB = 64
-# Two jobs may run at once, each with a heap and with Python workers beside it.
+# The stores get an eighth of the machine: two jobs may run at once, each with a heap and Python workers.
 MACHINE_SHARE = 8
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 LEAST_REWRITTEN = 1 * MIB  # a batch that flushes and compacts less has memory enough
-LEAST_CHANGE = 1.25  # a smaller change of the memory is not worth a trial
-MARGIN = 0.8  # a change stays if stores rewrite this part of what they did, or less
-PATIENCE_RUNS = 20  # that pass after a change was rolled back
+LEAST_CHANGE = 1.25  # a smaller factor is not worth a trial
+MARGIN = 0.8  # a change stays if stores rewrite at most this part of what they did
+PATIENCE_RUNS = 20  # between a rollback and the next trial
 WRITTEN, FLUSHED, COMPACTED = (
     "rocksdbTotalBytesWritten",
     "rocksdbTotalBytesWrittenByFlush",
     "rocksdbTotalBytesWrittenByCompaction",
 )
-TRIED, RETAINED, ROLLED_BACK = CHANGES = ["memory_tried", "memory_kept", "memory_rolled_back"]
+TRIED, RETAINED, ROLLED_BACK = "memory_tried", "memory_kept", "memory_rolled_back"
 BATCH_COLUMNS = ("batch_id", "run_id", "committed_at", "memory_mb", "rows_in", "state_metrics")
 Settings = Mapping[str, str]  # by Spark's short names
 Row = Mapping[str, Any]
@@ -64,7 +63,7 @@ Row = Mapping[str, Any]
 def hand_settings(stream: Stream) -> Settings:
     """The stream's `rocksdb`; SettingsError names the setting that is wrong.
 
-    So it is for those that the first run writes into the checkpoint: Spark ignores another value.
+    Settings that the first run writes into the checkpoint are refused: Spark ignores later values.
     """
     for name in stream.rocksdb.keys() - set(BY_HAND):
         said = f"stream {stream.name}: rocksdb setting {name!r} cannot be set"
@@ -73,26 +72,41 @@ def hand_settings(stream: Stream) -> Settings:
 
 
 def full_name(name: str) -> str:
-    """A setting as a session takes it."""
+    """The name of a setting in a Spark session."""
     of_rocksdb = "" if name == "minDeltasForSnapshot" else "rocksdb."
     return f"{STATE_STORE}.{of_rocksdb}{name}"
 
 
-def changes_of(lake: Lake, stream: str) -> list[Row]:
-    """The findings on changes of a stream's memory, the newest first."""
-    of_memory = pc.field("finding").isin(CHANGES)
-    rows = read_ops(lake, "findings", {"subject": stream}, wanted=of_memory)
-    return rows.sort_by([("found_at", "descending")]).to_pylist()  # type: ignore[no-any-return]
+class Change(NamedTuple):
+    """A change of a stream's memory."""
+
+    finding: str  # memory_tried, memory_kept or memory_rolled_back
+    memory_mb: int
+    before_mb: int
+    made_at: datetime
+
+
+def _memory_file(lake: Lake, stream: str) -> str:
+    return f"{lake.root}/checkpoints/{stream}/memory.json"
+
+
+def newest_change(lake: Lake, stream: str) -> Change | None:
+    """The newest change of a stream's memory; None without any, and where the file is damaged."""
+    try:
+        change = Change(*json.loads(lake.read(_memory_file(lake, stream))))
+        return change._replace(made_at=datetime.fromisoformat(str(change.made_at)))
+    except (FileNotFoundError, TypeError, ValueError):
+        return None
 
 
 def run_settings(lake: Lake, stream: Stream) -> Settings:
-    """The memory of a run that starts now, and what is held by hand.
+    """The memory of a run that starts now, and the settings made by hand.
 
-    SettingsError when the stream's entry holds a setting that is unknown.
+    Raises SettingsError when the stream's file has an unknown setting.
     """
-    changes, machine = changes_of(lake, stream.name), machine_memory_bytes()
-    runs = _runs(lake, stream) if changes and changes[0]["finding"] == TRIED else ()
-    return History(stream=stream, changes=changes, runs=runs, machine_bytes=machine).settings
+    change, machine = newest_change(lake, stream.name), machine_memory_bytes()
+    runs = _runs(lake, stream) if change is not None and change.finding == TRIED else ()
+    return History(stream=stream, change=change, runs=runs, machine_bytes=machine).settings
 
 
 def _runs(lake: Lake, stream: Stream) -> Sequence[Row]:
@@ -105,7 +119,7 @@ def memory_of(settings: Settings) -> int:
 
 
 def session_conf(settings: Settings) -> dict[str, str]:
-    """The settings as a Spark session takes them."""
+    """The settings by their names in a Spark session."""
     return {full_name(name): value for name, value in settings.items()}
 
 
@@ -133,51 +147,53 @@ class Figures(NamedTuple):
 
     @property
     def rewriting(self) -> float:
-        """How often the stores write anew what was written to them."""
+        """The bytes that the stores rewrite for each one written to them."""
         return self.rewritten / max(self.written, 1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class History:
-    """All that a decision stands on."""
+    """The runs of a stream, and the newest change of its memory: all that a decision needs."""
 
     stream: Stream
-    changes: Sequence[Row]  # of its memory, the newest first
+    change: Change | None
     runs: Sequence[Row]  # of `ops/runs`, of run_stream: a compaction has other settings
     batches: Sequence[Row] = ()  # of `ops/batches`, of the generation
     machine_bytes: int
 
     @property
-    def newest(self) -> str | None:
-        """The newest change, of CHANGES: tried, kept or rolled back."""
-        return str(self.changes[0]["finding"]) if self.changes else None
+    def is_trial(self) -> bool:
+        """True if the newest change is on trial."""
+        return self.change is not None and self.change.finding == TRIED
 
     @property
     def runs_since(self) -> Sequence[Row]:
-        """Those that began after the change."""
-        return [run for run in self.runs if run["started_at"] >= self.changes[0]["found_at"]]
+        """The runs that began after the newest change."""
+        return [
+            run for run in self.runs if self.change and run["started_at"] >= self.change.made_at
+        ]
 
     @property
     def has_failed(self) -> bool:
-        """Whether a trial goes on, and a run has failed since it began, whatever the cause."""
-        return self.newest == TRIED and "failed" in {run["outcome"] for run in self.runs_since}
+        """True if a run has failed since the trial began, whatever the cause."""
+        return self.is_trial and "failed" in {run["outcome"] for run in self.runs_since}
 
     @property
     def settings(self) -> Settings:
-        """Of the next run: its memory, as far as the machine has it; by hand over that."""
+        """The settings of the next run: its memory, at most the machine's share; by hand before that."""
         memory = max(FLOOR_MB, PER_PARTITION_MB * self.stream.state_partitions)
-        if self.changes:
-            memory = int(self.changes[0]["limit" if self.has_failed else "figure"]) // MIB
+        if self.change is not None:
+            memory = self.change.before_mb if self.has_failed else self.change.memory_mb
         memory = min(memory, memory_ceiling_mb(self.machine_bytes))
         return {MAX_MEMORY_MB: str(memory), **hand_settings(self.stream)}
 
     def measured(self, memory_mb: int, since: datetime | None = None) -> Figures | None:
-        """The newest batch with data under that memory; None without any."""
+        """The figures of the newest batch with data under that memory; None without any."""
         runs = {run["run_id"]: run for run in self.runs}
         found = (
             _figures(row, runs[row["run_id"]])
             for row in sorted(self.batches, key=lambda row: -row["batch_id"])
-            # The first batch of all makes the stores.
+            # Batch 0 makes the stores.
             if row["memory_mb"] == memory_mb and row["batch_id"] and row["rows_in"]
             if row["run_id"] in runs and (since is None or row["committed_at"] >= since)
         )
@@ -185,7 +201,7 @@ class History:
 
 
 def _figures(batch: Row, run: Row) -> Figures | None:
-    """None when a killed run has left no metrics."""
+    """The figures of a batch; None when a killed run has left no metrics."""
     try:
         (metrics,) = json.loads(batch["state_metrics"])
         written, *rewritten = (float(metrics[name]) for name in (WRITTEN, FLUSHED, COMPACTED))
@@ -196,17 +212,20 @@ def _figures(batch: Row, run: Row) -> Figures | None:
 
 
 class Outcome(NamedTuple):
-    """A decision: the memory of the next run, why, and what changes; None: nothing."""
+    """A decision: the memory of the next run, and why."""
 
     memory_mb: int
     why: str
-    finding: str | None = None  # of CHANGES
+    finding: str | None = None  # of a change; None: nothing changes
     before_mb: int = 0
 
 
 def record_change(lake: Lake, stream: Stream, outcome: Outcome) -> None:
-    """What the next runs, and the next decision, stand on; nothing when nothing changes."""
+    """Write the change for the next runs, if there is one, and record it as a finding."""
     if outcome.finding is not None:
+        change = Change(outcome.finding, outcome.memory_mb, outcome.before_mb, datetime.now(UTC))
+        content = json.dumps(change, default=datetime.isoformat)
+        lake.write(_memory_file(lake, stream.name), content.encode())
         found = FINDINGS[outcome.finding].found(
             stream.name,
             outcome.why,
@@ -218,11 +237,11 @@ def record_change(lake: Lake, stream: Stream, outcome: Outcome) -> None:
 
 
 def tune_rocksdb(lake: Lake, stream: Stream) -> Outcome:
-    """Decide what memory the next run has; SettingsError as `run_settings`."""
+    """Decide on the memory of the next run; SettingsError as `run_settings`."""
     where = {"stream": stream.name, "generation": read_generations(lake, stream.name).number}
     history = History(
         stream=stream,
-        changes=changes_of(lake, stream.name),
+        change=newest_change(lake, stream.name),
         runs=_runs(lake, stream),
         batches=read_ops(lake, "batches", where, BATCH_COLUMNS).to_pylist(),
         machine_bytes=machine_memory_bytes(),
@@ -232,17 +251,20 @@ def tune_rocksdb(lake: Lake, stream: Stream) -> Outcome:
 
 def decide(history: History) -> Outcome:
     """Judge the trial if there is one, else try a change if the formula asks for one."""
-    return _judge(history) if history.newest == TRIED else _propose(history)
+    if history.change is not None and history.is_trial:
+        return _judge(history, history.change)
+    return _propose(history)
 
 
 def _propose(history: History) -> Outcome:
     stream, memory = history.stream, memory_of(history.settings)
     if MAX_MEMORY_MB in stream.rocksdb or stream.rocksdb.get(BOUNDED) == "false":
-        return Outcome(memory, "held by hand")
+        return Outcome(memory, "set by hand")
     measured = history.measured(memory)
     if measured is None:
         return Outcome(memory, "no run with data was measured under it yet")
-    if history.newest == ROLLED_BACK and len(history.runs_since) < PATIENCE_RUNS:
+    is_rolled_back = history.change is not None and history.change.finding == ROLLED_BACK
+    if is_rolled_back and len(history.runs_since) < PATIENCE_RUNS:
         return Outcome(memory, f"a change was rolled back: {PATIENCE_RUNS} runs are to pass")
     ceiling = memory_ceiling_mb(history.machine_bytes)
     wanted = wanted_mb(memory, ceiling, stream.limits.rss_bytes, measured)
@@ -258,7 +280,7 @@ def wanted_mb(memory_mb: int, ceiling_mb: int, rss_limit: int | None, measured: 
 
         memory x (written + rewritten) / written
 
-    as far as the machine, and the stream's limit on a run's memory, have room.
+    at most what the machine, and the stream's limit on a run's memory, leave room for.
     """
     if measured.rewritten < LEAST_REWRITTEN:
         return memory_mb
@@ -267,10 +289,9 @@ def wanted_mb(memory_mb: int, ceiling_mb: int, rss_limit: int | None, measured: 
     return max(memory_mb, int(wanted))
 
 
-def _judge(history: History) -> Outcome:
-    trial = history.changes[0]
-    memory, back = (int(trial[name]) // MIB for name in ("figure", "limit"))
-    after, before = history.measured(memory, since=trial["found_at"]), history.measured(back)
+def _judge(history: History, trial: Change) -> Outcome:
+    memory, back = trial.memory_mb, trial.before_mb
+    after, before = history.measured(memory, since=trial.made_at), history.measured(back)
     if history.has_failed:
         why = "a run failed during the trial"
     elif memory_of(history.settings) != memory:
@@ -278,7 +299,7 @@ def _judge(history: History) -> Outcome:
     elif after is None:
         return Outcome(memory, "on trial: no run with data was measured under it yet")
     elif before is None:
-        why = "what was measured before it is gone"  # such as in a new generation
+        why = "the figures before it are gone"  # as in a new generation
     else:
         was, now = before.rewriting, after.rewriting
         why = f"stores rewrite {now:,.2f} of what is written, {was:,.2f} before"

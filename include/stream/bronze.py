@@ -1,11 +1,11 @@
-"""Bronze as of a version, and what those who read it commit by commit still need of its past.
+"""Bronze as of a version, and the old commits and files that streams still have to read.
 
 `ingested_at` is later in each commit than in all before. So "all rows of version V" is "all rows up
-to V's newest `ingested_at`", in any later version: no old one has to be kept readable.
+to V's newest `ingested_at`" in any later version: no old version has to stay readable.
 
-A reader that is behind reads files that OPTIMIZE has replaced, for as long as VACUUM leaves them,
-and each commit, for as long as the log keeps it. A rebuild makes a reader before it has a
-checkpoint: that will begin with the commit after the version that was replayed.
+A stream that is behind reads commits, as long as the log has them, and files that OPTIMIZE has
+replaced, as long as VACUUM leaves them. A rebuilt stream reads from the commit after the version
+that was replayed, also before it has a checkpoint.
 """
 
 import re
@@ -46,17 +46,17 @@ DAY_US = 24 * 3_600_000_000
 
 
 class BronzeFiles:
-    """What the log says of each file of bronze, as columns; null where it does not say."""
+    """The statistics of bronze's files in the Delta log, as Arrow columns; null where there are none."""
 
     def __init__(self, table: DeltaTable) -> None:
         self._adds = pa.table(table.get_add_actions(flatten=True))
 
     def instants(self, bound: Literal["min", "max"], column: str) -> Any:
-        """Each file's smallest or largest instant in microseconds, cut to a millisecond."""
+        """Each file's smallest or largest instant in microseconds, rounded down to a millisecond."""
         return self._column(f"{bound}.{column}", INSTANT).cast(pa.int64())
 
     def latest(self, column: str) -> Any:
-        """An instant which no row of the file is after, in microseconds."""
+        """An instant in microseconds that no row of the file is after."""
         return pc.add(self.instants("max", column), US_PER_MS - 1)
 
     def span(self, time_column: str) -> tuple[Any, Any]:
@@ -74,11 +74,11 @@ class BronzeFiles:
 
     def events(self) -> Any:
         """Each file's rows; null where heartbeats, without `source_file`, may be among them."""
-        no_clocks = pc.equal(self._column("null_count.source_file", pa.int64()), 0)
-        return pc.if_else(known(no_clocks), self.rows(), None)
+        no_heartbeats = pc.equal(self._column("null_count.source_file", pa.int64()), 0)
+        return pc.if_else(known(no_heartbeats), self.rows(), None)
 
     def paths_but(self, excluded: Any) -> list[str]:
-        """The files for which `excluded` is not true."""
+        """The paths of the files for which `excluded` is not true."""
         paths: list[str] = self._adds["path"].filter(pc.invert(known(excluded))).to_pylist()
         return paths
 
@@ -89,7 +89,7 @@ class BronzeFiles:
 
 
 def known(condition: Any) -> Any:
-    """True where the condition is; false where it is not, or where that is not known."""
+    """Return the condition with false for null."""
     return pc.fill_null(condition, False)
 
 
@@ -99,9 +99,9 @@ def read_files(
     columns: list[str],
     wanted: pc.Expression | None = None,
 ) -> Iterator[Any]:
-    """Rows of these files alone; LakeError when one is lost or damaged.
+    """Read the rows of these files; LakeError when one is lost or damaged.
 
-    Not by delta-rs's dataset: that takes the log's bounds, cut to a millisecond, for exact.
+    Not by delta-rs's dataset, which takes the log's bounds, rounded to a millisecond, for exact.
     """
     if not paths:
         return
@@ -116,7 +116,7 @@ def read_files(
         yield from dataset.scanner(columns, filter=wanted).to_batches()
 
 
-CLOCKS = pa.schema([("ingested_at", INSTANT), ("watermark_after", INSTANT)])
+WATERMARKS = pa.schema([("ingested_at", INSTANT), ("watermark_after", INSTANT)])
 
 
 @dataclass(frozen=True)
@@ -127,32 +127,31 @@ class BronzeVersion:
     table_id: str
     version: int
     ingested_at_us: int
-    watermark_us: int  # M after its newest commit
+    watermark_us: int  # the source watermark after its newest commit
 
     def complete_until_us(self, time_column: str, delay_us: int) -> int:
-        """The exclusive bound of what these rows settle, on the clock of `time_column`."""
+        """The instant of `time_column` until which a stream of these rows is complete, in microseconds."""
         if time_column == "ingested_at":
             return self.ingested_at_us + 1
         return self.watermark_us - delay_us + 1
 
 
 def newest_bronze(lake: Lake, source: str, version: int | None = None) -> BronzeVersion:
-    """A version of bronze, the newest for None; LakeError when it has no rows, or is gone."""
+    """Return a version of bronze, the newest for None; LakeError when it has no rows, or is gone."""
     path = lake.bronze(source)
     refuse_no_bronze(lake, source)
     table = open_table(path) if version is None else open_rows_of(lake, path, version)
-    clocks = pa.Table.from_batches(
-        read_files(table, _newest_files(table), ["ingested_at", "watermark_after"]), CLOCKS
-    )
-    if not clocks.num_rows:
+    batches = read_files(table, _newest_files(table), WATERMARKS.names)
+    rows = pa.Table.from_batches(batches, WATERMARKS)
+    if not rows.num_rows:
         raise LakeError(
             f"{path} has no rows yet: there is nothing to compute from",
             code="nothing_there",
             subject=f"bronze/{source}",
         )
-    ingested_at = pc.max(clocks["ingested_at"]).as_py()
+    ingested_at = pc.max(rows["ingested_at"]).as_py()
     # Of the newest commit alone: set-watermark sets it back, and a file may hold older commits' rows.
-    newest = clocks.filter(pc.equal(clocks["ingested_at"], ingested_at))
+    newest = rows.filter(pc.equal(rows["ingested_at"], ingested_at))
     return BronzeVersion(
         path,
         str(table.metadata().id),
@@ -163,7 +162,7 @@ def newest_bronze(lake: Lake, source: str, version: int | None = None) -> Bronze
 
 
 def refuse_no_bronze(lake: Lake, source: str) -> None:
-    """LakeError when nothing of the source was ever ingested."""
+    """Raise LakeError when nothing of the source was ever ingested."""
     if not lake.is_delta_table(path := lake.bronze(source)):
         raise LakeError(
             f"no bronze table at {path}: ingest {source} first",
@@ -174,7 +173,7 @@ def refuse_no_bronze(lake: Lake, source: str) -> None:
 
 
 def has_commit(bronze: BronzeVersion, ingested_at_us: int) -> bool:
-    """Whether bronze has a row that was ingested at just that instant."""
+    """True if bronze has a row with just that `ingested_at`."""
     table = open_table(bronze.path)
     files = BronzeFiles(table)
     first, last = files.span("ingested_at")
@@ -195,14 +194,17 @@ def _newest_files(table: DeltaTable) -> list[str]:
 def count_before(
     bronze: BronzeVersion, time_column: str, since_us: int | None, cutoffs_us: Sequence[int]
 ) -> list[int]:
-    """The pinned events at or after `since_us` and before each cutoff, counted."""
+    """Count the version's events from `since_us` on and before each cutoff, in microseconds.
+
+    By the log's statistics as far as these decide; files across a cutoff are read.
+    """
     if not cutoffs_us:
         return []
     table = open_table(bronze.path)
     files = BronzeFiles(table)
     first, last = files.span(time_column)
     outside = pc.greater_equal(first, max(cutoffs_us))
-    whole = pc.less_equal(files.latest("ingested_at"), bronze.ingested_at_us)  # counted by the log
+    whole = pc.less_equal(files.latest("ingested_at"), bronze.ingested_at_us)
     if since_us is not None:
         outside = pc.or_kleene(outside, pc.less(last, since_us))
         whole = pc.and_kleene(whole, pc.greater_equal(first, since_us))
@@ -222,8 +224,9 @@ def count_before(
 def _event_times(
     bronze: BronzeVersion, table: DeltaTable, paths: Sequence[str], time_column: str
 ) -> Iterator[Any]:
-    pinned = pc.field("ingested_at") <= pa.scalar(instant_of(bronze.ingested_at_us), INSTANT)
-    for batch in read_files(table, paths, [time_column], wanted=pinned & ~pc.field("is_heartbeat")):
+    in_version = pc.field("ingested_at") <= pa.scalar(instant_of(bronze.ingested_at_us), INSTANT)
+    wanted = in_version & ~pc.field("is_heartbeat")
+    for batch in read_files(table, paths, [time_column], wanted):
         yield pc.cast(batch[time_column], pa.int64())
 
 
@@ -232,42 +235,42 @@ def _sum(values: Any) -> int:
 
 
 @dataclass(frozen=True)
-class Lag:
-    """The first commit that a stream still needs of bronze, and when that was made."""
+class ReaderLag:
+    """The first commit of bronze that a stream still has to read."""
 
     stream: str
     version: int
-    since: datetime | None  # None: the log no longer has it
+    since: datetime | None  # when it was made; None: the log no longer has it
 
 
-def read_lags(lake: Lake, path: str, table: DeltaTable) -> list[Lag]:
-    """The declared streams that still need something of the past of the table at `path`."""
+def read_lags(lake: Lake, path: str, table: DeltaTable) -> list[ReaderLag]:
+    """The lags of the declared streams that still have to read commits of the table at `path`."""
     lags = (_read_lag(lake, path, table, stream) for stream in stream_names())
     return [lag for lag in lags if lag is not None]
 
 
-def _read_lag(lake: Lake, path: str, table: DeltaTable, stream: str) -> Lag | None:
+def _read_lag(lake: Lake, path: str, table: DeltaTable, stream: str) -> ReaderLag | None:
     generations = read_generations(lake, stream)
     row, checkpoint = generations.current, lake.checkpoint(stream, generations.number)
     committed = newest_committed(lake, checkpoint)
     batch = newest_planned(lake, checkpoint) if committed is None else committed
     if row is not None and is_rebuilt(row) and committed is None:
-        # Also when its first batch has been planned: that begins there.
+        # Also when its first batch is planned, which begins there.
         position = BronzePosition(row["bronze_id"], row["bronze_version"] + 1)
     elif batch is not None:
         position = read_position(lake, f"{checkpoint}/offsets/{batch}")
     else:
         return None
     if position.table_id != str(table.metadata().id):
-        return None  # another source's, or one before of this name
+        return None  # of another source, or of a former table of this name
     for version in range(position.version, table.version() + 1):
         actions = read_actions(lake, path, version)
         if actions is None:
-            return Lag(stream, version, None)
-        # What OPTIMIZE replaced may be of the version that a first batch reads: a whole one, not only
-        # commits; after a rebuild Delta begins with just that commit, whatever is in it.
+            return ReaderLag(stream, version, None)
+        # A first batch reads a whole version, whose files OPTIMIZE may have replaced; after a
+        # rebuild Delta begins with just that commit, whatever is in it.
         if adds_data(actions) or committed is None:
-            return Lag(stream, version, made_at(actions))
+            return ReaderLag(stream, version, made_at(actions))
     return None
 
 
@@ -275,13 +278,13 @@ FILE_RETENTION = ("delta.deletedFileRetentionDuration", timedelta(days=7))
 LOG_RETENTION = ("delta.logRetentionDuration", timedelta(days=30))
 # A commit's files are written before it, and the clocks of writers and storage differ.
 MARGIN = timedelta(days=1)
-# Of the log's retention: a reader behind by more is told while there is time to act.
+# A stream behind by more than this part of the log's retention is a finding.
 LOG_SHARE = 0.5
 SPAN = re.compile(r"(\d+)\s*(week|day|hour|minute|second|millisecond)s?")
 
 
 def retention(configuration: Mapping[str, str], setting: tuple[str, timedelta]) -> timedelta:
-    """A table's setting such as `interval 7 days`, or its default; LakeError for another text."""
+    """The value of a table's property such as `interval 7 days`, or its default; LakeError for another text."""
     name, default = setting
     text = configuration.get(name)
     if text is None:
@@ -296,8 +299,8 @@ def retention(configuration: Mapping[str, str], setting: tuple[str, timedelta]) 
     return sum((timedelta(**{f"{unit}s": int(count)}) for count, unit in spans), timedelta(0))
 
 
-def why_not_vacuum(lags: Sequence[Lag], retained: timedelta, now: datetime) -> str | None:
-    """Why files older than `kept` must not be deleted now; None when nobody needs them."""
+def why_not_vacuum(lags: Sequence[ReaderLag], retained: timedelta, now: datetime) -> str | None:
+    """The reason why files older than `retained` must not be deleted now; None when no stream needs them."""
     needed = [(lag.since, lag) for lag in lags if lag.since and lag.since < now - retained + MARGIN]
     if not needed:
         return None
@@ -309,16 +312,16 @@ def why_not_vacuum(lags: Sequence[Lag], retained: timedelta, now: datetime) -> s
 
 
 def lag_findings(
-    table: str, lags: Sequence[Lag], retained: timedelta, now: datetime
+    table: str, lags: Sequence[ReaderLag], retained: timedelta, now: datetime
 ) -> list[Finding]:
-    """A warning for each stream that the clean-up of a log kept for so long may cut off."""
+    """A finding for each stream that the clean-up of a log retained for so long has cut off, or may."""
     found = []
     for lag in lags:
         said = f"stream {lag.stream} goes on with version {lag.version} of {table}"
         if lag.since is None:
             said += ", which the clean-up of the table's log has taken away: its next run fails"
             do = (
-                "put an older copy of the log's files back, or make the state anew from bronze: "
+                "put an older copy of the log's files back, or rebuild the state from bronze: "
                 f"`./stateful rebuild {lag.stream} --apply`"
             )
             found.append(FINDINGS["reader_cut_off"].found(table, said, do))
@@ -332,24 +335,22 @@ def lag_findings(
 
 @dataclass(frozen=True)
 class Needed:
-    """The first version of bronze that a stream's next run asks the log for."""
+    """The first version of bronze that a stream's next run reads."""
 
     version: int
-    is_gone: bool  # the next run cannot go on
+    is_gone: bool  # from the log: the next run cannot go on
     made_at: datetime | None  # None: the log no longer has its commit
     retained: timedelta  # by the log
 
     @property
     def is_growing_old(self) -> bool:
-        """Whether the next run is to read a heartbeat, while the log is not yet cut there."""
-        return (
-            self.made_at is not None
-            and datetime.now(UTC) - self.made_at > self.retained * LOG_SHARE
-        )
+        """True if the next run has to read a heartbeat, before the log is cut there."""
+        age = None if self.made_at is None else datetime.now(UTC) - self.made_at
+        return age is not None and age > self.retained * LOG_SHARE
 
 
 def needed_commit(lake: Lake, generations: Generations, source: str) -> Needed | None:
-    """None when the next run begins with a commit that is still to come, or with all of bronze."""
+    """The version that the next run reads first; None when that is still to come, or all of bronze."""
     bronze = lake.bronze(source)
     start = _start(lake, generations)
     if start is None or not lake.is_delta_table(bronze):
@@ -365,13 +366,13 @@ def needed_commit(lake: Lake, generations: Generations, source: str) -> Needed |
 
 
 def refuse_cut_off(lake: Lake, generations: Generations, source: str) -> None:
-    """LakeError when bronze's log no longer has what the next run reads first."""
+    """Raise LakeError when bronze's log no longer has what the next run reads first."""
     stream, needed = generations.stream, needed_commit(lake, generations, source)
     if needed is not None and needed.is_gone:
         raise LakeError(
             f"{stream} would go on with version {needed.version} of {lake.bronze(source)}, but the "
             "clean-up of the table's log has taken that away. Put an older copy of the log's files "
-            "back, or make the state anew from bronze, which has all its rows",
+            "back, or rebuild the state from bronze, which has all its rows",
             code="cleaned_up_version",
             subject=f"bronze/{source}",
             command=f"./stateful rebuild {stream} --apply",
@@ -379,7 +380,7 @@ def refuse_cut_off(lake: Lake, generations: Generations, source: str) -> None:
 
 
 def _start(lake: Lake, generations: Generations) -> tuple[BronzePosition, bool] | None:
-    """Where the newest batch began, and whether as a snapshot; None before the first."""
+    """The position at which the newest batch began, with True if it read a snapshot; None before the first."""
     row = generations.current
     checkpoint = lake.checkpoint(generations.stream, generations.number)
     planned = newest_planned(lake, checkpoint)
@@ -394,7 +395,7 @@ def _start(lake: Lake, generations: Generations) -> tuple[BronzePosition, bool] 
 
 
 def _is_unreadable(bronze: str, version: int) -> bool:
-    """Whether neither commits nor a checkpoint lead to that version any more."""
+    """True if the log has neither commits nor a checkpoint to open that version by."""
     try:
         return open_table(bronze, version=version).version() != version
     except LakeError:

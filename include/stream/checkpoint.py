@@ -1,11 +1,11 @@
-"""A stream's checkpoint: its newest batches, its size, and whether a run can start with it.
+"""A stream's checkpoint: its newest batches, its size, and the verdict if a run can start with it.
 
     metadata, offsets/<batch>, commits/<batch>, sources/...
     state/0/_metadata/v2/<batch>
     state/0/<partition>/{<version>.zip, <version>.changelog, SSTs/..., logs/...}
 
-A batch N turns version N of the state into version N + 1. On a local disk Hadoop keeps a checksum
-`.<name>.crc` beside a file, which counts as a part of it.
+A batch N turns version N of the state into version N + 1. On a local disk Hadoop writes a checksum
+file `.<name>.crc` for each, which counts as a part of it.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ from include.lake.paths import Lake
 
 
 def plan_hash(lake: Lake, checkpoint: str, batch_id: int) -> str | None:
-    """A hash of the plan of a batch, which says when it was made; None when it is not there."""
+    """A hash of a batch's plan, which no other run makes alike; None when it is not there."""
     try:
         plan = lake.read(f"{checkpoint}/offsets/{batch_id}")
     except FileNotFoundError:
@@ -63,13 +63,12 @@ class CommittedBatch:
     generation: int
     checkpoint: str
     batch_id: int
-    # Every bucket has completed by the one, the next batch will by the other; None: no row yet.
-    watermark_ms: int | None
-    next_watermark_ms: int | None
+    watermark_ms: int | None  # by which every bucket is complete; None: no row yet
+    next_watermark_ms: int | None  # by which it will be after the next batch
 
 
 def committed_batch(lake: Lake, generations: Generations) -> CommittedBatch:
-    """The newest committed batch of a stream; LakeError when there is none."""
+    """Return the newest committed batch of a stream; LakeError when there is none."""
     generation = generations.number
     checkpoint = lake.checkpoint(generations.stream, generation)
     batch_id = newest_committed(lake, checkpoint)
@@ -82,7 +81,7 @@ def committed_batch(lake: Lake, generations: Generations) -> CommittedBatch:
 
 
 def check_partitions(lake: Lake, batch: CommittedBatch, partitions: int) -> None:
-    """LakeError when a state partition is gone: Spark would read the others, and not say so."""
+    """Raise LakeError when a state partition is gone: Spark would silently read the others."""
     for number in range(partitions):
         path = f"{batch.checkpoint}/state/0/{number}"
         found = lake.filesystem.get_file_info(lake.path_in_filesystem(path))
@@ -91,10 +90,10 @@ def check_partitions(lake: Lake, batch: CommittedBatch, partitions: int) -> None
 
 
 def is_complete(lake: Lake, checkpoint: str) -> bool:
-    """Whether the newest committed batch left no watermark behind for the next one to settle by.
+    """True if the newest committed batch leaves no later watermark to the next one, or there is none.
 
-    It does when the run was killed before its batch without data. True before the first batch.
-    LakeError where it does not say, which Spark would take for 0.
+    A run that is killed before its batch without data leaves one. Raises LakeError when the logs
+    do not name it, which Spark would take for 0.
     """
     committed = newest_committed(lake, checkpoint)
     if committed is None:
@@ -104,7 +103,7 @@ def is_complete(lake: Lake, checkpoint: str) -> bool:
 
 
 def batch_watermark_ms(lake: Lake, checkpoint: str, batch_id: int) -> int | None:
-    """The watermark that every bucket has completed by once a batch is committed."""
+    """The watermark by which every bucket is complete once a batch is committed."""
     return _watermark_ms(lake, f"{checkpoint}/offsets/{batch_id}", "batchWatermarkMs")
 
 
@@ -113,7 +112,7 @@ def _next_watermark_ms(lake: Lake, checkpoint: str, batch_id: int) -> int | None
 
 
 def _watermark_ms(lake: Lake, path: str, name: str) -> int | None:
-    """By the settings of a batch, which are line 2 of its log."""
+    """The watermark in line 2 of a batch's log; LakeError when it is not there."""
     try:
         watermark_ms = int(json.loads(lake.read(path).decode().splitlines()[1])[name])
     except FileNotFoundError as error:
@@ -132,7 +131,7 @@ class BronzePosition:
 
 
 def read_position(lake: Lake, offsets: str) -> BronzePosition:
-    """Where a batch's plan ends: line 3 of it is of the one source."""
+    """The position that a batch reads up to, in line 3 of its plan; LakeError when it is not there."""
     try:
         delta = json.loads(lake.read(offsets).decode().splitlines()[2])
         # Having read all of version V, Delta writes V + 1 and an index below every file.
@@ -150,18 +149,18 @@ METADATA = re.compile(r"state/0/_metadata/v2/(\d+)")
 READERS = 8
 NOT_UNDERSTOOD = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 UNREADABLE = (OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error, *NOT_UNDERSTOOD)
-Files = Mapping[str, int]  # the bytes of all files, by their paths below the checkpoint
+Files = Mapping[str, int]  # the size in bytes of each file, by its path below the checkpoint
 
 Verdict = Literal["ok", "of_other_times", "unreadable"]
 
 
 class UnreadableError(Exception):
-    """A file of a checkpoint is not what Spark writes, or gone."""
+    """A file of a checkpoint is gone, or is not what Spark writes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointSize:
-    """A checkpoint as it was when it was listed. Without a file it has no parts."""
+    """A checkpoint as it was when it was listed."""
 
     stream: str
     checkpoint: str
@@ -169,11 +168,11 @@ class CheckpointSize:
     planned: int | None  # the newest batch that its query has begun
     committed: int | None  # ... and finished
     verdict: Verdict
-    why: str | None  # the next batch cannot start with it, if so
+    why: str | None  # the reason of a verdict that is not "ok"
 
     @property
     def uncommitted(self) -> int:
-        """Batches that were begun, and not finished: Spark repeats the last of them."""
+        """The number of batches that were begun and not finished: Spark repeats the last of them."""
         planned, committed = (-1 if n is None else n for n in (self.planned, self.committed))
         return max(planned - committed, 0)
 
@@ -181,7 +180,7 @@ class CheckpointSize:
 def measure_checkpoint(
     lake: Lake, stream: str, generation: int, written: int | None = None
 ) -> CheckpointSize:
-    """The size of a checkpoint, and the verdict on it; `written`: its newest batch in the table."""
+    """Measure a checkpoint and judge it; `written`: its newest batch in the table."""
     checkpoint, measured_at = lake.checkpoint(stream, generation), datetime.now(UTC)
     files: Files = {}
     planned = committed = why = None
@@ -223,7 +222,7 @@ def _list(lake: Lake, checkpoint: str) -> Files:
 
 
 def _bytes_of_parts(files: Files) -> dict[str, int]:
-    """By the folder: offsets, ...; state/0/3 is a state partition, state what is beside these."""
+    """Bytes by folder (offsets, ...); `state/0/3` is a state partition, `state` all beside these."""
     sizes = Counter[str]()
     for path, size in sorted(files.items()):
         partition = PARTITION.match(path)
@@ -233,7 +232,7 @@ def _bytes_of_parts(files: Files) -> dict[str, int]:
 
 
 def _newest(files: Files, log: str) -> int | None:
-    """The newest batch in a log."""
+    """The newest batch in a log, offsets or commits; None without any."""
     found = (BATCH.fullmatch(path) for path in files)
     return max((int(each[2]) for each in found if each and each[1] == log), default=None)
 
@@ -248,7 +247,7 @@ def _next_version(planned: int | None, committed: int | None) -> int:
 def _refuse_logs(
     lake: Lake, checkpoint: str, files: Files, planned: int | None, committed: int | None
 ) -> None:
-    """UnreadableError where a file is not as it should be that Spark reads before it goes on."""
+    """Raise UnreadableError for a log that Spark reads before it goes on and that is missing or damaged."""
     for path in _needed_logs(files, planned, committed):
         if path not in files:
             raise UnreadableError(f"{path} is missing")
@@ -269,8 +268,7 @@ def _needed_logs(files: Files, planned: int | None, committed: int | None) -> It
 
 
 def _is_whole_log(content: bytes, path: str) -> bool:
-    """Whether it is a version, which `metadata` has not, and lines of JSON, or `-` for a source
-    without an offset."""
+    """True if it has a version, except `metadata`, and then lines of JSON, or `-` for no offset."""
     try:
         lines = content.decode().split("\n")
         if path != "metadata" and not lines.pop(0).removeprefix("v").isdecimal():
@@ -284,51 +282,49 @@ def _is_whole_log(content: bytes, path: str) -> bool:
 
 
 def _replayed(lake: Lake, checkpoint: str, files: Files, start: int) -> int:
-    """The most change logs that a partition replays to load version `start`."""
+    """The most change logs that a partition replays to load version `start`; UnreadableError."""
     partitions = [f"state/0/{number}" for number in range(_partitions(lake, checkpoint, files))]
     if not partitions and start:
         raise UnreadableError("it has no state")
     with ThreadPoolExecutor(READERS) as readers:
-        base_of = partial(_base, lake, checkpoint, files, start)
-        bases = dict(zip(partitions, readers.map(base_of, partitions), strict=True))
-    for partition, base in bases.items():
-        if base is None:
-            raise UnreadableError(f"files of {partition} before version {start} are missing")
-    return max((start - base for base in bases.values() if base is not None), default=0)
+        snapshot_of = partial(_snapshot, lake, checkpoint, files, start)
+        snapshots = list(readers.map(snapshot_of, partitions))
+    return max((start - snapshot for snapshot in snapshots), default=0)
 
 
 def _partitions(lake: Lake, checkpoint: str, files: Files) -> int:
-    """Those of the state, as its newest metadata says; UnreadableError."""
+    """The number of state partitions, as the newest metadata says; UnreadableError."""
     batches = [int(found[1]) for path in files if (found := METADATA.fullmatch(path))]
     if not batches:
         return 0
     path = f"state/0/_metadata/v2/{max(batches)}"
     try:
         # Line 1 is the format's version.
-        told: Any = json.loads(lake.read(f"{checkpoint}/{path}").decode().split("\n", 1)[1])
-        return max(int(store["numPartitions"]) for store in told["stateStoreInfo"])
-    except FileNotFoundError as error:  # since it was listed. Any other says nothing of the file
+        metadata: Any = json.loads(lake.read(f"{checkpoint}/{path}").decode().split("\n", 1)[1])
+        return max(int(store["numPartitions"]) for store in metadata["stateStoreInfo"])
+    except FileNotFoundError as error:  # since it was listed
         raise UnreadableError(f"{path} is gone") from error
     except NOT_UNDERSTOOD as error:
         raise UnreadableError(f"{path} is not what Spark writes ({error!r})") from error
 
 
-def _base(lake: Lake, checkpoint: str, files: Files, start: int, partition: str) -> int | None:
-    """The newest snapshot that can be loaded, and leads to `start`; 0: the empty state.
+def _snapshot(lake: Lake, checkpoint: str, files: Files, start: int, partition: str) -> int:
+    """The version of the newest whole snapshot with change logs up to `start`; 0: the empty state.
 
-    Spark begins with the one before, if one cannot be loaded. None where nothing leads to `start`.
+    Spark goes back to the one before when one cannot be loaded. UnreadableError when there is none.
     """
     inside = (path.removeprefix(f"{partition}/") for path in files if path.startswith(partition))
     found = (VERSION.fullmatch(name) for name in inside)
-    snapshots = {int(each[1]) for each in found if each and each[2] == "zip"}
-    for base in sorted({0, *(version for version in snapshots if version <= start)}, reverse=True):
-        # Of a batch that changed nothing, too, a change log has bytes: none is a write cut off.
-        logs = (f"{partition}/{version}.changelog" for version in range(base + 1, start + 1))
+    known = {int(each[1]) for each in found if each and each[2] == "zip"}
+    for version in sorted({0, *(each for each in known if each <= start)}, reverse=True):
+        # A change log without bytes is a write cut off: it has some also of a batch without changes.
+        logs = (f"{partition}/{number}.changelog" for number in range(version + 1, start + 1))
         if not all(map(files.get, logs)):
-            return None
-        if base == 0 or _is_whole_snapshot(lake, checkpoint, files, f"{partition}/{base}.zip"):
-            return base
-    return None
+            break
+        path = f"{partition}/{version}.zip"
+        if version == 0 or _is_whole_snapshot(lake, checkpoint, files, path):
+            return version
+    raise UnreadableError(f"files of {partition} before version {start} are missing")
 
 
 def _is_whole_snapshot(lake: Lake, checkpoint: str, files: Files, path: str) -> bool:
@@ -336,9 +332,9 @@ def _is_whole_snapshot(lake: Lake, checkpoint: str, files: Files, path: str) -> 
     try:
         with zipfile.ZipFile(io.BytesIO(lake.read(f"{checkpoint}/{path}"))) as archive:
             version, _, body = archive.read("metadata").partition(b"\n")
-        told = json.loads(body)
-        needed = {f"SSTs/{sst['dfsSstFileName']}": sst["sizeBytes"] for sst in told["sstFiles"]}
-        for log in told.get("logFiles") or ():
+        metadata = json.loads(body)
+        needed = {f"SSTs/{sst['dfsSstFileName']}": sst["sizeBytes"] for sst in metadata["sstFiles"]}
+        for log in metadata.get("logFiles") or ():
             needed[f"logs/{log['dfsLogFileName']}"] = log["sizeBytes"]
     except UNREADABLE as error:
         if is_of_machine(error):

@@ -1,10 +1,10 @@
 """Savepoints, each a folder `savepoints/<stream>/<id>`: Parquet files with states, and a manifest.
 
-The manifest is written last: a folder without a whole one is no savepoint, and goes with the next
-that is written or deleted. An id begins with the instant of its state.
+The manifest is written last: a folder without a whole one is no savepoint, and is deleted when the
+next one is written or deleted. An id begins with the instant of the state.
 
-A savepoint is clean when it holds all events of bronze before its instant, and was made by the code
-of now. Rows that come late end that: so it is counted each time.
+A savepoint is valid when it holds all events of bronze before its instant, and was made by today's
+code. Late rows end that, so events are counted each time.
 """
 
 import json
@@ -35,11 +35,11 @@ READ_BYTES = 8 * 1024 * 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Savepoint:
-    """A savepoint that is there: its manifest. Instants in microseconds."""
+    """The manifest of a savepoint. Instants in microseconds."""
 
     savepoint_id: str
     stream: str
-    until_us: int  # it is the state of all events before this, on the fold's clock
+    until_us: int  # it is the state of all events before this, on the stream's clock
     created_at: datetime
     kind: str  # live, on_demand, restate or rebuild
     run_id: str  # of the run (`ops/runs`) that wrote it
@@ -47,9 +47,9 @@ class Savepoint:
     events: int  # bronze rows that are folded into it
     bronze_id: str
     bronze_ingested_at_us: int | None  # of the newest row that it has read
-    code: str | None  # that made all of it; None when no one code did
-    state_schema: str  # of the files, as Spark DDL; they have no bucket
-    files: Mapping[str, str] = field(hash=False)  # in its folder, each with a digest of its bytes
+    code: str | None  # the one code that made all of it; None: there is no such
+    state_schema: str  # Spark DDL; without `bucket` that of the files
+    files: Mapping[str, str] = field(hash=False)  # digests of the files in its folder, by name
 
     @property
     def until(self) -> datetime:
@@ -60,13 +60,13 @@ class Savepoint:
 
 
 def savepoints_of(lake: Lake, stream: str) -> list[Savepoint]:
-    """The savepoints of `stream` that are there, by `until`; of the same one, the newest last."""
+    """The savepoints of `stream`, by `until_us` and then by `created_at`."""
     found = _newest_first(lake, stream)
     return sorted(found, key=lambda savepoint: (savepoint.until_us, savepoint.created_at))
 
 
 def newest_savepoint(lake: Lake, stream: str) -> Savepoint | None:
-    """That of the latest instant; None before there is one."""
+    """The savepoint of the latest instant; None before the first."""
     return next(_newest_first(lake, stream), None)
 
 
@@ -79,14 +79,14 @@ def _newest_first(lake: Lake, stream: str) -> Iterator[Savepoint]:
             yield savepoint
 
 
-# A manifest stays what it is, and a backfill asks for all of them at each interval.
+# A manifest never changes, and a backfill asks for all of them at each interval.
 @lru_cache(maxsize=10_000)
 def _read(lake: Lake, path: str, size: int, mtime_ns: int) -> Savepoint | None:
-    """None for a manifest that is not whole."""
+    """Read a manifest; None for one that is not whole."""
     try:
         with lake.filesystem.open_input_stream(path) as file:
-            told = json.loads(file.read())
-        if told["digest"] != _digest_of(known := told["savepoint"]):
+            manifest = json.loads(file.read())
+        if manifest["digest"] != _digest_of(known := manifest["savepoint"]):
             return None
         return Savepoint(**known | {"created_at": datetime.fromisoformat(known["created_at"])})
     except (FileNotFoundError, KeyError, TypeError, ValueError):
@@ -98,15 +98,15 @@ def _digest_of(known: Mapping[str, Any]) -> str:
 
 
 def write_manifest(lake: Lake, staged: Sequence[Staged], **columns: Any) -> Savepoint:
-    """Make a savepoint of the files that are staged in its folder; `columns`: its others."""
+    """Make a savepoint of the files staged in its folder; `columns`: its other fields."""
     folder = lake.savepoint(columns["stream"], columns["savepoint_id"])
     files = _digests(lake, folder, [file.path for file in staged])
     keys = sum(file.rows for file in staged)
     savepoint = Savepoint(keys=keys, files=files, created_at=datetime.now(UTC), **columns)
     known = asdict(savepoint)
-    told = json.dumps({"savepoint": known, "digest": _digest_of(known)}, default=str, indent=1)
+    manifest = {"savepoint": known, "digest": _digest_of(known)}
     check_held()
-    lake.write(f"{folder}/{MANIFEST}", told.encode())
+    lake.write(f"{folder}/{MANIFEST}", json.dumps(manifest, default=str, indent=1).encode())
     return savepoint
 
 
@@ -121,7 +121,7 @@ def _digests(lake: Lake, folder: str, names: Collection[str]) -> dict[str, str]:
 
 
 def refuse_damaged(lake: Lake, savepoint: Savepoint) -> None:
-    """SavepointError when a file is gone, or its bytes are not those that were written."""
+    """Raise SavepointError when a file is gone, or its bytes are not those that were written."""
     folder = savepoint.folder(lake)
     try:
         found = _digests(lake, folder, savepoint.files)
@@ -133,7 +133,7 @@ def refuse_damaged(lake: Lake, savepoint: Savepoint) -> None:
 
 
 def states_in(lake: Lake, savepoint: Savepoint) -> ds.Dataset:
-    """Its rows, whose pages are checked as they are read."""
+    """The rows of a savepoint; the checksums of their pages are checked as they are read."""
     checked = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
     folder = lake.path_in_filesystem(savepoint.folder(lake))
     paths = [f"{folder}/{name}" for name in savepoint.files]
@@ -142,17 +142,17 @@ def states_in(lake: Lake, savepoint: Savepoint) -> ds.Dataset:
 
 
 def keep_savepoints(lake: Lake, stream: str, retained: Collection[Savepoint]) -> None:
-    """Delete all savepoints of `stream` but these, and what is left of others. Under its lease."""
+    """Delete all savepoints of `stream` but these, and broken ones. Under the stream's lease."""
     ids = {savepoint.savepoint_id for savepoint in retained}
     for name in (name for name in lake.folders(lake.savepoints(stream)) if name not in ids):
         folder = lake.savepoint(stream, name)
         check_held()
-        lake.delete(f"{folder}/{MANIFEST}")  # first, so that nobody begins to use it
+        lake.delete(f"{folder}/{MANIFEST}")  # first, so that no replay starts with it
         lake.delete(folder)
 
 
 class SavepointError(StatefulError):
-    """The files of a savepoint are not those that its manifest names, and never will be."""
+    """The files of a savepoint are not those that its manifest names."""
 
     code = "unreadable_savepoint"
     exit_code = 1
@@ -160,12 +160,12 @@ class SavepointError(StatefulError):
 
 @dataclass(frozen=True, kw_only=True)
 class StreamIdentity:
-    """A stream as its file and entry are now."""
+    """A stream as its file is now."""
 
     stream: str
     source: str
     output_mode: Literal["append", "update"]
-    time_column: Literal["event_time", "ingested_at"]  # of bronze: the fold's clock
+    time_column: Literal["event_time", "ingested_at"]  # of bronze: the stream's clock
     delay_us: int  # of the watermark
     code: str  # fingerprint of its file, settings and initial state
     state_schema: str
@@ -176,15 +176,15 @@ UNTIL_IN_ID = "%Y%m%dT%H%M%S%f"
 MAPPED_FROM = "+"
 
 
-# Whom a state comes of is named by its code; and by the savepoint of an older schema whose states that has
-# mapped, if it has, or any state since.
+# The lineage of a state is the fingerprint of its code, and the id of the savepoint of an older
+# schema whose states were mapped, if any were: `0f3a...+20260105T000000000000-1b2c3d4e`.
 def code_of(lineage: str) -> str:
     """The fingerprint of the code alone."""
     return lineage.partition(MAPPED_FROM)[0]
 
 
 def mapped_savepoint(lineage: str | None) -> str | None:
-    """The savepoint whose states were mapped; None where none were."""
+    """The id of the savepoint whose states were mapped; None if none were."""
     return (lineage or "").partition(MAPPED_FROM)[2] or None
 
 
@@ -195,21 +195,21 @@ def until_of(savepoint_id: str) -> datetime:
 
 @dataclass(frozen=True)
 class StartingSavepoint:
-    """Where a replay begins. Without a savepoint: with the initial state, or with nothing."""
+    """The start of a replay. Without a savepoint: the initial state, or the beginning."""
 
     savepoint: Savepoint | None
     until_us: int | None  # bronze rows from here on are replayed; None: all
-    events: int  # bronze rows that it stands for
-    mapped: bool = False  # it is of an older state schema: its states are mapped to the new one
+    events: int  # bronze rows that are folded into it
+    mapped: bool = False  # its states, of an older schema, are mapped to the new one
 
     def lineage(self, code: str) -> str:
-        """What `code` makes from here on goes by this name."""
+        """The lineage of the states that `code` makes from here on."""
         if self.savepoint is None:
             return code_of(code)
         return f"{code_of(code)}{MAPPED_FROM}{self.savepoint.savepoint_id}" if self.mapped else code
 
     def text(self) -> str:
-        """It for people."""
+        """Return its name for a terminal."""
         if self.savepoint is not None:
             return f"savepoint {self.savepoint.savepoint_id}"
         return "the beginning" if self.until_us is None else "the initial state"
@@ -218,17 +218,16 @@ class StartingSavepoint:
 def valid_savepoints(
     savepoints: Sequence[Savepoint], identity: StreamIdentity, bronze: BronzeVersion
 ) -> list[Savepoint]:
-    """Those of today's code that hold all that the pinned bronze has before them."""
+    """The savepoints of today's code that hold all events of the bronze version before them."""
     return _holding_all([sp for sp in savepoints if sp.code == identity.code], identity, bronze)
 
 
 def _holding_all(
     savepoints: Sequence[Savepoint], identity: StreamIdentity, bronze: BronzeVersion
 ) -> list[Savepoint]:
-    """The same, of any code."""
+    """The same for savepoints of any code."""
     since_us = identity.since_us
-    # One of before the initial state's instant knows no more than that, and a replay from there
-    # would fold rows that it stands for.
+    # A replay from before the initial state's instant would fold rows that are in that state.
     ours = [
         savepoint
         for savepoint in savepoints
@@ -246,8 +245,10 @@ def choose_starting_savepoint(
     bronze: BronzeVersion,
     at_most_us: int,
 ) -> StartingSavepoint:
-    """The newest valid savepoint that is not after `at_most_us`, or the beginning; SettingsError
-    when the stream's states do not come of that."""
+    """Return the newest valid savepoint that is not after `at_most_us`, or the beginning.
+
+    Raises SettingsError when the stream's states were mapped: they cannot be made from the beginning.
+    """
     ours = [savepoint for savepoint in savepoints if savepoint.code == identity.code]
     best = newest_holding_all(ours, identity, bronze, at_most_us)
     if best is not None:
@@ -255,7 +256,7 @@ def choose_starting_savepoint(
     if mapped_savepoint(identity.code):
         raise SettingsError(
             f"the states of {identity.stream} were mapped by migrate_state, and no valid savepoint of "
-            "theirs is early enough: all can be made anew by the code of now, which gives them up",
+            "theirs is early enough: a rebuild from the beginning by today's code gives them up",
             code="mapped_state",
             subject=identity.stream,
             command=f"./stateful rebuild {identity.stream} --full-refresh --apply",
@@ -269,14 +270,14 @@ def newest_holding_all(
     bronze: BronzeVersion,
     at_most_us: int,
 ) -> Savepoint | None:
-    """The newest by its `until` that holds all, and whose rows bronze has."""
+    """The savepoint of the latest instant, at most `at_most_us`, that holds all events before it."""
     early = [savepoint for savepoint in savepoints if savepoint.until_us <= at_most_us]
     found = sorted(_holding_all(early, identity, bronze), key=lambda sp: sp.until_us, reverse=True)
     return next((savepoint for savepoint in found if holds_rows_of(savepoint, bronze)), None)
 
 
 def holds_rows_of(savepoint: Savepoint, bronze: BronzeVersion) -> bool:
-    """Whether bronze has the newest row of a savepoint, as an older copy may not."""
+    """True if bronze has the newest row of a savepoint; an older copy may lack it."""
     read_us = savepoint.bronze_ingested_at_us
     is_of_it = savepoint.bronze_id == bronze.table_id
     return is_of_it and (read_us is None or has_commit(bronze, read_us))
@@ -285,13 +286,13 @@ def holds_rows_of(savepoint: Savepoint, bronze: BronzeVersion) -> bool:
 def retained_by(
     savepoints: Sequence[Savepoint], rules: SavepointRules, row: GenerationRow | None
 ) -> list[Savepoint]:
-    """Those that the rules keep, by `until`; and what the generation of this row begins with."""
+    """The savepoints that the rules retain, by instant, with the one that the generation began with."""
     if not savepoints:
         return []
     by_until = sorted(savepoints, key=lambda savepoint: savepoint.until_us)
     horizon_us = by_until[-1].until_us - rules.keep_for // MICROSECOND
     newest = [sp.savepoint_id for sp in by_until[-rules.keep :] if sp.until_us >= horizon_us]
-    # Which backfills are open, only Airflow knows; but theirs are the restatements of late.
+    # Only Airflow knows the open backfills; their savepoints are the recent ones of restatements.
     late = max(savepoint.created_at for savepoint in savepoints) - rules.keep_restated
     return [
         savepoint

@@ -1,4 +1,4 @@
-"""A stream and what is recorded of it, read once and handed on.
+"""A stream with its record, read once and handed on.
 
 The newest record in the table's log is compared with checkpoint, bronze and dead letters before a
 job builds on it: any of them may be an older copy.
@@ -31,14 +31,14 @@ from include.stream.checkpoint import (
     read_position,
 )
 from include.stream.manifest import StreamIdentity
-from include.stream.record import Entry, StreamRecord, recorded, rows_unread
+from include.stream.record import RecordEntry, StreamRecord, recorded, rows_unread
 from include.stream.stream_identity import identity_of
 from include.stream_definition import load_definition
 
 
 @dataclass(frozen=True)
 class OpenStream:
-    """As of one reading of its table's record. Who commits to that opens the stream again."""
+    """A stream as of one reading of its table's record."""
 
     lake: Lake
     declared: Stream  # as its file says
@@ -54,12 +54,12 @@ class OpenStream:
 
     @property
     def row(self) -> GenerationRow | None:
-        """Of the current generation; None before the first run or rebuild."""
+        """The row of the current generation; None before the first run or rebuild."""
         return self.generations.current
 
     @property
     def begun_row(self) -> GenerationRow | None:
-        """The same, once a batch or a seed stands on it."""
+        """The same, once the generation has a batch or a seed."""
         has_batch = self.record.batch_of(self.generation) is not None
         return self.row if has_batch or self.is_rebuilt else None
 
@@ -69,17 +69,17 @@ class OpenStream:
 
     @property
     def checkpoint(self) -> str:
-        """Where the current generation's is, or will be."""
+        """The path of the current generation's checkpoint, which may not be there yet."""
         return self.lake.checkpoint(self.name, self.generation)
 
     @property
     def is_rebuilt(self) -> bool:
-        """Whether the generation began with a savepoint, and not with a stream's first run."""
+        """True if the generation began with a savepoint, and not with a stream's first run."""
         return is_rebuilt(self.row)
 
     @cached_property
     def stream(self) -> Stream:
-        """With the buckets and state partitions that the generation was made with."""
+        """The stream with the buckets and state partitions that its generation was made with."""
         row = self.row
         if row is None or not self.is_rebuilt:
             return self.declared
@@ -88,7 +88,7 @@ class OpenStream:
 
     @cached_property
     def definition(self) -> Definition:
-        """Raises SettingsError when the stream's file is wrong."""
+        """The stream's definition; SettingsError when its file is wrong."""
         return load_definition(self.stream)
 
     @property
@@ -97,22 +97,22 @@ class OpenStream:
 
     @cached_property
     def identity(self) -> StreamIdentity:
-        """Raises SettingsError when the stream's file or its initial state is wrong."""
+        """The stream's identity; SettingsError when its file or its initial state is wrong."""
         return identity_of(self.lake, self.stream, self.generations)
 
     @cached_property
     def mismatch(self) -> str | None:
-        """Why the record in its table's log does not hold; None: it does."""
-        return _why_not_trusted(self)
+        """The reason why the record in the table's log does not hold; None: it does."""
+        return _mismatch(self)
 
     @cached_property
     def record(self) -> StreamRecord:
-        """The record; without entries where the table cannot be counted on."""
+        """The record; a new stream's when that in the table's log does not hold."""
         is_unknown = self.mismatch is not None
         return StreamRecord(stream=self.name) if is_unknown else recorded(self.generations)
 
     def trusted(self) -> StreamRecord:
-        """The record; LakeError when it does not hold."""
+        """Return the record; LakeError when it does not hold."""
         if self.mismatch is not None:
             raise self._of_other_times(self.mismatch)
         return self.record
@@ -123,10 +123,10 @@ class OpenStream:
         refuse_changed_bronze(self.lake, self.source, self.name)
 
     def refuse_other_checkpoint(self) -> None:
-        """LakeError when no batch may follow on its checkpoint, or its record does not hold.
+        """Raise LakeError when no batch may follow on the checkpoint, or the record does not hold.
 
-        Under an older one batches get numbers that the table takes for written; a stream that has
-        read more than bronze has would pass over what comes in its place.
+        After an older checkpoint batches would get numbers that the table has already; a stream
+        that has read more than bronze has would pass over what comes in its place.
         """
         lake, record = self.lake, self.trusted()
         batch_id = record.batch_of(self.generation)
@@ -136,7 +136,7 @@ class OpenStream:
             )
         if self.row is None:
             return
-        is_complete(lake, self.checkpoint)  # LakeError where the newest batch does not say
+        is_complete(lake, self.checkpoint)  # LakeError when the newest batch names no watermark
         planned = newest_planned(lake, self.checkpoint)
         if planned is None:
             return
@@ -158,7 +158,7 @@ class OpenStream:
 
     @property
     def is_ahead(self) -> bool:
-        """Whether an update table shows keys as of different instants after a run that was cut off,
+        """True if an update table shows keys as of different instants after a run that was cut off,
         or may do so, as its checkpoint is damaged."""
         if self.row is None or self.row["output_mode"] != "update":
             return False
@@ -173,23 +173,22 @@ class OpenStream:
             return True
 
     def after(self, record: StreamRecord) -> "OpenStream":
-        """As it is after a commit of ours with that record."""
+        """Return the stream as it is after a commit of ours with that record."""
         return replace(self, generations=replace(self.generations, told=record.as_json()))
 
 
 def open_stream(lake: Lake, stream: Stream) -> OpenStream:
-    """`stream` as it is recorded now: under its lease, who writes; without it, who only looks."""
+    """Open `stream` as it is recorded now; a writer does so under the stream's lease."""
     return OpenStream(lake, stream, read_generations(lake, stream.name))
 
 
-def _why_not_trusted(opened: OpenStream) -> str | None:
-    """Why the newest record of a stream's table does not hold; None: it does."""
+def _mismatch(opened: OpenStream) -> str | None:
     lake, generations = opened.lake, opened.generations
     if generations.mismatch is not None:
         return generations.mismatch
     record = recorded(generations)
     own, counted = record.own, (record.dead_letters, record.dead_letters_commit)
-    try:  # they are written before the rows
+    try:  # dead letters are committed before the rows
         has_dead_letters = has_dead_letters_of(lake, opened.name, *counted)
     except LakeError as error:
         return error.message
@@ -208,12 +207,12 @@ def _why_not_trusted(opened: OpenStream) -> str | None:
 
 
 def _lacks_batch(written: int | None, committed: int | None) -> bool:
-    """Each batch is in the table's log before its checkpoint commits it."""
+    """True if the checkpoint has committed a batch that the table lacks, which is written first."""
     return committed is not None and (written is None or written < committed)
 
 
-def _is_other_bronze(opened: OpenStream, record: StreamRecord, own: Entry) -> bool:
-    """Whether bronze is another table, shorter, or has another commit where it was read."""
+def _is_other_bronze(opened: OpenStream, record: StreamRecord, own: RecordEntry) -> bool:
+    """True if bronze is another table, is shorter, or has another commit at the version that was read."""
     if own.bronze_id is None or opened.row is None:
         return False
     bronze = opened.lake.bronze(opened.row["source"])
@@ -227,12 +226,12 @@ def _is_other_bronze(opened: OpenStream, record: StreamRecord, own: Entry) -> bo
     ]
     version, commit = max(read, default=(0, None))
     found = commit_hash(opened.lake, bronze, version)
-    # The clean-up of its log may have taken it.
+    # The clean-up of bronze's log may have taken the commit.
     return newest < version or (None not in (found, commit) and found != commit)
 
 
 def _newest_version(lake: Lake, path: str, table_id: str | None) -> int | None:
-    """Of a table, where it is the one of this id; LakeError when it cannot be read."""
+    """The newest version of the table with this id; None for another; LakeError when it cannot be read."""
     table = open_table(path) if lake.is_delta_table(path) else None
     return None if table is None or str(table.metadata().id) != table_id else int(table.version())
 
@@ -242,7 +241,7 @@ DRAINING_JOBS = ("run_stream", "compact_state")
 
 
 def has_waiting_rows(lake: Lake, stream: Stream) -> bool:
-    """Whether a run of `stream` would find something to do; True when in doubt."""
+    """True if a run of `stream` would find something to do, or when in doubt."""
     if not lake.is_delta_table(lake.bronze(stream.source)):
         return False
     opened = open_stream(lake, stream)
@@ -256,10 +255,10 @@ def has_waiting_rows(lake: Lake, stream: Stream) -> bool:
 
 
 def _is_cut_off(opened: OpenStream, planned: int | None) -> bool:
-    """Whether something was begun, and is for the next run to finish."""
+    """True if the next run has to finish what another has begun."""
     lake = opened.lake
     if planned is None and opened.is_rebuilt:
-        return True  # its first run makes a checkpoint of the seed
+        return True  # the first run makes a checkpoint of the seed
     if planned != newest_committed(lake, opened.checkpoint):
         return True
     if dead_letters_number(lake, opened.name) > opened.record.dead_letters:
@@ -268,7 +267,7 @@ def _is_cut_off(opened: OpenStream, planned: int | None) -> bool:
 
 
 def _is_behind(opened: OpenStream, planned: int | None) -> bool:
-    """Whether bronze has what the stream has not read."""
+    """True if bronze has rows that the stream has not read, or the log may lose what it reads next."""
     lake, bronze = opened.lake, opened.lake.bronze(opened.source)
     first = 0
     if planned is not None:
@@ -281,7 +280,7 @@ def _is_behind(opened: OpenStream, planned: int | None) -> bool:
 
 
 def _is_unreported(opened: OpenStream) -> bool:
-    """Whether the run died that has moved the table on: another one is to publish that."""
+    """True if the run has died that moved the table on: the next one reports it."""
     own = opened.record.own
     if own is None or own.until_us is None:
         return False
@@ -290,10 +289,10 @@ def _is_unreported(opened: OpenStream) -> bool:
 
 
 def _has_data(lake: Lake, bronze: str, version: int) -> bool:
-    """Whether a commit added rows that are worth a run: those of a compaction are not."""
+    """True if a commit added rows that are worth a run: those of a compaction are not."""
     actions = read_actions(lake, bronze, version)
     if actions is None:
-        return True  # cleaned up already: the run will say what that means
+        return True  # cleaned up: the run decides
     if (record := record_of(actions)) and record.get(KEEPALIVE):
         return False
     return adds_data(actions)
@@ -304,11 +303,11 @@ MERGED_BYTES = 256 * MIB
 
 
 def is_small(opened: OpenStream) -> bool:
-    """Whether one process better writes the run's batches than Spark, and others can share its JVM.
+    """True if the driver writes the run's batches faster than Spark, and others can share its JVM.
 
-    By the rows that wait; and by an update table's size: a MERGE of delta-rs reads all of it.
+    By the rows that wait, and by an update table's size: a MERGE of delta-rs reads all of it.
     """
-    size = _table_bytes(opened)  # in any case: a table whose log is none is not taken for small
+    size = _table_bytes(opened)  # also of an append table: it raises when the log cannot be read
     waiting = rows_unread(opened.lake, opened.record, opened.row, opened.source)
     is_light = opened.fold.output_mode == "append" or size <= MERGED_BYTES
     return waiting <= FETCHED_ROWS and is_light

@@ -32,7 +32,7 @@ from include.stream.manifest import (
     savepoints_of,
 )
 from include.stream.open_stream import OpenStream
-from include.stream.record import Entry, StreamRecord
+from include.stream.record import RecordEntry, StreamRecord
 from include.stream.stream_status import judged, state_between, stream_status
 from include.stream_definition import load_definition
 from include.text_table import counted, text_table
@@ -84,7 +84,7 @@ class Replay:
     def record(self, run_id: str, savepoint: Savepoint) -> StreamRecord:
         """The record of the commit that replaces the rows; `savepoint`: the state at `until_us`."""
         starting, bronze = self.starting, self.bronze
-        entry = Entry(
+        entry = RecordEntry(
             kind=self.kind,
             from_us=self.from_us,
             until_us=self.until_us,

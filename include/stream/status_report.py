@@ -1,4 +1,4 @@
-"""The status of a stream: the verdict, what has changed, and the one command that mends it."""
+"""`./stateful status`: the verdict, what has changed, and the one command that mends it."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -24,16 +24,16 @@ from include.text_table import counted
 
 
 @dataclass(frozen=True)
-class Mend:
-    """The command that makes a table right, and what it comes to; None: that is not known."""
+class NextCommand:
+    """The command that makes a table right, and an estimate of it; None: not known."""
 
     command: str | None
     rows: int | None = None
     seconds: float | None = None
-    why: str | None = None  # what is in the way of a plan
+    why: str | None = None  # why there is no plan
 
     def text(self) -> str:
-        """It for people."""
+        """Return the command and its estimate for a terminal."""
         said = f"`{self.command}`" if self.command else "no command mends it"
         if self.rows is not None:
             said += f" replays {counted(self.rows, 'row')} of bronze"
@@ -43,22 +43,22 @@ class Mend:
 
 
 def status_of(lake: Lake, stream: Stream) -> tuple[str, dict[str, Any]]:
-    """The status of a stream, for people and for scripts."""
+    """The status of a stream, as text for a terminal and as a record for scripts."""
     status = stream_status(lake, stream)
     opened = status.opened
     changed = what_changed(lake, opened.stream, opened.generations)
-    mend = mend_of(status, is_changed=bool(changed))
+    mend = next_command(status, is_changed=bool(changed))
     lines = [f"{stream.name} {status.text()}"]
     if changed:
         lines.append(f"changed since its state was made: {', '.join(changed)}")
     if mend is not None:
         lines.append(f"next: {mend.text()}")
-    told = {"changed": changed, "mend": None if mend is None else asdict(mend)}
-    return "\n  ".join(lines), status_record(status) | told
+    more = {"changed": changed, "mend": None if mend is None else asdict(mend)}
+    return "\n  ".join(lines), status_record(status) | more
 
 
 def status_of_each(lake: Lake) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Of all streams: one that cannot be judged is no matter of the others."""
+    """The status of each stream; the error of one that cannot be judged."""
     for name in stream_names():
         try:
             yield status_of(lake, stream_named(name))
@@ -66,23 +66,25 @@ def status_of_each(lake: Lake) -> Iterator[tuple[str, dict[str, Any]]]:
             yield f"{name}: {last_line(error)}", {"stream": name, **error.record()}
 
 
-def mend_of(status: StreamStatus, is_changed: bool) -> Mend | None:
-    """The way to make a table and its live state right by today's file; None: they are."""
+def next_command(status: StreamStatus, is_changed: bool) -> NextCommand | None:
+    """The command that makes a table and its live state right by today's file; None: they are."""
     opened, name = status.opened, status.opened.name
     if opened.row is None and status.doubt is None:
-        return Mend(f"./stateful stream {name}")
+        return NextCommand(f"./stateful stream {name}")
     if status.is_right and status.live_is_right and not is_changed:
         return None
     if status.bronze_changed is not None:
-        return Mend(how_to_mend(f"bronze/{opened.source}").command, why=status.bronze_changed)
+        return NextCommand(
+            how_to_mend(f"bronze/{opened.source}").command, why=status.bronze_changed
+        )
     is_mapped = opened.row is not None and mapped_savepoint(opened.row["code"]) is not None
     full_refresh = is_mapped and bool(status.table_status.wrong)
     try:
         plan = plan_rebuild(opened.lake, opened.declared, RebuildOptions(full_refresh=full_refresh))
     except StatefulError as error:
-        return Mend(error.command, why=error.message)
+        return NextCommand(error.command, why=error.message)
     option = " --full-refresh" if full_refresh else ""
-    return Mend(
+    return NextCommand(
         f"./stateful rebuild {name}{option} --apply",
         plan.events - plan.starting.events,
         plan.estimated_seconds,
@@ -92,7 +94,7 @@ def mend_of(status: StreamStatus, is_changed: bool) -> Mend | None:
 def status_record(status: StreamStatus) -> dict[str, Any]:
     """The verdict for scripts; None is the beginning, or that nothing is complete or known."""
     opened, table_status = status.opened, status.table_status
-    base = mapped_savepoint(opened.identity.code)
+    mapped = mapped_savepoint(opened.identity.code)
     return {
         "stream": opened.name,
         "generation": opened.row["generation"] if opened.row else None,
@@ -102,13 +104,13 @@ def status_record(status: StreamStatus) -> dict[str, Any]:
         "wrong": _spans(table_status.wrong),
         "live_is_right": status.live_is_right,
         "dead_letters_wrong": _dead_letters_wrong(status),
-        "states_mapped_as_of": None if base is None else until_of(base),
+        "states_mapped_as_of": None if mapped is None else until_of(mapped),
         "findings": [asdict(each) for each in status.findings],
     }
 
 
 def _dead_letters_wrong(status: StreamStatus) -> list[dict[str, datetime | str | None]] | None:
-    """Where dead letters are wrong; None: there are none, or the next run puts back others."""
+    """The spans of wrong dead letters; None: there are none, or the next run puts back others."""
     opened = status.opened
     is_ahead = dead_letters_number(opened.lake, opened.name) != opened.record.dead_letters
     if not opened.fold.keeps_dead_letters or is_ahead:

@@ -15,22 +15,22 @@ from include.settings import Stream
 from include.stream.manifest import StreamIdentity, code_of
 from include.stream_definition import load_definition, pinned_settings
 
-# Raised by a release whose fold comes to other results from the same functions and events:
-# the fold's own code is not looked at, as nearly all changes of it change no result.
+# Raised by a release whose fold gives other results for the same functions and events. The fold's
+# own code does not count, as nearly all changes of it change no result.
 FOLD_SEMANTICS = 1
 STREAMS = "include.streams"
 LENGTH = 16  # hex characters
 PART_LENGTH = 8
-# Of `pinned_settings`, those that people have given by another name.
+# Names of `pinned_settings` that differ in a stream's file.
 CALLED = {"state_schema": "class of the state", "watermark_delay_ms": "watermark_delay"}
-# What of the entry is computed by; None: `**more`, which may have either.
+# Arguments of `Stream(...)` that are functions; None: `**more`, which may have some.
 FUNCTIONS = ("fold", "migrate_state", None)
-# How state is spread, and which rows were in time: the fold of given events is the same.
+# They spread the state and decide which rows are in time: the fold of given events is the same.
 CHANGE_NO_RESULT = {"buckets", "state_partitions", "watermark_delay_ms"}
 
 
 def code_fingerprint(stream: Stream, initial_state: str | None) -> str:
-    """16 hex characters that name the stream's code, settings and initial state.
+    """The fingerprint of a stream's code, settings and initial state, 16 hex characters.
 
     Modules of `include.streams` that its file imports count; those loaded by a computed name do not.
     """
@@ -41,13 +41,12 @@ def code_fingerprint(stream: Stream, initial_state: str | None) -> str:
         "pinned": {name: pinned[name] for name in pinned.keys() - CHANGE_NO_RESULT},
         "modules": _modules(f"{STREAMS}.{stream.name}"),
     }
-    return _name_of(hashed)
+    return _hash_of(hashed)
 
 
 def code_parts(stream: Stream) -> dict[str, str]:
-    """A hash of each part of the stream's code: "function count", "class shared.Sums"."""
+    """Hashes of the parts of the stream's code by name: "function count", "class shared.Sums"."""
     parts: dict[str, list[str]] = {}
-    hashes = {}
     for module, code in _modules(f"{STREAMS}.{stream.name}").items():
         prefix = "" if module == f"{STREAMS}.{stream.name}" else f"{module[len(STREAMS) + 1 :]}."
         for statement in ast.parse(code).body:
@@ -57,13 +56,11 @@ def code_parts(stream: Stream) -> dict[str, str]:
                 kind = "class" if isinstance(statement, ast.ClassDef) else "function"
                 name = f"{kind} {prefix}{statement.name}"
             parts.setdefault(name, []).append(text)
-    for name, texts in parts.items():
-        hashes[name] = _name_of(texts)[:PART_LENGTH]
-    return hashes
+    return {name: _hash_of(texts)[:PART_LENGTH] for name, texts in parts.items()}
 
 
 def what_changed(lake: Lake, stream: Stream, generations: Generations) -> list[str]:
-    """What is another than when the state was made: "function count_events", "setting ttl"."""
+    """The parts that differ from when the state was made: "function count_events", "setting ttl"."""
     row = generations.current
     if row is None:
         return []
@@ -80,22 +77,22 @@ def _differing(was: Mapping[str, object], now: Mapping[str, object]) -> list[str
     return [name for name in sorted({*was, *now}) if was.get(name) != now.get(name)]
 
 
-def _name_of(hashed: object) -> str:
+def _hash_of(hashed: object) -> str:
     text = json.dumps(hashed, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:LENGTH]
 
 
 def only_code(source: bytes) -> ast.Module:
-    """The module of that source without docstrings and COMMENTS."""
+    """Parse a module, and drop its docstrings and COMMENTS."""
     tree = ast.parse(source)
     tree.body = [statement for statement in tree.body if not _assigns(statement, "COMMENTS")]
     return _WithoutDocstrings().visit(tree)  # type: ignore[no-any-return]
 
 
 def _without_entry(tree: ast.Module) -> ast.Module:
-    """With the functions alone in the stream's entry: the rest of that is pinned.
+    """Return the module with the functions alone in `Stream(...)`: the other arguments are pinned.
 
-    Names that only the rest needs are not imported.
+    Names that only these need are not imported.
     """
     for entry in filter(None, map(_entry_in, tree.body)):
         entry.keywords = [part for part in entry.keywords if part.arg in FUNCTIONS]
@@ -108,7 +105,7 @@ def _without_entry(tree: ast.Module) -> ast.Module:
 
 
 def _entry_in(statement: ast.stmt) -> ast.Call | None:
-    """`Stream(...)` of `STREAM = Stream(...)`; an entry by another function stays code."""
+    """The call in `STREAM = Stream(...)`; None for a call of another function, which stays code."""
     value = statement.value if isinstance(statement, ast.Assign | ast.AnnAssign) else None
     if not (_assigns(statement, "STREAM") and isinstance(value, ast.Call)):
         return None
@@ -123,7 +120,7 @@ def _names_in(parts: Iterable[ast.AST]) -> set[str]:
 
 class _WithoutDocstrings(ast.NodeTransformer):
     def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
-        """Any statement that is a mere string does nothing, so all of them may go."""
+        """Drop any statement that is a mere string: it does nothing."""
         is_text = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
         return None if is_text else node
 
@@ -136,8 +133,8 @@ def _assigns(statement: ast.stmt, name: str) -> bool:
 
 
 def _modules(name: str) -> dict[str, str]:
-    """The code of the stream's module `name`, of its entry without what is pinned, and of all of
-    `include.streams` that it imports, by module."""
+    """The code of the stream's module `name`, and of all modules in `include.streams` that it
+    imports, by module."""
     found: dict[str, str] = {}
     waiting = [name]
     while waiting:
@@ -153,7 +150,7 @@ def _modules(name: str) -> dict[str, str]:
 
 
 def _imported(package: str, tree: ast.Module) -> Iterator[str]:
-    """All that may be a module: of `from a import b`, relative to `package`, both a and a.b."""
+    """All names that may be modules: for `from a import b`, relative to `package`, both a and a.b."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -168,22 +165,22 @@ def _is_of_streams(module: str) -> bool:
 
 
 def _file_of(module: str) -> Path | None:
-    """Its source; None when the name is of something in a module."""
+    """The source file of a module; None when the name is of something in a module."""
     try:
         spec = find_spec(module)
-    except ModuleNotFoundError:  # what it would be in is no package
+    except ModuleNotFoundError:  # its parent is no package
         return None
     return None if spec is None or spec.origin is None else Path(spec.origin)
 
 
 def identity_of(lake: Lake, stream: Stream, generations: Generations) -> StreamIdentity:
-    """A stream as it is now; SettingsError when its file or its initial state is wrong."""
+    """Return a stream's identity; SettingsError when its file or its initial state is wrong."""
     fold = load_definition(stream).fold
     pinned = generations.current or GenerationRow()
     initial_state = initial_fingerprint(lake, generations)
     code, known = code_fingerprint(stream, initial_state), pinned["code"]
     since_us = None
-    if initial_state is not None:  # until the first batch another one may have been pinned
+    if initial_state is not None:  # before the first batch another one may be pinned
         since_us = pinned["initial_as_of_us"] if pinned["initial_state"] == initial_state else None
         since_us = read_as_of(lake, stream.name) if since_us is None else since_us
     return StreamIdentity(
@@ -199,6 +196,6 @@ def identity_of(lake: Lake, stream: Stream, generations: Generations) -> StreamI
 
 
 def initial_fingerprint(lake: Lake, generations: Generations) -> str | None:
-    """That of the initial state, the pinned one where nothing says that it has changed."""
+    """The fingerprint of the initial state; the pinned one unless it has changed."""
     pinned = generations.current or GenerationRow()
     return read_fingerprint(lake, generations.stream, pinned.get("initial_state"))

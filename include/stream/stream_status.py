@@ -1,8 +1,8 @@
-"""Whether a stream's table is right by its file as it is now, instant by instant, and if not, why.
+"""The status of a stream's table: where it is right by today's file, instant by instant, and if not, why.
 
-From the record and bronze alone. A table is right at t when an entry of the record covers t, all
-code that its fold went through is today's (or was mapped, with somebody's word), and that fold
-has every row of bronze at or before t. Where nothing is recorded nothing is proved: not right.
+By the record and bronze alone. A table is right at t when an entry of the record covers t, all code
+that its state went through is today's (or was mapped), and it has every row of bronze at or before
+t. It is not right where nothing is recorded.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -29,18 +29,18 @@ from include.settings import Stream
 from include.stream.bronze import BronzeFiles, known, read_files
 from include.stream.manifest import StreamIdentity, mapped_savepoint
 from include.stream.open_stream import OpenStream, open_stream
-from include.stream.record import BEGINNING_US, Entry, Segment, newest_own, segments_of
+from include.stream.record import BEGINNING_US, RecordEntry, Segment, newest_own, segments_of
 from include.text_table import counted, first_names
 
 COLUMNS = ["event_time", "watermark_before", "ingested_at", "is_heartbeat"]
 GROUP = ["event_date", "ingested_at"]
-ANY_DELAY_US = 10**6 * 86_400 * 365 * 100  # no row is further ahead of the clock
+ANY_DELAY_US = 10**6 * 86_400 * 365 * 100  # no row is further ahead of the watermark
 MEASURES = [("event_time", "count"), ("event_time", "min"), ("event_time", "max")]
 
 
 @dataclass(frozen=True)
 class LateGroup:
-    """The late rows that one commit brought for one event date; the last is at `last_us`."""
+    """The late rows of one commit with one event date, from `first_us` to `last_us`."""
 
     date: date
     ingested_at_us: int
@@ -52,7 +52,7 @@ class LateGroup:
 def late_groups(
     lake: Lake, source: str, delay_us: int, since_us: int | None, after_us: int | None
 ) -> list[LateGroup]:
-    """The late rows under `delay_us` from `since_us` on, ingested after `after_us`."""
+    """The groups of bronze's late rows under `delay_us`, from `since_us` on, ingested after `after_us`."""
     path = lake.bronze(source)
     if not lake.is_delta_table(path):
         return []
@@ -100,7 +100,7 @@ def _is_late(delay_us: int, since_us: int | None, after_us: int | None) -> pc.Ex
 
 
 def _grouped(rows: pa.Table) -> pa.Table:
-    # Not the column event_date: partitions are not in the files.
+    # event_date is a partition, and so no column of the files.
     days = pc.cast(pc.cast(rows["event_time"], pa.timestamp("us")), pa.date32(), safe=False)
     rows = rows.append_column("event_date", days)
     found = rows.group_by(GROUP).aggregate(MEASURES)
@@ -119,16 +119,16 @@ class Span:
     from_us: int
     until_us: int
     reason: Reason | None  # None: it is right there
-    missing: tuple[LateGroup, ...] = ()  # the rows of bronze that its fold does not have
+    missing: tuple[LateGroup, ...] = ()  # the rows of bronze that it does not have
 
 
 @dataclass(frozen=True)
 class TableStatus:
-    """A judged table, to before `until_us` (None: nothing of it is complete)."""
+    """The verdict on a table before `until_us` (None: nothing of it is complete)."""
 
     until_us: int | None
     spans: tuple[Span, ...]  # in order, without gaps, from the beginning to `until_us`
-    live: Span | None  # live's own fold at its newest instant; None before there is one
+    live: Span | None  # live's state at its newest instant; None before there is one
 
     @cached_property
     def wrong(self) -> tuple[Span, ...]:
@@ -137,26 +137,26 @@ class TableStatus:
 
     @property
     def right_until_us(self) -> int:
-        """Until where it is right from the beginning on; BEGINNING_US: nowhere."""
+        """The instant until which the table is right from the beginning; BEGINNING_US: nowhere."""
         until_us = BEGINNING_US if self.until_us is None else self.until_us
         return self.wrong[0].from_us if self.wrong else until_us
 
     @property
     def live_is_right(self) -> bool:
-        """Whether what live goes on with has every row, by today's code."""
+        """True if live's state has every row, by today's code."""
         return self.live is None or self.live.reason is None
 
 
 def judge(
     lake: Lake,
-    entries: Sequence[Entry],
+    entries: Sequence[RecordEntry],
     identity: StreamIdentity,
     reset_us: int | None = None,
     read_late: ReadLate | None = None,
 ) -> TableStatus:
-    """The table_status of a table of `identity` whose record has these entries.
+    """Judge a table whose record has these entries by today's `identity`.
 
-    `reset_us`: since when (`ingested_at`) bronze goes by a watermark set back.
+    `reset_us`: the `ingested_at` from which on rows follow a source watermark that was set back.
     """
     newest = newest_own(entries)
     if newest is None:
@@ -181,8 +181,8 @@ def _unrecorded(from_us: int, until_us: int) -> list[Span]:
     return [Span(from_us, until_us, "not recorded")] if from_us < until_us else []
 
 
-def _accepted(entries: Sequence[Entry], code: str) -> set[str]:
-    """Today's code, and what a mapping of states stands for, and what that one stood for."""
+def _accepted(entries: Sequence[RecordEntry], code: str) -> set[str]:
+    """The codes whose states count as today's: today's code, and those whose states it has mapped."""
     accepted = {code}
     for entry in sorted(entries, key=lambda entry: entry.number, reverse=True):
         if entry.mapped_from is not None and accepted & set(entry.codes):
@@ -191,7 +191,7 @@ def _accepted(entries: Sequence[Entry], code: str) -> set[str]:
 
 
 def _joined(spans: Iterable[Span]) -> list[Span]:
-    """Neighbours that are alike as one."""
+    """Join neighbouring spans with the same reason and rows."""
     joined: list[Span] = []
     for span in spans:
         if joined and (joined[-1].reason, joined[-1].missing) == (span.reason, span.missing):
@@ -202,7 +202,7 @@ def _joined(spans: Iterable[Span]) -> list[Span]:
 
 @dataclass(frozen=True)
 class _Judge:
-    """Judges entries; reads bronze's late rows once for each delay that they name."""
+    """Judges entries, and reads bronze's late rows once for each delay that they name."""
 
     lake: Lake
     identity: StreamIdentity
@@ -212,43 +212,40 @@ class _Judge:
     groups: dict[int, list[LateGroup]] = field(default_factory=dict)  # by delay
 
     def spans(self, segment: Segment) -> list[Span]:
-        """What a segment comes to: right up to some instant, and wrong from there on."""
+        """The spans of a segment: right up to some instant, and wrong from there on."""
         whole = self.span(segment.entry, segment.from_us, segment.until_us)
         # An event at t emits at t, so the table is wrong from the first missing row on. An update
-        # table, which shows one state, is so as a whole.
+        # table, which shows one state, is wrong as a whole.
         if not whole.missing or self.identity.output_mode == "update":
             return [whole]
         first_us = max(whole.from_us, min(group.first_us for group in whole.missing))
         spans = [Span(whole.from_us, first_us, None), replace(whole, from_us=first_us)]
         return [span for span in spans if span.from_us < span.until_us]
 
-    def span(self, entry: Entry, from_us: int, until_us: int) -> Span:
-        """An entry's fold there; without a length, its state at that instant."""
-        if reason := self._foreign(entry):
-            return Span(from_us, until_us, reason)
+    def span(self, entry: RecordEntry, from_us: int, until_us: int) -> Span:
+        """The verdict on the rows of an entry there; without a length, on its state at that instant."""
+        if not set(entry.codes) <= self.accepted:
+            return Span(from_us, until_us, "other code")
         missing = self._missing(entry, until_us)
         return Span(from_us, until_us, "late rows" if missing else None, missing)
 
-    def _foreign(self, entry: Entry) -> Reason | None:
-        return None if set(entry.codes) <= self.accepted else "other code"
-
-    def _missing(self, entry: Entry, until_us: int) -> tuple[LateGroup, ...]:
-        """The late rows before an instant that came after all that the entry's fold has; and all
-        rows since a watermark was set back that it does not know of."""
+    def _missing(self, entry: RecordEntry, until_us: int) -> tuple[LateGroup, ...]:
+        """The late rows before an instant that are newer than the entry's bronze version; and all
+        rows since the watermark was set back, if the entry is older than that."""
         if self.identity.time_column == "ingested_at":
-            return ()  # then no row is late
-        pin_us = entry.bronze_ingested_at_us
+            return ()  # no row is late
+        read_us = entry.bronze_ingested_at_us
         return tuple(
             group
             for group in self._late(entry.delay_us)
-            if (pin_us is None or group.ingested_at_us > pin_us) and group.first_us < until_us
+            if (read_us is None or group.ingested_at_us > read_us) and group.first_us < until_us
         )
 
     def _late(self, delay_us: int) -> list[LateGroup]:
         if delay_us not in self.groups:
             source, since_us = self.identity.source, self.identity.since_us
             late = self.read_late(self.lake, source, delay_us, since_us, None)
-            if self.reset_us is not None:  # and all rows ingested since, late or not
+            if self.reset_us is not None:  # all rows since, late or not
                 since = late_groups(self.lake, source, -ANY_DELAY_US, since_us, self.reset_us)
                 late = _in_order({*late, *since})
             self.groups[delay_us] = late
@@ -261,15 +258,15 @@ WHY: dict[Reason, str] = {
     "late rows": "without late rows that are in bronze",
     "other code": "by other code than today's",
     "not recorded": "nothing is recorded of it",
-    "cut off": "a run was cut off, and the next one settles it",
+    "cut off": "a run was cut off, and the next one completes it",
 }
 
 
 def status_findings(
     name: str, table_status: TableStatus, is_append: bool, is_mapped: bool = False
 ) -> list[Finding]:
-    """A finding for each cause for which a table, or its live state, is not right; `is_mapped`: its
-    states go back to mapped ones."""
+    """A finding for each cause why a table, or its live state, is not right; `is_mapped`: its states
+    come of a migration."""
     live = [table_status.live] if table_status.live is not None and table_status.live.reason else []
     late, of_live = (
         [s for s in spans if s.reason == "late rows"] for spans in (table_status.wrong, live)
@@ -317,7 +314,7 @@ def _found(
 
 
 def not_restated(late: Iterable[Span]) -> list[LateGroup]:
-    """The late rows that not even the part of the table at their own instant has."""
+    """The late rows that are missing also in the span of their own instant."""
     found = {
         group
         for span in late
@@ -328,7 +325,7 @@ def not_restated(late: Iterable[Span]) -> list[LateGroup]:
 
 
 def spans_text(spans: Sequence[Span]) -> str:
-    """The instants of some spans, for people."""
+    """Return the instants of some spans for a terminal."""
     texts = [
         f"from {instant_text(s.from_us)} until {instant_text(s.until_us)} UTC "
         f"({WHY[s.reason] if s.reason else 'right'})"
@@ -339,48 +336,48 @@ def spans_text(spans: Sequence[Span]) -> str:
 
 
 def instant_text(micros: int) -> str:
-    """An instant of a table for people; the beginning is one, too."""
+    """Return an instant of a table for a terminal, such as "the beginning"."""
     return "the beginning" if micros == BEGINNING_US else f"{instant_of(micros):%Y-%m-%d %H:%M:%S}"
 
 
 def known_instant(micros: int | None) -> datetime | None:
-    """An instant of a table; None for the beginning, and for none."""
+    """The instant; None for the beginning, and for None."""
     return None if micros is None or micros == BEGINNING_US else instant_of(micros)
 
 
 def state_between(table_status: TableStatus, from_us: int, until_us: int) -> str:
-    """The state of a table in `[from_us, until_us)`: right, late rows, ..."""
+    """Return "right", or the reasons why a table is not right in `[from_us, until_us)`."""
     wrong = (s for s in table_status.wrong if s.from_us < until_us and from_us < s.until_us)
     return ", ".join(sorted({str(span.reason) for span in wrong})) or "right"
 
 
 @dataclass(frozen=True)
 class StreamStatus:
-    """A stream's table, judged: where it is right, and why nothing of that counts, if so."""
+    """The status of a stream: the verdict on its table, and what keeps that from counting."""
 
     opened: OpenStream
     table_status: TableStatus
-    bronze_changed: str | None = None  # how others have changed what it is made of
-    unfinished: str | None = None  # an erasure of a key that it may have
+    bronze_changed: str | None = None  # how others have changed bronze
+    unfinished: str | None = None  # an erasure of a key that the table may have
 
     @property
     def doubt(self) -> str | None:
-        """Why nothing that is judged of it counts; None when it does."""
+        """The reason why the verdict does not count; None when it does."""
         return self.opened.mismatch or self.bronze_changed or self.unfinished
 
     @property
     def is_right(self) -> bool:
-        """Whether it has every row that it is to have until now, and no other."""
+        """True if the table has every row that it should have until now, and no other."""
         is_complete = self.table_status.until_us is not None
         return self.doubt is None and is_complete and not self.table_status.wrong
 
     @property
     def live_is_right(self) -> bool:
-        """Whether its state is right, from which the next rows come."""
+        """True if the state is right that the next rows come from."""
         return self.doubt is None and self.table_status.live_is_right
 
     def text(self) -> str:
-        """The verdict for people, in one line."""
+        """Return the verdict for a terminal, in one line."""
         table_status = self.table_status
         if self.doubt is not None:
             return f"cannot be counted on: {self.doubt}"
@@ -393,21 +390,18 @@ class StreamStatus:
 
     @property
     def findings(self) -> list[Finding]:
-        """What people should know of the table, and of the bronze that it is made of."""
+        """The findings on the table and its bronze."""
         opened, row, found = self.opened, self.opened.row, []
         if self.bronze_changed is not None:
             mend = str(how_to_mend(f"bronze/{opened.source}"))
             known = FINDINGS["bronze_changed"]
             found.append(known.found(opened.source, self.bronze_changed, mend))
         if self.unfinished is not None:
-            known, mend = (
-                FINDINGS["erasure_unfinished"],
-                f"`./stateful erase {opened.source} KEY --apply`",
-            )
-            found.append(known.found(opened.source, self.unfinished, mend))
+            known, mend = FINDINGS["erasure_unfinished"], f"./stateful erase {opened.source} KEY"
+            found.append(known.found(opened.source, self.unfinished, f"`{mend} --apply`"))
         table = opened.lake.table(opened.name)
         if row is None and not opened.lake.is_delta_table(table):
-            return found  # it has not run; or a checkpoint alone is left, which its run refuses
+            return found  # it has not run; or a checkpoint alone is left, which a run refuses
         if opened.mismatch is not None:
             mend = str(how_to_mend(f"checkpoints/{opened.name}"))
             said = f"{table} is not what was recorded of it: {opened.mismatch}"
@@ -420,13 +414,16 @@ class StreamStatus:
 
 
 def stream_status(lake: Lake, stream: Stream, read_late: ReadLate | None = None) -> StreamStatus:
-    """The verdict of now. Who asks of many streams gives a `read_late` that reads a bronze once."""
+    """Return the status of a stream by today's code; LakeError when bronze cannot be read.
+
+    `read_late`: in place of `late_groups`, to read a bronze once for many streams.
+    """
     opened = open_stream(lake, stream)
     return _status(opened, judged(opened, opened.identity, read_late))
 
 
 def status_of_run(lake: Lake, stream: Stream) -> StreamStatus:
-    """The verdict by the code of the newest run, for the check after it, which loads none."""
+    """Return the status by the code of the newest run, for the check after it, which loads no code."""
     opened = open_stream(lake, stream)
     row, own = opened.row or GenerationRow(), opened.record.own
     in_processing_time = row["timeout"] == GroupStateTimeout.ProcessingTimeTimeout
@@ -456,7 +453,7 @@ def _status(opened: OpenStream, table_status: TableStatus) -> StreamStatus:
 def judged(
     opened: OpenStream, identity: StreamIdentity, read_late: ReadLate | None = None
 ) -> TableStatus:
-    """Where the table is right by the code of `identity`; LakeError when bronze cannot be read."""
+    """Judge the stream's table by `identity`; LakeError when bronze cannot be read."""
     if opened.lake.is_delta_table(bronze := opened.lake.bronze(identity.source)):
         open_table(bronze)
     table_status = judge(opened.lake, opened.record.entries, identity, _reset_us(opened), read_late)
@@ -464,13 +461,13 @@ def judged(
 
 
 def dead_letters_status(opened: OpenStream, identity: StreamIdentity) -> TableStatus:
-    """The same of its dead letters, each of its own instant also of an update table."""
+    """Judge the stream's dead letters, each of its own instant also for an update table."""
     as_append = replace(identity, output_mode="append")
     return judge(opened.lake, opened.record.entries, as_append, _reset_us(opened))
 
 
 def _ahead(table_status: TableStatus) -> TableStatus:
-    """Of an update table that shows some keys as of a later instant than the others."""
+    """The verdict on an update table that shows some keys as of a later instant than others."""
     if table_status.until_us is None:
         return table_status
     span = Span(BEGINNING_US, table_status.until_us, "cut off")

@@ -12,8 +12,14 @@ from deltalake import DeltaTable as Table
 from deltalake import write_deltalake
 
 from include.amend import erase_rows
-from include.amend.erase_plan import plan_erasure
-from include.amend.erase_rows import erase_in_ops, erased_key, find, forget_history, landed_file_of
+from include.amend.erase_rows import (
+    erase_in_ops,
+    erased_key,
+    find_rows,
+    forget_history,
+    landed_file_of,
+)
+from include.amend.plans import plan_erasure
 from include.cli.__main__ import main
 from include.connectors import DeltaTable
 from include.ingest.amendments import amendments_of, begin_erasure
@@ -85,7 +91,7 @@ def test_rows_are_found_by_their_values_and_refused_ones_by_theirs_or_as_words(l
     )
     landing.add("b.jsonl", [signal(5, device_id=77)])
     ingest(lake, source_named("signals"))
-    found = find(lake, erased_key("device_signals", "7"))
+    found = find_rows(lake, erased_key("device_signals", "7"))
     assert (found.rows, found.dates, found.files) == (1, ("2026-03-01",), ("a.jsonl",))
     rows = {"no number", "torn: 7 and more"}
     refused = dataset_of(lake.quarantine("signals")).to_table().to_pylist()
@@ -117,7 +123,7 @@ def test_a_file_is_found_by_its_whole_name_and_by_rows_of_it_that_were_mended(la
     landing.add("day#1.jsonl", [signal(1, device_id=7)])
     landing.add("torn.jsonl", [signal(2, device_id=7, value="no number")])
     ingest(lake, source_named("signals"))
-    found = find(lake, erased_key("device_signals", "7"))
+    found = find_rows(lake, erased_key("device_signals", "7"))
     assert found.files == ("day#1.jsonl", "torn.jsonl")
     assert landed_file_of(f"torn.jsonl#{'0a' * 16}") == "torn.jsonl"
 

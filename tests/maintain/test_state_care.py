@@ -2,7 +2,6 @@
 run worse is rolled back."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -18,7 +17,7 @@ from include.maintain.tune_rocksdb import (
     ROLLED_BACK,
     TRIED,
     WRITTEN,
-    changes_of,
+    newest_change,
     run_settings,
 )
 from include.observe.stream_line import Recorded
@@ -67,12 +66,14 @@ def measure(lake: Lake, memory_mb: int, rewritten: int) -> None:
     batches.update(new_values={"state_metrics": metrics}, predicate=f"memory_mb = {memory_mb}")
 
 
-def tune(lake: Lake, stream: Stream) -> Sequence[str]:
-    """What is recorded of the memory after the step."""
+def tune(lake: Lake, stream: Stream) -> str:
+    """The newest change of the memory after the step."""
     (step,) = (step for step in STEPS if step.name == "tune_rocksdb")
     assert step.look is not None
     step.look(StreamRun(lake, stream))
-    return [row["finding"] for row in reversed(changes_of(lake, stream.name))]
+    change = newest_change(lake, stream.name)
+    assert change is not None
+    return change.finding
 
 
 def test_a_setting_that_made_a_run_worse_is_rolled_back(spark, lake):
@@ -81,10 +82,10 @@ def test_a_setting_that_made_a_run_worse_is_rolled_back(spark, lake):
     drained(spark, lake, stream, FOLD, commits[:2], runs=2)
     before = run_settings(lake, stream)
     measure(lake, int(before[MAX_MEMORY_MB]), rewritten=16 * MIB)
-    assert tune(lake, stream) == [TRIED]
+    assert tune(lake, stream) == TRIED
     tried = int(run_settings(lake, stream)[MAX_MEMORY_MB])
     assert tried > int(before[MAX_MEMORY_MB])
     drained(spark, lake, stream, FOLD, commits[2:], runs=1)
     measure(lake, tried, rewritten=20 * MIB)
-    assert tune(lake, stream) == [TRIED, ROLLED_BACK]
+    assert tune(lake, stream) == ROLLED_BACK
     assert run_settings(lake, stream) == before

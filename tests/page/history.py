@@ -13,7 +13,7 @@ from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.registry import stream_named
 from include.settings import Stream
-from include.stream.record import Entry
+from include.stream.record import RecordEntry
 from include.stream.stream_identity import code_fingerprint
 from tests.stream.entries import entry, record
 from tests.written_savepoint import written_savepoint
@@ -133,7 +133,7 @@ def _generation(stream: Stream) -> dict[str, Any]:
     }
 
 
-def lived(until_us: int) -> Entry:
+def lived(until_us: int) -> RecordEntry:
     """What live has in a table until then."""
     code = code_fingerprint(streams_like(1)[0], None)
     return entry(1, "live", None, until_us, delay_us=600_000_000, codes=(code,), bronze_id=None)

@@ -6,8 +6,8 @@ import pytest
 
 from include.amend import erase_rows
 from include.amend import erase_rows as rows_module
-from include.amend.erase_plan import plan_erasure
 from include.amend.erase_rows import erased_key
+from include.amend.plans import plan_erasure
 from include.ingest.amendments import amendments_of
 from include.lake.errors import SettingsError
 from include.stream.rebuild_plan import RebuildOptions

@@ -8,7 +8,7 @@ from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.amend.watermark_plan import plan_set_watermark
+from include.amend.plans import plan_set_watermark
 from include.fold.admission import instant_of, micros_of
 from include.ingest.amendments import amendments_of
 from include.lake.errors import SettingsError

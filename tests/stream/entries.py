@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from include.lake.generations import GenerationRow, read_generations
 from include.lake.paths import Lake
 from include.registry import stream_named, stream_names
-from include.stream.record import Entry, commit_alone, recorded
+from include.stream.record import RecordEntry, commit_alone, recorded
 from include.stream.stream_identity import code_fingerprint
 
 NO_ROWS = pa.schema([("emitted_at", pa.timestamp("us", tz="UTC")), ("emitted_date", pa.date32())])
@@ -18,18 +18,18 @@ TICKS = 10
 CODES = ("a", "b")
 
 
-def entry(number: int, kind: str, from_: int | None, until: int | None, **columns: Any) -> Entry:
+def entry(number: int, kind: str, from_: int | None, until: int | None, **columns: Any) -> RecordEntry:
     known: dict[str, Any] = {
         "generation": 1,
         "run_id": f"run-{number}",
         "delay_us": 1,
         "codes": ("a",),
     }
-    return Entry(number=number, kind=kind, from_us=from_, until_us=until, **known | columns)
+    return RecordEntry(number=number, kind=kind, from_us=from_, until_us=until, **known | columns)
 
 
 @st.composite
-def entries(draw: st.DrawFn, number: int) -> Entry:
+def entries(draw: st.DrawFn, number: int) -> RecordEntry:
     kind = draw(st.sampled_from(["live", "restate", "rebuild", "rebuild"]))
     from_ = draw(st.none() | st.integers(0, TICKS - 1))
     until = draw(st.integers((from_ or 0) + 1, TICKS))
@@ -39,22 +39,22 @@ def entries(draw: st.DrawFn, number: int) -> Entry:
 
 
 @st.composite
-def entry_lists(draw: st.DrawFn) -> list[Entry]:
+def entry_lists(draw: st.DrawFn) -> list[RecordEntry]:
     return [draw(entries(number)) for number in range(1, draw(st.integers(0, 8)) + 1)]
 
 
-def covers(one: Entry, tick: int) -> bool:
+def covers(one: RecordEntry, tick: int) -> bool:
     from_, until = one.from_us, one.until_us
     return until is not None and (from_ is None or from_ <= tick) and tick < until
 
 
-def hides(one: Entry, tick: int) -> bool:
+def hides(one: RecordEntry, tick: int) -> bool:
     """Whether what earlier entries say of the tick is over."""
     is_later = one.from_us is None or one.from_us <= tick
     return covers(one, tick) or (one.kind == "rebuild" and is_later)
 
 
-def entry_at(entries: list[Entry], tick: int) -> Entry | None:
+def entry_at(entries: list[RecordEntry], tick: int) -> RecordEntry | None:
     """Whose rows the table has at the tick, one entry after the other."""
     found = None
     for one in entries:
@@ -63,7 +63,7 @@ def entry_at(entries: list[Entry], tick: int) -> Entry | None:
     return found
 
 
-def record(lake: Lake, made: Entry, stream: str = "user_counts", **known: Any) -> None:
+def record(lake: Lake, made: RecordEntry, stream: str = "user_counts", **known: Any) -> None:
     """The entry in the record of a lake that was set up by hand, over a table without rows.
 
     By the code of now, unless it names another than `entry` does.

@@ -13,7 +13,7 @@ from include.stream.bronze import (
     FILE_RETENTION,
     LOG_RETENTION,
     MARGIN,
-    Lag,
+    ReaderLag,
     lag_findings,
     needed_commit,
     read_lags,
@@ -45,11 +45,11 @@ def three_commits(lake):
     return lake
 
 
-def lags(lake) -> list[Lag]:
+def lags(lake) -> list[ReaderLag]:
     return read_lags(lake, lake.bronze(SOURCE), bronze(lake))
 
 
-def only_lag(lake) -> Lag:
+def only_lag(lake) -> ReaderLag:
     (lag,) = lags(lake)
     return lag
 
@@ -110,8 +110,8 @@ RETAINED = timedelta(days=7)
 MICROSECOND = timedelta(microseconds=1)
 
 
-def lag(since: datetime | None, stream: str = "user_counts") -> Lag:
-    return Lag(stream, 5, since)
+def lag(since: datetime | None, stream: str = "user_counts") -> ReaderLag:
+    return ReaderLag(stream, 5, since)
 
 
 def test_a_reader_is_in_time_until_a_margin_before_its_files_may_go():

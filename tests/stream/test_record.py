@@ -5,18 +5,18 @@ from collections.abc import Sequence
 
 import pytest
 
-from include.stream.record import MOST_ENTRIES, NO_CODE, Entry, StreamRecord, segments_of
+from include.stream.record import MOST_ENTRIES, NO_CODE, RecordEntry, StreamRecord, segments_of
 
 END_US = 2_000
 
 
-def an_entry(kind: str, from_us: int | None, until_us: int) -> Entry:
-    return Entry(
+def an_entry(kind: str, from_us: int | None, until_us: int) -> RecordEntry:
+    return RecordEntry(
         kind=kind, from_us=from_us, until_us=until_us, generation=1, delay_us=0, codes=("c",)
     )
 
 
-def entries_by_instant(entries: Sequence[Entry]) -> dict[int, Entry]:
+def entries_by_instant(entries: Sequence[RecordEntry]) -> dict[int, RecordEntry]:
     return {
         at_us: segment.entry
         for segment in segments_of(entries)
@@ -27,7 +27,7 @@ def entries_by_instant(entries: Sequence[Entry]) -> dict[int, Entry]:
 @pytest.mark.parametrize("seed", range(2))
 def test_each_instant_is_of_its_newest_entry_or_of_no_code(seed: int):
     rng = random.Random(seed)
-    record, all_of_them = StreamRecord(stream="s"), list[Entry]()
+    record, all_of_them = StreamRecord(stream="s"), list[RecordEntry]()
     for number in range(1, MOST_ENTRIES + 160):
         start = rng.randrange(END_US)
         made = an_entry("restate", start, start + rng.randrange(1, 4))

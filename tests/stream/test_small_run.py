@@ -72,6 +72,7 @@ def test_rows_are_merged_by_one_process_only_into_a_table_that_it_can_read(lake,
 
 def test_who_needs_another_jvm_is_not_taken_along(lake):
     """RocksDB's memory is the process's: a trial of the tuner would be judged by another's."""
+    Path(lake.checkpoint(SESSIONS.name, 1)).mkdir(parents=True)
     record_change(lake, SESSIONS, Outcome(64, "a test", TRIED, 256))
     assert along(lake, COUNTS, SESSIONS, ALERTS) == {"threshold_alerts"}
 

@@ -21,7 +21,7 @@ from include.stream import stream_status as judging
 from include.stream.manifest import StreamIdentity
 from include.stream.rebuild_plan import RebuildOptions
 from include.stream.record import BEGINNING_US
-from include.stream.status_report import mend_of, status_record
+from include.stream.status_report import next_command, status_record
 from include.stream.stream_identity import what_changed
 from include.stream.stream_status import (
     LateGroup,
@@ -276,7 +276,7 @@ def world() -> Iterator[World]:
 def told(world: World) -> dict[str, Any]:
     status = stream_status(world.lake, world.streams[KIND])
     changes = what_changed(world.lake, world.streams[KIND], status.opened.generations)
-    mend = mend_of(status, bool(changes))
+    mend = next_command(status, bool(changes))
     return status_record(status) | {"changed": changes, "mend": mend}
 
 

@@ -4,13 +4,14 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.lake.ops import append_ops
+from include.lake.ops import append_ops, read_ops
 from include.lake.paths import Lake
 from include.maintain import tune_rocksdb as module
 from include.maintain.tune_rocksdb import (
@@ -22,10 +23,10 @@ from include.maintain.tune_rocksdb import (
     ROLLED_BACK,
     TRIED,
     WRITTEN,
+    Change,
     Figures,
     History,
     Outcome,
-    changes_of,
     decide,
     machine_memory_bytes,
     memory_ceiling_mb,
@@ -65,17 +66,17 @@ class Series:
     rss_bytes: float = 1.5 * GIB
     batches: list[dict[str, Any]] = field(default_factory=list)
     runs: list[dict[str, Any]] = field(default_factory=list)
-    changes: list[dict[str, Any]] = field(default_factory=list)
+    change: Change | None = None
 
     def __post_init__(self) -> None:
         if self.memory_mb is not None:
-            self._change(RETAINED, self.memory_mb, self.memory_mb, at=NOON)
+            self.change = Change(RETAINED, self.memory_mb, self.memory_mb, NOON)
 
     @property
     def history(self) -> History:
         return History(
             stream=self.stream,
-            changes=self.changes,
+            change=self.change,
             batches=self.batches,
             runs=self.runs,
             machine_bytes=MACHINE,
@@ -104,12 +105,8 @@ class Series:
         outcome = decide(self.history)
         if outcome.finding:
             at = self._now(minutes=30)
-            self._change(outcome.finding, outcome.memory_mb, outcome.before_mb, at)
+            self.change = Change(outcome.finding, outcome.memory_mb, outcome.before_mb, at)
         return outcome
-
-    def _change(self, finding: str, memory_mb: int, before_mb: int, at: datetime) -> None:
-        sizes = {"figure": memory_mb * MIB, "limit": before_mb * MIB}
-        self.changes.insert(0, {"finding": finding, "found_at": at} | sizes)
 
     def _now(self, minutes: int = 0) -> datetime:
         return NOON + timedelta(hours=len(self.runs), minutes=minutes)
@@ -148,7 +145,7 @@ def test_a_worse_run_takes_the_change_back_and_no_other_is_tried_for_a_while():
     assert series.run() == TRIED
 
 
-def test_what_hands_hold_is_not_tuned_and_ends_a_trial():
+def test_what_is_set_by_hand_is_not_tuned_and_ends_a_trial():
     series = Series(needs(300), memory_mb=64)
     series.run()
     series.stream = replace(STREAM, rocksdb={MAX_MEMORY_MB: "128"})
@@ -226,6 +223,7 @@ def test_a_container_is_as_large_as_its_limit(tmp_path, monkeypatch, limit, expe
 @pytest.fixture
 def lake(lake: Lake, monkeypatch) -> Lake:
     monkeypatch.setattr(module, "machine_memory_bytes", lambda: MACHINE)
+    Path(lake.checkpoint(STREAM.name, 1)).mkdir(parents=True)
     return lake
 
 
@@ -236,14 +234,15 @@ def tune(lake: Lake, is_dry: bool = False) -> str:
 
 
 def changes(lake: Lake) -> list[str]:
-    return [row["finding"] for row in reversed(changes_of(lake, STREAM.name))]
+    found = read_ops(lake, "findings", {"subject": STREAM.name}).sort_by("found_at")
+    return list(found["finding"].to_pylist())
 
 
 def memory(lake: Lake, stream: Stream = STREAM) -> str:
     return run_settings(lake, stream)[MAX_MEMORY_MB]
 
 
-def test_without_a_record_it_is_sized_from_the_machine_and_what_hands_hold_is_beside_it(lake):
+def test_without_a_record_it_is_sized_from_the_machine_and_what_is_set_by_hand_stays(lake):
     held = replace(STREAM, rocksdb={"minDeltasForSnapshot": "5", "blockSizeKB": "8"})
     assert session_conf(run_settings(lake, held)) == {
         f"{STATE_STORE}.rocksdb.maxMemoryUsageMB": "256",
@@ -253,7 +252,7 @@ def test_without_a_record_it_is_sized_from_the_machine_and_what_hands_hold_is_be
     assert tune_rocksdb(lake, STREAM).finding is None
 
 
-def test_hands_and_a_smaller_machine_come_before_what_was_found(lake, monkeypatch):
+def test_settings_by_hand_and_a_smaller_machine_come_before_what_was_found(lake, monkeypatch):
     record_change(lake, STREAM, Outcome(2_048, "a test", RETAINED, 64))
     assert memory(lake) == "2048"
     assert memory(lake, stream_named("device_signals")) == "256"

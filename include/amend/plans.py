@@ -1,20 +1,34 @@
-"""An erasure's plan: what would be done, and what stands in its way."""
+"""Plans of amendments of bronze (include/ingest/amendments.py), made without a JVM: of erasures, and of
+setting a source watermark back."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import NamedTuple
 from urllib.parse import unquote
 
-from include.amend.erase_rows import ErasedKey, Found, files_in_landing, find, mentions
-from include.ingest.amendments import SET_WATERMARK, Amendment, amendments_of
+import pyarrow.compute as pc
+
+from include.amend.erase_rows import ErasedKey, KeyRows, files_in_landing, find_rows, mentions
+from include.fold.admission import LAST_INSTANT_US, US_PER_MS, micros_of
+from include.ingest.amendments import (
+    ERASURE,
+    SET_WATERMARK,
+    Amendment,
+    amended_streams,
+    amendments_of,
+)
 from include.ingest.ingest_log import Ingestion
 from include.ingest.source_connector import place_of, waiting
+from include.ingest.watermark import as_text
 from include.lake.delta_log import dataset_of, delta_table, lying_aside, open_table
-from include.lake.errors import LakeError, SettingsError, damaged
+from include.lake.errors import LakeError, SettingsError, damaged, wrong_argument
 from include.lake.generations import Generations, read_generations
 from include.lake.paths import Lake
 from include.maintain.table_maintenance import unknown_folders
 from include.registry import all_sources, source_names, stream_names, streams_of
-from include.settings import Stream
+from include.settings import Source, Stream
+from include.stream.bronze import BronzeFiles, BronzeVersion, count_before, newest_bronze
 from include.stream.checkpoint import newest_planned
 from include.stream.manifest import savepoints_of
 from include.stream.rebuild_plan import RebuildOptions, plan_later_rebuild
@@ -22,7 +36,7 @@ from include.text_table import counted, text_table
 
 
 def _refuse(lake: Lake, key: ErasedKey) -> None:
-    """LakeError when a key cannot be erased as the lake is."""
+    """Raise LakeError when a key cannot be erased as the lake is."""
     source = key.source
     if aside := lying_aside(lake):
         raise _in_the_way(
@@ -40,7 +54,9 @@ def _refuse(lake: Lake, key: ErasedKey) -> None:
             command=next(streams, None),
         )
     if lake.is_delta_table(lake.ingest_log(source.name)):
-        Ingestion(lake, source)  # what others have changed may have the key
+        Ingestion(
+            lake, source
+        )  # LakeError for a bronze that others have changed: it may have the key
     for stream in streams_of(source.name):
         _refuse_stream(lake, stream, key)
 
@@ -54,7 +70,7 @@ def _refuse_stream(lake: Lake, stream: Stream, key: ErasedKey) -> None:
         )
     generations = read_generations(lake, stream.name)
     if generations.current is None and _has_run(lake, generations):
-        said = f"{stream.name} has run, and no record is left to make it anew by: do that first"
+        said = f"{stream.name} has run, and no record is left to rebuild it by: do that first"
         raise _in_the_way(
             stream.name, said, f"./stateful rebuild {stream.name} --full-refresh --apply"
         )
@@ -68,7 +84,7 @@ def _in_the_way(subject: str, said: str, command: str | None = None) -> LakeErro
 
 
 def _has_run(lake: Lake, generations: Generations) -> bool:
-    """Whether there is anything that a stream which runs has written."""
+    """True if a run of the stream has written anything."""
     stream = generations.stream
     tables = filter(lake.is_delta_table, (lake.table(stream), lake.dead_letters(stream)))
     checkpoint = lake.checkpoint(stream, generations.number)
@@ -80,32 +96,30 @@ def _has_run(lake: Lake, generations: Generations) -> bool:
 
 
 def _is_initial(lake: Lake, stream: Stream, key: ErasedKey) -> bool:
-    """Whether a stream's initial state has all of the key as words."""
+    """True if a stream's initial state has all values of the key as words."""
     if lake.is_delta_table(lake.initial_state(stream.name)):
-        told = str(dataset_of(lake.initial_state(stream.name)).to_table().to_pylist())
+        content = str(dataset_of(lake.initial_state(stream.name)).to_table().to_pylist())
     else:
         try:
-            told = lake.read(lake.initial_state_file(stream.name)).decode(errors="replace")
+            content = lake.read(lake.initial_state_file(stream.name)).decode(errors="replace")
         except FileNotFoundError:
             return False
-    return all(mentions(told, text) for text in key.texts.values() if text is not None)
+    return all(mentions(content, text) for text in key.texts.values() if text is not None)
 
 
 @dataclass(frozen=True)
 class ErasePlan:
-    """An erasure, decided. `begun`: it was begun before, and is to be finished."""
+    """The plan of an erasure."""
 
     key: ErasedKey
-    found: Found
-    landed: tuple[str, ...]  # files that are still in landing
-    waiting: int  # landed files that are not taken yet
+    found: KeyRows
+    landed: tuple[str, ...]  # files of the key that are still in landing
+    waiting: int  # landed files that are not ingested yet
     unread: int  # files that were refused as a whole: nobody knows what is in them
-    undeclared: tuple[str, ...]  # what no source or stream of today has, below the lake
-    elsewhere: tuple[str, ...]  # other sources that may have it
-    rebuilds: tuple[
-        str, ...
-    ]  # what becomes of the streams that ever ran, bronze being as it is now
-    begun: Amendment | None
+    undeclared: tuple[str, ...]  # folders in the lake of no source or stream of today
+    elsewhere: tuple[str, ...]  # other sources that may have the key
+    rebuilds: tuple[str, ...]  # plans for the streams that ever ran, by bronze as it is now
+    begun: Amendment | None  # the erasure that was begun before, and is to be finished
 
     @property
     def counts(self) -> dict[str, int]:
@@ -113,7 +127,7 @@ class ErasePlan:
         return {"rows_bronze": rows, "rows_quarantined": refused, "files_landed": files}
 
     def text(self) -> str:
-        """The plan for people. It does not name the key."""
+        """Return the plan for a terminal. It does not name the key."""
         source, found = self.key.source, self.found
         heading = (
             f"erase a key of {source.name} ({', '.join(self.key.values)})"
@@ -125,15 +139,15 @@ class ErasePlan:
         done = [
             ("dates of bronze", len(found.dates), "written again without it"),
             (place_of(source), len(self.landed), landed),
-            ("streams", len(streams), f"made anew from the beginning: {', '.join(streams)}"),
+            ("streams", len(streams), f"rebuilt from the beginning: {', '.join(streams)}"),
         ]
         left = [
-            ("files not taken yet", self.waiting, "NOT looked into: ingest them first"),
+            ("files not ingested yet", self.waiting, "NOT looked into: ingest them first"),
             ("files refused whole", self.unread, "NOT looked into: delete what is of the key"),
             ("undeclared", len(self.undeclared), f"NOT looked into: {', '.join(self.undeclared)}"),
             ("elsewhere", len(self.elsewhere), f"NOT touched: {'; '.join(self.elsewhere)}"),
         ]
-        rows = [(part, f"{count:,}", told) for part, count, told in (*done, *left) if count]
+        rows = [(part, f"{count:,}", what) for part, count, what in (*done, *left) if count]
         if source.connector is not None:
             rows.append((place_of(source), "", "NOT ours: erase it there, too"))
         rows += [
@@ -146,11 +160,11 @@ class ErasePlan:
 
 
 def plan_erasure(lake: Lake, key: ErasedKey) -> ErasePlan:
-    """The plan; LakeError when it cannot be done, SettingsError of a key without rows."""
+    """Plan an erasure; LakeError when it cannot be done, SettingsError for a key without rows."""
     source = key.source.name
     begun = _begun(lake, key)
     _refuse(lake, key)
-    found = find(lake, key)
+    found = find_rows(lake, key)
     if begun is None and not found.rows and not found.refused:
         said = f"{source} has no row of that key"
         raise SettingsError(said, code="nothing_there", subject=source)
@@ -168,7 +182,7 @@ def plan_erasure(lake: Lake, key: ErasedKey) -> ErasePlan:
 
 
 def _elsewhere(lake: Lake, key: ErasedKey) -> Iterator[str]:
-    """Other sources with a field of its name, or whose rows come from a table of its streams."""
+    """Other sources with a field of the key's name, or that read a table of the source's streams."""
     source = key.source
     tables = {lake.table(stream.name): stream.name for stream in streams_of(source.name)}
     for other in all_sources():
@@ -181,11 +195,11 @@ def _elsewhere(lake: Lake, key: ErasedKey) -> Iterator[str]:
 
 
 def _rebuilds(lake: Lake, source: str) -> Iterator[str]:
-    """The plans; or the error of one that is refused, which must be known before a row is gone."""
+    """The plans of rebuilds; one that is refused must be known before a row is gone."""
     for stream in streams_of(source):
         if read_generations(lake, stream.name).current is not None:
             plan = plan_later_rebuild(lake, stream, RebuildOptions(full_refresh=True))
-            if plan.moved is not None:  # and so would rows of the key
+            if plan.moved is not None:  # rows of the key would be moved aside with it
                 raise damaged(lake.table(stream.name), plan.moved)
             yield plan.text()
 
@@ -205,7 +219,7 @@ def _begun(lake: Lake, key: ErasedKey) -> Amendment | None:
 
 
 def _undeclared(lake: Lake) -> Iterator[str]:
-    """Tables and states of a source or stream that has been taken out, or renamed."""
+    """Tables and states of sources and streams that were taken out or renamed."""
     declared = {*source_names(), *stream_names(), "ingest"}
     for kind in ("bronze", "quarantine", "tables", "dead_letters", "savepoints", "checkpoints"):
         found = set(lake.folders(f"{lake.root}/{kind}"))
@@ -217,3 +231,61 @@ def _unread(lake: Lake, source: str) -> int:
         return 0
     rows = dataset_of(lake.quarantine(source)).to_table(columns=["row_number", "resolved_at"])
     return sum(row["row_number"] == 0 and row["resolved_at"] is None for row in rows.to_pylist())
+
+
+class WatermarkPlan(NamedTuple):
+    """The decision to set the source watermark back to `to_us`."""
+
+    begun: Amendment | None  # the open one, which is finished
+    to_us: int
+    text: str  # for people
+
+
+def plan_set_watermark(lake: Lake, source: Source, to: datetime | None) -> WatermarkPlan:
+    """Return the plan: to finish what was begun, or to begin. Raises SettingsError for an instant that
+    cannot be, LakeError without bronze and while a key is being erased from it."""
+    begun = amendments_of(lake, source.name).open
+    to_us = None if to is None else micros_of(to) // US_PER_MS * US_PER_MS  # as watermarks are
+    if begun is not None:
+        return _finishing(begun, to_us)
+    if to_us is None:
+        raise wrong_argument(
+            "--to", f"no set-watermark of {source.name} is unfinished: --to is missing"
+        )
+    bronze = newest_bronze(lake, source.name)
+    _refuse_instant(source, bronze, to_us)
+    before, all_ = count_before(bronze, "event_time", None, cutoffs_us=[to_us + 1, LAST_INSTANT_US])
+    streams = [stream.name for stream, _ in amended_streams(lake, source.name)]
+    said = (
+        f"set the watermark of {source.name} back from {as_text(bronze.watermark_us)} to "
+        f"{as_text(to_us)}: {counted(all_ - before, 'row')} after that must wait until it comes so far; "
+        f"streams that are rebuilt, late rows included: {', '.join(streams) or 'none'}"
+    )
+    return WatermarkPlan(None, to_us, said)
+
+
+def _finishing(begun: Amendment, to_us: int | None) -> WatermarkPlan:
+    source = begun.source
+    if begun.kind == ERASURE:
+        raise begun.unfinished("set-watermark")
+    if to_us not in (None, begun.to_us):
+        raise SettingsError(
+            f"set-watermark of {source} to {as_text(begun.to_us)} is unfinished: finish it first",
+            code="unfinished_set_watermark",
+            subject=source,
+            command=f"./stateful set-watermark {source} --apply",
+        )
+    said = f"finish set-watermark of {source}: its watermark is at {as_text(begun.to_us)} then"
+    return WatermarkPlan(begun, begun.to_us, said)
+
+
+def _refuse_instant(source: Source, bronze: BronzeVersion, to_us: int) -> None:
+    # The watermark after the first commit, floored to a millisecond, as watermarks are.
+    first = pc.min(BronzeFiles(delta_table(bronze.path)).instants("min", "watermark_after"))
+    first_us, last_us = first.as_py(), min(bronze.watermark_us - 1, micros_of(datetime.now(UTC)))
+    if not first_us <= to_us <= last_us:
+        raise wrong_argument(
+            "--to",
+            f"the watermark of {source.name} is only set back: give --to from {as_text(first_us)} until "
+            f"{as_text(last_us)}, not {as_text(to_us)}",
+        )
