@@ -18,7 +18,9 @@ TICKS = 10
 CODES = ("a", "b")
 
 
-def entry(number: int, kind: str, from_: int | None, until: int | None, **columns: Any) -> RecordEntry:
+def entry(
+    number: int, kind: str, from_: int | None, until: int | None, **columns: Any
+) -> RecordEntry:
     known: dict[str, Any] = {
         "generation": 1,
         "run_id": f"run-{number}",
