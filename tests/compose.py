@@ -12,7 +12,6 @@ COMPOSE = yaml.safe_load((ROOT / "docker-compose.yaml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 OUR_IMAGE = "stateful-lake"
 ONE_SHOT = {"airflow-init"}
-LONG_RUNNING = sorted(SERVICES.keys() - ONE_SHOT)
 AIRFLOW = sorted(name for name in SERVICES if name.startswith("airflow-"))
 SPARK = sorted(name for name in SERVICES if name.startswith("spark-"))
 VARIABLE = re.compile(r"\$\{(\w+)(?:(:?[-?])([^}]*))?\}")

@@ -29,13 +29,6 @@ def test_edges_lead_from_the_source_over_bronze_to_the_table(lake):
     assert not any(task.inlets or task.outlets for task in others)
 
 
-def test_streams_of_a_source_have_one_asset_of_its_bronze(lake):
-    dags = load_dags(lake.root)
-    of = [dags[f"stream_{name}"].get_task("ingest") for name in ("user_counts", "user_sessions")]
-    assert of[0].inlets == of[1].inlets
-    assert of[0].outlets == of[1].outlets
-
-
 @pytest.mark.parametrize(
     ("connector", "uri"),
     [
@@ -71,15 +64,12 @@ def lakes_of(dag) -> list[str]:
     return [each[each.index("--lake") + 1] for each in args if "--lake" in each]
 
 
-@pytest.mark.parametrize("lake", ["/data/lake", "s3a://bucket/lake", "hdfs://name/lake"])
-def test_a_lake_with_its_whole_path_is_as_it_was_given(lake, monkeypatch):
-    monkeypatch.setenv("LAKE", lake)
-    assert default_lake() == lake
-
-
-def test_without_one_it_is_the_projects(monkeypatch):
+def test_a_lake_is_as_it_was_given_or_the_projects(monkeypatch):
     monkeypatch.delenv("LAKE", raising=False)
     assert Path(default_lake()) == ROOT / "lake"
+    for lake in ("/data/lake", "s3a://bucket/lake", "hdfs://name/lake"):
+        monkeypatch.setenv("LAKE", lake)
+        assert default_lake() == lake
 
 
 def test_a_source_with_a_schedule_has_a_dag_without_any_stream(

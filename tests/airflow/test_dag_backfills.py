@@ -1,19 +1,12 @@
 """Backfill runs of the streams' Dags: what they do in place of an ordinary run, and that they rebuild."""
 
-import json
 from datetime import datetime, timedelta
-from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
-from airflow.sdk.api.datamodels._generated import DagRun, DagRunType
+from airflow.sdk.api.datamodels._generated import DagRunType
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from include.airflow.dag_run import run_note
-from include.lake.ops import append_ops
-from include.lake.paths import Lake
-from include.observe.asset_event import restate_extra
-from include.registry import stream_named
 from include.stream import restate_plan
 from spark_jobs import restate_interval
 from tests.dags import (
@@ -26,7 +19,6 @@ from tests.dags import (
     raise_watermark,
     settle,
 )
-from tests.refused import commands_in
 
 HOUR = timedelta(hours=1)
 
@@ -41,11 +33,13 @@ def test_a_backfill_run_restates_its_interval_and_no_other_does(run_type, lake, 
     before(lake_dags, "restate_interval" if run_type == "backfill" else "run_stream", run_type)
 
 
-def test_a_backfill_run_takes_in_what_has_landed(lake, lake_dags):
-    with pytest.raises(AirflowSkipException):
-        before(lake_dags, "ingest", run_type="backfill")
+def test_a_backfill_run_takes_in_what_has_landed_as_any_other(lake, lake_dags):
+    for run_type in ("backfill", "scheduled"):
+        with pytest.raises(AirflowSkipException):
+            before(lake_dags, "ingest", run_type)
     land(lake, '{"user_id": "a"}')
-    before(lake_dags, "ingest", run_type="backfill")
+    for run_type in ("backfill", "scheduled"):
+        before(lake_dags, "ingest", run_type)
 
 
 @pytest.mark.usefixtures("user_events_have_a_clock")
@@ -110,66 +104,6 @@ def test_the_last_run_of_a_backfill_rebuilds(lake, lake_dags):
             before_rebuild(lake_dags, queued)
     # It runs itself; and what is not complete yet is a run of live, or one that will be refused.
     before_rebuild(lake_dags, LATER - HOUR, LATER + HOUR)
-
-
-def record_restate(lake: Lake, at: datetime, **columns: object) -> None:
-    interval = {"start": LATER - timedelta(hours=1), "until": LATER, "ended_at": at}
-    names = {"rows_read": "rows_in", "rows_after": "rows_out"}
-    columns = {names.get(name, name): value for name, value in columns.items()}
-    row = {"job": "restate_interval", "subject": "user_counts", "dag_run_id": "d1"}
-    append_ops(lake, "runs", [row | {"outcome": "succeeded"} | interval | columns])
-
-
-def test_a_backfill_run_publishes_its_own_newest_restate(lake, lake_dags):
-    # All Runs keeps the run id of a scheduled run, under which that run is recorded, too.
-    run = {"run_id": "live", "job": "run_stream", "subject": "user_counts", "dag_run_id": "d1"}
-    times = {"started_at": LATER, "ended_at": LATER}
-    append_ops(lake, "runs", [run | times | {"outcome": "succeeded", "rows_out": 1}])
-    counts = {"rows_read": 9, "rows_before": 3, "rows_after": 4}
-    record_restate(lake, LATER + timedelta(hours=2), run_id="r2", savepoint_id="s2", **counts)
-    record_restate(lake, LATER + timedelta(hours=1), run_id="r1")
-    record_restate(lake, LATER + timedelta(hours=3), run_id="r3", dag_run_id="d2")
-    record_restate(lake, LATER + timedelta(hours=3), run_id="r4", subject="user_sessions")
-
-    publish = lake_dags["stream_user_counts"].get_task("publish")
-    (asset,) = publish.outlets
-    events = {asset: SimpleNamespace(extra=None)}
-    backfill = DagRun.model_construct(run_id="d1", run_type="backfill", logical_date=LATER - HOUR)
-    states = {"d1": {"restate_interval": "success"}}
-    ti = Mock(dag_id="stream_user_counts", get_task_states=lambda **_: states)
-    publish.python_callable(outlet_events=events, dag_run=backfill, ti=ti)
-    interval = ["2026-03-01T04:00:00+00:00", "2026-03-01T05:00:00+00:00"]
-    expected = {"run_id": "r2", "interval": interval, "savepoint": "s2"} | counts
-    expected |= {"complete_until": None, "ended_at": (LATER + 2 * HOUR).isoformat()}
-    assert events[asset].extra == expected
-    (left,) = ti.xcom_push.call_args_list
-    assert left.kwargs["key"] == "note"
-    json.dumps(events[asset].extra)
-    scheduled = DagRun.model_construct(run_id="d1", run_type="scheduled")
-    publish.python_callable(outlet_events=events, dag_run=scheduled, ti=ti)
-    assert events[asset].extra["run_id"] == "live"
-
-
-SESSIONS, OF_UPDATE = (stream_named(name) for name in ("user_sessions", "user_counts"))
-BACKFILL = dag_run("backfill")
-
-
-def test_the_note_says_what_the_interval_became_and_what_is_left(lake):
-    lived(lake)
-    counts = {"rows_read": 1_900, "rows_before": 30, "rows_after": 32}
-    record_restate(lake, LATER, **counts)
-    extra = restate_extra(lake, stream_named("user_counts"), "d1")
-    note = run_note(lake.root, SESSIONS, BACKFILL, extra=extra)
-    figures = ("03-01 04:00", "03-01 05:00", " 30 ", " 32;", "1,900 ")
-    assert [figure for figure in figures if figure not in note] == []
-    note = run_note(lake.root, OF_UPDATE, BACKFILL, extra=extra | {"rebuilt_generation": 7})
-    assert ("generation 7" in note, commands_in(note)) == (True, ["rebuild user_counts --apply"])
-
-
-def test_a_run_that_changed_nothing_has_a_note_of_its_interval(lake):
-    lived(lake)
-    note = run_note(lake.root, SESSIONS, BACKFILL, extra=None)
-    assert [time for time in ("03-01 04:00", "03-01 05:00") if time not in note] == []
 
 
 def test_a_backfills_job_takes_the_next_intervals_along_that_wait_for_it(

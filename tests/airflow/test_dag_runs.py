@@ -188,30 +188,6 @@ def test_a_rebuild_waits_for_the_queued_runs_and_makes_the_run_red_when_it_fails
     assert waiting == outcome("restate_interval")
 
 
-@pytest.mark.spark
-@pytest.mark.full
-def test_a_backfill_rebuilds_at_its_end_and_live_goes_on_from_there(lake, airflow_environment):
-    land_hours(lake, range(6))
-    run_dag(airflow_environment)
-    land(lake, late_event(), file="late.jsonl")
-    run_dag(airflow_environment)
-    assert counts(lake) == {("ann", 5), ("bob", 5)}
-
-    backfill = {"run_type": "backfill", "rebuild": True}
-    at = datetime(2026, 3, 1, 1, tzinfo=UTC)
-    first = run_dag(airflow_environment, logical_date=at, queued=[at + HOUR], **backfill)
-    assert first == outcome("restate_interval")
-    assert counts(lake) == {("ann", 5), ("bob", 5)}
-    last = run_dag(airflow_environment, logical_date=at + HOUR, **backfill)
-    # The late rows are over.
-    assert last == outcome("restate_interval", "rebuild", "publish")
-    assert counts(lake) == {("ann", 6), ("bob", 5)}
-
-    land_hours(lake, range(6, 8))
-    run_dag(airflow_environment)
-    assert counts(lake) == {("ann", 8), ("bob", 7)}
-
-
 def late_event() -> str:
     late = {"user_id": "ann", "event_time": "2026-03-01T01:30:00Z", "event_type": "view"}
     return json.dumps(late | {"value": 1})

@@ -6,7 +6,6 @@ from itertools import product
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, ParamValidationError
-from deltalake import DeltaTable
 
 from include.airflow.assets import is_ours, stream_pool
 from include.fold.admission import parse_instant
@@ -179,17 +178,3 @@ def test_a_rejected_plan_is_not_applied_and_an_approved_one_is(lake, airflow_env
     (subject, body), again = asked
     assert again == [subject, body]
     assert ("user_counts" in subject, " 9 buckets" in body) == (True, True)
-
-
-@pytest.mark.airflow
-@pytest.mark.e2e
-@pytest.mark.spark
-@pytest.mark.full
-def test_an_approved_rebuild_makes_the_stream_anew_as_it_was_asked_for(lake, airflow_environment):
-    bring_late_row(lake)
-    [states], _ = run_dag(airflow_environment, "Approve")
-    assert states == outcome("plan", "approve", "choose_stream", "apply_user_counts")
-    row = read_generations(lake, "user_counts").current
-    assert row["buckets"] == 9
-    rows = DeltaTable(lake.table("user_counts")).to_pyarrow_table().to_pylist()
-    assert [(row["user_id"], row["total_count"]) for row in rows] == [("ann", 1)]

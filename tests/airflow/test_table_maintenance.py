@@ -53,13 +53,14 @@ def planned(dag) -> set[str]:
     return set(task.python_callable(*task.op_args, **task.op_kwargs, ti=Mock())) - {"alert"}
 
 
-def test_all_tasks_follow_the_plan_and_none_another(dag):
-    sources = {f"maintain_source_{stream.source}" for stream in all_streams()}
-    streams = {f"maintain_stream_{stream.name}" for stream in all_streams()}
+def test_tasks_follow_the_plan_alone_and_have_the_pool_of_who_writes_their_tables(dag):
+    pools = {f"maintain_source_{each.source}": f"source_{each.source}" for each in all_streams()}
+    pools |= {f"maintain_stream_{each.name}": f"stream_{each.name}" for each in all_streams()}
     edges = {task.task_id: task.downstream_task_ids for task in dag.tasks}
-    assert edges.pop("plan_tables") == sources | streams | {"maintain_ops", "alert"}
-    assert set(edges) == sources | streams | {"maintain_ops", "alert"}
+    assert edges.pop("plan_tables") == edges.keys() == pools.keys() | {"maintain_ops", "alert"}
     assert set(map(frozenset, edges.values())) == {frozenset()}
+    assert {task.task_id: task.pool for task in spark_tasks(dag)} == pools
+    assert all(map(is_ours, pools.values()))
 
 
 def test_it_runs_once_a_day_one_task_at_a_time(dag):
@@ -67,18 +68,6 @@ def test_it_runs_once_a_day_one_task_at_a_time(dag):
     assert (dag.max_active_runs, dag.max_active_tasks, dag.catchup) == (1, 1, False)
     assert {task.execution_timeout for task in dag.tasks} == {TABLE_MAINTENANCE.timeout}
     assert {task.retries for task in dag.tasks} == {2}
-
-
-def test_no_job_writes_to_a_table_while_it_is_maintained(dag):
-    """By the pools of the tasks that write to them."""
-    expected = {
-        f"maintain_source_{stream.source}": f"source_{stream.source}" for stream in all_streams()
-    }
-    expected |= {
-        f"maintain_stream_{stream.name}": f"stream_{stream.name}" for stream in all_streams()
-    }
-    assert {task.task_id: task.pool for task in spark_tasks(dag)} == expected
-    assert all(map(is_ours, expected.values()))
 
 
 def test_every_table_that_spark_writes_is_maintained_once(dag, lake):

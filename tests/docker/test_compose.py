@@ -18,7 +18,6 @@ from include.settings import TABLE_MAINTENANCE
 from tests.compose import (
     AIRFLOW,
     COMPOSE,
-    LONG_RUNNING,
     ONE_SHOT,
     OUR_IMAGE,
     ROOT,
@@ -51,7 +50,6 @@ def test_images_are_pinned(name):
 
 
 def test_our_image_is_built_once_and_never_pulled():
-    """Each service's build would be another image, for its labels, under the same tag."""
     built = [service for service in SERVICES.values() if "build" in service]
     assert [service["image"].partition(":")[0] for service in built] == [OUR_IMAGE]
     assert (ROOT / built[0]["build"]["dockerfile"]).is_file()
@@ -66,7 +64,7 @@ def test_only_the_ui_is_published_and_only_on_loopback():
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_every_service_has_limits_a_restart_policy_and_logs_that_rotate(name):
+def test_every_service_has_limits_few_capabilities_health_checks_and_logs_that_rotate(name):
     service = SERVICES[name]
     assert float(with_defaults(service["cpus"])) > 0
     assert mebibytes(with_defaults(service["mem_limit"])) > 0
@@ -74,30 +72,19 @@ def test_every_service_has_limits_a_restart_policy_and_logs_that_rotate(name):
     assert service["restart"] == ("no" if name in ONE_SHOT else "unless-stopped")
     assert seconds(service["stop_grace_period"]) >= 30
 
-
-@pytest.mark.parametrize("name", SERVICES)
-def test_no_service_has_capabilities_that_it_does_not_need(name):
-    service = SERVICES[name]
-    assert service["cap_drop"] == ["ALL"]
-    assert service["security_opt"] == ["no-new-privileges:true"]
     of_its_entry_point = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID"]
+    assert (service["cap_drop"], service["security_opt"]) == (["ALL"], ["no-new-privileges:true"])
     assert service.get("cap_add", []) == (of_its_entry_point if name == "postgres" else [])
+    if name not in ONE_SHOT:
+        check = service["healthcheck"]
+        assert check["test"][0] == "CMD"  # not CMD-SHELL
+        assert {"interval", "timeout", "retries", "start_period"} <= check.keys()
 
 
-@pytest.mark.parametrize("name", LONG_RUNNING)
-def test_every_service_that_runs_on_has_a_health_check_without_a_shell(name):
-    check = SERVICES[name]["healthcheck"]
-    assert check["test"][0] == "CMD"
-    assert {"interval", "timeout", "retries", "start_period"} <= check.keys()
-
-
-def test_the_scheduler_is_given_time_for_its_longest_task():
+def test_the_scheduler_is_given_time_and_all_it_needs_to_end_its_jobs():
     longest = max([TABLE_MAINTENANCE.timeout, *(stream.timeout for stream in all_streams())])
     grace = seconds(SERVICES["airflow-scheduler"]["stop_grace_period"])
     assert timedelta(seconds=grace) > longest
-
-
-def test_what_the_scheduler_needs_to_end_its_jobs_is_stopped_after_it():
     # Compose stops in the reverse order of depends_on, and what does not depend, at once.
     needed = {"postgres", "airflow-apiserver", *SPARK}
     assert SERVICES["airflow-scheduler"]["depends_on"].keys() >= needed
