@@ -1,4 +1,4 @@
-"""What every job shares, with a JVM or without: arguments, its row in `ops/runs`, memory, exit codes."""
+"""The parts that all jobs share, with a JVM or without: arguments, the row in `ops/runs`, memory, exit codes."""
 
 import logging
 import os
@@ -34,7 +34,7 @@ _asked = count()
 
 
 def jvm_start_seconds() -> float | None:
-    """Since the start of this process's JVM; None without one, and when asked again."""
+    """Return the time since the start of this process's JVM; None without one, and at the next calls."""
     parent, is_first = psutil.Process().parent(), not next(_asked)
     if parent is None or not is_first or not is_jvm(parent):
         return None
@@ -42,7 +42,7 @@ def jvm_start_seconds() -> float | None:
 
 
 def resident_bytes() -> dict[str, int]:
-    """What the JVM, this process and its workers hold now; what forks share counts for each."""
+    """Return the memory of the JVM, and of this process with its workers; what forks share counts for each."""
     this = psutil.Process()
     # spark-submit starts the JVM, which starts this process; a shell or a test the JVM itself.
     parent = this.parent()
@@ -62,23 +62,23 @@ def is_jvm(process: psutil.Process) -> bool:
 
 log = logging.getLogger("job")
 RunRecord = dict[str, Any]
-# For the lease of a stream: a live run, or another interval's, goes on. They end.
+# For a stream's lease: its live run, or a restatement of another interval, comes to an end.
 PATIENCE = timedelta(minutes=10)
 # The last line of a Python traceback: the error's name and message.
 CAUSE = re.compile(r"[\w.]+(Error|Exception)(: \S|$)")
 OF_WORKER = re.compile(r"^Traceback \(most recent call last\):\n(?: .*\n)+[\w.]+.*$", re.MULTILINE)
-# Of these the lines in files of users; and before an error's name, where it is declared.
+# The lines of users' files in a traceback; and the module before the name of one of our errors.
 OF_USER = re.compile(rf'^  File "[^"]*{re.escape(FOLDER)}/.*\n(?:    .*\n)+', re.MULTILINE)
 OF_OURS = re.compile(r"(include|spark_jobs)(\.\w+)+\.(?=\w+: )")
 TOO_BUSY = "Python worker failed to connect back"
-# What Py4J says first of any error of the JVM's; the error itself comes next.
+# Py4J's first line of any error in the JVM; the error itself comes next.
 OF_PY4J = "An error occurred while calling "
-# Of reading and writing without a JVM: delta-rs puts the cause, and the file, below the first line.
+# Errors of reading and writing without a JVM: delta-rs has the cause, and the file, below the first line.
 OF_FILES = (DeltaError, OSError, pa.ArrowException)
 
 
 def job_parser(doc: str | None, subject: str) -> ArgumentParser:
-    """The command line of a job on one `subject`, a source or a stream; it exits with 2 when wrong."""
+    """Return the parser for a job on one `subject`, a source or a stream; it exits with 2 when the line is wrong."""
     parser = ArgumentParser(description=(doc or "").splitlines()[0])
     parser.add_argument(f"--{subject}", required=True, help=f"a {subject} in include/streams")
     parser.add_argument("--lake", required=True, help="the lake's folder or URI")
@@ -90,11 +90,11 @@ def job_parser(doc: str | None, subject: str) -> ArgumentParser:
 def nothing_running(
     lake: Lake, sources: Iterable[str], streams: Iterable[Stream]
 ) -> Iterator[None]:
-    """While the body runs: what of these runs now comes to its end first."""
+    """Hold the leases of sources and streams while the body runs; jobs that run now come to their end first."""
     with ExitStack() as leases:
         for stream in sorted(stream.name for stream in streams):
             leases.enter_context(hold_lease(lake, f"stream-{stream}", PATIENCE))
-        # Last: a compaction takes it under its stream's.
+        # Last: a compaction takes it while it holds its stream's.
         for source in sorted(sources):
             leases.enter_context(hold_lease(lake, f"ingest-{source}", PATIENCE))
         yield
@@ -102,7 +102,7 @@ def nothing_running(
 
 @contextmanager
 def recorded_run(lake: Lake, job: str, subject: str, dag_run_id: str | None) -> Iterator[RunRecord]:
-    """A row of `ops/runs` for what happens inside; the body fills in its counts."""
+    """Write a row of `ops/runs` for the body, which fills in its counts."""
     record: RunRecord = {
         "run_id": uuid4().hex,
         "job": job,
@@ -130,7 +130,7 @@ def recorded_run(lake: Lake, job: str, subject: str, dag_run_id: str | None) -> 
 
 
 def tell_progress(text: str) -> None:
-    """To who has started the job at a terminal; nobody else is told."""
+    """Report progress if the job was started at a terminal."""
     if PROGRESS in os.environ:
         sys.stderr.write(f"{PROGRESS} {text}\n")
         sys.stderr.flush()
@@ -138,7 +138,7 @@ def tell_progress(text: str) -> None:
 
 @contextmanager
 def _recorded_memory(record: RunRecord) -> Iterator[None]:
-    """The most of each kind seen while the body runs into `record`, also when it fails."""
+    """Record the peak memory while the body runs, also when it fails."""
     peak, ended = resident_bytes(), threading.Event()
 
     def sample() -> None:
@@ -156,7 +156,7 @@ def _recorded_memory(record: RunRecord) -> Iterator[None]:
 
 
 def cause_of(error: Exception) -> str:
-    """The line that says what went wrong: of a traceback from a worker, the last such line."""
+    """Return the line that says what went wrong: of a traceback from a worker, the last such line."""
     if TOO_BUSY in str(error):
         return (
             f"{TOO_BUSY}: the machine was too busy to start it in time. Run it again, with fewer "
@@ -172,7 +172,7 @@ def cause_of(error: Exception) -> str:
 
 
 def _traceback(error: Exception) -> str:
-    """All of it; where errors alone are asked for, of what Spark raises the lines of users' files, or else of a worker."""
+    """Return the traceback; with SPARK_LOG_LEVEL=error, for Spark's errors, the lines of users' files or of a worker."""
     whole, of_workers = traceback.format_exc(), OF_WORKER.findall(str(error))
     if os.environ.get(LOG_LEVEL) != "error" or not (of_workers or "\tat " in whole):
         return whole
@@ -186,7 +186,7 @@ def exit_with_main(main: Callable[[], None]) -> None:
         level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S"
     )
     log.setLevel(logging.INFO)
-    # What a batch raises it logs, and Spark raises it again.
+    # Py4J logs the error of a batch, which Spark raises again.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     try:
         with panics_as_errors():

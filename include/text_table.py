@@ -1,4 +1,4 @@
-"""Words and figures for people who read a terminal or a task's log."""
+"""Texts, figures and tables for a terminal or a task's log."""
 
 import json
 import re
@@ -8,31 +8,35 @@ from decimal import Decimal
 from difflib import get_close_matches
 from itertools import pairwise
 
-# What a terminal takes for a command, or writes from right to left, and what is half a character.
+# Characters that a terminal takes for commands or writes from right to left, and half surrogate pairs.
 UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
-FIGURE = ("", "-", *"0123456789")  # how the text of one begins
+FIGURE = ("", "-", *"0123456789")  # the first characters of numbers
 UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def printable(text: str) -> str:
-    """The text with escapes such as \\x1b in place of what is not to reach a terminal: names of files and
-    values of rows are other people's."""
+    """Return the text with escapes such as \\x1b for what must not reach a terminal: names of files and values
+    of rows come from others."""
     return UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def in_one_line(text: str) -> str:
-    """A name within a sentence: its line ends and tabs as escapes, too."""
+    """Return `printable` text with line ends and tabs as escapes, too."""
     return printable(text).replace("\n", r"\n").replace("\t", r"\t")
 
 
 def markdown_cell(text: str) -> str:
-    """The text in one cell of a table of Markdown."""
+    """Return the text for one cell of a table of Markdown."""
     return text.replace("|", "\\|").replace("\n", " ")
 
 
 def bytes_text(count: float) -> str:
-    """`count` bytes in the unit that leaves few digits: 1.5 MiB."""
+    """Return `count` bytes in the unit that leaves few digits.
+
+    >>> bytes_text(1_572_864)
+    '1.5 MiB'
+    """
     scaled, unit = float(count), 0
     while abs(scaled) >= 1024 and unit < len(UNITS) - 1:
         scaled, unit = scaled / 1024, unit + 1
@@ -40,7 +44,11 @@ def bytes_text(count: float) -> str:
 
 
 def span_text(seconds: float) -> str:
-    """A length of time in its largest unit, and the next if it has any of that: 3 h 20 min."""
+    """Return a length of time in its largest unit and the next.
+
+    >>> span_text(12_000)
+    '3 h 20 min'
+    """
     if seconds < 0:
         return f"-{span_text(-seconds)}"
     for (length, name), (part, part_name) in pairwise((*SPANS, (1, ""))):
@@ -51,19 +59,19 @@ def span_text(seconds: float) -> str:
 
 
 def counted(count: int, thing: str) -> str:
-    """How many of a thing: 1 late row, 2,000 late rows, 0 batches."""
+    """Return a number of things: 1 late row, 2,000 late rows, 0 batches."""
     many = "" if count == 1 else "es" if thing.endswith("ch") else "s"
     return f"{count:,} {thing}{many}"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The end of a message about a name that is none: what it may have been, if anything."""
+    """Return the end of a message about an unknown name: the known one that is most like it, if any."""
     meant = get_close_matches(name, known, n=1)
     return f". Did you mean {meant[0]}?" if meant else ""
 
 
 def value_text(value: object) -> str:
-    """A value of a table on one line: records, dicts and lists as JSON, decimals with their digits."""
+    """Return a value of a table on one line: records, dicts and lists as JSON, decimals with their digits."""
     if isinstance(value, datetime):
         return value.isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
     if isinstance(value, Decimal):
@@ -86,13 +94,13 @@ def _json(value: object) -> str:
 
 
 def cut(text: str, width: int) -> str:
-    """One line of at most `width` characters, without any that would move the cursor."""
+    """Return one line of at most `width` characters, without any that would move the cursor."""
     shown = "".join(c if c.isprintable() else "?" for c in text[: width + 1])
     return shown if len(shown) <= width else f"{shown[: width - 3]}..."
 
 
 def text_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of rows below their names; words stand on the left of a column, figures on its right."""
+    """Return the lines of a table: names, then rows; texts are aligned left, numbers right."""
     columns = []
     for column in zip(names, *rows, strict=True):
         width = max(map(len, column))
@@ -102,6 +110,6 @@ def text_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]
 
 
 def first_names(names: Sequence[str], count: int = 3) -> str:
-    """The first few of `names`, on one line whatever is in them."""
+    """Return the first few of `names` on one line."""
     shown = ", ".join(cut(name, len(name)) for name in names[:count])
     return shown if len(names) <= count else f"{shown} and {len(names) - count:,} more"

@@ -1,4 +1,4 @@
-"""Columns of tables, documented, and their SQL types as Arrow has them."""
+"""Documented columns of tables, and SQL types as Arrow types."""
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
@@ -28,7 +28,7 @@ INSTANT = ARROW_TYPES["timestamp"]
 
 
 def instant_scalar(micros: int) -> pa.Scalar:
-    """An instant in microseconds since 1970, UTC, to compare columns of that type with."""
+    """Return an instant in microseconds since 1970, UTC, to compare columns of timestamps with."""
     return pa.scalar(micros, INSTANT)
 
 
@@ -39,18 +39,18 @@ class Column(NamedTuple):
     type: str
     comment: str
     nullable: bool = True
-    marks: Mapping[str, str] = MappingProxyType({})  # what else its metadata says
+    marks: Mapping[str, str] = MappingProxyType({})  # more of its metadata
 
 
 def listed(text: str) -> tuple[Column, ...]:
-    """Those that a text has, one in each line: its name, its type, and the comment."""
+    """Return the columns of a text that has one in each line: its name, its type, and the comment."""
     lines = (line.split(maxsplit=2) for line in text.strip().splitlines())
     return tuple(Column(name, kind, comment) for name, kind, comment in lines)
 
 
 @lru_cache
 def arrow_type(kind: str) -> pa.DataType:
-    """The Arrow type of a column's SQL type."""
+    """Return the Arrow type of a column's SQL type."""
     return ARROW_TYPES.get(kind) or _arrow_type(sql_type(kind))
 
 
@@ -68,7 +68,7 @@ def _arrow_type(kind: SqlType) -> pa.DataType:
 
 
 def sql_name(kind: pa.DataType) -> str:
-    """The other way round; Arrow's own name where SQL has none."""
+    """Return the SQL type of an Arrow type; Arrow's own name where SQL has none."""
     return str(_sql_type(kind))
 
 
@@ -87,9 +87,9 @@ def _sql_type(kind: pa.DataType) -> SqlType:
 
 
 def documented(columns: Iterable[Column]) -> pa.Schema:
-    """The schema of a table that delta-rs is to create, with the columns' comments."""
+    """Return the schema, with the columns' comments, of a table that delta-rs is to create."""
     columns = list(columns)
-    # Beside times without a zone delta-rs 1.6 makes a table with NOT NULL that Spark refuses.
+    # With times without a zone delta-rs 1.6 makes a table with NOT NULL that Spark refuses.
     is_any = any("timestamp_ntz" in column.type for column in columns)
     fields = (pa.field(c.name, arrow_type(c.type), c.nullable or is_any) for c in columns)
     marks = ({"comment": c.comment, **c.marks} for c in columns)
@@ -97,16 +97,16 @@ def documented(columns: Iterable[Column]) -> pa.Schema:
 
 
 def without_comments(schema: pa.Schema) -> pa.Schema:
-    """The schema of data for that table: delta-rs refuses comments that are not the table's."""
+    """Return the schema of data for that table: delta-rs refuses comments that are not the table's."""
     return pa.schema([field.remove_metadata() for field in schema])
 
 
 APPEND_ONLY = "delta.appendOnly"
-# A table is opened from its newest checkpoint and each commit since: a quarter of the time of
-# delta-rs's interval of 100, and what Spark does by itself.
+# A table is opened from its newest checkpoint and each commit since: in a quarter of the time that
+# delta-rs's interval of 100 takes. It is Spark's default.
 CHECKPOINT_INTERVAL = {"delta.checkpointInterval": "10"}
 
 
 def columns_of(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
-    """Names and types, without comments or what may be null."""
+    """Return names and types, without comments and nullability."""
     return [(field.name, field.type) for field in schema]

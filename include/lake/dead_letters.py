@@ -1,4 +1,4 @@
-"""Dead letters of a stream: their table, and how a killed job's rows in it are put back."""
+"""The dead letters of a stream: their table, and the undoing of what a killed job has written to it."""
 
 from typing import Any
 
@@ -27,21 +27,21 @@ NUMBER = "number"  # in a commit's record: more than in any earlier one
 
 
 def dead_letters_number(lake: Lake, stream: str) -> int:
-    """What the newest of our commits to the table of a stream is numbered by; 0 where there is none."""
+    """Return the number of our newest commit to a stream's dead letters; 0 where there is none."""
     path = lake.dead_letters(stream)
-    told = Table.read(lake, path).record() if lake.is_delta_table(path) else None
-    return 0 if told is None else int(told[NUMBER])
+    record = Table.read(lake, path).record() if lake.is_delta_table(path) else None
+    return 0 if record is None else int(record[NUMBER])
 
 
 def dead_letters_now(lake: Lake, stream: str) -> dict[str, Any]:
-    """What the record of a stream's table says of the dead letters that its rows go with."""
+    """Return the fields of a record that say which dead letters go with the table's rows."""
     number, path = dead_letters_number(lake, stream), lake.dead_letters(stream)
     commit = commit_hash(lake, path, number) if number else None
     return {"dead_letters": number, "dead_letters_commit": commit}
 
 
 def has_dead_letters_of(lake: Lake, stream: str, number: int, commit: str | None) -> bool:
-    """Whether the table of a stream has the commit that a record counts on, as far as its log goes back."""
+    """True if a stream's dead letters have the commit that a record names, as far as their log goes back."""
     if dead_letters_number(lake, stream) < number:
         return False
     known = commit_hash(lake, lake.dead_letters(stream), number) if number else None
@@ -49,8 +49,8 @@ def has_dead_letters_of(lake: Lake, stream: str, number: int, commit: str | None
 
 
 def put_back_dead_letters(lake: Lake, stream: str, number: int) -> None:
-    """Undo what a job has written of dead letters and was killed before it committed the table's rows:
-    `number` is of the commit that the table's record counts on."""
+    """Undo the dead letters of a job that was killed before it committed the table's rows: go back to the
+    commit `number`, which the table's record names."""
     if dead_letters_number(lake, stream) <= number:
         return
     with unbroken(lake.dead_letters(stream)):

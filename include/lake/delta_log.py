@@ -1,4 +1,4 @@
-"""Delta tables and their logs, opened and read by delta-rs, and moved below `set_aside/` where they are damaged."""
+"""Delta tables and their logs: opened and read by delta-rs, moved to `set_aside/` where they are damaged."""
 
 import errno
 import hashlib
@@ -26,20 +26,17 @@ from include.lake.paths import Lake, files_of
 
 @contextmanager
 def panics_as_errors() -> Iterator[None]:
-    """DeltaError in place of a panic of delta-rs, as of damage: that is no `Exception`, of which anybody
-    would tell."""
+    """Raise DeltaError in place of a panic of delta-rs, which is no `Exception`."""
     try:
         yield
     except BaseException as error:
-        if (
-            type(error).__name__ != "PanicException"
-        ):  # Rust's libraries give theirs to nobody to import
+        if type(error).__name__ != "PanicException":  # it cannot be imported
             raise
         raise DeltaError(f"delta-rs has panicked: {error}") from error
 
 
 def delta_table(path: str, version: int | None = None) -> DeltaTable:
-    """The table at `path`, as of a version or its newest."""
+    """Open the table at `path`, as of a version or its newest."""
     with panics_as_errors():
         return DeltaTable(path, version=version)
 
@@ -48,8 +45,10 @@ _Log = frozenset[tuple[str, int, int]]  # of each file: name, bytes, and when it
 
 
 def open_table(path: str, version: int | None = None) -> DeltaTable:
-    """What `delta_table` opens, shared by all that ask while the log has the same files; LakeError when it
-    cannot be read. Never to be written with: a commit would move it on for all that hold it."""
+    """Open a table to read: the handle is shared while the log has the same files. LakeError when it cannot be read.
+
+    Never write with it: a commit would move it on for all that hold it.
+    """
     with unbroken(path):
         log = _log_as_read(path)  # first: what is committed meanwhile is no file of this log
         return _as_of_log(path, version, log) if log else delta_table(path, version)
@@ -61,7 +60,7 @@ def _as_of_log(path: str, version: int | None, log: _Log) -> DeltaTable:
 
 
 def _log_as_read(path: str) -> _Log:
-    """Its files but for the hint where to begin; empty where they cannot be listed."""
+    """Return the log's files without `_last_checkpoint`; empty where they cannot be listed."""
     try:
         files = files_of(path).get_file_info(fs.FileSelector("_delta_log"))
     except OSError:
@@ -71,30 +70,30 @@ def _log_as_read(path: str) -> _Log:
 
 
 def dataset_of(table: str) -> ds.Dataset:
-    """The newest version of the Delta table at `table`."""
+    """Return the newest version of the Delta table at `table`."""
     return open_table(table).to_pyarrow_dataset(filesystem=files_of(table))
 
 
 def dataset_without_bounds(path: str) -> ds.Dataset:
-    """The same without what the log says of files' values: that costs more than reading what is small."""
+    """Return the same without the log's bounds of values, which cost more than reading small files."""
     table = open_table(path)
     bare = table.to_pyarrow_dataset(filesystem=files_of(path), schema=pa.schema([]))
     return bare.replace_schema(pa.schema(table.schema().to_arrow()))
 
 
-# What an operating system says of a file itself; all else is of the machine, a disk or a network.
+# Errors of a file itself; all others are of the machine, a disk or a network.
 OF_FILE = {
     *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR),
     *(errno.EEXIST, errno.EINVAL, errno.ENAMETOOLONG),
 }
-# As Python and Rust tell of it.
+# As Python and Rust write it.
 NUMBERED = re.compile(r"\[errno (\d+)\]|\(os error (\d+)\)|Os \{ code: (\d+), kind", re.IGNORECASE)
-# As Java ends with it: of a broken connection it also tells where a worker has died of damage.
+# As Java's message ends; of a broken connection it also speaks where a worker has died of damage.
 OF_DISK = (
     *(errno.EACCES, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE),
     *(errno.ENOMEM, errno.ENOSPC, errno.EPERM, errno.EROFS, errno.ESTALE),
 )
-# And as stores, by Arrow and delta-rs, tell of all that is not one object's own: that it is gone or cut off.
+# And as Arrow and delta-rs report a store, but for an object that is gone or cut off.
 OF_MACHINE = re.compile(
     rf"({'|'.join(map(os.strerror, OF_DISK))})(\)|$)"
     r"|The operation lacked|Generic (?!LocalFileSystem|DeltaTable)\w+ error"
@@ -111,9 +110,9 @@ AGAIN = (
 
 
 def is_of_machine(error: BaseException) -> bool:
-    """Whether space, rights, memory or open files are short, or a disk, network or store fails.
+    """True if space, rights, memory or open files are short, or a disk, network or store fails.
 
-    That is no damage: whoever says of a file that it is damaged, or refuses it, asks here first.
+    That is no damage: ask here before a file is called damaged, or refused.
     """
     if isinstance(error, (ConnectionError, MemoryError, TimeoutError)):
         return True
@@ -127,7 +126,7 @@ def is_of_machine(error: BaseException) -> bool:
 
 @contextmanager
 def unbroken(path: str) -> Iterator[None]:
-    """LakeError in place of whatever delta-rs and Arrow say of a table that is damaged."""
+    """Raise LakeError in place of the errors of delta-rs and Arrow for a damaged table."""
     try:
         with panics_as_errors():
             yield
@@ -138,10 +137,8 @@ def unbroken(path: str) -> Iterator[None]:
 
 
 def open_rows_of(lake: Lake, path: str, version: int) -> DeltaTable:
-    """A table with the rows of one of its versions: that one, or a later one with the same rows.
-
-    For the clean-up of the log takes versions away, and may leave commits that only rewrote them.
-    """
+    """Open a table with the rows of one of its versions: that one, or a later one with the same rows, as the
+    clean-up of the log removes versions, and may leave commits that only rewrote their rows."""
     same, newest = version, open_table(path)
     while same != newest.version():
         try:
@@ -163,19 +160,19 @@ def open_rows_of(lake: Lake, path: str, version: int) -> DeltaTable:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, with the causes that delta-rs puts below, and no stack trace of it."""
+    """Return an error's first line, with the causes that delta-rs puts below it."""
     first, *others = COLOUR.sub("", str(error)).splitlines() or [type(error).__name__]
     causes = (line.strip() for line in others if line.strip().startswith(CAUSE))
     return " ".join([first, *causes])
 
 
 def message_of(error: Exception) -> str:
-    """`first_line`; of what cannot be had just now with what to do, as no file is known to be broken."""
+    """Return `first_line`, and what to do where the machine and no file is at fault."""
     return f"{first_line(error)}. {AGAIN}" if is_of_machine(error) else first_line(error)
 
 
 def read_actions(lake: Lake, table: str, version: int) -> list[dict[str, Any]] | None:
-    """The actions of a table's commit; None when it is not in the log. LakeError when it is damaged."""
+    """Return the actions of a table's commit; None when it is not in the log. LakeError when it is damaged."""
     try:
         return actions_in(_commit(lake, table, version))
     except FileNotFoundError:
@@ -186,13 +183,13 @@ def read_actions(lake: Lake, table: str, version: int) -> list[dict[str, Any]] |
 
 
 def actions_in(commit: bytes) -> list[dict[str, Any]]:
-    """Those of a commit's file; ValueError when it is not whole."""
-    # splitlines() also cuts at U+2028 and the like, which rows may have.
+    """Return the actions in a commit's file; ValueError when it is not whole."""
+    # splitlines() would also cut at U+2028, which rows may have.
     return [json.loads(line) for line in commit.decode().split("\n") if line]
 
 
 def commit_hash(lake: Lake, table: str, version: int) -> str | None:
-    """What tells a commit from any other that may have its number; None when it was cleaned up."""
+    """Return the hash that identifies a commit besides its number; None when it was cleaned up."""
     with suppress(FileNotFoundError):
         return hashlib.sha256(_commit(lake, table, version)).hexdigest()[:16]
     return None
@@ -203,23 +200,23 @@ def _commit(lake: Lake, table: str, version: int) -> bytes:
 
 
 def commit_info(actions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """What a commit says of itself; empty for one that says nothing."""
+    """Return the `commitInfo` of a commit; empty for one without."""
     return next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
 
 
 def adds_data(actions: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a commit adds rows: what a stream reads. OPTIMIZE and the like do not."""
+    """True if a commit adds rows, which a stream reads; OPTIMIZE and the like do not."""
     return any(action.get("add", {}).get("dataChange", False) for action in actions)
 
 
 def changes_data(actions: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a commit adds or takes away rows; one that does not say counts as if it did."""
+    """True if a commit adds or removes rows, or does not say so."""
     parts = (action.get(kind) for action in actions for kind in ("add", "remove"))
     return any(part.get("dataChange", True) for part in parts if part)
 
 
 def made_at(actions: Sequence[Mapping[str, Any]]) -> datetime:
-    """When a commit was made, by its writer's clock; one that does not say is as old as can be."""
+    """Return the instant of a commit, by its writer's clock; 1970 if it does not say."""
     return EPOCH + timedelta(milliseconds=commit_info(actions).get("timestamp", 0))
 
 
@@ -230,9 +227,9 @@ def create_if_absent(
     properties: Mapping[str, str],
     partition_by: Sequence[str] = (),
 ) -> None:
-    """Make the Delta table at `path`, without a row; one that is there already stays as it is."""
+    """Create the Delta table at `path`, without rows; one that is there already stays as it is."""
     if DeltaTable.is_deltatable(path):
-        return  # also when its log is damaged: whoever reads it says so
+        return  # also when its log is damaged: its readers say so
     DeltaTable.create(
         path,
         schema=documented(columns),
@@ -244,7 +241,7 @@ def create_if_absent(
 
 
 def found_columns(table: DeltaTable) -> list[tuple[str, pa.DataType]]:
-    """Names and types of a Delta table's columns."""
+    """Return the names and types of a Delta table's columns."""
     return columns_of(pa.schema(table.schema().to_arrow()))
 
 
@@ -252,8 +249,10 @@ CHECKED = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
 
 
 def move_aside(lake: Lake, names: Iterable[str]) -> str:
-    """Move tables, such as ops/runs, that are there; the folder, below the lake's, where they lie now."""
-    # While no job writes to them, or what such a job writes may be lost.
+    """Move tables, such as ops/runs, if they are there; the folder, below the lake's, that they are in now.
+
+    Only while no job writes to them: its rows might be lost.
+    """
     target = f"set_aside/{datetime.now(UTC):%Y%m%dT%H%M%S.%f}"
     for name in names:
         if is_there(lake, name):
@@ -262,7 +261,7 @@ def move_aside(lake: Lake, names: Iterable[str]) -> str:
 
 
 def lying_aside(lake: Lake) -> list[str]:
-    """The folders, below the lake's, of what was moved aside and is still there."""
+    """Return the folders, below the lake's, of tables that were moved aside and are still there."""
     return sorted(f"set_aside/{name}" for name in lake.folders(f"{lake.root}/set_aside"))
 
 
@@ -284,9 +283,9 @@ def _move(lake: Lake, name: str, target: str) -> None:
 
 
 def why_unreadable(lake: Lake, path: str, is_log_enough: bool = False) -> str | None:
-    """Why a table cannot be read, or its log written to; None: it can, or is not there.
+    """Return why a table cannot be read, or its log written to; None: it can, or is not there.
 
-    Its rows are read, whose pages are checked, unless `is_log_enough`.
+    All rows are read, with the checksums of their pages, unless `is_log_enough`.
     """
     if not lake.is_delta_table(path):
         return None
@@ -300,7 +299,7 @@ def why_unreadable(lake: Lake, path: str, is_log_enough: bool = False) -> str | 
         return first_line(error.__cause__ or error)
     if commit_hash(lake, path, version) is None:  # the newest is never cleaned up
         return f"its log has lost the commit of its newest version, {version}"
-    # delta-rs takes the schema from the sum beside the commit, which Spark does not believe.
+    # delta-rs takes the schema from the checksum file next to the commit; Spark does not.
     if version == 0 and not read_actions(lake, path, 0):
         return "its first commit is empty, as after a power cut"
     return None

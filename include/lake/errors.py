@@ -8,8 +8,11 @@ from typing import Any, NamedTuple
 
 
 class StatefulError(Exception):
-    """An error that a person can act on: `code` is one of docs/errors.md, `subject` a stream, a source, a table
-    ("tables/user_counts"), a setting or a file, `command` the command line that mends it."""
+    """An error that a person can act on.
+
+    `code` is one of docs/errors.md; `subject` a stream, a source, a table ("tables/user_counts"), a setting or
+    a file; `command` the command line that mends it.
+    """
 
     code = "unreadable_lake"
     subject: str | None = None
@@ -32,20 +35,20 @@ class StatefulError(Exception):
 
     @property
     def message(self) -> str:
-        """What is wrong, without the command that mends it."""
+        """The text of the error, without the command that mends it."""
         return str(self.args[0])
 
     def __str__(self) -> str:
         return f"{self.message}: `{self.command}`" if self.command else self.message
 
     def record(self) -> dict[str, Any]:
-        """The error as one JSON object."""
-        told = {"code": self.code, "message": self.message}
-        return {"error": told | {"subject": self.subject, "command": self.command}}
+        """Return the error as one JSON object."""
+        names = ("code", "message", "subject", "command")
+        return {"error": {name: getattr(self, name) for name in names}}
 
 
 def last_line(error: StatefulError) -> str:
-    """The last line of a command or job that ends with this error."""
+    """Return the last line of a command or job that ends with this error."""
     return f"error: {error} ({error.code})"
 
 
@@ -69,12 +72,12 @@ class RowCountError(StatefulError):
 
 
 def wrong_argument(subject: str, message: str) -> SettingsError:
-    """The error for what a command or a job was given."""
+    """Return the error for a wrong argument of a command or a job."""
     return SettingsError(message, code="wrong_argument", subject=subject)
 
 
 def settings_changed(subject: str, message: str) -> SettingsError:
-    """The error for what does not go with what the tables and states have of earlier settings."""
+    """Return the error for settings that do not fit the tables and states of earlier ones."""
     return SettingsError(message, code="settings_changed", subject=subject)
 
 
@@ -84,21 +87,21 @@ PART = re.compile(
     r"/([^/]+)"
 )
 OF_SOURCE = ("bronze", "quarantine", "ingest_log")
-STATE_REBUILD = ("make state and table anew", "./stateful rebuild {} --apply")
-# How each part is made again where there is no copy of it; `ops` is by whoever reads it next.
+STATE_REBUILD = ("rebuild state and table", "./stateful rebuild {} --apply")
+# The command that makes each part again where there is no copy of it; the next reader replaces `ops`.
 MENDS = {
     **dict.fromkeys(
         OF_SOURCE,
-        ("ingest {} anew from where it came", "./stateful ingest {} --from-scratch --apply"),
+        ("ingest {} again from its connector", "./stateful ingest {} --from-scratch --apply"),
     ),
-    "tables": ("make it anew from bronze", "./stateful rebuild {} --full-refresh --apply"),
+    "tables": ("rebuild it from bronze", "./stateful rebuild {} --full-refresh --apply"),
     "checkpoints": STATE_REBUILD,
     "dead_letters": STATE_REBUILD,
 }
 
 
 class Mend(NamedTuple):
-    """What is to be done, in words that end before the command, if there is one."""
+    """The way to mend a part of the lake: words, and the command, if there is one."""
 
     words: str
     command: str | None = None
@@ -108,7 +111,7 @@ class Mend(NamedTuple):
 
 
 def damaged(path: str, what: str) -> LakeError:
-    """The error for a path in a lake, such as bronze/signals, of which `what` says what is wrong."""
+    """Return the error for a damaged path in a lake, such as bronze/signals; `what` says what is wrong."""
     mend, subject = how_to_mend(path), subject_of(path)
     of_checkpoint = subject is not None and subject.startswith("checkpoints/")
     return LakeError(
@@ -120,16 +123,16 @@ def damaged(path: str, what: str) -> LakeError:
 
 
 def subject_of(path: str) -> str | None:
-    """The part of the lake that a path is in: a table, or all of a stream's checkpoints."""
+    """Return the part of the lake that a path is in: a table, or all of a stream's checkpoints."""
     found = PART.findall(path)
     return "/".join(found[-1]) if found else None
 
 
 def how_to_mend(path: str) -> Mend:
-    """For a path in a lake, such as bronze/signals: how all that is in it is made right again."""
+    """Return the way to mend all that is at a path in a lake, such as bronze/signals."""
     kind, _, name = (subject_of(path) or "").partition("/")
     if kind == "ops":
-        return Mend("it is moved aside, and begun anew, by whoever reads it next")
+        return Mend("the next reader moves it to set_aside/ and begins a new one")
     if kind not in MENDS:
         return Mend(PUT_BACK)
     words, command = (text.format(name) for text in MENDS[kind])

@@ -1,5 +1,8 @@
-"""Which generation of its state a stream runs on, and what that was made with: a row in each record of the
-stream's table, so the commit that replaces the table's rows is the switch to the next one."""
+"""The generation of its state that a stream runs on, and its table in brief.
+
+A generation is a row in each record of the stream's table: the commit that replaces the table's rows is the
+switch to the next one.
+"""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,20 +24,20 @@ ROW = "row"  # in the record of a stream's table
 
 
 class GenerationRow(dict[str, Any]):
-    """What a generation was made with: `pinned_settings`, of a rebuilt one what it began with, and the
-    code. What it does not have is None."""
+    """The settings that a generation is bound to, its code, and the savepoint a rebuilt one began with; a missing
+    name is None."""
 
     def __missing__(self, name: str) -> None:
         return None
 
 
 def app_id(stream: str, generation: int) -> str:
-    """Names a generation's batches in the transactions of its table."""
+    """Return the name of a generation's batches in the transactions of its table."""
     return f"{stream}/{generation}"
 
 
 def has_written(lake: Lake, stream: str, generation: int) -> bool:
-    """Whether the stream's table has a batch of a generation, by its transactions."""
+    """True if the stream's table has a batch of a generation, by its transactions."""
     path, writer = lake.table(stream), app_id(stream, generation)
     return lake.is_delta_table(path) and open_table(path).transaction_version(writer) is not None
 
@@ -45,30 +48,30 @@ class Generations:
 
     stream: str
     newest_folder: int | None = None  # among its checkpoints
-    told: Record | None = None  # the record; None before the stream's first batch or rebuild
+    record: Record | None = None  # None before the stream's first batch or rebuild
     mismatch: str | None = None  # why it does not hold, by the table alone
 
     @cached_property
     def current(self) -> GenerationRow | None:
-        """What it was made with, whether the record holds or not."""
-        row = None if self.told is None else self.told.get(ROW)
+        """The row of the generation, also of a record that does not hold."""
+        row = None if self.record is None else self.record.get(ROW)
         return None if row is None else GenerationRow(row)
 
     @property
     def number(self) -> int:
-        """That of the checkpoint that the stream runs on, or will."""
+        """The number of the checkpoint that the stream runs on, or will."""
         if self.current is not None:
             return int(self.current["generation"])
         return self.newest_folder or FIRST
 
     def pinned(self) -> GenerationRow:
-        """What the generation was made with; LakeError before the stream's first batch."""
+        """Return the row of the generation; LakeError before the stream's first batch."""
         if self.current is None:
             raise self.without_state()
         return self.current
 
     def without_state(self) -> LakeError:
-        """The error before the stream's first batch."""
+        """Return the error of a stream before its first batch."""
         return LakeError(
             f"{self.stream} has no state yet: run the stream",
             code="nothing_there",
@@ -78,7 +81,7 @@ class Generations:
 
 
 def read_generations(lake: Lake, stream: str) -> Generations:
-    """The generation of a stream, and whether others have changed its table since the newest record."""
+    """Read the generation of a stream, and `mismatch` if others have changed its table since the newest record."""
     folders = lake.folders(f"{lake.root}/checkpoints/{stream}")
     newest = max((int(name) for name in folders if name.isdecimal()), default=None)
     path = lake.table(stream)
@@ -88,14 +91,14 @@ def read_generations(lake: Lake, stream: str) -> Generations:
         with unbroken(path):
             return Generations(stream, newest, Table.read(lake, path).record())
     except LakeError as error:
-        told = None
+        record = None
         with suppress(LakeError):  # of a log that cannot be read nothing is known
-            told = Table.read(lake, path).newest_record()
-        return Generations(stream, newest, told, mismatch=error.message)
+            record = Table.read(lake, path).newest_record()
+        return Generations(stream, newest, record, mismatch=error.message)
 
 
 def is_rebuilt(row: GenerationRow | None) -> bool:
-    """Whether the generation began with a savepoint, and not with a stream's first run."""
+    """True if the generation began with a savepoint, and not with a stream's first run."""
     return row is not None and row["seed_savepoint"] is not None
 
 
@@ -115,7 +118,7 @@ class StreamResult:
 
 
 def read_result(lake: Lake, stream: str) -> StreamResult | None:
-    """The table of `stream` as it is now; None before its first run."""
+    """Read the table of `stream` in brief; None before its first run."""
     if not lake.is_delta_table(lake.table(stream)):
         return None
     with unbroken(lake.table(stream)):
@@ -133,15 +136,15 @@ def read_result(lake: Lake, stream: str) -> StreamResult | None:
 
 
 def complete_until(lake: Lake, stream: str) -> datetime | None:
-    """Before which instant the table of `stream` is complete, by its newest record; None: none."""
+    """Return the instant before which the table of `stream` is complete, by its newest record; None: none."""
     path = lake.table(stream)
-    told = Table.read(lake, path).newest_record() if lake.is_delta_table(path) else None
-    until_us = (told or {}).get("complete_until_us")
+    record = Table.read(lake, path).newest_record() if lake.is_delta_table(path) else None
+    until_us = (record or {}).get("complete_until_us")
     return None if until_us is None else instant_of(until_us)
 
 
 def format_result(result: StreamResult, most: int | None = None) -> str:
-    """`result` as a short table; its values with `most` characters at most, if that is said."""
+    """Return `result` as a short table of text; its values are cut to `most` characters."""
     until = f"{result.until:%Y-%m-%d %H:%M:%S} UTC" if result.until else "nothing yet"
     heading = f"{result.stream}: {counted(result.rows, 'row')}, complete until {until}"
     if result.duplicates:

@@ -29,16 +29,14 @@ from include.lake.paths import Lake
 
 log = logging.getLogger("lease")
 CONDITIONAL = ("s3a://", "gs://", "abfss://")
-LOOK_S = 1.0  # between two requests of one who waits
-ASKED_S = (
-    0.5  # at least, for a lock of the operating system: who asks for its holder has it for a moment
-)
-# What renews the leases that this process holds, of those that expire.
+LOOK_S = 1.0  # between two requests while waiting
+ASKED_S = 0.5  # the least patience for a lock file: `lease_holder` locks it for a moment
+# These renew the leases of this process that expire.
 _EXPIRING: list[Callable[[], None]] = []
 
 
 def wait_until(condition: Callable[[], bool], seconds: float, interval: float = 0.1) -> bool:
-    """Whether `condition` came true within `seconds`."""
+    """Wait for `condition`; True if it came true within `seconds`."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -84,8 +82,8 @@ def _taken(name: str, holder: str | None, then: str = "") -> LeaseTakenError:
 
 
 def check_held() -> None:
-    """LeaseLostError when a lease of this process has been taken over: before a commit that its table,
-    which is open, would take from anybody at any time."""
+    """Raise LeaseLostError when a lease of this process has been taken over: call it before a commit that
+    replaces rows."""
     for renew in _EXPIRING:
         renew()
 
@@ -103,23 +101,23 @@ def _hold_file(lake: Lake, name: str, patience: timedelta) -> Iterator[None]:
         try:
             yield
         finally:
-            file.truncate(0)  # who is refused because of one who only asks is not told of us
+            file.truncate(0)  # or it would name us while another only asks for the holder
 
 
 def has_leases(lake: Lake) -> bool:
-    """Whether leases keep anybody apart: in a folder, and on stores that put on a condition."""
+    """True if the lake has leases: in a folder, and on stores with conditional puts."""
     return lake.is_local or lake.root.startswith(CONDITIONAL)
 
 
 def lease_holder(lake: Lake, name: str) -> str | None:
-    """Who holds the lease `name`, as JSON; None when nobody does, or when there are no leases."""
+    """Return the holder of the lease `name`, as JSON; None when nobody holds it, or there are no leases."""
     if not has_leases(lake):
         return None
     if not lake.is_local:
         return ObjectLease(lake.root, name).holder()
     try:
         with _path(lake, name).open() as file:
-            # Shared, for a moment: who wants to hold it tries again.
+            # Shared, for a moment: a job that wants to hold it tries again.
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return None
@@ -133,7 +131,7 @@ def _path(lake: Lake, name: str) -> Path:
 
 
 def _locked(file: TextIO) -> bool:
-    """Whether it is ours now."""
+    """Try to lock the file; True if it is ours now."""
     with suppress(BlockingIOError):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return True
@@ -141,10 +139,10 @@ def _locked(file: TextIO) -> bool:
 
 
 EXPIRY_S = 60.0
-# It goes on while the machine sleeps, where there is one that does.
+# It also counts the time in which the machine sleeps, where there is such a clock.
 CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 RENEWALS = 6  # tried within that time
-# What a store says of a condition; the last of an object that was deleted.
+# A store's answers to a condition that does not hold; the last of an object that was deleted.
 NOT_AS_ASKED = (AlreadyExistsError, PreconditionError, FileNotFoundError)
 
 
@@ -156,9 +154,9 @@ class LeaseLostError(StatefulError):
 
 
 class Found(NamedTuple):
-    """What the object says, and the state of it that a conditional put asks for."""
+    """A lease's object, and its version, which a conditional put asks for."""
 
-    lease: str  # of whom
+    lease: str  # its holder's own id
     holder: Mapping[str, Any] | None  # None: it was given back
     version: dict[str, str]
     changed_at: datetime
@@ -180,7 +178,7 @@ class ObjectLease:
         self._turn = threading.Lock()
 
     def find(self) -> Found | None:
-        """What is there now; None of a lease that nobody has ever held."""
+        """Read the object; None of a lease that nobody has ever held."""
         try:
             answer = obstore.get(self._store, self._path)
         except FileNotFoundError:
@@ -189,25 +187,24 @@ class ObjectLease:
         return Found(said["lease"], said["holder"], _version(meta), meta["last_modified"])
 
     def holder(self) -> str | None:
-        """Who holds it, as JSON; None when it is free, or by our clock has expired. Writes nothing."""
+        """Return the holder as JSON; None when it is free, or has expired by our clock. Writes nothing."""
         found = self.find()
-        return (
-            None if found is None or self._is_free(found, datetime.now(UTC)) else _holder_in(found)
-        )
+        is_held = found is not None and not self._is_free(found, datetime.now(UTC))
+        return _holder_in(found) if found is not None and is_held else None
 
-    def take(self, told: Mapping[str, Any]) -> bool:
-        """Whether it was free, or had expired, and is now ours."""
-        self._holder, found = told, self.find()
+    def take(self, holder: Mapping[str, Any]) -> bool:
+        """Take the lease; True if it was free, or had expired, and is ours now."""
+        self._holder, found = holder, self.find()
         if found is None:
-            return self._put(told, "create")
-        return self._is_free(found, self._store_now()) and self._put(told, found.version)
+            return self._put(holder, "create")
+        return self._is_free(found, self._store_now()) and self._put(holder, found.version)
 
     def renew(self) -> None:
-        """LeaseLostError when it is not ours any more."""
+        """Renew the lease; LeaseLostError when it is not ours any more."""
         self._put_ours(self._holder)
 
     def give_back(self) -> None:
-        """LeaseLostError when it was not ours any more."""
+        """Free the lease; LeaseLostError when it was not ours any more."""
         self._put_ours(None)
 
     def _put_ours(self, holder: Mapping[str, Any] | None) -> None:
@@ -223,8 +220,8 @@ class ObjectLease:
         )
 
     def _put(self, holder: Mapping[str, Any] | None, mode: Any) -> bool:
-        """Whether the object was as `mode` asks, or ours, and now says this."""
-        # Of each put its own, as a store may tell the states of an object by its bytes.
+        """Put the holder; False when the object was not as `mode` asks, and not ours."""
+        # With an id of its own, as a store may compute an object's version from its bytes.
         said = json.dumps({"put": uuid4().hex, "lease": self._own, "holder": holder})
         try:
             put = obstore.put(self._store, self._path, said.encode(), mode=mode)
@@ -240,7 +237,7 @@ class ObjectLease:
         return found.holder is None or is_old
 
     def _store_now(self) -> datetime:
-        """By the store's clock, as that of this machine may go wrong."""
+        """Return the time by the store's clock, as that of this machine may go wrong."""
         path = f"leases/{self.name}.asked"
         obstore.put(self._store, path, b"")
         now: datetime = obstore.head(self._store, path)["last_modified"]
@@ -251,21 +248,20 @@ def _holder_in(found: Found) -> str:
     return json.dumps(found.holder)
 
 
-def _version(told: Any) -> dict[str, str]:
-    """The state of an object, by what its store tells of it: some have one of these alone."""
-    return {name: told[name] for name in ("e_tag", "version") if told[name] is not None}
+def _version(meta: Any) -> dict[str, str]:
+    """Return the version of an object: some stores have one of these alone."""
+    return {name: meta[name] for name in ("e_tag", "version") if meta[name] is not None}
 
 
 def holder_here() -> dict[str, Any]:
-    """What others read of this process."""
+    """Return what other jobs read of this process."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     return {"pid": os.getpid(), "host": socket.gethostname(), "since": now}
 
 
 @contextmanager
 def renewed(lease: ObjectLease) -> Iterator[None]:
-    """Renew a lease that was taken while the body runs, and then give it back; the process ends when it is
-    lost meanwhile."""
+    """Renew a lease while the body runs, and then give it back; the process ends when it is lost meanwhile."""
     is_over = threading.Event()
     renewal = threading.Thread(target=_renew, args=(lease, is_over), daemon=True)
     renewal.start()
@@ -294,7 +290,7 @@ def _renew(lease: ObjectLease, is_over: threading.Event) -> None:
 
 
 def _end(reason: str) -> None:
-    """End the process, whatever it is doing: what it does is not its to do any more."""
+    """End the process at once, whatever it does: another job does its work now."""
     sys.stderr.write(f"{reason}\n")
     sys.stderr.flush()
     os._exit(1)

@@ -1,6 +1,6 @@
-"""The `ops` tables: what happened, for people and for the Dags, written by delta-rs without a JVM.
+"""The `ops` tables: telemetry of runs, batches, checks and findings, written by delta-rs without a JVM.
 
-One that is damaged is moved aside, and begun anew: they are telemetry.
+A damaged one is moved to `set_aside/`, and a new one begun.
 """
 
 import json
@@ -28,7 +28,7 @@ from include.lake.delta_log import dataset_without_bounds, delta_table, move_asi
 from include.lake.errors import LakeError
 from include.lake.paths import Lake
 
-# Of each what it is, and a line for each column.
+# Each table's description, and a line for each column.
 _TABLES = {
     "runs": """Each run of a job, with its counts, until when the table is complete, and its error
 run_id string Key: one execution of one job
@@ -45,7 +45,7 @@ rows_landed bigint Ingest: rows found in them; bronze + quarantined
 rows_bronze bigint Ingest: rows appended to bronze
 rows_quarantined bigint Ingest: rows (and whole files) refused
 rows_rescued bigint Ingest: of bronze's, those with unknown fields
-rows_in bigint Stream: bronze rows read; folded + late + excluded + duplicate + pending's change
+rows_in bigint Stream: bronze rows read; folded + late + before_initial_state + duplicate + pending's change
 rows_folded bigint Stream: rows given to the state function
 rows_late bigint Stream: rows behind the watermark, not folded
 rows_pending bigint Stream: rows not complete yet after this run
@@ -72,7 +72,7 @@ generation bigint The checkpoint's generation
 batch_id bigint Spark's batch id
 run_id string The run (ops/runs) that committed it
 committed_at timestamp When its rows were written
-rows_in bigint Bronze rows read; folded + late + excluded + duplicate + pending's change
+rows_in bigint Bronze rows read; folded + late + before_initial_state + duplicate + pending's change
 rows_folded bigint Rows given to the state function
 rows_late bigint Rows behind the watermark, not folded
 rows_pending bigint Rows that are not complete yet after this batch
@@ -120,7 +120,7 @@ run_id string The newest run (ops/runs) of the stream by then
 
 
 def _schema(text: str) -> pa.Schema:
-    """All columns may be null, as those must that a later release adds."""
+    """Return a table's schema; all columns may be null, as those must that a later release adds."""
     return documented(listed(text.partition("\n")[2]))
 
 
@@ -129,14 +129,14 @@ SCHEMAS = {name: _schema(text) for name, text in _TABLES.items()}
 
 
 log = logging.getLogger("job.ops")
-# A lake makes thousands of commits to them a week, and no reader takes an older version. What is in
-# the log is listed, and which files were replaced is read, each time that one of them is opened.
+# A lake makes thousands of commits to them a week, and nobody reads older versions; but each opening
+# lists the log, and reads which files were replaced.
 PROPERTIES = {
     **CHECKPOINT_INTERVAL,
     "delta.logRetentionDuration": "interval 2 days",
     "delta.deletedFileRetentionDuration": "interval 1 day",
 }
-CLOCKS_APART = timedelta(hours=1)  # no two machines that are looked after differ by as much
+CLOCKS_APART = timedelta(hours=1)  # the clocks of two machines differ by less
 ATTEMPTS = 20
 COMMITS_BETWEEN_COMPACTIONS = 20
 Result = TypeVar("Result")
@@ -158,7 +158,7 @@ def _begin_again(
                     raise
                 why = error.message
         target = move_aside(lake, [f"ops/{name}"])
-        log.warning("ops/%s is moved into %s, and begun anew: %s", name, target, why)
+        log.warning("ops/%s is moved into %s, and a new one begun: %s", name, target, why)
         return act(lake, name, *args, **named)
 
     return on_sound_table
@@ -186,7 +186,7 @@ def append_ops(lake: Lake, name: str, rows: Sequence[Mapping[str, Any]]) -> None
 
 
 def compact_now_and_then(written: DeltaTable, path: str) -> None:
-    """Join the files of a table, of which a commit was just made, in time: each takes a millisecond to read."""
+    """Join the files of a table after every twentieth commit: each file takes a millisecond to read."""
     if written.version() % COMMITS_BETWEEN_COMPACTIONS:
         return
     with suppress(CommitFailedError):  # another stream's came between; a later one compacts
@@ -194,9 +194,9 @@ def compact_now_and_then(written: DeltaTable, path: str) -> None:
 
 
 def compact(path: str, target_bytes: int | None = None) -> int:
-    """Join the files of a table below a target (None: delta-rs's); the bytes that were rewritten.
+    """Join the files of a table below a target (None: delta-rs's); return the bytes that were rewritten.
 
-    CommitFailedError when somebody else does so just now, by a property that each sets first: delta-rs
+    CommitFailedError when another does so at the same time, as each sets a property first: delta-rs
     (1.6.6) lets two compactions through, and then each row is there twice.
     """
     table = delta_table(path)
@@ -207,12 +207,11 @@ def compact(path: str, target_bytes: int | None = None) -> int:
 
 
 def despite_others(commit: Callable[[], Result]) -> Result:
-    """`commit`, again when another's commit to the same table came between: then it has not happened."""
+    """Call `commit`, and again when another's commit to the same table came between."""
     for attempt in range(1, ATTEMPTS):
         try:
             return commit()
         except CommitFailedError:
-            # Not in step with whoever was faster.
             time.sleep(random.uniform(0.02, 0.1) * attempt)  # noqa: S311 (no secret)
     return commit()
 
@@ -225,9 +224,9 @@ def read_ops(
     columns: Sequence[str] | None = None,
     wanted: pc.Expression | None = None,
 ) -> pa.Table:
-    """Rows of `ops/<name>` with these values, that are wanted; none when nothing has been recorded.
+    """Read rows of `ops/<name>` with the values of `where`, that are wanted; none when nothing has been recorded.
 
-    Of `columns`, and those of `where`, only.
+    `columns`: read these, and those of `where`, alone.
     """
     wanted_names = None if columns is None else {*columns, *(where or {})}
     fields = [f for f in SCHEMAS[name] if wanted_names is None or f.name in wanted_names]
@@ -237,7 +236,7 @@ def read_ops(
         dataset = dataset_without_bounds(lake.ops(name))
         read = None if columns is None else [column.name for column in fields]
         rows = dataset.to_table(columns=read, filter=wanted)
-    # Not while it is read: to prepare that for each of many small files costs more than it spares.
+    # Not while reading: to prepare a filter for each of many small files costs more than it saves.
     for column, value in (where or {}).items():
         rows = rows.filter(pc.equal(rows[column], value))
     return rows
@@ -250,7 +249,7 @@ def runs_of(
     columns: Sequence[str] | None = None,
     **where: Any,
 ) -> pa.Table:
-    """Rows of `ops/runs` of a source or stream by these jobs, in order; `where`: None is any value."""
+    """Read the rows of `ops/runs` of a source or stream by these jobs, in order; `where`: None is any value."""
     given = {name: value for name, value in where.items() if value is not None}
     asked = columns and [*columns, "job", "ended_at"]
     rows = read_ops(lake, "runs", {"subject": subject, **given}, asked, not_ahead("ended_at"))
@@ -261,17 +260,17 @@ DRAIN, RESTATE, REBUILD = "run_stream", "restate_interval", "rebuild_stream"
 
 
 def last_run(lake: Lake, stream: str, dag_run_id: str | None = None) -> dict[str, Any] | None:
-    """The newest succeeded `run_stream` of `stream` in ops/runs, or that of one Dag run."""
+    """Return the newest succeeded `run_stream` of `stream`, or that of one Dag run."""
     return newest_of(_succeeded(lake, stream, [DRAIN], dag_run_id))
 
 
 def succeeded_runs(lake: Lake, stream: str, dag_run_id: str) -> list[dict[str, Any]]:
-    """All of a Dag run, in order; it has several if others took it along."""
+    """Return all succeeded `run_stream` of a Dag run, in order; it has several if siblings drained the stream."""
     return list(_succeeded(lake, stream, [DRAIN], dag_run_id).to_pylist())
 
 
 def replaced_by(lake: Lake, stream: str, dag_run_id: str | None = None) -> list[dict[str, Any]]:
-    """The same of restatements and rebuilds, or all of them."""
+    """Return the succeeded restatements and rebuilds, or those of one Dag run, in order."""
     return list(_succeeded(lake, stream, [RESTATE, REBUILD], dag_run_id).to_pylist())
 
 
@@ -280,14 +279,12 @@ def _succeeded(lake: Lake, stream: str, jobs: Sequence[str], dag_run_id: str | N
 
 
 def newest_of(rows: pa.Table) -> dict[str, Any] | None:
-    """The last row; None of no row. Of the others, of which there are more with each run, no Python
-    object is made."""
+    """Return the last row; None of no row."""
     return next(iter(rows.slice(max(rows.num_rows - 1, 0)).to_pylist()), None)
 
 
 def not_ahead(column: str) -> pc.Expression:
-    """Rows but for those of a machine whose clock was ahead: they would be the newest until that time
-    has come."""
+    """Return the filter for rows that no machine wrote with its clock ahead: they would stay the newest."""
     return pc.field(column) < pa.scalar(datetime.now(UTC) + CLOCKS_APART)
 
 
@@ -305,7 +302,7 @@ BYTES, COUNTS = "checkpoint_bytes", ("files", "replay_versions")
 
 
 class Measured(NamedTuple):
-    """What one check has measured of a checkpoint."""
+    """The figures of a checkpoint at one check."""
 
     at: datetime
     bytes_of: Mapping[str, int]  # by part; state/0/3 is a state partition
@@ -324,18 +321,18 @@ class Measured(NamedTuple):
 
     @property
     def state_bytes(self) -> int:
-        """Those of the partitions, and what lies beside them."""
+        """The bytes of all partitions, and of the folder `state` itself."""
         return sum(self.partitions.values()) + self.bytes_of.get("state", 0)
 
     @property
     def skew(self) -> float | None:
-        """The largest state partition, in times of the median; None where that is empty."""
+        """The largest state partition, as a multiple of the median; None where that is empty."""
         middle = median(self.partitions.values()) if self.partitions else 0
         return max(self.partitions.values()) / middle if middle else None
 
 
 def record_figures(lake: Lake, subject: str, run_id: str | None, measured: Measured) -> None:
-    """Append what was measured of `subject`, in one commit."""
+    """Append the figures of `subject`, in one commit."""
     known = {"subject": subject, "at": measured.at, "run_id": run_id}
     of_parts = measured.bytes_of.items()
     rows = [known | {"figure": BYTES, "part": part, "value": size} for part, size in of_parts]
@@ -346,7 +343,7 @@ def record_figures(lake: Lake, subject: str, run_id: str | None, measured: Measu
 def read_measured(
     lake: Lake, subject: str | None = None, since: datetime | None = None, newest: bool = False
 ) -> dict[str, list[Measured]]:
-    """What checks measured of each subject, or of one, in order; `newest`: the last of all alone."""
+    """Read the figures of each subject, or of one, in order; `newest`: those of the last check alone."""
     where = {} if subject is None else {"subject": subject}
     wanted = not_ahead("at")
     if since is not None:
@@ -397,7 +394,7 @@ def record_findings(
 
 
 def finding_lines(rows: Iterable[Mapping[str, Any]], subject: str | None = None) -> Iterator[str]:
-    """Rows of `ops/findings` for people: what each is, and what to do; `subject` goes without saying."""
+    """Yield a line for each row of `ops/findings`, and one for its action; `subject` is not repeated."""
     for row in rows:
         count = f" ({row['count']:,})" if row["count"] is not None else ""
         about = f" of {row['subject']}" if row.get("subject", subject) != subject else ""

@@ -1,4 +1,4 @@
-"""Where everything lies in the lake, a local folder or any URI that Hadoop can open."""
+"""The paths of a lake: a local folder, or any URI that Hadoop can open."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -13,13 +13,13 @@ from include.lake.errors import LakeError
 from include.lake.s3 import arrow_uri, hadoop_uri, is_plain, is_s3, is_tls_missed
 from include.text_table import in_one_line
 
-# Of a folder's path: delta-rs (1.6.6) cannot write there, or writes to another place. The last stand
-# for bytes that are no UTF-8.
+# In a folder's path: delta-rs (1.6.6) cannot write there, or writes to another place. Surrogates are
+# bytes that are no UTF-8.
 ODD = re.compile(r"[%\[\\\]^|\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def _below(folder: str) -> "Callable[[Lake, str], str]":
-    """Where that of a name is, in a folder of the lake."""
+    """Return the method that gives the path of a name in a folder of the lake."""
     return lambda lake, name: f"{lake.root}/{folder}/{name}"
 
 
@@ -59,26 +59,26 @@ class Lake:
 
     @property
     def is_local(self) -> bool:
-        """Whether it is a folder of the operating system."""
+        """True of a folder of the operating system."""
         return isinstance(self.filesystem, fs.LocalFileSystem)
 
     def path_in_filesystem(self, path: str) -> str:
-        """`path` (one of the paths above) as `filesystem` spells it."""
+        """Return `path` (one of the paths above) as `filesystem` spells it."""
         filesystem_root = self._opened[1]
         return filesystem_root + path.removeprefix(self.root)
 
     def is_delta_table(self, path: str) -> bool:
-        """Whether a Delta table has been created at `path`."""
+        """True if a Delta table has been created at `path`."""
         info = self.filesystem.get_file_info(self.path_in_filesystem(f"{path}/_delta_log"))
         return bool(info.type == fs.FileType.Directory)
 
     def read(self, path: str) -> bytes:
-        """What the file at `path` has."""
+        """Return the bytes of the file at `path`."""
         with self.filesystem.open_input_stream(self.path_in_filesystem(path)) as file:
             return bytes(file.read())
 
     def write(self, path: str, content: bytes) -> None:
-        """Make the file at `path`, in a folder that is there. On a disk a part of it may be seen."""
+        """Write the file at `path`, whose folder is there. On a disk others may see a part of it."""
         with self.filesystem.open_output_stream(self.path_in_filesystem(path)) as file:
             file.write(content)
 
@@ -91,21 +91,21 @@ class Lake:
             (self.filesystem.delete_dir if is_folder else self.filesystem.delete_file)(target)
 
     def folders(self, path: str) -> list[str]:
-        """The names of the folders below `path`, which need not be there."""
+        """Return the names of the folders below `path`, which need not be there."""
         selector = fs.FileSelector(self.path_in_filesystem(path), allow_not_found=True)
         found = self.filesystem.get_file_info(selector)
         return sorted(info.base_name for info in found if info.type == fs.FileType.Directory)
 
 
 def files_of(table: str) -> fs.FileSystem:
-    """Arrow's own file system for the table at `table`, by paths below it: that of delta-rs is in Python, and a
-    thread that still reads through it while the interpreter ends aborts the process."""
+    """Return Arrow's own file system for the table at `table`, by paths below it. That of delta-rs is in Python:
+    a thread that still reads through it when the interpreter ends aborts the process."""
     filesystem, path = _open_uri(table)
     return fs.SubTreeFileSystem(path, filesystem)
 
 
 def _open_uri(root: str) -> tuple[fs.FileSystem, str]:
-    """Arrow's file system for a path or URI, and the path in it, without a trailing slash."""
+    """Return Arrow's file system for a path or URI, and the path in it, without a trailing slash."""
     if "://" not in root:
         return fs.LocalFileSystem(), root
     filesystem, path = fs.FileSystem.from_uri(arrow_uri(root))
@@ -113,7 +113,7 @@ def _open_uri(root: str) -> tuple[fs.FileSystem, str]:
 
 
 def made_lake(root: str) -> Lake:
-    """The readable lake at `root`; its folder is made when it is not there."""
+    """Open the lake at `root`; its folder is made when it is not there."""
     _refuse_odd(root)
     with _as_lake_error(root, "made"):
         filesystem, path = _open_uri(root)
@@ -122,7 +122,7 @@ def made_lake(root: str) -> Lake:
 
 
 def open_lake(root: str) -> Lake:
-    """The existing lake at `root`; LakeError where there is none, or it cannot be read or written to."""
+    """Open the existing lake at `root`; LakeError where there is none, or it cannot be read or written to."""
     # Delta takes Hadoop's spelling of such a path, file:/x, for another place than file:///x.
     root = root.removeprefix("file://") if root.startswith("file:///") else root
     _refuse_odd(root)
@@ -143,17 +143,17 @@ def open_lake(root: str) -> Lake:
 
 @contextmanager
 def _as_lake_error(root: str, done: str) -> Iterator[None]:
-    """LakeError in place of what a file system says of a lake."""
+    """Raise LakeError in place of a file system's errors."""
     try:
         yield
     except (OSError, ArrowException) as error:
-        # Arrow tells of a hundred places where it looked for HDFS' libraries.
+        # Arrow lists a hundred places where it looked for HDFS' libraries.
         said = f"the lake {in_one_line(root)} cannot be {done}: {shorten(str(error), 300)}"
         raise LakeError(said, subject=root) from error
 
 
 def _refuse_odd(root: str) -> None:
-    """LakeError for a place that cannot be opened or written to, or not by all."""
+    """Raise LakeError for a place that some of Hadoop, delta-rs and Arrow cannot open or write to."""
     if is_s3(root) and not is_plain(root):
         raise _wrong(
             root,

@@ -43,12 +43,11 @@ from include.lake.paths import Lake, files_of
 USER_METADATA = "userMetadata"  # of a commit, in the table's log
 RECORD = "stateful"  # the key of the record in a commit's userMetadata
 COLUMNS = "columns"  # in a record: the table's columns, each with its type
-FOLLOWS = "follows"  # ... and the version that its writer had last looked at
+FOLLOWS = "follows"  # ... and the version that its writer had last seen
 ROWS_A_GROUP = 50_000  # with fewer files than cores, each core of Spark reads some groups
 MOST_FILES = 100_000  # of one batch
 RETAINED = timedelta(days=7)  # of a record
-# Of a text, in bounds; and what is behind all others.
-LONGEST, HIGHEST = 32, "\U0010ffff"
+LONGEST, HIGHEST = 32, "\U0010ffff"  # characters of a text in bounds; and the last one of all
 
 Record = Mapping[str, Any]
 
@@ -62,15 +61,15 @@ class Staged(NamedTuple):
     stats: str  # JSON, as Delta's log has them
 
     def add(self) -> AddAction:
-        """What adds it to the table's log."""
+        """Return the action that adds it to the table's log."""
         folder, slash, _ = self.path.partition("/")
         parts = [folder.split("=", 1)] if slash else []
         return AddAction(self.path, self.size, dict(parts), _now_ms(), True, self.stats)
 
 
 def transaction(app_id: str, version: int) -> Transaction:
-    """That `app_id` has written `version`, and when: without that, which delta-rs leaves out, Spark takes
-    it for expired under `delta.setTransactionRetentionDuration`, and writes the batch again."""
+    """Return the transaction by which `app_id` has written `version`, with its instant: without that, which
+    delta-rs leaves out, Spark takes it for expired, and writes the batch again."""
     return Transaction(app_id, version, last_updated=_now_ms())
 
 
@@ -83,13 +82,13 @@ class Table:
 
     @classmethod
     def open(cls, lake: Lake, path: str) -> Self:
-        """LakeError when its log cannot be read."""
+        """Open a table to write; LakeError when its log cannot be read."""
         with unbroken(path):
             return cls(lake, path, delta_table(path))
 
     @classmethod
     def read(cls, lake: Lake, path: str) -> Self:
-        """The same, never to be committed with: others read by the same handle."""
+        """Open a table to read: never commit with it, as others read by the same handle."""
         return cls(lake, path, open_table(path))
 
     @property
@@ -97,12 +96,12 @@ class Table:
         return int(self.delta.version())
 
     def record(self) -> Record | None:
-        """The newest record; None of a table that has none yet; LakeError when it does not hold, or is gone."""
+        """Return the newest record; None of a table that has none yet; LakeError when it does not hold, or is gone."""
         version = self.version + 1
         for version, actions in self._commits():
             if (record := record_of(actions)) is not None:
                 self._refuse_lost_columns(record)
-                # What others have committed while its writer did not look.
+                # Commits of others that its writer has not seen.
                 self._refuse_others(record.get(FOLLOWS, version - 1) + 1, version)
                 return record
             if not actions:
@@ -114,7 +113,7 @@ class Table:
         return None
 
     def _commits(self) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-        """Each with its version, from the newest on; to where the log begins."""
+        """Yield the commits with their versions, from the newest to the log's first."""
         for version in range(self.version, -1, -1):
             actions = read_actions(self._lake, self.path, version)
             if actions is None:
@@ -122,13 +121,13 @@ class Table:
             yield version, actions
 
     def _records(self) -> Iterator[tuple[Record, datetime]]:
-        """Each record, and when it was made, from the newest on."""
+        """Yield each record, and when it was made, from the newest on."""
         for _, actions in self._commits():
             if (record := record_of(actions)) is not None:
                 yield record, made_at(actions)
 
     def newest_record(self) -> Record | None:
-        """The newest record in the log, whether it holds or not; None where there is none."""
+        """Return the newest record in the log, whether it holds or not; None where there is none."""
         return next((record for record, _ in self._records()), None)
 
     def _refuse_others(self, first: int, until: int) -> None:
@@ -147,7 +146,7 @@ class Table:
         return of_other_times(self.path, f"{self.path} is not as our jobs left it: {what}")
 
     def columns(self) -> dict[str, str]:
-        """Its columns' types, as Arrow names them."""
+        """Return the columns' types, as Arrow names them."""
         return _kinds(found_columns(self.delta))
 
     def commit(
@@ -159,7 +158,7 @@ class Table:
     ) -> None:
         """Add files, if any, with the record; CommitFailedError when another has made the next version.
 
-        `over`: in place of all that is in these partitions, such as ("event_date", "=", "2026-03-01").
+        `over`: they replace all rows of these partitions, such as ("event_date", "=", "2026-03-01").
         """
         made = self.version + 1
         self.delta.create_write_transaction(
@@ -172,7 +171,7 @@ class Table:
         )
         self.reopen()
         if self.version > made:
-            self.record()  # what has come since must not lie behind the next record
+            self.record()  # the next record must not hide a commit of others
 
     def merge(
         self,
@@ -182,7 +181,7 @@ class Table:
         record: Record,
         *batch: Transaction,
     ) -> None:
-        """Merge the rows `new` into the `old` ones for which `same` holds; `clauses` says how."""
+        """Merge the rows `new` into the `old` ones for which `same` holds, by `clauses`."""
         before = self.version
         telling = self.telling(record, *batch)
         merged = self.delta.merge(rows, same, "new", "old", commit_properties=telling)
@@ -191,7 +190,7 @@ class Table:
             self.commit([], record, *batch)
 
     def telling(self, record: Record, *batch: Transaction) -> CommitProperties:
-        """The properties of a commit that carries the record, and is made as the next version or not at all."""
+        """Return the properties of a commit that carries the record, and is the next version or none."""
         return CommitProperties(
             custom_metadata={USER_METADATA: self.text(record)},
             max_commit_retries=0,
@@ -199,13 +198,13 @@ class Table:
         )
 
     def text(self, record: Record, schema: pa.Schema | None = None) -> str:
-        """The record as a commit's `userMetadata`, for writers beside this handle; `schema`: of the commit,
-        where that replaces the table's."""
+        """Return the record as a commit's `userMetadata`, for other writers; `schema`: of a commit that replaces
+        the table's."""
         columns = self.columns() if schema is None else _kinds(columns_of(schema))
         return json.dumps({RECORD: {**record, COLUMNS: columns, FOLLOWS: self.version}})
 
     def same_record(self) -> CommitProperties | None:
-        """The properties of a commit of ours that leaves the record as it is; None where none was made."""
+        """Return the properties of a commit that repeats the record; None where there is none."""
         record = None if self.newest_record() is None else self.record()
         return None if record is None else self.telling(record)
 
@@ -219,15 +218,15 @@ class Table:
         self.reopen()
 
     def keep_record(self) -> None:
-        """Say the newest record again once it is a week old, so that the clean-up of the log leaves one."""
-        with suppress(LakeError):  # whoever builds on it is to find out what others have changed
+        """Commit the newest record again once it is a week old, so that the clean-up of the log leaves one."""
+        with suppress(LakeError):  # the next writer is to find what others have changed
             if self.record() is not None:
                 record, at = next(self._records())
                 if at < datetime.now(UTC) - RETAINED:
                     self.commit([], record)
 
     def alter(self, change: Callable[[DeltaTable], None]) -> None:
-        """Make commits that change no rows, such as to columns; again when others came between."""
+        """Make commits that change no rows, such as to columns; repeat them when others came between."""
 
         def attempt() -> None:
             try:
@@ -248,18 +247,17 @@ def _kinds(columns: Iterable[tuple[str, pa.DataType]]) -> dict[str, str]:
     return {name: str(kind) for name, kind in columns}
 
 
-def of_other_times(path: str, told: str) -> LakeError:
-    """The error of a table that does not fit others, or what our jobs made of it."""
-    return LakeError(
-        told, code="of_other_times", subject=subject_of(path), command=how_to_mend(path).command
-    )
+def of_other_times(path: str, message: str) -> LakeError:
+    """Return the error of a table that does not fit others, or is not as our jobs left it."""
+    command = how_to_mend(path).command
+    return LakeError(message, code="of_other_times", subject=subject_of(path), command=command)
 
 
 def record_of(actions: Sequence[Mapping[str, Any]]) -> Record | None:
-    """The record of a commit; None of one that has none, or somebody else's text."""
+    """Return the record of a commit; None of one that has none, or somebody else's text."""
     with suppress(ValueError):
-        told = json.loads(commit_info(actions).get(USER_METADATA) or "{}")
-        record = told.get(RECORD) if isinstance(told, dict) else None
+        found = json.loads(commit_info(actions).get(USER_METADATA) or "{}")
+        record = found.get(RECORD) if isinstance(found, dict) else None
         return record if isinstance(record, dict) else None
     return None
 
@@ -270,10 +268,8 @@ PARQUET = ds.ParquetFileFormat()
 def stage(
     table: str, rows: pa.Table | Iterable[pa.RecordBatch], schema: pa.Schema, by: str | None = None
 ) -> list[Staged]:
-    """The rows as Parquet files in a table's folder: some for each value of the column `by`.
-
-    Pages have checksums.
-    """
+    """Write rows as Parquet files, with checksums of pages, in a table's folder: some for each value of the
+    column `by`."""
     files, written, has_nan = files_of(table), list[Any](), False
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -309,14 +305,14 @@ def stage(
 
 
 def _made(files: fs.SubTreeFileSystem) -> bool:
-    """Make the folder where it must be made; whether it must."""
+    """Make the folder where folders must be made; True if they must."""
     if is_local := isinstance(files.base_fs, fs.LocalFileSystem):
         files.create_dir(".", recursive=True)
     return is_local
 
 
 def stage_empty(table: str, schema: pa.Schema) -> Staged:
-    """A file without a row."""
+    """Write a file without a row."""
     files, path = files_of(table), f"part-{uuid.uuid4()}.parquet"
     _made(files)
     pq.write_table(schema.empty_table(), path, filesystem=files, write_page_checksum=True)
@@ -324,7 +320,7 @@ def stage_empty(table: str, schema: pa.Schema) -> Staged:
 
 
 def found_file(table: str, path: str) -> Staged:
-    """One that was staged by a process that is no more; FileNotFoundError when it is gone."""
+    """Return a file that an earlier process has staged; FileNotFoundError when it is gone."""
     files = files_of(table)
     metadata = pq.read_metadata(path, filesystem=files)
     columns = metadata.schema.to_arrow_schema()
@@ -341,7 +337,7 @@ def _has_nan(column: pa.Array) -> bool:
 
 
 def _stats(file: pq.FileMetaData, has_nan: bool) -> str:
-    """What Delta's log has of a file: its rows, nulls, and the bounds that files are chosen by, as JSON.
+    """Return the statistics of a file for Delta's log, as JSON: rows, nulls, and bounds.
 
     Bounds of all columns or of none: delta-rs finds no row by a column that lacks them beside others.
     None with `has_nan`: no bound of a number holds for what is none.
@@ -375,7 +371,7 @@ def _text(value: str) -> str:
 
 
 def _bound(value: Any, is_most: bool) -> str | None:
-    """As JSON; None of what has no bounds there, such as bytes."""
+    """Return a bound as JSON; None of types that have no bounds there, such as bytes."""
     if isinstance(value, str):
         cut = value if len(value) <= LONGEST else value[:LONGEST] + HIGHEST * is_most
         return None if is_most and cut < value else _text(cut)

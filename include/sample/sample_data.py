@@ -1,4 +1,4 @@
-"""Sample input as producers would land it: a file of JSON Lines per hour, out of order within a bound.
+"""Sample input as producers land it: a file of JSON Lines per hour, out of order within a bound.
 
 The same options give the same bytes everywhere. A file holds what *arrived* in its hour: an event
 reaches it up to five minutes after it happened, and a late one hours after that.
@@ -41,7 +41,7 @@ class Arrival(NamedTuple):
 
 
 def row_of(source: Source, arrival: Arrival) -> Row:
-    """The row as it should be; its key is the source's first field."""
+    """Return the row as it should be; its key is the source's first field."""
     first, number = source.fields[0], arrival.key
     named = f"{first.name.removesuffix('_id')}-{number:05}"
     row: Row = {first.name: number if first.type == "bigint" else named}
@@ -62,7 +62,7 @@ def _value(field: Field, draw: float) -> int | float | str:
 
 
 def _line(source: Source, arrival: Arrival) -> str:
-    """The row as JSON, or one that is refused. Every source has a required first field and a time."""
+    """Return the row as JSON, or one that is refused. Every source has a required first field and a time."""
     row = row_of(source, arrival)
     time, key = source.time_field, source.fields[0].name
     if arrival.spoil is None:
@@ -87,7 +87,7 @@ LATE_BY_HOURS = (1, 6)  # beyond that
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What to generate for one source."""
+    """The options of the sample of one source."""
 
     start: datetime
     seed: int = 1
@@ -100,7 +100,7 @@ class Options:
 
 
 class Summary(NamedTuple):
-    """What was generated."""
+    """The counts of a sample."""
 
     files: int
     rows: int
@@ -110,13 +110,13 @@ class Summary(NamedTuple):
 
 
 def generate(lake: Lake, source: Source, options: Options) -> Summary:
-    """Land the files of one source; files that are there already must be the same."""
+    """Land the files of one source; LakeError when one is there already with other content."""
     arrivals, duplicates, late = draw_arrivals(source, options)
     files = 0
     for hour, rows in itertools.groupby(arrivals, lambda row: row.arrived_us // HOUR_US):
         content = "".join(_line(source, row) for row in rows).encode()
         produced = EPOCH + timedelta(hours=hour)
-        # The seed too, so that a second sample of the same hours is landed beside the first.
+        # With the seed, so that a second sample of the same hours has other files.
         name = f"{source.name}-{produced:%Y-%m-%dT%H}-{options.seed}.jsonl"
         _land(lake, source, name, content, (hour + 1) * HOUR_US)
         files += 1
@@ -125,7 +125,7 @@ def generate(lake: Lake, source: Source, options: Options) -> Summary:
 
 
 def draw_arrivals(source: Source, options: Options) -> tuple[list[Arrival], int, int]:
-    """All rows in the order they arrive, and how many of them are duplicates and late."""
+    """Draw all rows in the order they arrive; return them with the numbers of duplicates and late ones."""
     # Only random(): the one method whose numbers Python promises to keep.
     draw = random.Random(f"{options.seed}/{source.name}").random  # noqa: S311 (to be repeated)
     weights = list(itertools.accumulate(1 / rank for rank in range(1, options.keys + 1)))
@@ -174,13 +174,13 @@ def _land(lake: Lake, source: Source, name: str, content: bytes, produced_us: in
 
 
 def sample_start() -> datetime:
-    """Midnight of the last day that was over an hour ago: so far the sample reaches into the next."""
+    """Return the midnight at which the last day began that was over an hour ago: the sample has 25 hours."""
     an_hour_ago = datetime.now(UTC) - timedelta(hours=1)
     return an_hour_ago.replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=1)
 
 
 def land_samples(lake: Lake, sources: Sequence[Source], options: Options) -> Iterator[str]:
-    """Land the files of each source; a line of counts for each. LakeError when that cannot be."""
+    """Land the files of each source; yields a line of counts for each. LakeError when it cannot."""
     for source in sources:
         try:
             summary = generate(lake, source, options)

@@ -1,8 +1,8 @@
-"""The Spark settings every job runs with, each with its reason; where jobs run; Spark's own folder.
+"""The Spark settings of every job, each with its reason; the master; Spark's own folder.
 
-They are given on the spark-submit line: Delta must be on the class path before the JVM starts, and a
-reader of the task log sees what was set. The master is checked before that: Spark itself says what
-is wrong with one only in a stack trace, and waits a minute for one that is not there.
+They are given on the spark-submit line: Delta must be on the class path before the JVM starts, and the task
+log shows what was set. The master is checked before that: Spark itself reports a wrong one in a stack trace,
+and waits a minute for one that is not there.
 """
 
 import hashlib
@@ -29,23 +29,23 @@ ALLOWED = "local[*], local[<threads>], spark://<host>:<port>, yarn or k8s://http
 
 
 class MasterUnreachableError(SettingsError):
-    """Nothing answers at the master's address: it may yet start, or the address is wrong."""
+    """Nothing answers at the master's address: it has not started, or the address is wrong."""
 
 
 def checked_master(master: str, setting: str = SETTING) -> str:
-    """`master`, if it is one; SettingsError, naming the `setting` it came from, if not."""
+    """Return `master`; SettingsError, which names its `setting`, when it is none."""
     if is_local(master) or CLUSTER.fullmatch(master):
         return master
     raise SettingsError(f"{setting} is {master!r}: allowed are {ALLOWED}", subject=setting)
 
 
 def is_local(master: str) -> bool:
-    """Whether jobs run on this machine, all in the one JVM of the driver."""
+    """True if jobs run on this machine, all in the one JVM of the driver."""
     return LOCAL.fullmatch(master) is not None
 
 
 def check_reachable(master: str, setting: str = SETTING) -> None:
-    """MasterUnreachableError when none of the hosts of a `spark://` master takes a connection."""
+    """Raise MasterUnreachableError when no host of a `spark://` master takes a connection."""
     if not master.startswith("spark://"):
         return
     errors = []
@@ -54,7 +54,7 @@ def check_reachable(master: str, setting: str = SETTING) -> None:
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout=TIMEOUT_S).close()
             return
-        except (OSError, OverflowError) as error:  # a port that is none
+        except (OSError, OverflowError) as error:  # the latter for a port beyond 65535
             errors.append(f"{address}: {error}")
     raise MasterUnreachableError(
         f"no Spark master answers at {master} ({'; '.join(errors)}): "
@@ -64,28 +64,25 @@ def check_reachable(master: str, setting: str = SETTING) -> None:
     )
 
 
-# What set-up fetched and made for jobs.
-JARS = PROJECT / ".jars"
-
-# All that the scripts look for by which jobs are started.
-LINKED = ("bin", "conf", "jars", "sbin")
+JARS = PROJECT / ".jars"  # fetched and made by set-up
+LINKED = ("bin", "conf", "jars", "sbin")  # Spark's scripts look for these in its home
 
 
 def spark_package() -> Path:
-    """The folder of the package pyspark that a job imports; SettingsError where there is none."""
+    """Return the folder of the package pyspark that a job imports; SettingsError where there is none."""
     of_caller = set(os.environ.get("PYTHONPATH", "").split(os.pathsep))
     found = PathFinder.find_spec("pyspark", [path for path in sys.path if path not in of_caller])
     if found is None or not found.submodule_search_locations:
-        told = "pyspark is not installed here"
-        raise SettingsError(told, code="not_installed", command="./stateful validate")
+        message = "pyspark is not installed here"
+        raise SettingsError(message, code="not_installed", command="./stateful validate")
     return Path(next(iter(found.submodule_search_locations)))
 
 
 def spark_home(package: Path) -> Path:
-    """A folder of links into `package`, made when first asked for; `package` where that cannot be.
+    """Return a folder of links into `package`, made at the first call; `package` where it cannot be made.
 
-    Without pyspark.zip, which comes first on Python's path and has no compiled files: each of a run's
-    six Python processes compiled it anew, a fifth of a small run.
+    It has no pyspark.zip, which comes first on Python's path and has no compiled files: each of a run's
+    six Python processes would compile it, a fifth of a small run.
     """
     # A name for each package: the JVM of another job may be reading jars through these links.
     name = hashlib.sha256(os.fsencode(package)).hexdigest()[:8]
@@ -102,11 +99,10 @@ def spark_home(package: Path) -> Path:
 
 
 def refuse_unfit(package: Path) -> None:
-    """SettingsError where Spark's jars are not of its Python, or Delta's not for that Spark."""
-    told = re.search(
-        r"^__version__\b.*=\s*['\"]([^'\"]+)", (package / "version.py").read_text(), re.M
-    )
-    version = told[1] if told else ""
+    """Raise SettingsError when Spark's jars, or Delta's, are not for the version of Spark's Python files."""
+    text = (package / "version.py").read_text()
+    found = re.search(r"^__version__\b.*=\s*['\"]([^'\"]+)", text, re.M)
+    version = found[1] if found else ""
     series, deltas = version.rpartition(".")[0], [jar.name for jar in JARS.glob(f"{DELTA}_*.jar")]
     has_jars = any((package / "jars").glob(f"spark-core_*-{version}.jar"))
     if has_jars and (not deltas or any(jar.startswith(f"{DELTA}_{series}_") for jar in deltas)):
@@ -130,14 +126,14 @@ def java_sources() -> list[Path]:
 
 
 def classes_jar() -> Path:
-    """Where the jar of today's sources lies: its name says of which it is, and beside what Delta."""
+    """Return the path of the jar of our classes: its name has the hash of their sources and of Delta's jars."""
     sources = hashlib.sha256()
     for file in (*java_sources(), DELTA_CHECKSUMS):
         sources.update(file.read_bytes())
     return JARS / NAME.format(sources.hexdigest()[:16])
 
 
-# The classes of a job as a JVM maps them into memory: made by set-up, as loading them takes seconds.
+# The classes of a job, which a JVM maps into memory: set-up makes it, as loading them takes seconds.
 CLASS_ARCHIVE = JARS / "classes.jsa"
 SILENT = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 LOG4J = PROJECT / "include" / "log4j2.properties"
@@ -148,25 +144,25 @@ RETAINED_BATCHES = "spark.sql.streaming.minBatchesToRetain"
 # Over millions of keys runs take a sixth longer by it: docs/speed.md has the figures.
 JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 JAVA_OPTIONS_SETTING = "SPARK_DRIVER_JAVA_OPTIONS"
-# A JVM whose heap is full goes on with some of its threads gone, and in the end says nothing of it: so
-# Spark ends its executors on YARN, too. Exit code 3 is known to whoever has started the job.
+# A JVM whose heap is full goes on without some of its threads, and does not report it: Spark ends its
+# executors on YARN likewise. `run_job` knows the exit code, 3.
 END_WITH_FULL_HEAP = "-XX:+ExitOnOutOfMemoryError"
 BASE: Mapping[str, str] = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    # All instants are UTC, in the tables and in what people see.
+    # All instants are UTC, in tables and texts.
     "spark.sql.session.timeZone": "UTC",
-    # A page per run on a random port helps nobody after the run, and costs a second at start.
+    # A page on a random port is gone with the run, and costs a second at start.
     "spark.ui.enabled": "false",
     # The logs of small tables are small: 50 partitions (Delta's default) are 50 tasks a read.
     "spark.databricks.delta.snapshotPartitions": "2",
     # Instants stay microseconds in Parquet, as in the fold.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    # Of a file whose bits have turned the reader says so, instead of other values.
+    # Of a file with flipped bits the reader raises an error, instead of other values.
     "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
     # A progress bar in a task log is one line per refresh.
     "spark.ui.showConsoleProgress": "false",
-    # Plans have more columns than the default shows, which it says in a warning.
+    # Plans have more columns than the default shows, with a warning each.
     "spark.sql.debug.maxToStringFields": "200",
     # A batch is often one file of a few megabytes: with Spark's 4 MB one task would read it.
     "spark.sql.files.openCostInBytes": "524288",
@@ -174,8 +170,8 @@ BASE: Mapping[str, str] = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.pyspark.fallback.enabled": "false",
 }
-# Hadoop starts a process for each local file that it makes, and for each name of a rename: some 100 a batch.
-# Not on a cluster, where a JVM may open local files before it has been sent our classes.
+# Hadoop starts a process for each local file that it creates or renames: some 100 a batch. Not on a
+# cluster, where a JVM may open local files before it has been sent our classes.
 FORKLESS: Mapping[str, str] = {
     "spark.hadoop.fs.file.impl": "stateful.lake.ForklessFileSystem",
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "stateful.lake.ForklessFs",
@@ -194,11 +190,11 @@ STATE: Mapping[str, str] = {
     f"{STATE_STORE}.rocksdb.compression": "zstd",
     # With Spark's 10, a run flushes its change logs into a snapshot that nobody uploads before it ends.
     f"{STATE_STORE}.minDeltasForSnapshot": "1000",
-    # Batches that can be read, and gone back to. Spark's 100 would keep as many versions.
+    # Batches that can be read, and rolled back to. Spark's 100 would keep as many versions.
     RETAINED_BATCHES: "10",
 }
-# A run this short ends before Spark's maintenance thread wakes up, which alone uploads
-# snapshots and deletes old versions: so it happens in the tasks of a compaction's batches.
+# Spark's maintenance thread alone uploads snapshots and deletes old versions, and a short run ends before
+# it wakes up: so the tasks of a compaction's batches do it.
 COMPACTING: Mapping[str, str] = {
     f"{STATE_STORE}.unloadOnCommit": "true",
     f"{STATE_STORE}.minDeltasForSnapshot": "1",
@@ -212,7 +208,7 @@ COMPACTING: Mapping[str, str] = {
 
 
 def jars() -> list[Path]:
-    """The Delta jars that set-up must have fetched, and that of our classes once it has made it."""
+    """Return the Delta jars, and that of our classes if set-up has made it; SettingsError without any."""
     found = sorted(jar for jar in JARS.glob("*.jar") if not jar.match(NAME.format("*")))
     if not found:
         raise SettingsError(f"{JARS}: no jars", code="missing_jars", command="./stateful validate")
@@ -220,14 +216,15 @@ def jars() -> list[Path]:
 
 
 def conf_on(master: str) -> Mapping[str, str]:
-    """What any job sets where it runs on `master`; nothing until set-up has made our classes."""
+    """Return the settings of any job on `master`; none until set-up has made our classes."""
     return FORKLESS if is_local(master) and classes_jar().is_file() else {}
 
 
 def class_path() -> str:
-    """What a driver's class path begins with: Delta's jars and ours, then Spark's in its order.
+    """Return the beginning of a driver's class path: Delta's jars and ours, then Spark's in its order.
 
-    A JVM takes the archive only where it began as this did: so before what SPARK_CONF_DIR names.
+    A JVM takes the class archive only if its class path begins as the archive's: so this comes before
+    SPARK_CONF_DIR.
     """
     of_spark = spark_package() / "jars"
     first = sorted(of_spark.glob("slf4j-api-*.jar"))
@@ -235,14 +232,14 @@ def class_path() -> str:
 
 
 def archive_options() -> list[str]:
-    """What makes a JVM take its classes from the archive, if there is one."""
+    """Return the options by which a JVM takes its classes from the archive, if there is one."""
     if not CLASS_ARCHIVE.is_file():
         return []
     return [f'"-XX:SharedArchiveFile={CLASS_ARCHIVE}"', "-Xshare:auto", SILENT]
 
 
 def driver_java_options() -> str:
-    """What a driver's JVM starts with; SPARK_DRIVER_JAVA_OPTIONS replaces JAVA_OPTIONS."""
+    """Return the options of a driver's JVM; SPARK_DRIVER_JAVA_OPTIONS replaces JAVA_OPTIONS."""
     tuned = os.environ.get(JAVA_OPTIONS_SETTING, JAVA_OPTIONS)
     # Quoted, as a folder's name may have spaces.
     ours = [f'"-Dlog4j2.configurationFile=file:{LOG4J}"', *archive_options(), END_WITH_FULL_HEAP]
@@ -250,7 +247,7 @@ def driver_java_options() -> str:
 
 
 def job_conf(stream: Stream | None = None) -> dict[str, str]:
-    """What one job sets on its spark-submit line; a stream adds its state settings."""
+    """Return the Spark settings of a job; a stream adds its state settings."""
     conf = dict(BASE)
     # Spark turns it off for streaming queries by itself, with a warning each time.
     conf["spark.sql.adaptive.enabled"] = "false"
@@ -260,7 +257,7 @@ def job_conf(stream: Stream | None = None) -> dict[str, str]:
         conf["spark.sql.shuffle.partitions"] = "2"  # a laptop's cores; ingest shuffles little
     else:
         conf |= STATE
-        # Spark takes the number of state partitions from here at the first run, and pins it.
+        # The first run fixes the number of state partitions by it.
         conf["spark.sql.shuffle.partitions"] = str(stream.state_partitions)
     return conf
 
@@ -269,7 +266,7 @@ S3_JARS = JARS / "s3"
 
 
 def s3_conf() -> dict[str, str]:
-    """What a job sets for a lake on S3, from the variables that delta-rs and Arrow read, too."""
+    """Return the settings for a lake on S3, from the variables that delta-rs and Arrow read, too."""
     conf = {
         "spark.delta.logStore.s3a.impl": "stateful.lake.ConditionalLogStore",
         "spark.sql.streaming.checkpointFileManagerClass": "stateful.lake.ConditionalCheckpointFiles",
@@ -278,13 +275,13 @@ def s3_conf() -> dict[str, str]:
         conf["spark.hadoop.fs.s3a.endpoint.region"] = region
     if endpoint := s3_endpoint():
         conf["spark.hadoop.fs.s3a.endpoint"] = endpoint
-        # A store of one's own seldom has a name of its own for each bucket.
+        # A store of one's own seldom has a host name for each bucket.
         conf["spark.hadoop.fs.s3a.path.style.access"] = "true"
     return conf
 
 
 def s3_jars() -> list[Path]:
-    """The connector's jars; SettingsError when set-up has not fetched them, or not made our classes."""
+    """Return the jars for S3; SettingsError when set-up has not fetched them, or not made our classes."""
     found = sorted(S3_JARS.glob("*.jar"))
     if not found or not classes_jar().is_file():
         raise SettingsError(

@@ -1,4 +1,4 @@
-"""How a job is started, by a Dag or by hand: its spark-submit command and environment."""
+"""The start of a job, by a Dag or by hand: its spark-submit command and environment."""
 
 import os
 import re
@@ -33,19 +33,19 @@ SPARK_SUBMIT = PROJECT / "include" / "bin" / "spark-submit-with-parent"
 
 
 def job_path(job: str) -> Path:
-    """The entry point of `job`, such as `run_stream`."""
+    """Return the file of `job`, such as `run_stream`."""
     return PROJECT / "spark_jobs" / f"{job}.py"
 
 
 def default_master() -> str:
-    """Where jobs run: SPARK_MASTER, if it is one, or all cores of this machine."""
+    """Return SPARK_MASTER, or all cores of this machine; SettingsError when it is no master."""
     return checked_master(os.environ.get("SPARK_MASTER") or "local[*]")
 
 
 def submit_command(
     job: str, args: Sequence[str], stream: Stream | None = None, master: str | None = None
 ) -> list[str]:
-    """The command line that runs `job`; with a `stream`, under its state settings."""
+    """Return the command line that runs `job`; with a `stream`, under its state settings."""
     where = master or default_master()
     command = [str(SPARK_SUBMIT), "--master", where, "--name", job]
     if shipped := jars_to_ship(args, where):
@@ -56,13 +56,13 @@ def submit_command(
 
 
 def conf_of(args: Sequence[str], stream: Stream | None, master: str) -> dict[str, str]:
-    """What the job with these arguments sets on its spark-submit line."""
+    """Return the Spark settings of the job with these arguments."""
     conf = job_conf(stream) | (s3_conf() if _is_on_s3(args) else {})
     return conf | dict(conf_on(master))
 
 
 def jars_to_ship(args: Sequence[str], master: str) -> str:
-    """The jars for executors, as --jars takes them; of a local job those that no class path has."""
+    """Return the jars for executors, as --jars takes them; of a local job those that its class path lacks."""
     of_lake = s3_jars() if _is_on_s3(args) else []
     return ",".join(map(str, of_lake if is_local(master) else [*jars(), *of_lake]))
 
@@ -72,20 +72,20 @@ def _is_on_s3(args: Sequence[str]) -> bool:
 
 
 def shell_command(lake: str) -> list[str]:
-    """A Python shell over `lake`; `shell_environment` has its session's settings."""
+    """Return the command of a Python shell over `lake`; `shell_environment` has its session's settings."""
     return [sys.executable, "-i", str(job_path("shell")), "--lake", lake]
 
 
 def shell_environment(lake: str) -> dict[str, str]:
-    """What a Spark session that is made without spark-submit needs: the same options."""
+    """Return the environment of a Spark session that is made without spark-submit: the same options."""
     options = submit_command("shell", ["--lake", lake])[1:-3]
     return job_environment() | {"PYSPARK_SUBMIT_ARGS": shlex.join([*options, "pyspark-shell"])}
 
 
 def job_environment(master: str | None = None) -> dict[str, str]:
-    """What a job on `master` needs in its environment, over what the caller has.
+    """Return the environment of a job on `master`, to add to the caller's.
 
-    All of it is set outright: a shell that has another Spark in these names would break it.
+    It overrides variables such as SPARK_HOME: a shell that has another Spark in them would break the job.
     """
     refuse_unfit(spark_package())
     where = master or default_master()
@@ -95,24 +95,24 @@ def job_environment(master: str | None = None) -> dict[str, str]:
     environment = {
         # To YARN Spark uploads the archive.
         "SPARK_HOME": str(package if where == YARN else spark_home(package)),
-        # Of the workers, too: another Python has no pyarrow. On a cluster it may lie elsewhere.
+        # Another Python of the workers has no pyarrow. On a cluster it may be in another place.
         "PYSPARK_PYTHON": of_executors or sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "PYTHONPATH": str(PROJECT),
     }
     if here:
-        # Without it Spark looks the host name up, which a laptop off the network cannot. With
-        # it executors on other machines would look for the driver on their own.
+        # Without it Spark looks the host name up, which a laptop off the network cannot. On a cluster
+        # executors would look for the driver at that address.
         environment["SPARK_LOCAL_IP"] = "127.0.0.1"
     return environment
 
 
 LOG_LEVEL = "SPARK_LOG_LEVEL"
-PROGRESS = "STATEFUL_PROGRESS"  # in the environment of a job whose batches somebody watches
-HEAP_FULL = 3  # of a JVM, by ExitOnOutOfMemoryError
+PROGRESS = "STATEFUL_PROGRESS"  # in the environment of a job whose progress a terminal shows
+HEAP_FULL = 3  # the exit code of a JVM with ExitOnOutOfMemoryError
 # For log4j2.properties and include/job.py: errors alone, each in a line.
 QUIET = {LOG_LEVEL: "error", "SPARK_LOG_TRACE": "none"}
-# What no level keeps away: a JVM's greeting, and what PySpark prints of each query.
+# No log level silences these: a JVM's greeting, and what PySpark prints of each query.
 NOISE = re.compile(
     r"\s*$|WARNING: Using incubator modules|(Starting )?Streaming TransformWithStateInPandas Python"
 )
@@ -121,10 +121,10 @@ NOISE = re.compile(
 def run_job(
     job: str, args: Sequence[str], stream: Stream | None = None, stdout: TextIO | None = None
 ) -> int:
-    """Run a job to its end; its exit code. What it says goes to `stdout`, if not to ours.
+    """Run a job to its end and return its exit code; its output goes to `stdout`, or ours.
 
-    Of Spark it says errors, unless SPARK_LOG_LEVEL says otherwise. A master that is none, or does
-    not answer, is a SettingsError before a JVM starts.
+    Spark logs errors alone, unless SPARK_LOG_LEVEL says otherwise. SettingsError, before a JVM starts, when
+    the master is none or does not answer.
     """
     master = default_master()
     check_reachable(master)
@@ -162,7 +162,7 @@ def _run_quietly(command: Sequence[str], environment: dict[str, str], stdout: Te
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str], None] | None]:
-    """A line of the terminal that shows what it is given; None where stderr is none."""
+    """Show texts in a line of the terminal while the body runs; None where stderr is no terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -174,6 +174,6 @@ def _progress() -> Iterator[Callable[[str], None] | None]:
 
 
 def say(line: str) -> None:
-    """A line for people, at once even when the output is a pipe."""
+    """Print a line, at once even when the output is a pipe."""
     sys.stdout.write(f"{printable(line)}\n")
     sys.stdout.flush()

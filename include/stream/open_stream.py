@@ -174,7 +174,7 @@ class OpenStream:
 
     def after(self, record: StreamRecord) -> "OpenStream":
         """Return the stream as it is after a commit of ours with that record."""
-        return replace(self, generations=replace(self.generations, told=record.as_json()))
+        return replace(self, generations=replace(self.generations, record=record.as_json()))
 
 
 def open_stream(lake: Lake, stream: Stream) -> OpenStream:

@@ -101,9 +101,9 @@ def record_in(found: Mapping[str, Any]) -> StreamRecord:
 
 def recorded(generations: Generations) -> StreamRecord:
     """The record that was read with a generation; a new stream's when it does not hold."""
-    if generations.told is None or generations.mismatch is not None:
+    if generations.record is None or generations.mismatch is not None:
         return StreamRecord(stream=generations.stream)
-    return record_in(generations.told)
+    return record_in(generations.record)
 
 
 def newest_own(entries: Sequence[RecordEntry]) -> RecordEntry | None:

@@ -1,7 +1,7 @@
-"""Carries a bucket between Spark's state store and the fold.
+"""The processor of a bucket, between Spark's state store and the fold.
 
-A batch settles what its own rows prove complete; a bucket that its last commit did not touch
-settles by its timer, in the batch without data that Spark runs when the watermark has moved.
+A batch folds what its own rows prove complete; a bucket that its last commit did not touch folds by its
+timer, in the batch without data that Spark runs when the watermark has moved.
 """
 
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ NEVER_FOLDED_US = -(2**63)
 
 
 class BucketProcessor:
-    """One stream's processor, for all of its buckets; it keeps nothing between calls."""
+    """The processor of all buckets of a stream; it keeps nothing between calls."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class BucketProcessor:
         self._handle, self._keys, self._bucket = handle, keys, bucket
 
     def handleInitialState(self, key: Any, initialState: Any, timerValues: TimerValues) -> None:
-        """`initialState` is a row of `states, events`. A bucket may have several."""
+        """Begin a bucket with a row of `states, events`, of which it may have several."""
         stored = self._read()
         states, pending = None, pending_events(self._fold, stored.events)
         if initialState.states is not None:
@@ -75,8 +75,8 @@ class BucketProcessor:
     def handleInputRows(
         self, key: Any, rows: Iterator[Any], timerValues: TimerValues
     ) -> Iterator[Any]:
-        """A batch's rows (PACKED) of a bucket: what came of them, as one row of FOLDED_DDL."""
-        # All of them first: only then is it known what they settle.
+        """Fold a batch's rows (PACKED) of a bucket; yields one row of FOLDED_DDL."""
+        # All rows first: only then is the watermark known.
         packed = [PackedRow(*row) for row in rows]
         commit_us = max(row.commit_us for row in packed)
         watermark = watermark_us(commit_us, self._delay_us)
@@ -88,7 +88,7 @@ class BucketProcessor:
     def handleExpiredTimer(
         self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo
     ) -> Iterator[Any]:
-        """The bucket's timer: what is complete by it, as one row of FOLDED_DDL."""
+        """Fold what is complete by the bucket's timer; yields one row of FOLDED_DDL."""
         watermark = timerValues.getCurrentWatermarkInMs() * US_PER_MS
         yield self._advance(key[0], [], watermark, fired_ms=expiredTimerInfo.getExpiryTimeInMs())
 
@@ -134,7 +134,7 @@ class BucketProcessor:
         states: States | None,
         fired_ms: int | None,
     ) -> None:
-        """Store the bucket as it is now: `states` is None when none was read."""
+        """Store the bucket; `states` is None when none was read."""
         timer = self._next_timer(stored.timer_ms, pending, states)
         self._set_timer(stored.timer_ms, timer, fired_ms)
         keys, held = stored.keys, stored.states and bytes(stored.states)
@@ -155,20 +155,19 @@ class BucketProcessor:
     def _next_timer(
         self, old_ms: int | None, pending: pa.Table, states: States | None
     ) -> int | None:
-        """At the first pending event or timeout; without `states` the timeouts are as before."""
+        """Return the timer of the first pending event or timeout; without `states` the timeouts are as before."""
         first_us = pc.min(pending[self._fold.time_us]).as_py()
         timeout_us = NEVER_US if states is None else states.first_timeout_us()
         if timeout_us != NEVER_US:
             first_us = timeout_us if first_us is None else min(first_us, timeout_us)
-        # Never before 1970: until it knows better, Spark's watermark is 0, and such a timer
-        # would fire at once.
+        # Never before 1970: Spark's watermark begins at 0, and such a timer would fire at once.
         first_ms = None if first_us is None else max(timer_ms(first_us), 1)
         if states is None and old_ms is not None:
             return old_ms if first_ms is None else min(old_ms, first_ms)
         return first_ms
 
     def _set_timer(self, old_ms: int | None, new_ms: int | None, fired_ms: int | None) -> None:
-        """Keep one timer. Never the one that fires now: Spark deletes it behind the handler."""
+        """Keep one timer; the one that fires now Spark deletes after the handler."""
         if new_ms == old_ms:
             return
         if old_ms is not None and old_ms != fired_ms:

@@ -1,7 +1,7 @@
-"""What Spark holds of a stream's processor: its state variables. What folds is made where a bucket is.
+"""The processor that Spark pickles: its state variables, and the `BucketProcessor` that a worker makes of it.
 
-As each query begins, Spark waits for a process of Python that asks `init` for the state variables:
-imports of Arrow, of which `init` needs none, were a quarter of a second of it.
+As each query begins, Spark waits for a Python process that asks `init` for the state variables. It needs
+no Arrow, whose import took a quarter of a second.
 """
 
 from collections.abc import Iterator
@@ -16,8 +16,7 @@ from include.fold.definition import BUCKET_STATE, KEYS, KeyedFold
 if TYPE_CHECKING:
     from spark_jobs.engines.bucket_processor import BucketProcessor
 
-# What the state variables KEYS and BUCKET_STATE hold. Not as DDL, which each task would have the
-# JVM parse, twice.
+# Of the state variables KEYS and BUCKET_STATE. Not as DDL, which each task would have the JVM parse twice.
 KEYS_SCHEMA = StructType().add("keys", BinaryType())  # the column `key` of `state_schema`
 BUCKET_SCHEMA = (
     StructType()
@@ -31,7 +30,7 @@ BUCKET_SCHEMA = (
 
 
 class DeferredProcessor(StatefulProcessor):
-    """A `BucketProcessor` of these arguments, made by the first call that has something to do."""
+    """A `BucketProcessor` of these arguments, made by the first call that needs it."""
 
     def __init__(self, fold: KeyedFold, delay_us: int, since_us: int | None) -> None:
         self._arguments = (fold, delay_us, since_us)

@@ -1,4 +1,4 @@
-"""What a job gives to an engine, and gets from it: `SparkEngine`, or that of the simulator."""
+"""The values that a job gives to an engine and gets from it: `SparkEngine`, or that of the simulator."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,23 +12,23 @@ Rows = Any
 
 
 class Stage(NamedTuple):
-    """What folding a bounded set of events came to. Held by the engine until it is released."""
+    """The fold of a bounded set of events. The engine holds it until it is released."""
 
     outputs: Rows
     states: Rows  # at the stage's end
     dead_letters: Rows | None  # calls that failed (DEAD_LETTERS); None: the fold keeps none
-    rows_folded: int
+    rows_folded: int  # without the duplicates
     held: Any  # the engine's own
-    rows_duplicate: int = 0  # beside rows_folded
+    rows_duplicate: int = 0
 
     @property
     def events(self) -> int:
-        """The events that its states stand for, beyond those of its base."""
+        """The number of events in its states, beyond those of the states that it began with."""
         return self.rows_folded + self.rows_duplicate
 
 
 class Seed(NamedTuple):
-    """Where a live fold begins that does not begin with nothing."""
+    """The states and events that a live fold begins with."""
 
     as_of_us: int  # on the fold's clock; rows before it are left out
     states: Rows | None  # None when a checkpoint has them already
@@ -36,7 +36,7 @@ class Seed(NamedTuple):
 
 
 class FoldedBatch(NamedTuple):
-    """What one batch of a live query folded."""
+    """The result of one batch of a live query."""
 
     # Added up over its buckets: `SUMMED` of live_batch, first and last late row, buckets touched and
     # buckets with dead letters, most rows of one, watermark.

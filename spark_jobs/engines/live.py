@@ -36,7 +36,7 @@ STREAMS = ("outputs", "dead_letters")  # columns with an Arrow stream in each ro
 
 
 def counts_of(folded: pa.Table) -> dict[str, Any]:
-    """The counts of rows of FOLDED_DDL, whatever is in place of their streams."""
+    """Return the counts of rows of FOLDED_DDL, whose streams may be replaced by anything."""
     return {name: pc.sum(folded[name]).as_py() or 0 for name in SUMMED} | {
         "late_first_us": pc.min(folded["late_first_us"]).as_py(),
         "late_last_us": pc.max(folded["late_last_us"]).as_py(),
@@ -48,7 +48,7 @@ def counts_of(folded: pa.Table) -> dict[str, Any]:
 
 
 def left_on_spark(folded: DataFrame, fold: KeyedFold) -> FoldedBatch:
-    """The batch of a frame of FOLDED_DDL that is persisted: what is asked of it runs no fold."""
+    """Return the batch of a frame of FOLDED_DDL that is persisted, so that reading it folds nothing again."""
     is_there = {name: F.when(F.col(name).isNotNull(), F.lit(True)) for name in STREAMS}
     counts = counts_of(folded.withColumns(is_there).toArrow())
     emitted = unpack(folded, "outputs", output_ddl(fold))
@@ -58,7 +58,7 @@ def left_on_spark(folded: DataFrame, fold: KeyedFold) -> FoldedBatch:
 
 
 def fetch(folded: DataFrame, fold: KeyedFold, buckets: int) -> FoldedBatch | None:
-    """Run the batch and fetch it; None when a bucket has too much: it is run once more."""
+    """Run the batch and fetch it; None when a bucket has too much to fetch: it is then run once more."""
     most = FETCHED_BYTES // buckets
     shortened = {name: F.when(_size(name) <= most, F.col(name)) for name in STREAMS}
     sizes = {f"{name}_bytes": _size(name) for name in STREAMS}
@@ -92,10 +92,10 @@ def live_fold(
     seed: Seed | None = None,
     late: Sequence[LateField] = (),
 ) -> DataFrame:
-    """What each batch of the streaming frame `bronze` folds: FOLDED_DDL, one row per bucket call.
+    """Return the fold of the streaming frame `bronze`, batch by batch: FOLDED_DDL, one row per bucket and call.
 
-    `outputs` and `dead_letters` are Arrow streams, null without any. `late`: columns that older
-    files have elsewhere.
+    `outputs` and `dead_letters` are Arrow streams, null without any. `late`: columns that older files have
+    elsewhere.
     """
     delay_us = watermark_delay // MICROSECOND
     since_us = None if seed is None else seed.as_of_us
@@ -103,14 +103,14 @@ def live_fold(
     initial = None
     if seed is not None and seed.states is not None:
         initial = _seed_rows(seed.states, seed.waiting, fold, ids=ids).groupBy("bucket")
-    # The watermark is on a copy, which is dropped: Spark's late filter never sees a row.
+    # The watermark is on a copy, which is dropped: Spark's late filter drops no row.
     packed = (
         pack_files(bronze, fold, ids, Admission(delay_us, since_us), late)
         .withColumn("fold_clock", F.timestamp_micros("commit_us"))
         .withWatermark("fold_clock", f"{delay_us // US_PER_MS} milliseconds")
         .drop("fold_clock")
     )
-    # With rows: a frame of pandas costs a bucket a millisecond more.
+    # Not in pandas, which costs a bucket a millisecond more.
     return packed.groupBy("bucket").transformWithState(
         DeferredProcessor(fold, delay_us, since_us),
         outputStructType=FOLDED_DDL,
@@ -123,7 +123,7 @@ def live_fold(
 def _seed_rows(
     states: DataFrame, waiting: BronzeEvents | None, fold: KeyedFold, ids: Sequence[int]
 ) -> DataFrame:
-    """Rows of `bucket, states, events`, of which one is null: what buckets begin with."""
+    """Return what buckets begin with: rows of `bucket, states, events`, either of which is null."""
     nothing = F.lit(None).cast("binary")
     rows = group_states(states, fold, ids).select("bucket", "states", nothing.alias("events"))
     if waiting is None:
@@ -133,7 +133,7 @@ def _seed_rows(
 
 
 def run_query(spark: SparkSession, query: LiveQuery, write: WriteBatch) -> list[dict[str, Any]]:
-    """Run the query to its end; what Spark measured of each batch, as ops/batches names it."""
+    """Run the query to its end; return Spark's measurements of each batch, as ops/batches names them."""
     partitions = {"spark.sql.shuffle.partitions": str(query.stream.state_partitions)}
 
     def write_folded(folded: DataFrame, batch_id: int) -> None:
@@ -141,9 +141,8 @@ def run_query(spark: SparkSession, query: LiveQuery, write: WriteBatch) -> list[
         if fetched is not None:
             write(fetched, batch_id)
             return
-        # Once, and before the first write. Without it the operator would run once per write;
-        # and a repeated batch, whose writes are all skipped, would run it never, so that its
-        # state is not committed and Spark refuses the batch for ever.
+        # Or the operator would run once per write; and for a repeated batch, whose writes are all skipped,
+        # never: its state would not be committed, and Spark would refuse the batch for ever.
         folded.persist()
         try:
             write(left_on_spark(folded, query.fold), batch_id)
@@ -164,7 +163,7 @@ def run_query(spark: SparkSession, query: LiveQuery, write: WriteBatch) -> list[
 
 
 def plan_fold(spark: SparkSession, query: LiveQuery) -> DataFrame:
-    """What the stream folds of its bronze, batch by batch."""
+    """Return the fold of the stream's bronze, batch by batch."""
     stream, bronze = query.stream, query.lake.bronze(query.stream.source)
     # A batch must not cut a bronze commit, and Delta's default limit of 1,000 files could.
     most = "1" if query.compacting else str(2**31 - 1)
@@ -183,7 +182,7 @@ def plan_fold(spark: SparkSession, query: LiveQuery) -> DataFrame:
 
 
 def measured(progress: Sequence[StreamingQueryProgress]) -> list[dict[str, Any]]:
-    """The batches of a query's progress, as rows of `ops/batches`."""
+    """Return the batches of a query's progress, as rows of `ops/batches`."""
     return [
         {
             "batch_id": batch.batchId,

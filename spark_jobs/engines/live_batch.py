@@ -1,4 +1,4 @@
-"""How a batch of the live engine is committed: its rows and its record, each exactly once."""
+"""The publication of rows: a stream's checks, and the commit of a live batch, exactly once."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,7 +30,7 @@ from spark_jobs.tables.dead_letters import DeadLetters
 from spark_jobs.tables.product import Product
 
 STOPPED, WARNED = FINDINGS["data_check_failed"], FINDINGS["data_check_warning"]
-SHOWN_CHARACTERS = 200  # of a row that is told of
+SHOWN_CHARACTERS = 200  # of an example row
 
 Judge = Callable[[Sequence[Check]], list[Verdict]]
 
@@ -51,12 +51,12 @@ class DataChecks:
         self.stopped: DataCheckError | None = None
 
     def refuse_wrong(self, table: Product) -> None:
-        """SettingsError for a check that cannot be asked of the table's rows."""
+        """Raise SettingsError for a check that cannot be asked of the table's rows."""
         if self._stream.checks:
             table.refuse_wrong(self._stream.checks)
 
     def admit(self, judge: Judge, what: str) -> None:
-        """Ask all of rows that are about to be published; DataCheckError if they are not to be."""
+        """Ask all checks of rows that are about to be published; DataCheckError if they must not be."""
         if not self._stream.checks:
             return
         name, run_id = self._stream.name, self._record["run_id"]
@@ -67,12 +67,9 @@ class DataChecks:
             said = f"{name}: {found.detail}. To do: {found.action}"
             self.stopped = DataCheckError(said, command=self._then)
             raise self.stopped
-        # Before the rows are published: of those that a kill has cut off behind that nobody asks
-        # again.
-        warnings = [
-            self._found(WARNED, [verdict], f"{what} was published all the same")
-            for verdict in not_met
-        ]
+        # Before the rows are published: after a kill they are not asked again.
+        outcome = f"{what} was published all the same"
+        warnings = [self._found(WARNED, [verdict], outcome) for verdict in not_met]
         record_findings(self._lake, run_id, name, findings=warnings)
 
     def _found(self, figure: Figure, verdicts: Sequence[Verdict], what_came: str) -> Finding:
@@ -103,13 +100,13 @@ SUMMED = (
     "rows_duplicate",
 )
 COUNTED = tuple(name for name in SUMMED if name.startswith("rows_"))
-NOT_REPORTED = {"pending_change", WATERMARK}  # but what they come to
+NOT_REPORTED = {"pending_change", WATERMARK}  # their totals are
 DEAD_LETTERED = ("rows_dead_lettered", "timeouts_dead_lettered")
 
 
 @dataclass
 class BatchWriter:
-    """What an engine calls with each batch of one run of a stream; how its record moves on by them."""
+    """The writer of the batches of one run of a stream: an engine calls it with each of them."""
 
     opened: OpenStream  # as it was when the run began
     row: GenerationRow  # of the generation, with what is new with the run
@@ -157,7 +154,7 @@ class BatchWriter:
         self._note(counts, batch_id)
 
     def begin(self) -> StreamRecord:
-        """The record with the run's own entry. What is new with that is committed before any row of it."""
+        """Return the record with the run's own entry, committed before any row if something is new in it."""
         own = begun_by(self.row, self.record, self.run_id, self.opened.identity.code)
         if own.number == 0 or self.record.row != self.row:
             is_going_on = self.record.batch_of(self._generation) is not None
@@ -169,7 +166,7 @@ class BatchWriter:
     def _write_dead_letters(
         self, folded: FoldedBatch, buckets: int, is_written: bool
     ) -> dict[str, Any]:
-        """Write the dead letters, unless the batch `is_written`; what that is for `ops/batches`."""
+        """Write the dead letters, unless the batch `is_written`; return their columns of `ops/batches`."""
         summary = self.dead_letters.summary([folded.dead_letters]) if buckets else None
         if summary is None:
             return dict.fromkeys(DEAD_LETTERED, 0)
@@ -178,7 +175,7 @@ class BatchWriter:
         events, timeouts, first_us, last_us = summary
         first, last = instant_of(first_us), instant_of(last_us)
         found = dead_letters_finding(self._stream, events, timeouts, first, last)
-        # Before the batch is recorded: of one that a kill has cut off behind that nobody tells again.
+        # Before the batch is committed: after a kill they are not reported again.
         record_findings(self._lake, self.run_id, self._stream, findings=[found])
         return {
             "rows_dead_lettered": events,
@@ -211,15 +208,14 @@ class BatchWriter:
     def committed(
         self, newest: int | None, measured: Sequence[Mapping[str, Any]]
     ) -> list[dict[str, Any]]:
-        """The run's rows of `ops/batches` up to a batch, with what the engine measured."""
-        done = [
-            row for row in self._written if row["batch_id"] <= (-1 if newest is None else newest)
-        ]
+        """Return the run's rows of `ops/batches` up to the batch `newest`, with the engine's measurements."""
+        last = -1 if newest is None else newest
+        done = [row for row in self._written if row["batch_id"] <= last]
         of_batch = {batch["batch_id"]: batch for batch in measured}
         return [{**row, **of_batch.get(row["batch_id"], {})} for row in done]
 
 
 def totals_of_run(batches: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """The counts of a run's committed batches, as `ops/runs` names them."""
+    """Return the counts of a run's committed batches, as `ops/runs` names them."""
     totals = {name: sum(row[name] for row in batches) for name in (*COUNTED, *DEAD_LETTERED)}
     return totals | {"batches": len(batches)}

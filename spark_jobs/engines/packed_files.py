@@ -1,7 +1,7 @@
 """Events packed by workers that read bronze's Parquet files themselves.
 
-A row costs three times as much through Spark's scan as through Arrow's own reader. So for each row
-of a live batch no more leaves the JVM than its part of a file; for a replay the log has the files.
+A row costs three times as much through Spark's scan as through Arrow's reader. So a row of a live batch
+leaves the JVM as its part of a file alone; for a replay Delta's log has the files.
 """
 
 from collections import Counter
@@ -41,7 +41,7 @@ from spark_jobs.engines.packing import (
 
 
 def check_bronze(path: str, fold: KeyedFold) -> None:
-    """DefinitionError unless the bronze at `path` has the fold's fields, with their types."""
+    """Raise DefinitionError unless the bronze at `path` has the fold's fields, with their types."""
     found = {name: sql_name(kind) for name, kind in found_columns(open_table(path))}
     for column in fold.event_columns:
         has = found.get(column.name)
@@ -52,7 +52,7 @@ def check_bronze(path: str, fold: KeyedFold) -> None:
 
 
 class FilePart(NamedTuple):
-    """What a task of Spark's scan takes of a file: the row groups with their middle in it."""
+    """A task's part of a file in Spark's scan: the row groups with their middle in it."""
 
     url: str
     start: int  # bytes
@@ -71,7 +71,7 @@ def pack_files(
     admission: Admission,
     late: Sequence[LateField] = (),
 ) -> DataFrame:
-    """The rows of a scan of bronze as packed rows, one for each bucket and input partition."""
+    """Return the rows of a scan of bronze as packed rows, one per bucket and input partition."""
     place = (F.input_file_name(), F.input_file_block_start(), F.input_file_block_length())
     placed = bronze.select(*(c.alias(n) for c, n in zip(place, FilePart._fields, strict=True)))
 
@@ -92,7 +92,7 @@ def _packed(
 
 
 def _rows_by_part(batches: Iterable[pa.RecordBatch]) -> Counter[FilePart]:
-    """The rows that Spark saw in each part, counted by batch: a place is longer than most rows."""
+    """Count the rows that Spark saw in each part, by batch: a part's name is longer than most rows."""
     names, counts = list(FilePart._fields), Counter[FilePart]()
     for batch in batches:
         grouped = pa.Table.from_batches([batch]).group_by(names, use_threads=False)
@@ -108,14 +108,14 @@ def read_part(
     chosen_by: str,
     count: int | None = None,
 ) -> pa.Table:
-    """The part's rows with the columns of events; BrokenInvariantError for others than `count`."""
+    """Read the part's rows with the columns of events; BrokenInvariantError for others than `count`."""
     clocks = {clock_column(fold), "event_time", "is_heartbeat", chosen_by}
     wanted = (event_names(fold) | clocks).union(*(field.columns() for field in late))
     folder, _, name = part.path.rpartition("/")
     with (
         unbroken(part.path),
         files_of(folder).open_input_file(name) as opened,
-        # Spark's writers of old have stamped with nanoseconds in 96 bits, and years beyond them.
+        # Old writers of Spark have stamps in 96 bits, of years beyond those of nanoseconds.
         pq.ParquetFile(
             opened,
             coerce_int96_timestamp_unit="us",
@@ -132,7 +132,7 @@ def read_part(
 
 
 def _row_groups(metadata: pq.FileMetaData, part: FilePart) -> list[int]:
-    """Those that Spark reads for the part, by parquet-java's rule."""
+    """Return the row groups that Spark reads for the part, by parquet-java's rule."""
     end = part.start + part.length
     groups = range(metadata.num_row_groups)
     return [i for i in groups if part.start <= _middle(metadata.row_group(i)) < end]
@@ -147,13 +147,13 @@ def _middle(group: pq.RowGroupMetaData) -> int:
     return int(begin + size // 2)
 
 
-# What a task reads, by Spark's own rule: all cores have something to do, none too little or much.
+# Of a task, by Spark's own rule: all cores have something to do, none too little or much.
 LEAST_BYTES, MOST_BYTES = MIB // 2, 128 * MIB
 DATES = "partition.event_date"
 
 
 class BronzeEvents(NamedTuple):
-    """Events of bronze within bounds, and each task's parts of files."""
+    """The events of bronze within bounds, and each task's parts of files."""
 
     spark: SparkSession
     tasks: Sequence[Sequence[FilePart]]
@@ -161,7 +161,7 @@ class BronzeEvents(NamedTuple):
     late: Sequence[LateField]
 
     def pack(self, fold: KeyedFold, ids: Sequence[int]) -> DataFrame:
-        """All of them as packed rows (PACKED_DDL)."""
+        """Return all of them as packed rows (PACKED_DDL)."""
         tasks, late, bounds = self.tasks, self.late, self.bounds
 
         def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -179,7 +179,7 @@ class BronzeEvents(NamedTuple):
 def events_between(
     spark: SparkSession, bronze: str, fold: KeyedFold, bounds: Bounds
 ) -> BronzeEvents:
-    """Those of the table at `bronze`. Heartbeats are left out."""
+    """Return the events of the table at `bronze`, without heartbeats."""
     check_bronze(bronze, fold)
     adds = pa.table(open_table(bronze).get_add_actions(flatten=True))
     if INSTANTS[fold.time_us] == "event_time" and DATES in adds.column_names:
@@ -208,7 +208,7 @@ def _tasks(files: Sequence[tuple[str, int]], cores: int) -> list[list[FilePart]]
 
 
 def _within(rows: pa.Table, fold: KeyedFold, bounds: Bounds) -> pa.Array:
-    """The mask of events within the bounds."""
+    """Return the mask of events within the bounds."""
     time_us = micros_of(rows, INSTANTS[fold.time_us])
     is_heartbeat = column_of(rows, "is_heartbeat", pa.bool_()).fill_null(False).to_numpy()
     wanted = ~is_heartbeat & (micros_of(rows, "ingested_at") <= bounds.ingested_at_us)

@@ -1,7 +1,7 @@
-"""Rows packed before the shuffle, and unpacked behind the operator.
+"""Events packed into one row per bucket before the shuffle, and outputs unpacked after the operator.
 
-Spark's Python operators turn every row into Python objects and back, several times. So the events
-of a bucket cross as one row with an Arrow stream in it, and so do its outputs.
+Spark's Python operators turn every row into Python objects and back, several times: so the events of a
+bucket cross as one row with an Arrow stream in it, and so do its outputs.
 """
 
 import gc
@@ -22,7 +22,7 @@ from include.fold.event_order import keys_of
 from include.fold.keys import buckets_of
 from include.lake.columns import INSTANT
 
-_left_alone = 0  # the modules that this process had when it last hid what they are made of
+_left_alone = 0  # the number of modules when they were last hidden
 
 
 def leave_imports_alone() -> None:
@@ -57,54 +57,56 @@ class PackedRow(NamedTuple):
 
 
 class Admission(NamedTuple):
-    """The rows that are not folded; none, by default."""
+    """The bounds of rows that are folded; all are, by default."""
 
     late_after_us: int | None = None  # the watermark delay; None: no row is late
-    since_us: int | None = None  # the fold's time up to which an initial state stands for the rows
+    since_us: int | None = (
+        None  # the initial state's `as_of`, on the fold's clock; None: there is none
+    )
 
 
 class Bounds(NamedTuple):
-    """The rows of bronze that are asked for, on the fold's clock; None is no bound."""
+    """The bounds of the rows of bronze to read, on the fold's clock; None: no bound."""
 
-    ingested_at_us: int  # or earlier
-    from_us: int | None = None
-    until_us: int | None = None  # itself not
+    ingested_at_us: int  # inclusive
+    from_us: int | None = None  # inclusive
+    until_us: int | None = None  # exclusive
 
 
 # Arrow's binary arrays end at 2 GiB; a batch of packed rows is cut well before.
 BATCH_BYTES = 256 * 1024**2
-ADMITTED, LATE, EXCLUDED, CLOCK = 0, 1, 2, 3
-# Beside an event's own columns, of which none can begin with an underscore.
+ADMITTED, LATE, BEFORE_INITIAL_STATE, CLOCK = 0, 1, 2, 3
+# Columns besides an event's own, of which none can begin with an underscore.
 BUCKET, KIND, COMMIT_US, HAPPENED_US = "_bucket", "_kind", "_commit_us", "_happened_us"
 
 
 def bucket_of(ids: Sequence[int], *key: str | Column) -> Column:
-    """The bucket of a row's key, one of `ids`. Part of the stored state: it must never change."""
+    """Return the bucket of a row's key, one of `ids`. Stored states depend on it: it must never change."""
     position = F.pmod(F.xxhash64(*key), F.lit(len(ids))) + 1
     return F.element_at(F.array(*map(F.lit, ids)), position.cast("int"))
 
 
 def clock_column(fold: KeyedFold) -> str:
-    """The bronze column that says how far the fold's clock is after a row's commit."""
+    """Return the bronze column with the fold's clock after a row's commit."""
     return "ingested_at" if fold.in_processing_time else "watermark_after"
 
 
 def column_of(rows: pa.Table, name: str, kind: pa.DataType) -> pa.ChunkedArray:
-    """A column of bronze; without values where the file is older than it."""
+    """Return a column of bronze; nulls where the file is older than the column."""
     if name not in rows.column_names:
         return pa.chunked_array([pa.nulls(rows.num_rows, kind)])
     return rows[name].cast(kind)
 
 
 def micros_of(rows: pa.Table, name: str) -> Any:
-    """An instant of each row, as numpy has it; where there is none NEVER_US, before which all lies."""
+    """Return an instant of each row as a numpy array of microseconds; NEVER_US where there is none."""
     return column_of(rows, name, INSTANT).cast(pa.int64()).fill_null(NEVER_US).to_numpy()
 
 
 def admitted_rows(
     rows: pa.Table, fold: KeyedFold, ids: Sequence[int], admission: Admission
 ) -> pa.Table:
-    """Rows of bronze as events, each with its bucket and kind: what `packed_rows` packs."""
+    """Return rows of bronze as events, each with its bucket and kind, for `packed_rows`."""
     events = {}
     for field in event_schema(fold):
         if field.name in INSTANTS:
@@ -125,26 +127,27 @@ def admitted_rows(
 
 
 def _kinds(rows: pa.Table, fold: KeyedFold, admission: Admission) -> Any:
-    """ADMITTED or another, of each row."""
+    """Return the kind of each row: ADMITTED, LATE, BEFORE_INITIAL_STATE or CLOCK (a heartbeat)."""
     kinds = np.full(rows.num_rows, ADMITTED, np.int8)
     if admission.since_us is not None:
-        kinds[micros_of(rows, INSTANTS[fold.time_us]) < admission.since_us] = EXCLUDED
+        is_before = micros_of(rows, INSTANTS[fold.time_us]) < admission.since_us
+        kinds[is_before] = BEFORE_INITIAL_STATE
     if admission.late_after_us is not None and not fold.in_processing_time:
-        arrival_us = micros_of(rows, "watermark_before")
-        late = is_late(micros_of(rows, "event_time"), arrival_us, admission.late_after_us)
-        # The first commit of a source has no arrival watermark: nothing in it is late.
-        kinds[late & (arrival_us != NEVER_US)] = LATE
+        before_us = micros_of(rows, "watermark_before")
+        late = is_late(micros_of(rows, "event_time"), before_us, admission.late_after_us)
+        # The first commit of a source has no watermark before it: nothing in it is late.
+        kinds[late & (before_us != NEVER_US)] = LATE
     kinds[column_of(rows, "is_heartbeat", pa.bool_()).fill_null(False).to_numpy()] = CLOCK
     return kinds
 
 
 def _with_derived_keys(rows: pa.Table, fold: KeyedFold, ids: Sequence[int]) -> pa.Table:
-    """Rows with the keys that the fold's own function makes of those that are admitted."""
+    """Return rows with the keys that the fold's function computes of those that are admitted."""
     admitted = rows[KIND].to_numpy() == ADMITTED
     schema = event_schema(fold)
     events = {c.name: rows[c.name].cast(schema.field(c.name).type) for c in fold.event_columns}
     derived = derived_keys(fold, pa.table(events).filter(pa.array(admitted)))
-    # Of the others there is none: a heartbeat is no event.
+    # The others have none: a heartbeat is no event.
     keys = derived.take(pa.array(np.cumsum(admitted) - 1, mask=~admitted))
     buckets = pa.array(buckets_of(keys, ids), pa.int32())
     position = rows.column_names.index(BUCKET)
@@ -152,7 +155,7 @@ def _with_derived_keys(rows: pa.Table, fold: KeyedFold, ids: Sequence[int]) -> p
 
 
 def packed_rows(rows: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """`rows` as packed rows, one a bucket: what is not ADMITTED is counted, or a watermark."""
+    """Yield `rows` as packed rows, one per bucket: those that are not ADMITTED are only counted."""
     bucket = rows[BUCKET].to_numpy()
     order = np.argsort(bucket, kind="stable")
     starts = np.flatnonzero(np.diff(bucket[order], prepend=-1))
@@ -168,7 +171,7 @@ def packed_rows(rows: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         ),
         np.add.reduceat(kind != CLOCK, starts, dtype=np.int64).tolist(),
         np.add.reduceat(kind == LATE, starts, dtype=np.int64).tolist(),
-        np.add.reduceat(kind == EXCLUDED, starts, dtype=np.int64).tolist(),
+        np.add.reduceat(kind == BEFORE_INITIAL_STATE, starts, dtype=np.int64).tolist(),
         *_late_between(kind == LATE, rows[HAPPENED_US].to_numpy()[order], starts),
         np.maximum.reduceat(rows[COMMIT_US].to_numpy()[order], starts).tolist(),
     )
@@ -201,7 +204,7 @@ def _batch(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
 
 
 def unpack(packed: DataFrame, column: str, ddl: str) -> DataFrame:
-    """The rows inside the Arrow streams of `packed[column]`, a frame of schema `ddl`."""
+    """Return the rows in the Arrow streams of `packed[column]`, a frame of schema `ddl`."""
 
     def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         leave_imports_alone()
@@ -213,7 +216,7 @@ def unpack(packed: DataFrame, column: str, ddl: str) -> DataFrame:
 
 
 def to_stream(table: pa.Table, compression: Literal["zstd"] | None = None) -> bytes:
-    """`table` as an Arrow IPC stream; a reader sees by itself that its columns are compressed."""
+    """Return `table` as an Arrow IPC stream; readers see by themselves that its columns are compressed."""
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression=compression)
     with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
@@ -222,11 +225,11 @@ def to_stream(table: pa.Table, compression: Literal["zstd"] | None = None) -> by
 
 
 def any_stream(table: pa.Table) -> bytes | None:
-    """The same; None of a table without a row."""
+    """Return the same; None of a table without rows."""
     return to_stream(table) if table.num_rows else None
 
 
 def from_stream(stream: bytes) -> pa.Table:
-    """The table of an Arrow IPC stream."""
+    """Return the table of an Arrow IPC stream."""
     with pa.ipc.open_stream(stream) as reader:
         return reader.read_all()

@@ -48,7 +48,7 @@ def replay_fold(
     until_us: int,
     base: DataFrame | None = None,
 ) -> Stage:
-    """Fold all of `events` before `until_us` onto the states of `base`; timeouts before it fire."""
+    """Fold all of `events` before `until_us` onto the states of `base` (None: none); timeouts before it fire."""
     partitions = events.spark.conf.get("spark.sql.shuffle.partitions")
     ids = bucket_ids(buckets, int(str(partitions)))
     packed = events.pack(fold, ids).groupBy("bucket")
@@ -59,10 +59,10 @@ def replay_fold(
     def fold_bucket(key: tuple[pa.Scalar, ...], packed: pa.Table) -> pa.Table:
         return fold_onto(key, packed, state_schema(fold).empty_table())
 
-    if base is None:  # nothing to shuffle beside the events
+    if base is None:  # nothing to shuffle but the events
         folded = packed.applyInArrow(fold_bucket, REPLAYED_DDL)
     else:
-        # Whoever wrote the base may have had other buckets.
+        # They may have been written for other buckets.
         states = base.withColumn("bucket", bucket_of(ids, "key")).groupBy("bucket")
         folded = packed.cogroup(states).applyInArrow(fold_onto, REPLAYED_DDL)
     folded.persist()
@@ -103,9 +103,9 @@ def _replay_bucket(
 
 
 class SparkEngine:
-    """Reads, folds and writes for a job, by Spark; `LocalEngine` of the tests does without a JVM.
+    """The engine of jobs: it reads, folds and writes by Spark. `LocalEngine` of the tests needs no JVM.
 
-    `Rows` are an engine's own: only the one that made them looks inside.
+    `Rows` are an engine's own: jobs do not look inside.
     """
 
     def __init__(self, session: SparkSession) -> None:
@@ -123,14 +123,14 @@ class SparkEngine:
         return events_between(self._spark, lake.bronze(source), fold, bounds)
 
     def initial_states(self, lake: Lake, stream: str, fold: KeyedFold) -> InitialStates | None:
-        """The initial state, checked as a whole; SettingsError says what is wrong with it."""
+        """Read the initial state, checked as a whole; SettingsError says what is wrong with it."""
         initial = read_initial_state(lake, stream, fold)
         if initial is None:
             return None
         return initial._replace(states=self._spark.createDataFrame(initial.states))
 
     def migrated(self, states: Rows, fold: KeyedFold, migrate: MigrateState) -> Rows:
-        """Rows of a savepoint of any state schema as rows of `state_ddl(fold)`; lazily."""
+        """Return rows of a savepoint of any state schema as rows of `state_ddl(fold)`, computed lazily."""
 
         def migrate_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
@@ -139,7 +139,7 @@ class SparkEngine:
         return states.mapInArrow(migrate_all, state_ddl(fold))
 
     def live_states(self, checkpoint: str, fold: KeyedFold, batch_id: int) -> Rows:
-        """The states in a checkpoint after that batch."""
+        """Read the states in a checkpoint after that batch."""
         return read_states(self._spark, checkpoint, fold, batch_id=batch_id)
 
     def stage_states(self, states: Rows, fold: KeyedFold, folder: str) -> list[Staged]:
@@ -148,8 +148,8 @@ class SparkEngine:
         return staged(states, folder, schema, None) or [stage_empty(folder, schema)]
 
     def savepoint_states(self, lake: Lake, savepoint: Savepoint) -> Rows:
-        """The rows of a savepoint, for who has checked them."""
-        # By Arrow, as it was written: Spark's own reader takes {x} in a lake's path for a pattern.
+        """Read the rows of a savepoint that has been checked."""
+        # By Arrow: Spark's reader takes {x} in a lake's path for a pattern.
         folder = savepoint.folder(lake)
         names = [(name,) for name in savepoint.files]
 
@@ -168,7 +168,7 @@ class SparkEngine:
         return replay_fold(events, fold, buckets, until_us=until_us, base=base)
 
     def published(self, fold: KeyedFold, outputs: Sequence[Rows], states: Rows) -> Rows:
-        """What the table has of the outputs of stages and the states that they came to."""
+        """Return the table's rows: the outputs of stages, or of an update stream their last states."""
         if fold.output_mode == "append":
             return reduce(DataFrame.union, outputs)
 
@@ -182,5 +182,5 @@ class SparkEngine:
         stage.held.unpersist()
 
     def drain(self, query: LiveQuery, write: WriteBatch) -> list[dict[str, Any]]:
-        """Run the query, calling `write` before each commit; what the engine measured."""
+        """Run the query, calling `write` before each commit; return the engine's measurements."""
         return run_query(self._spark, query, write)

@@ -1,4 +1,4 @@
-"""States as rows, one per key, and as a bucket stores them."""
+"""States as rows, one per key, and as Spark's state store has them, per bucket."""
 
 import atexit
 import re
@@ -25,20 +25,20 @@ GROUPED_DDL = "bucket int, states binary"
 
 
 def group_states(rows: DataFrame, fold: KeyedFold, ids: Sequence[int]) -> DataFrame:
-    """Rows of `state_ddl(fold)` as one row per bucket of `ids` (GROUPED_DDL)."""
+    """Return rows of `state_ddl(fold)` as one row per bucket of `ids` (GROUPED_DDL)."""
 
     def group(key: tuple[pa.Scalar, ...], rows: pa.Table) -> pa.Table:
         return pa.table(
             {"bucket": pa.array([key[0].as_py()], pa.int32()), "states": [to_stream(rows)]}
         )
 
-    # Whoever wrote the rows may have had other buckets.
+    # The rows may have been written for other buckets.
     rebucketed = rows.withColumn("bucket", bucket_of(ids, "key"))
     return rebucketed.groupBy("bucket").applyInArrow(group, GROUPED_DDL)
 
 
 def projected(fold: KeyedFold, rows: pa.Table) -> pa.Table:
-    """The update table's rows (`output_schema(fold)`) of states in rows of `state_schema(fold)`."""
+    """Return an update table's rows (`output_schema(fold)`) of states (`state_schema(fold)`)."""
     known = [k for k in states_from_rows(fold, rows) if k.state is not None]
     with localcontext(ARITHMETIC):  # as in the fold
         rows_of_known = [project(fold, k.key, k.state) for k in known]
@@ -47,46 +47,46 @@ def projected(fold: KeyedFold, rows: pa.Table) -> pa.Table:
 
 
 def states_from_rows(fold: KeyedFold, rows: pa.Table) -> States:
-    """The states that rows of `state_ddl(fold)` hold."""
+    """Return the states in rows of `state_ddl(fold)`."""
     schema = state_schema(fold)
     return States(fold, rows.select(schema.names).cast(schema).combine_chunks())
 
 
-# Spark hands bytes to Python a character at a time, at 60 to 190 MB/s: compressed, fewer cross. Of
-# less than this a buffer's own start costs more.
+# Spark hands bytes to Python a character at a time, at 60 to 190 MB/s: fewer cross if compressed. For
+# less than this the start of a buffer costs more.
 COMPRESSED_FROM_BYTES = 16 * 1024
 
 
 class StoredBucket(NamedTuple):
-    """A value of BUCKET_SCHEMA: how far the bucket is folded, its one timer, and what it holds."""
+    """A value of BUCKET_SCHEMA: the instant until which a bucket is folded, its one timer, its states and events."""
 
     folded_until_us: int
     timer_ms: int | None
     keys: int
     waiting: int  # events
-    states: bytes | None  # beside the keys, in their order; None without keys
+    states: bytes | None  # without the keys, in their order; None without any
     events: bytes | None  # None when none wait
 
 
 def packed_states(fold: KeyedFold, states: pa.Table) -> bytes:
-    """What is beside the keys in rows of `state_schema(fold)`."""
+    """Return the columns of `state_schema(fold)` but the key, as the state store has them."""
     absent = ["key"] if fold.times_out else ["key", "timeout_at_us"]
     return packed(states.drop_columns(absent))
 
 
 def packed(rows: pa.Table) -> bytes:
-    """`rows` as the state store has them: an Arrow stream, compressed where that pays."""
+    """Return `rows` as the state store has them: an Arrow stream, compressed where that pays."""
     return to_stream(rows, "zstd" if rows.nbytes >= COMPRESSED_FROM_BYTES else None)
 
 
 def unpacked_states(fold: KeyedFold, keys: bytes | None, stored: StoredBucket) -> pa.Table:
-    """The other way round; BrokenInvariantError when keys and states are not of one bucket."""
+    """Return rows of `state_schema(fold)`; BrokenInvariantError when keys and states are not of one bucket."""
     rows = state_schema(fold).empty_table() if stored.states is None else from_stream(stored.states)
     known = [] if keys is None else from_stream(keys)["key"]
     if not rows.num_rows == len(known) == stored.keys:
         raise BrokenInvariantError(
             f"a bucket of {fold.stream} has {len(known)} keys and {rows.num_rows} states, and not "
-            f"{stored.keys}: put its checkpoint back from a copy, or make the state anew",
+            f"{stored.keys}: put its checkpoint back from a copy, or rebuild the state",
             code="unreadable_checkpoint",
             subject=fold.stream,
             command=f"./stateful rebuild {fold.stream} --apply",
@@ -99,13 +99,13 @@ def unpacked_states(fold: KeyedFold, keys: bytes | None, stored: StoredBucket) -
 
 
 class PendingEventsError(SettingsError):
-    """Events that wait are no events of the stream's record any more."""
+    """Pending events do not fit the stream's event record any more."""
 
     code = "settings_changed"
 
 
 def pending_events(fold: KeyedFold, stream: bytes | None) -> pa.Table:
-    """The events of an Arrow stream by name; PendingEventsError where a field does not fit.
+    """Return the events in an Arrow stream; PendingEventsError where a field does not fit.
 
     A field that was dropped is left out, one that was added is null.
     """
@@ -124,7 +124,7 @@ def pending_events(fold: KeyedFold, stream: bytes | None) -> pa.Table:
 
 
 def refuse_other_events(fold: KeyedFold, was: pa.Schema) -> None:
-    """PendingEventsError when events of that schema that wait are none of the fold's."""
+    """Raise PendingEventsError when pending events of that schema do not fit the fold."""
     for column, field in zip(fold.event_columns, event_schema(fold), strict=False):
         is_there = field.name in was.names
         if was.field(field.name).type != field.type if is_there else not column.nullable:
@@ -134,7 +134,7 @@ def refuse_other_events(fold: KeyedFold, was: pa.Schema) -> None:
 def _other_field(fold: KeyedFold, name: str) -> PendingEventsError:
     return PendingEventsError(
         f"{fold.event.__name__}.{name} is not what it was in events that may still wait in the "
-        f"state of {fold.stream}: declare it as it was, a new one `| None`; or begin anew",
+        f"state of {fold.stream}: declare it as it was, a new one `| None`; or rebuild",
         subject=fold.stream,
         command=f"./stateful rebuild {fold.stream} --apply",
     )
@@ -143,7 +143,7 @@ def _other_field(fold: KeyedFold, name: str) -> PendingEventsError:
 def read_states(
     session: SparkSession, checkpoint: str, fold: KeyedFold, batch_id: int | None = None
 ) -> DataFrame:
-    """The states after the last batch, or that one, as rows with their buckets."""
+    """Read the states after the last batch, or that one, as rows with their buckets."""
     buckets = _stored(session, checkpoint, BUCKET_STATE, batch_id)
     states = buckets.where("keys > 0").withColumnsRenamed({"keys": "count"})
     keys = _stored(session, checkpoint, KEYS, batch_id)
@@ -151,19 +151,19 @@ def read_states(
 
 
 def read_waiting(session: SparkSession, checkpoint: str, batch_id: int | None = None) -> DataFrame:
-    """The number of events that wait in each bucket, and they, as an Arrow stream."""
+    """Read the number of pending events in each bucket, and the events, as an Arrow stream."""
     stored = _stored(session, checkpoint, BUCKET_STATE, batch_id)
     return stored.select("bucket", "waiting", "events")
 
 
-# Of a path, what no URI has as it is.
+# Characters of a path that a URI encodes.
 ENCODED = re.compile(r"""[\s"#<>?`{}]""")
 
 
 def _stored(
     session: SparkSession, checkpoint: str, variable: str, batch_id: int | None
 ) -> DataFrame:
-    """A state variable's value of each bucket, by its fields, beside the bucket."""
+    """Read a state variable: each bucket with the fields of its value."""
     commits = fs.FileSelector("commits", allow_not_found=True)
     if not files_of(checkpoint).get_file_info(commits):
         raise LakeError(f"no batch of {checkpoint} has stored a state yet", code="nothing_there")
@@ -177,7 +177,7 @@ def _stored(
 
 @cache
 def readable(checkpoint: str) -> str:
-    """A link that has none: Spark 4.2's state reader looks for %20 in place of a space."""
+    """Return the path, or a link to it without characters that Spark 4.2's state reader takes for %20 and the like."""
     if "://" in checkpoint or not ENCODED.search(checkpoint):
         return checkpoint
     folder = TemporaryDirectory(prefix="checkpoint-")

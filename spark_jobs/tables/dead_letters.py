@@ -1,6 +1,6 @@
-"""Dead letters, calls that a state function failed for: a Delta table per stream, made with its first row.
+"""The dead letters of a stream, calls that its function failed for: a Delta table, made with the first row.
 
-Live appends to it, a restatement or rebuild replaces its interval.
+Live batches append to it; a restatement or rebuild replaces its interval.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ PLAIN = without_comments(documented(COLUMNS))
 
 
 class Summary(NamedTuple):
-    """What some dead letters come to."""
+    """The counts of some dead letters, and the first and last of them."""
 
     events: int
     timeouts: int
@@ -34,14 +34,14 @@ class Summary(NamedTuple):
 
 
 class DeadLetters:
-    """The table of one stream. Without a session it writes rows in memory alone."""
+    """The table of one stream. Without a session it writes Arrow tables alone."""
 
     def __init__(self, lake: Lake, stream: str, session: SparkSession | None = None) -> None:
         self.path = lake.dead_letters(stream)
         self._lake, self._stream, self._session = lake, stream, session
 
     def append(self, dead_letters: Rows) -> None:
-        """Append those of a batch: before the table's rows, whose commit counts on them."""
+        """Append those of a batch: before the product's rows, whose record names this commit."""
 
         def append() -> None:
             table = self._opened()
@@ -56,13 +56,13 @@ class DeadLetters:
         despite_others(append)
 
     def _opened(self) -> Table:
-        """The table, made where it is not there yet."""
+        """Open the table, which is made where it is not there yet."""
         comment = f"Events and timeouts that the state function of {self._stream} failed for"
         create_if_absent(self.path, COLUMNS, comment, PROPERTIES, [AT_DATE])
         return Table.open(self._lake, self.path)
 
     def summary(self, parts: Sequence[Rows], from_us: int | None = None) -> Summary | None:
-        """What the calls from one instant on come to; None for none. None: no bound."""
+        """Return the summary of the calls from one instant on (None: of all); None for none."""
         if frames := [part for part in parts if isinstance(part, DataFrame)]:
             return _summary_frame(_from(frames, from_us))
         calls = [c for part in parts if isinstance(part, pa.Table) for c in part.to_pylist()]
@@ -76,10 +76,12 @@ class DeadLetters:
     def replace_range(
         self, parts: Sequence[DataFrame], from_us: int | None, until_us: int | None
     ) -> None:
-        """Make those of `parts` from one instant on and before another the only rows there, in one
-        commit. None: no bound. No part may have calls at `until_us` or later."""
+        """Replace the rows from one instant on and before another by those of `parts`, in one commit.
+
+        None: no bound. No part may have calls at `until_us` or later.
+        """
         table = self._opened()
-        if from_us is not None:  # or all is made anew, whatever others have changed
+        if from_us is not None:  # or all is replaced, whatever others have changed
             table.record()
         record = {NUMBER: table.version + 1}
         rows = self._none() if not parts else _stored_frame(_from(parts, from_us))
@@ -88,7 +90,7 @@ class DeadLetters:
         writer = rows.write.format("delta").mode("overwrite").option("replaceWhere", within)
         writer.option("userMetadata", table.text(record)).save(self.path)
         table.reopen()
-        if table.version < record[NUMBER]:  # there were none, and Spark then makes no commit
+        if table.version < record[NUMBER]:  # nothing for nothing, of which Spark makes no commit
             table.commit([], record)
 
     def _none(self) -> DataFrame:
@@ -97,7 +99,7 @@ class DeadLetters:
 
 
 def stored(parts: Sequence[pa.Table]) -> pa.Table:
-    """Rows as the table has them."""
+    """Return rows as the table has them."""
     return pa.concat_tables([PLAIN.empty_table(), *map(_as_stored, parts)])
 
 

@@ -1,4 +1,4 @@
-"""Landed files parsed on Spark's workers, which open them, and write their rows as files of bronze and quarantine."""
+"""Landed files parsed by Spark's workers, which also write the files of bronze and quarantine."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -38,7 +38,7 @@ Made = Callable[[pa.Table], pa.Table]
 def staged(
     rows: DataFrame, table: str, schema: pa.Schema, by: str | None, made: Made | None = None
 ) -> list[Staged]:
-    """The rows, or what is `made` of some of them at a time, as files in the table's folder, by workers."""
+    """Write the rows, or what is `made` of some at a time, as files in the table's folder, by workers."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if made is not None:
@@ -48,8 +48,8 @@ def staged(
         if files:
             yield pa.RecordBatch.from_pylist([file._asdict() for file in files])
 
-    told = rows.mapInArrow(write, "path string, size bigint, rows bigint, stats string")
-    return [Staged(*row) for row in told.collect()]
+    written = rows.mapInArrow(write, "path string, size bigint, rows bigint, stats string")
+    return [Staged(*row) for row in written.collect()]
 
 
 class ParsedOnSpark:
@@ -80,12 +80,12 @@ class ParsedOnSpark:
 
 
 def parsed_on(spark: SparkSession) -> Parse:
-    """Batches parsed by the workers of `spark`."""
+    """Return the function that parses a batch by the workers of `spark`."""
 
     @contextmanager
     def parse(lake: Lake, source: Source, batch: Batch, read: ReadSplit) -> Iterator[ParsedOnSpark]:
         outcomes = parse_batch(spark, source, batch, read)
-        # Two writes and a count: without it, files would be opened and judged three times.
+        # Or two writes and a count would read and parse the files three times.
         outcomes.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             yield ParsedOnSpark(lake, source, batch, outcomes)
@@ -96,7 +96,7 @@ def parsed_on(spark: SparkSession) -> Parse:
 
 
 def parse_batch(spark: SparkSession, source: Source, batch: Batch, read: ReadSplit) -> DataFrame:
-    """All rows of the batch's splits, and the splits, as `outcome_schema` has them."""
+    """Return all rows of the batch's splits, and the splits, as `outcome_schema` has them."""
     numbers = spark.createDataFrame([(n,) for n in range(len(batch.splits))], "number INT")
     schema = outcome_schema(source)
 

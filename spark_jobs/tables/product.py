@@ -1,7 +1,6 @@
-"""The product: a Delta table per stream, each batch committed once, and ranges of its rows replaced.
+"""The product: a Delta table per stream, each batch committed once, and intervals of its rows replaced.
 
-Two libraries write it, and each goes on with what the other began: delta-rs writes rows in memory (an
-Arrow table), without a JVM, and Spark those of a DataFrame.
+Two libraries write it in turn: delta-rs an Arrow table, without a JVM, and Spark a DataFrame.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,7 +43,7 @@ from include.lake.table import Record, Table, stage, transaction
 from include.settings import Check, Verdict
 
 EXAMPLES = 3
-# What a row may make of a condition: 1 / 0, CAST('a' AS int), element_at(list, 5).
+# Errors of a condition for some row: 1 / 0, CAST('a' AS int), element_at(list, 5).
 OF_ROWS = (
     ArithmeticException,
     ArrayIndexOutOfBoundsException,
@@ -55,7 +54,7 @@ OF_ROWS = (
 
 
 def refuse_wrong(rows: DataFrame, checks: Sequence[Check]) -> None:
-    """SettingsError for the first check that Spark cannot ask of such rows; none is read."""
+    """Raise SettingsError for the first check that Spark cannot ask of such rows; none is read."""
     for check in checks:
         try:
             _ = rows.agg(_answer(check)).schema
@@ -70,7 +69,7 @@ def _said(error: PySparkException) -> str:
 
 
 def judge_rows(rows: DataFrame, checks: Sequence[Check]) -> list[Verdict]:
-    """What each check says of them, in one pass; nothing of no rows. One that fails for a row is not met."""
+    """Return each check's verdict on the rows, in one pass; none of no rows. One that fails for a row is not met."""
     try:
         return _judged(rows, checks)
     except OF_ROWS as error:
@@ -89,7 +88,7 @@ def _judged(rows: DataFrame, checks: Sequence[Check]) -> list[Verdict]:
 
 
 def _answer(check: Check) -> Column:
-    """How many rows do not meet it; of rows together 0, or null when they do not."""
+    """Return the number of rows that do not meet the check; of rows together 0, or null when they do not."""
     if check.each_row is not None:
         return F.count_if(~_is_met(check))
     return F.when(_is_met(check), F.lit(0))
@@ -116,7 +115,7 @@ Rows: TypeAlias = pa.Table | DataFrame
 
 @contextmanager
 def session_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """`settings` on the session while the body runs."""
+    """Set `settings` on the session while the body runs."""
     before = {name: spark.conf.get(name, None) for name in settings}
     for name, value in settings.items():
         spark.conf.set(name, value)
@@ -128,9 +127,9 @@ def session_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterat
 
 
 def range_condition(at: str, date: str, from_us: int | None, until_us: int | None) -> str:
-    """The rows with the instant `at` from one on and before another; `date` is their partition.
+    """Return the condition for rows with `at` from one instant on and before another; `date` is the partition.
 
-    With bounds of the partition, too: by the instants alone it would conflict with appends.
+    It bounds the partition, too: by instants alone it would conflict with appends.
     """
     parts = []
     for bound_us, operator, of_date in ((from_us, ">=", ">="), (until_us, "<", "<=")):
@@ -140,15 +139,15 @@ def range_condition(at: str, date: str, from_us: int | None, until_us: int | Non
     return " AND ".join(parts) or "true"
 
 
-# A replacement that changes no more of the rows merges these alone, so that the change feed has no others.
+# A replacement that changes less than this share merges the changed rows, so that the change feed has no others.
 FEW = 0.1
 
 
 class Product:
     """The table of one stream, made or opened: TableSchemaError when it has other columns.
 
-    Each commit carries a record, and none is made when others have changed the table since the newest one.
-    Without a session it writes rows in memory alone.
+    Each commit carries a record, and LakeError is raised when others have changed the table since the newest.
+    Without a session it writes Arrow tables alone.
     """
 
     def __init__(
@@ -164,7 +163,7 @@ class Product:
         self._session = session
         self._documented = documented(product_columns(definition.fold, definition.comments))
         self._plain = without_comments(self._documented)
-        # Of a MERGE's new rows, which are all columns of the table.
+        # For a MERGE: all columns of the table.
         self._values: dict[str, Any] = {f"`{n}`": f"new.`{n}`" for n in self._plain.names}
         self._table = Table(lake, self.path, ensure_product(self.path, definition, is_rebuilt))
         self._can_keep_rows = can_keep_rows(self._table.delta, definition)
@@ -178,14 +177,14 @@ class Product:
     # The stream's checks
 
     def refuse_wrong(self, checks: Sequence[Check]) -> None:
-        """SettingsError for a check whose condition cannot be asked of the table's rows."""
+        """Raise SettingsError for a check whose condition cannot be asked of the table's rows."""
         nothing = self._spark.createDataFrame([], output_ddl(self._fold))
         refuse_wrong(self._stored_frame(nothing), checks)
 
     def judge(
         self, emitted: Rows, checks: Sequence[Check], from_us: int | None = None
     ) -> list[Verdict]:
-        """What each check says of the rows that were emitted from one instant on. Nothing of no rows."""
+        """Return each check's verdict on the rows that were emitted from one instant on; none of no rows."""
         is_here = isinstance(emitted, pa.Table)  # what was fetched goes back to Spark
         frame = self._spark.createDataFrame(emitted) if is_here else emitted
         return judge_rows(self._stored_frame(_emitted_from(frame, from_us)), checks)
@@ -193,7 +192,7 @@ class Product:
     # A batch
 
     def write_once(self, emitted: Rows | None, app_id: str, batch_id: int, record: Record) -> None:
-        """Commit a batch with what it emitted, unless `app_id` has written this batch before."""
+        """Commit a batch with its rows (None: none), unless `app_id` has written this batch before."""
         if isinstance(emitted, DataFrame):
             self._write_by_spark(emitted, app_id, batch_id, record)
             return
@@ -268,10 +267,11 @@ class Product:
         until_us: int | None = None,
         is_recreated: bool = False,
     ) -> tuple[int, int]:
-        """Make those emitted from one instant on the only rows there before another, in one commit, which has
-        few changed ones alone; how many there were, and are. None: no bound, as for an update table.
+        """Replace the rows from one instant on and before another by those emitted, in one commit; return the
+        numbers of rows before and after. None: no bound, as for an update table.
 
-        `is_made_anew`: whatever others have changed. Where no row can stay the table gets new columns, too.
+        When few rows differ, these alone are merged. `is_recreated`: whatever others have changed. Where no
+        row can stay, the table gets new columns.
         """
         self._follow(is_recreated)
         within = range_condition(f"old.{EMITTED_AT}", f"old.{EMITTED_DATE}", from_us, until_us)
@@ -286,7 +286,7 @@ class Product:
         else:
             balance = _balance(old.where(within).select(rows.columns), rows)
             before, after, changed = _sums(balance)
-            if not changed:  # also nothing for nothing, of which Spark makes no commit
+            if not changed:  # of nothing for nothing Spark makes no commit
                 self._table.commit([], record)
                 return before, after
             # In the condition of a MERGE Spark compares no maps.
@@ -307,7 +307,7 @@ class Product:
         return before, after
 
     def _merge_changed(self, balance: DataFrame, within: str, record: Record) -> None:
-        """Commit the difference alone: all rows that equal a changed one go, and come as often as wanted."""
+        """Commit the difference alone: all rows that equal a changed one go, and come as often as they should."""
         goes = F.array_repeat(F.lit(True), F.least("_before", F.lit(1)).cast("int"))
         comes = F.array_repeat(F.lit(False), F.col("_after").cast("int"))
         rows = balance.where("_before != _after").select(
@@ -326,7 +326,7 @@ class Product:
             )
 
     def _stored_frame(self, emitted: DataFrame) -> DataFrame:
-        """Rows as the table has them; of an update stream without the keys that are to go."""
+        """Return rows as the table has them; of an update stream without removed keys."""
         rows = emitted.withColumn(EMITTED_AT, F.timestamp_micros(EMITTED_AT_US))
         if self._fold.output_mode == "append":
             rows = rows.withColumn(EMITTED_DATE, F.to_date(EMITTED_AT))
@@ -344,7 +344,7 @@ def _emitted_from(emitted: DataFrame, from_us: int | None) -> DataFrame:
 
 
 def _balance(old: DataFrame, new: DataFrame) -> DataFrame:
-    """How often each row is there `_before` and `_after`, beside its values by their position: `_0`, `_1`."""
+    """Return each row, its values by position (`_0`, `_1`), with its number `_before` and `_after`."""
     values = [f"_{position}" for position in range(len(new.columns))]
     sides = (
         rows.toDF(*values).withColumn("_is_new", F.lit(n)) for n, rows in enumerate((old, new))
@@ -355,7 +355,7 @@ def _balance(old: DataFrame, new: DataFrame) -> DataFrame:
 
 
 def _sums(balance: DataFrame) -> tuple[int, int, int]:
-    """Rows before and after, and how many of both differ."""
+    """Return the numbers of rows before and after, and of those that differ."""
     changed = F.abs(F.col("_before") - F.col("_after"))
     sums = (F.sum(column) for column in ("_before", "_after", changed))
     row = balance.agg(*(F.coalesce(total, F.lit(0)) for total in sums)).collect()[0]
