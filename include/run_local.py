@@ -1,4 +1,4 @@
-"""What runs without Airflow: `./stateful stream`, `ingest`, `maintain`, `inspect`, `reingest`."""
+"""The commands `./stateful stream`, `ingest`, `maintain`, `inspect` and `reingest`, without Airflow."""
 
 import subprocess
 import sys
@@ -14,11 +14,11 @@ from include.spark.submit import run_job, say
 from include.steps import INGEST, STEPS, SourceRun, Step, StreamRun
 from include.stream.checkpoint import committed_batch
 
-CELL_WIDTH = 48  # of a value on a terminal; what is piped is for machines, and whole
+CELL_WIDTH = 48  # of a value on a terminal; output to a pipe has whole values
 
 
 def run_stream(lake: Lake, stream: Stream) -> int:
-    """Take the steps that the stream's Dag would take, and show the table; the code of what failed."""
+    """Take the steps that the stream's Dag would take, and show the table; return the exit code."""
     code = take_steps(StreamRun(lake, stream))
     if code == 0:
         show_result(lake, stream.name)
@@ -26,13 +26,13 @@ def run_stream(lake: Lake, stream: Stream) -> int:
 
 
 def maintain(lake: Lake, stream: Stream, dry_run: bool = False, compact_now: bool = False) -> int:
-    """The steps after a run alone: check, compact, tune."""
+    """Take the steps after a run: check, compact, tune; return the exit code."""
     run = StreamRun(lake, stream, is_dry=dry_run, is_compacting=compact_now)
     return take_steps(run, taken={"ingest", "run_stream"})
 
 
 def take_steps(run: StreamRun, taken: Collection[str] = ()) -> int:
-    """All steps of `run` but those already `taken`, up to one that fails; its code."""
+    """Take the steps of `run` but those already `taken`, up to one that fails; return its exit code."""
     done = set(taken)
     for step in STEPS:
         if step.name in done or not step.is_of(run) or not done >= set(step.after):
@@ -48,9 +48,9 @@ def take_steps(run: StreamRun, taken: Collection[str] = ()) -> int:
 
 def _take(step: Step, run: Any) -> int:
     if step.look is not None:
-        told = step.look(run)
-        say(told.text)
-        return int(told.wrong is not None)
+        report = step.look(run)
+        say(report.text)
+        return int(report.wrong is not None)
     with step.start(run) as start:
         subject = run.source if step.is_of_source else run.stream
         arguments = [*step.arguments(run.lake.root, subject.name), *start.arguments]
@@ -74,7 +74,7 @@ def inspect_state(lake: Lake, stream: Stream, as_json: bool) -> int:
 
 
 def ingest(lake: Lake, source: Source) -> int:
-    """Take in what has come for a source, here or by Spark; the code of what did."""
+    """Ingest a source here or by Spark; return the exit code."""
     run = SourceRun(lake, source)
     if reason := INGEST.why_not(run):
         say(f"ingest: {reason}")
@@ -83,6 +83,7 @@ def ingest(lake: Lake, source: Source) -> int:
 
 
 def reingest(lake: Lake, source: str, corrections: str | None) -> int:
+    """Reingest quarantined rows with a file of corrections; return the exit code."""
     args = ["--source", source, "--lake", lake.root]
     if corrections:
         args += ["--corrections", str(Path(corrections).absolute())]
@@ -91,7 +92,7 @@ def reingest(lake: Lake, source: str, corrections: str | None) -> int:
 
 
 def show_result(lake: Lake, stream: str) -> None:
-    """Show a stream's table to whoever is at the terminal."""
+    """Show a stream's table on the terminal."""
     result, most = read_result(lake, stream), CELL_WIDTH if sys.stdout.isatty() else None
     say("")
     say(f"{stream}: no table yet" if result is None else format_result(result, most))

@@ -1,10 +1,10 @@
-"""The steps of a stream, in order: its Dag makes a task of each, `./stateful stream` goes through them.
+"""The steps of a stream, in order: its Dag makes a task of each, `./stateful stream` takes them all.
 
-A step is a job of `spark_jobs`, or what needs no JVM, and the reason to leave it out this time. Small
-runs of a source's streams that are due together share one JVM: who comes first drains the others
+A step is a job of `spark_jobs` or a function without a JVM, with the reason to leave it out. Small
+runs of a source's streams that are due together share one JVM: the first one drains the others
 after its own stream, and these find nothing left to do.
 
-The Dag imports this at every parse: what reads a lake, a second of imports, is imported by functions.
+The Dag imports this at every parse: functions import what reads a lake, which takes a second.
 """
 
 import logging
@@ -30,7 +30,7 @@ INGEST_HERE = "include.ingest.ingest"
 
 @dataclass(frozen=True)
 class SourceRun:
-    """What the step that ingests is taken for, where no stream is run."""
+    """The argument of the step that ingests a source without running a stream."""
 
     lake: "Lake"
     source: Source
@@ -40,7 +40,7 @@ class SourceRun:
 
 @dataclass(frozen=True)
 class StreamRun:
-    """What the steps are taken for: by a schedule, by a backfill, or by hand."""
+    """The argument of the steps of a stream: a run by schedule, by a backfill, or by hand."""
 
     lake: "Lake"
     stream: Stream
@@ -48,21 +48,24 @@ class StreamRun:
     start: datetime | None = None  # of its interval; by hand it has none
     until: datetime | None = None
     is_rebuilding: bool = False  # a backfill with the parameter `rebuild`
-    # How many runs with these logical dates wait; whether one of another stream has begun. By hand none.
-    queued: Callable[[Sequence[datetime]], int] = lambda dates: 0
-    is_due: Callable[[Stream], bool] = lambda stream: False
+    queued: Callable[[Sequence[datetime]], int] = lambda dates: (
+        0
+    )  # waiting runs of these logical dates
+    is_due: Callable[[Stream], bool] = lambda stream: (
+        False
+    )  # True if a run of another stream has begun
     dag_run_id: str | None = None
     is_dry: bool = False  # nothing is changed or recorded
-    is_compacting: bool = False  # whatever would be gained
+    is_compacting: bool = False  # also when no compaction is due
 
     @cached_property
     def source(self) -> Source:
-        """What the stream reads."""
+        """The source that the stream reads."""
         return source_named(self.stream.source)
 
     @cached_property
     def checked(self) -> "CheckResult":
-        """The state of the checkpoint when it was first asked for: after the stream's run."""
+        """The check of the checkpoint, made at its first use: after the stream's run."""
         from include.maintain.check_checkpoint import check_checkpoint
 
         return check_checkpoint(self.lake, self.stream)
@@ -72,15 +75,15 @@ Group = Literal["run", "backfill", "maintenance"]  # as the Dag shows them toget
 
 
 class Start(NamedTuple):
-    """A job's work, which is known only when it starts."""
+    """The work of a job, which is known when it starts."""
 
-    is_done: bool = False  # by another run: nothing
-    command: Sequence[str] = ()  # that does it without a JVM, with the job's arguments
-    arguments: Sequence[str] = ()  # beside those that say of what, and in which lake
+    is_done: bool = False  # by another run: nothing is left to do
+    command: Sequence[str] = ()  # in place of spark-submit, with the same arguments
+    arguments: Sequence[str] = ()  # after those for the subject and the lake
 
 
 class Report(NamedTuple):
-    """What a step without a job has to say, and what of it needs a person."""
+    """The result of a step without a job, and what of it needs a person."""
 
     text: str
     wrong: str | None = None
@@ -88,39 +91,38 @@ class Report(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One step: after which others it comes, why it would be left out, and what does it."""
+    """One step: its order, the reason to leave it out, and the function or job that does it."""
 
     name: str
     group: Group
-    # None: it is to be taken. SettingsError: it cannot be, and no retry helps.
+    # The reason to leave it out, or None; SettingsError when it cannot be taken and no retry helps.
     why_not: Callable[[Any], str | None] = lambda run: None
     after: tuple[str, ...] = ()  # left out when one of these was
     behind: tuple[str, ...] = ()  # waits for these, taken or not
-    # Either it reads and records, without a JVM; or it is a file of `spark_jobs`, and what there is
-    # for that to do, whose context lasts as long as the job.
-    look: Callable[[StreamRun], Report] | None = None
-    job: str = ""
-    is_of_source: bool = False  # its pool is the source's, and it has no state
+    look: Callable[[StreamRun], Report] | None = None  # does it without a JVM
+    job: str = ""  # else this file of `spark_jobs`, ...
+    # ... with the work that is known at its start; the context lasts as long as the job.
     start: Callable[[Any], AbstractContextManager[Start]] = lambda run: nullcontext(Start())
+    is_of_source: bool = False  # its pool is the source's, and it has no state
 
     def is_of(self, run: StreamRun | SourceRun) -> bool:
-        """Whether runs of this path have the step at all; both kinds ingest."""
+        """True if runs of this path have the step; all of them ingest."""
         return self.is_of_source or (self.group == "backfill") == (run.path == "backfill")
 
     def arguments(self, lake: str, subject: str) -> list[str]:
-        """Of what, a source or a stream, and in which lake: for the job's parser."""
+        """The job's arguments for the source or stream, and the lake."""
         return ["--source" if self.is_of_source else "--stream", subject, "--lake", lake]
 
 
 def _why_not_ingest(run: StreamRun | SourceRun) -> str | None:
-    """When nothing waits where its rows come from, and no heartbeat is due."""
+    """The reason not to ingest: nothing waits, and no heartbeat is due."""
     from include.ingest.watermark import why_not_ingest
 
     return why_not_ingest(run.lake, run.source, run.until, datetime.now(UTC))
 
 
 def _start_ingest(run: StreamRun | SourceRun) -> AbstractContextManager[Start]:
-    """Without a JVM, where that is as fast."""
+    """Ingest without a JVM when that is as fast."""
     from include.ingest.source_connector import lag_of_run
 
     is_little = lag_of_run(run.lake, run.source).is_little
@@ -130,7 +132,8 @@ def _start_ingest(run: StreamRun | SourceRun) -> AbstractContextManager[Start]:
 
 
 def _why_not_run_stream(run: StreamRun) -> str | None:
-    """When nothing waits; but what another stream's JVM has done of this Dag run is checked after it."""
+    """The reason not to run: nothing waits, and no other stream's JVM has done this run, which is then
+    checked."""
     if _has_waiting_rows(run) or _has_run(run):
         return None
     return f"{run.stream.name} has read all of bronze/{run.stream.source}"
@@ -151,7 +154,7 @@ def _has_run(run: StreamRun) -> bool:
 
 @contextmanager
 def _start_run_stream(run: StreamRun) -> Iterator[Start]:
-    """With the small runs of the source's other streams that are due, which this one does, too."""
+    """Run the stream, with the small runs of the source's other streams that are due."""
     from include.lake.lease import has_leases, hold_lease
 
     others = [each for each in declared().streams if each.source == run.stream.source]
@@ -171,7 +174,7 @@ def _start_run_stream(run: StreamRun) -> Iterator[Start]:
 
 
 def _memory_of_small(lake: "Lake", stream: Stream) -> tuple[str | None, ...] | None:
-    """RocksDB's, which a JVM has but once, of a run that is sure to be small; else None."""
+    """The memory of RocksDB, which a JVM has but once, in a run that is sure to be small; else None."""
     from deltalake.exceptions import DeltaError
 
     from include.lake.errors import StatefulError
@@ -188,7 +191,7 @@ def _memory_of_small(lake: "Lake", stream: Stream) -> tuple[str | None, ...] | N
 
 
 def _why_not_restate(run: StreamRun) -> str | None:
-    """Never; SettingsError, without a JVM, when live has not complete the interval yet."""
+    """None; SettingsError, without a JVM, when the interval is not complete yet."""
     from include.stream.restate_plan import check_complete
 
     assert run.until is not None  # a backfill's runs have an interval
@@ -197,7 +200,7 @@ def _why_not_restate(run: StreamRun) -> str | None:
 
 
 def _start_restate(run: StreamRun) -> AbstractContextManager[Start]:
-    """With the next intervals whose runs wait for the stream's pool: these find the table right."""
+    """Restate the interval with the next ones whose runs wait: these then find the table right."""
     from include.stream.restate_plan import has_nothing_to_change, last_waiting_end
 
     assert run.start is not None  # a backfill's runs have an interval
@@ -210,7 +213,7 @@ def _start_restate(run: StreamRun) -> AbstractContextManager[Start]:
 
 
 def _why_not_rebuild(run: StreamRun) -> str | None:
-    """When the backfill does not rebuild, or another of its runs is to."""
+    """The reason not to rebuild: the backfill does not, or another of its runs does."""
     from include.stream.restate_plan import why_not_rebuild
 
     if not run.is_rebuilding:
@@ -220,7 +223,7 @@ def _why_not_rebuild(run: StreamRun) -> str | None:
 
 
 def _check(run: StreamRun) -> Report:
-    """Figures and findings of the checkpoint, into `ops`."""
+    """Check the checkpoint, and record figures and findings in `ops`."""
     from include.maintain.check_checkpoint import format_check, record_check
 
     if not run.is_dry:
@@ -230,14 +233,14 @@ def _check(run: StreamRun) -> Report:
 
 
 def _why_not_compact(run: StreamRun) -> str | None:
-    """When a compaction would gain nothing worth a JVM."""
+    """The reason not to compact: nothing would be gained that is worth a JVM."""
     if run.is_dry:
         return "nothing is changed"
     return None if run.is_compacting else run.checked.why_not_compact
 
 
 def _tune(run: StreamRun) -> Report:
-    """At most one change of RocksDB's memory, tried out by the next runs."""
+    """Make at most one change of RocksDB's memory, which the next runs try."""
     from include.maintain.tune_rocksdb import record_change, tune_rocksdb
 
     outcome = tune_rocksdb(run.lake, run.stream)
@@ -259,7 +262,7 @@ STEPS: tuple[Step, ...] = (
     Step(
         name="run_stream",
         group="run",
-        behind=("ingest",),  # that nothing has landed says nothing of what waits in bronze
+        behind=("ingest",),  # also when nothing has landed: rows may wait in bronze
         why_not=_why_not_run_stream,
         job="run_stream",
         start=_start_run_stream,
@@ -296,7 +299,7 @@ STEPS: tuple[Step, ...] = (
         name="tune_rocksdb",
         group="maintenance",
         after=("check_checkpoint",),
-        # All of them: it is the last, and when one failed its Dag run is red by it.
+        # As the last step it fails, and with it the Dag run, when one of these did.
         behind=("compact_state", "restate_interval", "rebuild"),
         look=_tune,
     ),

@@ -1,6 +1,6 @@
-"""Run a small stream, so that the JVM has loaded what jobs need when it archives its classes.
+"""Run a small stream, so that the JVM has loaded the classes of jobs when it archives them.
 
-Set-up runs it once (include/setup/class_archive.py). Its lake is a folder that goes with the job.
+Set-up runs it once (include/setup/class_archive.py). Its lake is a temporary folder.
 """
 
 from collections.abc import Iterator

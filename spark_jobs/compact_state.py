@@ -2,9 +2,9 @@
 
     spark-submit spark_jobs/compact_state.py --stream user_counts --lake /data/lake
 
-Two batches of the stream itself, under settings that make Spark do its maintenance within them;
-each is forced by a heartbeat in bronze that moves no watermark. So it can be killed
-and repeated like any other run, and changes no state.
+Two batches of the stream run with settings that make Spark do its maintenance within them; each is
+forced by a row in bronze that moves no watermark. So a compaction can be killed and repeated like
+any other run, and changes no state.
 """
 
 from include.fold.definition import state_rows_ddl
@@ -23,8 +23,8 @@ from spark_jobs.run_stream import INGEST_PATIENCE, drain_stream, refuse_unreadab
 from spark_jobs.run_stream import JOB as RUN_STREAM
 
 JOB = "compact_state"
-# One leaves the snapshot of the last compaction, and all change logs since, as the older of
-# the two that are retained. After a second one nothing older is needed.
+# Spark retains two versions: after one batch the older one still needs the former snapshot and all
+# change logs since.
 BATCHES = 2
 
 
@@ -34,7 +34,7 @@ def compact(engine: SparkEngine, lake: Lake, stream: Stream, dag_run_id: str | N
         opened = open_stream(lake, stream)
         opened.refuse_run()
         if newest_planned(lake, opened.checkpoint) is None:
-            # A rebuilt generation's first batch needs a row in bronze, under the source's lease.
+            # The first batch of a rebuilt generation needs a row in bronze, under the source's lease.
             opened = _run_stream(engine, opened, dag_run_id)
         _compact(engine, opened, dag_run_id)
 
@@ -46,7 +46,7 @@ def _compact(engine: SparkEngine, opened: OpenStream, dag_run_id: str | None) ->
         opened.generations.pinned(), {"state_schema": state_rows_ddl(opened.fold)}
     )
     refuse_unreadable_events(opened)
-    # What ingest commits meanwhile must not be in our batches.
+    # Rows that are ingested meanwhile must not be in these batches.
     with hold_lease(lake, f"ingest-{stream.source}", INGEST_PATIENCE):
         opened = fold_what_waits(engine, opened, dag_run_id)
         with recorded_run(lake, JOB, stream.name, dag_run_id=dag_run_id) as record:
@@ -56,7 +56,7 @@ def _compact(engine: SparkEngine, opened: OpenStream, dag_run_id: str | None) ->
 
 
 def fold_what_waits(engine: SparkEngine, opened: OpenStream, dag_run_id: str | None) -> OpenStream:
-    """An ordinary run, when there is something to do: the forced batches must find nothing."""
+    """Run the stream if rows wait: the forced batches must find none."""
     complete = is_complete(opened.lake, opened.checkpoint)
     if complete and not has_waiting_rows(opened.lake, opened.declared):
         return opened

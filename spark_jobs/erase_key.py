@@ -2,9 +2,9 @@
 
     ERASE_KEY=alice spark-submit spark_jobs/erase_key.py --name user_counts --lake /data/lake
 
-The key comes by the environment: an argument would stand in logs. From the note in the ingest log
-on, ingestion and the source's streams wait. Killed anywhere and begun again with the same key, it
-goes on where it was.
+The key comes by the environment, as arguments are written to logs. From the note in the ingest log
+on, ingestion and the source's streams refuse to run. Killed anywhere and started again with the same
+key, the job goes on where it was.
 """
 
 import logging
@@ -44,19 +44,19 @@ log = logging.getLogger("job.erase_key")
 
 
 def erase(engine: SparkEngine, lake: Lake, key: ErasedKey) -> None:
-    """Erase the key, or finish an erasure of it that was begun."""
+    """Erase a key, or finish an erasure of it that was begun."""
     source = key.source.name
     with hold_lease(lake, f"erase-{source}", PATIENCE), recorded_run(lake, JOB, source, None):
-        erasure = _without_rows(lake, key)
-        anew, then = RebuildOptions(full_refresh=True), f"./stateful erase {source} KEY --apply"
-        rebuild_amended(engine, lake, erasure, anew, then=then)
+        erasure = _erase_rows(lake, key)
+        options, then = RebuildOptions(full_refresh=True), f"./stateful erase {source} KEY --apply"
+        rebuild_amended(engine, lake, erasure, options, then=then)
         with nothing_running(lake, source_names(), all_streams()):
-            _without_past(lake, key, erasure)
+            _delete_history(lake, key, erasure)
         log.info("a key of %s is erased: amendment %d of its ingest log", source, erasure.number)
 
 
-def _without_rows(lake: Lake, key: ErasedKey) -> Amendment:
-    """The erasure whose rows are gone from landing, quarantine and bronze, and recorded to be."""
+def _erase_rows(lake: Lake, key: ErasedKey) -> Amendment:
+    """Erase the rows from landing, quarantine and bronze, and record the erasure."""
     source = key.source.name
     with nothing_running(lake, [source], streams_of(source)):
         if lake.is_delta_table(lake.ingest_log(source)):
@@ -66,9 +66,7 @@ def _without_rows(lake: Lake, key: ErasedKey) -> Amendment:
         erasure = plan.begun or begin_erasure(lake, key.source, key.texts, **plan.counts)
         if erasure.is_amended and not (plan.found.rows or plan.found.refused):
             return erasure
-        if (
-            erasure.is_amended
-        ):  # an older copy has brought it back: bronze is neither of before nor of behind
+        if erasure.is_amended:  # an older copy of bronze has brought the rows back
             note(lake, key.source, erasure, amended=None)
         return _erase_all_of(lake, plan, erasure)
 
@@ -77,11 +75,11 @@ def _erase_all_of(lake: Lake, plan: ErasePlan, erasure: Amendment) -> Amendment:
     key, source = plan.key, plan.key.source.name
     streams = [stream.name for stream in streams_of(source)]
     if plan.found.rows:
-        # The clock of bronze stays, also when its newest rows are those of the key.
+        # The source watermark stays, also when the newest rows are those of the key.
         write_keepalive(lake, key.source)
     erase_in_ops(lake, [source, *streams])
     for stream in streams:
-        # By its count of rows one with the key may be clean, to a rebuild that somebody else begins.
+        # By its count of rows one with the key may be valid for a rebuild that is started meanwhile.
         keep_savepoints(lake, stream, [])
     erase_rows(lake, key, plan.found)
     _forget(lake, lake.bronze(source), lake.quarantine(source))
@@ -90,8 +88,8 @@ def _erase_all_of(lake: Lake, plan: ErasePlan, erasure: Amendment) -> Amendment:
     return replace(erasure, amended=amended)
 
 
-def _without_past(lake: Lake, key: ErasedKey, erasure: Amendment) -> None:
-    """Of all tables that may have had the key; the certificate comes last."""
+def _delete_history(lake: Lake, key: ErasedKey, erasure: Amendment) -> None:
+    """Delete the history of all tables that may have had the key, and then note that it is done."""
     source = key.source.name
     streams = [stream.name for stream in streams_of(source)]
     for stream, _ in amended_streams(lake, source):
@@ -112,11 +110,11 @@ def main() -> None:
     parser.add_argument("--name", required=True, help="a stream or a source in include/streams")
     parser.add_argument("--lake", required=True, help="the lake's folder or URI")
     args = parser.parse_args()
-    if (told := os.environ.get(ERASED_KEY)) is None:
+    if (text := os.environ.get(ERASED_KEY)) is None:
         raise SettingsError(
             f"{ERASED_KEY} is not set: it has the key that is to be erased", subject=ERASED_KEY
         )
-    key, lake = erased_key(args.name, told), open_lake(args.lake)
+    key, lake = erased_key(args.name, text), open_lake(args.lake)
     erase(SparkEngine(spark_session(f"{JOB}-{key.source.name}")), lake, key)
 
 

@@ -1,8 +1,8 @@
-"""Take what has landed for a source into bronze and quarantine, much at once: parsed on Spark.
+"""Ingest a source into bronze and quarantine with Spark, which parses the files and writes their rows.
 
     ./stateful ingest signals
 
-Only who parses the files, and writes their rows, is other than in include/ingest/ingest.py.
+All else is as in include/ingest/ingest.py.
 """
 
 from include.ingest.ingest import run

@@ -1,4 +1,4 @@
-"""Show what a stream's state holds: keys, their bytes and ages, timeouts, skew, what waits.
+"""Show a stream's state: keys, their bytes and ages, timeouts, skew, waiting events.
 
     spark-submit spark_jobs/inspect_state.py --stream user_counts --lake /data/lake [--json]
 
@@ -50,7 +50,7 @@ JOB = "inspect_state"
 
 
 def inspect_state(spark: SparkSession, lake: Lake, stream: Stream) -> StateReport:
-    """The state of `stream` after its newest committed batch."""
+    """Return the report on the state of `stream` after its newest committed batch."""
     generations, fold = read_generations(lake, stream.name), load_definition(stream).fold
     batch, pinned = committed_batch(lake, generations), generations.pinned()
     refuse_other_settings(pinned, {"state_schema": state_rows_ddl(fold)})
@@ -75,7 +75,7 @@ def inspect_state(spark: SparkSession, lake: Lake, stream: Stream) -> StateRepor
 def measure_states(
     states: DataFrame, fold: KeyedFold, batch: CommittedBatch
 ) -> dict[int | None, Row]:
-    """Figures of rows of `state_rows_ddl` by bucket; under None of all, if there are any."""
+    """The figures of state rows (`state_rows_ddl`) by bucket; under None those of all rows, if any."""
     size = arrow_udf(_bytes, "bigint", ArrowUDFType.SCALAR)
     sized = states.withColumn("bytes", size(F.struct(*states.columns[1:])))
     figures = sized.rollup("bucket").agg(*_figures(fold, batch)).toArrow()
@@ -123,7 +123,7 @@ def _figures(fold: KeyedFold, batch: CommittedBatch) -> Iterator[Column]:
 
 
 def _waiting_events(spark: SparkSession, batch: CommittedBatch) -> dict[int, tuple[int, int]]:
-    """How many events wait in each bucket that was ever touched, and in how many bytes."""
+    """The number and the bytes of waiting events in each bucket that was ever touched."""
     waiting = read_waiting(spark, batch.checkpoint, batch.batch_id)
     size = F.coalesce(F.octet_length("events"), F.lit(0))
     rows = waiting.select("bucket", "waiting", size)
@@ -137,7 +137,7 @@ def main() -> None:
     args = parser.parse_args()
     stream, lake = stream_named(args.stream), open_lake(args.lake)
     spark = spark_session(f"{JOB}-{stream.name}")
-    # What goes wrong is said in one line; Spark logs it as well, in some hundred.
+    # An error is one line; Spark would log some hundred more.
     spark.sparkContext.setLogLevel("OFF")
     report = inspect_state(spark, lake, stream)
     text = report_json(report) if args.json else format_report(report)

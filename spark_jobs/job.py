@@ -1,4 +1,4 @@
-"""The session of every job on Spark, a project that its workers can read, and its end."""
+"""The Spark session of every job, from shipping the project to its workers to closing its stores."""
 
 import atexit
 import shutil
@@ -24,7 +24,7 @@ PACKAGES = ("include", "spark_jobs")
 
 
 def ship_project(context: SparkContext) -> None:
-    """Let every task of `context` import the project, wherever it runs."""
+    """Make the project importable for every task of `context`."""
     # The driver serves the file to executors for as long as it lives: they may come late.
     folder = mkdtemp(prefix="project-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -34,7 +34,7 @@ def ship_project(context: SparkContext) -> None:
 
 
 def zip_project(project: Path, archive: Path) -> None:
-    """The Python files of `project`'s packages into `archive`."""
+    """Write the Python files of the project's packages into `archive`."""
     files = [file for package in PACKAGES for file in (project / package).rglob("*.py")]
     # Not strict: a file may be older than a zip file can say.
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as target:
@@ -52,7 +52,7 @@ def spark_session(app_name: str) -> SparkSession:
 
 @contextmanager
 def stream_job(name: str, args: Namespace) -> Iterator[tuple[SparkSession, Lake, Stream]]:
-    """The session, lake and stream of a job's arguments; a failure says what is broken."""
+    """The session, lake and stream of a job's arguments; a failure is explained by what is broken."""
     stream, lake = stream_named(args.stream), open_lake(args.lake)
     spark = spark_session(f"{name}-{stream.name}")
     with explained(lake, stream):
@@ -60,7 +60,7 @@ def stream_job(name: str, args: Namespace) -> Iterator[tuple[SparkSession, Lake,
 
 
 def exit_with_main(main: Callable[[], None]) -> None:
-    """As `include.job` does; and no state store is left open."""
+    """Run a job's `main` and exit as `include.job` does, with all state stores closed."""
     try:
         job.exit_with_main(main)
     finally:

@@ -1,4 +1,4 @@
-"""Optimize and vacuum tables that Spark writes, as far as today's plan says.
+"""Optimize and vacuum tables that Spark writes, as today's plan says.
 
     spark-submit spark_jobs/maintain_table.py --tables bronze/signals quarantine/signals --lake lake
 
@@ -36,7 +36,7 @@ def maintain(
     limits: TableMaintenance,
     dag_run_id: str | None = None,
 ) -> None:
-    """Give each table what the plan of this moment says; a table in use is left as it is."""
+    """Plan and carry out the maintenance of each table; a table in use is left as it is."""
     for table in tables:
         try:
             with hold_lease(lake, str(table.lease)):
@@ -67,7 +67,7 @@ def _maintain(
 
 def optimize(spark: SparkSession, path: str, limits: TableMaintenance) -> None:
     """Join the small files of each partition in one commit."""
-    # Delta's own sizes are 1 GiB each: a partition of less would be rewritten every day.
+    # By Delta's own sizes of 1 GiB a smaller partition would be rewritten every day.
     sizes = {
         f"{OPTIMIZE}.minFileSize": str(limits.small_file_bytes),
         f"{OPTIMIZE}.maxFileSize": str(limits.target_file_bytes),
@@ -77,7 +77,7 @@ def optimize(spark: SparkSession, path: str, limits: TableMaintenance) -> None:
 
 
 def vacuum(spark: SparkSession, path: str) -> None:
-    """Delete what no version within the table's retention needs."""
+    """Delete the files that no version within the table's retention needs."""
     # Delta lists the folder in as many tasks: with Spark's 10,000 a table of ten files took 32 s
     # of CPU, with 8 it took 3 (2 cores).
     tasks = str(4 * spark.sparkContext.defaultParallelism)

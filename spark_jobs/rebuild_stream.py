@@ -1,4 +1,4 @@
-"""Make a stream's state anew from a clean base and bronze, late rows included, and go on from it.
+"""Rebuild a stream's state and table from a starting savepoint and bronze, with all late rows.
 
     spark-submit spark_jobs/rebuild_stream.py --stream user_counts --lake /data/lake
         [--options '{"buckets": 100, "partitions": 7, "until": "2026-01-05", "full_refresh": true}']
@@ -40,10 +40,10 @@ def rebuild(
     dag_run_id: str | None = None,
     then: str | None = None,
 ) -> None:
-    """Rebuild `stream` and record it; `then`: the command that repeats what this is a part of.
+    """Rebuild `stream` and record it; `then`: the command that repeats the operation around it.
 
-    A kill before the commit leaves the table and the live state; what else it has changed
-    (savepoints, dead letters, an unreadable table moved aside) the next run or rebuild uses, or puts back.
+    A kill before the commit leaves table and live state as they were; the next run or rebuild uses
+    or puts back what else it has changed: savepoints, dead letters, an unreadable table moved aside.
     """
     with (
         hold_lease(lake, f"stream-{stream.name}", PATIENCE),
@@ -69,7 +69,7 @@ def rebuild_amended(
     options: RebuildOptions,
     then: str | None = None,
 ) -> None:
-    """Rebuild each stream of an amended source that has run, and whose state is from before."""
+    """Rebuild each stream of an amended source that has run, and whose state is older."""
     for stream, row in amended_streams(lake, amendment.source):
         if not amendment.is_known_to(row):
             rebuild(engine, lake, stream, options, then=then)
@@ -80,11 +80,11 @@ def _planned(lake: Lake, stream: Stream, options: RebuildOptions, run_id: str) -
 
 
 def _move_unreadable(lake: Lake, stream: str) -> bool:
-    """Move its table aside where that cannot be read, so that nobody could replace its rows."""
+    """Move a table aside whose log cannot be read, and so whose rows cannot be replaced."""
     if (why := why_unreadable(lake, lake.table(stream))) is None:
         return False
     target = move_aside(lake, [f"tables/{stream}"])
-    log.warning("tables/%s is moved into %s, and made anew: %s", stream, target, why)
+    log.warning("tables/%s is moved into %s, and rebuilt: %s", stream, target, why)
     return True
 
 

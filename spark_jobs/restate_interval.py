@@ -1,10 +1,10 @@
-"""Restate a closed interval of a stream from a savepoint, late rows included: a backfill.
+"""Restate a complete interval of a stream from a savepoint, with all late rows: a backfill.
 
     spark-submit spark_jobs/restate_interval.py --stream device_signals --lake /data/lake
         --from 2026-01-05 --until 2026-01-06
 
 The rows of the table that were emitted within the interval are replaced in one commit; the live
-checkpoint is not touched. It depends on bronze alone: it can be repeated, and run in any order.
+checkpoint is not touched. The result depends on bronze alone: intervals can be repeated, in any order.
 """
 
 import logging
@@ -42,7 +42,7 @@ def restate(
 ) -> None:
     """Restate `[start, until)` of `stream`, and record it in `ops/runs`.
 
-    Raises SettingsError when the live stream has not come that far yet.
+    Raises SettingsError when the live stream is not complete until there.
     """
     with hold_lease(lake, f"stream-{stream.name}", PATIENCE):
         opened = open_stream(lake, stream)

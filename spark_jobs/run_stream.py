@@ -77,9 +77,9 @@ def drain_others(
     dag_run_id: str | None,
     make_ready: Callable[[], None],
 ) -> None:
-    """Drain each of `others` that still has to; one that fails is left to its own run.
+    """Drain each of `others` with waiting rows; one that fails is left to its own run.
 
-    None is begun once the JVM has died, which `make_ready` tells: it would count as failed.
+    None is begun once `make_ready` fails, as the JVM has died: it would count as failed.
     """
     for stream in others:
         try:
@@ -91,15 +91,18 @@ def drain_others(
 
 
 class RunStart(NamedTuple):
-    """A run's beginning, beside its settings."""
+    """The beginning of a run."""
 
     seed: Seed | None
-    pins: dict[str, Any]  # columns of the generation's row
-    first_version: int | None = None  # of bronze; None: all that there is
+    pins: dict[str, Any]  # columns of the generation's row for the initial state
+    first_version: int | None = None  # of bronze; None: all of it
 
 
 def plan_start(engine: SparkEngine, opened: OpenStream) -> RunStart:
-    """The start of a stream's next run; SettingsError when the initial state is no good."""
+    """Plan the start of a stream's next run.
+
+    Raises SettingsError when the initial state is wrong, LakeError when the seed cannot be read.
+    """
     lake, fold, row = opened.lake, opened.fold, opened.row or GenerationRow()
     has_begun = newest_committed(lake, opened.checkpoint) is not None
     if not has_begun and not opened.is_rebuilt:
@@ -108,7 +111,7 @@ def plan_start(engine: SparkEngine, opened: OpenStream) -> RunStart:
             return RunStart(None, {"initial_state": None, "initial_as_of_us": None})
         pins = {"initial_state": initial.fingerprint, "initial_as_of_us": initial.as_of_us}
         return RunStart(Seed(initial.as_of_us, initial.states), pins)
-    # The checkpoint or the savepoint has the initial state; it must still be the one that was pinned.
+    # The checkpoint or the savepoint has the initial state, which must still be the pinned one.
     pins = {"initial_state": read_fingerprint(lake, opened.name, row["initial_state"])}
     as_of_us = row["until_us"] if opened.is_rebuilt else row["initial_as_of_us"]
     after = row["bronze_version"] + 1 if opened.is_rebuilt else None
@@ -123,7 +126,7 @@ def plan_start(engine: SparkEngine, opened: OpenStream) -> RunStart:
         refuse_damaged(lake, savepoint)
     except SavepointError as error:
         raise LakeError(
-            f"{error}. {opened.name} begins with it: put it back; or begin anew",
+            f"{error}. {opened.name} begins with it: put it back; or rebuild",
             code="unreadable_savepoint",
             subject=opened.name,
             command=f"./stateful rebuild {opened.name} --apply",
@@ -137,9 +140,9 @@ def plan_start(engine: SparkEngine, opened: OpenStream) -> RunStart:
 def drain_stream(
     engine: SparkEngine, opened: OpenStream, record: RunRecord, compacting: bool = False
 ) -> OpenStream:
-    """Fold what is new in bronze, under the stream's lease, and add it to the run's `record`.
+    """Fold what is new in bronze, under the stream's lease, and fill in the run's `record`.
 
-    `compacting`: under the settings of a compaction, and each file a batch of its own.
+    `compacting`: with the settings of a compaction, and each file as a batch.
     """
     lake, stream, fold, known = opened.lake, opened.stream, opened.fold, opened.trusted()
     rocksdb = run_settings(lake, stream)
@@ -151,7 +154,7 @@ def drain_stream(
     refuse_new_code(known, stream, opened.identity.code)
     refuse_unreadable_events(opened)
     start = plan_start(engine, opened)
-    row = row_of_run(opened, start)  # before the table, which does not fit other settings either
+    row = row_of_run(opened, start)  # first: with other settings the table does not fit either
     table = engine.product_table(lake, stream.name, opened.definition)
     checks = DataChecks(lake, stream, record, then=f"./stateful stream {stream.name}")
     checks.refuse_wrong(table)
@@ -168,9 +171,9 @@ def drain_stream(
     )
     is_first, seed = newest_planned(lake, opened.checkpoint) is None, start.seed
     if is_first and start.first_version is not None:
-        append_keepalive(opened)  # something to read: its first batch takes the seed in
+        append_keepalive(opened)  # the first batch, which takes the seed in, needs a row to read
     elif is_first and fold.output_mode == "update" and seed and seed.states is not None:
-        # It shows states without an event yet, too; an earlier attempt may have had others.
+        # The table shows states also before their first event; an earlier attempt may have had others.
         rows = engine.published(fold, [], seed.states)
         checks.admit(partial(table.judge, rows), "the initial state")
         table.replace(rows, writer.begin().as_json())
@@ -189,7 +192,7 @@ def drain_stream(
     try:
         measured = engine.drain(query, writer)
     except Exception:
-        if checks.stopped is not None:  # what Spark makes of it is long
+        if checks.stopped is not None:  # Spark's error around it is long
             raise checks.stopped from None
         raise
     finally:
@@ -205,7 +208,7 @@ def drain_stream(
 
 
 def row_of_run(opened: OpenStream, start: RunStart) -> GenerationRow:
-    """The generation's row with what is new with a run; SettingsError when a bronze has changed."""
+    """The generation's row with what a run changes; SettingsError when its settings have changed."""
     stream, fold, row, code = opened.stream, opened.fold, opened.begun_row, opened.identity.code
     settings, events = pinned_settings(stream, fold) | start.pins, event_ddl(fold)
     if row is not None:
@@ -222,7 +225,7 @@ def row_of_run(opened: OpenStream, start: RunStart) -> GenerationRow:
 
 
 def replace_checkpoint(opened: OpenStream) -> None:
-    """Delete a checkpoint whose first batch was planned, and is neither in the table nor committed."""
+    """Delete a checkpoint whose first batch is planned, but neither committed nor in the table."""
     lake, checkpoint = opened.lake, opened.checkpoint
     is_committed = newest_committed(lake, checkpoint) is not None
     if opened.row is None and newest_planned(lake, checkpoint) is not None and not is_committed:
@@ -230,7 +233,7 @@ def replace_checkpoint(opened: OpenStream) -> None:
 
 
 def refuse_unreadable_events(opened: OpenStream) -> None:
-    """SettingsError before any batch when events that wait are none of the record any more."""
+    """Raise SettingsError, before any batch, when waiting events do not fit the event record any more."""
     if newest_committed(opened.lake, opened.checkpoint) is None:
         return
     if (pinned := opened.generations.pinned()["event_schema"]) != event_ddl(opened.fold):
@@ -238,9 +241,9 @@ def refuse_unreadable_events(opened: OpenStream) -> None:
 
 
 def stay_in_log(opened: OpenStream) -> None:
-    """Give a stream something to read before bronze's log is cut, or where a run was cut off."""
+    """Write a row to read before bronze's log is cut, or after a run that was cut off."""
     needed = needed_commit(opened.lake, opened.generations, opened.source)
-    # An update table shows the keys of a batch that was not complete for the others, too.
+    # After a batch that was cut off an update table shows keys as of different instants.
     is_update = opened.row is not None and opened.row["output_mode"] == "update"
     ahead = is_update and not is_complete(opened.lake, opened.checkpoint)
     if ahead or (needed is not None and needed.is_growing_old):
@@ -248,13 +251,13 @@ def stay_in_log(opened: OpenStream) -> None:
 
 
 def append_keepalive(opened: OpenStream) -> None:
-    """Ingest goes on in other Dags of the source, so its lease is waited for."""
+    """Write a row that changes nothing into bronze, waiting for the lease of an ingestion."""
     with hold_lease(opened.lake, f"ingest-{opened.source}", INGEST_PATIENCE):
         write_keepalive(opened.lake, source_named(opened.source))
 
 
 def _record_position(opened: OpenStream, record: RunRecord) -> None:
-    """Note how far the table is complete, and what waits; fail when rows do not add up."""
+    """Record how far the table is complete, and what waits; RowCountError when rows do not add up."""
     known = opened.trusted()
     until_us = None if known.own is None else known.own.until_us
     record["until"] = None if until_us is None else instant_of(until_us)

@@ -17,7 +17,7 @@ from spark_jobs.job import spark_session
 
 
 def make_views(spark: SparkSession, lake: Lake) -> list[str]:
-    """A temporary view of each table that there is; their names."""
+    """Make a temporary view of each table that is there, and return their names."""
     names = []
     for table in maintained_tables(lake):
         if lake.is_delta_table(table.path):

@@ -93,7 +93,7 @@ def run(spark: SparkSession, lake: Lake, name: str, count: Query) -> str:
 
 
 def show_batch(spark: SparkSession, rows: DataFrame, batch_id: int) -> None:
-    """What a batch emits; of BATCH also its plan, and on stderr what is logged until its end."""
+    """Show the rows that a batch emits; for BATCH also its plan, and on stderr its log."""
     assert spark._jvm is not None
     log4j = spark._jvm.org.apache.logging.log4j
     level = log4j.Level.toLevel("INFO" if batch_id == BATCH else "ERROR")

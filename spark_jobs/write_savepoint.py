@@ -1,9 +1,9 @@
-"""Savepoints of the state that a live stream has come to: by its cadence, or as a job.
+"""Write a savepoint of a live stream's state: by its cadence, or as a job.
 
     spark-submit spark_jobs/write_savepoint.py --stream user_counts --lake /data/lake
 
-After a run that came to its end the state is exactly that of all folded events before `until`. A
-compaction makes older states unreadable: the job keeps one.
+After a complete run the state is exactly that of all folded events before an instant. A compaction
+makes older states unreadable: a savepoint stays.
 """
 
 import logging
@@ -48,7 +48,7 @@ log = logging.getLogger("job.savepoint")
 def write_savepoint(
     engine: SparkEngine, lake: Lake, states: Rows, fold: KeyedFold, until_us: int, **known: Any
 ) -> Savepoint:
-    """Write `states` as a savepoint, under the stream's lease; `known`: of its manifest."""
+    """Write `states` as a savepoint, under the stream's lease; `known`: other fields of the manifest."""
     stream = fold.stream
     keep_savepoints(lake, stream, savepoints_of(lake, stream))
     savepoint_id = f"{instant_of(until_us):%Y%m%dT%H%M%S%f}-{known['run_id'][:8]}"
@@ -66,14 +66,14 @@ def write_if_due(engine: SparkEngine, opened: OpenStream, run_id: str) -> None:
         return
     until = _complete_until(lake, committed_batch(lake, opened.generations))
     if until is None:
-        return  # the next run that comes to its end writes it
+        return  # the next complete run writes it
     if is_due(rules, until, newest_savepoint(lake, opened.name)):
         write_live_savepoint(engine, opened, run_id, kind="live")
         delete_expired(opened)
 
 
 def is_due(rules: SavepointRules, until_us: int, newest: Savepoint | None) -> bool:
-    """Whether a run to `until_us` has passed a multiple of the cadence since the newest one."""
+    """True if `until_us` is past a multiple of the cadence since the newest savepoint."""
     if rules.cadence is None:
         return False
     cadence_us = rules.cadence // MICROSECOND
@@ -126,14 +126,14 @@ def write_live_savepoint(
 
 
 def _complete_until(lake: Lake, batch: CommittedBatch) -> int | None:
-    """Before which instant every bucket has folded all; None after a run that was cut off."""
+    """The instant before which every bucket is complete; None after a run that was cut off."""
     if batch.watermark_ms is None or not is_complete(lake, batch.checkpoint):
         return None
     return until_us(batch.watermark_ms * US_PER_MS)
 
 
 def _code_of_all(known: StreamRecord, pinned: GenerationRow) -> str | None:
-    """The code of a generation's state; None when another has moved it on, too."""
+    """The code of a generation's state; None when it comes of several."""
     codes = set(() if known.own is None else known.own.codes)
     if pinned["code_changed_at_us"] or not codes <= {pinned["code"]}:
         return None
@@ -143,7 +143,7 @@ def _code_of_all(known: StreamRecord, pinned: GenerationRow) -> str | None:
 def savepoint(
     engine: SparkEngine, lake: Lake, stream: Stream, dag_run_id: str | None = None
 ) -> None:
-    """Write the state of `stream` down, and record the run."""
+    """Write the state of `stream` as a savepoint, and record the run."""
     with hold_lease(lake, f"stream-{stream.name}", PATIENCE):
         opened = open_stream(lake, stream)
         opened.refuse_run()

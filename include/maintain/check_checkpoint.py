@@ -1,8 +1,8 @@
-"""The check of a stream's checkpoint: its verdict, its figures, whether to compact.
+"""The check of a stream's checkpoint: its verdict, its figures, and if a compaction is due.
 
-Only a finding of severity error needs a person: it would fail the next run, or make it lose
-data. A check reads; what it found is written by `record_check`. After a run that an error of
-Spark's or Delta's has ended, it says what is broken, and what mends it.
+Only a finding of severity error needs a person: the next run would fail, or lose data. A check only
+reads; `record_check` writes its findings. After a run that failed with an error of Spark or Delta, it
+says what is broken, and what mends it.
 """
 
 import re
@@ -35,18 +35,18 @@ from include.stream.record import recorded
 from include.stream.stream_status import status_of_run
 from include.text_table import bytes_text
 
-# However unevenly so little is spread, all of it is loaded in no time.
+# A partition of less is loaded in no time, however uneven the spread.
 SKEW_FLOOR_BYTES = 16 * MIB
 COMPACTED = "replay_versions"  # the finding that a compaction does away with
 
 
 def newest_measured(lake: Lake, stream: str) -> Measured | None:
-    """What was last measured of a stream's checkpoint; None when it never was."""
+    """The newest measurement of a stream's checkpoint; None without any."""
     return next(iter(read_measured(lake, stream, newest=True).get(stream, ())), None)
 
 
 def limit_findings(stream: Stream, figures: Mapping[str, float | None]) -> list[Finding]:
-    """A finding for each figure above its limit; None: not known, or too little to matter."""
+    """A finding for each figure above its limit; None is not known, or too little to matter."""
     return [
         figure.found(
             stream.name,
@@ -64,7 +64,7 @@ def limit_findings(stream: Stream, figures: Mapping[str, float | None]) -> list[
 def _figures(
     size: CheckpointSize, before: Measured | None, run: Mapping[str, Any], rows_pending: int
 ) -> dict[str, float | None]:
-    """Each figure of the catalogue that a check holds against a limit."""
+    """The figures that a check compares with limits."""
     now = size.measured
     is_much = max(now.partitions.values(), default=0) >= SKEW_FLOOR_BYTES
     return {
@@ -82,7 +82,7 @@ def _figures(
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What a check found, the worst first."""
+    """The result of a check, with the worst findings first."""
 
     size: CheckpointSize
     findings: tuple[Finding, ...]
@@ -90,7 +90,7 @@ class CheckResult:
 
     @property
     def why_not_compact(self) -> str | None:
-        """None: a start replays too much."""
+        """The reason why no compaction is due; None when a start replays too much."""
         if any(finding.severity == "error" for finding in self.findings):
             return "first the errors above have to be mended"
         if any(finding.finding == COMPACTED for finding in self.findings):
@@ -137,9 +137,9 @@ def _status(lake: Lake, stream: Stream) -> list[Finding]:
 
 
 def record_check(lake: Lake, result: CheckResult) -> None:
-    """Append the check's findings to `ops/findings` and then its figures to `ops/figures`.
+    """Append the check's findings to `ops/findings`, and then its figures to `ops/figures`.
 
-    Figures say that a check was made, so what it did not find is over: none beside a writing job.
+    Figures mark a complete check, which ends the findings it no longer has: none beside a writing job.
     """
     stream, found = result.size.stream, result.findings
     record_findings(lake, result.run_id, stream, findings=found)
@@ -148,7 +148,7 @@ def record_check(lake: Lake, result: CheckResult) -> None:
 
 
 def format_check(result: CheckResult) -> str:
-    """`result` as text: its findings, the decision, and the size."""
+    """Return the findings, the decision and the size for a terminal."""
     size, why_not = result.size, result.why_not_compact
     to = "no batch" if size.committed is None else f"batch {size.committed:,}"
     of_all = f"{bytes_text(size.measured.bytes)} in {size.measured.files:,} files"
@@ -157,19 +157,19 @@ def format_check(result: CheckResult) -> str:
     return "\n".join([*lines, f"compact: {'yes' if why_not is None else f'no, {why_not}'}"])
 
 
-# A file, and not a folder: those Spark names in the words for any failure.
+# A file: folders are named in Spark's messages of any failure.
 FILE = r"((?:bronze|tables|checkpoints)/[^\s'\",)\]]+?\.(?:parquet|json|changelog|zip)\b)"
-# Spark's class of error; of a damaged change log it names no file.
+# Spark's error class; for a damaged change log it names no file.
 NO_STATE = "CANNOT_LOAD_STATE_STORE"
-# Of Python, Arrow and the JVM (OutOfMemoryError); and of a worker that was killed.
+# In errors of Python, Arrow and the JVM (OutOfMemoryError), and of a worker that was killed.
 OF_MEMORY = ("MemoryError", "Python worker exited unexpectedly")
 
 
 @contextmanager
 def explained(lake: Lake, stream: Stream) -> Iterator[None]:
-    """LakeError from an error of the body that comes of a broken file of the stream's.
+    """Raise LakeError in place of an error of the body that a broken file of the stream has caused.
 
-    To be entered outside of its lease, under which what is half written looks broken.
+    To be entered outside of the stream's lease: under it half-written files look broken.
     """
     try:
         yield
@@ -183,29 +183,29 @@ def explained(lake: Lake, stream: Stream) -> Iterator[None]:
 
 
 def _why_failed(lake: Lake, stream: Stream, error: Exception) -> LakeError | None:
-    """By the check, or else by the error's own words; None when nothing is found to be broken."""
+    """The error of what the check, or else the message, says is broken; None when nothing is."""
     result = check_checkpoint(lake, stream)
     record_check(lake, result)
     errors = [found for found in result.findings if found.severity == "error"]
-    # That the table_status cannot be read says less than the file for which it cannot.
+    # That the status cannot be read says less than the file that is broken.
     errors.sort(key=lambda found: found.finding == "status_unreadable")
     is_vague = not errors or errors[0].finding == "status_unreadable"
     if is_vague and (named := _of_what_it_names(lake, stream, error)):
         return named
     for found in errors:
-        told = f"{found.finding}: {found.detail}. To do: {found.action}"
+        said = f"{found.finding}: {found.detail}. To do: {found.action}"
         code = "unreadable_table" if is_vague else "unreadable_checkpoint"
-        return LakeError(told, code=code, subject=stream.name)
+        return LakeError(said, code=code, subject=stream.name)
     return None
 
 
 def _of_what_it_names(lake: Lake, stream: Stream, error: Exception) -> LakeError | None:
-    """Of a file whose bytes are not what was written; not of one at hand when memory ran out."""
+    """The error of the file that a message names; None when memory ran out while it was read."""
     said = str(error)
     if any(words in said for words in OF_MEMORY):
         return None
     root = re.escape(lake.path_in_filesystem(lake.root))
-    # Of a path delta-rs leaves the first slash away.
+    # delta-rs leaves the first slash of a path away.
     if named := re.search(f"{root.removeprefix('/')}/{FILE}", said):
         return damaged(named[1], f"{lake.root}/{named[1]} cannot be read ({first_line(error)})")
     if NO_STATE not in said:

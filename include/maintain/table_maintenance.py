@@ -1,4 +1,4 @@
-"""Tables' maintenance: what to optimize and vacuum today, by each table's figures, and why.
+"""Maintenance of tables: plan what to optimize and vacuum by each table's figures, and carry it out.
 
 `ops` tables and ingest logs are maintained here, by delta-rs, which writes them; others by Spark's
 job `maintain_table`. Checkpoints that a rebuild has replaced go when their time is over.
@@ -58,22 +58,22 @@ class Files(NamedTuple):
     bytes: int
 
     def text(self, kind: str) -> str:
-        """They in words."""
+        """Return their number and size in words."""
         return f"{counted(self.number, kind)} ({bytes_text(self.bytes)})"
 
 
 class TableFigures(NamedTuple):
-    """A version of a table."""
+    """The files of a table's newest version."""
 
-    small: Files  # that others of their partition can be joined with
-    garbage: Files  # what its VACUUM would delete now
-    lost: list[str]  # that are gone, or of another size
+    small: Files  # those with others to be joined with in their partition
+    garbage: Files  # those that VACUUM would delete now
+    lost: list[str]  # those that are gone, or have another size
 
 
 def read_figures(lake: Lake, path: str, table: DeltaTable, small_file_bytes: int) -> TableFigures:
-    """`table`, which lies at `path`, in figures. A file below `small_file_bytes` may be small."""
+    """Read the figures of `table` at `path`. Files below `small_file_bytes` are small."""
     on_disk = dict(_data_files(lake, path))
-    # It also names what an earlier VACUUM has deleted, and Hadoop's checksum files.
+    # A dry run also names files that an earlier VACUUM has deleted, and Hadoop's checksum files.
     garbage = on_disk.keys() & table.vacuum(dry_run=True, full=True)
     adds = pa.table(table.get_add_actions(flatten=True))
     files = zip(adds["path"].to_pylist(), adds["size_bytes"].to_pylist(), strict=True)
@@ -90,7 +90,7 @@ def read_figures(lake: Lake, path: str, table: DeltaTable, small_file_bytes: int
 
 
 def _data_files(lake: Lake, path: str) -> Iterator[tuple[str, int]]:
-    """Names below the table's folder, and bytes; not those of its log."""
+    """The names and sizes in bytes of the files below the table's folder, without its log."""
     folder = lake.path_in_filesystem(path)
     for info in lake.filesystem.get_file_info(fs.FileSelector(folder, recursive=True)):
         name = info.path.removeprefix(f"{folder}/")
@@ -105,17 +105,16 @@ class MaintainedTable:
 
     name: str  # below the lake, such as bronze/signals
     path: str
-    # What Spark's job on it holds; None for a table of small rows, which delta-rs cares for.
-    lease: str | None
+    lease: str | None  # of Spark's job on it; None for a table that delta-rs maintains
 
     @property
     def is_bronze(self) -> bool:
-        """Streams read it commit by commit; of all others, readers take the newest version."""
+        """True for bronze, which streams read commit by commit: other tables are read as of now."""
         return self.name.startswith("bronze/")
 
 
 def maintained_tables(lake: Lake) -> list[MaintainedTable]:
-    """All tables of the lake that are known, whether they are there yet or not."""
+    """All declared tables of the lake, also those that are not there yet."""
     leases: dict[str, str | None] = {}
     for source in source_names():
         leases |= {f"{kind}/{source}": f"ingest-{source}" for kind in ("bronze", "quarantine")}
@@ -128,7 +127,7 @@ def maintained_tables(lake: Lake) -> list[MaintainedTable]:
 
 @dataclass(frozen=True)
 class TablePlan:
-    """What one table gets. `figures` is None when there is none, or none that can be read."""
+    """The plan of one table; `figures` is None when it is not there, or cannot be read."""
 
     table: MaintainedTable
     figures: TableFigures | None = None
@@ -143,12 +142,12 @@ class TablePlan:
 
 
 def plan_table_maintenance(lake: Lake, limits: TableMaintenance, now: datetime) -> list[TablePlan]:
-    """The plans of all tables."""
+    """Plan the maintenance of all tables."""
     return [plan_of(lake, table, limits, now) for table in maintained_tables(lake)]
 
 
 def record_plan_findings(lake: Lake, plans: Sequence[TablePlan]) -> None:
-    """What the plans found, into `ops/findings`, under the tables' names."""
+    """Append the findings of the plans to `ops/findings`, under the tables' names."""
     for plan in plans:
         record_findings(lake, None, plan.table.name, findings=plan.findings)
 
@@ -156,7 +155,7 @@ def record_plan_findings(lake: Lake, plans: Sequence[TablePlan]) -> None:
 def plan_of(
     lake: Lake, table: MaintainedTable, limits: TableMaintenance, now: datetime
 ) -> TablePlan:
-    """The plan of one table. For one that cannot be read the others do not wait."""
+    """Plan the maintenance of one table; one that cannot be read gets a finding."""
     if not lake.is_delta_table(table.path):
         return TablePlan(table)
     try:
@@ -198,7 +197,7 @@ def plan_of(
 def _guard(
     lake: Lake, table: MaintainedTable, log: DeltaTable, now: datetime
 ) -> tuple[str | None, list[Finding]]:
-    """Why not to vacuum, if so; and the readers that are too far behind for the log."""
+    """The reason not to vacuum, if any, and findings on streams that are too far behind for the log."""
     configuration = log.metadata().configuration
     try:
         file_retention = retention(configuration, FILE_RETENTION)
@@ -212,7 +211,7 @@ def _guard(
 
 
 def format_plan(plans: Sequence[TablePlan]) -> str:
-    """The tables that need something, each with the reasons; and the findings in full."""
+    """Return the plans for a terminal: reasons and findings of the tables that have some."""
     lines = []
     for plan in plans:
         found = finding_lines(map(vars, plan.findings))
@@ -226,7 +225,7 @@ def care_for(
     optimize: Callable[[], object],
     vacuum: Callable[[], object],
 ) -> None:
-    """Carry a plan out by the engine that cares for the table."""
+    """Carry a plan out by the functions of the engine that writes the table."""
     if plan.optimize:
         optimize()
     if plan.vacuum:
@@ -235,7 +234,7 @@ def care_for(
 
 
 def old_generations(lake: Lake, stream: Stream, now: datetime) -> list[int]:
-    """The replaced generations of `stream` whose time is over, as its `keep_generations` says."""
+    """The replaced generations of `stream` that are older than its `keep_generations`."""
     row = read_generations(lake, stream.name).current
     if row is None or row["switched_at_us"] is None:
         return []
@@ -246,7 +245,7 @@ def old_generations(lake: Lake, stream: Stream, now: datetime) -> list[int]:
 
 
 def unknown_folders(lake: Lake, stream: Stream) -> list[str]:
-    """Those beside the stream's checkpoints that no generation of it is called by."""
+    """The folders among the stream's checkpoints that are of no generation."""
     row = read_generations(lake, stream.name).current
     known = set() if row is None else set(map(str, range(1, row["generation"] + 1)))
     return [name for name in _folders(lake, stream) if row is not None and name not in known]
@@ -257,7 +256,7 @@ def _folders(lake: Lake, stream: Stream) -> list[str]:
 
 
 def delete_generations(lake: Lake, stream: Stream, now: datetime) -> None:
-    """Delete the checkpoints of `stream` whose time is over by then. Under its lease."""
+    """Delete the checkpoints of the stream's `old_generations`. Under its lease."""
     for number in old_generations(lake, stream, now):
         checkpoint = lake.checkpoint(stream.name, number)
         lake.filesystem.delete_dir(lake.path_in_filesystem(checkpoint))
@@ -267,18 +266,18 @@ def delete_generations(lake: Lake, stream: Stream, now: datetime) -> None:
 def maintain_ops(
     lake: Lake, streams: Sequence[Stream], limits: TableMaintenance = TABLE_MAINTENANCE
 ) -> None:
-    """All that needs no JVM: old checkpoints; and `ops`, while streams go on writing to it."""
+    """Maintain all that needs no JVM: old checkpoints, `ops` and ingest logs, while jobs write to them."""
     now = datetime.now(UTC)
     for stream in streams:
         _delete_old_generations(lake, stream, now)
     for table in maintained_tables(lake):
         if table.lease is None and (plan := plan_of(lake, table, limits, now)).needs_maintenance:
             log.info("%s: %s", table.name, "; ".join(plan.reasons))
-            # It joins what is below the target: with Spark's, more than planned were rewritten.
+            # The target is that of small files: with Spark's, more than planned would be rewritten.
             optimize = partial(compact, table.path, limits.small_file_bytes)
             vacuum = partial(_vacuum, table.path)
             care_for(lake, plan, partial(despite_others, optimize), partial(despite_others, vacuum))
-            # Readers of these tables are many and short: each spares the commits since then.
+            # These tables have many short readers, which then read fewer commits.
             open_table(table.path).create_checkpoint()
 
 
@@ -297,7 +296,7 @@ def _delete_old_generations(lake: Lake, stream: Stream, now: datetime) -> None:
 
 
 def format_old_generations(lake: Lake, streams: Sequence[Stream], now: datetime) -> str:
-    """The checkpoints that go, for people; empty where none does."""
+    """Return the checkpoints to delete for a terminal; empty without any."""
     return "\n".join(
         f"  to delete: {lake.checkpoint(stream.name, number)}"
         for stream in streams
@@ -306,7 +305,7 @@ def format_old_generations(lake: Lake, streams: Sequence[Stream], now: datetime)
 
 
 def maintain_tables(lake: Lake, dry_run: bool) -> int:
-    """Plan, show, and apply; the exit code of the Spark job, if there was one."""
+    """Plan, show and apply; return the exit code of the Spark job, or 0."""
     now, streams = datetime.now(UTC), all_streams()
     plans = plan_table_maintenance(lake, TABLE_MAINTENANCE, now)
     say(format_plan(plans))
