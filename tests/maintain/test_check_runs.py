@@ -1,12 +1,22 @@
-"""A check against what runs and earlier checks recorded: sizes, growth, and a run's limits."""
+"""A check against limits, and against what runs and earlier checks recorded."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from include.lake.ops import append_ops, read_ops
-from include.maintain.check_checkpoint import check_checkpoint, newest_measured, record_check
+import pytest
+
+from include.lake.ops import Measured, append_ops, read_ops, record_figures
+from include.lake.paths import Lake
+from include.maintain import check_checkpoint as module
+from include.maintain.check_checkpoint import (
+    CheckResult,
+    check_checkpoint,
+    newest_measured,
+    record_check,
+)
 from include.settings import Limits
 from tests.maintain.checked import STREAM, found, recorded_batch
+from tests.stream.spark_checkpoint import SparkCheckpoint, write
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -63,3 +73,43 @@ def test_a_run_is_held_against_its_limits(lake, made):
     figures = {finding.finding: finding.figure for finding in result.findings}
     assert figures == {"pending_rows": 8, "many_late_rows": 10, "rss_bytes": 101}
     assert set(found(result).values()) == {"warning"}
+
+
+NO_LIMITS = Limits(**dict.fromkeys(vars(Limits())))
+
+
+def checked(lake: Lake, **limits: float) -> CheckResult:
+    return check_checkpoint(lake, replace(STREAM, limits=replace(NO_LIMITS, **limits)))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["checkpoint_bytes", "checkpoint_files", "replay_versions", "skew", "uncommitted_batches"],
+)
+def test_a_figure_at_its_limit_is_fine_and_above_it_is_found(
+    lake, made: SparkCheckpoint, name, monkeypatch
+):
+    monkeypatch.setattr(module, "SKEW_FLOOR_BYTES", 1)
+    write(made.stores[0].folder / "SSTs" / "1-a.sst", bytes(100_000))
+    made.plan()
+    (above,) = checked(lake, **{name: 0}).findings
+    assert above.figure
+    assert checked(lake, **{name: above.figure}).findings == ()
+    result = checked(lake, **{name: above.figure * 0.99})
+    assert [found.finding for found in result.findings] == [name]
+    is_compacted = name == "replay_versions"
+    assert above.severity == ("info" if is_compacted else "warning")
+    assert (result.why_not_compact is None) == is_compacted
+    if name == "skew":
+        monkeypatch.setattr(module, "SKEW_FLOOR_BYTES", 1_000_000)
+        assert checked(lake, skew=0).findings == ()
+
+
+def test_what_was_measured_while_the_machines_clock_was_ahead_is_not_the_newest(lake):
+    now = datetime.now(UTC)
+    ahead = Measured(now + timedelta(days=400), {"state/0/0": 9}, 1, 0)
+    record_figures(lake, "user_counts", None, ahead)
+    assert newest_measured(lake, "user_counts") is None
+    today = ahead._replace(at=now)
+    record_figures(lake, "user_counts", None, today)
+    assert newest_measured(lake, "user_counts") == today

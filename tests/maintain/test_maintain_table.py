@@ -1,14 +1,12 @@
 """Tables are optimized and vacuumed between the runs of real streams, which notice nothing."""
 
 import json
-import shutil
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from pyspark.errors import StreamingQueryException
 
 from include.ingest.ingest import ingest
 from include.lake.generations import complete_until
@@ -18,13 +16,9 @@ from include.registry import source_named, stream_named
 from include.settings import TABLE_MAINTENANCE, SavepointRules, Stream
 from include.stream.checkpoint import newest_committed
 from include.stream.open_stream import has_waiting_rows
-from include.stream_definition import load_definition
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.maintain_table import maintain, vacuum
+from spark_jobs.maintain_table import maintain
 from spark_jobs.run_stream import drain
-from tests.bronze import append_commit, stamp
-from tests.engines.lake_runs import table_of
-from tests.engines.live_lakes import expected_rows, local_run, make_commits, user_event
 from tests.landed_files import Landing, signal
 from tests.watermarks import watermark_of
 
@@ -35,12 +29,12 @@ EAGER = replace(TABLE_MAINTENANCE, min_small_files=2, min_garbage_files=1)
 SIGNALS = source_named("signals")
 
 
-def small(name: str) -> Stream:
-    few = {"buckets": 5, "state_partitions": 2, "savepoints": SavepointRules(cadence=None)}
-    return replace(stream_named(name), **few)
-
-
-DEVICES, COUNTS, SESSIONS = map(small, ("device_signals", "user_counts", "user_sessions"))
+DEVICES = replace(
+    stream_named("device_signals"),
+    buckets=5,
+    state_partitions=2,
+    savepoints=SavepointRules(cadence=None),
+)
 
 
 def forget_retention(*paths: str) -> None:
@@ -50,25 +44,17 @@ def forget_retention(*paths: str) -> None:
         DeltaTable(path).alter.set_table_properties(properties)
 
 
-def care_for(spark, lake: Lake, *names: str, limits=EAGER) -> None:
-    """Twice: what the first run replaces, the second deletes."""
+def maintain_twice(spark, lake: Lake, *names: str) -> None:
+    """What the first run replaces, the second deletes."""
     for _ in range(2):
         tables = [table for table in maintained_tables(lake) if table.name in names]
-        maintain(spark, lake, tables, limits)
-
-
-def files_on_disk(path: str) -> set[str]:
-    return {file.name for file in Path(path).rglob("[!.]*.parquet")} - {
-        file.name for file in Path(path, "_delta_log").iterdir()
-    }
-
-
-def files_of(path: str) -> set[str]:
-    return {uri.rpartition("/")[2] for uri in DeltaTable(path).file_uris()}
+        maintain(spark, lake, tables, EAGER)
 
 
 def only_its_newest_files_are_left(path: str) -> bool:
-    return files_on_disk(path) == files_of(path)
+    on_disk = {file.name for file in Path(path).rglob("[!.]*.parquet")}
+    on_disk -= {file.name for file in Path(path, "_delta_log").iterdir()}
+    return on_disk == {uri.rpartition("/")[2] for uri in DeltaTable(path).file_uris()}
 
 
 def forget_newest_batch(lake: Lake, stream: Stream) -> None:
@@ -115,7 +101,7 @@ def test_a_source_and_its_stream_go_on_over_optimized_and_vacuumed_tables(spark,
     drain(SparkEngine(spark), lake, DEVICES)
     forget_retention(bronze, quarantine, product)
     before = watermark_of(lake), counted_rows(lake)
-    care_for(spark, lake, "bronze/signals", "quarantine/signals", "tables/device_signals")
+    maintain_twice(spark, lake, "bronze/signals", "quarantine/signals", "tables/device_signals")
     for path in bronze, quarantine, product:
         assert only_its_newest_files_are_left(path)
     assert (watermark_of(lake), counted_rows(lake)) == before
@@ -124,59 +110,6 @@ def test_a_source_and_its_stream_go_on_over_optimized_and_vacuumed_tables(spark,
     # A batch that is repeated is found in the table, under all that has been done since.
     forget_newest_batch(lake, DEVICES)
     land(2)
-    drain(
-        SparkEngine(spark), lake, DEVICES
-    )  # which adds up the rows of bronze, by the log's statistics
+    drain(SparkEngine(spark), lake, DEVICES)  # adds the rows of bronze up by the log's statistics
     assert counted_rows(lake) == counted_signals(landed, complete_until(lake, DEVICES.name))
     assert len(landed) == 12 > counted_rows(lake).total() > before[1].total()
-
-
-@pytest.fixture
-def user_commits():
-    return stamp(make_commits(user_event, seed=3, commits=6, size=20))
-
-
-def append(lake: Lake, commits) -> None:
-    for rows in commits:
-        append_commit(lake, "user_events", load_definition(COUNTS).fold, rows)
-
-
-def table_is_right(lake: Lake, stream: Stream, commits) -> bool:
-    fold = load_definition(stream).fold
-    table = table_of(lake, stream, fold)
-    rows = table if fold.output_mode == "append" else Counter(table.values())
-    return rows == expected_rows(local_run(fold, commits), fold)
-
-
-@pytest.mark.e2e
-def test_bronze_is_not_vacuumed_while_a_stream_has_yet_to_read_what_was_replaced(
-    spark, lake, user_commits
-):
-    bronze = lake.bronze("user_events")
-    append(lake, user_commits[:2])
-    drain(SparkEngine(spark), lake, COUNTS)
-    append(lake, user_commits[2:4])
-    forget_retention(bronze)
-    care_for(spark, lake, "bronze/user_events")
-    assert len(files_of(bronze)) == 1
-    assert len(files_on_disk(bronze)) == 5  # the four that were replaced are still there
-
-    # What would happen: the stream cannot go on.
-    unguarded = Lake(shutil.copytree(lake.root, f"{lake.root}_unguarded"))
-    vacuum(spark, unguarded.bronze("user_events"))
-    with pytest.raises(StreamingQueryException):
-        drain(SparkEngine(spark), unguarded, COUNTS)
-
-    append(lake, user_commits[4:])
-    drain(SparkEngine(spark), lake, COUNTS)
-    assert table_is_right(lake, COUNTS, user_commits)
-    product = lake.table("user_counts")
-    forget_retention(product)
-    care_for(spark, lake, "bronze/user_events", "tables/user_counts")
-    assert only_its_newest_files_are_left(bronze)
-    # Its change data feed goes back as far as its retention, too.
-    assert only_its_newest_files_are_left(product)
-    assert table_is_right(lake, COUNTS, user_commits)
-    # One that starts now reads files of many commits each.
-    drain(SparkEngine(spark), lake, SESSIONS)
-    assert table_is_right(lake, SESSIONS, user_commits)

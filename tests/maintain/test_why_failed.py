@@ -35,19 +35,17 @@ def test_an_error_in_a_sound_lake_and_one_of_ours_are_as_they_were(lake):
     assert fail(lake, RuntimeError(words)) == words
 
 
-def test_what_the_machine_refuses_is_no_damage_of_the_file_that_it_names(lake):
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Unable to open file {0}/ops/runs/a.parquet: Read-only file system (os error 30)",
+        "[FAILED_READ_FILE] at file:{0}/tables/s/a.parquet\nCaused by: java.lang.OutOfMemoryError: x",
+    ],
+)
+def test_what_the_machine_refuses_is_no_damage_of_the_file_that_it_names(lake, said):
     append(lake, days=1)
-    said = f"Unable to open file {lake.ops('runs')}/a.parquet: Read-only file system (os error 30)"
+    said = said.format(lake.root)
     assert fail(lake, DeltaError(said)) == said
-
-
-def test_a_file_that_was_at_hand_when_memory_ran_out_is_not_damaged(lake):
-    append(lake, days=1)
-    file = f"{lake.root}/tables/{STREAM.name}/a.parquet"
-    said = (
-        f"[FAILED_READ_FILE] at file:{file}\nCaused by: java.lang.OutOfMemoryError: Java heap space"
-    )
-    assert fail(lake, RuntimeError(said)) == said
 
 
 def test_a_log_that_is_none_is_named(lake):

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
-from pyarrow import fs
 
 from include.lake.paths import Lake
 from include.stream.checkpoint import measure_checkpoint
@@ -134,18 +133,3 @@ def test_each_part_has_its_files(lake):
     files = [path for path in files_below(made.root / "state/0") if "/state/0/_" in str(path)]
     assert parts.pop("state") == bytes_of(files)
     assert parts == {"metadata": bytes_of(made.root.glob("*metadata*"))}
-
-
-def test_any_file_system_is_measured_alike(lake):
-    made = checkpoint_in(Path(lake.root))
-    for _ in range(3):
-        made.batch(snapshot=True)
-    here = measured(Path(lake.root))
-    by_uri = measure_checkpoint(Lake(f"file://{lake.root}"), "counts", 1)
-    # As in an object store: neither local nor with paths that begin at a root.
-    elsewhere = Lake("store://bucket/lake")
-    parent = fs.SubTreeFileSystem(str(Path(lake.root).parent), fs.LocalFileSystem())
-    vars(elsewhere)["_opened"] = (parent, "lake")
-    stored = measure_checkpoint(elsewhere, "counts", 1)
-    by_parts = (each.measured.bytes_of for each in (by_uri, stored, here))
-    assert len({tuple(parts.items()) for parts in by_parts}) == 1

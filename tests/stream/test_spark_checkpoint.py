@@ -11,6 +11,7 @@ import pytest
 
 from include.lake.ops import read_ops
 from include.maintain.check_checkpoint import check_checkpoint
+from include.maintain.tune_rocksdb import COMPACTED, FLUSHED, WRITTEN
 from include.registry import stream_named
 from include.settings import Limits, SavepointRules
 from include.stream.checkpoint import CheckpointSize, measure_checkpoint
@@ -115,6 +116,7 @@ def replayed_by_batch(lake, batch: int) -> int:
     """The change logs that Spark says it replayed when it loaded the state for `batch`, the last time."""
     *_, row = read_ops(lake, "batches", {"batch_id": batch}).sort_by("committed_at").to_pylist()
     (operator,) = json.loads(row["state_metrics"])
+    assert {WRITTEN, FLUSHED, COMPACTED} <= operator.keys()
     return int(operator["rocksdbNumReplayChangelogFiles"])
 
 

@@ -33,14 +33,17 @@ from include.stream.stream_status import (
     stream_status,
 )
 from include.streams.user_counts import FOLD, UserEvent
+from spark_jobs.compact_state import compact
 from spark_jobs.rebuild_stream import rebuild
 from spark_jobs.run_stream import drain
+from spark_jobs.write_savepoint import savepoint
 from tests.bronze import ClockAt, append_commit, stamp
 from tests.examples import examples
 from tests.refused import commands_in, refused
+from tests.simulator.oracle import Landed
+from tests.simulator.world import START_US as START_OF_WORLD_US
 from tests.simulator.world import World, open_world
 from tests.stream.entries import TICKS, entry, entry_at, entry_lists
-from tests.stream.test_ledger import land, some_hours
 
 LAKE = Lake("/nowhere")
 APPEND = StreamIdentity(
@@ -227,31 +230,28 @@ def test_a_command_ends_where_the_table_does_which_may_be_within_the_day():
     assert commands_in(finding.action)[0] == command
 
 
-def test_an_update_table_is_rebuilt():
-    (finding,) = found(late(BEGINNING_US, 0), is_append=False)
-    assert commands_in(finding.action) == ["rebuild user_counts --apply"]
-    assert finding.event_time_from is None  # the beginning
+AFTER_A_DAY = micros_of(START + timedelta(days=1))
+LATE_LIVE = Span(END_US, END_US, "late rows", groups(0))
+PROVED_BY_NOTHING = (
+    Span(BEGINNING_US, micros_of(START), "not recorded"),
+    Span(micros_of(START), END_US, "other code"),
+)
 
 
-def test_dates_that_were_restated_leave_what_follows_to_a_rebuild():
-    after = micros_of(START + timedelta(days=1))
-    (finding,) = found(late(after, 0))
-    assert finding.finding == "state_lacks_rows"
-    span = (START + timedelta(days=1), START + timedelta(days=20))
-    assert (finding.event_time_from, finding.event_time_to) == span
-
-
-def test_a_live_state_that_lacks_rows_is_named_though_the_table_is_right():
-    (finding,) = found(live=Span(END_US, END_US, "late rows", groups(0)))
-    assert (finding.finding, finding.count) == ("state_lacks_rows", 2)
-
-
-def test_what_nothing_proves_is_named_with_its_cause():
-    (finding,) = found(
-        Span(BEGINNING_US, micros_of(START), "not recorded"),
-        Span(micros_of(START), END_US, "other code"),
-    )
-    assert finding.finding == "table_not_right"
+@pytest.mark.parametrize(
+    ("spans", "live", "is_append", "name", "since"),
+    [
+        ([late(BEGINNING_US, 0)], None, False, "late_rows_not_restated", None),
+        # The dates were restated: what follows them is left to a rebuild.
+        ([late(AFTER_A_DAY, 0)], None, True, "state_lacks_rows", START + timedelta(days=1)),
+        ([], LATE_LIVE, True, "state_lacks_rows", START + timedelta(days=20)),
+        (PROVED_BY_NOTHING, None, True, "table_not_right", None),
+    ],
+)
+def test_what_no_restatement_mends_is_rebuilt(spans, live, is_append, name, since):
+    (finding,) = found(*spans, live=live, is_append=is_append)
+    assert (finding.finding, finding.event_time_from) == (name, since)
+    assert finding.event_time_to == START + timedelta(days=20)
     assert commands_in(finding.action) == ["rebuild user_counts --apply"]
 
 
@@ -264,7 +264,7 @@ def test_what_is_of_before_a_mapping_names_the_only_way_that_makes_it_right():
         assert [way in commands_in(each.action) for each in told] == [is_mapped] * 2
 
 
-KIND = "counts"
+KIND, WORLD_START = "counts", instant_of(START_OF_WORLD_US)
 
 
 @pytest.fixture
@@ -280,8 +280,30 @@ def told(world: World) -> dict[str, Any]:
     return status_record(status) | {"changed": changes, "mend": mend}
 
 
+def land(world: World, hour: int) -> None:
+    """Rows of an hour; the watermark goes on to its end."""
+    world.now_us = micros_of(WORLD_START + timedelta(hours=hour + 1))
+    at_us = micros_of(WORLD_START + timedelta(hours=hour)) + 5
+    world.ingest([Landed(key, at_us, 1) for key in "ab"])
+
+
 def run(world: World) -> None:
     drain(world.engine, world.lake, world.streams[KIND])
+
+
+def some_hours(world: World, hours: int = 4) -> None:
+    for hour in range(hours):
+        land(world, hour)
+        run(world)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("job", [savepoint, compact])
+def test_a_state_of_another_schema_is_not_read_by_the_file_of_now(world, job):
+    some_hours(world, 1)
+    world.deploy(KIND, "d")
+    with refused("settings_changed", subject="state_schema"):
+        job(world.engine, world.lake, world.streams[KIND])
 
 
 @pytest.mark.slow
