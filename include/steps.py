@@ -116,7 +116,7 @@ class Step:
 
 def _why_not_ingest(run: StreamRun | SourceRun) -> str | None:
     """The reason not to ingest: nothing waits, and no heartbeat is due."""
-    from include.ingest.watermark import why_not_ingest
+    from include.ingest.ingest import why_not_ingest
 
     return why_not_ingest(run.lake, run.source, run.until, datetime.now(UTC))
 

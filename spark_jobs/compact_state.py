@@ -8,7 +8,7 @@ any other run, and changes no state.
 """
 
 from include.fold.definition import state_rows_ddl
-from include.ingest.watermark import write_keepalive
+from include.ingest.ingest import write_keepalive
 from include.job import job_parser, recorded_run
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake

@@ -22,8 +22,8 @@ from include.amend.erase_rows import (
 )
 from include.amend.plans import ErasePlan, plan_erasure
 from include.ingest.amendments import Amendment, amended_streams, begin_erasure, note, note_done
+from include.ingest.ingest import write_keepalive
 from include.ingest.ingest_log import Ingestion
-from include.ingest.watermark import write_keepalive
 from include.job import PATIENCE, nothing_running, recorded_run
 from include.lake.delta_log import delta_table
 from include.lake.errors import SettingsError

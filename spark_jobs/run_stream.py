@@ -18,8 +18,8 @@ from include.catalogue import FINDINGS, findings_of_run
 from include.fold.admission import instant_of
 from include.fold.definition import event_ddl
 from include.ingest.bronze_tables import add_fields
+from include.ingest.ingest import write_keepalive
 from include.ingest.initial_state import read_fingerprint
-from include.ingest.watermark import write_keepalive
 from include.job import RunRecord, job_parser, recorded_run
 from include.lake.columns import arrow_type
 from include.lake.dead_letters import put_back_dead_letters

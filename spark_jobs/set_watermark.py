@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from include.amend.plans import plan_set_watermark
 from include.fold.admission import micros_of, parse_instant
 from include.ingest.amendments import amended_streams, amendments_of, begin_set_watermark, note_done
+from include.ingest.ingest import write_set_watermark
 from include.ingest.ingest_log import refuse_changed_bronze
-from include.ingest.watermark import write_set_watermark
 from include.job import PATIENCE, job_parser, nothing_running, recorded_run
 from include.lake.generations import read_generations
 from include.lake.lease import hold_lease

@@ -15,8 +15,9 @@ from deltalake import CommitProperties, write_deltalake
 from include.fold.arrow_values import encode
 from include.fold.definition import EVENT_TIME_US, INGESTED_AT_US, KeyedFold
 from include.fold.testing.cases import Happened
-from include.ingest.ingest_log import Ingestion, SourceWatermark
+from include.ingest.ingest_log import Ingestion
 from include.ingest.parse_files import bronze_schema
+from include.ingest.watermark import SourceWatermark
 from include.lake.columns import ARROW_TYPES
 from include.lake.paths import Lake
 from include.lake.table import RECORD

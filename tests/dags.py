@@ -9,8 +9,9 @@ from airflow.sdk.api.datamodels._generated import DagRun
 from deltalake import DeltaTable
 
 from include.fold.admission import EPOCH, MICROSECOND, micros_of
-from include.ingest.ingest_log import Ingestion, SourceWatermark
-from include.ingest.watermark import heartbeat
+from include.ingest.ingest import heartbeat
+from include.ingest.ingest_log import Ingestion
+from include.ingest.watermark import SourceWatermark
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.registry import source_named, stream_named

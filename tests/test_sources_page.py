@@ -13,12 +13,11 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from include.fold.records import SCALARS
-from include.ingest.group_watermark import logged_groups
+from include.ingest.formats import open_rows, row_of_raw
 from include.ingest.ingest import ingest
-from include.ingest.landed_file import open_rows, row_of_raw
 from include.ingest.landed_values import reader_of_events
 from include.ingest.parse_files import outcomes_of_content, value_columns
-from include.ingest.watermark import SourceWatermark, advance_watermark
+from include.ingest.watermark import SourceWatermark, advance_watermark, logged_groups
 from include.lake.ops import read_ops
 from include.settings import Source
 from tests.ingested import rows_of

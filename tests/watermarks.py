@@ -8,8 +8,8 @@ from typing import Any
 from deltalake import DeltaTable
 
 from include.fold.admission import micros_of
-from include.ingest.ingest_log import Ingestion, SourceWatermark
-from include.ingest.watermark import read_watermark
+from include.ingest.ingest_log import Ingestion
+from include.ingest.watermark import SourceWatermark
 from include.lake.paths import Lake
 from include.registry import source_named
 from include.settings import Source
@@ -34,7 +34,7 @@ def _plain(value: Any) -> Any:
 
 
 def watermark_of(lake: Lake, source: Source = SIGNALS) -> SourceWatermark:
-    return read_watermark(Ingestion(lake, source))
+    return Ingestion(lake, source).watermark()
 
 
 def version(lake: Lake) -> int:

@@ -22,8 +22,8 @@ from deltalake import write_deltalake
 from pyarrow import fs
 
 from include.fold.definition import FoldKey
-from include.ingest.bronze_tables import late_fields, with_late_fields
-from include.ingest.landed_file import row_of_raw
+from include.ingest.bronze_tables import late_fields, read_quarantine, with_late_fields
+from include.ingest.formats import row_of_raw
 from include.ingest.landed_values import RefusedError, converter, value_at
 from include.ingest.parse_files import REINGESTED_ROW
 from include.lake.columns import APPEND_ONLY, arrow_type, without_comments
@@ -147,15 +147,13 @@ class KeyRows(NamedTuple):
 
 def find_rows(lake: Lake, key: ErasedKey) -> KeyRows:
     """Find the rows of a key in bronze and quarantine."""
-    source, counts, dates, files = key.source.name, 0, set(), set()
+    counts, dates, files = 0, set(), set()
     for rows, mask in rows_and_mask(lake, key, columns=("event_date", "source_file")):
         found = rows.filter(mask)
         counts += found.num_rows
         dates |= {str(date) for date in found["event_date"].unique().to_pylist()}
         files |= set(map(landed_file_of, found["source_file"].unique().to_pylist()))
-    refused = {}
-    if lake.is_delta_table(lake.quarantine(source)):
-        refused = {row["quarantine_id"]: row["source_file"] for row in _refused(lake, key)}
+    refused = {row["quarantine_id"]: row["source_file"] for row in _refused(lake, key)}
     named = files | set(refused.values())
     return KeyRows(counts, tuple(sorted(dates)), tuple(sorted(refused)), tuple(sorted(named)))
 
@@ -199,8 +197,7 @@ def _is(column: Any, value: pa.Scalar) -> Any:
 
 def _refused(lake: Lake, key: ErasedKey) -> Iterator[dict[str, Any]]:
     # Row 0 is a file that was refused as a whole: of its rows nothing is known.
-    rows = dataset_of(lake.quarantine(key.source.name))
-    for batch in rows.to_batches(filter=pc.field("row_number") > 0):
+    for batch in read_quarantine(lake, key.source.name, pc.field("row_number") > 0):
         yield from (row for row in batch.to_pylist() if _names(row, key))
 
 

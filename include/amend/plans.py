@@ -18,6 +18,7 @@ from include.ingest.amendments import (
     amended_streams,
     amendments_of,
 )
+from include.ingest.bronze_tables import read_quarantine
 from include.ingest.ingest_log import Ingestion
 from include.ingest.source_connector import place_of, waiting
 from include.ingest.watermark import as_text
@@ -227,10 +228,9 @@ def _undeclared(lake: Lake) -> Iterator[str]:
 
 
 def _unread(lake: Lake, source: str) -> int:
-    if not lake.is_delta_table(lake.quarantine(source)):
-        return 0
-    rows = dataset_of(lake.quarantine(source)).to_table(columns=["row_number", "resolved_at"])
-    return sum(row["row_number"] == 0 and row["resolved_at"] is None for row in rows.to_pylist())
+    is_open_file = (pc.field("row_number") == 0) & pc.field("resolved_at").is_null()
+    found = read_quarantine(lake, source, is_open_file, columns=["row_number"])
+    return sum(rows.num_rows for rows in found)
 
 
 class WatermarkPlan(NamedTuple):

@@ -1,7 +1,7 @@
-"""`bronze/<source>` and `quarantine/<source>`: their columns, as documented and as declared now."""
+"""`bronze/<source>` and `quarantine/<source>`: their columns, and how both are read."""
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import NamedTuple
 
@@ -15,15 +15,23 @@ from include.fold.definition import KeyedFold
 from include.ingest.connector import connector_columns, refused_columns
 from include.ingest.rescue import read_rescued
 from include.lake.columns import APPEND_ONLY, Column, arrow_type, documented, listed, sql_name
-from include.lake.delta_log import create_if_absent, delta_table, found_columns, open_table
+from include.lake.delta_log import (
+    CHECKED,
+    create_if_absent,
+    dataset_of,
+    delta_table,
+    found_columns,
+    open_table,
+    unbroken,
+)
 from include.lake.errors import SettingsError, settings_changed
 from include.lake.paths import Lake
 from include.lake.table import Table
 from include.registry import all_sources
 from include.settings import RESCUED, Field, Source
 
-# A stream's position stays at the last commit with rows. While its source is silent it reads a still
-# row once half of this is over, before the log is cut there (`needed_commit`).
+# A stream has read until the last commit with rows. While its source is silent it reads a keepalive
+# once half of this is over, before the log is cleaned up there (`needed_commit`).
 KEEPS_LOG = {"delta.logRetentionDuration": "interval 90 days"}
 FEATURES = {"delta.enableDeletionVectors": "false", **KEEPS_LOG}
 BRONZE_FEATURES = {APPEND_ONLY: "true"}
@@ -35,13 +43,13 @@ raw string The row as landed (CSV: after its header; Parquet: as JSON); null for
 source_file string The file it landed in, below landing/<source>
 row_number bigint Its number in the file, from 1; 0 for a whole file
 ingested_at timestamp When ingestion refused it
-resolved_at timestamp When it was taken in after all; null while open
+resolved_at timestamp When it was ingested after all; null while open
 correction string The last corrected text given to re-ingestion; null if none
 """)
 
 
 def create_tables(lake: Lake, source: Source) -> None:
-    """Make bronze and quarantine of the source, where they are not there yet."""
+    """Create bronze and quarantine of the source, where they are missing."""
     create_if_absent(
         lake.bronze(source.name),
         bronze_columns(source),
@@ -57,19 +65,33 @@ def create_tables(lake: Lake, source: Source) -> None:
     )
 
 
+def read_quarantine(
+    lake: Lake, source: str, wanted: pc.Expression, columns: Sequence[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows for which `wanted` holds; none where there is no quarantine.
+
+    Raises LakeError where its files are damaged: page checksums are verified.
+    """
+    path = lake.quarantine(source)
+    if lake.is_delta_table(path):
+        read = None if columns is None else list(columns)
+        options = {"filter": wanted, "fragment_scan_options": CHECKED}
+        with unbroken(path):
+            yield from dataset_of(path).to_batches(columns=read, **options)
+
+
 def quarantine_columns(source: Source) -> tuple[Column, ...]:
     return (*QUARANTINE_COLUMNS, *refused_columns(source))
 
 
 def bronze_columns(source: Source) -> tuple[Column, ...]:
-    """The source's fields, then what ingestion adds; SettingsError where these share a name."""
-    refuse_taken(source)
+    """The source's fields, then the added columns; raises SettingsError where these share a name."""
+    _refuse_added_names(source)
     fields = (Column(field.name, field.type, field.comment) for field in source.fields)
     return (*fields, *added_columns(source))
 
 
-def refuse_taken(source: Source) -> None:
-    """SettingsError when a field has the name of a column that ingestion adds, in whatever case."""
+def _refuse_added_names(source: Source) -> None:
     added = {column.name for column in added_columns(source)}
     if field := next((each for each in source.fields if each.name.lower() in added), None):
         said = f"source {source.name}: bronze has a column {field.name} of its own"
@@ -78,14 +100,14 @@ def refuse_taken(source: Source) -> None:
 
 
 def added_columns(source: Source) -> tuple[Column, ...]:
-    """What ingestion adds to the fields."""
+    """The columns that ingestion adds to the fields."""
     reached = "The newest least(event_time, ingested_at) of all earlier commits"
     if source.watermark_per is not None:
         reached += ", the least of those of the groups that were not idle, and never going back"
     times = listed(f"""
 event_time timestamp When it happened: the landed {source.time_field}
 event_date date The UTC date of event_time
-ingested_at timestamp When ingestion took it in: later than in earlier commits
+ingested_at timestamp When it was ingested: later than in earlier commits
 watermark_before timestamp {reached}; null in the first
 watermark_after timestamp watermark_before with this commit's rows as well
 source_file string The file it landed in, below landing/<source>; #<quarantine_id> if re-ingested
@@ -98,26 +120,26 @@ source_file string The file it landed in, below landing/<source>; #<quarantine_i
     )
 
 
-# In the metadata of a column that some rows have in what was rescued of them: how it landed there, as
-# JSON (`_landing`). Empty: its field is gone, and what lands of it is rescued since.
+# In the metadata of a column that some rows have in `_rescued_data`: how it landed there, as JSON
+# (`_landing`). Empty: its field is gone, and its values are rescued since.
 LATE = "stateful.late"
 
 
 class LateField(NamedTuple):
-    """A column that some rows have in what was rescued of them."""
+    """A column that some rows have in `_rescued_data`."""
 
     name: str
     type: str
-    path: str  # at which it was rescued
+    path: str  # of the value there
     times: Times
 
     def columns(self) -> set[str]:
-        """All that its values are read from."""
+        """The names of the columns that its values are read from."""
         return {self.name, RESCUED}
 
 
 def late_fields(table: DeltaTable, names: Collection[str]) -> list[LateField]:
-    """Those of the columns `names` that some rows have elsewhere."""
+    """The columns among `names` that some rows have in `_rescued_data`."""
     kinds, late = dict(found_columns(table)), list[LateField]()
     for field in table.schema().fields:
         if field.name in names and (landing := field.metadata.get(LATE)):
@@ -127,12 +149,15 @@ def late_fields(table: DeltaTable, names: Collection[str]) -> list[LateField]:
 
 
 def late_fields_of(bronze: str, fold: KeyedFold) -> list[LateField]:
-    """The fold's columns of bronze that some rows have elsewhere."""
+    """The late fields that a fold reads of bronze."""
     return late_fields(open_table(bronze), event_schema(fold).names)
 
 
 def with_late_fields(rows: pa.Table, late: Iterable[LateField]) -> pa.Table:
-    """Rows of bronze, which have `LateField.columns` as their file has, with those as of today."""
+    """Rows of bronze with values of late fields read from `_rescued_data`.
+
+    `rows` have `LateField.columns` as far as their file has them.
+    """
     for field in late:
         kind = arrow_type(field.type)
         column = pa.chunked_array([pa.nulls(rows.num_rows, kind)])
@@ -148,19 +173,19 @@ def with_late_fields(rows: pa.Table, late: Iterable[LateField]) -> pa.Table:
 
 
 def _landing(source: Source, field: Field) -> str:
-    """How values of a field land, as JSON: their path, and how times are written."""
+    """How values of a field land, as JSON: their path, and the format of times."""
     has_times = "timestamp" in field.type.replace("timestamp_ntz", "")
     times = (field.times or source.times) if has_times else ISO
     return json.dumps([field.landed, asdict(times)])
 
 
 def follow_fields(bronze: Table, source: Source) -> None:
-    """Give bronze the columns that the source declares anew; one whose field is gone stays."""
+    """Add the columns of new fields to bronze; a column whose field is gone stays."""
     bronze.alter(lambda table: _follow(table, bronze.path, source))
 
 
 def add_fields(lake: Lake, name: str) -> None:
-    """Give bronze of a source the columns of fields that were declared since the last ingestion."""
+    """Add the columns of fields that were declared since the last ingestion to a source's bronze."""
     path = lake.bronze(name)
     source = next((each for each in all_sources() if each.name == name), None)
     if source is not None and lake.is_delta_table(path):
@@ -190,14 +215,14 @@ def _follow(table: DeltaTable, path: str, source: Source) -> None:
 
 
 def refuse_other_fields(lake: Lake, source: Source) -> None:
-    """SettingsError when bronze cannot become what the source now declares; it says the way out."""
+    """Raise SettingsError, with what to do, when bronze cannot have the fields that the source declares."""
     path = lake.bronze(source.name)
     if lake.is_delta_table(path):
         _refuse_others(delta_table(path), path, source)
 
 
 def _refuse_others(table: DeltaTable, path: str, source: Source) -> None:
-    refuse_taken(source)
+    _refuse_added_names(source)
     # No table has two columns whose names differ in case alone.
     found = {name.lower(): (name, sql_name(kind)) for name, kind in found_columns(table)}
     late = {field.name: field.metadata.get(LATE) for field in table.schema().fields}

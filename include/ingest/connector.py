@@ -1,4 +1,4 @@
-"""Connectors: where a source's rows come from, what no batch has, and how each split is read."""
+"""The interface of connectors: the splits of a source that no batch has, and how each is read."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from include.settings import Source
 
 
 class Split(NamedTuple):
-    """What is read in one piece: a landed file; offsets of a topic's partition; of a table a file that
+    """What one task reads: a landed file; offsets of a topic's partition; of a Delta table a file that
     a version has added, or, without a name, versions of which nothing is left to read."""
 
     name: str | None  # the file, below landing/<source> or the table; the topic
@@ -30,7 +30,7 @@ class Split(NamedTuple):
 
     @property
     def source_file(self) -> str:
-        """As bronze names where its rows come from."""
+        """The name of the split in bronze's column `source_file`."""
         if self.partition is not None:
             return f"{self.name}/{self.partition}"
         return str(self.name) if self.first is None else f"{self.first}/{self.name}"
@@ -43,7 +43,7 @@ class Split(NamedTuple):
 
 
 def written_at(micros: int) -> datetime | None:
-    """The instant, as a file's metadata has it; None of one that Python has none for."""
+    """The instant of microseconds since 1970; None beyond the years of Python."""
     try:
         return EPOCH + timedelta(microseconds=micros)
     except OverflowError:
@@ -55,27 +55,27 @@ SPLIT_COLUMNS = ["split", *Split._fields[1:]]  # of the ingest log
 
 @dataclass(frozen=True)
 class Batch:
-    """What is taken in at once."""
+    """The splits that one commit to the ingest log makes done."""
 
     number: int
-    splits: Sequence[Split]  # those that are read
+    splits: Sequence[Split]
     ingested_at_us: int  # by which its rows are judged
 
 
 class Done:
-    """All that was taken: the rows of splits of the ingest log."""
+    """The splits of all batches, as the ingest log has them."""
 
     def __init__(self, rows: pa.Table | None = None) -> None:
         self._rows = rows
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """Of landed files all there is to know; quicker to have than `splits`."""
+        """The names of the splits, which is all that landed files need; faster than `splits`."""
         return frozenset() if self._rows is None else frozenset(self._rows["split"].to_pylist())
 
     @cached_property
     def splits(self) -> list[tuple[int, Split]]:
-        """Each with its batch, the older first."""
+        """The splits with the number of their batch, the older first."""
         if self._rows is None:
             return []
         rows = self._rows.sort_by("batch")
@@ -84,11 +84,11 @@ class Done:
 
     @property
     def origin_id(self) -> str | None:
-        """Of the newest; None also of landed files, and before the first."""
+        """The id of the topic or table of the newest split; None for landed files, and before the first."""
         return self.splits[-1][1].origin_id if self.splits else None
 
     def has_ids(self) -> bool:
-        """Whether something was taken of a topic or a table; False also before the first."""
+        """True if a split is of a topic or a table."""
         return self._rows is not None and self._rows["origin_id"].null_count < len(self._rows)
 
 
@@ -97,23 +97,23 @@ FILES_A_BATCH = 10_000
 
 
 def one_commit(splits: Iterable[Split], source: Source) -> list[Split]:
-    """The first of them, which make one commit."""
-    taken: list[Split] = []
+    """The first of the splits, as many as one commit may have."""
+    first: list[Split] = []
     size = 0
     for split in splits:
         size += split.bytes
-        is_full = size > source.commit_bytes or len(taken) >= FILES_A_BATCH
-        if taken and is_full and split.name is not None:  # what ends a version is of its last file
+        is_full = size > source.commit_bytes or len(first) >= FILES_A_BATCH
+        if first and is_full and split.name is not None:  # what ends a version is of its last file
             break
-        taken.append(split)
-    return taken
+        first.append(split)
+    return first
 
 
 Outcome = dict[str, Any]  # what becomes of a row, or of a file: see include/ingest/parse_files.py
 
 
 class ConnectorError(LakeError):
-    """Where a source's rows come from cannot be read, or has lost some that were not taken."""
+    """A topic, table or file cannot be read, or has lost rows that no batch has."""
 
     code = "lost_input"
 
@@ -123,7 +123,7 @@ def unreadable_input(subject: str, said: str) -> ConnectorError:
 
 
 def lost_input(source: str, said: str) -> ConnectorError:
-    """The error for what a source's topic or table has lost."""
+    """The error for rows that a source's topic or table has lost."""
     return ConnectorError(
         f"{said}. Nothing is ingested. To go on behind what is lost",
         subject=source,
@@ -133,21 +133,21 @@ def lost_input(source: str, said: str) -> ConnectorError:
 
 class NextSplits(NamedTuple):
     splits: Sequence[Split]
-    passed_over: Sequence[Finding] = ()  # on what of it is not taken, as the source declares
+    ignored: Sequence[Finding] = ()  # on versions that the batch ignores, as the source declares
 
 
 class Lag(NamedTuple):
-    """What no batch has."""
+    """How much no batch has."""
 
     waiting: int  # files, or offsets; at least 1 where a run would fail
-    is_little: bool  # so that it is better taken in without a JVM
-    held: str | None = None  # what is there and cannot be taken yet
+    is_little: bool  # so that ingestion is faster without a JVM
+    held: str | None = None  # why rows that are there cannot be read yet
 
 
 class Loss(NamedTuple):
-    """Where a connector that has lost something is gone on with, behind that."""
+    """Rows that a topic or table has lost before a batch had them, and where to go on."""
 
-    what: str  # is given up
+    what: str
     lost: int  # the number of offsets, or versions, or files that are known to be lost
     splits: Sequence[Split]  # of a batch of no rows, behind which the next one begins
 
@@ -160,15 +160,18 @@ ReadSplit = Callable[[Split], Iterator[Outcome]]
 
 
 class Connector(Protocol):
-    """Landed files, a topic or others' table, as first seen; ConnectorError where it cannot be."""
+    """Landed files, a topic or others' table, as first seen.
+
+    Its methods raise ConnectorError where it cannot be read.
+    """
 
     def next_splits(self, done: Done) -> NextSplits:
-        """The first of it that makes one commit, and no batch has; ConnectorError for what is lost."""
+        """The splits of the next batch, oldest first; raises ConnectorError where rows are lost."""
 
     def lag(self, done: Done) -> Lag: ...
 
     def loss(self, done: Done) -> Loss | None:
-        """Behind what is lost; None when nothing is."""
+        """What is lost; None when nothing is."""
 
     def reader(self, batch: Batch) -> ReadSplit: ...
 

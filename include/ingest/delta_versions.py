@@ -1,4 +1,4 @@
-"""The versions of others' Delta table: which were taken, come next, are passed over."""
+"""The connector of others' Delta table: its versions are ingested one after the other."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ from include.ingest.connector import (
     unreadable_input,
     written_at,
 )
-from include.ingest.landed_parquet import ParquetRows
+from include.ingest.formats import ParquetRows
 from include.ingest.landed_values import UnreadableFileError
 from include.ingest.parse_files import outcomes_of_content
 from include.lake.delta_log import (
@@ -49,7 +49,7 @@ Actions = Sequence[Mapping[str, Any]]
 
 
 def open_table(uri: str, version: int | None = None) -> OpenTable:
-    """The table, as of a version; ConnectorError when there is none, or it cannot be read."""
+    """The table, as of a version; raises ConnectorError when it cannot be read."""
     try:
         return delta_table(uri, version=version)
     except (DeltaError, OSError) as error:
@@ -59,7 +59,10 @@ def open_table(uri: str, version: int | None = None) -> OpenTable:
 
 
 def table_at(uri: str, version: int) -> OpenTable | None:
-    """The table, as of a version that its log has; ConnectorError where a machine fails."""
+    """The table, as of a version; None where its log lacks that.
+
+    Raises ConnectorError where a machine fails.
+    """
     try:
         return open_table(uri, version)
     except ConnectorError as error:
@@ -70,13 +73,13 @@ def table_at(uri: str, version: int) -> OpenTable | None:
 
 
 def added_files(table: OpenTable) -> dict[str, dict[str, Any]]:
-    """The files of a version of the table by path: their bytes, and values of partitions."""
+    """The files of a version of the table by path, with their bytes and partition values."""
     actions = pa.table(table.get_add_actions(flatten=False))
     return {unquote(row["path"]): row for row in actions.to_pylist()}
 
 
 def actions_of(uri: str, version: int) -> list[dict[str, Any]]:
-    """Of the commit of a version; none where that was cleaned up, or is not whole.
+    """The actions of the commit of a version; none where it was cleaned up, or is not whole.
 
     Behind a checkpoint nobody else reads it: a damaged one would lose its rows without a word.
     """
@@ -90,8 +93,10 @@ def actions_of(uri: str, version: int) -> list[dict[str, Any]]:
 
 @lru_cache(maxsize=64)
 def known_at(uri: str, version: int) -> tuple[pa.Schema, list[str], dict[str, dict[str, Any]]]:
-    """The columns of a version, or of the newest where the log has that no more; which of them are in
-    the names of folders, and its files if some are."""
+    """The columns of a version, those of them that are partitions, and its files if some are.
+
+    Of the newest version where the log has lost that one.
+    """
     table = table_at(uri, version) or open_table(uri)
     by = table.metadata().partition_columns
     return pa.schema(table.schema().to_arrow()), by, added_files(table) if by else {}
@@ -103,7 +108,10 @@ def has_values(uri: str, split: Split) -> bool:
 
 
 def outcomes_of_added(source: Source, batch: Batch, split: Split) -> Iterator[Outcome]:
-    """Every row of one file, and last the file; ConnectorError when it is gone."""
+    """Yield an outcome for each row of a file, and last one for the file.
+
+    Raises ConnectorError when the file is gone.
+    """
     opened = partial(_opened, source, split)
     yield from outcomes_of_content(opened, source, split.source_file, batch.ingested_at_us)
 
@@ -128,25 +136,25 @@ def _opened(source: Source, split: Split) -> ParquetRows:
 
 
 def _gone(source: Source, split: Split, why: str) -> ConnectorError:
-    said = f"{split.name}, of version {split.first}, was to be taken in and {why}"
+    said = f"{split.name}, of version {split.first}, was to be ingested and {why}"
     return lost_input(source.name, said)
 
 
 class DoneVersions(NamedTuple):
-    """What was taken of a table."""
+    """The versions and files of a table that batches have."""
 
-    complete: int  # the version until which all is; -1 before the first
-    begun: int | None  # the version whose files, all that the table had, are taken first
-    files: set[tuple[int, str | None]]  # version and path, of those that are not complete
+    complete: int  # the version until which all are done; -1 before the first
+    begun: int | None  # the version whose files, all that the table had then, come first
+    files: set[tuple[int, str | None]]  # version and path of done files of later versions
 
     @property
     def next(self) -> int | None:
-        """The version that comes next, or was begun with; None before the first batch."""
+        """The version that comes next; None before the first batch."""
         return self.complete + 1 or self.begun
 
 
 def done_versions(done: Done, table_id: str) -> DoneVersions:
-    """That of the table with this id."""
+    """What is done of the table with this id."""
     splits = [split for _, split in done.splits if split.origin_id == table_id]
     ends = [split.until - 1 for split in splits if split.name is None]
     complete = ends[-1] if ends else -1
@@ -162,7 +170,7 @@ OF_ANOTHER_TABLE = re.compile(r"/|[a-z][a-z0-9+.-]*:/", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class TableConnector:
-    """The connector of a table of others, up to the version that was its newest."""
+    """The connector of a table of others, up to the version that is its newest at first."""
 
     source: Source
     connector: DeltaTable
@@ -177,7 +185,7 @@ class TableConnector:
 
     @cached_property
     def id(self) -> str:
-        """What it was given when it was made."""
+        """The id that the table got when it was made."""
         return str(self.table.metadata().id)
 
     @cached_property
@@ -185,20 +193,20 @@ class TableConnector:
         return int(self.table.version())
 
     def next_splits(self, done: Done) -> NextSplits:
-        if lost := self.lost(done):
+        if lost := self._why_lost(done):
             raise lost_input(self.source.name, lost)
-        # Of the table that this began with: of one put in its place meanwhile a version is another.
+        # A table that was put in its place meanwhile has other versions.
         if TableConnector(self.source, self.connector).id != self.id:
-            said = f"the Delta table {self.connector.uri} was made anew meanwhile: run again"
+            said = f"the Delta table {self.connector.uri} was replaced meanwhile: run again"
             raise unreadable_input(self.source.name, said)
         ignored: list[int] = []
-        taken = one_commit(self._waiting(done, ignored), self.source)
-        ends = [split for split in taken if split.name is None]
-        splits = [split for split in taken if split.name is not None]
+        following = one_commit(self._waiting(done, ignored), self.source)
+        ends = [split for split in following if split.name is None]
+        splits = [split for split in following if split.name is not None]
         if ends:
             splits.append(self._end(ends[0].first, ends[-1].until - 1))
         return NextSplits(
-            splits, self._passed_over([v for v in ignored if ends and v < ends[-1].until])
+            splits, self._ignored([v for v in ignored if ends and v < ends[-1].until])
         )
 
     def _end(self, first: int, version: int) -> Split:
@@ -206,7 +214,7 @@ class TableConnector:
 
     def lag(self, done: Done) -> Lag:
         """The files that no batch has; 1 for what else a run has to do."""
-        if self.lost(done):
+        if self._why_lost(done):
             return Lag(1, is_little=True)
         splits = list(self._waiting(done, []))
         files = [split.bytes for split in splits if split.name is not None]
@@ -215,29 +223,29 @@ class TableConnector:
     def reader(self, batch: Batch) -> ReadSplit:
         return partial(outcomes_of_added, self.source, batch)
 
-    def _passed_over(self, versions: Sequence[int]) -> list[Finding]:
-        """One finding on the versions that a batch passes over; none without any."""
+    def _ignored(self, versions: Sequence[int]) -> list[Finding]:
+        """One finding on the versions that a batch ignores; none without any."""
         if not versions:
             return []
         named = ", ".join(map(str, versions))
         said = (
-            f"versions {named} of {self.connector.uri} delete, update or restore rows, and were passed over: "
+            f"versions {named} of {self.connector.uri} delete, update or restore rows, and were ignored: "
             f"bronze/{self.source.name} has the rows as they were before, and none that these versions add"
         )
         return [FINDINGS["versions_ignored"].found(self.source.name, said, count=len(versions))]
 
-    def lost(self, done: Done) -> str | None:
-        """Why what comes next cannot be taken; None when it can."""
+    def _why_lost(self, done: Done) -> str | None:
+        """The reason why the next version cannot be read; None when it can."""
         if done.splits and done.origin_id != self.id:
-            return f"the Delta table {self.connector.uri} was made anew since"
-        taken = done_versions(done, self.id)
-        if taken.next is None or taken.complete == self.newest or self._opens(taken.next):
+            return f"the Delta table {self.connector.uri} was replaced since"
+        known = done_versions(done, self.id)
+        if known.next is None or known.complete == self.newest or self._opens(known.next):
             return None
         was = "was cleaned up, is damaged, or never came to be"
-        return f"version {taken.next} of {self.connector.uri}, which comes next, {was}"
+        return f"version {known.next} of {self.connector.uri}, which comes next, {was}"
 
     def loss(self, done: Done) -> Loss | None:
-        lost = self.lost(done)
+        lost = self._why_lost(done)
         if lost is None:
             gone = list(self._gone(self.next_splits(done)))
             said = f"{self.connector.uri} has lost {counted(len(gone), 'file')}"
@@ -250,20 +258,20 @@ class TableConnector:
         until = self._earliest(first)
         return Loss(lost, until - first, [self._end(first, until - 1)])
 
-    def _gone(self, cut: NextSplits) -> Iterator[Split]:
-        """Files of a batch that are gone, or what the log had of them."""
-        splits = [split for split in cut.splits if split.name is not None]
+    def _gone(self, following: NextSplits) -> Iterator[Split]:
+        """The files of the next batch that are gone, or of which the log has lost the partitions."""
+        splits = [split for split in following.splits if split.name is not None]
         infos = files_of(self.connector.uri).get_file_info([split.name for split in splits])
         for split, info in zip(splits, infos, strict=True):
             if info.type == fs.FileType.NotFound or not has_values(self.connector.uri, split):
                 yield split
 
     def _waiting(self, done: Done, ignored: list[int]) -> Iterator[Split]:
-        """Files that are not taken, and behind those of a version its end; it tells what is `ignored`.
+        """Yield files that no batch has, and behind those of a version its end; fill `ignored`.
 
-        What the table had at first is taken as if its version then had added it.
+        Files that the table had at first count as added by its version then.
         """
-        complete, begun, taken = done_versions(done, self.id)
+        complete, begun, files_done = done_versions(done, self.id)
         first = complete + 1
         if complete < 0:
             first = self.newest if begun is None else begun
@@ -271,13 +279,13 @@ class TableConnector:
             if complete < 0 and version == first:
                 files = self._backlog(version)
             elif not (actions := actions_of(self.connector.uri, version)):
-                return  # `lost` tells of it once it comes next
-            elif self._is_passed_over(version, actions):
+                return  # an error once it comes next
+            elif self._is_ignored(version, actions):
                 files = []
                 ignored.append(version)
             else:
                 files = self._appended(version, actions)
-            yield from (file for file in files if (file.first, file.name) not in taken)
+            yield from (file for file in files if (file.first, file.name) not in files_done)
             yield self._end(version, version)
 
     def _file(self, version: int, path: str, size: int, written_ms: int) -> Split:
@@ -298,15 +306,15 @@ class TableConnector:
         found = [(of["modification_time"], path, of["size_bytes"]) for path, of in files.items()]
         return [self._file(version, path, size, at) for at, path, size in sorted(found)]
 
-    def _is_passed_over(self, version: int, actions: Actions) -> bool:
-        """Whether the version does not only append; ConnectorError where none may be passed over."""
+    def _is_ignored(self, version: int, actions: Actions) -> bool:
+        """True if the version does not only append; raises ConnectorError where it may not be ignored."""
         if not is_restore(actions) and not any(map(_takes_away, actions)):
             return False
         if self.connector.on_change != "ignore":
             what = commit_info(actions).get("operation", "a commit")
             raise ConnectorError(
                 f"version {version} of {self.connector.uri} does not only append ({what}), which bronze "
-                'cannot follow: on_change="ignore" of the connector passes such versions over',
+                'cannot follow: on_change="ignore" of the connector ignores such versions',
                 code="changed_input",
                 subject="on_change",
             )
@@ -320,13 +328,13 @@ class TableConnector:
         ]
 
     def _opens(self, version: int) -> bool:
-        """Whether the log has the commit, and what came before, as files or in a checkpoint."""
+        """True if the log has the commit, and what came before, as files or in a checkpoint."""
         uri = self.connector.uri
         is_there = bool(actions_of(uri, version))
         return is_there and (version == self.newest or table_at(uri, version) is not None)
 
     def _earliest(self, lost: int) -> int:
-        """The version from which on all commits can be read, behind one that cannot."""
+        """The version behind `lost` from which on all commits can be read."""
         version = self.newest + 1
         while version > lost + 1 and actions_of(self.connector.uri, version - 1):
             version -= 1
@@ -336,14 +344,14 @@ class TableConnector:
 
 
 def is_restore(actions: Actions) -> bool:
-    """Whether a version takes files back that the table had before: no row of them is a new one."""
+    """True if a version brings back files that the table had before: no row of them is new."""
     return commit_info(actions).get("operation") == "RESTORE" and changes_data(actions)
 
 
 def _takes_away(action: Mapping[str, Any]) -> bool:
-    """Whether rows were there before and are not now; a deletion vector says so of a file's rows.
+    """True if rows that were there are there no more, as after a deletion vector of a file's rows.
 
-    Files of changes (`cdc`) say nothing of that: a MERGE that only inserts has them, too.
+    Files of changes (`cdc`) do not tell: a MERGE that only inserts has them, too.
     """
     if action.get("add", {}).get("deletionVector"):
         return True

@@ -1,69 +1,189 @@
-"""Ingestion: what has landed for a source goes into bronze, what is no event into quarantine.
+"""An ingest run: what has landed for a source goes into bronze, what is no event into quarantine.
 
     python -m include.ingest.ingest --source signals --lake lake
 
 Little is parsed and written here, without a JVM (`parsed_here`); much by a job of Spark
-(spark_jobs/ingest_source.py). The ingest log decides what is taken (ingest_log.py).
+(spark_jobs/ingest_source.py). The ingest log decides what is ingested (ingest_log.py).
+
+When a source falls silent, no watermark moves and no timeout fires. So a run of a source with a
+`heartbeat_delay` may end with a heartbeat, which says: all that happened until then has landed.
 """
 
 import argparse
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import pyarrow as pa
+
 from include import job
 from include.catalogue import FINDINGS
-from include.fold.admission import MICROSECOND, micros_of, parse_instant
-from include.ingest.amendments import amendments_in
+from include.fold.admission import EPOCH, MICROSECOND, US_PER_MS, micros_of, parse_instant
+from include.ingest.amendments import AMENDMENT, SET_WATERMARK, Amendment, amendments_in
 from include.ingest.bronze_tables import follow_fields
 from include.ingest.connector import Batch, Connector
 from include.ingest.ingest_log import (
     BRONZE,
+    KEEPALIVE,
     QUARANTINE,
     Entry,
     Ingestion,
-    SourceWatermark,
+    Logged,
+    has_to_replay,
+    read_done,
+    read_log,
     refuse_other_connector,
 )
 from include.ingest.landed_values import shown
-from include.ingest.parse_files import Counts, Parse, Parsed, parsed_here, quarantine_findings
-from include.ingest.source_connector import connector_of, place_of
-from include.ingest.watermark import advance_watermark, as_text, read_watermark, write_heartbeat
+from include.ingest.parse_files import (
+    Counts,
+    Parse,
+    Parsed,
+    bronze_rows,
+    parsed_here,
+    quarantine_findings,
+)
+from include.ingest.source_connector import connector_of, lag_of_run, place_of
+from include.ingest.watermark import (
+    SourceWatermark,
+    advance_watermark,
+    as_text,
+    set_watermark_back,
+)
 from include.job import RunRecord
-from include.lake.errors import RowCountError
+from include.lake.delta_log import is_there
+from include.lake.errors import LakeError, RowCountError
 from include.lake.lease import hold_lease
 from include.lake.ops import Finding, read_ops, record_findings
 from include.lake.paths import Lake, open_lake
 from include.lake.table import Staged
-from include.registry import source_named
-from include.settings import RESCUED, Source
+from include.registry import source_named, streams_of
+from include.settings import MILLISECOND, RESCUED, Source
 from include.text_table import counted
 
-NAMED = 20  # of one run; a file can have any number
+log = logging.getLogger("job.ingest")
+
+
+def ingest(
+    lake: Lake,
+    source: Source,
+    record: RunRecord | None = None,
+    interval_end: datetime | None = None,
+    parse: Parse = parsed_here,
+) -> Counts:
+    """Ingest all that has landed, write a heartbeat where one is due; a `record` gets the counts."""
+    run_id = (record or {}).get("run_id")
+    ingestion = prepare(lake, source)
+    counts, found = Counts(), list[Finding]()
+    try:
+        ingestion.finish()  # what an earlier run has logged, and the tables lack
+        follow_fields(ingestion.bronze, source)
+        connector = connector_of(lake, source)
+        # What comes meanwhile waits for the next run.
+        while batch := ingestion.again(lambda: ingest_next(ingestion, connector, parse, run_id)):
+            counts += batch
+        found = write_heartbeat(ingestion, interval_end, datetime.now(UTC))
+        if (groups := ingestion.watermark().groups) is not None:
+            found += groups.held_back()
+    finally:
+        if record is not None:
+            record |= counts.of_run()
+        if counts.skipped:
+            skipped_of = f"{counted(counts.skipped, 'message')} without a value"
+            said = f"passed over: {skipped_of} of {place_of(source)}"
+            skipped = FINDINGS["tombstones_skipped"]
+            found.append(skipped.found(source.name, said, count=counts.skipped))
+        found += new_fields(lake, source, counts.unknown)
+        record_findings(lake, run_id, source.name, found)
+    return counts
+
+
+def prepare(lake: Lake, source: Source) -> Ingestion:
+    """The log and tables of a source, made where a lake is new; raises LakeError where they do not fit."""
+    ingestion = Ingestion(lake, source)
+    amendments_in(ingestion.logged, source.name).refuse_before_amended("ingestion")
+    refuse_other_connector(source, ingestion.logged.done())
+    if source.connector is None:
+        landing = lake.path_in_filesystem(lake.landing(source.name))
+        lake.filesystem.create_dir(landing, recursive=True)
+    return ingestion
+
+
+def ingest_next(
+    ingestion: Ingestion, connector: Connector, parse: Parse, run_id: str | None
+) -> Counts | None:
+    """Ingest one batch of the splits that no batch has; None when there are none left."""
+    lake, source, logged = ingestion.lake, ingestion.source, ingestion.logged
+    following = connector.next_splits(logged.done())
+    if not following.splits:
+        return None
+    at_us = micros_of(datetime.now(UTC)) // 1000 * 1000
+    read = [split for split in following.splits if split.name is not None]
+    batch = Batch(logged.newest + 1, read, at_us)
+    with parse(lake, source, batch, connector.reader(batch)) as parsed:
+        counts = parsed.counts()
+        if counts.files_landed != len(read):
+            raise RowCountError(f"{counts.files_landed} of {len(read)} files were read")
+        before, after, files = stage_events(ingestion, batch, parsed, counts)
+        if counts.rows_quarantined:
+            files[QUARANTINE] = parsed.stage_refused()
+        _check_staged(files, counts)
+        # Before the commit: a run that dies says it again, and none keeps it for itself.
+        found = quarantine_findings(source, counts) if counts.refused else []
+        found += jump_findings(source, counts.newest, before, after)
+        record_findings(lake, run_id, source.name, [*following.ignored, *found])
+        ingestion.commit(Entry(before, after, files, following.splits))
+    return replace(counts, batches=1)
+
+
+def stage_events(
+    ingestion: Ingestion, batch: Batch, parsed: Parsed, counts: Counts
+) -> tuple[SourceWatermark, SourceWatermark, dict[str, Sequence[Staged]]]:
+    """Write a batch's events as files; the watermark before and after them, and the files by table."""
+    before = ingestion.watermark()
+    if not counts.rows_bronze:
+        return before, before, {}
+    newest_us = max(counts.newest.values())
+    after = advance_watermark(before, newest_us, batch.ingested_at_us, counts.groups)
+    return before, after, {BRONZE: parsed.stage_accepted(before, after)}
+
+
+def _check_staged(files: Mapping[str, Sequence[Staged]], counts: Counts) -> None:
+    """Raise RowCountError when the files do not have the rows that were parsed."""
+    for table, parsed in ((BRONZE, counts.rows_bronze), (QUARANTINE, counts.rows_quarantined)):
+        written = sum(file.rows for file in files.get(table, ()))
+        if written != parsed:
+            raise RowCountError(f"{counted(parsed, 'row')} for {table}, but {written} were written")
+
+
+MOST_UNKNOWN = 20  # findings of one run; a file can have any number
 
 
 def new_fields(lake: Lake, source: Source, unknown: Mapping[str, int]) -> list[Finding]:
-    """A finding for each field of `unknown` (name to rows) that none has been made for."""
+    """A finding for each field of `unknown` (name to rows) that has none yet."""
     if not unknown:
         return []
     rows = read_ops(lake, "findings", {"finding": "unknown_field", "subject": source.name})
-    told = set(rows["detail"].to_pylist())
+    known = set(rows["detail"].to_pylist())
     retained = f"landed for {source.name}, which has no such field: bronze keeps it in {RESCUED}"
     details = {f"{shown(name)} {retained}": count for name, count in sorted(unknown.items())}
-    new = [detail for detail in details if detail not in told][:NAMED]
+    new = [detail for detail in details if detail not in known][:MOST_UNKNOWN]
     found = FINDINGS["unknown_field"].found
     return [found(source.name, detail, count=details[detail]) for detail in new]
 
 
-# Between a commit and the newest event in it.
-SLACK = timedelta(hours=1)
+SLACK = timedelta(hours=1)  # between a commit and the newest event in it
 
 
 def jump_findings(
     source: Source, newest: Mapping[str, int], before: SourceWatermark, after: SourceWatermark
 ) -> list[Finding]:
-    """A warning where one file, of those with these newest events, has moved M further than time has
-    passed since the commit before. Not of groups: no one of them moves M alone."""
+    """A warning where one file has moved the watermark further than time has passed since the commit
+    before; `newest` has the newest event of each file.
+
+    None for a source with groups: no file of it moves the watermark alone.
+    """
     if source.watermark_per is not None or before.watermark_us is None or after == before:
         return []
     passed_us = (after.ingested_at_us or 0) - (before.ingested_at_us or 0)
@@ -80,96 +200,159 @@ def jump_findings(
     return [FINDINGS["watermark_jumped"].found(source.name, said)]
 
 
-def ingest_next(
-    ingestion: Ingestion, connector: Connector, parse: Parse, run_id: str | None
-) -> Counts | None:
-    """Take the first of it that no batch has; None when there is nothing more."""
-    lake, source, logged = ingestion.lake, ingestion.source, ingestion.logged
-    cut = connector.next_splits(logged.done())
-    if not cut.splits:
+def why_not_ingest(
+    lake: Lake, source: Source, interval_end: datetime | None, now: datetime
+) -> str | None:
+    """The reason why an ingest run would change nothing; None when it would, or only it can tell."""
+    if lag_of_run(lake, source).waiting or has_to_replay(lake, source):
+        return None  # the run does that, or fails and says so
+    logged = read_log(lake, source.name)
+    if _set_watermark_begun(logged, source) is not None:
+        return None  # as above
+    nothing_new = f"nothing new in {place_of(source)}"
+    if source.heartbeat_delay is None:
+        return nothing_new
+    watermark_us = None if logged is None else logged.watermark(source).watermark_us
+    target_us, _ = heartbeat_target(lake, source, watermark_us, interval_end, now)
+    if target_us is not None and lagging_producer(lake, source) is None:
         return None
-    at_us = micros_of(datetime.now(UTC)) // 1000 * 1000
-    read = [split for split in cut.splits if split.name is not None]
-    batch = Batch(logged.newest + 1, read, at_us)
-    with parse(lake, source, batch, connector.reader(batch)) as parsed:
-        counts = parsed.counts()
-        if counts.files_landed != len(read):
-            raise RowCountError(f"{counts.files_landed} of {len(read)} files were read")
-        before, after, files = stage_events(ingestion, batch, parsed, counts)
-        if counts.rows_quarantined:
-            files[QUARANTINE] = parsed.stage_refused()
-        _check_staged(files, counts)
-        # Before it is taken: a run that dies says it again, and none keeps it for itself.
-        found = quarantine_findings(source, counts) if counts.refused else []
-        found += jump_findings(source, counts.newest, before, after)
-        record_findings(lake, run_id, source.name, [*cut.passed_over, *found])
-        ingestion.commit(Entry(before, after, files, cut.splits))
-    return replace(counts, batches=1)
+    return f"{nothing_new}, and no heartbeat is due"
 
 
-def stage_events(
-    ingestion: Ingestion, batch: Batch, parsed: Parsed, counts: Counts
-) -> tuple[SourceWatermark, SourceWatermark, dict[str, Sequence[Staged]]]:
-    """Write a batch's events as files; the clock before and after them, and the files by table."""
-    before = read_watermark(ingestion)
-    if not counts.rows_bronze:
-        return before, before, {}
-    newest_us = max(counts.newest.values())
-    after = advance_watermark(before, newest_us, batch.ingested_at_us, counts.groups)
-    return before, after, {BRONZE: parsed.stage_accepted(before, after)}
-
-
-def _check_staged(files: Mapping[str, Sequence[Staged]], counts: Counts) -> None:
-    """RowCountError when the files do not have the rows that were parsed."""
-    for table, judged in ((BRONZE, counts.rows_bronze), (QUARANTINE, counts.rows_quarantined)):
-        written = sum(file.rows for file in files.get(table, ()))
-        if written != judged:
-            raise RowCountError(f"{counted(judged, 'row')} for {table}, but {written} were written")
-
-
-def ingest(
+def heartbeat_target(
     lake: Lake,
     source: Source,
-    record: RunRecord | None = None,
-    interval_end: datetime | None = None,
-    parse: Parse = parsed_here,
-) -> Counts:
-    """Drain landing, write a heartbeat where one is due; a `record` gets the counts of any run."""
-    run_id = (record or {}).get("run_id")
-    ingestion = prepare(lake, source)
-    counts, found = Counts(), list[Finding]()
-    try:
-        ingestion.finish()  # what an earlier run has logged, and the tables lack
-        follow_fields(ingestion.bronze, source)
-        connector = connector_of(lake, source)
-        # What comes meanwhile waits for the next run.
-        while taken := ingestion.again(lambda: ingest_next(ingestion, connector, parse, run_id)):
-            counts += taken
-        found = write_heartbeat(ingestion, interval_end, datetime.now(UTC))
-        if (groups := read_watermark(ingestion).groups) is not None:
-            found += groups.held_back()
-    finally:
-        if record is not None:
-            record |= counts.of_run()
-        if counts.skipped:
-            skipped_of = f"{counted(counts.skipped, 'message')} without a value"
-            said = f"passed over: {skipped_of} of {place_of(source)}"
-            skipped = FINDINGS["tombstones_skipped"]
-            found.append(skipped.found(source.name, said, count=counts.skipped))
-        found += new_fields(lake, source, counts.unknown)
-        record_findings(lake, run_id, source.name, found)
-    return counts
+    watermark_us: int | None,
+    interval_end: datetime | None,
+    now: datetime,
+) -> tuple[int | None, bool]:
+    """The watermark after a heartbeat, None for no heartbeat; and True if `max_clock_step` bounds it.
+
+    An `interval_end` in the future, or none, counts as `now`. Before any data there is a heartbeat
+    only with an initial state: whatever lands first may be old, and all of it would be late.
+    """
+    if source.heartbeat_delay is None:
+        return None, False
+    end = now if interval_end is None else min(interval_end, now)
+    due_us = (end - EPOCH - source.heartbeat_delay) // MILLISECOND * US_PER_MS
+    if watermark_us is None:
+        return due_us if has_initial_state(lake, source) else None, False
+    if due_us <= watermark_us:
+        return None, False
+    step = source.max_clock_step
+    most_us = due_us if step is None else watermark_us + step // MILLISECOND * US_PER_MS
+    return min(most_us, due_us), most_us < due_us
 
 
-def prepare(lake: Lake, source: Source) -> Ingestion:
-    """The log and tables of a source, which a fresh lake lacks; LakeError where they do not fit."""
+def has_initial_state(lake: Lake, source: Source) -> bool:
+    """True if a stream of the source starts from an initial state, a table or a file."""
+    return any(
+        lake.is_delta_table(lake.initial_state(stream.name))
+        or is_there(lake, f"initial_state/{stream.name}.json")
+        for stream in streams_of(source.name)
+    )
+
+
+def landing_lag(lake: Lake, source: Source) -> str | None:
+    """The reason to think that rows are missing after all splits are read; None without one."""
+    lag = connector_of(lake, source).lag(read_done(lake, source.name))
+    if lag.waiting:
+        return f"{lag.waiting} more have come to {place_of(source)} meanwhile"
+    return lag.held or lagging_producer(lake, source)
+
+
+# A producer that knows it is behind puts a file of this name directly in landing/<source>.
+LAGGING = "_lagging"
+
+
+def lagging_producer(lake: Lake, source: Source) -> str | None:
+    """What a producer's marker file says; None without one."""
+    marker = f"landing/{source.name}/{LAGGING}"
+    return f"{marker} says that a producer is behind" if is_there(lake, marker) else None
+
+
+def heartbeat(source: Source, before: SourceWatermark, after: SourceWatermark) -> pa.Table:
+    """The row of bronze that is no event, and moves the watermark from `before` to `after`."""
+    events = pa.table({"event_time_us": [after.watermark_us], "source_file": pa.nulls(1)})
+    return bronze_rows(source, events, before, after)
+
+
+def write_heartbeat(
+    ingestion: Ingestion, interval_end: datetime | None, now: datetime
+) -> list[Finding]:
+    """Move the watermark of a silent source on, unless rows are known to be missing.
+
+    A heartbeat that is bounded by `max_clock_step` is a finding.
+    """
+    lake, source = ingestion.lake, ingestion.source
+    if source.heartbeat_delay is None:
+        return []
+    if (lag := landing_lag(lake, source)) is not None:
+        log.info("no heartbeat of %s: %s", source.name, lag)
+        return []
+
+    def write() -> bool:
+        before, now_us = ingestion.watermark(), micros_of(now)
+        known = lake, source, before.watermark_us
+        target_us, is_bounded = heartbeat_target(*known, interval_end, now)
+        if target_us is None:
+            return False
+        after = advance_watermark(before, target_us, now_us)
+        # Where groups hold it back, time passes by it for who is silent. Not at one instant twice.
+        if after.watermark_us != before.watermark_us or now_us > (before.ingested_at_us or 0):
+            ingestion.commit_rows(before, after, heartbeat(source, before, after))
+        return is_bounded and after.watermark_us == target_us
+
+    if not ingestion.again(write):
+        return []
+    said = (
+        f"more of {source.name} should have landed than one run moves the watermark on by, "
+        f"{source.max_clock_step} (max_clock_step). The next run goes on from there"
+    )
+    return [FINDINGS["heartbeat_bounded"].found(source.name, said)]
+
+
+def write_keepalive(lake: Lake, source: Source) -> None:
+    """Append a heartbeat that moves nothing, so that a stream has a row to read.
+
+    Raises LakeError when bronze has no row yet.
+    """
+
+    def write(ingestion: Ingestion) -> None:
+        known = ingestion.watermark()
+        if known.watermark_us is None:
+            said = f"{lake.bronze(source.name)} has no row yet: ingest first"
+            raise LakeError(said, code="nothing_there", subject=source.name)
+        ingestion.commit_rows(known, known, heartbeat(source, known, known), {KEEPALIVE: True})
+
+    _write_once_finished(lake, source, write)
+
+
+def write_set_watermark(lake: Lake, source: Source, now_us: int) -> None:
+    """Append the heartbeat that sets the watermark back, for the amendment that was begun; once."""
+
+    def write(ingestion: Ingestion) -> None:
+        amendment = _set_watermark_begun(ingestion.logged, source)
+        if amendment is not None:
+            before = ingestion.watermark()
+            after = set_watermark_back(before, amendment.to_us, now_us)
+            note = {AMENDMENT: amendment.number, "amended": after.ingested_at_us}
+            ingestion.commit_rows(before, after, heartbeat(source, before, after), note)
+
+    _write_once_finished(lake, source, write)
+
+
+def _set_watermark_begun(logged: Logged | None, source: Source) -> Amendment | None:
+    amendment = amendments_in(logged, source.name).open
+    if amendment is None or amendment.kind != SET_WATERMARK or amendment.is_amended:
+        return None
+    return amendment
+
+
+def _write_once_finished(lake: Lake, source: Source, write: Callable[[Ingestion], None]) -> None:
     ingestion = Ingestion(lake, source)
-    amendments_in(ingestion.logged, source.name).refuse_before_amended("ingestion")
-    refuse_other_connector(source, ingestion.logged.done())
-    if source.connector is None:  # a fresh lake has no landing: nothing landed
-        landing = lake.path_in_filesystem(lake.landing(source.name))
-        lake.filesystem.create_dir(landing, recursive=True)
-    return ingestion
+    ingestion.finish()
+    ingestion.again(lambda: write(ingestion))
 
 
 # A compaction of a stream's state holds the lease for half a minute or so.

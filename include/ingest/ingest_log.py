@@ -1,9 +1,9 @@
-"""The ingest log, `ingest_log/<source>`: what was taken, batch by batch, and the files of its rows.
+"""The ingest log, `ingest_log/<source>`: what was ingested, batch by batch, and the files of its rows.
 
 The rows of a batch are written first, as files that no table has yet. One commit to the log, as
-exactly the next version, decides: the batch is taken, with these files. Then a commit each adds
-them to the tables; what a run that dies behind the log's commit has left undone, the next one does
-(`finish`). So nothing is read twice from where it came. The log is the clock, too.
+exactly the next version, decides: the batch is done, with these files. Then a commit each adds them
+to the tables; what a run that dies behind the log's commit has left undone, the next one replays
+(`finish`). So nothing is read twice from a source. The log has the source watermark, too.
 """
 
 import json
@@ -22,7 +22,7 @@ from deltalake.table import TableMerger
 from include.fold.admission import instant_of, micros_of
 from include.ingest.bronze_tables import KEEPS_LOG, create_tables
 from include.ingest.connector import SPLIT_COLUMNS, Done, Split
-from include.ingest.group_watermark import Groups, logged_groups
+from include.ingest.watermark import SourceWatermark, logged_groups
 from include.lake.columns import documented, listed, without_comments
 from include.lake.delta_log import create_if_absent, open_table, unbroken
 from include.lake.errors import LakeError, settings_changed
@@ -38,12 +38,12 @@ BATCH, SPLIT, FILE = "batch", "split", "file"
 KEEPALIVE = "keepalive"  # in a batch's note: its heartbeat moves nothing
 COLUMNS = listed("""
 batch bigint Its number, from 0; all its rows here are of one commit
-kind string batch: itself; split: what was taken; file: what has its rows
+kind string batch: itself; split: what it was read from; file: what has its rows
 split string A file, below landing/<source> or the table it is of; a topic
 partition int Of a topic
 first bigint Of a topic the first offset, of a table the first version
 until bigint The offset or version behind the last
-origin_id string The id of the topic or table that it was taken of
+origin_id string The id of the topic or table that it was read from
 bytes bigint Of a split, about
 modified_at timestamp Of a split that is a file
 table string bronze or quarantine: the table that the file belongs to
@@ -58,40 +58,31 @@ commit_id string Of a batch: in the records of the commits that add its files
 note string JSON: what else it is, such as a step of set-watermark or of an erasure
 """)
 SCHEMA = without_comments(documented(COLUMNS))
-COMMENT = "What ingestion has taken, batch by batch, and the files that its rows are in"
-
-
-@dataclass(frozen=True)
-class SourceWatermark:
-    """The newest instants in bronze, in microseconds; None before its first rows."""
-
-    watermark_us: int | None = None  # M, see include/ingest/watermark.py
-    ingested_at_us: int | None = None
-    groups: Groups | None = None  # of a source with `watermark_per`
+COMMENT = "What was ingested, batch by batch, and the files that its rows are in"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A batch as it is logged."""
+    """A batch to log; its watermarks count only with files of bronze."""
 
-    before: SourceWatermark
-    after: SourceWatermark  # the same: it has no events
+    before: SourceWatermark = field(default_factory=SourceWatermark)
+    after: SourceWatermark = field(default_factory=SourceWatermark)
     files: Mapping[str, Sequence[Staged]] = field(default_factory=dict)  # by table
     splits: Sequence[Split] = ()
     note: Mapping[str, Any] = field(default_factory=dict)
 
     def rows(self, number: int) -> pa.Table:
-        """As rows of the log."""
+        """The batch as rows of the log, under its number."""
         note = json.dumps(dict(self.note)) if self.note else None
         own = {"kind": BATCH, "commit_id": uuid.uuid4().hex, "note": note}
-        rows: list[dict[str, Any]] = [own | self._clock()]
+        rows: list[dict[str, Any]] = [own | self._watermarks()]
         rows += [{"kind": SPLIT, **dict(zip(SPLIT_COLUMNS, of, strict=True))} for of in self.splits]
         for table, files in self.files.items():
             of_file = {"kind": FILE, "table": table}
             rows += [of_file | {"path": f.path, "size": f.size, "rows": f.rows} for f in files]
         return pa.Table.from_pylist([{"batch": number} | row for row in rows], SCHEMA)
 
-    def _clock(self) -> dict[str, Any]:
+    def _watermarks(self) -> dict[str, Any]:
         if not self.files.get(BRONZE):
             return {}
         instants = {
@@ -105,22 +96,22 @@ class Entry:
 
 
 class Logged:
-    """What the log says."""
+    """The rows of a log, and what they say."""
 
     def __init__(self, rows: pa.Table) -> None:
         self.rows = rows
 
     @property
     def newest(self) -> int:
-        """The newest batch; -1 before the first."""
+        """The number of the newest batch; -1 before the first."""
         most = pc.max(self.rows["batch"]).as_py()
         return -1 if most is None else int(most)
 
     def done(self) -> Done:
         return Done(self._where(kind=SPLIT))
 
-    def clock(self, source: Source) -> SourceWatermark:
-        """After the newest batch with events; its groups by the settings of now."""
+    def watermark(self, source: Source) -> SourceWatermark:
+        """The watermark after the newest batch with events; its groups by today's settings."""
         rows = self._where(kind=BATCH)
         rows = rows.filter(pc.is_valid(rows["watermark_after"]))
         if not rows.num_rows:
@@ -139,7 +130,7 @@ class Logged:
         return list(self._where(kind=FILE, table=table, batch=batch).to_pylist())
 
     def batches(self, table: str, after: int) -> list[int]:
-        """Those behind a batch that have files for one of the tables."""
+        """The batches behind `after` that have files for a table, in order."""
         known = set(self._where(kind=FILE, table=table)["batch"].to_pylist())
         return sorted(batch for batch in known if batch > after)
 
@@ -152,7 +143,7 @@ class Logged:
 
 
 def read_log(lake: Lake, source: str) -> Logged | None:
-    """What the log says, for who only looks; None where nothing was ever taken."""
+    """The log, for reading; None where nothing was ever ingested."""
     path = lake.ingest_log(source)
     return _read(path, open_table(path)) if lake.is_delta_table(path) else None
 
@@ -170,13 +161,12 @@ def _read(path: str, table: Any) -> Logged:
 
 
 class Ingestion:
-    """The log, bronze and quarantine of a source, each opened once, and what the log says.
+    """The log, bronze and quarantine of a source, each opened once, and made where a lake is new.
 
-    LakeError where they are not as our jobs left them, or of different times.
+    Raises LakeError where they are not as our jobs left them, or of different times.
     """
 
     def __init__(self, lake: Lake, source: Source) -> None:
-        """What is missing is made; but not a log beside tables that have something."""
         self.lake, self.source, path = lake, source, lake.ingest_log(source.name)
         if not lake.is_delta_table(path):
             _refuse_without_log(lake, source.name)
@@ -189,9 +179,9 @@ class Ingestion:
         self._tables = {name: Table.open(lake, each) for name, each in paths.items()}
         self.bronze, self.quarantine = self._tables[BRONZE], self._tables[QUARANTINE]
         self._log, self._staged = Table.open(lake, path), dict[str, Staged]()
-        self._look()
+        self._read_log()
 
-    def _look(self) -> None:
+    def _read_log(self) -> None:
         self._log.record()
         self.logged = _read(self._log.path, self._log.delta)
         self._done = {
@@ -201,22 +191,25 @@ class Ingestion:
     def reopen(self) -> None:
         for table in (*self._tables.values(), self._log):  # the log has all that these have by then
             table.reopen()
-        self._look()
+        self._read_log()
+
+    def watermark(self) -> SourceWatermark:
+        return self.logged.watermark(self.source)
 
     def is_behind(self) -> bool:
         return any(self.logged.batches(name, done) for name, done in self._done.items())
 
     def stage_changes(self, rows: pa.Table) -> list[Staged]:
-        """Rows of quarantine as they are to be, in a file beside the table: it is merged."""
+        """Write rows of quarantine as they are to be, in a file outside the table, to be merged."""
         files = stage(f"{self.quarantine.path}/{CHANGES}", rows, rows.schema)
         return [file._replace(path=f"{CHANGES}/{file.path}") for file in files]
 
-    def again(self, take: Callable[[], Result]) -> Result:
-        """What `take` gives, which takes something; from anew when another job was faster."""
+    def again(self, write: Callable[[], Result]) -> Result:
+        """Call `write`, which commits a batch, and again when another job was faster."""
 
         def attempt() -> Result:
             try:
-                return take()
+                return write()
             except CommitFailedError:
                 self.reopen()
                 raise
@@ -226,7 +219,7 @@ class Ingestion:
     def commit(self, entry: Entry) -> None:
         """Log a batch, and add its files to the tables.
 
-        CommitFailedError when another job was faster: nothing is taken then.
+        Raises CommitFailedError when another job was faster: nothing is logged then.
         """
         number, version = self.logged.newest + 1, self._log.version + 1
         rows = entry.rows(number)
@@ -237,11 +230,11 @@ class Ingestion:
         self.finish()
         compact_now_and_then(self._log.delta, self._log.path)
         self._log.reopen()
-        if self._log.version > version:  # by that, or by another job, with batches that it took
-            self._look()
+        if self._log.version > version:  # by that, or by another job, with batches of its own
+            self._read_log()
 
     def commit_note(self, note: Mapping[str, Any]) -> None:
-        self.commit(Entry(SourceWatermark(), SourceWatermark(), note=note))
+        self.commit(Entry(note=note))
 
     def commit_rows(
         self,
@@ -250,12 +243,12 @@ class Ingestion:
         rows: pa.Table,
         note: Mapping[str, Any] | None = None,
     ) -> None:
-        """A batch of rows of bronze, as `bronze_rows` gives them; of what `take` does."""
+        """Commit a batch of rows of bronze, as `bronze_rows` gives them."""
         files = stage(self.bronze.path, rows, rows.schema, by="event_date")
         self.commit(Entry(before, after, {BRONZE: files}, note=note or {}))
 
     def finish(self) -> None:
-        """Add to the tables what they lack of the log."""
+        """Replay the log: add to the tables the files that they lack."""
         for name in self._tables:
             for batch in self.logged.batches(name, self._done[name]):
                 self._add(name, batch)
@@ -291,7 +284,7 @@ class Ingestion:
 
 
 def _merge(quarantine: Table, files: Sequence[Staged], record: Record) -> None:
-    """Bring rows of quarantine to what they are to be; those that are refused anew are added."""
+    """Update rows of quarantine; rows that are refused for the first time are added."""
     folder = files_of(quarantine.path)
     rows = pa.concat_tables([pq.read_table(file.path, filesystem=folder) for file in files])
     updated = {name: f"new.{name}" for name in ("resolved_at", "correction")}
@@ -308,7 +301,7 @@ def _merge(quarantine: Table, files: Sequence[Staged], record: Record) -> None:
 def newest_batch(table: Table, logged: Logged) -> int:
     """The newest batch of the log that bronze or quarantine has; -1 before the first.
 
-    LakeError when the log has it not, or others have changed the table.
+    Raises LakeError when the log lacks it, or others have changed the table.
     """
     record = table.record()
     if record is None:
@@ -320,8 +313,8 @@ def newest_batch(table: Table, logged: Logged) -> int:
     return batch
 
 
-def has_to_mend(lake: Lake, source: Source) -> bool:
-    """Whether an ingest run has to add what the tables lack of the log, or to fail."""
+def has_to_replay(lake: Lake, source: Source) -> bool:
+    """True if an ingest run has to add what the tables lack of the log, or to fail."""
     try:
         if lake.is_delta_table(lake.ingest_log(source.name)):
             return Ingestion(lake, source).is_behind()
@@ -332,7 +325,7 @@ def has_to_mend(lake: Lake, source: Source) -> bool:
 
 
 def how_bronze_changed(lake: Lake, source: str) -> str | None:
-    """In one sentence; None when bronze is what our jobs have made it, or is not there."""
+    """What others have done to bronze, in a sentence; None when nothing, or it is not there."""
     path = lake.bronze(source)
     if not lake.is_delta_table(path):
         return None
@@ -348,7 +341,7 @@ def how_bronze_changed(lake: Lake, source: str) -> str | None:
 
 
 def refuse_changed_bronze(lake: Lake, source: str, who: str) -> None:
-    """LakeError of `who` where bronze is not what our jobs have made it."""
+    """Raise LakeError, for `who`, where bronze is not what our jobs have made it."""
     if (changed := how_bronze_changed(lake, source)) is not None:
         raise of_other_times(lake.bronze(source), f"{changed}, and {who} makes nothing of it")
 
@@ -357,11 +350,11 @@ def _refuse_without_log(lake: Lake, source: str) -> None:
     for path in (lake.bronze(source), lake.quarantine(source)):
         if lake.is_delta_table(path) and open_table(path).file_uris():
             said = f"{path} has rows, but {lake.ingest_log(source)} is missing"
-            raise of_other_times(path, f"{said}, so all would be taken in again")
+            raise of_other_times(path, f"{said}, so all would be ingested again")
 
 
 def refuse_other_connector(source: Source, done: Done) -> None:
-    """SettingsError when what was taken for it until now came from elsewhere."""
+    """Raise SettingsError when the source's rows came from elsewhere until now."""
     if done.names and done.has_ids() != (source.connector is not None):
-        said = f"source {source.name} has been taken from elsewhere: give this one another name"
+        said = f"source {source.name} was ingested from elsewhere: give this one another name"
         raise settings_changed(source.name, said)

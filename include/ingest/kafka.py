@@ -1,7 +1,7 @@
-"""A topic: its offsets, of which each batch is ranges, and what becomes of their messages.
+"""The connector of a topic: ranges of its offsets are splits, and each message becomes a row.
 
-A partition goes on where the newest batch that has a split of it ends. So a loss is passed over by
-a batch of no rows, which says where to go on (source_connector.py).
+A partition goes on where the newest batch that has a split of it ends. So ingestion goes on behind a
+loss by a batch of no rows, which says where (source_connector.py).
 """
 
 import base64
@@ -41,8 +41,8 @@ from include.ingest.connector import (
     lost_input,
     unreadable_input,
 )
+from include.ingest.formats import JsonRows
 from include.ingest.landed_avro import BROKEN, Schema, broken, read_record, read_schema, schema_of
-from include.ingest.landed_json import JsonRows
 from include.ingest.landed_values import Instant, RefusedError, Row, Text, is_read_of_text
 from include.ingest.parse_files import REFUSED, judge_of_rows, quarantine_id, with_counts
 from include.ingest.rescue import Rescue, json_text
@@ -59,7 +59,7 @@ LEADER_CHANGES = {
     KafkaError.UNKNOWN_LEADER_EPOCH,
 }
 BETWEEN_ASKING_S = 0.2
-# Of a consumer; it joins no group and commits nothing there: the position is the lake's.
+# The consumer joins no group and commits no offset: those that are done are in the ingest log.
 READING = {
     "group.id": "stateful-lake",
     "enable.auto.commit": False,
@@ -75,7 +75,7 @@ READING = {
 
 
 class Message(NamedTuple):
-    """One message, as it was produced."""
+    """A message, as it was produced."""
 
     partition: int
     offset: int
@@ -89,7 +89,7 @@ class Offsets(NamedTuple):
     """Where a partition begins and ends."""
 
     earliest: int
-    stable: int  # the end of what no open transaction can still change: what can be taken
+    stable: int  # the end of what no open transaction can still change: what can be read
     end: int
 
 
@@ -104,7 +104,7 @@ def open_topic(connector: KafkaTopic) -> "BrokerTopic":
 
 
 class BrokerTopic:
-    """A topic; each method raises ConnectorError where brokers do not give what it asks for."""
+    """A topic; each method raises ConnectorError where brokers do not answer as they should."""
 
     def __init__(self, connector: KafkaTopic) -> None:
         self._connector = connector
@@ -120,7 +120,7 @@ class BrokerTopic:
         self._heard = f" ({error.str()})"
 
     def id(self) -> str:
-        """What it was given when it was made; where brokers give none, its name."""
+        """The id that the topic got when it was made; its name where brokers give none."""
         return str(self._described().topic_id or self._connector.topic)
 
     def state(self) -> TopicState:
@@ -145,7 +145,7 @@ class BrokerTopic:
         return {of.partition: info.offset for of, info in found.items()}
 
     def _asked(self, ask: Callable[[], dict[Any, Future[Any]]]) -> dict[Any, Any]:
-        """The answers. A partition whose leader changes is asked for again until the timeout."""
+        """The answers; while a partition changes its leader it is asked again, until the timeout."""
         end = monotonic() + self._timeout_s
         while True:
             try:
@@ -157,7 +157,7 @@ class BrokerTopic:
             self._admin.poll(BETWEEN_ASKING_S)
 
     def read(self, wanted: Split) -> Iterator[Message]:
-        """All messages of the range that are committed, in order."""
+        """Yield all messages of the range that are committed, in order."""
         if wanted.first == wanted.until:
             return
         # One for each range: what another has fetched ahead can end none of these early.
@@ -171,8 +171,11 @@ class BrokerTopic:
             consumer.close()
 
     def _until(self, until: int, consumer: Any) -> Iterator[Message]:
-        """Messages before that offset. Marks of transactions and what was compacted away have none:
-        the end is a message behind it, or the end of the partition."""
+        """Yield the messages before an offset.
+
+        Marks of transactions and compacted offsets have none: the range ends with a message behind it,
+        or with the partition.
+        """
         while (first := consumer.poll(self._timeout_s)) is not None:
             for received in [first, *consumer.consume(MESSAGES_AT_ONCE, timeout=0)]:
                 error = received.error()
@@ -205,7 +208,7 @@ def _message(received: Any) -> Message:
 
 
 def client_settings(connector: KafkaTopic) -> dict[str, Any]:
-    """As librdkafka names them. SettingsError when a variable of the environment is missing."""
+    """Settings for librdkafka; raises SettingsError when a variable of the environment is missing."""
     protocol = ("SASL_" if connector.sasl else "") + ("SSL" if connector.tls else "PLAINTEXT")
     settings = {
         "bootstrap.servers": connector.servers,
@@ -221,14 +224,14 @@ def client_settings(connector: KafkaTopic) -> dict[str, Any]:
     return {key: value for key, value in settings.items() if value is not None}
 
 
-# What is read in one piece: of a backlog, all cores and workers read some.
+# In a split: of a backlog, all cores and workers read some.
 MESSAGES_A_RANGE = 50_000
 # To tell whether a second process is worth its start.
 BYTES_A_MESSAGE = 200
 
 
 def next_offsets(done: Done) -> dict[int, int]:
-    """Where each partition goes on of which a batch has a split."""
+    """The next offset of each partition of which a batch has a split."""
     ends: dict[int, tuple[int, int]] = {}
     for batch, split in done.splits:
         ends[split.partition] = max((batch, split.until), ends.get(split.partition, (0, 0)))
@@ -247,14 +250,14 @@ class TopicConnector:
         return open_topic(self.connector).state()
 
     def next_splits(self, done: Done) -> NextSplits:
-        if lost := self.loss(done):
-            raise lost_input(self.source.name, lost.what)
+        if loss := self.loss(done):
+            raise lost_input(self.source.name, loss.what)
         waiting = self._waiting(done)
         total = sum(until - first for first, until in waiting.values())
-        # The same part of each: a partition that is far ahead would make the rows of others late.
-        part = min(Fraction(self.connector.commit_messages, total or 1), Fraction(1))
+        # The same share of each: a partition that is far ahead would make the rows of others late.
+        share = min(Fraction(self.connector.commit_messages, total or 1), Fraction(1))
         ranges = (
-            self._split(partition, first, first + math.ceil((until - first) * part))
+            self._split(partition, first, first + math.ceil((until - first) * share))
             for partition, (first, until) in waiting.items()
             # The first batch says where each partition was begun with.
             if until > first or not done.splits
@@ -290,15 +293,15 @@ class TopicConnector:
         nexts, splits = next_offsets(done), list[Split]()
         is_same = done.origin_id == self.state.id  # another topic's offsets say nothing of these
         for partition in sorted(nexts.keys() | self.state.partitions.keys()):
-            taken = nexts.get(partition, 0)  # one that was added is taken from its beginning
+            first = nexts.get(partition, 0)  # one that was added is read from its beginning
             earliest, _, end = self.state.partitions.get(partition, Offsets(0, 0, 0))
-            until = min(max(taken, earliest), end) if is_same else earliest
-            if not is_same or until != taken:
-                splits.append(self._split(partition, taken, until))
+            until = min(max(first, earliest), end) if is_same else earliest
+            if not is_same or until != first:
+                splits.append(self._split(partition, first, until))
         if not splits:
             return None
         lost = sum(max(s.until - s.first, 0) for s in splits) if is_same else 0
-        said = f"topic {self.connector.topic} has lost {counted(lost, 'offset')}, or was made anew"
+        said = f"topic {self.connector.topic} has lost {counted(lost, 'offset')}, or was replaced"
         return Loss(said, lost, splits)
 
     def reader(self, batch: Batch) -> ReadSplit:
@@ -316,12 +319,12 @@ def _pieces(whole: Split) -> Iterator[Split]:
 ID_ENDS = 5
 
 
-# Of a message's value, by field; RefusedError when it is none.
+# The fields of a message's value; raises RefusedError when it has none.
 ReadValue = Callable[[bytes], Row]
 
 
 def values_of(source: Source) -> ReadValue:
-    """A reader of one range's values; SettingsError when the topic's schema is none."""
+    """A reader of messages' values; raises SettingsError when the declared schema is no Avro schema."""
     connector = source.connector
     assert isinstance(connector, KafkaTopic)
     if connector.schema is not None:
@@ -395,9 +398,9 @@ def _raw(read: ReadValue, is_json: bool, value: bytes | None) -> str | None:
 
 
 def outcomes_of_range(source: Source, batch: Batch, split: Split) -> Iterator[Outcome]:
-    """Every message of one range, accepted or refused, and last the range with their number.
+    """Yield an outcome for each message of a range, and last one for the range.
 
-    ConnectorError when messages are not all to be had, or belong to another topic than was planned.
+    Raises ConnectorError when messages are missing, or the topic was replaced since.
     """
     yield from with_counts(source, split.source_file, partial(_outcomes, source, batch, split))
 
@@ -419,14 +422,17 @@ def _outcomes(
             outcome["quarantine_id"] = quarantine_id(f"{ids}/{message.partition}", number)
         yield outcome
     if topic.id() != split.origin_id:
-        said = f"topic {connector.topic} was made anew since {split} was planned"
+        said = f"topic {connector.topic} was replaced since {split} was planned"
         raise lost_input(source.name, said)
 
 
 def judge_of(
     source: Source, rescue: Rescue, is_corrected: bool = False
 ) -> Callable[[Message, int], Outcome]:
-    """What makes an outcome of a message and when it was taken in; a corrected value is JSON."""
+    """A function of a message and its time of ingestion that gives its outcome.
+
+    A corrected value is JSON, whatever the topic has.
+    """
     assert isinstance(source.connector, KafkaTopic)
     topic, is_json = source.connector.topic, is_corrected or source.connector.format == "json"
     read = _json_values(source) if is_json else values_of(source)
@@ -453,7 +459,7 @@ def judge_of(
 
 
 def _with_message(source: Source) -> Callable[[Row, Message], Row]:
-    """What adds to a value what its message has beside it, where a field asks for that."""
+    """A function that adds key, headers and the like to a value, where a field asks for them."""
     assert isinstance(source.connector, KafkaTopic)
     topic, fields = source.connector.topic, {field.landed: field.type for field in source.fields}
     is_asked = any(path.startswith(f"{MESSAGE}.") for path in (source.time_field, *fields))
@@ -487,16 +493,16 @@ def _text(value: bytes | None) -> str | bytes | None:
         return value
 
 
-# To quarantine and back
+# Messages in quarantine
 def as_json(message: Message) -> str:
-    """All of a message that quarantine has no column for."""
-    told = {
+    """All of a message that quarantine has no column for, as JSON."""
+    known = {
         "key": _stored(message.key),
         "headers": [[name, _stored(of)] for name, of in message.headers],
         "timestamp_ms": message.timestamp_ms,
         "value": _stored(message.value),
     }
-    return json.dumps(told)
+    return json.dumps(known)
 
 
 def judged_again(
@@ -507,7 +513,7 @@ def judged_again(
 
 
 def message_of(row: Mapping[str, Any], corrected: str | None) -> Message:
-    """The message of a row of quarantine, with another value if that was corrected."""
+    """The message of a row of quarantine, with its corrected value if there is one."""
     known = json.loads(row["kafka_message"])
     value = _restored(known["value"]) if corrected is None else corrected.encode()
     return Message(

@@ -1,4 +1,4 @@
-"""Avro: rows of an object container file, schemas of writers, and the registry that serves them.
+"""Avro: the rows of an object container file, writers' schemas, and the registry that has them.
 
 The container is read here and its records by fastavro, whose own reader of containers unpacks a
 block however large that is.
@@ -27,7 +27,7 @@ from include.ingest.rescue import TypedRows
 from include.settings import Source
 
 MAX_DEPTH = 128  # twice that of records within records
-# What broken bytes are raised as, by fastavro and by who unpacks them.
+# What fastavro and the unpackers raise for broken bytes.
 BROKEN = (
     ArithmeticError,
     AttributeError,
@@ -48,8 +48,10 @@ Schema = dict[str, Any]  # of a record, as fastavro has parsed it
 
 
 def read_schema(text: str, *named: str) -> Schema:
-    """The schema of that JSON, which may name the types of the schemas `named`; RefusedError when it is
-    none, or none of records."""
+    """The schema of that JSON, which may name types of the schemas `named`.
+
+    Raises RefusedError when it is none, or none of records.
+    """
     try:
         types: dict[str, Any] = {}
         for each in named:
@@ -78,7 +80,7 @@ def broken(error: BaseException) -> str:
 
 
 def _check(part: Any, types: dict[str, Any], depth: int = 0) -> None:
-    """RefusedError for a schema that holds itself, or is nested too deeply for a stack."""
+    """Raise RefusedError for a schema that holds itself, or is nested too deeply for a stack."""
     if depth > MAX_DEPTH:
         raise _unreadable_schema("an Avro schema that holds itself, or is nested too deeply")
     if isinstance(part, str) and part in types:
@@ -106,6 +108,8 @@ BLOCK = _record("block", count="long", data="bytes", sync=SYNC)
 
 
 class AvroRows(TypedRows):
+    """The rows of an Avro object container file."""
+
     def __init__(self, content: bytes, source: Source) -> None:
         if not content.startswith(b"Obj\x01"):
             raise UnreadableFileError("not an Avro file")
@@ -137,7 +141,7 @@ class AvroRows(TypedRows):
 def _blocks(
     file: io.BytesIO, sync: bytes, codec: str, max_bytes: int
 ) -> Iterator[tuple[int, bytes]]:
-    """The number of records of each, and these, one after the other, unpacked."""
+    """Yield the number of records of each block, and its bytes, unpacked."""
     if codec not in CODECS:
         raise UnreadableFileError(f"Avro packed with {codec!r}: known are {', '.join(CODECS)}")
     left = max_bytes
@@ -170,7 +174,7 @@ def _zstd(data: bytes, most: int) -> bytes:
         return bytes(stream.read(most + 1))
 
 
-# Of a block's bytes and the most that is wanted: what they unpack to, or a byte more than that.
+# From a block's bytes and the most that is wanted: what they unpack to, or a byte more than that.
 CODECS: dict[str, Callable[[bytes, int], bytes]] = {
     "null": lambda data, most: data,
     "deflate": lambda data, most: zlib.decompressobj(-15).decompress(data, most + 1),
@@ -180,14 +184,16 @@ CODECS: dict[str, Callable[[bytes, int], bytes]] = {
     "xz": lambda data, most: lzma.LZMADecompressor().decompress(data, most + 1),
 }
 
-# What a registry answers with of an id that it has not, beside 404: any other server has that, too.
+# A registry's answer for an unknown id; with 404 alone, which any other server gives, it is none.
 NO_SUCH_SCHEMA = 40403
 
 
 @lru_cache(maxsize=1_000)
 def schema_of(registry: SchemaRegistry, schema_id: int) -> Schema:
-    """The schema of that id, asked for once in a process; RefusedError when none can be read by,
-    ConnectorError when the registry does not answer."""
+    """The schema of an id, asked for once in a process.
+
+    Raises RefusedError when there is none of Avro, ConnectorError when the registry does not answer.
+    """
     answer = _asked(registry, f"schemas/ids/{schema_id}")
     if answer is None:
         raise RefusedError("unknown_schema", f"{registry.name} has no schema {schema_id}")
@@ -201,7 +207,7 @@ def schema_of(registry: SchemaRegistry, schema_id: int) -> Schema:
 
 
 def _named(registry: SchemaRegistry, answer: dict[str, Any]) -> Iterator[str]:
-    """The schemas that it refers to, each behind those to which it refers itself."""
+    """Yield the schemas that `answer` refers to, each behind those to which it refers itself."""
     for each in answer.get("references") or ():
         path = f"subjects/{quote(each['subject'], safe='')}/versions/{each['version']}"
         if (found := _asked(registry, path)) is None:
@@ -211,7 +217,7 @@ def _named(registry: SchemaRegistry, answer: dict[str, Any]) -> Iterator[str]:
 
 
 def _asked(registry: SchemaRegistry, path: str) -> dict[str, Any] | None:
-    """The answer to a GET; None of one that says that there is no such schema."""
+    """The answer to a GET; None when the registry says that there is no such schema."""
     import httpx  # which no other source needs
 
     password = secret(registry, "password_env")

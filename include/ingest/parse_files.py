@@ -1,4 +1,4 @@
-"""The rows of landed files and what becomes of each: one outcome per row, and one per file.
+"""The outcome of each landed row, accepted or refused, and of each file; bronze's and quarantine's rows.
 
 The same code runs here, in a few processes (`parse_here`), and on Spark's workers
 (spark_jobs/tables/landing.py), when much has landed.
@@ -31,9 +31,7 @@ from include.ingest.connector import (
     connector_columns,
     refused_columns,
 )
-from include.ingest.group_watermark import group_of
-from include.ingest.ingest_log import SourceWatermark
-from include.ingest.landed_file import LandedRows, folder_values, open_rows, read_landed
+from include.ingest.formats import LandedRows, folder_values
 from include.ingest.landed_values import (
     UNREADABLE_FILE,
     RefusedError,
@@ -42,6 +40,7 @@ from include.ingest.landed_values import (
     reader_of_events,
 )
 from include.ingest.rescue import Rescue
+from include.ingest.watermark import SourceWatermark, group_of
 from include.lake.columns import INSTANT, arrow_type, documented, instant_scalar, without_comments
 from include.lake.ops import Finding
 from include.lake.paths import Lake
@@ -49,12 +48,12 @@ from include.lake.table import Staged, stage
 from include.settings import MIB, RESCUED, Source
 from include.text_table import counted
 
-# What an outcome is of.
+# Kinds of outcomes
 FILE, ACCEPTED, REFUSED = "file", "accepted", "refused"
 BEFORE_ALL_US = -(2**63)
 WHOLE_FILE = 0  # the row number of a file that could not be read
 ROWS_AT_ONCE = 10_000
-# Of a batch; below it a second process would take longer to start than it saves.
+# With less in a batch a second process takes longer to start than it saves.
 BYTES_A_PROCESS = 4 * MIB
 SHARES_A_PROCESS = 8  # as files differ in size
 
@@ -79,19 +78,19 @@ def outcome_schema(source: Source) -> pa.Schema:
 
 
 def value_columns(source: Source) -> list[str]:
-    """Those of its fields in an outcome; a field may be called `raw` or `reason`, too."""
+    """The columns of its fields in an outcome; a field may be called `raw` or `reason`, too."""
     return [f"value_{field.name}" for field in source.fields]
 
 
 def in_batches(rows: Iterator[Outcome], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Outcomes as Arrow has them, some thousands at once; fewer where their texts are long."""
+    """Yield outcomes in Arrow's batches of some thousands; of fewer where their texts are long."""
     while chunk := list(islice(rows, ROWS_AT_ONCE)):
-        # By a table, which has as many arrays as it takes: one of Arrow's ends at 2 GiB.
+        # By a table, which has as many arrays as it needs: one of Arrow's ends at 2 GiB.
         yield from pa.Table.from_pylist(chunk, schema=schema).to_batches()
 
 
 def parse_here(source: Source, read: ReadSplit, splits: Sequence[Split]) -> pa.Table:
-    """The outcomes of all rows of the splits, and of each; by several processes if it pays."""
+    """The outcomes of all rows of the splits, and of each split; by several processes if it pays."""
     all_bytes = sum(split.bytes for split in splits)
     processes = min(len(os.sched_getaffinity(0)), all_bytes // BYTES_A_PROCESS, len(splits))
     schema = outcome_schema(source)
@@ -112,22 +111,10 @@ def _parse_some(
     return list(in_batches(chain.from_iterable(map(read, splits)), schema))
 
 
-def outcomes_of_file(
-    lake: Lake, root: str, source: Source, batch: Batch, split: Split
-) -> Iterator[Outcome]:
-    """Every row of one file of `batch`, and last the file; ConnectorError when it is gone."""
-    name = split.source_file
-
-    def opened() -> LandedRows:
-        return open_rows(name, read_landed(lake, root, name, source.max_file_bytes), source)
-
-    yield from outcomes_of_content(opened, source, name, batch.ingested_at_us)
-
-
 def outcomes_of_content(
     opened: Callable[[], LandedRows], source: Source, name: str, ingested_at_us: int
 ) -> Iterator[Outcome]:
-    """Those of a file that `opened` gives; one that is unreadable is refused as a whole."""
+    """Yield the outcomes of a file that `opened` gives; an unreadable one is refused as a whole."""
     outcomes = partial(_outcomes, opened, source, name, ingested_at_us)
     yield from with_counts(source, name, outcomes)
 
@@ -135,7 +122,7 @@ def outcomes_of_content(
 def with_counts(
     source: Source, name: str, outcomes: Callable[[Rescue], Iterator[Outcome | None]]
 ) -> Iterator[Outcome]:
-    """Outcomes of a split's rows, but None, and last its own, with their counts."""
+    """Yield the outcomes of a split's rows, but not None, and last its own, with their counts."""
     rescue, counts = Rescue(source), Counts(files_landed=1)
     for outcome in outcomes(rescue):
         if outcome is None:
@@ -165,7 +152,7 @@ def _outcomes(
 def judge_of_rows(
     source: Source, rescue: Rescue, values: Callable[[Any], Row], raw: Callable[[Any], str | None]
 ) -> Callable[[str, int, Any, int], Outcome]:
-    """What makes the outcome of a row, of which `values` and `raw` give the fields and the text."""
+    """A function that gives the outcome of a row; `values` and `raw` give a row's fields and text."""
     to_event, has_all, columns = reader_of_events(source), rescue.has_all, value_columns(source)
 
     def judge(name: str, row_number: int, item: Any, ingested_at_us: int) -> Outcome:
@@ -186,7 +173,7 @@ def judge_of_rows(
 
 
 def refused(name: str, row_number: int, refusal: RefusedError, raw: str | None) -> Outcome:
-    """The outcome of a row that is none; its id is the same each time the file is read."""
+    """The outcome of a row that is no event; its id is the same each time the file is read."""
     return {
         "kind": REFUSED,
         "row_number": row_number,
@@ -197,7 +184,7 @@ def refused(name: str, row_number: int, refusal: RefusedError, raw: str | None) 
     }
 
 
-# How bronze names a row of a re-ingestion: FILE#QUARANTINE_ID. In quarantine it is the file alone.
+# The end of `source_file` in bronze of a row from quarantine: FILE#QUARANTINE_ID.
 REINGESTED_ROW = "#[0-9a-f]{32}$"
 
 
@@ -207,15 +194,15 @@ def quarantine_id(name: str, row_number: int) -> str:
 
 @dataclass
 class Counts:
-    """What the rows of a split, a batch or a run come to; two can be added."""
+    """The counts of a split, a batch or a run; two can be added."""
 
     batches: int = 0
     files_landed: int = 0
     rows_bronze: int = 0
     rows_quarantined: int = 0
     rows_rescued: int = 0  # of those of bronze: they had more than the source's fields
-    # What is told of them beside `ops/runs`: messages that were passed over; rows by what no field is,
-    # and by the reason's code; the newest event of each file, of two, and of each group.
+    # Not in `ops/runs`: messages that were passed over; rows by unknown field, and by the reason's
+    # code; the newest events of two files, and of each group.
     skipped: int = field(default=0, compare=False)
     unknown: Counter[str] = field(default_factory=Counter, compare=False)
     refused: Counter[str] = field(default_factory=Counter, compare=False)
@@ -227,7 +214,7 @@ class Counts:
         return own | {"rows_landed": self.rows_bronze + self.rows_quarantined}
 
     def add_row(self, source: Source, outcome: Outcome) -> None:
-        """One that is not of the split itself."""
+        """Count the outcome of a row."""
         if outcome["kind"] == REFUSED:
             self.rows_quarantined += 1
             self.refused[outcome["reason_code"]] += 1
@@ -255,7 +242,7 @@ class Counts:
 
 
 def counts_in(outcomes_of_files: Iterable[str]) -> Counts:
-    """All that the outcomes of files say together."""
+    """The sum of the counts in outcomes of files."""
     counts = Counts()
     for text in outcomes_of_files:
         counts += Counts(**json.loads(text))
@@ -267,15 +254,15 @@ def quarantine_findings(source: Source, counts: Counts) -> list[Finding]:
     refused, landed = counts.rows_quarantined, counts.rows_bronze + counts.rows_quarantined
     if UNREADABLE_FILE not in counts.refused and refused <= source.max_quarantined * landed:
         return []
-    told = ", ".join(f"{rows} {code}" for code, rows in sorted(counts.refused.items()))
-    said = f"of {counted(landed, 'row')} that landed for {source.name}, {refused} went to quarantine: {told}"
+    codes = ", ".join(f"{rows} {code}" for code, rows in sorted(counts.refused.items()))
+    said = f"of {counted(landed, 'row')} that landed for {source.name}, {refused} went to quarantine: {codes}"
     share, most = refused / landed, source.max_quarantined
     found = FINDINGS["rows_quarantined"].found
     return [found(source.name, said, count=refused, figure=share, limit=most)]
 
 
 class Parsed(Protocol):
-    """The outcomes of a batch's rows, which are written as files of bronze and quarantine."""
+    """The outcomes of a batch, to be written as files of bronze and quarantine."""
 
     def counts(self) -> Counts: ...
 
@@ -298,7 +285,7 @@ def quarantine_schema(source: Source) -> pa.Schema:
 def bronze_rows(
     source: Source, events: pa.Table, before: SourceWatermark, after: SourceWatermark
 ) -> pa.Table:
-    """Events as bronze stores them, in a commit that takes its clock from `before` to `after`.
+    """Events as bronze stores them, in a commit that moves the watermark from `before` to `after`.
 
     `events` has `event_time_us`, `source_file`, null for a heartbeat, and some columns of bronze.
     """
@@ -321,7 +308,7 @@ def bronze_rows(
 def bronze_rows_of(
     source: Source, outcomes: pa.Table, before: SourceWatermark, after: SourceWatermark
 ) -> pa.Table:
-    """Accepted rows as a commit that takes the clock from `before` to `after` stores them."""
+    """Accepted rows as bronze stores them, in a commit from `before` to `after`."""
     names = {f"value_{field.name}": field.name for field in source.fields}
     added = (column.name for column in connector_columns(source))
     columns = [*names, "event_time_us", "source_file", RESCUED, *added]
@@ -337,7 +324,7 @@ def quarantine_rows_of(source: Source, outcomes: pa.Table, at_us: int) -> pa.Tab
 
 
 class ParsedHere:
-    """Outcomes as an Arrow table, whose files Arrow writes."""
+    """Outcomes as an Arrow table in memory."""
 
     def __init__(self, lake: Lake, source: Source, batch: Batch, outcomes: pa.Table) -> None:
         self._lake, self._source, self._batch = lake, source, batch
@@ -360,5 +347,5 @@ class ParsedHere:
 
 @contextmanager
 def parsed_here(lake: Lake, source: Source, batch: Batch, read: ReadSplit) -> Iterator[ParsedHere]:
-    """The batch, parsed by processes of this machine. In memory, as a batch is `commit_bytes`."""
+    """Parse a batch by processes of this machine, in memory, as it has `commit_bytes` at most."""
     yield ParsedHere(lake, source, batch, parse_here(source, read, batch.splits))

@@ -1,10 +1,10 @@
-"""Take the open rows of a source's quarantine in again, as they are or corrected.
+"""Ingest the open rows of a source's quarantine again, as they are or corrected.
 
     python -m include.ingest.reingest --source signals --lake lake --corrections mended.jsonl
 
 Each line of the corrections is {"quarantine_id": "...", "raw": "..."}. Every open row is judged by
-today's rules. A file that was refused as a whole is read again from landing: mend it there. So is one
-of Parquet or Avro, as it was, for its rows that are not corrected.
+today's settings. A file that was refused as a whole is read again from landing: mend it there. So is
+a file of Parquet or Avro, for its rows that are not corrected.
 """
 
 import json
@@ -18,17 +18,16 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from include import job
 from include.fold.admission import micros_of
 from include.ingest.amendments import amendments_of
-from include.ingest.bronze_tables import follow_fields
+from include.ingest.bronze_tables import follow_fields, read_quarantine
 from include.ingest.connector import Batch, ConnectorError, Outcome, Split
+from include.ingest.formats import has_types, row_of_raw
 from include.ingest.ingest import stage_events
 from include.ingest.ingest_log import QUARANTINE, Entry, Ingestion
 from include.ingest.kafka import judged_again
-from include.ingest.landed_file import has_types, landed_files, row_of_raw
 from include.ingest.parse_files import (
     FILE,
     REFUSED,
@@ -42,12 +41,11 @@ from include.ingest.parse_files import (
     quarantine_rows_of,
 )
 from include.ingest.rescue import Rescue
-from include.ingest.source_connector import connector_of
+from include.ingest.source_connector import connector_of, landed_files
 from include.lake.columns import instant_scalar
-from include.lake.delta_log import unbroken
 from include.lake.errors import wrong_argument
 from include.lake.lease import hold_lease
-from include.lake.paths import Lake, files_of, open_lake
+from include.lake.paths import Lake, open_lake
 from include.registry import source_named
 from include.settings import Source
 
@@ -55,7 +53,7 @@ Row = Mapping[str, Any]
 
 
 def reingest(lake: Lake, source: Source, corrections: Mapping[str, str], now: datetime) -> Counts:
-    """Judge all open rows; the counts are what this changes in bronze and in quarantine."""
+    """Judge all open rows again; return what this changes in bronze and in quarantine."""
     amendments_of(lake, source.name).refuse_before_amended("re-ingestion")
     if not lake.is_delta_table(lake.ingest_log(source.name)):
         refuse_corrections(corrections, {})
@@ -63,18 +61,17 @@ def reingest(lake: Lake, source: Source, corrections: Mapping[str, str], now: da
     ingestion = Ingestion(lake, source)
     ingestion.finish()
     follow_fields(ingestion.bronze, source)
-    return ingestion.again(lambda: _taken(ingestion, corrections, now))
+    return ingestion.again(lambda: _reingest(ingestion, corrections, now))
 
 
-def _taken(ingestion: Ingestion, corrections: Mapping[str, str], now: datetime) -> Counts:
-    lake, source, quarantine = ingestion.lake, ingestion.source, ingestion.quarantine
+def _reingest(ingestion: Ingestion, corrections: Mapping[str, str], now: datetime) -> Counts:
+    lake, source = ingestion.lake, ingestion.source
     batch = Batch(ingestion.logged.newest + 1, (), micros_of(now))
-    known = quarantine.delta.to_pyarrow_dataset(filesystem=files_of(quarantine.path))
     # What delta-rs has written by MERGE comes as string_view, which Arrow compares with nothing.
     ids = pc.field("quarantine_id").cast(pa.string())
-    corrected = _rows(quarantine.path, known, ids.isin(pa.array(corrections, pa.string())))
+    corrected = _rows(lake, source, ids.isin(pa.array(corrections, pa.string())))
     refuse_corrections(corrections, {row["quarantine_id"]: row for row in corrected})
-    open_rows = _rows(quarantine.path, known, pc.field("resolved_at").is_null())
+    open_rows = _rows(lake, source, pc.field("resolved_at").is_null())
     judge = _Judge(ingestion, batch, corrections)
     schema = outcome_schema(source).append(pa.field("correction", pa.string()))
     outcomes = pa.Table.from_batches(in_batches(judge.changes(open_rows), schema), schema)
@@ -95,15 +92,13 @@ def _taken(ingestion: Ingestion, corrections: Mapping[str, str], now: datetime) 
     return replace(judge.counts, batches=int(judge.counts.rows_bronze > 0))
 
 
-def _rows(path: str, known: ds.Dataset, wanted: pc.Expression) -> Iterator[dict[str, Any]]:
-    """Rows of a dataset, batch by batch; LakeError where its files are damaged."""
-    with unbroken(path):
-        for batch in known.to_batches(filter=wanted):
-            yield from batch.to_pylist()
+def _rows(lake: Lake, source: Source, wanted: pc.Expression) -> Iterator[Row]:
+    for batch in read_quarantine(lake, source.name, wanted):
+        yield from batch.to_pylist()
 
 
 class _Judge:
-    """Judges open rows of quarantine again, and reads files again that were taken before."""
+    """Judges open rows of quarantine again; reads files again that were ingested before."""
 
     def __init__(self, ingestion: Ingestion, batch: Batch, corrections: Mapping[str, str]) -> None:
         self._ingestion, self._source = ingestion, ingestion.source
@@ -114,13 +109,12 @@ class _Judge:
         self.counts = Counts()  # what this changes
 
     def changes(self, rows: Iterable[Row]) -> Iterator[Outcome]:
-        """The outcomes of open rows and of files that are there, but those refused as before."""
+        """Yield outcomes of open rows and of files that are there, but of those refused as before."""
         for row, outcome in self._judged(rows):
             if row is not None:
                 outcome |= {name: row[name] for name in ("quarantine_id", "source_file", "raw")}
                 outcome["correction"] = self._correction(row)
-                told = ("reason_code", "reason", "correction")
-                if all(outcome.get(name) == row[name] for name in told):
+                if all(outcome.get(n) == row[n] for n in ("reason_code", "reason", "correction")):
                     continue
                 self.counts.rows_quarantined -= 1
             if outcome["kind"] != FILE:
@@ -132,7 +126,7 @@ class _Judge:
         return found
 
     def _judged(self, rows: Iterable[Row]) -> Iterator[tuple[Row | None, Outcome]]:
-        """Each with the open row that it is of; None of a file that can be read by now."""
+        """Yield outcomes with the open row that each is of; None for a file that can be read by now."""
         typed: dict[str, dict[int, Row]] = {}
         for row in rows:
             name, number = row["source_file"], row["row_number"]
@@ -142,7 +136,7 @@ class _Judge:
                 typed.setdefault(name, {})[number] = row
             else:
                 yield row, self._judged_row(row)
-        for name in self._as_taken(typed):
+        for name in self._unchanged(typed):
             for outcome in self._outcomes(name):
                 if known := typed[name].get(outcome.get("row_number", WHOLE_FILE)):
                     yield known, outcome
@@ -164,22 +158,22 @@ class _Judge:
             yield None, outcome | {"quarantine_id": quarantine_id(name, number)}
 
     def _outcomes(self, name: str) -> Iterator[Outcome]:
-        """All of a file's rows, and last itself; none where it is gone."""
+        """Yield an outcome for each row of a file, and last one for the file; none where it is gone."""
         with suppress(ConnectorError):
-            yield from self._read(self._taken[name])
+            yield from self._read(self._splits[name])
 
     @cached_property
-    def _taken(self) -> dict[str, Split]:
+    def _splits(self) -> dict[str, Split]:
         return {s.source_file: s for _, s in self._ingestion.logged.done().splits}
 
-    def _as_taken(self, names: Iterable[str]) -> list[str]:
-        """Those that have the rows that they had. (A file of others' table never changes.)"""
+    def _unchanged(self, names: Iterable[str]) -> list[str]:
+        """The files that are as they were ingested. (A file of others' table never changes.)"""
         landed = set(landed_files(self._ingestion.lake, self._source.name))
-        return [n for n in names if self._source.connector is not None or self._taken[n] in landed]
+        return [n for n in names if self._source.connector is not None or self._splits[n] in landed]
 
 
 def read_corrections(path: Path) -> dict[str, str]:
-    """The corrected texts by quarantine_id; SettingsError names the line that is wrong."""
+    """The corrected texts by quarantine_id; raises SettingsError, with the line, for a wrong one."""
     corrections: dict[str, str] = {}
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
@@ -205,11 +199,11 @@ def _json(line: str) -> object:
 
 
 def refuse_corrections(corrections: Mapping[str, str], rows: Mapping[str, Any]) -> None:
-    """SettingsError when a correction has no open row that it could correct."""
+    """Raise SettingsError when a correction has no open row that it could correct."""
     for key in corrections:
         row = rows.get(key)
         if row is None or row["resolved_at"] is not None or row["row_number"] == WHOLE_FILE:
-            said = f"quarantine has no open row {key}, and nothing was taken in (a file is mended in landing)"
+            said = f"quarantine has no open row {key}, and nothing was ingested (a file is mended in landing)"
             raise wrong_argument(key, said)
 
 

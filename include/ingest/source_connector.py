@@ -1,11 +1,16 @@
-"""Where a source's rows come from: its connector, what waits, going on behind a loss, or anew.
+"""The connector of a source: landed files here, a topic or others' table in a module of its own.
 
-Connectors are imported when needed: the client of a topic is a package that no other source needs.
+Also how many rows wait, how to go on behind a loss, and how to ingest a source from scratch.
 """
 
+import os
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
+from pathlib import PurePosixPath
+
+from pyarrow import fs
 
 from include.catalogue import FINDINGS
 from include.connectors import DeltaTable, KafkaTopic
@@ -18,13 +23,16 @@ from include.ingest.connector import (
     Lag,
     Loss,
     NextSplits,
+    Outcome,
     ReadSplit,
     Split,
     one_commit,
+    written_at,
 )
-from include.ingest.ingest_log import Entry, Ingestion, SourceWatermark, read_done
-from include.ingest.landed_file import landed_files, landing_root
-from include.ingest.parse_files import outcomes_of_file
+from include.ingest.formats import LandedRows, open_rows
+from include.ingest.ingest_log import Entry, Ingestion, read_done
+from include.ingest.landed_values import UnreadableFileError
+from include.ingest.parse_files import outcomes_of_content
 from include.job import nothing_running
 from include.lake.delta_log import is_there, move_aside
 from include.lake.errors import OF_SOURCE, LakeError
@@ -33,6 +41,38 @@ from include.lake.paths import Lake
 from include.registry import streams_of
 from include.settings import Source
 from include.text_table import counted
+
+
+def connector_of(lake: Lake, source: Source) -> Connector:
+    """The connector of a source; nothing else asks what kind it is."""
+    # Imported when needed: the client of a topic is a package that no other source needs.
+    if isinstance(source.connector, KafkaTopic):
+        from include.ingest.kafka import TopicConnector
+
+        return TopicConnector(source, source.connector)
+    if isinstance(source.connector, DeltaTable):
+        from include.ingest.delta_versions import TableConnector
+
+        return TableConnector(source, source.connector)
+    return LandedFiles(lake, source)
+
+
+def place_of(source: Source) -> str:
+    """Where rows of the source are before they are ingested, for people."""
+    return f"landing/{source.name}" if source.connector is None else source.connector.place
+
+
+def waiting(lake: Lake, source: Source) -> int:
+    """The number of files, or offsets, that no batch has; 0 when there is nothing to ingest."""
+    return connector_of(lake, source).lag(read_done(lake, source.name)).waiting
+
+
+def lag_of_run(lake: Lake, source: Source) -> Lag:
+    """The lag of the next run; a run that would fail has something to say, too."""
+    try:
+        return connector_of(lake, source).lag(read_done(lake, source.name))
+    except ConnectorError:
+        return Lag(1, is_little=True)
 
 
 @dataclass(frozen=True)
@@ -55,7 +95,7 @@ class LandedFiles:
 
     def loss(self, done: Done) -> Loss | None:
         raise ConnectorError(
-            f"{place_of(self.source)} loses nothing: a landed file is taken whole, or not at all",
+            f"{place_of(self.source)} loses nothing: a landed file is ingested whole, or not at all",
             code="wrong_argument",
             subject=self.source.name,
         )
@@ -68,65 +108,141 @@ class LandedFiles:
         return [file for file in self.files if file.name not in done.names]
 
 
-def connector_of(lake: Lake, source: Source) -> Connector:
-    """Where its rows come from. The one place that asks what that is."""
-    if isinstance(source.connector, KafkaTopic):
-        from include.ingest.kafka import TopicConnector
+def outcomes_of_file(
+    lake: Lake, root: str, source: Source, batch: Batch, split: Split
+) -> Iterator[Outcome]:
+    """Yield an outcome for each row of a file, and last one for the file."""
+    name = split.source_file
 
-        return TopicConnector(source, source.connector)
-    if isinstance(source.connector, DeltaTable):
-        from include.ingest.delta_versions import TableConnector
+    def opened() -> LandedRows:
+        return open_rows(name, read_landed(lake, root, name, source.max_file_bytes), source)
 
-        return TableConnector(source, source.connector)
-    return LandedFiles(lake, source)
-
-
-def waiting(lake: Lake, source: Source) -> int:
-    """The number of files, or offsets, that no batch has; 0: nothing to ingest."""
-    return connector_of(lake, source).lag(read_done(lake, source.name)).waiting
+    yield from outcomes_of_content(opened, source, name, batch.ingested_at_us)
 
 
-def lag_of_run(lake: Lake, source: Source) -> Lag:
-    """What a run has to take, or to fail for: it does that with a row in `ops/runs`."""
+Listed = tuple[int, str, int]  # when a file was modified, in nanoseconds; its name; its bytes
+
+
+def landing_root(lake: Lake, source: str) -> str:
+    """The landing folder as the lake's file system spells it, absolute."""
+    root = lake.path_in_filesystem(lake.landing(source))
+    return os.path.abspath(root) if lake.is_local else root  # noqa: PTH100 (no symlinks)
+
+
+def landed_files(lake: Lake, source: str) -> list[Split]:
+    """All landed files but hidden ones, in the order of ingestion: the older before the newer."""
+    root = landing_root(lake, source)
+    listed = sorted(_listed_here(root) if lake.is_local else _listed(lake, root))
+    return [
+        Split(name, bytes=size, modified_at=written_at(ns // 1000)) for ns, name, size in listed
+    ]
+
+
+def _listed(lake: Lake, root: str) -> Iterator[Listed]:
+    selector = fs.FileSelector(root, recursive=True, allow_not_found=True)
+    for info in lake.filesystem.get_file_info(selector):
+        name = info.path.removeprefix(f"{root}/")
+        if info.type == fs.FileType.File and not any(map(_is_hidden, PurePosixPath(name).parts)):
+            yield info.mtime_ns or 0, name, info.size
+
+
+def _listed_here(root: str) -> Iterator[Listed]:
+    for folder, folders, names in os.walk(root, onerror=_refuse_unlisted):
+        folders[:] = [name for name in folders if not _is_hidden(name)]
+        prefix = f"{folder}/".removeprefix(f"{root}/")
+        links = (name for name in folders if os.path.islink(f"{folder}/{name}"))  # noqa: PTH114 (as all here)
+        for name in (*names, *links):
+            if _is_hidden(name):
+                continue
+            try:
+                found = os.lstat(f"{folder}/{name}")
+            except FileNotFoundError:
+                continue  # removed meanwhile
+            yield found.st_mtime_ns, _storable(prefix + name), found.st_size
+
+
+def _refuse_unlisted(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):  # removed meanwhile, or nothing has ever landed
+        raise error
+
+
+def _storable(name: str) -> str:
+    """The name; one not in UTF-8 with \\x.. for other bytes, and `/`, which no file has there."""
     try:
-        return connector_of(lake, source).lag(read_done(lake, source.name))
-    except ConnectorError:
-        return Lag(1, is_little=True)
+        name.encode()
+    except UnicodeEncodeError:
+        return f"{os.fsencode(name).decode('utf-8', 'backslashreplace')}/"
+    return name
 
 
-def place_of(source: Source) -> str:
-    """Where rows of the source are before they are taken, for people."""
-    return f"landing/{source.name}" if source.connector is None else source.connector.place
+def _is_hidden(name: str) -> bool:
+    # The rule of Hadoop's listing, with its exceptions.
+    if name.startswith(("_common_metadata", "_metadata")):
+        return False
+    under_score = name.startswith("_") and "=" not in name
+    return under_score or name.startswith(".") or name.endswith("._COPYING_")
+
+
+def read_landed(lake: Lake, root: str, name: str, max_bytes: int) -> bytes:
+    """The content of the file `name` below the landing folder `root`.
+
+    Raises UnreadableFileError for a file to refuse, ConnectorError when it is no longer there. Any
+    other failure to read is the lake's and not this file's: it fails the run.
+    """
+    if name.endswith("/"):
+        raise UnreadableFileError("its name is not UTF-8 (\\x.. is each byte that is not)")
+    path = f"{root}/{name}"
+    try:
+        if lake.is_local and not stat.S_ISREG(os.lstat(path).st_mode):
+            raise UnreadableFileError("it is a link, a pipe or the like: land the file itself")
+        with lake.filesystem.open_input_file(path) as file:
+            size = file.size()
+            if size > max_bytes:
+                said = f"{size} bytes, more than the {max_bytes} allowed: split it"
+                raise UnreadableFileError(said)
+            content = bytes(file.read(size))
+        if lake.is_local and os.stat(path).st_size != size:  # noqa: PTH116 (a text, as all here)
+            said = "written to while it was read: name it _... until it is whole"
+            raise UnreadableFileError(said)
+    except PermissionError as error:
+        raise UnreadableFileError(f"permission denied: {error.strerror}") from None
+    except FileNotFoundError as error:
+        said = f"{path} was removed while it was to be ingested, and nothing was: run again"
+        raise ConnectorError(said, subject=name) from error
+    return content
 
 
 def plan_loss(lake: Lake, source: Source) -> Loss | None:
+    """The loss that `accept_loss` would go on behind; None when nothing is lost."""
     return connector_of(lake, source).loss(read_done(lake, source.name))
 
 
-def accept_loss(lake: Lake, source: Source, behind: Loss) -> None:
+def accept_loss(lake: Lake, source: Source, loss: Loss) -> None:
     """Go on behind what is lost, by a batch of no rows; the finding `rows_skipped` keeps it."""
     ingestion = Ingestion(lake, source)
-    said = f"{behind.what}. `./stateful ingest {source.name} --accept-loss` has gone on behind them"
-    found = FINDINGS["rows_skipped"].found(source.name, said, count=behind.lost)
-    # First: once it is taken, nothing is lost any more.
+    said = f"{loss.what}. `./stateful ingest {source.name} --accept-loss` has gone on behind them"
+    found = FINDINGS["rows_skipped"].found(source.name, said, count=loss.lost)
+    # First: once it is committed, nothing is lost any more.
     record_findings(lake, None, source.name, [found])
-    ingestion.again(
-        lambda: ingestion.commit(Entry(SourceWatermark(), SourceWatermark(), splits=behind.splits))
-    )
+    ingestion.again(lambda: ingestion.commit(Entry(splits=loss.splits)))
 
 
-# The tables that a source is ingested into stand and fall together, with the ingest log.
+# Bronze, quarantine and the ingest log of a source are moved aside together: none is of use alone.
 def plan_from_scratch(lake: Lake, source: Source) -> str:
-    """Say what is moved, and what follows; LakeError while a key is being erased."""
+    """The plan for people: what is moved, and what follows; raises LakeError while a key is erased."""
     _refuse_erasing(lake, source.name)
     return "\n".join(_moves(lake, source))
 
 
 def move_source_aside(lake: Lake, source: Source) -> None:
-    """Move its tables, or what a move that was cut off has left, once no job of it runs."""
+    """Move its tables aside, or what an interrupted move has left, once no job of it runs."""
     with nothing_running(lake, [source.name], streams_of(source.name)):
         _refuse_erasing(lake, source.name)
-        move_aside(lake, [f"{part}/{source.name}" for part in OF_SOURCE])
+        move_aside(lake, _tables_of(source))
+
+
+def _tables_of(source: Source) -> list[str]:
+    return [f"{folder}/{source.name}" for folder in OF_SOURCE]
 
 
 def _refuse_erasing(lake: Lake, source: str) -> None:
@@ -139,28 +255,25 @@ def _refuse_erasing(lake: Lake, source: str) -> None:
 
 
 def _moves(lake: Lake, source: Source) -> Iterator[str]:
-    moved = [
-        f"{part}/{source.name}" for part in OF_SOURCE if is_there(lake, f"{part}/{source.name}")
-    ]
-    named = ", ".join(moved) or "nothing"
-    yield f"moves {named} into set_aside/, and ingests {place_of(source)} anew"
+    named = ", ".join(name for name in _tables_of(source) if is_there(lake, name)) or "nothing"
+    yield f"moves {named} into set_aside/, and ingests all of {place_of(source)} again"
     yield _not_again(lake, source)
-    yield "rows that were corrected and taken in by reingest have to be so again"
+    yield "rows that were corrected and ingested by reingest have to be so again"
     for stream in streams_of(source.name):
         # By what is there: what is recorded of it may be what is damaged.
         if any(is_there(lake, f"{kind}/{stream.name}") for kind in ("checkpoints", "tables")):
-            yield f"{stream.name} stops until it is made anew: `./stateful rebuild {stream.name} --apply`"
+            yield f"{stream.name} stops until it is rebuilt: `./stateful rebuild {stream.name} --apply`"
 
 
 def _not_again(lake: Lake, source: Source) -> str:
-    """What was taken, and nobody can take again."""
+    """The rows, for people, that were ingested and cannot be read again."""
     if source.connector is not None:
-        return f"what {source.name} comes from no longer has does not come again"
+        return f"rows that {place_of(source)} no longer has do not come again"
     try:
         done = read_done(lake, source.name)
     except LakeError:
-        return "of files that are no longer in landing the rows do not come again"
+        return "rows of files that are no longer in landing do not come again"
     gone = len(done.names - {file.name for file in landed_files(lake, source.name)})
     if not gone:
-        return "all files that were taken are still in landing"
-    return f"{counted(gone, 'file')} of those taken are not in landing any more: DATA IS LOST"
+        return "all ingested files are still in landing"
+    return f"{counted(gone, 'file')} of those ingested are not in landing any more: DATA IS LOST"

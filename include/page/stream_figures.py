@@ -9,12 +9,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache
+from heapq import nlargest
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from include.lake.delta_log import dataset_of, first_line
+from include.ingest.bronze_tables import read_quarantine
+from include.lake.delta_log import first_line
 from include.lake.generations import StreamResult, read_result
 from include.lake.ops import Measured, read_measured, read_ops, replaced_by, runs_of
 from include.lake.paths import Lake
@@ -205,9 +208,9 @@ def read_stream(
 
 
 def _refused(lake: Lake, source: str) -> Sequence[Row]:
-    if not lake.is_delta_table(lake.quarantine(source)):
-        return ()
-    is_open = pc.field("resolved_at").is_null()
-    rows = dataset_of(lake.quarantine(source)).to_table(columns=list(REFUSED), filter=is_open)
-    newest = pc.select_k_unstable(rows, SHOWN_REFUSED, [("ingested_at", "descending")])
-    return rows.take(newest).to_pylist()  # type: ignore[no-any-return]
+    rows = list[Row]()
+    for batch in read_quarantine(lake, source, pc.field("resolved_at").is_null(), columns=REFUSED):
+        rows += batch.take(
+            pc.select_k_unstable(batch, SHOWN_REFUSED, [("ingested_at", "descending")])
+        ).to_pylist()
+    return nlargest(SHOWN_REFUSED, rows, key=itemgetter("ingested_at"))

@@ -12,7 +12,6 @@ from pyspark.storagelevel import StorageLevel
 
 from include.fold.admission import DAY_US
 from include.ingest.connector import Batch, ReadSplit
-from include.ingest.ingest_log import SourceWatermark
 from include.ingest.parse_files import (
     ACCEPTED,
     FILE,
@@ -27,6 +26,7 @@ from include.ingest.parse_files import (
     quarantine_rows_of,
     quarantine_schema,
 )
+from include.ingest.watermark import SourceWatermark
 from include.lake.columns import sql_name
 from include.lake.paths import Lake
 from include.lake.table import Staged, stage

@@ -10,11 +10,10 @@ from deltalake import DeltaTable
 
 from include.connectors import KafkaTopic, SchemaRegistry
 from include.ingest.connector import Split
-from include.ingest.ingest import ingest
+from include.ingest.ingest import ingest, landing_lag
 from include.ingest.kafka import open_topic
 from include.ingest.parse_files import Counts
 from include.ingest.reingest import reingest
-from include.ingest.watermark import landing_lag
 from include.lake.lease import wait_until
 from include.lake.paths import Lake
 from tests.e2e.kafka_broker import DEADLINE_S, Broker, running_broker

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
+from include.ingest.formats import open_rows, row_of_raw
 from include.ingest.landed_avro import BLOCK, HEADER
-from include.ingest.landed_file import open_rows, row_of_raw
 from include.ingest.landed_values import RefusedError
 from include.ingest.parse_files import (
     FILE,

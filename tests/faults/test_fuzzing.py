@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.ingest.landed_file import open_rows
+from include.ingest.formats import open_rows
 from include.ingest.parse_files import ACCEPTED, outcomes_of_content
 from tests.examples import examples
 from tests.faults.fuzzing import (

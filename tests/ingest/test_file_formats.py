@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.ingest.landed_file import open_rows, row_of_raw
+from include.ingest.formats import open_rows, row_of_raw
 from include.ingest.landed_values import RefusedError, UnreadableFileError, reader_of_events
 from include.ingest.parse_files import outcomes_of_content, value_columns
 from include.settings import Csv, Field, Source

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from include.fold.admission import MICROSECOND, is_late, micros_of
-from include.ingest.ingest import ingest
+from include.ingest.ingest import ingest, write_heartbeat
 from include.ingest.ingest_log import Ingestion
 from include.ingest.parse_files import Parse
-from include.ingest.watermark import write_heartbeat
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.registry import stream_named

@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include.fold.admission import MICROSECOND
-from include.ingest.group_watermark import logged_groups
-from include.ingest.ingest_log import Ingestion, SourceWatermark
+from include.ingest.ingest import heartbeat, write_keepalive
+from include.ingest.ingest_log import Ingestion
+from include.ingest.parse_files import bronze_rows
 from include.ingest.watermark import (
+    SourceWatermark,
     advance_watermark,
-    bronze_rows,
-    heartbeat,
+    logged_groups,
     set_watermark_back,
-    write_keepalive,
 )
 from include.lake.paths import Lake
 from include.settings import Field, Source

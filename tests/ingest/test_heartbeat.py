@@ -9,8 +9,8 @@ import pytest
 from include.fold.admission import micros_of
 from include.ingest import ingest as ingestion
 from include.ingest.ingest import ingest
-from include.ingest.ingest_log import SourceWatermark
 from include.ingest.parse_files import Counts
+from include.ingest.watermark import SourceWatermark
 from include.lake.ops import Finding, read_ops
 from include.lake.paths import Lake
 from include.registry import source_named

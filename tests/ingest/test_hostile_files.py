@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from include.ingest import landed_json as landed_csv
+from include.ingest import formats
 from include.ingest.ingest import ingest
 from include.ingest.parse_files import Parse
 from include.lake.paths import Lake
@@ -129,7 +129,7 @@ TAKEN = {
 def test_a_hostile_file_goes_to_quarantine_alone(
     lake: Lake, landed: Landing, parse: Parse, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(landed_csv, "MAX_HEADER_COPIES", MIB)
+    monkeypatch.setattr(formats, "MAX_HEADER_COPIES", MIB)
     for name, content in {**AS_A_WHOLE, **IN_PARTS, **TAKEN}.items():
         landed.add(name, content)
     source = type(SIGNALS)(**{**vars(SIGNALS), "max_file_bytes": MIB // 2})

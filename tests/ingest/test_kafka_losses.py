@@ -7,9 +7,8 @@ from deltalake import DeltaTable
 
 from include.cli.__main__ import load
 from include.cli.app import main
-from include.ingest.ingest import ingest
+from include.ingest.ingest import ingest, landing_lag, why_not_ingest
 from include.ingest.parse_files import Counts
-from include.ingest.watermark import landing_lag, why_not_ingest
 from include.lake.paths import Lake
 from include.streams import sources
 from tests.ingested import SIGNALS, bronze_of, other_findings, quarantine_of

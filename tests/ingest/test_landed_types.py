@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include.fold.records import SqlType
-from include.ingest.landed_file import open_rows, row_of_raw
+from include.ingest.formats import open_rows, row_of_raw
 from include.ingest.landed_values import RefusedError, reader_of_events
 from include.lake.columns import arrow_type
 from include.settings import Field, Source, Times

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from include.ingest.landed_file import open_rows
+from include.ingest.formats import open_rows
 from include.ingest.landed_values import RefusedError, reader_of_events
 from include.ingest.rescue import Rescue, read_rescued
 from include.settings import Field, Source, Times

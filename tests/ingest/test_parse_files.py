@@ -16,9 +16,10 @@ import pytest
 
 from include.ingest import parse_files
 from include.ingest.connector import Batch
-from include.ingest.landed_file import landed_files, landing_root, open_rows, row_of_raw
+from include.ingest.formats import open_rows, row_of_raw
 from include.ingest.landed_values import RefusedError, UnreadableFileError, reader_of_events
-from include.ingest.parse_files import outcomes_of_file, parse_here
+from include.ingest.parse_files import parse_here
+from include.ingest.source_connector import landed_files, landing_root, outcomes_of_file
 from include.lake.paths import Lake
 from include.settings import Field, Source
 

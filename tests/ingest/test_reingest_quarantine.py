@@ -15,9 +15,9 @@ from deltalake import DeltaTable
 
 from include.fold.admission import micros_of
 from include.ingest.ingest import ingest
-from include.ingest.ingest_log import SourceWatermark
 from include.ingest.parse_files import Counts
 from include.ingest.reingest import read_corrections, reingest
+from include.ingest.watermark import SourceWatermark
 from include.lake.paths import Lake
 from include.settings import Field
 from tests.ingested import SIGNALS, bronze_of, quarantine_of

@@ -18,8 +18,8 @@ from pyspark.sql import SparkSession
 
 from include.fold.definition import flat_map_groups_with_state
 from include.fold.group_state import GroupState
+from include.ingest.formats import JsonRows
 from include.ingest.ingest import ingest
-from include.ingest.landed_json import JsonRows
 from include.ingest.landed_values import RefusedError, reader_of_events, value_at
 from include.ingest.parse_files import Parse
 from include.ingest.reingest import reingest

@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 
 from include import registry
 from include.fold.admission import micros_of
-from include.ingest import watermark
-from include.ingest.ingest_log import Ingestion, SourceWatermark
-from include.ingest.source_connector import waiting
-from include.ingest.watermark import (
+from include.ingest import ingest
+from include.ingest.ingest import (
     LAGGING,
     has_initial_state,
     heartbeat,
@@ -23,6 +21,9 @@ from include.ingest.watermark import (
     landing_lag,
     why_not_ingest,
 )
+from include.ingest.ingest_log import Ingestion
+from include.ingest.source_connector import waiting
+from include.ingest.watermark import SourceWatermark
 from include.lake.paths import Lake
 from include.registry import source_named, stream_named
 from include.settings import Source
@@ -40,7 +41,7 @@ graces = st.timedeltas(timedelta(0), timedelta(days=2))
 
 @pytest.fixture
 def is_seeded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watermark, "has_initial_state", lambda *_: True)
+    monkeypatch.setattr(ingest, "has_initial_state", lambda *_: True)
 
 
 # The decision.

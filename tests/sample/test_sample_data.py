@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from include.cli.__main__ import main
-from include.ingest.landed_file import open_rows
+from include.ingest.formats import open_rows
 from include.ingest.landed_values import Event, RefusedError, reader_of_events
 from include.lake.errors import LakeError
 from include.lake.paths import Lake

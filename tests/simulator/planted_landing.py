@@ -7,11 +7,10 @@ from typing import Any
 import pyarrow.compute as pc
 import pytest
 
-from include.ingest import group_watermark, ingest_log
+from include.ingest import ingest_log
 from include.ingest.bronze_tables import late_fields
-from include.ingest.group_watermark import Groups
-from include.ingest.ingest_log import BRONZE, Ingestion, Logged, SourceWatermark
-from include.ingest.watermark import advance_watermark, read_watermark
+from include.ingest.ingest_log import BRONZE, Ingestion, Logged
+from include.ingest.watermark import Groups, SourceWatermark, advance_watermark, floor_to_ms
 from include.lake.table import Record, Table, record_of
 from tests.simulator.replaced import everywhere
 
@@ -64,7 +63,7 @@ def a_group_goes_back(patch: pytest.MonkeyPatch) -> None:
 
     def goes_back(self: Groups, newest: Any, before_us: int | None, at_us: int) -> Groups:
         of = after(self, newest, before_us, at_us).of
-        came = {name: group_watermark.floor_to_ms(min(us, at_us)) for name, us in newest.items()}
+        came = {name: floor_to_ms(min(us, at_us)) for name, us in newest.items()}
         again = {n: g._replace(newest_us=came.get(n, g.newest_us)) for n, g in of.items()}
         return replace(self, of=again)
 
@@ -97,7 +96,7 @@ def a_batch_is_added_twice(patch: pytest.MonkeyPatch) -> None:
 
 def the_watermark_is_of_bronze(patch: pytest.MonkeyPatch) -> None:
     """As bronze had it when it was opened: of a batch that it lacked then nothing is known."""
-    read, commit = Ingestion._look, Ingestion.commit
+    read, commit = Ingestion._read_log, Ingestion.commit
 
     def looked(self: Any) -> None:
         read(self)
@@ -107,13 +106,13 @@ def the_watermark_is_of_bronze(patch: pytest.MonkeyPatch) -> None:
         commit(self, entry)
         self.seen = self.logged.newest
 
-    def clock(self: Any) -> SourceWatermark:
+    def watermark(self: Any) -> SourceWatermark:
         rows = self.logged.rows
-        return Logged(rows.filter(pc.less_equal(rows["batch"], self.seen))).clock(self.source)
+        return Logged(rows.filter(pc.less_equal(rows["batch"], self.seen))).watermark(self.source)
 
-    patch.setattr(Ingestion, "_look", looked)
+    patch.setattr(Ingestion, "_read_log", looked)
     patch.setattr(Ingestion, "commit", committed)
-    everywhere(patch, read_watermark, clock)
+    patch.setattr(Ingestion, "watermark", watermark)
 
 
 def others_are_not_looked_for(patch: pytest.MonkeyPatch) -> None:

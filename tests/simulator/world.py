@@ -24,10 +24,10 @@ from deltalake import DeltaTable
 from include.fold.admission import EPOCH, instant_of, micros_of
 from include.ingest.amendments import SET_WATERMARK, amendments_of
 from include.ingest.bronze_tables import follow_fields
-from include.ingest.ingest import ingest
-from include.ingest.ingest_log import Ingestion, SourceWatermark, read_log
+from include.ingest.ingest import heartbeat, ingest
+from include.ingest.ingest_log import Ingestion, read_log
 from include.ingest.parse_files import bronze_rows
-from include.ingest.watermark import advance_watermark, heartbeat, read_watermark
+from include.ingest.watermark import SourceWatermark, advance_watermark
 from include.lake.delta_log import dataset_of
 from include.lake.paths import Lake
 from include.lake.table import Table
@@ -140,7 +140,7 @@ class World:
     @property
     def clock_us(self) -> int | None:
         """Its watermark."""
-        return read_watermark(Ingestion(self.lake, self.source)).watermark_us
+        return Ingestion(self.lake, self.source).watermark().watermark_us
 
     def _declare_value(self) -> None:
         """As whoever deploys a stream that asks for it."""
@@ -206,7 +206,7 @@ class World:
 
     def ingest_clock(self, clock_us: int) -> None:
         """A heartbeat, which says that all until then has landed; none if it says nothing new."""
-        before = read_watermark(Ingestion(self.lake, self.source))
+        before = Ingestion(self.lake, self.source).watermark()
         if before.watermark_us is None or clock_us <= before.watermark_us:
             return
         clock_us = clock_us // 1000 * 1000
@@ -232,7 +232,7 @@ class World:
     ) -> None:
         ingestion = Ingestion(self.lake, self.source)
         ingestion.finish()
-        before = read_watermark(ingestion)
+        before = ingestion.watermark()
         after = next_clock(before)
         if not rows:
             ingestion.commit_rows(before, after, heartbeat(self.source, before, after))
