@@ -75,14 +75,14 @@ STREAM = "user_counts"
 class Walk:
     """What one operation enters: our files and functions, tables opened, `ops` read, commits made."""
 
-    functions: set[CodeType] = field(default_factory=set)
+    functions: dict[CodeType, None] = field(default_factory=dict)  # in the order of first entry
     tables_opened: int = 0
     ops_reads: int = 0
     commits: int = 0
 
     @property
-    def files(self) -> set[str]:
-        return {code.co_filename for code in self.functions}
+    def files(self) -> list[str]:
+        return list(dict.fromkeys(code.co_filename for code in self.functions))
 
     def note(self, frame: FrameType, event: str, _: Any) -> None:
         """For `sys.setprofile`."""
@@ -90,7 +90,7 @@ class Walk:
             return
         code = frame.f_code
         if code.co_filename.startswith(tuple(f"{ROOT}/{room}/" for room in PRODUCT)):
-            self.functions.add(code)
+            self.functions[code] = None
         self.tables_opened += code is deltalake.table.DeltaTable.__init__.__code__
         self.ops_reads += code is unwrap(read_ops).__code__
 
