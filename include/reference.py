@@ -70,13 +70,12 @@ Made by `.venv/bin/python -m include.reference`. All instants are
 UTC, in microseconds. How to read them: [README](../README.md#read-the-tables)."""
 FOUND = """# Findings
 
-Made by `.venv/bin/python -m include.reference`. A finding is a row of `ops/findings`, with figures, and the command to enter. It
-is on the [page](operate.md#pages) of its stream, in the log of the task that found it, and counted in the metric `stateful_lake_findings`. What has a limit is found
-above it: a field of the stream's `limits=`, or of its entry."""
+Made by `.venv/bin/python -m include.reference`. A finding is a row of `ops/findings`, on the [page](operate.md#pages) of its stream, in the log of
+the task that found it, and in the metric `stateful_lake_findings`. A field of `limits=`, or of the entry, in brackets is its limit."""
 HEARD: dict[Severity, str] = {
-    "error": "Besides, the task that finds it is red, and people are told by an [alert](operate.md#alerts).",
-    "warning": "Besides, people are told by an [alert](operate.md#alerts); the Dag stays green.",
-    "info": "Nobody is told: it is there for who looks.",
+    "error": "The task that finds it is red, and people are [told](operate.md#alerts).",
+    "warning": "People are [told](operate.md#alerts); the Dag stays green.",
+    "info": "Nobody is told.",
 }
 
 
@@ -91,10 +90,10 @@ def pages() -> dict[str, str]:
 
 
 def _findings() -> Iterator[str]:
-    names = ("finding", "of", "found by", "what it is", "limit", "what to do")
+    names = ("finding", "found by", "what it is", "what to do")
     for severity, heard in HEARD.items():
         rows = [
-            (f"`{f.finding}`", f.subject, f.by, f.help, f"`{f.limit}`" if f.limit else "", f.do)
+            (f"`{f.finding}`", f.by, f.help + (f" (`{f.limit}`)" if f.limit else ""), f.do)
             for f in FINDINGS.values()
             if f.severity == severity
         ]
