@@ -23,7 +23,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python -m
 export LAKE PORT PYTHON
 
-.PHONY: help sizes test-setup run compose-env test test-fast test-e2e test-s3 test-ui test-full check simulate chaos bench faults screenshots
+.PHONY: help sizes test-setup run compose-env test test-fast test-e2e test-s3 test-ui test-full check simulate chaos bench faults
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,9 +57,6 @@ test-s3: test-setup ## Of these, the lake on S3: a store on this machine, two wr
 
 test-ui: test-setup ## Of these, our pages by axe-core, and in a running Airflow, by a headless Chromium
 	@$(RUN) pytest --durations=10 tests/e2e/test_accessible_pages.py tests/e2e/test_state_page_in_chromium.py
-
-screenshots: test-setup ## Retake the docs' pictures, while `make run` serves [PORT=]
-	@$(RUN) tests.e2e.screenshots
 
 test-full: test-setup ## Run all tests, the long matrices too, with all examples (hours)
 	@$(GROUPS) --hypothesis-profile=all

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from itertools import count
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -25,7 +26,7 @@ from include.lake.lease import hold_lease
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.settings import Stream
-from include.spark.submit import LOG_LEVEL, PROGRESS
+from include.spark.submit import LOG_FILE, PROGRESS
 from include.streams import FOLDER
 from include.text_table import printable
 
@@ -174,7 +175,7 @@ def cause_of(error: Exception) -> str:
 def _traceback(error: Exception) -> str:
     """Return the traceback; with SPARK_LOG_LEVEL=error, for Spark's errors, the lines of users' files or of a worker."""
     whole, of_workers = traceback.format_exc(), OF_WORKER.findall(str(error))
-    if os.environ.get(LOG_LEVEL) != "error" or not (of_workers or "\tat " in whole):
+    if LOG_FILE not in os.environ or not (of_workers or "\tat " in whole):
         return whole
     of_users = "".join(OF_USER.findall(of_workers[0])) if of_workers else ""
     return of_users or (f"{of_workers[-1]}\n" if of_workers else "")
@@ -195,5 +196,10 @@ def exit_with_main(main: Callable[[], None]) -> None:
         sys.stderr.write(printable(f"{last_line(error)}\n"))
         sys.exit(error.exit_code)
     except Exception as error:
-        sys.stderr.write(printable(f"{_traceback(error)}error: {cause_of(error)}\n"))
+        line = f"error: {cause_of(error)}"
+        if log_file := os.environ.get(LOG_FILE):
+            with Path(log_file).open("a") as whole:
+                whole.write(traceback.format_exc())
+            line += f" (its log is {log_file})"
+        sys.stderr.write(printable(f"{_traceback(error)}{line}\n"))
         raise SystemExit(1) from error

@@ -28,14 +28,17 @@ def said_of(error: Exception, capsys: pytest.CaptureFixture[str]) -> tuple[objec
     return ended.value.code, capsys.readouterr().err.splitlines()
 
 
-def test_on_a_terminal_a_failure_of_the_function_is_its_own_lines(monkeypatch, capsys):
-    monkeypatch.setenv("SPARK_LOG_LEVEL", "error")
+def test_on_a_terminal_a_failure_is_the_function_s_own_lines_and_a_file_has_all(
+    monkeypatch, capsys, tmp_path
+):
+    log = tmp_path / "log"
+    monkeypatch.setenv("SPARK_LOG_FILE", str(log))
     code, lines = said_of(RuntimeError(OF_USER), capsys)
     assert code == 1
     assert lines[:2] == WORKER.splitlines()[1:3]
-    assert lines[2:] == [
-        "error: StateFunctionError: add_purchases failed for key 'ann': TypeError: no number"
-    ]
+    cause = "error: StateFunctionError: add_purchases failed for key 'ann': TypeError: no number"
+    assert (len(lines), lines[2].startswith(cause), str(log) in lines[2]) == (3, True, True)
+    assert log.read_text().count("\tat ") == 100
 
 
 def test_what_cannot_be_had_just_now_is_one_line_with_its_cause_and_what_to_do(tmp_path, capsys):
@@ -56,19 +59,15 @@ def test_a_damaged_file_is_not_said_to_be_well(tmp_path, capsys):
     assert AGAIN not in said_of(raised.value, capsys)[1][-1]
 
 
-@pytest.mark.parametrize("level", [None, "warn"])
-def test_a_log_has_all_and_the_cause_last(monkeypatch, capsys, level):
-    if level is None:
-        monkeypatch.delenv("SPARK_LOG_LEVEL", raising=False)
-    else:
-        monkeypatch.setenv("SPARK_LOG_LEVEL", level)
+def test_a_log_has_all_and_the_cause_last(monkeypatch, capsys):
+    monkeypatch.delenv("SPARK_LOG_FILE", raising=False)
     lines = said_of(RuntimeError(OF_MACHINE), capsys)[1]
     assert len(lines) > 100
     assert lines[-1].startswith(f"error: {TOO_BUSY}")
 
 
-def test_what_is_not_of_spark_keeps_its_traceback(monkeypatch, capsys):
-    monkeypatch.setenv("SPARK_LOG_LEVEL", "error")
+def test_what_is_not_of_spark_keeps_its_traceback(monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("SPARK_LOG_FILE", str(tmp_path / "log"))
     lines = said_of(KeyError("rows"), capsys)[1]
     assert lines[0].startswith("Traceback")
     assert "in fail" in "".join(lines)

@@ -33,7 +33,7 @@ FAILURES = (OSError, DeltaError)
 
 app = typer.Typer(
     name="stateful",
-    help="Run, look into and look after the streams of include/streams.",
+    help="Run, inspect and maintain the streams of include/streams.",
     epilog="Each command has a --help with an example. The Makefile has what developers need.",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -144,10 +144,14 @@ def _option(name: str, text: str) -> Any:
     return typer.Option(name, metavar="INSTANT", parser=partial(parse_instant, name), help=text)
 
 
-FromArgument = Annotated[datetime, _argument("FROM", "First instant, or date (UTC).")]
-UntilArgument = Annotated[datetime, _argument("UNTIL", "The instant it ends before (UTC).")]
+FromArgument = Annotated[
+    datetime, _argument("FROM", "Start, inclusive: a date or an instant (UTC).")
+]
+UntilArgument = Annotated[
+    datetime, _argument("UNTIL", "End, exclusive: a date or an instant (UTC).")
+]
 UntilOption = Annotated[
-    datetime | None, _option("--until", "An earlier instant (UTC) to go on from.")
+    datetime | None, _option("--until", "Rebuild only until then (UTC): live goes on from there.")
 ]
 TO = "The new watermark (UTC); left out: finish a change that was interrupted."
 ToOption = Annotated[datetime | None, _option("--to", TO)]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import TextIO
 
 from include.lake.s3 import is_s3
@@ -107,14 +108,15 @@ def job_environment(master: str | None = None) -> dict[str, str]:
     return environment
 
 
-LOG_LEVEL = "SPARK_LOG_LEVEL"
+LOG_LEVEL, LOG_FILE = "SPARK_LOG_LEVEL", "SPARK_LOG_FILE"
 PROGRESS = "STATEFUL_PROGRESS"  # in the environment of a job whose progress a terminal shows
 HEAP_FULL = 3  # the exit code of a JVM with ExitOnOutOfMemoryError
-# For log4j2.properties and include/job.py: errors alone, each in a line.
-QUIET = {LOG_LEVEL: "error", "SPARK_LOG_TRACE": "none"}
+# For log4j2.properties: on stderr errors alone, each in a line.
+QUIET = {"SPARK_LOG_SHOWN": "error", "SPARK_LOG_TRACE": "none"}
 # No log level silences these: a JVM's greeting, and what PySpark prints of each query.
 NOISE = re.compile(
     r"\s*$|WARNING: Using incubator modules|(Starting )?Streaming TransformWithStateInPandas Python"
+    r"|.*UserWarning: It is preferred to specify type hints|  warnings\.warn\($"
 )
 
 
@@ -123,19 +125,25 @@ def run_job(
 ) -> int:
     """Run a job to its end and return its exit code; its output goes to `stdout`, or ours.
 
-    Spark logs errors alone, unless SPARK_LOG_LEVEL says otherwise. SettingsError, before a JVM starts, when
-    the master is none or does not answer.
+    Without SPARK_LOG_LEVEL only Spark's errors are shown, and the last line of a job that fails names the
+    file of its log. SettingsError, before a JVM starts, when the master is none or does not answer.
     """
     master = default_master()
     check_reachable(master)
     command = submit_command(job, args, stream, master)
     environment = os.environ | job_environment(master)
+    log = None
     if LOG_LEVEL in environment:
         code = subprocess.run(command, env=environment, stdout=stdout, check=False).returncode
     else:
-        code = _run_quietly(command, environment | QUIET, stdout)
+        with NamedTemporaryFile(prefix=f"{job}-", suffix=".log", delete=False) as made:
+            log = Path(made.name)
+        code = _run_quietly(command, environment | QUIET | {LOG_FILE: str(log)}, stdout)
     if code == HEAP_FULL or not 0 <= code < 128:
-        sys.stderr.write(f"error: {job} has ended abruptly, with exit code {code}\n")
+        its_log = f"; its log is {log}" if log else ""
+        sys.stderr.write(f"error: {job} has ended abruptly, with exit code {code}{its_log}\n")
+    elif log and code != 1:  # nobody has named it
+        log.unlink()
     return code
 
 

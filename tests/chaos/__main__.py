@@ -5,32 +5,28 @@
 A seed is one of the simulator's sequences, whose jobs run on Spark and are killed by SIGKILL: before
 a write of Python's, or when so many files have come below the lake; the driver with its JVM, the JVM
 alone, or Spark's Python workers. After each action, and by each driver that takes over, the tables
-are compared with the oracle. What came of a seed is a line of `.bench/chaos.jsonl`: started again,
-only what has none, or went wrong, is tried. A seed that goes wrong keeps its folder, and is the same
-again but for where a file-counting kill comes exactly.
+are compared with the oracle. A seed that goes wrong keeps its folder, and is the same again but for where a
+file-counting kill comes exactly.
 """
 
-import json
 import os
 import pickle
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from include.settings import PROJECT
 from tests.chaos.driver import JVM_KILLED, KILLS, PLAN, say
-from tests.chaos.plan import Plan, plan_of, with_bug
+from tests.chaos.plan import Plan, plan_of
 from tests.simulator.planted import PLANTED
 from tests.simulator.world import fresh_folder
 
-RESULTS = PROJECT / ".bench" / "chaos.jsonl"
 SAID = "said"  # by all drivers of a seed
 # Of JVMs that do not live for long.
 SHORT_RUN = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
@@ -44,30 +40,16 @@ class Result:
     steps: int
     kills: dict[str, int]  # by what was killed
     wrong: str  # empty: nothing
-    seconds: float
 
 
 def main() -> int:
     args = parse_args()
-    RESULTS.parent.mkdir(exist_ok=True)
     found = []
     for number in range(args.first, args.first + args.seeds):
-        found.append(result_of(number, args))
+        found.append(run_seed(replace(plan_of(number, args.steps), plant=args.plant)))
         say(said_of(found[-1]))
     say(summed(found))
     return any(result.wrong for result in found)
-
-
-def result_of(number: int, args: Namespace) -> Result:
-    """The seed's. With a planted bug nothing is known, and nothing noted."""
-    plan = plan_of(number, args.steps)
-    if args.plant:
-        return run_seed(with_bug(plan, args.plant))
-    known = known_results().get((number, args.steps))
-    if known is None or known.wrong:
-        known = run_seed(plan)
-        note(known)
-    return known
 
 
 def parse_args() -> Namespace:
@@ -81,15 +63,14 @@ def parse_args() -> Namespace:
 
 def run_seed(plan: Plan) -> Result:
     """Drivers, one after the other, until the plan has been done or something is wrong."""
-    began, folder = time.monotonic(), fresh_folder()
+    folder = fresh_folder()
     (folder / PLAN).write_bytes(pickle.dumps(plan))
     (folder / KILLS).touch()
     wrong = drive([sys.executable, "-m", "tests.chaos.driver", str(folder)], folder)
     kills = Counter(line.partition(",")[0] for line in _lines(folder / KILLS))
     if not wrong:
         shutil.rmtree(folder)
-    seconds = round(time.monotonic() - began, 1)
-    return Result(plan.number, len(plan.actions) - 2, dict(kills), wrong, seconds)
+    return Result(plan.number, len(plan.actions) - 2, dict(kills), wrong)
 
 
 def drive(command: Sequence[str], folder: Path) -> str:
@@ -119,18 +100,6 @@ def _lines(path: Path) -> list[str]:
 
 def _last(path: Path) -> str:
     return path.read_text(errors="replace")[-6_000:]
-
-
-def known_results() -> dict[tuple[int, int], Result]:
-    """The newest ones, by seed and steps."""
-    lines = _lines(RESULTS) if RESULTS.exists() else []
-    found = [Result(**json.loads(line)) for line in lines]
-    return {(result.seed, result.steps): result for result in found}
-
-
-def note(result: Result) -> None:
-    with RESULTS.open("a") as results:
-        results.write(json.dumps(asdict(result)) + "\n")
 
 
 def said_of(result: Result) -> str:

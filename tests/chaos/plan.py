@@ -1,7 +1,7 @@
 """What a seed does: which stream, of which records, which actions, and what of a job is killed."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -9,19 +9,14 @@ from hypothesis import strategies as st
 
 from include.settings import Source
 from tests.simulator.actions import Action, actions
-from tests.simulator.machine import ANY_SHAPE, KIND_OF_STREAM, SOME_FEATURES
 from tests.simulator.shapes import Shape
+from tests.simulator.simulate import ANY_SHAPE, KIND_OF_STREAM, SOME_FEATURES
 from tests.simulator.world import GROUPED, SOURCE
 
 # Of the actions that a run of the simulator draws a step: so many for each file of the lake.
 KILLED = 0.3
 MOST_FILES = 120  # that a job writes, or nearly
 TARGETS = ("all", "all", "all", "worker", "jvm")
-# What brings a planted bug out: few of a day's sequences have it. Jobs on Spark have other writes,
-# and fewer, than those of a simulation: all but Spark's own count.
-BRINGS_OUT = {
-    "L5": Action("cut_off", {"job": "rebuild", "kill": 3, "then": "compact", "ago": 20}),
-}
 
 
 @dataclass(frozen=True)
@@ -74,13 +69,6 @@ def plan_of(number: int, steps: int) -> Plan:
 
     draw()
     return drawn[-1]
-
-
-def with_bug(plan: Plan, plant: str) -> Plan:
-    """The plan, of drivers that have the bug; what brings it out, where that is known, comes first."""
-    first, *others = plan.actions
-    brings_out = [BRINGS_OUT[plant]] if plant in BRINGS_OUT else []
-    return replace(plan, plant=plant, actions=(first, *brings_out, *others))
 
 
 def _framed(between: Sequence[Action]) -> tuple[Action, ...]:

@@ -5,15 +5,12 @@ fetched once into a folder that only such tests use.
 """
 
 import json
-import re
 import shutil
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.request import ProxyHandler, build_opener
 from uuid import uuid4
 
 from pyarrow import fs
@@ -30,8 +27,6 @@ DEADLINE_S = 60.0
 BUCKET = "lakes"
 # Ports of `weed server`, the gRPC one of each beside it.
 PORTS = ("master", "volume", "filer", "s3")
-COUNTED = re.compile(r'SeaweedFS_s3_request_total\{.*type="(\w+)"\} (\d+)')
-NO_PROXY = build_opener(ProxyHandler({}))
 
 
 def program() -> Path:
@@ -54,8 +49,7 @@ class ObjectStore:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._keys = {"accessKey": uuid4().hex, "secretKey": uuid4().hex}
-        ports = free_ports(2 * len(PORTS) + 1)
-        self._metrics = ports.pop()
+        ports = free_ports(2 * len(PORTS))
         self._ports = dict(zip(PORTS, zip(ports[::2], ports[1::2], strict=True), strict=True))
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -86,7 +80,6 @@ class ObjectStore:
     def _command(self) -> list[str]:
         options = {"dir": ".", "ip": "127.0.0.1", "ip.bind": "127.0.0.1", "s3.config": "s3.json"}
         options |= {"master.volumeSizeLimitMB": "64", "volume.max": "0", "s3.port.iceberg": "0"}
-        options |= {"metricsIp": "127.0.0.1", "metricsPort": str(self._metrics)}
         options |= {"s3.port.lance": "0", "volume.preStopSeconds": "0"}
         for name, (port, grpc) in self._ports.items():
             options |= {f"{name}.port": str(port), f"{name}.port.grpc": str(grpc)}
@@ -114,15 +107,6 @@ class ObjectStore:
 
     def _log(self) -> str:
         return (self._folder / "log").read_text()[-3000:]
-
-    def requests(self) -> Counter[str]:
-        """How many it has answered since it started, by their kind: GET, HEAD, LIST, PUT ..."""
-        with NO_PROXY.open(f"http://127.0.0.1:{self._metrics}/metrics") as answer:
-            found = COUNTED.findall(answer.read().decode())
-        counted: Counter[str] = Counter()
-        for kind, number in found:
-            counted[kind] += int(number)
-        return counted
 
     def stop(self) -> None:
         assert self._process is not None

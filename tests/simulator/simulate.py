@@ -18,14 +18,47 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import Any
 
 from hypothesis import HealthCheck, Phase, settings
-from hypothesis.stateful import run_state_machine_as_test
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    rule,
+    run_state_machine_as_test,
+)
 
 import tests.conftest  # noqa: F401  (the environment of the tests)
-from tests.simulator.machine import Simulation
-from tests.simulator.operations import DONE
+from tests.simulator.actions import FEATURES, Action, actions
+from tests.simulator.operations import DONE, Operations
 from tests.simulator.planted import PLANTED, planted
+from tests.simulator.shapes import FLAT, Shape, shapes
+from tests.simulator.stream_files import KINDS
+from tests.simulator.world import GROUPED, SOURCE, open_world
 
 EXAMPLES, STEPS = 10, 60
+KIND_OF_STREAM = st.sampled_from(KINDS)
+ANY_SHAPE = st.just(FLAT) | shapes() | shapes()
+SOME_FEATURES = st.frozensets(st.sampled_from(sorted(FEATURES)))
+
+
+class Simulation(RuleBasedStateMachine):
+    """One stream, from a few ordinary days on."""
+
+    @initialize(kind=KIND_OF_STREAM, features=SOME_FEATURES, shape=ANY_SHAPE)
+    def open(self, kind: str, features: frozenset[str], shape: Shape) -> None:
+        on_error = "dead_letter" if "dead_letters" in features else "stop"
+        source = GROUPED if "groups" in features else SOURCE
+        self._operations = Operations(kind, on_error, open_world(source=source, shape=shape))
+        self._actions = actions(features)
+        self._operations.some_days()
+
+    @rule(data=st.data())
+    def act(self, data: st.DataObject) -> None:
+        action: Action = data.draw(self._actions)
+        self._operations.do(action)
+
+    def teardown(self) -> None:
+        if hasattr(self, "_operations"):
+            self._operations.close()
 
 
 def main() -> int:
@@ -34,12 +67,10 @@ def main() -> int:
         return find_all(range(args.first, args.first + args.seeds))
     began = time.monotonic()
     done, found = Counter[str](), ""
-    for seed, actions, failure in results(args):
-        done.update(actions)
+    for seed, taken, failure in results(args):
+        done.update(taken)
         found = found or failure
-        say(
-            f"seed {seed}: {sum(actions.values()):,} actions{f', WRONG: {failure}' * bool(failure)}"
-        )
+        say(f"seed {seed}: {taken.total():,} actions{f', WRONG: {failure}' * bool(failure)}")
         if args.plant and failure:
             break
     seconds = time.monotonic() - began

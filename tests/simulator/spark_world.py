@@ -20,7 +20,7 @@ def spark_world(
     spark: SparkSession, source: Source = SOURCE, shape: Shape = FLAT, folder: Path | None = None
 ) -> Iterator[World]:
     """As `open_world`."""
-    with open_world(False, source, shape, folder) as world:
+    with open_world(source, shape, folder) as world:
         world.engine = SparkEngine(spark)
         deploy_file = world.deploy
 

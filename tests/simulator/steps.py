@@ -2,17 +2,34 @@
 
 import random
 from collections import Counter
+from collections.abc import Callable
 from datetime import timedelta
 
+from include.fold.admission import instant_of
 from include.fold.definition import KeyedFold
+from include.stream.rebuild_plan import RebuildOptions
 from include.stream_definition import load_definition
+from spark_jobs.compact_state import compact
+from spark_jobs.rebuild_stream import rebuild
+from spark_jobs.restate_interval import restate
 from spark_jobs.run_stream import drain
+from spark_jobs.write_savepoint import savepoint
 from tests.simulator import oracle
 from tests.simulator.oracle import Landed
-from tests.simulator.world import DELAY, MINUTE_US, World
+from tests.simulator.world import DELAY, MINUTE_US, START_US, World
 
 DELAY_US = DELAY // timedelta(microseconds=1)
 APPEND = ("counts", "silences")
+START, HOUR = instant_of(START_US), timedelta(hours=1)
+JOBS: dict[str, Callable[[World, str], object]] = {  # of a world and a kind of stream
+    "run": lambda w, kind: drain(w.engine, w.lake, w.streams[kind]),
+    "rebuild": lambda w, kind: rebuild(
+        w.engine, w.lake, w.streams[kind], RebuildOptions(full_refresh=True)
+    ),
+    "restate": lambda w, kind: restate(w.engine, w.lake, w.streams[kind], START, START + HOUR),
+    "compact": lambda w, kind: compact(w.engine, w.lake, w.streams[kind]),
+    "savepoint": lambda w, kind: savepoint(w.engine, w.lake, w.streams[kind]),
+}
 
 
 def land(world: World, rows: list[tuple[str, int, int]], minutes: int = 30) -> None:

@@ -2,39 +2,21 @@
 
 import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 
-from include.fold.admission import instant_of
 from include.maintain.check_checkpoint import check_checkpoint
 from include.stream.open_stream import has_waiting_rows
-from include.stream.rebuild_plan import RebuildOptions
 from include.stream.stream_status import stream_status
-from spark_jobs.compact_state import compact
-from spark_jobs.rebuild_stream import rebuild
-from spark_jobs.restate_interval import restate
-from spark_jobs.run_stream import drain
-from spark_jobs.write_savepoint import savepoint
 from tests.refused import refused_until
 from tests.simulator.damage import append_again
-from tests.simulator.operations import HOUR
-from tests.simulator.steps import all_rows, land, some_rows, table_of
-from tests.simulator.world import START_US, World, open_world
+from tests.simulator.steps import JOBS, all_rows, land, run, some_rows, table_of
+from tests.simulator.world import World, open_world
 
 KIND = "counts"
-START = instant_of(START_US)
-JOBS: dict[str, Callable[[World], object]] = {
-    "run": lambda w: drain(w.engine, w.lake, w.streams[KIND]),
-    "rebuild": lambda w: rebuild(
-        w.engine, w.lake, w.streams[KIND], RebuildOptions(full_refresh=True)
-    ),
-    "restate": lambda w: restate(w.engine, w.lake, w.streams[KIND], START, START + HOUR),
-    "compact": lambda w: compact(w.engine, w.lake, w.streams[KIND]),
-    "savepoint": lambda w: savepoint(w.engine, w.lake, w.streams[KIND]),
-}
 
 
 def appended(bronze: str) -> None:
@@ -62,9 +44,9 @@ def world() -> Iterator[World]:
         rng = random.Random(5)
         for _ in range(3):
             land(made, some_rows(rng), minutes=60)
-            JOBS["run"](made)
-        JOBS["rebuild"](made)
-        JOBS["run"](made)
+            run(made, KIND)
+        JOBS["rebuild"](made, KIND)
+        run(made, KIND)
         yield made
 
 
@@ -89,13 +71,13 @@ def test_no_job_builds_on_bronze_that_others_have_changed(world, harm, tmp_path)
     assert not stream_status(world.lake, world.streams[KIND]).is_right
     for name, job in JOBS.items():
         with refused_until("ingest sent --from-scratch --apply"):
-            job(world)
+            job(world, KIND)
         assert world.table(KIND) == table == expected(world), name
     _put_back(bronze, tmp_path / "copy")
     assert found(world) == []
     land(world, [("a", 0, 1), ("b", 1, 2)], minutes=60)
     for job in JOBS.values():
-        job(world)
+        job(world, KIND)
         assert world.table(KIND) == expected(world)
 
 

@@ -12,9 +12,11 @@ from spark_jobs.rebuild_stream import rebuild
 from spark_jobs.tables.product import Product
 from tests.deaths import KilledError
 from tests.refused import refused, refused_until
+from tests.simulator.kinds import TEXT
+from tests.simulator.shapes import Shape
 from tests.simulator.steps import all_rows, land, lived, run, table_of
 from tests.simulator.stream_files import stream_file
-from tests.simulator.world import MINUTE_US, World
+from tests.simulator.world import MINUTE_US, World, open_world
 
 OTHER_MODE = [("counts_per_key", "counts"), ("counts", "counts_per_key")]
 
@@ -104,46 +106,21 @@ def code_changes(world: World) -> int:
     return int(read_ops(world.lake, "findings", {"finding": "code_changed"}).num_rows)
 
 
-BY_NAME = '''
-"""Rows of each name"""
-from typing import NamedTuple
-from include.fold.definition import flat_map_groups_with_state
-class Landed(NamedTuple):
-    key: str
-    event_time_us: int
-class Known(NamedTuple):
-    n: int
-class Row(NamedTuple):
-    name: str
-    n: int
-def name(event: Landed) -> str:
-    return event.key
-def fold(key, events, state):
-    for _ in events:
-        n = state.get.n + 1 if state.exists else 1
-        state.update(Known(n))
-        yield Row(key, n)
-def migrate_state(old):
-    return Known(old["n"])
-FOLD = flat_map_groups_with_state(
-    fold, key=name, event=Landed, state=Known, output=Row, output_mode="append")
-COMMENTS = {"name": "Whose", "n": "How many"}
-'''
-ANOTHER_STATE = BY_NAME.replace("    n: int\nclass Row", "    n: int\n    m: int = 0\nclass Row")
-ANOTHER_KEY = ANOTHER_STATE.replace("return event.key", "return event.key.lower()")
-
-
-def test_states_are_not_mapped_and_a_rebuild_makes_those_of_the_new_keys(world: World):
-    world.put_file("counts", BY_NAME)
-    for _ in range(4):
-        land(world, [("A", 0, 1), ("a", 0, 1)], 60)
-    run(world, "counts")
-    world.put_file("counts", ANOTHER_KEY)
-    stream, anew = world.streams["counts"], "./stateful rebuild sim_counts --full-refresh --apply"
-    with refused("not_migratable", subject="sim_counts", command=anew):
-        rebuild(world.engine, world.lake, stream, RebuildOptions(migrate_state=True))
-    rebuild(world.engine, world.lake, stream, RebuildOptions(full_refresh=True))
-    run(world, "counts")
-    status = stream_status(world.lake, stream)
-    assert status.is_right
-    assert status.live_is_right
+def test_states_are_not_mapped_and_a_rebuild_makes_those_of_the_new_keys():
+    shape = Shape((TEXT,), key=(0,), derived=True)
+    with open_world(shape=shape) as world:
+        for _ in range(4):
+            land(world, [("A", 0, 1), ("a", 0, 1)], 60)
+        run(world, "counts")
+        other_keys = stream_file("counts", "d", shape).replace(".lower()", ".upper()")
+        world.put_file("counts", other_keys)
+        stream, way = (
+            world.streams["counts"],
+            "./stateful rebuild sim_counts --full-refresh --apply",
+        )
+        with refused("not_migratable", subject="sim_counts", command=way):
+            rebuild(world.engine, world.lake, stream, RebuildOptions(migrate_state=True))
+        rebuild(world.engine, world.lake, stream, RebuildOptions(full_refresh=True))
+        run(world, "counts")
+        status = stream_status(world.lake, stream)
+        assert (status.is_right, status.live_is_right) == (True, True)

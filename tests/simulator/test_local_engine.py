@@ -123,7 +123,7 @@ KIND = "counts"
 @pytest.mark.parametrize("days_ahead", [0, 400])
 def test_a_run_that_died_unrecorded_is_followed_by_another(days_ahead: int):
     rng = random.Random(3)
-    with open_world(quick=True) as world:
+    with open_world() as world:
         land(world, some_rows(rng), minutes=60)
         right_us = world.now_us
         world.now_us += timedelta(days=days_ahead) // timedelta(microseconds=1)

@@ -21,8 +21,7 @@ from spark_jobs.rebuild_stream import rebuild
 from spark_jobs.restate_interval import restate
 from tests.simulator import writes
 from tests.simulator.auditor import Auditor
-from tests.simulator.oracle import FAILS
-from tests.simulator.oracle_clock import Commit
+from tests.simulator.oracle import FAILS, Commit
 from tests.simulator.steps import land, run
 from tests.simulator.world import World, open_world
 
@@ -118,7 +117,7 @@ def lived(lake: Instants) -> None:
 
 @pytest.fixture(params=["counts", "counts_per_key"])
 def life(request: pytest.FixtureRequest) -> Iterator[Instants]:
-    with open_world(quick=False) as world:
+    with open_world() as world:
         world.configure(request.param, on_error="dead_letter")
         world.deploy(request.param, "e")
         lake = Instants(world, request.param)

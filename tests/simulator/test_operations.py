@@ -7,7 +7,7 @@ two writes. `make simulate SEEDS=n` runs many more of it.
 from hypothesis import HealthCheck, settings
 
 from tests.examples import examples
-from tests.simulator.machine import Simulation
+from tests.simulator.simulate import Simulation
 
 TestOperations = Simulation.TestCase
 TestOperations.settings = settings(

@@ -1,6 +1,5 @@
 """A wrong clock, repaired: what the streams of a source come to is what the oracle says."""
 
-from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
@@ -17,40 +16,19 @@ from include.stream.bronze import newest_bronze
 from include.stream.manifest import savepoints_of
 from include.stream.open_stream import has_waiting_rows
 from include.stream.rebuild_plan import RebuildOptions
-from spark_jobs.compact_state import compact
 from spark_jobs.rebuild_stream import rebuild
-from spark_jobs.restate_interval import restate
 from spark_jobs.run_stream import drain
 from spark_jobs.set_watermark import set_watermark
-from spark_jobs.write_savepoint import savepoint
 from tests.examples import examples
 from tests.refused import refused_until
 from tests.simulator import oracle
 from tests.simulator.oracle import Emitted, Landed
+from tests.simulator.steps import DELAY_US, JOBS
 from tests.simulator.stream_files import KINDS
-from tests.simulator.world import DELAY, MINUTE_US, SOURCE, World, open_world
+from tests.simulator.world import MINUTE_US, SOURCE, World, open_world
 from tests.simulator.writes import killed_at
 
-DELAY_US = DELAY // timedelta(microseconds=1)
-HOUR_US = 60 * MINUTE_US
-JOBS = {
-    "run": lambda world, stream: drain(world.engine, world.lake, stream),
-    "compact": lambda world, stream: compact(world.engine, world.lake, stream),
-    "savepoint": lambda world, stream: savepoint(world.engine, world.lake, stream),
-    "restate": lambda world, stream: restate(
-        world.engine,
-        world.lake,
-        stream,
-        instant_of(world.now_us - 3 * HOUR_US),
-        instant_of(world.now_us - 2 * HOUR_US),
-    ),
-}
-
-
-@pytest.fixture
-def world() -> Iterator[World]:
-    with open_world() as made:
-        yield made
+NOT_REBUILD = [job for name, job in JOBS.items() if name != "rebuild"]
 
 
 def land(world: World, rows: list[tuple[str, int]], minutes: int = 5) -> None:
@@ -121,9 +99,9 @@ def test_an_instant_that_cannot_be_is_refused_and_all_see_a_repair_as_it_was_pla
     assert amendments_of(world.lake, SOURCE.name).open is not None
     with pytest.raises(SettingsError):
         repair(world, before_us + MINUTE_US)
-    for job in JOBS.values():
+    for job in NOT_REBUILD:
         with refused_until("set-watermark sent"):
-            job(world, world.streams["counts"])
+            job(world, "counts")
     repair(world, before_us)
     DeltaTable(world.lake.bronze(SOURCE.name)).optimize.compact()
     assert world.clock_us == before_us
@@ -147,9 +125,9 @@ def test_a_stream_that_did_not_take_part_runs_once_it_is_rebuilt(world):
     stream = world.streams["silences"]
     assert read_generations(world.lake, stream.name).current is None
     assert has_waiting_rows(world.lake, stream)
-    for job in JOBS.values():
+    for job in NOT_REBUILD:
         with refused_until(f"rebuild {stream.name} --apply"):
-            job(world, stream)
+            job(world, "silences")
     rebuild(world.engine, world.lake, stream, RebuildOptions())
     land(world, [("b", 0)])
     run_all(world)

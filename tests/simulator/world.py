@@ -38,7 +38,6 @@ from tests.simulator import shaped_rows
 from tests.simulator.live_model import LiveModel
 from tests.simulator.local_engine import LocalEngine
 from tests.simulator.oracle import Commit, Emitted
-from tests.simulator.quick_tables import QuickTables
 from tests.simulator.replaced import set_clock
 from tests.simulator.shapes import FLAT, Landed, Shape
 from tests.simulator.stream_files import KINDS, stream_file
@@ -276,12 +275,9 @@ class World:
 
 @contextmanager
 def open_world(
-    quick: bool = True, source: Source = SOURCE, shape: Shape = FLAT, folder: Path | None = None
+    source: Source = SOURCE, shape: Shape = FLAT, folder: Path | None = None
 ) -> Iterator[World]:
-    """A world in a fresh folder; or in one that stays, with what an earlier process left there.
-
-    `quick`: tables stay open, see `quick_tables.py`.
-    """
+    """A world in a fresh folder; or in one that stays, with what an earlier process left there."""
     stays, folder = folder is not None, folder or fresh_folder()
     try:
         with pytest.MonkeyPatch.context() as patch:
@@ -290,8 +286,6 @@ def open_world(
             patch.setattr(sources, "SOURCES", (world.source,))
             register(patch, world.entries)
             set_clock(patch, world.now)
-            if quick:
-                QuickTables().install(patch)
             for kind in KINDS:
                 world.deploy(kind, "a")
             yield world
