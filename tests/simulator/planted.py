@@ -6,6 +6,7 @@ others are what could have been, of each mechanism the smallest: `make simulate 
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -83,12 +84,15 @@ def late_by_todays_delay(patch: pytest.MonkeyPatch) -> None:
 
 def intervals_of_other_code(patch: pytest.MonkeyPatch) -> None:
     """L6. Which code has restated an interval does not matter."""
-    foreign = stream_status._Judge._foreign
+    span = stream_status._Judge.span
 
-    def of_live_alone(self: Any, entry: Any) -> Any:
-        return None if entry.kind == "restate" else foreign(self, entry)
+    def of_live_alone(self: Any, entry: Any, *within: int) -> Any:
+        code = self.identity.code
+        return span(
+            self, replace(entry, codes=(code,)) if entry.kind == "restate" else entry, *within
+        )
 
-    patch.setattr(stream_status._Judge, "_foreign", of_live_alone)
+    patch.setattr(stream_status._Judge, "span", of_live_alone)
 
 
 def mapped_states_given_up(patch: pytest.MonkeyPatch) -> None:
