@@ -4,6 +4,7 @@
 """
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pandas as pd
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+os.environ["PYSPARK_PYTHON"] = sys.executable
 # Two files. No row is late, and billing is silent from 12:00 to 13:00.
 FILES = ([("billing", "12:00"), ("search", "12:30")], [("billing", "13:00")])
 SCHEMA = "service string, timestamp timestamp"

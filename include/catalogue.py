@@ -1,7 +1,6 @@
-"""The figures of a stream and its source, and the findings that there are: each named here, once.
+"""The figures of streams and sources, with their limits, and all findings.
 
-Pages, metrics, alerts and docs/findings.md read this; none has a list of its own. A finding's own
-row of `ops/findings` says more, with names, figures and the command to enter.
+Pages, metrics, alerts and docs/findings.md are made from these lists.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,25 +24,25 @@ PUT_BACK = (
 
 
 class Figure(NamedTuple):
-    """Something that is measured or looked at, and what is found when it is above its limit."""
+    """A figure that is measured, and the finding made when it is above its limit; or a finding alone."""
 
-    name: str  # of a metric: an attribute of StreamLine; of what only can be found: the finding
-    unit: str  # "": it is so, or it is not
+    name: str  # an attribute of StreamLine, if it is a metric; else the finding
+    unit: str  # "" of what is true or false
     subject: str  # stream, source or table
     help: str
     limit: str = ""  # a field of Limits, or of the entry
     finding: str = ""
     severity: Severity = "info"
-    by: str = "check"  # who finds it
+    by: str = "check"  # the task that finds it
     do: str = "nothing"
-    label: str = ""  # of a metric that has a sample for each of several kinds
+    label: str = ""  # of a metric with a sample for each of several kinds
 
     def text(self, value: float) -> str:
-        """A value of it, for people."""
+        """Return a value with its unit, as text."""
         return UNITS.get(self.unit, "{:,.0f}".format)(value)
 
     def found(self, subject: str, detail: str, action: str | None = None, **more: Any) -> Finding:
-        """It, as it was found of that source or stream; `action`, where more is known than what to do."""
+        """Return the finding about `subject`; `action` replaces the general advice."""
         do = action or self.do.replace("NAME", subject).replace("SOURCE", subject)
         return Finding(
             finding=self.finding, severity=self.severity, detail=detail, action=do, **more
@@ -57,7 +56,7 @@ def _verdict(
 
 
 # fmt: off
-# By their names for Prometheus.
+# Figures by the names of Prometheus.
 METRICS = {
     "until_lag_seconds": Figure("until_lag", "seconds", "stream", "From the instant a table is complete until to now", "fresh_within", "behind_promise", "warning", "alerts", "see whether runs of stream_NAME fail, wait or take too long; if not, to producers that have fallen silent, or give the source a `heartbeat_delay`"),
     "until_lag_promised_seconds": Figure("until_lag_promised", "seconds", "stream", "fresh_within, or two ticks of the schedule and the delay"),
@@ -129,7 +128,7 @@ FINDINGS = {
 
 
 def findings_of_run(stream: str, batches: Sequence[Mapping[str, Any]]) -> list[Finding]:
-    """The findings of a run that committed these rows of `ops/batches`."""
+    """Return the findings of a run that committed these rows of `ops/batches`."""
     found = []
     if late := sum(batch["rows_late"] for batch in batches):
         found.append(
@@ -151,7 +150,7 @@ def findings_of_run(stream: str, batches: Sequence[Mapping[str, Any]]) -> list[F
 def dead_letters_finding(
     stream: str, events: int, timeouts: int, first: datetime, last: datetime
 ) -> Finding:
-    """That there are dead letters, at least one."""
+    """Return the finding of at least one dead letter."""
     return FINDINGS["rows_dead_lettered"].found(
         stream,
         f"the function failed for {counted(events, 'event')} and {counted(timeouts, 'timeout')}: "

@@ -73,14 +73,14 @@ FOUND = """# Findings
 Made by `.venv/bin/python -m include.reference`. A finding is a row of `ops/findings`, on the [page](operate.md#pages) of its stream, in the log of
 the task that found it, and in the metric `stateful_lake_findings`. A field of `limits=`, or of the entry, in brackets is its limit."""
 HEARD: dict[Severity, str] = {
-    "error": "The task that finds it is red, and people are [told](operate.md#alerts).",
-    "warning": "People are [told](operate.md#alerts); the Dag stays green.",
-    "info": "Nobody is told.",
+    "error": "The task that finds it is red, and an [alert](operate.md#alerts) is sent.",
+    "warning": "An [alert](operate.md#alerts) is sent; the Dag stays green.",
+    "info": "No alert is sent.",
 }
 
 
 def pages() -> dict[str, str]:
-    """Each page as Markdown, by its file."""
+    """Return each page as Markdown, by its file."""
     sections = {
         "docs/findings.md": [FOUND, *_findings()],
         "docs/reference.md": [ARGUMENTS, *_arguments()],
@@ -112,7 +112,7 @@ def _arguments() -> Iterator[str]:
 
 
 def _fields(of: type) -> Iterator[tuple[str, str, str]]:
-    """The name of each field, it as declared, and the comments above and behind it."""
+    """Yield each field of a class: its name, its declaration, the comments above and behind it."""
     text = inspect.getsource(of)
     comments = {
         token.start[0]: (token.string.lstrip("# "), token.line.lstrip().startswith("#"))

@@ -1,7 +1,6 @@
-"""Finds the streams and sources of `include/streams`.
+"""The streams and sources that the files of `include/streams`, or of the folder STREAMS, declare.
 
-There `<name>.py` declares the stream `<name>`: its records, its function, and STREAM, with all
-settings. A file without a STREAM is one that others import.
+`<name>.py` declares the stream `<name>` by its STREAM. A file without one is imported by others.
 """
 
 import importlib
@@ -21,24 +20,24 @@ from include.text_table import did_you_mean
 
 
 def stream_names() -> tuple[str, ...]:
-    """All streams, in order of their names; also of files that cannot be imported."""
+    """Return the names of all streams, sorted; also of files that cannot be imported."""
     return tuple(sorted(name for name in _files() if _declares(name)))
 
 
 def all_streams() -> tuple[Stream, ...]:
-    """Each stream; SettingsError for the first file that declares none as it should."""
+    """Return all streams. Raises SettingsError for the first file that is wrong."""
     return tuple(_stream(name) for name in stream_names())
 
 
 class Declared(NamedTuple):
-    """The streams whose file is right, and what is wrong with the others."""
+    """The streams whose file is right, and a message for each other file."""
 
     streams: list[Stream]
     wrong: list[str]
 
 
 def declared() -> Declared:
-    """For Dags and pages, which must not all go with one that is not right."""
+    """Return the streams for Dags and pages, where a wrong file must not stop the others."""
     found = Declared([], [])
     for name in stream_names():
         try:
@@ -49,7 +48,7 @@ def declared() -> Declared:
 
 
 def stream_named(name: str) -> Stream:
-    """The stream of that name. SettingsError lists the known ones, or says what its file lacks."""
+    """Return the stream of that name. Raises SettingsError for an unknown name or a wrong file."""
     if name not in _files():
         raise SettingsError(
             unknown("stream", name, stream_names()), code="unknown_stream", subject=name
@@ -75,7 +74,7 @@ def _stream(name: str) -> Stream:
 
 
 def source_named(name: str) -> Source:
-    """The source of that name. SettingsError lists the known ones otherwise."""
+    """Return the source of that name. Raises SettingsError for a name that none or several have."""
     found = [source for source in sources.SOURCES if source.name == name]
     if len(found) > 1:
         raise SettingsError(
@@ -89,22 +88,22 @@ def source_named(name: str) -> Source:
 
 
 def all_sources() -> tuple[Source, ...]:
-    """Each source, in the order of `sources.py`."""
+    """Return all sources, in the order of `sources.py`."""
     return tuple(source_named(source.name) for source in sources.SOURCES)
 
 
 def source_names() -> list[str]:
-    """All sources, in the order of `sources.py`."""
+    """Return the names of all sources, in the order of `sources.py`."""
     return [source.name for source in sources.SOURCES]
 
 
 def streams_of(source: str) -> Iterator[Stream]:
-    """The streams that read a source."""
+    """Return the streams that read a source."""
     return (stream for stream in all_streams() if stream.source == source)
 
 
 def unknown(kind: str, name: str, known: Sequence[str]) -> str:
-    """Of a name that is none: what there is, and what may be meant."""
+    """Return the message for an unknown name: the known ones, and the one that may be meant."""
     return f"unknown {kind} {name!r}: known are {', '.join(known)}{did_you_mean(name, known)}"
 
 
@@ -123,7 +122,7 @@ def _module(name: str) -> ModuleType:
     file = f"{include.streams.FOLDER}/{name}.py"
     try:
         return importlib.import_module(f"include.streams.{name}")
-    # Whatever a user's file raises as it is imported: it is that file which is wrong.
+    # A user's file may raise anything.
     except (SettingsError, DefinitionError) as error:
         said = f"{file}: {error.message}"
         raise SettingsError(said, code=error.code, subject=error.subject) from error

@@ -1,7 +1,7 @@
-"""A stream as its file declares it, whether its parts fit together, and what it is pinned by.
+"""The definition of a stream: its fold with the settings of its entry, checks, and pinned settings.
 
-Each process has to write settings alike: so a set is written in order, and what Python shows by its
-address, or not whole, is refused.
+Settings are compared as text, which each process has to write alike: sets are sorted, and values
+that Python shows by their address, or cut off, are refused.
 """
 
 import inspect
@@ -27,12 +27,12 @@ from include.fold.records import DefinitionError, sql_type
 from include.lake.errors import SettingsError
 from include.settings import AS_SOURCE, MILLISECOND, Source, Stream
 
-# Of these Python writes all, and always the same.
+# Types whose repr is whole and the same in each process.
 WHOLE = (bytes, Decimal, date, time, tzinfo, type)
 
 
 def settings_text(stream: str, settings: Mapping[str, Any]) -> str:
-    """JSON, by name; SettingsError for a setting that each process would write otherwise."""
+    """Return settings as JSON. Raises SettingsError for a value that is not written alike everywhere."""
     for name, value in settings.items():
         try:
             json.dumps(value, default=_plain)
@@ -42,7 +42,7 @@ def settings_text(stream: str, settings: Mapping[str, Any]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON keeps all of; TypeError where there is no such thing."""
+    """Return a value that JSON can write whole. Raises TypeError for other types."""
     if isinstance(value, Enum):
         return [str(value), value.value]
     if isinstance(value, timedelta):
@@ -59,12 +59,12 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{value!r} is nothing that each process writes alike")
 
 
-# Columns of bronze that an event may have, and that are no fields of a source.
+# Columns of bronze, beside the fields of the source, that an event may have.
 OF_INGESTION = (EVENT_TIME_US, INGESTED_AT_US, "source_file")
 
 
 def load_definition(stream: Stream) -> Definition:
-    """The definition of `stream`. SettingsError says what its settings or comments lack."""
+    """Return the definition of `stream`. Raises SettingsError for wrong settings or missing comments."""
     fold = _with_entry(stream)
     if unsaid := {column.name for column in fold.output_columns} - set(stream.comments):
         raise _wrong(stream.name, "comments", f"says nothing of {', '.join(sorted(unsaid))}")
@@ -80,7 +80,7 @@ def load_definition(stream: Stream) -> Definition:
 
 
 def _with_entry(stream: Stream) -> KeyedFold:
-    """The fold with what is said in the stream's entry."""
+    """Return the fold with the stream's name, `on_error` and `deduplicate`."""
     try:
         fold = _fold_of(stream)
         known = fold.deduplicate if stream.deduplicate == AS_SOURCE else stream.deduplicate
@@ -95,19 +95,19 @@ def _wrong(stream: str, subject: str, said: str) -> SettingsError:
 
 
 def check_stream(stream: Stream, source: Source) -> None:
-    """SettingsError for a stream whose parts do not fit together, or do not fit its source."""
-    # R is another instant at each reading.
+    """Raise SettingsError for a stream whose parts do not fit together, or not its source."""
+    # R (random) is another instant at each reading.
     is_random = re.search(r"\bR\b", stream.schedule, re.IGNORECASE)
-    # Airflow's timetable finds out, too, but only when the Dag is read.
+    # Airflow would refuse it only when it reads the Dag.
     if is_random or not croniter.is_valid(stream.schedule):
         raise _wrong(stream.name, "schedule", f"must be a cron expression, not {stream.schedule!r}")
     fold = load_definition(stream).fold
     _check_events(fold, source)
-    _settings(stream, fold)  # refuses what no run could pin
+    _settings(stream, fold)  # raises for what cannot be written as text
 
 
 def _check_events(fold: KeyedFold, source: Source) -> None:
-    """An Event field has the type of the source's, and is not missing where that may be."""
+    """Raise SettingsError for an event field of another type, or not nullable where the source's is."""
     declared = {field.name: field for field in source.fields}
     for column in fold.event_columns:
         field, said = declared.get(column.name), None
@@ -139,7 +139,7 @@ def _fold_of(stream: Stream) -> KeyedFold:
 
 
 def pinned_settings(stream: Stream, fold: KeyedFold) -> dict[str, Any]:
-    """What the state and the table of a stream stand on, as the row of a generation names it."""
+    """Return the settings that state and table depend on, as the row of a generation stores them."""
     return {
         "buckets": stream.buckets,
         "state_partitions": stream.state_partitions,
@@ -157,7 +157,7 @@ def _settings(stream: Stream, fold: KeyedFold) -> str | None:
     of_fold = {"ttl": fold.ttl, "deduplicate": fold.deduplicate}
     own = {name: value for name, value in of_fold.items() if value is not None}
     for name in own.keys() & stream.settings.keys():
-        if stream.settings[name] != own[name]:  # one that is handed on to the fold is the same
+        if stream.settings[name] != own[name]:  # equal if it is handed on to the fold
             said = f"is another one of the fold, {own[name]!r}: call the setting otherwise"
             raise _wrong(stream.name, name, said)
     known = {} if fold.deduplicate is None else {"deduplicate": str(fold.deduplicate)}

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from include.fold.definition import map_groups_with_state
+from include.fold.definition import flat_map_groups_with_state, map_groups_with_state
 from include.fold.records import columns_of
 from include.fold.testing.cases import run
 from include.fold.testing.check import BrokenLawError, check_fold
@@ -101,16 +101,26 @@ def test_the_example_with_timeouts_and_settings_does_what_it_says():
 @pytest.mark.slow
 def test_a_cart_is_reminded_and_expires_as_the_page_says():
     names = defined("setTimer")
+    fold = flat_map_groups_with_state(
+        names["remind"],
+        key="cart_id",
+        event=names["CartEvent"],
+        state=names["Cart"],
+        output=names["Notice"],
+        output_mode="append",
+        timeout="EventTimeTimeout",
+        timers=("reminder", "expiry"),
+    )
     event, hour_us = names["CartEvent"], 3_600_000_000
     first, second = event("c", hour_us, False), event("c", 2 * hour_us - 1, False)
-    ran = run(names["FOLD"], [first, second], clock=8 * 24 * hour_us)
+    ran = run(fold, [first, second], clock=8 * 24 * hour_us)
     # Timers that are given in milliseconds are whole ones.
     assert [row.notice for row in ran.outputs] == ["reminder", "expiry"]
     assert ran.emitted_at_us == [3 * hour_us - 1_000, (7 * 24 + 1) * hour_us]
     assert (ran.states, ran.timers) == ({}, {})
-    ordered = run(names["FOLD"], [first, event("c", hour_us + 1, True)], clock=8 * 24 * hour_us)
+    ordered = run(fold, [first, event("c", hour_us + 1, True)], clock=8 * 24 * hour_us)
     assert (ordered.outputs, ordered.timers) == ([], {})
-    check_fold(names["FOLD"], may_keep=True, examples=30)
+    check_fold(fold, may_keep=True, examples=30)
 
 
 def test_the_records_of_the_page_have_the_types_of_its_table():

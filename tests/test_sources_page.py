@@ -1,16 +1,11 @@
 """What docs/sources.md shows is what happens."""
 
-import json
 import re
-from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import date
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-import pyarrow as pa
-from deltalake import write_deltalake
 
 from include.fold.records import SCALARS
 from include.ingest.formats import open_rows, row_of_raw
@@ -21,7 +16,6 @@ from include.ingest.watermark import SourceWatermark, advance_watermark, logged_
 from include.lake.ops import read_ops
 from include.settings import Source
 from tests.ingested import rows_of
-from tests.registries import running_registry
 from tests.topics import served
 
 PAGE = (Path(__file__).parents[1] / "docs" / "sources.md").read_text()
@@ -90,37 +84,6 @@ def test_the_payment_is_taken_as_it_is(lake, monkeypatch):
     assert (row["source_file"], row["kafka_offset"]) == ("payments/0", 0)
     (found,) = read_ops(lake, "findings").to_pylist()
     assert found["finding"] == "tombstones_skipped"
-
-
-def test_the_refund_is_taken_as_it_is(lake, monkeypatch):
-    source, topic = declared("REFUNDS"), served(monkeypatch)
-    monkeypatch.setenv("REGISTRY_PASSWORD", "secret")
-    with running_registry() as registry:
-        trusting = replace(source.connector.schema_registry, url=registry.url, ca_file=None)
-        here = replace(source, connector=replace(source.connector, schema_registry=trusting))
-        registry.user = "stateful:secret"
-        schema_id = registry.add(json.loads(block("json avro")))
-        at = datetime(2026, 3, 1, 12, tzinfo=UTC)
-        refund = {"paid_at": at, "amount": Decimal("19.90"), "reason": "late"}
-        topic.produce(0, registry.wire(schema_id, refund))
-        topic.produce(0, b"no id")
-        counts = ingest(lake, here)
-    assert (counts.rows_bronze, counts.rows_quarantined) == (1, 1)
-    (row,) = rows_of(lake.bronze("refunds"))
-    assert (row["amount"], row["event_time"]) == (Decimal("19.90"), at)
-    assert row["_rescued_data"] == '{"reason": "late"}'
-
-
-def test_the_shipment_is_taken_as_it_is(lake, tmp_path):
-    source = declared("SHIPMENTS")
-    uri = str(tmp_path / "shipments")
-    at = datetime(2026, 3, 1, 12, tzinfo=UTC)
-    write_deltalake(uri, pa.table({"order_id": [7], "weight": [1.5], "shipped_at": [at]}))
-    here = replace(source, connector=replace(source.connector, uri=uri))
-    assert ingest(lake, here).rows_bronze == 1
-    (row,) = rows_of(lake.bronze("shipments"))
-    assert (row["order_id"], row["weight"], row["event_time"]) == (7, 1.5, at)
-    assert row["source_file"].startswith("0/part-")
 
 
 def test_the_sale_is_taken_as_it_is():

@@ -1,4 +1,4 @@
-"""Your notifiers: who hears of an alert, beside the log of the task `alert`.
+"""Your notifiers: where alerts go, beside the log of the task `alert`.
 
 Any notifier of Airflow: of a provider that is installed (Slack, webhook, mail, ...), or a class of
 your own. Its templates have `alert`, with `title`, `text`, `html`, `severity`: docs/operate.md.

@@ -1,4 +1,4 @@
-"""Your sources: what producers land, and the rules by which a row is admitted."""
+"""Your sources: the events that producers land, and the rules by which rows are admitted."""
 
 from datetime import timedelta
 
