@@ -18,7 +18,12 @@ from pyspark.sql import SparkSession
 from include.job import recorded_run
 from include.lake.lease import LeaseTakenError, hold_lease
 from include.lake.paths import Lake, open_lake
-from include.maintain.table_maintenance import MaintainedTable, care_for, maintained_tables, plan_of
+from include.maintain.table_maintenance import (
+    MaintainedTable,
+    carry_out,
+    maintained_tables,
+    plan_of,
+)
 from include.settings import TABLE_MAINTENANCE, TableMaintenance
 from spark_jobs.job import exit_with_main, spark_session
 from spark_jobs.tables.product import session_settings
@@ -57,7 +62,7 @@ def _maintain(
     if not plan.needs_maintenance:
         return
     with recorded_run(lake, JOB, table.name, dag_run_id=dag_run_id):
-        care_for(
+        carry_out(
             lake,
             plan,
             optimize=partial(optimize, spark, table.path, limits),

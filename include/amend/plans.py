@@ -40,9 +40,8 @@ def _refuse(lake: Lake, key: ErasedKey) -> None:
     """Raise LakeError when a key cannot be erased as the lake is."""
     source = key.source
     if aside := lying_aside(lake):
-        raise _in_the_way(
-            aside[0], f"{aside[0]} may have the key: move it out of the lake, or delete it"
-        )
+        said = f"{aside[0]} may have the key: move it out of the lake, or delete it"
+        raise _in_the_way(aside[0], said)
     bronze = f"bronze/{source.name}"
     is_there = lake.is_delta_table(lake.bronze(source.name))
     columns = delta_table(lake.bronze(source.name)).schema().fields if is_there else []
@@ -55,9 +54,7 @@ def _refuse(lake: Lake, key: ErasedKey) -> None:
             command=next(streams, None),
         )
     if lake.is_delta_table(lake.ingest_log(source.name)):
-        Ingestion(
-            lake, source
-        )  # LakeError for a bronze that others have changed: it may have the key
+        Ingestion(lake, source)  # LakeError when others have changed bronze: it may have the key
     for stream in streams_of(source.name):
         _refuse_stream(lake, stream, key)
 
@@ -234,7 +231,7 @@ def _unread(lake: Lake, source: str) -> int:
 
 
 class WatermarkPlan(NamedTuple):
-    """The decision to set the source watermark back to `to_us`."""
+    """The plan to set a source watermark back to `to_us`."""
 
     begun: Amendment | None  # the open one, which is finished
     to_us: int
@@ -242,16 +239,15 @@ class WatermarkPlan(NamedTuple):
 
 
 def plan_set_watermark(lake: Lake, source: Source, to: datetime | None) -> WatermarkPlan:
-    """Return the plan: to finish what was begun, or to begin. Raises SettingsError for an instant that
-    cannot be, LakeError without bronze and while a key is being erased from it."""
+    """Plan to set a source watermark back, or to finish what was begun. Raises SettingsError for an
+    instant that cannot be, LakeError without bronze and while a key is being erased from it."""
     begun = amendments_of(lake, source.name).open
     to_us = None if to is None else micros_of(to) // US_PER_MS * US_PER_MS  # as watermarks are
     if begun is not None:
         return _finishing(begun, to_us)
     if to_us is None:
-        raise wrong_argument(
-            "--to", f"no set-watermark of {source.name} is unfinished: --to is missing"
-        )
+        said = f"no set-watermark of {source.name} is unfinished: --to is missing"
+        raise wrong_argument("--to", said)
     bronze = newest_bronze(lake, source.name)
     _refuse_instant(source, bronze, to_us)
     before, all_ = count_before(bronze, "event_time", None, cutoffs_us=[to_us + 1, LAST_INSTANT_US])

@@ -219,7 +219,7 @@ def format_plan(plans: Sequence[TablePlan]) -> str:
     return "\n".join(["table maintenance:", *(lines or ["  nothing to do"])])
 
 
-def care_for(
+def carry_out(
     lake: Lake,
     plan: TablePlan,
     optimize: Callable[[], object],
@@ -276,7 +276,9 @@ def maintain_ops(
             # The target is that of small files: with Spark's, more than planned would be rewritten.
             optimize = partial(compact, table.path, limits.small_file_bytes)
             vacuum = partial(_vacuum, table.path)
-            care_for(lake, plan, partial(despite_others, optimize), partial(despite_others, vacuum))
+            carry_out(
+                lake, plan, partial(despite_others, optimize), partial(despite_others, vacuum)
+            )
             # These tables have many short readers, which then read fewer commits.
             open_table(table.path).create_checkpoint()
 

@@ -84,7 +84,7 @@ def _starting_savepoint(
 def refuse_migration(opened: OpenStream, full_refresh: bool) -> None:
     """Raise SettingsError unless the stream's `migrate_state` can map its state."""
     if full_refresh:
-        said = "--migrate-state maps states, --full-refresh makes them anew: give one of them"
+        said = "--migrate-state maps states, --full-refresh computes them again: give one of them"
         raise wrong_argument("--migrate-state", said)
     current, name, fold = opened.row, opened.name, opened.fold
     if current is None or current["state_schema"] == opened.identity.state_schema:
@@ -96,7 +96,7 @@ def refuse_migration(opened: OpenStream, full_refresh: bool) -> None:
     if opened.definition.migrate_state is None:
         said = "STREAM has no migrate_state=, a function from a key's old state to the new one"
         raise _not_migratable(name, said)
-    # States are mapped one by one: neither what they are kept by nor their clock may differ.
+    # States are mapped one by one: neither the key nor their clock may differ.
     now = pinned_settings(opened.stream, fold)
     changed = [part for part in ("source", "key") if current[part] != now[part]]
     if fold.keys.is_derived:

@@ -1,4 +1,4 @@
-"""What RocksDB and Spark's change logs hold, unpacked by a JVM: for `scan.files_with`."""
+"""The contents of RocksDB and Spark's change logs, unpacked by a JVM: for `scan.files_with`."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -72,7 +72,7 @@ def _leaves(value: Any) -> Iterator[bytes]:
 
 
 def _frames(content: bytes) -> Iterator[bytes]:
-    """Of each frame of zstd that begins somewhere in it, as far as it can be read."""
+    """Each frame of zstd that begins somewhere in the content, as far as it can be read."""
     at = content.find(ZSTD)
     while at >= 0:
         found = bytearray()

@@ -1,4 +1,4 @@
-"""How a key is written, and which of its texts are looked for where."""
+"""The key of an erasure: how it is written, its rows, and the history of tables."""
 
 import io
 import json
@@ -128,15 +128,6 @@ def test_a_file_is_found_by_its_whole_name_and_by_rows_of_it_that_were_mended(la
     assert landed_file_of(f"torn.jsonl#{'0a' * 16}") == "torn.jsonl"
 
 
-def test_files_that_are_not_taken_yet_are_named_as_not_looked_into(lake: Lake):
-    landing, key = Landing(lake), erased_key("device_signals", "7")
-    landing.add("a.jsonl", [signal(1, device_id=7)])
-    ingest(lake, source_named("signals"))
-    assert plan_erasure(lake, key).waiting == 0
-    landing.add("b.jsonl", [signal(2, device_id=7)])
-    assert plan_erasure(lake, key).waiting == 1
-
-
 def test_a_key_of_several_lines_is_not_that_of_its_first(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
@@ -155,13 +146,15 @@ def test_a_key_of_several_lines_is_not_that_of_its_first(
         assert re.findall(r"(\d+) rows? of bronze", capsys.readouterr().out) == ["1"]
 
 
-def test_tables_of_streams_that_were_taken_out_are_named_as_not_looked_into(lake: Lake):
-    Landing(lake).add("a.jsonl", [signal(1, device_id=7)])
+def test_files_that_wait_and_tables_of_streams_that_were_taken_out_are_named(lake: Lake):
+    landing, key = Landing(lake), erased_key("device_signals", "7")
+    landing.add("a.jsonl", [signal(1, device_id=7)])
     ingest(lake, source_named("signals"))
+    landing.add("b.jsonl", [signal(2, device_id=7)])
     for name in ("tables/taken_out", "tables/user_counts", "savepoints/user_counts"):
         Path(lake.root, name, "_delta_log").mkdir(parents=True)
-    plan = plan_erasure(lake, erased_key("device_signals", "7"))
-    assert plan.undeclared == ("tables/taken_out",)
+    plan = plan_erasure(lake, key)
+    assert (plan.waiting, plan.undeclared) == (1, ("tables/taken_out",))
 
 
 def test_sources_that_may_have_the_key_by_its_field_or_by_a_table_are_named(

@@ -66,13 +66,13 @@ def test_the_bytes_of_values_are_those_of_arrows_buffers():
     assert len(set(own)) > 10
     # A value's bytes are its own: neither a slice nor a neighbour changes them.
     assert value_bytes(states.slice(10, 5)).tolist() == own[10:15].tolist()
-    beside_nothing = pa.concat_arrays([states, array_of([None])])
-    assert value_bytes(beside_nothing)[:-1].tolist() == own.tolist()
-    assert value_bytes(beside_nothing)[-1] == 8 + 8 + 4 * 4
+    with_null = pa.concat_arrays([states, array_of([None])])
+    assert value_bytes(with_null)[:-1].tolist() == own.tolist()
+    assert value_bytes(with_null)[-1] == 8 + 8 + 4 * 4
 
 
 @pytest.mark.spark
-def test_what_lies_beside_states_and_quantiles_of_many_are_those_of_their_rows(spark):
+def test_timers_and_quantiles_of_many_are_those_of_their_rows(spark):
     """Keys with a state and timers; some of which only a value is known."""
     fold = replace(
         DEFINED,
@@ -87,8 +87,8 @@ def test_what_lies_beside_states_and_quantiles_of_many_are_those_of_their_rows(s
     states.put("bob", None, 0, extra=(((1, 1_000),), None))
     rows = spark.createDataFrame(states.rows()).withColumn("bucket", F.lit(0))
     measured = measure_states(rows, fold, BATCH)
-    told = [measured[None][name] for name in ("seen", timer_column("reminder"), "due")]
-    assert told == [2 * len(times) + 1, len(times), sum(at_us <= 5_000 for at_us in times)]
+    found = [measured[None][name] for name in ("seen", timer_column("reminder"), "due")]
+    assert found == [2 * len(times) + 1, len(times), sum(at_us <= 5_000 for at_us in times)]
     report = report_of("s", fold, BATCH, (1, 1), measured, {})
     ages = np.sort(1_000_000 - np.array(times))
     assert (report.age_us["least"], report.age_us["most"]) == (ages[0], ages[-1])

@@ -1,4 +1,4 @@
-"""What a check finds in checkpoints that are as they should be, and in such as are not."""
+"""The findings of a check in sound and in broken checkpoints."""
 
 import shutil
 from dataclasses import replace

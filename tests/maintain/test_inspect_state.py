@@ -5,7 +5,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -22,18 +22,10 @@ from include.observe.state_report import (
     report_json,
 )
 from include.settings import Stream
-from include.stream_definition import load_definition
 from include.streams import user_counts
-from include.streams.user_sessions import UserEvent
-from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.inspect_state import inspect_state
-from spark_jobs.run_stream import drain
-from tests.bronze import append_commit, stamp
 from tests.engines.lake_runs import (
-    MS_US,
-    START_US,
     drained,
-    with_conf,
 )
 from tests.engines.test_timeouts_live import (
     MACHINE,
@@ -161,31 +153,3 @@ def check_json_and_tables(report: StateReport) -> None:
     assert ["pending_events", f"{report.pending_events:,}"] in rows
     for name, figure in parsed["bytes_per_key"].items():
         assert [f"bytes_per_key.{name}", f"{figure:,}"] in rows
-
-
-@pytest.mark.spark
-@pytest.mark.e2e
-def test_timeouts_that_a_killed_run_left_are_due(spark, lake):
-    """As when a run is killed between its batch with data and the one without."""
-    stream = entry("user_sessions", "user_events", (5, 2), gap=timedelta(milliseconds=10))
-    fold, ids = load_definition(stream).fold, bucket_ids(5, 2)
-    ann, *others = "abcdefg"
-    home, *places = buckets_of(spark, [ann, *others], ids)
-    bob = next(user for user, place in zip(others, places, strict=True) if place != home)
-    first = [UserEvent(ann, START_US), UserEvent(ann, START_US + 6 * MS_US)]
-    commits = stamp([first, [UserEvent(bob, START_US + 60 * 1_000 * MS_US)]])
-    reports = []
-    with with_conf(spark, "spark.sql.streaming.noDataMicroBatches.enabled", "false"):
-        for rows in commits:
-            append_commit(lake, stream.source, fold, rows)
-            with with_conf(spark, "spark.sql.shuffle.partitions", "2"):
-                drain(SparkEngine(spark), lake, stream)
-            reports.append(inspect_state(spark, lake, stream))
-    incomplete, killed = reports
-    # Its own rows settle a bucket in its batch; what is complete everywhere is said by the next.
-    assert (incomplete.keys, incomplete.until, incomplete.age_us) == (1, None, None)
-    assert incomplete.timeouts["due"] == 0
-    assert micros_of(killed.until) == START_US + MS_US + 1
-    assert killed.age_us == spread_of([MS_US])
-    assert killed.timeouts["due"] == killed.timeouts["keys_with"] == 1
-    assert [report.pending_events for report in reports] == [1, 2]

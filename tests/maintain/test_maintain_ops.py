@@ -48,14 +48,18 @@ def test_what_was_replaced_long_ago_is_deleted(lake):
     for batch in range(3):
         append_batch(lake, batch)
     DeltaTable(lake.ops("batches")).optimize.compact()
-    keep_no_file(lake, "batches")
+    properties = {"delta.deletedFileRetentionDuration": "interval 0 hours"}
+    DeltaTable(lake.ops("batches")).alter.set_table_properties(properties)
+    old = (datetime.now(UTC) - timedelta(days=1)).timestamp()
+    for file in Path(lake.ops("batches")).glob("*.parquet"):
+        os.utime(file, (old, old))
     maintain_ops(lake, (), EAGER)
     assert len(list(Path(lake.ops("batches")).glob("*.parquet"))) == 1
     assert batch_ids(lake) == [0, 1, 2]
 
 
 @pytest.mark.slow
-def test_writers_and_care_at_once_lose_nothing(lake):
+def test_writers_and_maintenance_at_once_lose_nothing(lake):
     append_batch(lake, 0)
     failed: list[BaseException] = []
 
@@ -73,11 +77,3 @@ def test_writers_and_care_at_once_lose_nothing(lake):
     writer.join()
     assert failed == []
     assert batch_ids(lake) == list(range(30))
-
-
-def keep_no_file(lake: Lake, name: str) -> None:
-    properties = {"delta.deletedFileRetentionDuration": "interval 0 hours"}
-    DeltaTable(lake.ops(name)).alter.set_table_properties(properties)
-    old = (datetime.now(UTC) - timedelta(days=1)).timestamp()
-    for file in Path(lake.ops(name)).glob("*.parquet"):
-        os.utime(file, (old, old))

@@ -45,7 +45,7 @@ def forget_retention(*paths: str) -> None:
 
 
 def maintain_twice(spark, lake: Lake, *names: str) -> None:
-    """What the first run replaces, the second deletes."""
+    """Maintain tables twice: the second run deletes what the first has replaced."""
     for _ in range(2):
         tables = [table for table in maintained_tables(lake) if table.name in names]
         maintain(spark, lake, tables, EAGER)
@@ -58,7 +58,7 @@ def only_its_newest_files_are_left(path: str) -> bool:
 
 
 def forget_newest_batch(lake: Lake, stream: Stream) -> None:
-    """As if the stream had died after it wrote its newest batch, and before it committed it."""
+    """Make the stream look as if it had died between writing and committing its newest batch."""
     checkpoint = lake.checkpoint(stream.name, 1)
     newest = newest_committed(lake, checkpoint)
     for name in (f"{newest}", f".{newest}.crc"):

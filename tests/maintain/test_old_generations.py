@@ -79,7 +79,7 @@ def test_a_stream_at_work_keeps_its_checkpoints_until_the_next_day(lake: Lake):
 
 
 def test_a_rebuild_in_between_is_seen_under_the_lease(lake: Lake, monkeypatch):
-    """What was found before the lease was got does not count."""
+    """Generations found before the lease was got do not count."""
     switch(lake, 1, None)
     switch(lake, 2, LONG_AGO)
     answers = iter([[1], []])

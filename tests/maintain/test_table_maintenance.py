@@ -1,4 +1,4 @@
-"""What is planned for real tables, without a JVM: figures, reasons, guard, budget of the day."""
+"""Plans of maintenance for real tables, without a JVM."""
 
 import os
 from dataclasses import replace

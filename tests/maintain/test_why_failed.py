@@ -1,4 +1,4 @@
-"""What is said of a run that an error of somebody else's code has ended; without a JVM."""
+"""The errors of a run that an error of other code has ended; without a JVM."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def fail(lake: Lake, error: Exception) -> str:
     return str(raised.value)
 
 
-def told(lake: Lake, error: Exception) -> LakeError:
+def explained_as(lake: Lake, error: Exception) -> LakeError:
     with pytest.raises(LakeError) as raised, explained(lake, STREAM):
         raise error
     assert (raised.value.__cause__, raised.value.exit_code) == (error, 1)
@@ -51,7 +51,7 @@ def test_what_the_machine_refuses_is_no_damage_of_the_file_that_it_names(lake, s
 def test_a_log_that_is_none_is_named(lake):
     append(lake, days=1)
     max(Path(lake.bronze(SOURCE), "_delta_log").glob("*.json")).write_text("{")
-    said = str(told(lake, RuntimeError()))
+    said = str(explained_as(lake, RuntimeError()))
     assert f"ingest {SOURCE} --from-scratch --apply" in commands_in(said)
 
 
@@ -75,7 +75,7 @@ def test_a_file_that_the_error_names_is_named_with_what_mends_it(lake, file, sub
     error = RuntimeError(
         f"[FAILED_READ_FILE] at file:{lake.root}/{file}, bad page\n\tat org.apache"
     )
-    said = told(lake, error)
+    said = explained_as(lake, error)
     assert (said.code, said.subject, said.command) == ("unreadable_table", subject, command)
     assert (f"{lake.root}/{file}" in said.message, "\n" in said.message) == (True, False)
 

@@ -93,7 +93,7 @@ def log_file(lake: Lake, version: int) -> Path:
 
 
 def backdate(lake: Lake, version: int, made: datetime) -> None:
-    """As if a commit had been made then."""
+    """Make a commit look as if it had been made then."""
     actions = [json.loads(line) for line in log_file(lake, version).read_text().splitlines()]
     for action in actions:
         if "commitInfo" in action:

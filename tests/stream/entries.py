@@ -51,7 +51,7 @@ def covers(one: RecordEntry, tick: int) -> bool:
 
 
 def hides(one: RecordEntry, tick: int) -> bool:
-    """Whether what earlier entries say of the tick is over."""
+    """True if the entry hides earlier ones at the tick."""
     is_later = one.from_us is None or one.from_us <= tick
     return covers(one, tick) or (one.kind == "rebuild" and is_later)
 

@@ -22,14 +22,14 @@ class CannotLoadError(Exception):
 
 @dataclass
 class Trace:
-    """What loading a version took."""
+    """The files that loading a version took."""
 
     base: int  # the snapshot that it began with; 0 for the empty state
     changelogs: list[int]
 
 
 def write(path: Path, content: bytes) -> None:
-    """A file as Hadoop writes it on a local disk: with its checksum beside it."""
+    """Write a file and its checksum, as Hadoop does on a local disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     chunks = (content[at : at + 512] for at in range(0, len(content), 512))
@@ -54,7 +54,7 @@ class SparkStore:
     ssts: dict[str, int] = field(default_factory=dict)  # of the newest snapshot
 
     def write_version(self, version: int, snapshot: bool, changelog: bool) -> None:
-        """What a task commits; without a change log it must be a snapshot."""
+        """Write the commit of a task; without a change log it must be a snapshot."""
         if changelog or not snapshot:
             write(self.changelog(version), bytes(self.rng.randrange(47, 3000)))
         if snapshot:
@@ -169,7 +169,7 @@ class SparkCheckpoint:
     def write_states(
         self, count: int | None = None, snapshot: bool = False, changelog: bool = True
     ) -> None:
-        """What the tasks of the planned batch commit, in the first `count` partitions."""
+        """Write the commits of the planned batch's tasks, in the first `count` partitions."""
         self._write_metadata()
         for store in self.stores[:count]:
             store.write_version(self.planned + 1, snapshot, changelog)

@@ -1,4 +1,4 @@
-"""Who still needs what of bronze's past: what VACUUM and the clean-up of its log must leave, and until when."""
+"""The old commits and files of bronze that streams still need, which VACUUM and the clean-up of its log must leave."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -138,21 +138,21 @@ def test_a_reader_behind_by_more_than_half_of_what_the_log_keeps_is_a_finding():
         ("interval 36 hours 30 minutes", timedelta(hours=36.5)),
         ("2 days", timedelta(days=2)),
         ("interval 0 hours", timedelta(0)),
+        *((text, None) for text in ("", "interval", "forever", "interval 1 month", "7")),
     ],
 )
-def test_a_tables_retention_is_read_as_delta_reads_it(text, expected):
-    assert retention({FILE_RETENTION[0]: text}, FILE_RETENTION) == expected
+def test_a_tables_retention_is_read_as_delta_reads_it_or_refused(text, expected):
+    configuration = {LOG_RETENTION[0]: text}
+    if expected is not None:
+        assert retention(configuration, LOG_RETENTION) == expected
+        return
+    with refused("foreign_properties", subject=LOG_RETENTION[0]):
+        retention(configuration, LOG_RETENTION)
 
 
 def test_a_table_that_says_nothing_has_deltas_own_retention():
     assert retention({}, FILE_RETENTION) == timedelta(days=7)
     assert retention({}, LOG_RETENTION) == timedelta(days=30)
-
-
-@pytest.mark.parametrize("text", ["", "interval", "forever", "interval 1 month", "7"])
-def test_a_retention_that_cannot_be_read_is_an_error_not_a_guess(text):
-    with refused("foreign_properties", subject=LOG_RETENTION[0]):
-        retention({LOG_RETENTION[0]: text}, LOG_RETENTION)
 
 
 STREAM = stream_named("user_counts")
@@ -216,52 +216,54 @@ def test_a_stream_is_run_when_what_it_needs_is_older_than_half_of_what_the_log_k
     assert has_waiting_rows(two_commits, STREAM)
 
 
-def test_what_the_log_has_lost_is_told_also_while_nothing_is_new(two_commits):
-    read_up_to(two_commits, 1, 2)
-    append(two_commits)
-    read_up_to(two_commits, 1, 2, 3)
-    bronze(two_commits).create_checkpoint()
-    for version in (0, 1):
-        log_file(two_commits, version).unlink()
-    refuse_cut_off(two_commits, read_generations(two_commits, STREAM.name), SOURCE)
-    assert not has_waiting_rows(two_commits, STREAM)
-    log_file(two_commits, 2).unlink()
-    assert has_waiting_rows(two_commits, STREAM)
-    with refused("cleaned_up_version", command=f"./stateful rebuild {STREAM.name} --apply"):
-        refuse_cut_off(two_commits, read_generations(two_commits, STREAM.name), SOURCE)
+def lose(lake: Lake, *versions: int) -> None:
+    for version in versions:
+        log_file(lake, version).unlink()
 
 
-@pytest.mark.parametrize("committed", [False, True])
-def test_a_first_batch_needs_the_version_that_it_is_a_snapshot_of(lake, committed):
-    for _ in range(3):
-        append(lake)
-    write_position(lake, STREAM.name, 2, committed=committed)
-    assert needed_version(lake) == 1
-    bronze(lake).create_checkpoint()  # of version 2: what leads to 1 are commits, from the first on
+def check_cut_off(lake: Lake, is_cut_off: bool) -> None:
     generations = read_generations(lake, STREAM.name)
-    refuse_cut_off(lake, generations, SOURCE)
-    log_file(lake, 0).unlink()
+    if not is_cut_off:
+        refuse_cut_off(lake, generations, SOURCE)
+        return
     with refused("cleaned_up_version", command=f"./stateful rebuild {STREAM.name} --apply"):
         refuse_cut_off(lake, generations, SOURCE)
     assert has_waiting_rows(lake, STREAM)
 
 
-def test_a_first_batch_needs_no_commit_where_the_log_sums_its_version_up(lake):
-    append(lake)
-    append(lake)
-    bronze(lake).create_checkpoint()
-    write_position(lake, STREAM.name, 2, committed=False)
-    append(lake)
-    for version in (0, 1):
-        log_file(lake, version).unlink()
-    refuse_cut_off(lake, read_generations(lake, STREAM.name), SOURCE)
+def test_what_the_log_has_lost_is_told_also_while_nothing_is_new(two_commits):
+    append(two_commits)
+    read_up_to(two_commits, 1, 2, 3)
+    bronze(two_commits).create_checkpoint()
+    lose(two_commits, 0, 1)
+    check_cut_off(two_commits, False)
+    assert not has_waiting_rows(two_commits, STREAM)
+    lose(two_commits, 2)
+    check_cut_off(two_commits, True)
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_a_first_batch_needs_the_version_that_it_is_a_snapshot_of(three_commits, committed):
+    write_position(three_commits, STREAM.name, 2, committed=committed)
+    assert needed_version(three_commits) == 1
+    # Of version 2: what leads to 1 are commits, from the first on.
+    bronze(three_commits).create_checkpoint()
+    check_cut_off(three_commits, False)
+    lose(three_commits, 0)
+    check_cut_off(three_commits, True)
+
+
+def test_a_first_batch_needs_no_commit_where_the_log_sums_its_version_up(two_commits):
+    bronze(two_commits).create_checkpoint()
+    write_position(two_commits, STREAM.name, 2, committed=False)
+    append(two_commits)
+    lose(two_commits, 0, 1)
+    check_cut_off(two_commits, False)
 
 
 def test_a_generation_that_has_not_run_says_that_the_log_has_lost_its_first_commits(two_commits):
     rebuild(two_commits, STREAM.name, replayed_version=0)
-    refuse_cut_off(two_commits, read_generations(two_commits, STREAM.name), SOURCE)
+    check_cut_off(two_commits, False)
     bronze(two_commits).create_checkpoint()
-    for version in (0, 1):
-        log_file(two_commits, version).unlink()
-    with refused("cleaned_up_version", command=f"./stateful rebuild {STREAM.name} --apply"):
-        refuse_cut_off(two_commits, read_generations(two_commits, STREAM.name), SOURCE)
+    lose(two_commits, 0, 1)
+    check_cut_off(two_commits, True)

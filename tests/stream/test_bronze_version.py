@@ -63,7 +63,7 @@ def append(lake: Lake, commits: Sequence[Sequence[StampedRow]]) -> None:
 
 
 def counted(commits, time_column: str, since_us: int | None, cutoff_us: int) -> int:
-    """How many events of the commits lie before the cutoff."""
+    """The number of events before the cutoff."""
     times = [
         row.time_us if time_column == "event_time" else row.ingested_us
         for rows in commits
@@ -79,7 +79,7 @@ def stamped(commits: Sequence[Commit], gaps: Sequence[int]) -> list[list[Stamped
 
 
 def near(commits) -> st.SearchStrategy[int]:
-    """Instants at or beside one of the commits' own, and one after all of them."""
+    """Instants at or near one of the commits' own, and one after all of them."""
     rows = [row for rows in commits for row in rows]
     own_us = sorted({us for row in rows for us in (row.time_us, row.ingested_us)})
     around_us = st.builds(add, st.sampled_from(own_us), st.sampled_from(AROUND_US))

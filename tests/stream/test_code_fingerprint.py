@@ -1,4 +1,4 @@
-"""What a stream's fingerprint stands on, of its entry too, and what it passes over; and the stream's identity."""
+"""A stream's fingerprint, with what counts in it and what does not; and the stream's identity."""
 
 from dataclasses import replace
 from datetime import timedelta

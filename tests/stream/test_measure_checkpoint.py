@@ -1,4 +1,4 @@
-"""What is measured, against a plain-Python model of how Spark writes and loads a checkpoint."""
+"""The figures of a checkpoint, against a plain-Python model of how Spark writes and loads a checkpoint."""
 
 import os
 import tempfile
@@ -41,7 +41,7 @@ def checkpoint_in(root: Path, partitions: int = 2, **kwargs) -> SparkCheckpoint:
 
 
 def follow(made: SparkCheckpoint, steps) -> None:
-    """What happens to a checkpoint in its life."""
+    """Do to a checkpoint what happens in its life."""
     for number, (what, *details) in enumerate(steps):
         if what == "batch":
             made.batch(*details) if any(details) else made.batch()

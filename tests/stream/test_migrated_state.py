@@ -45,7 +45,7 @@ def fold_with(state: type, timeout: str = "EventTimeTimeout") -> KeyedFold:
 
 
 def rows(known: list[KeyState]) -> pa.RecordBatch:
-    """As a savepoint of the old state has them."""
+    """The rows of a savepoint of the old state."""
     fold = fold_with(Old)
     states = States(fold)
     for one in known:

@@ -76,15 +76,6 @@ def test_each_run_reads_what_lies_in_its_interval(planned_lake):
     ]
 
 
-def test_the_first_run_begins_with_the_newest_valid_savepoint(planned_lake):
-    before = len([at for at in EVENTS if at < START + HOUR])
-    record(planned_lake, "valid", START + HOUR, before)
-    record(planned_lake, "lacks a late row", START + 2 * HOUR, before)
-    plan = planned(planned_lake, 2, 3)
-    assert plan.starting.text() == "savepoint valid"
-    assert plan.runs[0].rows_to_read == len([at for at in EVENTS if at < START + 3 * HOUR]) - before
-
-
 def test_what_is_not_complete_is_said_to_be_refused(planned_lake):
     plan = planned(planned_lake, 3, 8)
     assert (len(plan.runs), plan.incomplete) == (2, 3)

@@ -1,4 +1,4 @@
-"""When a savepoint is due, on the way of a replay too; which one a replay starts with, which ones may go."""
+"""The rules of savepoints: when one is due, which one a replay starts with, which ones go."""
 
 import itertools
 from dataclasses import replace

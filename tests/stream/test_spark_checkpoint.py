@@ -1,4 +1,4 @@
-"""What is measured of a checkpoint that Spark wrote, against what Spark does with it next."""
+"""The figures of a checkpoint that Spark wrote, against what Spark does with it next."""
 
 import json
 import os
@@ -91,7 +91,7 @@ def test_what_spark_wrote_is_measured_as_spark_reads_it(spark, lake):
 
 
 def measured(lake) -> CheckpointSize:
-    """What is measured, when it is what the file system itself says."""
+    """Measure a checkpoint, and compare with the file system."""
     size = measure_checkpoint(lake, STREAM.name, 1)
     root = Path(lake.checkpoint(STREAM.name, 1))
     assert (size.measured.bytes, size.measured.files) == counted(root)
@@ -108,7 +108,7 @@ def counted(folder: Path) -> tuple[int, int]:
 
 
 def replay_of(size: CheckpointSize) -> int:
-    """Of all partitions, which have as many change logs each."""
+    """The change logs of all partitions, which have as many each."""
     return size.measured.replay_versions * STREAM.state_partitions
 
 

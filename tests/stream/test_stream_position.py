@@ -60,19 +60,13 @@ def test_an_empty_bronze_table_holds_nothing(lake):
     assert not has_waiting_rows(lake, STREAM)
 
 
-def test_a_batch_that_was_never_committed_waits(lake):
-    append(lake)
-    batch(lake, committed=False)
-    assert has_waiting_rows(lake, STREAM)
-
-
 def test_a_heartbeat_that_moves_nothing_is_worth_no_run_and_one_that_moves_is(lake):
     append(lake)
     batch(lake)
     rows = pa.table({"n": [1], "event_date": [FIRST_DAY]})
-    for told, waits in (({KEEPALIVE: True}, False), ({}, True)):
+    for content, waits in (({KEEPALIVE: True}, False), ({}, True)):
         path = lake.bronze(STREAM.source)
-        write_deltalake(path, rows, mode="append", commit_properties=of_ours(**told))
+        write_deltalake(path, rows, mode="append", commit_properties=of_ours(**content))
         assert has_waiting_rows(lake, STREAM) == waits
 
 
@@ -87,7 +81,7 @@ def test_a_run_is_complete_when_its_last_batch_left_no_watermark_for_the_next(la
         assert is_complete(lake, path) == complete
 
 
-def test_a_bronze_table_made_anew_is_left_to_the_run_to_refuse(lake):
+def test_another_bronze_table_is_left_to_the_run_to_refuse(lake):
     append(lake)
     checkpoint = batch(lake)
     offsets = checkpoint / "offsets" / "0"
@@ -95,12 +89,20 @@ def test_a_bronze_table_made_anew_is_left_to_the_run_to_refuse(lake):
     assert has_waiting_rows(lake, STREAM)
 
 
-def test_an_offset_log_of_another_source_is_named(lake):
+@pytest.mark.parametrize(
+    ("log", "read"),
+    [
+        ('v1\n{}\n{"logOffset":3}', lambda lake, path: read_position(lake, f"{path}/offsets/0")),
+        ("v1\n", lambda lake, path: batch_watermark_ms(lake, str(path), 0)),
+    ],
+)
+def test_an_offset_log_of_something_else_is_named_with_what_mends_it(lake, log, read):
     append(lake)
     checkpoint = batch(lake)
-    (checkpoint / "offsets" / "0").write_text('v1\n{}\n{"logOffset":3}')
-    with refused("unreadable_checkpoint", subject="checkpoints/user_counts"):
-        read_position(lake, f"{checkpoint}/offsets/0")
+    (checkpoint / "offsets" / "0").write_text(log)
+    command = "./stateful rebuild user_counts --apply"
+    with refused("unreadable_checkpoint", subject="checkpoints/user_counts", command=command):
+        read(lake, checkpoint)
     assert has_waiting_rows(lake, STREAM)  # the run says so
 
 
@@ -127,11 +129,3 @@ def test_the_offset_log_that_spark_writes_is_understood(spark, lake):
         drain()
         seen.append(has_waiting_rows(lake, STREAM))
     assert seen == [True, False, True, False]
-
-
-def test_a_damaged_checkpoint_names_the_whole_command_that_makes_another(lake):
-    append(lake)
-    path = batch(lake)
-    (path / "offsets" / "0").write_text("v1\n")
-    with refused("unreadable_checkpoint", command="./stateful rebuild user_counts --apply"):
-        batch_watermark_ms(lake, str(path), 0)

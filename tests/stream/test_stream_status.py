@@ -1,4 +1,4 @@
-"""The verdict on a table, instant by instant; what people are told of it; and what `./stateful status` says."""
+"""The status of a stream: the verdict instant by instant, its findings, and `./stateful status`."""
 
 import json
 import shlex
@@ -260,8 +260,8 @@ def test_what_is_of_before_a_mapping_names_the_only_way_that_makes_it_right():
     table_status = TableStatus(END_US, spans, Span(END_US, END_US, "late rows", groups(1)))
     way = "rebuild user_counts --full-refresh --apply"
     for is_mapped in (True, False):
-        told = status_findings(STREAM.name, table_status, True, is_mapped=is_mapped)
-        assert [way in commands_in(each.action) for each in told] == [is_mapped] * 2
+        findings = status_findings(STREAM.name, table_status, True, is_mapped=is_mapped)
+        assert [way in commands_in(each.action) for each in findings] == [is_mapped] * 2
 
 
 KIND, WORLD_START = "counts", instant_of(START_OF_WORLD_US)
@@ -273,7 +273,7 @@ def world() -> Iterator[World]:
         yield opened
 
 
-def told(world: World) -> dict[str, Any]:
+def status(world: World) -> dict[str, Any]:
     status = stream_status(world.lake, world.streams[KIND])
     changes = what_changed(world.lake, world.streams[KIND], status.opened.generations)
     mend = next_command(status, bool(changes))
@@ -309,17 +309,17 @@ def test_a_state_of_another_schema_is_not_read_by_the_file_of_now(world, job):
 @pytest.mark.slow
 def test_an_edited_function_is_seen_before_any_run_and_mended_by_what_is_named(world):
     some_hours(world)
-    right = told(world)
+    right = status(world)
     assert (right["is_right"], right["changed"], right["mend"]) == (True, [], None)
     world.deploy(KIND, "b")
-    wrong = told(world)
+    wrong = status(world)
     assert {span["reason"] for span in wrong["wrong"]} == {"other code"}
     assert [found["finding"] for found in wrong["findings"]] == ["table_not_right"]
     assert wrong["changed"]
     assert wrong["mend"].command == f"./stateful rebuild {world.streams[KIND].name} --apply"
     assert wrong["mend"].rows == 6  # of three hours: the fourth is not complete yet
     rebuild(world.engine, world.lake, world.streams[KIND], RebuildOptions())
-    mended = told(world)
+    mended = status(world)
     assert (mended["is_right"], mended["changed"], mended["mend"]) == (True, [], None)
 
 
@@ -330,11 +330,11 @@ def test_new_code_waits_for_a_person_where_the_entry_says_so(world, decided):
     world.deploy(KIND, "b")
     stream = world.configure(KIND, on_code_change="stop")
     land(world, 4)
-    before = told(world)
+    before = status(world)
     for _ in range(2):
         with refused("code_changed", subject=stream.name):
             run(world)
-    assert told(world) == before
+    assert status(world) == before
     if decided == "rebuild":
         rebuild(world.engine, world.lake, stream, RebuildOptions())
     else:
@@ -343,10 +343,10 @@ def test_new_code_waits_for_a_person_where_the_entry_says_so(world, decided):
         world.configure(KIND, on_code_change="stop")
     land(world, 5)
     run(world)
-    assert told(world)["is_right"] == (decided == "rebuild")
+    assert status(world)["is_right"] == (decided == "rebuild")
 
 
-def test_all_streams_are_told_of_where_none_is_named(tmp_path, capsys):
+def test_all_streams_are_shown_where_none_is_named(tmp_path, capsys):
     (tmp_path / "ops").mkdir()
     assert main(shlex.split(f"status --json --lake {tmp_path}")) == 0
     found = json.loads(capsys.readouterr().out)

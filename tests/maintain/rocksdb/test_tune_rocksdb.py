@@ -61,7 +61,7 @@ class Series:
     """The runs of a stream, each followed by the tuner; as lists, without a lake."""
 
     store: Store
-    memory_mb: int | None = None  # that was kept before; None: ours
+    memory_mb: int | None = None  # before the first run; None: ours
     stream: Stream = STREAM
     rss_bytes: float = 1.5 * GIB
     batches: list[dict[str, Any]] = field(default_factory=list)
@@ -101,7 +101,7 @@ class Series:
         return self
 
     def tune(self) -> Outcome:
-        """What the task does, on lists."""
+        """Do what the task does, on lists."""
         outcome = decide(self.history)
         if outcome.finding:
             at = self._now(minutes=30)
