@@ -210,6 +210,8 @@ def _replace_dead_letters(
     if found is None:
         return {"rows_dead_lettered": 0, "timeouts_dead_lettered": 0}
     events, timeouts, first_us, last_us = found
-    told = dead_letters_finding(stream, events, timeouts, instant_of(first_us), instant_of(last_us))
-    record_findings(replay.lake, run_id, stream, findings=[told])
+    finding = dead_letters_finding(
+        stream, events, timeouts, instant_of(first_us), instant_of(last_us)
+    )
+    record_findings(replay.lake, run_id, stream, findings=[finding])
     return {"rows_dead_lettered": events, "timeouts_dead_lettered": timeouts}

@@ -44,6 +44,7 @@ def write_position(
     committed: bool = True,
     table_id: str | None = None,
     generation: int = 1,
+    watermarks_ms: tuple[int, int] = (0, 0),
 ) -> None:
     """A batch in the checkpoint of `stream`, as Spark and Delta write it; its table has it, if it was committed."""
     checkpoint = Path(lake.checkpoint(stream, generation))
@@ -56,10 +57,12 @@ def write_position(
     }
     for log in ("offsets", "commits"):
         (checkpoint / log).mkdir(parents=True, exist_ok=True)
-    lines = ["v1", json.dumps({"batchWatermarkMs": 0}), json.dumps(offset)]
+    lines = ["v1", json.dumps({"batchWatermarkMs": watermarks_ms[0]}), json.dumps(offset)]
     (checkpoint / "offsets" / str(batch)).write_text("\n".join(lines))
     if committed:
-        (checkpoint / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs": 0}')
+        (checkpoint / "commits" / str(batch)).write_text(
+            f'v1\n{{"nextBatchWatermarkMs": {watermarks_ms[1]}}}'
+        )
         known = {"generation": generation, "batch_id": batch, "codes": (), "bronze_id": None}
         live = entry(1, "live", None, None, **known)
         row = {**(read_generations(lake, stream).current or {}), "source": SOURCE}

@@ -88,7 +88,7 @@ def lived(lake, tmp_path, monkeypatch):
 def test_a_migration_starts_with_the_newest_valid_savepoint_of_the_state_that_the_stream_ran_on(
     lived,
 ):
-    clean = lived.savepoint(2)
+    valid = lived.savepoint(2)
     lived.savepoint(1)
     lived.savepoint(3, events=8)  # without a late row
     lived.savepoint(4, code=None)  # of two codes
@@ -97,9 +97,9 @@ def test_a_migration_starts_with_the_newest_valid_savepoint_of_the_state_that_th
     lived.files.deploy(NEW)
     now = open_stream(lived.lake, STREAM).identity
     lived.savepoint(5, code=now.code, state_schema=now.state_schema)
-    assert lived.starting_id() == clean
+    assert lived.starting_id() == valid
     plan = plan_rebuild(lived.lake, STREAM, MAPPED)
-    assert plan.row["code"] == f"{now.code}+{clean}"
+    assert plan.row["code"] == f"{now.code}+{valid}"
     assert instant_of(plan.starting.until_us) == at(2)
 
 

@@ -1,16 +1,20 @@
-"""The decision to start no JVM: wrong in one direction it loses hours, in the other money."""
+"""The position of a stream: its newest batch, and the decision to start no JVM."""
 
 from pathlib import Path
+from shutil import rmtree
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from include.cli.__main__ import main
 from include.ingest.ingest_log import KEEPALIVE
+from include.lake.generations import read_generations
 from include.lake.paths import Lake
 from include.registry import stream_named
 from include.stream.checkpoint import (
     batch_watermark_ms,
+    committed_batch,
     is_complete,
     newest_committed,
     plan_hash,
@@ -104,6 +108,58 @@ def test_an_offset_log_of_something_else_is_named_with_what_mends_it(lake, log, 
     with refused("unreadable_checkpoint", subject="checkpoints/user_counts", command=command):
         read(lake, checkpoint)
     assert has_waiting_rows(lake, STREAM)  # the run says so
+
+
+WATERMARKS_MS = (0, 1_000, 1_500)  # of a batch; batch 2 has only begun
+
+
+@pytest.fixture
+def logs(lake: Lake) -> Path:
+    """The logs of a checkpoint of three batches."""
+    append(lake)
+    for number, at_ms in enumerate(WATERMARKS_MS):
+        is_committed = number < len(WATERMARKS_MS) - 1
+        known = {
+            "committed": is_committed,
+            "watermarks_ms": (at_ms, (*WATERMARKS_MS, 0)[number + 1]),
+        }
+        write_position(lake, STREAM.name, 1, batch=number, **known)
+    return Path(lake.checkpoint(STREAM.name, 1))
+
+
+def test_the_newest_batch_is_that_which_was_finished(lake, logs):
+    for stray in ("offsets/.3.crc", "offsets/3.tmp", "commits/notes.txt"):
+        (logs / stray).write_text("not a batch")
+    found = committed_batch(lake, read_generations(lake, STREAM.name))
+    assert (found.batch_id, found.checkpoint) == (1, str(logs))
+    assert (found.watermark_ms, found.next_watermark_ms) == WATERMARKS_MS[1:]
+
+
+SPOILS = {
+    "no checkpoint": (lambda path: rmtree(path), "nothing_there"),
+    "no commit": (lambda path: rmtree(path / "commits"), "nothing_there"),
+    "lost offsets": (lambda path: (path / "offsets/1").unlink(), "unreadable_checkpoint"),
+    "an empty commit": (lambda path: (path / "commits/1").write_text(""), "unreadable_checkpoint"),
+    "no text": (lambda path: (path / "offsets/1").write_bytes(b"\xff"), "unreadable_checkpoint"),
+}
+
+
+@pytest.mark.parametrize(("spoil", "code"), SPOILS.values(), ids=SPOILS)
+def test_a_checkpoint_that_is_not_ours_is_one_line_and_no_jvm(
+    lake, logs, monkeypatch, capsys, spoil, code
+):
+    spoil(logs)
+    monkeypatch.setattr("include.run_local.run_job", lambda *_: pytest.fail("started a JVM"))
+    before = files_in(lake)
+    assert main(["inspect", STREAM.name, "--lake", lake.root]) == 2
+    said = capsys.readouterr()
+    assert said.err.endswith(f"({code})\n")
+    assert (said.err.count("\n"), said.out) == (1, "")
+    assert files_in(lake) == before
+
+
+def files_in(lake: Lake) -> dict[str, bytes]:
+    return {str(file): file.read_bytes() for file in Path(lake.root).rglob("*") if file.is_file()}
 
 
 @pytest.mark.spark
