@@ -14,7 +14,7 @@ from include.fold.testing.cases import run
 from include.registry import source_named
 from include.stream_definition import check_stream
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).resolve().parents[1]
 PAGES = {
     page: page.read_text() for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 }
@@ -52,8 +52,16 @@ def test_every_target_that_is_named_is_in_the_makefile():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", PAGES[page]):
-        assert (page.parent / target).exists(), f"{page.name} links to {target}"
+    for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", PAGES[page]):
+        file = (page.parent / target).resolve() if target else page
+        assert file.exists(), f"{page.name} links to {target}"
+        assert not anchor or anchor in anchors(PAGES[file]), f"{page.name} links to #{anchor}"
+
+
+def anchors(page: str) -> set[str]:
+    """Those that GitHub makes of the page's headings."""
+    headings = re.findall(r"^#+ (.*)$", page, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def test_the_readme_is_one_that_people_read():

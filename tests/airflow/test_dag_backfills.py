@@ -5,7 +5,7 @@ from unittest.mock import Mock
 
 import pytest
 from airflow.sdk.api.datamodels._generated import DagRunType
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowSkipException
 
 from include.stream import restate_plan
 from spark_jobs import restate_interval
@@ -47,17 +47,6 @@ def test_an_old_interval_does_not_move_the_clock(lake, lake_dags):
     raise_watermark(lake, LATER)
     with pytest.raises(AirflowSkipException):
         before(lake_dags, "ingest", run_type="backfill", interval_end=LATER - timedelta(days=1))
-
-
-def test_an_interval_is_restated_once_the_stream_has_complete_it(lake, lake_dags):
-    with pytest.raises(AirflowFailException):
-        before(lake_dags, "restate_interval", "backfill")
-    settle(lake, LATER)
-    before(lake_dags, "restate_interval", "backfill", LATER)
-    later = LATER + timedelta(hours=1)
-    # AirflowFailException: not retried. The text says when it can be.
-    with pytest.raises(AirflowFailException):
-        before(lake_dags, "restate_interval", "backfill", later)
 
 
 class Runs:

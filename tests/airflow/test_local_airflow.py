@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from include.airflow import environment, local_airflow
-from include.airflow.environment import airflow_environment, refuse_taken
+from include.airflow.environment import refuse_taken
 from include.airflow.local_airflow import AirflowFailedError, FirstRuns, Parts
 from include.lake.lease import wait_until
 from tests.refused import refused
@@ -30,15 +30,6 @@ def test_a_port_that_is_taken_is_said_before_anything_starts():
         with refused("wrong_setting", subject="PORT"):
             refuse_taken(port)
     refuse_taken(port)
-
-
-def test_airflow_is_told_everything_and_writes_below_the_project(lake):
-    told = airflow_environment({"PATH": "/bin", "HOME": "/home/x"}, lake, 8123, 8124)
-    ours = {name: value for name, value in told.items() if name.startswith("AIRFLOW")}
-    assert not [name for name, value in ours.items() if "/home/x" in value]
-    assert ours["AIRFLOW_HOME"] == f"{ROOT}/.airflow"
-    assert ours["AIRFLOW__CORE__EXECUTION_API_SERVER_URL"] == "http://127.0.0.1:8124/execution/"
-    assert told["LAKE"] == lake.root
 
 
 @pytest.fixture

@@ -86,31 +86,23 @@ def test_only_the_tasks_of_tables_that_need_something_run(dag, lake):
     assert planned(dag) == {"maintain_source_signals", "maintain_stream_user_counts"}
 
 
-def test_a_replaced_generation_goes_by_a_task_without_a_jvm(dag, lake):
+def test_ops_tables_and_replaced_generations_are_maintained_without_a_jvm(dag, lake):
+    task = dag.get_task("maintain_ops")
+    for number in range(MANY):
+        append_ops(lake, "runs", [{"run_id": f"r{number}"}])
+    assert planned(dag) == {"maintain_ops"}
+    task.python_callable(*task.op_args, **task.op_kwargs)
+    assert planned(dag) == set()
+    assert read_ops(lake, "runs").num_rows == MANY
     long_ago = datetime.now(UTC) - all_streams()[0].savepoints.keep_generations
-    record(
-        lake,
-        entry(1, "live", None, None, generation=2),
-        row={"switched_at_us": micros_of(long_ago)},
-    )
+    live = entry(1, "live", None, None, generation=2)
+    record(lake, live, row={"switched_at_us": micros_of(long_ago)})
     checkpoints = [Path(lake.checkpoint("user_counts", number)) for number in (1, 2)]
     for checkpoint in checkpoints:
         checkpoint.mkdir(parents=True)
     assert planned(dag) == {"maintain_ops"}
-    task = dag.get_task("maintain_ops")
     task.python_callable(*task.op_args, **task.op_kwargs)
     assert [checkpoint.exists() for checkpoint in checkpoints] == [False, True]
-    assert planned(dag) == set()
-
-
-def test_ops_tables_are_maintained_by_a_task_without_a_jvm(dag, lake):
-    for number in range(MANY):
-        append_ops(lake, "runs", [{"run_id": f"r{number}"}])
-    assert planned(dag) == {"maintain_ops"}
-    task = dag.get_task("maintain_ops")
-    task.python_callable(*task.op_args, **task.op_kwargs)
-    assert planned(dag) == set()
-    assert read_ops(lake, "runs").num_rows == MANY
 
 
 def test_a_finding_of_a_table_is_told_once_and_its_end_once(dag, lake, monkeypatch):
