@@ -33,8 +33,7 @@ from include.text_table import markdown_cell
 ARGUMENTS = """# Reference: every argument
 
 Made by `.venv/bin/python -m include.reference`. What has no default has to be given. [streams.md](streams.md) and
-[sources.md](sources.md) show how to use them. Import them from `include.settings`, connectors from `include.connectors`. Environment
-variables are in [deploy.md](deploy.md)."""
+[sources.md](sources.md) show how to use them. Import them from `include.settings`, connectors from `include.connectors`. Environment variables are in [deploy.md](deploy.md)."""
 # Defaults that are written as `field(...)`, or none.
 FACTORY, FIELD = (
     r"field\(default_factory=(\w+)\)",
@@ -66,8 +65,7 @@ ANY_SOURCE = Source(
 )
 TABLES = """# Tables
 
-Made by `.venv/bin/python -m include.reference`. All instants are
-UTC, in microseconds. How to read them: [README](../README.md#read-the-tables)."""
+Made by `.venv/bin/python -m include.reference`. All instants are UTC, in microseconds. How to read them: [README](../README.md#read-the-tables)."""
 FOUND = """# Findings
 
 Made by `.venv/bin/python -m include.reference`. A finding is a row of `ops/findings`, on the [page](operate.md#pages) of its stream, in the log of

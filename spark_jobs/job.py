@@ -19,6 +19,7 @@ from include.maintain.check_checkpoint import explained
 from include.registry import stream_named
 from include.settings import PROJECT, Stream
 from include.spark.conf import is_local
+from include.streams import FOLDER
 
 PACKAGES = ("include", "spark_jobs")
 
@@ -35,11 +36,18 @@ def ship_project(context: SparkContext) -> None:
 
 def zip_project(project: Path, archive: Path) -> None:
     """Write the Python files of the project's packages into `archive`."""
-    files = [file for package in PACKAGES for file in (project / package).rglob("*.py")]
+    files = {
+        file.relative_to(project): file
+        for package in PACKAGES
+        for file in (project / package).rglob("*.py")
+    }
+    own = project / FOLDER  # which workers need not see
+    found = (file for file in own.rglob("*.py") if file != own / "__init__.py")
+    files |= {Path("include", "streams", file.relative_to(own)): file for file in found}
     # Not strict: a file may be older than a zip file can say.
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as target:
-        for file in files:
-            target.write(file, file.relative_to(project))
+        for name, file in files.items():
+            target.write(file, name)
 
 
 def spark_session(app_name: str) -> SparkSession:

@@ -71,7 +71,10 @@ def test_no_value_of_a_flipped_page_is_read(spark, tmp_path, is_vectorized):
 
 
 @pytest.mark.slow
-def test_what_is_shipped_can_be_imported_where_the_project_is_not(tmp_path):
+def test_what_is_shipped_can_be_imported_where_the_project_is_not(tmp_path, monkeypatch):
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "helper.py").write_text("from include.streams import FOLDER")
+    monkeypatch.setattr("spark_jobs.job.FOLDER", str(tmp_path / "own"))
     archive = tmp_path / "project.zip"
     zip_project(PROJECT, archive)
     modules = [
@@ -80,6 +83,7 @@ def test_what_is_shipped_can_be_imported_where_the_project_is_not(tmp_path):
         "spark_jobs.tables.landing",
     ]
     modules += [f"include.streams.{stream.name}" for stream in all_streams()]
+    modules.append("include.streams.helper")
     code = f"import sys, importlib; sys.path.append({str(archive)!r})\n"
     code += f"for name in {modules}: print(importlib.import_module(name).__file__)"
     said = subprocess.run(
