@@ -1,4 +1,4 @@
-"""What a check may be, said where a stream declares it."""
+"""Checks of a stream are checked where they are declared."""
 
 from dataclasses import replace
 from datetime import timedelta

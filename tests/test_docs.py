@@ -1,4 +1,4 @@
-"""What docs/streams.md shows is what happens; modules shown as commands are there."""
+"""The examples of docs/streams.md behave as it says; modules shown as commands exist."""
 
 import re
 from datetime import timedelta
@@ -25,7 +25,7 @@ def blocks(language: str) -> list[str]:
 
 
 def defined(word: str) -> dict[str, Any]:
-    """What the block with that word defines, after the imports that the page begins with."""
+    """Return the names of the block with that word, after the imports that the page begins with."""
     imports, *others = blocks("python")
     (text,) = [text for text in others if word in text]
     names: dict[str, Any] = {"__name__": "streams_page"}

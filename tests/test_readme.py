@@ -1,4 +1,4 @@
-"""What the README tells people to write really works."""
+"""The examples, targets and links of README.md, and the links of all pages, are right."""
 
 import re
 import subprocess
@@ -28,7 +28,7 @@ def code_with(text: str) -> str:
 
 
 def example(text: str) -> dict[str, Any]:
-    """What the block defines, run as a file of its own."""
+    """Return the names that the block defines, run as a file of its own."""
     names: dict[str, Any] = {"__name__": "readme"}
     exec(code_with(text), names)
     return names

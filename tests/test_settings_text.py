@@ -1,4 +1,4 @@
-"""By which text a stream's settings are pinned: each process must write the same."""
+"""The text of a stream's settings: each process must write the same."""
 
 import os
 import re

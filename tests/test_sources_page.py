@@ -1,4 +1,4 @@
-"""What docs/sources.md shows is what happens."""
+"""The examples of docs/sources.md behave as it says."""
 
 import re
 from datetime import date

@@ -1,4 +1,4 @@
-"""What `new` writes is right as it stands, and its own test says so."""
+"""Files that `new` writes are valid, and their own test passes."""
 
 import os
 import shutil
