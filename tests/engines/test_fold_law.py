@@ -11,12 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include.fold.definition import Deduplicate, KeyedFold
-from include.registry import stream_named
-from include.stream_definition import load_definition, pinned_settings
-from include.streams import user_counts, user_sessions
+from include.streams import user_sessions
 from include.streams.user_sessions import UserEvent
 from tests.bronze import ClockAt, stamp
-from tests.declared import with_fold
 from tests.engines.fold_law import KILLED, hold_engines_to_oracle, hold_parts_to_oracle
 from tests.engines.plain_operator import PlainOperator, bucket_of
 from tests.examples import examples
@@ -35,7 +32,6 @@ from tests.fold.machine import MARKED, STATES, WAYS, fold_of, machines
 from tests.fold.oracle import Call, calls_of, until
 from tests.fold.stream_cases import SPANS_US, STREAMS, micros
 from tests.fold.timer_machine import fold_with_timers, timer_machines
-from tests.refused import refused
 
 NO_TIMEOUT = "NoTimeout"
 SEEN_BY = st.sampled_from(["mark", "mark", ("mark", "event_time_us"), "event_time_us"])
@@ -186,13 +182,3 @@ def test_an_event_that_waits_is_complete_though_its_bucket_waits_for_a_later_tim
     for rows in stamp(commits):
         operator.run_batch(rows)
     assert operator.states()[ann].state.events == (2 if around_us <= 0 else 1)
-
-
-def test_how_long_a_state_lasts_is_pinned_and_must_be_some_time():
-    with refused("wrong_definition", subject="ttl"):
-        replace(user_counts.FOLD, ttl=timedelta(0))
-    stream = stream_named("user_counts")
-    fold = replace(user_counts.FOLD, ttl=timedelta(days=90))
-    pinned = pinned_settings(stream, load_definition(with_fold(stream, fold)).fold)
-    assert pinned["settings"] == '{"ttl": "90 days, 0:00:00"}'
-    assert pinned_settings(stream, user_counts.FOLD)["settings"] is None

@@ -3,7 +3,6 @@
 import sys
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -26,21 +25,11 @@ from tests.engines.live_lakes import (
     MINUTE_US,
     SIGNALS,
     START_US,
-    make_commits,
     table_rows,
-    user_event,
 )
 from tests.refused import refused
 
 pytestmark = pytest.mark.spark
-
-
-def test_a_table_of_others_is_refused_before_anything_is_read(spark, lake):
-    append_commit(lake, COUNTS.source, user_counts.FOLD, stamp(make_commits(user_event, 6, 1))[0])
-    spark.range(1).write.format("delta").save(lake.table(COUNTS.name))
-    with refused("of_other_times", subject=COUNTS.name):
-        drain(SparkEngine(spark), lake, COUNTS)
-    assert not Path(lake.checkpoint(COUNTS.name, 1)).exists()
 
 
 # Workers cannot import tests, so what they need of this one travels with the query.

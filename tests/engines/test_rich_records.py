@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -24,30 +24,6 @@ from tests.engines.plain_operator import events_table
 from tests.fold.rich_orders import FOLDS, Basket, Item, Order, Status, remember
 
 pytestmark = pytest.mark.slow
-
-
-def test_the_one_form_of_a_state_is_what_the_next_call_sees():
-    """Whether it comes from the store or from the call before: or a cut would show."""
-
-    def tell(key, orders, state):
-        for order in orders:
-            before = state.getOption
-            state.update(remember(order, before))
-            yield Report(repr(before))
-
-    fold = flat_map_groups_with_state(
-        tell, key="country", event=Order, state=Basket, output=Report, output_mode="append"
-    )
-    east = timezone(timedelta(hours=2))
-    created = datetime(2026, 1, 1, 2, tzinfo=east)
-    orders = [an_order(us, sku, created) for us, sku in ((1, "z"), (2, "a"), (3, "m"))]
-    at_once = run(fold, orders)
-    first = run(fold, orders[:1])
-    second = run(fold, orders[1:2], state=first)
-    third = run(fold, orders[2:], state=second)
-    assert at_once.outputs == first.outputs + second.outputs + third.outputs
-    assert "'a': Decimal('1.50'), 'z': Decimal('1.50')" in at_once.outputs[2].before
-    assert "tzinfo=datetime.timezone.utc" in at_once.outputs[2].before
 
 
 def an_order(us, sku, created):

@@ -1,11 +1,13 @@
 """What a stream's entry and file must have, before any row is read."""
 
+import json
 from dataclasses import replace
 from datetime import timedelta
 from typing import NamedTuple
 
 import pytest
 
+from include.fold.definition import Deduplicate, state_rows_ddl
 from include.registry import all_streams, source_named, stream_named
 from include.stream_definition import check_stream, load_definition, pinned_settings
 from include.streams import user_counts
@@ -56,18 +58,37 @@ def test_a_missing_setting_is_named():
         load_definition(replace(stream_named("user_sessions"), settings={}))
 
 
-def test_settings_are_pinned_as_they_are_written():
-    stream = stream_named("user_sessions")
-    pinned = pinned_settings(stream, load_definition(stream).fold)
-    longer = replace(stream, settings={"gap": stream.settings["gap"] + timedelta(microseconds=1)})
-    assert pinned["timeout"] == "EventTimeTimeout"
-    assert pinned_settings(longer, load_definition(longer).fold)["settings"] != pinned["settings"]
+SEEN = Deduplicate(by="event_time_us", within=timedelta(microseconds=100))
+ONE_HOUR = {"gap": timedelta(hours=1)}
 
 
-def test_without_timeout_and_settings_none_is_pinned():
-    stream = stream_named("user_counts")
-    pinned = pinned_settings(stream, load_definition(stream).fold)
-    assert (pinned["timeout"], pinned["settings"]) == (None, None)
+@pytest.mark.parametrize(
+    ("stream", "changes", "settings", "added"),
+    [
+        (stream_named("user_counts"), {}, None, ""),
+        (stream_named("user_counts"), {"ttl": timedelta(days=90)}, {"ttl": "90 days, 0:00:00"}, ""),
+        (
+            stream_named("user_counts"),
+            {"deduplicate": SEEN},
+            {"deduplicate": "by event_time_us within 0:00:00.000100"},
+            ", seen array<struct<by_event_time_us: bigint, at_us: bigint>>",
+        ),
+        (
+            stream_named("user_counts"),
+            {"timeout": "EventTimeTimeout", "timers": ("soon", "later")},
+            None,
+            ", timers struct<soon: bigint, later: bigint>",
+        ),
+        (replace(stream_named("user_sessions"), settings=ONE_HOUR), {}, {"gap": "1:00:00"}, ""),
+    ],
+)
+def test_a_generation_is_bound_to_settings_and_to_what_is_stored(stream, changes, settings, added):
+    fold = replace(load_definition(stream).fold, **changes)
+    pinned = pinned_settings(stream, fold)
+    assert pinned["timeout"] == (fold.timeout if fold.times_out else None)
+    assert pinned["settings"] == (settings and json.dumps(settings))
+    schema = replace(fold, deduplicate=None, timers=())
+    assert pinned["state_schema"] == state_rows_ddl(schema) + added
 
 
 class ByLevel(NamedTuple):

@@ -8,9 +8,8 @@ import pytest
 
 from include.fold.definition import Deduplicate, flat_map_groups_with_state
 from include.registry import stream_named
-from include.stream_definition import load_definition, pinned_settings
+from include.stream_definition import load_definition
 from include.streams import user_counts
-from tests.declared import with_fold
 from tests.refused import refused
 
 WITHIN = timedelta(microseconds=100)
@@ -89,15 +88,3 @@ def test_a_source_says_it_for_its_streams_and_a_stream_may_say_otherwise(monkeyp
     other = replace(user_counts.STREAM, deduplicate=None)
     monkeypatch.setattr(user_counts, "STREAM", other)
     assert load_definition(stream_named("user_counts")).fold.deduplicate is None
-
-
-def test_it_is_pinned_and_without_it_nothing_is():
-    stream = with_fold(stream_named("user_counts"), FOLD)
-    pinned = pinned_settings(stream, load_definition(stream).fold)
-    assert pinned["settings"] == '{"deduplicate": "by order_id within 0:00:00.000100"}'
-    assert pinned["state_schema"].endswith(
-        ", seen array<struct<by_order_id: string, at_us: bigint>>"
-    )
-    plain = pinned_settings(stream, replace(FOLD, deduplicate=None))
-    assert plain["settings"] is None
-    assert "seen" not in plain["state_schema"]

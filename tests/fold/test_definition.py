@@ -154,6 +154,7 @@ class LastSeen(NamedTuple):
         ({"key": by_amounts}, "by_amounts"),
         ({"key": "amonut"}, "amonut"),
         ({"ttl": timedelta(days=400 * 365_000)}, "ttl"),
+        ({"ttl": timedelta(0)}, "ttl"),
         ({"state": Numbered}, "Numbered.at"),
         ({"output": Reserved}, "Reserved.emitted_at"),
         ({"state": KeyedState}, "KeyedState.key"),

@@ -1,6 +1,5 @@
 """Named timers: what a function sees of them, in which order they fire, and what is refused."""
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -9,9 +8,6 @@ import pytest
 from include.fold.definition import flat_map_groups_with_state
 from include.fold.group_state import GroupState
 from include.fold.testing.cases import run
-from include.registry import stream_named
-from include.stream_definition import load_definition, pinned_settings
-from tests.declared import with_fold
 from tests.refused import failed_call, refused
 
 NAMES = ("reminder", "expiry")
@@ -113,11 +109,3 @@ def test_a_failure_names_the_timer():
 def test_what_names_no_timers_is_refused(settings):
     with refused("wrong_definition", subject="timers"):
         fold_of(**settings)
-
-
-def test_names_are_pinned_with_the_state():
-    stream = with_fold(stream_named("user_sessions"), FOLD)
-    pinned = pinned_settings(stream, load_definition(stream).fold)
-    assert pinned["state_schema"].endswith(", timers struct<reminder: bigint, expiry: bigint>")
-    plain = pinned_settings(stream, replace(FOLD, timers=()))
-    assert "timers" not in plain["state_schema"]
