@@ -1,4 +1,7 @@
-"""States as rows, one per key, and as Spark's state store has them, per bucket."""
+"""States as rows, one per key, and as Spark's state store has them, per bucket; the fold onto such rows.
+
+Workers import this file: it must stay light.
+"""
 
 import atexit
 import re
@@ -7,19 +10,35 @@ from decimal import localcontext
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from include.fold.arrow_values import event_schema, outputs_table, project, state_schema
-from include.fold.definition import BUCKET_STATE, KEYS, Emitted, KeyedFold, state_rows_ddl
+from include.fold.bucket import no_events, settle
+from include.fold.definition import (
+    BUCKET_STATE,
+    DEAD_LETTERS_DDL,
+    KEYS,
+    Emitted,
+    KeyedFold,
+    output_ddl,
+    state_ddl,
+    state_rows_ddl,
+)
 from include.fold.failures import ARITHMETIC, BrokenInvariantError
+from include.fold.keys import bucket_ids
 from include.fold.states import States
 from include.lake.errors import LakeError, SettingsError
 from include.lake.paths import files_of
-from spark_jobs.engines.packing import bucket_of, from_stream, to_stream
+from spark_jobs.engines.engine import Stage
+from spark_jobs.engines.packing import any_stream, bucket_of, from_stream, to_stream, unpack
+
+if TYPE_CHECKING:
+    from spark_jobs.engines.packed_files import BronzeEvents
 
 GROUPED_DDL = "bucket int, states binary"
 
@@ -197,3 +216,70 @@ def _unpacked(buckets: DataFrame, fold: KeyedFold) -> DataFrame:
 
     columns = ("folded_until_us", "timer_ms", "count", "waiting", "states", "events")
     return buckets.select("bucket", "keys", *columns).mapInArrow(rows, state_rows_ddl(fold))
+
+
+REPLAYED_DDL = (
+    "bucket int, outputs binary, states binary, rows_folded bigint, dead_letters binary, "
+    "rows_duplicate bigint"
+)
+
+
+def replay_fold(
+    events: "BronzeEvents",
+    fold: KeyedFold,
+    buckets: int,
+    until_us: int,
+    base: DataFrame | None = None,
+) -> Stage:
+    """Fold all of `events` before `until_us` onto the states of `base` (None: none); timeouts before it fire."""
+    partitions = events.spark.conf.get("spark.sql.shuffle.partitions")
+    ids = bucket_ids(buckets, int(str(partitions)))
+    packed = events.pack(fold, ids).groupBy("bucket")
+
+    def fold_onto(key: tuple[pa.Scalar, ...], packed: pa.Table, states: pa.Table) -> pa.Table:
+        return _replay_bucket(fold, key[0].as_py(), packed, base=states, until_us=until_us)
+
+    def fold_bucket(key: tuple[pa.Scalar, ...], packed: pa.Table) -> pa.Table:
+        return fold_onto(key, packed, state_schema(fold).empty_table())
+
+    if base is None:  # nothing to shuffle but the events
+        folded = packed.applyInArrow(fold_bucket, REPLAYED_DDL)
+    else:
+        # They may have been written for other buckets.
+        states = base.withColumn("bucket", bucket_of(ids, "key")).groupBy("bucket")
+        folded = packed.cogroup(states).applyInArrow(fold_onto, REPLAYED_DDL)
+    folded.persist()
+    counts = [F.coalesce(F.sum(name), F.lit(0)) for name in ("rows_folded", "rows_duplicate")]
+    try:
+        rows_folded, rows_duplicate = folded.agg(*counts).collect()[0]
+    except BaseException:
+        folded.unpersist()
+        raise
+    return Stage(
+        unpack(folded, "outputs", output_ddl(fold)),
+        unpack(folded, "states", state_ddl(fold)),
+        unpack(folded, "dead_letters", DEAD_LETTERS_DDL) if fold.keeps_dead_letters else None,
+        rows_folded=rows_folded,
+        held=folded,
+        rows_duplicate=rows_duplicate,
+    )
+
+
+def _replay_bucket(
+    fold: KeyedFold, bucket: int, packed: pa.Table, base: pa.Table, until_us: int
+) -> pa.Table:
+    streams = [from_stream(stream) for stream in packed["events"].to_pylist()]
+    events = pa.concat_tables([no_events(fold), *streams])
+    states = states_from_rows(fold, base)
+    complete = settle(fold, lambda: states, events, until_us, timeouts_due=fold.changes_by_clock)
+    rows = to_stream(states.rows())
+    return pa.table(
+        {
+            "bucket": pa.array([bucket], pa.int32()),
+            "outputs": pa.array([any_stream(complete.outputs)], pa.binary()),
+            "states": pa.array([rows], pa.binary()),
+            "rows_folded": pa.array([complete.rows_folded], pa.int64()),
+            "dead_letters": pa.array([any_stream(complete.dead_letters)], pa.binary()),
+            "rows_duplicate": pa.array([complete.rows_duplicate], pa.int64()),
+        }
+    )

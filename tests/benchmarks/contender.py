@@ -29,8 +29,7 @@ from include.spark.conf import BASE, FORKLESS, STATE, class_path, driver_java_op
 from spark_jobs.engines.live import live_fold
 from spark_jobs.engines.packed_files import BronzeEvents, events_between
 from spark_jobs.engines.packing import Bounds, unpack
-from spark_jobs.engines.spark_engine import replay_fold
-from spark_jobs.engines.state_rows import read_states, read_waiting
+from spark_jobs.engines.state_rows import read_states, read_waiting, replay_fold
 from tests.benchmarks.workloads import WORKLOADS, Workload
 
 DELAY = stream_named("user_counts").watermark_delay

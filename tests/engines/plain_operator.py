@@ -2,7 +2,7 @@
 
 So that Hypothesis can try thousands of cuts on the live engine's own code: its packing, its
 timers, the batch without data. What is taken for granted of Spark here
-`test_timeouts_live` proves on the real one.
+`test_folds_live` proves on the real one.
 """
 
 from collections import Counter
@@ -32,8 +32,12 @@ from include.fold.states import KeyState, States
 from include.lake.columns import INSTANT
 from spark_jobs.engines.deferred_processor import DeferredProcessor
 from spark_jobs.engines.packing import Admission, admitted_rows, from_stream, packed_rows, to_stream
-from spark_jobs.engines.spark_engine import _replay_bucket
-from spark_jobs.engines.state_rows import StoredBucket, states_from_rows, unpacked_states
+from spark_jobs.engines.state_rows import (
+    StoredBucket,
+    _replay_bucket,
+    states_from_rows,
+    unpacked_states,
+)
 from tests.bronze import StampedRow
 from tests.fold.arrivals import as_key_state, as_known
 from tests.fold.oracle import Known

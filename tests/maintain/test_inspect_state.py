@@ -27,7 +27,7 @@ from spark_jobs.inspect_state import inspect_state
 from tests.engines.lake_runs import (
     drained,
 )
-from tests.engines.test_timeouts_live import (
+from tests.engines.test_folds_live import (
     MACHINE,
     SESSIONS,
     UPDATING,

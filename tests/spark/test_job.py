@@ -77,11 +77,7 @@ def test_what_is_shipped_can_be_imported_where_the_project_is_not(tmp_path, monk
     monkeypatch.setattr("spark_jobs.job.FOLDER", str(tmp_path / "own"))
     archive = tmp_path / "project.zip"
     zip_project(PROJECT, archive)
-    modules = [
-        "spark_jobs.engines.live",
-        "spark_jobs.engines.spark_engine",
-        "spark_jobs.tables.landing",
-    ]
+    modules = ["spark_jobs.engines.live", "spark_jobs.tables.landing"]
     modules += [f"include.streams.{stream.name}" for stream in all_streams()]
     modules.append("include.streams.helper")
     code = f"import sys, importlib; sys.path.append({str(archive)!r})\n"
