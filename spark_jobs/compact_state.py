@@ -42,9 +42,8 @@ def compact(engine: SparkEngine, lake: Lake, stream: Stream, dag_run_id: str | N
 def _compact(engine: SparkEngine, opened: OpenStream, dag_run_id: str | None) -> None:
     lake, stream = opened.lake, opened.stream
     opened.refuse_other_checkpoint()
-    refuse_other_settings(
-        opened.generations.pinned(), {"state_schema": state_rows_ddl(opened.fold)}
-    )
+    schema = {"state_schema": state_rows_ddl(opened.fold)}
+    refuse_other_settings(opened.generations.pinned(), schema)
     refuse_unreadable_events(opened)
     # Rows that are ingested meanwhile must not be in these batches.
     with hold_lease(lake, f"ingest-{stream.source}", INGEST_PATIENCE):

@@ -111,9 +111,8 @@ def main() -> None:
     parser.add_argument("--lake", required=True, help="the lake's folder or URI")
     args = parser.parse_args()
     if (text := os.environ.get(ERASED_KEY)) is None:
-        raise SettingsError(
-            f"{ERASED_KEY} is not set: it has the key that is to be erased", subject=ERASED_KEY
-        )
+        said = f"{ERASED_KEY} is not set: it has the key that is to be erased"
+        raise SettingsError(said, subject=ERASED_KEY)
     key, lake = erased_key(args.name, text), open_lake(args.lake)
     erase(SparkEngine(spark_session(f"{JOB}-{key.source.name}")), lake, key)
 

@@ -86,9 +86,8 @@ def vacuum(spark: SparkSession, path: str) -> None:
     # Delta lists the folder in as many tasks: with Spark's 10,000 a table of ten files took 32 s
     # of CPU, with 8 it took 3 (2 cores).
     tasks = str(4 * spark.sparkContext.defaultParallelism)
-    with session_settings(
-        spark, {"spark.sql.sources.parallelPartitionDiscovery.parallelism": tasks}
-    ):
+    listing = {"spark.sql.sources.parallelPartitionDiscovery.parallelism": tasks}
+    with session_settings(spark, listing):
         DeltaTable.forPath(spark, path).vacuum()
 
 

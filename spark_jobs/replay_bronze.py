@@ -182,9 +182,8 @@ def commit_replay(
             until_us=replay.end_us,
             is_recreated=opened.mismatch is not None,
         )
-    read, duplicate = (
-        sum(counts) for counts in zip(*((s.events, s.rows_duplicate) for s in stages), strict=True)
-    )
+    read = sum(stage.events for stage in stages)
+    duplicate = sum(stage.rows_duplicate for stage in stages)
     record |= {
         "start": None if replay.from_us is None else instant_of(replay.from_us),
         "until": instant_of(replay.until_us),
@@ -210,8 +209,7 @@ def _replace_dead_letters(
     if found is None:
         return {"rows_dead_lettered": 0, "timeouts_dead_lettered": 0}
     events, timeouts, first_us, last_us = found
-    finding = dead_letters_finding(
-        stream, events, timeouts, instant_of(first_us), instant_of(last_us)
-    )
+    span = instant_of(first_us), instant_of(last_us)
+    finding = dead_letters_finding(stream, events, timeouts, *span)
     record_findings(replay.lake, run_id, stream, findings=[finding])
     return {"rows_dead_lettered": events, "timeouts_dead_lettered": timeouts}

@@ -11,6 +11,7 @@ import logging
 from argparse import Namespace
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 
 from include.fold.admission import parse_instant
 from include.job import PATIENCE, RunRecord, job_parser, recorded_run
@@ -56,9 +57,8 @@ def _restate_and_record(
 ) -> None:
     lake, stream = opened.lake, opened.declared
     put_back_dead_letters(lake, stream.name, opened.trusted().dead_letters)
-    plan = plan_with_sound_start(
-        lake, record["run_id"], plan=lambda: plan_restate(opened, start, until)
-    )
+    planned = partial(plan_restate, opened, start, until)
+    plan = plan_with_sound_start(lake, record["run_id"], planned)
     log.info("%s", plan.text())
     again = f"./stateful restate {stream.name} {start.isoformat()} {until.isoformat()}"
     checks = DataChecks(lake, stream, record, then=again)

@@ -199,9 +199,8 @@ def drain_stream(
         batches = writer.committed(newest_committed(lake, query.checkpoint), measured)
         record |= totals_of_run(batches)
         append_ops(lake, "batches", batches)
-        record_findings(
-            lake, record["run_id"], stream.name, findings=findings_of_run(stream.name, batches)
-        )
+        found = findings_of_run(stream.name, batches)
+        record_findings(lake, record["run_id"], stream.name, findings=found)
     opened = opened.after(writer.record)
     _record_position(opened, record)
     return opened
@@ -209,9 +208,10 @@ def drain_stream(
 
 def row_of_run(opened: OpenStream, start: RunStart) -> GenerationRow:
     """The generation's row with what a run changes; SettingsError when its settings have changed."""
-    stream, fold, row, code = opened.stream, opened.fold, opened.begun_row, opened.identity.code
+    stream, fold, row, code = opened.stream, opened.fold, opened.row, opened.identity.code
     settings, events = pinned_settings(stream, fold) | start.pins, event_ddl(fold)
-    if row is not None:
+    has_begun = opened.is_rebuilt or opened.record.batch_of(opened.generation) is not None
+    if row is not None and has_begun:
         refuse_other_settings(row, settings)
         return with_code(row, code, events)
     return GenerationRow(

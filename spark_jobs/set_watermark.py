@@ -64,9 +64,8 @@ def _delete_savepoints_ahead(lake: Lake, stream: Stream) -> None:
     """Delete savepoints of instants that are no longer complete: while there is a newer one none is
     written."""
     row, known = read_generations(lake, stream.name).pinned(), savepoints_of(lake, stream.name)
-    retained = [
-        s for s in known if s.until_us <= row["until_us"] or s.savepoint_id == row["seed_savepoint"]
-    ]
+    until_us, seed = row["until_us"], row["seed_savepoint"]
+    retained = [each for each in known if each.until_us <= until_us or each.savepoint_id == seed]
     keep_savepoints(lake, stream.name, retained)
 
 

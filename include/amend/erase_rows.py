@@ -75,9 +75,8 @@ def erased_key(name: str, text: str) -> ErasedKey:
             )
         return _typed(source, dict(zip(fields, _values(name, fields, text), strict=True)))
     if name not in source_names():
-        raise SettingsError(
-            f"{name} is neither a stream nor a source", code="unknown_stream", subject=name
-        )
+        said = f"{name} is neither a stream nor a source"
+        raise SettingsError(said, code="unknown_stream", subject=name)
     field, is_given, value = text.partition("=")
     if not is_given:
         example = f"{source_named(name).fields[0].name}=VALUE"
@@ -204,9 +203,8 @@ def _refused(lake: Lake, key: ErasedKey) -> Iterator[dict[str, Any]]:
 def _names(row: Mapping[str, Any], key: ErasedKey) -> bool:
     """True if a refused row is the key's, or cannot be read and has all its values as words."""
     texts = {name: text for name, text in key.texts.items() if text is not None}
-    known = [
-        _landed_values(row[part], row["source_file"], key.source) for part in ("raw", "correction")
-    ]
+    file = row["source_file"]
+    known = [_landed_values(row[part], file, key.source) for part in ("raw", "correction")]
     if any(values is not None and _has(values, key) for values in known):
         return True
     if known[0] is not None and all(_landed(known[0], n, key) is not None for n in texts):

@@ -62,16 +62,13 @@ def _refuse(lake: Lake, key: ErasedKey) -> None:
 def _refuse_stream(lake: Lake, stream: Stream, key: ErasedKey) -> None:
     if unknown := unknown_folders(lake, stream):
         path = f"checkpoints/{stream.name}"
-        said = f"{path} has {', '.join(unknown)}, which is of no generation of the table"
-        raise _in_the_way(
-            path, f"{said}, and may hold the key: move it out of the lake, or delete it"
-        )
+        said = f"{path} has {', '.join(unknown)}, which is of no generation of the table, and may"
+        raise _in_the_way(path, f"{said} have the key: move it out of the lake, or delete it")
     generations = read_generations(lake, stream.name)
     if generations.current is None and _has_run(lake, generations):
         said = f"{stream.name} has run, and no record is left to rebuild it by: do that first"
-        raise _in_the_way(
-            stream.name, said, f"./stateful rebuild {stream.name} --full-refresh --apply"
-        )
+        command = f"./stateful rebuild {stream.name} --full-refresh --apply"
+        raise _in_the_way(stream.name, said, command)
     if _is_initial(lake, stream, key):
         path = f"initial_state/{stream.name}"
         raise _in_the_way(path, f"{path}, which is yours, has the key: take it out, and repeat")

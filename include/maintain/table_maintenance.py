@@ -205,9 +205,8 @@ def _guard(
         lags = read_lags(lake, table.path, log)
     except LakeError as error:
         return str(error), []
-    return why_not_vacuum(lags, file_retention, now), lag_findings(
-        table.name, lags, log_retention, now=now
-    )
+    found = lag_findings(table.name, lags, log_retention, now=now)
+    return why_not_vacuum(lags, file_retention, now), found
 
 
 def format_plan(plans: Sequence[TablePlan]) -> str:
@@ -275,10 +274,10 @@ def maintain_ops(
             log.info("%s: %s", table.name, "; ".join(plan.reasons))
             # The target is that of small files: with Spark's, more than planned would be rewritten.
             optimize = partial(compact, table.path, limits.small_file_bytes)
-            vacuum = partial(_vacuum, table.path)
-            carry_out(
-                lake, plan, partial(despite_others, optimize), partial(despite_others, vacuum)
+            acts = (
+                partial(despite_others, act) for act in (optimize, partial(_vacuum, table.path))
             )
+            carry_out(lake, plan, *acts)
             # These tables have many short readers, which then read fewer commits.
             open_table(table.path).create_checkpoint()
 

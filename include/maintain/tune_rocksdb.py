@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import psutil
 
 from include.catalogue import FINDINGS
+from include.fold.admission import micros_of
 from include.lake.errors import SettingsError
 from include.lake.generations import read_generations
 from include.lake.ops import read_ops, record_findings, runs_of
@@ -77,24 +78,24 @@ def full_name(name: str) -> str:
     return f"{STATE_STORE}.{of_rocksdb}{name}"
 
 
-class Change(NamedTuple):
-    """A change of a stream's memory."""
+class Outcome(NamedTuple):
+    """A decision: the memory of the next run, and why; with a finding it is a change."""
 
-    finding: str  # memory_tried, memory_kept or memory_rolled_back
     memory_mb: int
-    before_mb: int
-    made_at: datetime
+    why: str
+    finding: str | None = None  # memory_tried, memory_kept or memory_rolled_back
+    before_mb: int = 0
+    made_us: int = 0
 
 
 def _memory_file(lake: Lake, stream: str) -> str:
     return f"{lake.root}/checkpoints/{stream}/memory.json"
 
 
-def newest_change(lake: Lake, stream: str) -> Change | None:
-    """The newest change of a stream's memory; None without any, and where the file is damaged."""
+def newest_change(lake: Lake, stream: str) -> Outcome | None:
+    """The newest change of a stream's memory; None without any, and when the file is damaged."""
     try:
-        change = Change(*json.loads(lake.read(_memory_file(lake, stream))))
-        return change._replace(made_at=datetime.fromisoformat(str(change.made_at)))
+        return Outcome(*json.loads(lake.read(_memory_file(lake, stream))))
     except (FileNotFoundError, TypeError, ValueError):
         return None
 
@@ -156,7 +157,7 @@ class History:
     """The runs of a stream, and the newest change of its memory: all that a decision needs."""
 
     stream: Stream
-    change: Change | None
+    change: Outcome | None
     runs: Sequence[Row]  # of `ops/runs`, of run_stream: a compaction has other settings
     batches: Sequence[Row] = ()  # of `ops/batches`, of the generation
     machine_bytes: int
@@ -169,9 +170,8 @@ class History:
     @property
     def runs_since(self) -> Sequence[Row]:
         """The runs that began after the newest change."""
-        return [
-            run for run in self.runs if self.change and run["started_at"] >= self.change.made_at
-        ]
+        since_us = 0 if self.change is None else self.change.made_us
+        return [run for run in self.runs if micros_of(run["started_at"]) >= since_us]
 
     @property
     def has_failed(self) -> bool:
@@ -187,7 +187,7 @@ class History:
         memory = min(memory, memory_ceiling_mb(self.machine_bytes))
         return {MAX_MEMORY_MB: str(memory), **hand_settings(self.stream)}
 
-    def measured(self, memory_mb: int, since: datetime | None = None) -> Figures | None:
+    def measured(self, memory_mb: int, since_us: int = 0) -> Figures | None:
         """The figures of the newest batch with data under that memory; None without any."""
         runs = {run["run_id"]: run for run in self.runs}
         found = (
@@ -195,7 +195,7 @@ class History:
             for row in sorted(self.batches, key=lambda row: -row["batch_id"])
             # Batch 0 makes the stores.
             if row["memory_mb"] == memory_mb and row["batch_id"] and row["rows_in"]
-            if row["run_id"] in runs and (since is None or row["committed_at"] >= since)
+            if row["run_id"] in runs and micros_of(row["committed_at"]) >= since_us
         )
         return next(filter(None, found), None)
 
@@ -211,21 +211,11 @@ def _figures(batch: Row, run: Row) -> Figures | None:
     return Figures(written, sum(rewritten), rss)
 
 
-class Outcome(NamedTuple):
-    """A decision: the memory of the next run, and why."""
-
-    memory_mb: int
-    why: str
-    finding: str | None = None  # of a change; None: nothing changes
-    before_mb: int = 0
-
-
 def record_change(lake: Lake, stream: Stream, outcome: Outcome) -> None:
     """Write the change for the next runs, if there is one, and record it as a finding."""
     if outcome.finding is not None:
-        change = Change(outcome.finding, outcome.memory_mb, outcome.before_mb, datetime.now(UTC))
-        content = json.dumps(change, default=datetime.isoformat)
-        lake.write(_memory_file(lake, stream.name), content.encode())
+        change = outcome._replace(made_us=micros_of(datetime.now(UTC)))
+        lake.write(_memory_file(lake, stream.name), json.dumps(change).encode())
         found = FINDINGS[outcome.finding].found(
             stream.name,
             outcome.why,
@@ -289,9 +279,9 @@ def wanted_mb(memory_mb: int, ceiling_mb: int, rss_limit: int | None, measured: 
     return max(memory_mb, int(wanted))
 
 
-def _judge(history: History, trial: Change) -> Outcome:
+def _judge(history: History, trial: Outcome) -> Outcome:
     memory, back = trial.memory_mb, trial.before_mb
-    after, before = history.measured(memory, since=trial.made_at), history.measured(back)
+    after, before = history.measured(memory, since_us=trial.made_us), history.measured(back)
     if history.has_failed:
         why = "a run failed during the trial"
     elif memory_of(history.settings) != memory:

@@ -75,9 +75,8 @@ def committed_batch(lake: Lake, generations: Generations) -> CommittedBatch:
     if batch_id is None:
         raise generations.without_state()
     begun = batch_watermark_ms(lake, checkpoint, batch_id)
-    return CommittedBatch(
-        generation, checkpoint, batch_id, begun, _next_watermark_ms(lake, checkpoint, batch_id)
-    )
+    following = _next_watermark_ms(lake, checkpoint, batch_id)
+    return CommittedBatch(generation, checkpoint, batch_id, begun, following)
 
 
 def check_partitions(lake: Lake, batch: CommittedBatch, partitions: int) -> None:

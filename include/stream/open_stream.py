@@ -58,12 +58,6 @@ class OpenStream:
         return self.generations.current
 
     @property
-    def begun_row(self) -> GenerationRow | None:
-        """The same, once the generation has a batch or a seed."""
-        has_batch = self.record.batch_of(self.generation) is not None
-        return self.row if has_batch or self.is_rebuilt else None
-
-    @property
     def generation(self) -> int:
         return self.generations.number
 
@@ -131,9 +125,7 @@ class OpenStream:
         lake, record = self.lake, self.trusted()
         batch_id = record.batch_of(self.generation)
         if batch_id is not None and plan_hash(lake, self.checkpoint, batch_id) != record.plan:
-            raise self._of_other_times(
-                f"{self.checkpoint} does not have batch {batch_id} that the table has"
-            )
+            raise self._of_other_times(f"{self.checkpoint} lacks batch {batch_id} of the table")
         if self.row is None:
             return
         is_complete(lake, self.checkpoint)  # LakeError when the newest batch names no watermark

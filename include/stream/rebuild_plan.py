@@ -76,9 +76,8 @@ def _starting_savepoint(
         return mapped_start(opened, bronze, retained_us)
     if options.full_refresh:
         return StartingSavepoint(None, identity.since_us, 0)
-    return choose_starting_savepoint(
-        savepoints_of(opened.lake, opened.name), identity, bronze, at_most_us=retained_us
-    )
+    known = savepoints_of(opened.lake, opened.name)
+    return choose_starting_savepoint(known, identity, bronze, at_most_us=retained_us)
 
 
 def refuse_migration(opened: OpenStream, full_refresh: bool) -> None:
@@ -112,10 +111,9 @@ def refuse_migration(opened: OpenStream, full_refresh: bool) -> None:
 
 
 def _not_migratable(stream: str, said: str, command: str | None = None) -> SettingsError:
+    said = f"{stream}: {said}"
     command = command or f"./stateful rebuild {stream} --full-refresh --apply"
-    return SettingsError(
-        f"{stream}: {said}", code="not_migratable", subject=stream, command=command
-    )
+    return SettingsError(said, code="not_migratable", subject=stream, command=command)
 
 
 def mapped_start(opened: OpenStream, bronze: BronzeVersion, at_most_us: int) -> StartingSavepoint:
@@ -220,9 +218,9 @@ class RebuildPlan(Replay):
         """Return the plan for a terminal, as a list in Markdown."""
         rows = counted(self.events - self.starting.events, "row")
         starting = f"{self.starting.text()}{', its states mapped' if self.starting.mapped else ''}"
-        where = (
-            "all its table" if self.from_us is None else f"its table from {_at(self.from_us)} on"
-        )
+        where = "all its table"
+        if self.from_us is not None:
+            where = f"its table from {_at(self.from_us)} on"
         parts = [
             f"rebuild {self.opened.name} as of {_at(self.until_us)}; now it {self.now}",
             f"replays {rows} of bronze (version {self.bronze.version}) from {starting}",

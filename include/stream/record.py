@@ -93,10 +93,9 @@ class StreamRecord:
 def record_in(found: Mapping[str, Any]) -> StreamRecord:
     """The record in a commit's metadata."""
     known = {name: found[name] for name in StreamRecord.__dataclass_fields__ if name in found}
-    known["entries"] = tuple(
-        RecordEntry(**each | {"codes": tuple(each["codes"])}) for each in found["entries"]
-    )
-    return StreamRecord(**known | {"row": found[ROW] and GenerationRow(found[ROW])})
+    entries = (RecordEntry(**each | {"codes": tuple(each["codes"])}) for each in found["entries"])
+    row = found[ROW] and GenerationRow(found[ROW])
+    return StreamRecord(**known | {"entries": tuple(entries), "row": row})
 
 
 def recorded(generations: Generations) -> StreamRecord:
@@ -192,9 +191,7 @@ def refuse_other_settings(row: GenerationRow, settings: dict[str, Any]) -> None:
             continue
         mend = "put that back, or rebuild its state and its table from bronze"
         if name == "state_schema":
-            mend += (
-                " (or with --migrate-state in place of --full-refresh, by the file's migrate_state)"
-            )
+            mend += " (or by the file's migrate_state, with --migrate-state for --full-refresh)"
         option = "" if name in CHANGE_NO_STATE else " --full-refresh"
         raise SettingsError(
             f"stream {row['stream']}: {name} is now {value}, but its state was made with {row[name]}: "

@@ -131,6 +131,10 @@ class PlannedRun:
     rows_to_read: int
     now: str  # "right", or why the table is not right there
 
+    def cells(self) -> list[str]:
+        """Return the run for a terminal."""
+        return [f"{self.start:%F %R}", f"{self.until:%F %R}", self.now, f"{self.rows_to_read:,}"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class RestatePlan(Replay):
@@ -161,7 +165,7 @@ class RestatePlan(Replay):
         lines = [
             f"restate {self.opened.name}: {counted(len(runs), 'interval')}, from which {rows} of bronze "
             f"(version {self.bronze.version}) are replayed, from {self.starting.text()} on; {took}",
-            *text_table(COLUMNS, [_cells(run) for run in runs[:SHOWN]]),
+            *text_table(COLUMNS, [run.cells() for run in runs[:SHOWN]]),
         ]
         if len(runs) > SHOWN:
             lines.append(f"  ... and {len(runs) - SHOWN:,} more")
@@ -186,9 +190,8 @@ def plan_backfill(opened: OpenStream, start: datetime, until: datetime) -> Resta
     schedule = opened.declared.schedule
     intervals = schedule_intervals(schedule, start, until)
     if not intervals:
-        raise wrong_argument(
-            "FROM", f"no interval of the schedule {schedule!r} begins from {start} until {until}"
-        )
+        said = f"no interval of the schedule {schedule!r} begins from {start} until {until}"
+        raise wrong_argument("FROM", said)
     return _planned(opened, intervals)
 
 
@@ -221,9 +224,8 @@ def _planned(opened: OpenStream, intervals: Sequence[tuple[datetime, datetime]])
         )
     edges_us = [micros_of(edge) for edge in (open_[0][0], *(until for _, until in open_))]
     bronze = newest_bronze(lake, opened.source)
-    starting = choose_starting_savepoint(
-        savepoints_of(lake, name), identity, bronze, at_most_us=edges_us[0]
-    )
+    known = savepoints_of(lake, name)
+    starting = choose_starting_savepoint(known, identity, bronze, at_most_us=edges_us[0])
     events = count_before(bronze, identity.time_column, since_us, cutoffs_us=edges_us)
     rows = [after - before for before, after in pairwise([starting.events, *events[1:]])]
     table_status = judged(opened, identity)
@@ -242,15 +244,6 @@ def _planned(opened: OpenStream, intervals: Sequence[tuple[datetime, datetime]])
         incomplete=len(intervals) - len(closed),
         early=len(closed) - len(open_),
     )
-
-
-def _cells(run: PlannedRun) -> list[str]:
-    return [
-        f"{run.start:%Y-%m-%d %H:%M}",
-        f"{run.until:%Y-%m-%d %H:%M}",
-        run.now,
-        f"{run.rows_to_read:,}",
-    ]
 
 
 def check_complete(lake: Lake, stream: Stream, until: datetime) -> datetime:

@@ -74,9 +74,8 @@ def next_command(status: StreamStatus, is_changed: bool) -> NextCommand | None:
     if status.is_right and status.live_is_right and not is_changed:
         return None
     if status.bronze_changed is not None:
-        return NextCommand(
-            how_to_mend(f"bronze/{opened.source}").command, why=status.bronze_changed
-        )
+        mend = how_to_mend(f"bronze/{opened.source}")
+        return NextCommand(mend.command, why=status.bronze_changed)
     is_mapped = opened.row is not None and mapped_savepoint(opened.row["code"]) is not None
     full_refresh = is_mapped and bool(status.table_status.wrong)
     try:

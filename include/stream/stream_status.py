@@ -59,9 +59,8 @@ def late_groups(
     table = open_table(path)
     paths = _paths(table, delay_us, since_us, after_us=after_us)
     wanted = _is_late(delay_us, since_us, after_us)
-    parts = [
-        _grouped(pa.Table.from_batches([b])) for b in read_files(table, paths, COLUMNS, wanted)
-    ]
+    batches = read_files(table, paths, COLUMNS, wanted)
+    parts = [_grouped(pa.Table.from_batches([batch])) for batch in batches]
     if not parts:
         return []
     found = pa.concat_tables(parts).group_by(GROUP)
@@ -161,9 +160,8 @@ def judge(
     newest = newest_own(entries)
     if newest is None:
         return TableStatus(None, (), None)
-    judged = _Judge(
-        lake, identity, _accepted(entries, identity.code), reset_us, read_late or late_groups
-    )
+    accepted = _accepted(entries, identity.code)
+    judged = _Judge(lake, identity, accepted, reset_us, read_late or late_groups)
     spans: list[Span] = []
     at_us = BEGINNING_US
     for segment in segments_of(entries):
@@ -268,16 +266,14 @@ def status_findings(
     """A finding for each cause why a table, or its live state, is not right; `is_mapped`: its states
     come of a migration."""
     live = [table_status.live] if table_status.live is not None and table_status.live.reason else []
-    late, of_live = (
-        [s for s in spans if s.reason == "late rows"] for spans in (table_status.wrong, live)
-    )
-    others = [s for s in table_status.wrong if s not in late] or [
-        s for s in live if s not in of_live
-    ]
+    late = [span for span in table_status.wrong if span.reason == "late rows"]
+    of_live = [span for span in live if span.reason == "late rows"]
+    others = [s for s in table_status.wrong if s not in late]
+    others = others or [s for s in live if s not in of_live]
     rebuild = f"`./stateful rebuild {name} --apply`"
     if is_mapped:
         rebuild += (
-            f"; for what is before the mapping `./stateful rebuild {name} --full-refresh --apply`"
+            f"; for rows before the mapping `./stateful rebuild {name} --full-refresh --apply`"
         )
     found = []
     if groups := not_restated(late):

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from include.fold.admission import micros_of
 from include.lake.ops import append_ops, read_ops
 from include.lake.paths import Lake
 from include.maintain import tune_rocksdb as module
@@ -23,7 +24,6 @@ from include.maintain.tune_rocksdb import (
     ROLLED_BACK,
     TRIED,
     WRITTEN,
-    Change,
     Figures,
     History,
     Outcome,
@@ -66,11 +66,12 @@ class Series:
     rss_bytes: float = 1.5 * GIB
     batches: list[dict[str, Any]] = field(default_factory=list)
     runs: list[dict[str, Any]] = field(default_factory=list)
-    change: Change | None = None
+    change: Outcome | None = None
 
     def __post_init__(self) -> None:
         if self.memory_mb is not None:
-            self.change = Change(RETAINED, self.memory_mb, self.memory_mb, NOON)
+            known = (RETAINED, self.memory_mb, micros_of(NOON))
+            self.change = Outcome(self.memory_mb, "a test", *known)
 
     @property
     def history(self) -> History:
@@ -105,7 +106,7 @@ class Series:
         outcome = decide(self.history)
         if outcome.finding:
             at = self._now(minutes=30)
-            self.change = Change(outcome.finding, outcome.memory_mb, outcome.before_mb, at)
+            self.change = outcome._replace(made_us=micros_of(at))
         return outcome
 
     def _now(self, minutes: int = 0) -> datetime:
