@@ -20,7 +20,20 @@ PROJECT = Path(__file__).resolve().parents[1]
 OF_MESSAGE = ("key", "headers", "topic", "partition", "offset", "timestamp")
 MESSAGE = "_kafka"
 A_SECOND = timedelta(seconds=1)
+Rule = tuple[str, bool, str]  # a setting, whether it is right, and what it must be
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
+
+def check(whose: str, *rules: Rule) -> None:
+    """Raise SettingsError for the first rule that is not met."""
+    for setting, is_right, said in rules:
+        if not is_right:
+            raise SettingsError(f"{whose}: {setting} {said}", subject=setting)
+
+
+def one_of(setting: str, value: str | None, *known: str | None) -> Rule:
+    """Return the rule that a setting has one of these values."""
+    return setting, value in known, f"must be one of {', '.join(map(str, known))}, not {value!r}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,15 +50,16 @@ class Secured:
 
     def check_secured(self, name: str, has_tls: bool, needed: str) -> None:
         """Raise SettingsError if settings do not go together."""
-        _check(self.timeout >= A_SECOND, name, "timeout", "must be at least a second")
-        has_both = bool(self.username) == bool(self.password_env)
-        said = "goes with password_env, the name of the environment variable that has the password"
-        _check(has_both, name, "username", said)
         files = (self.ca_file, self.certificate_file, self.key_file, self.key_password_env)
-        said = f"and other certificates and keys need {needed}"
-        _check(has_tls or not any(files), name, "ca_file", said)
-        has_both = bool(self.certificate_file) == bool(self.key_file)
-        _check(has_both, name, "certificate_file", "goes together with key_file")
+        has_user, has_both = bool(self.username), bool(self.certificate_file) == bool(self.key_file)
+        variable = "goes with password_env, the name of the environment variable with the password"
+        check(
+            name,
+            ("timeout", self.timeout >= A_SECOND, "must be at least a second"),
+            ("username", has_user == bool(self.password_env), variable),
+            ("ca_file", has_tls or not any(files), f"and other certificates need {needed}"),
+            ("certificate_file", has_both, "goes together with key_file"),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,11 +72,11 @@ class SchemaRegistry(Secured):
         parts = urlsplit(self.url)
         is_http = parts.scheme in ("http", "https") and bool(parts.hostname)
         said = "must be http://HOST or https://HOST, and no user in it"
-        _check(is_http and "@" not in parts.netloc, "schema registry", "url", said)
-        self.check_secured(self.name, parts.scheme == "https", "an https:// url")
+        check("schema registry", ("url", is_http and "@" not in parts.netloc, said))
+        self.check_secured(self.place, parts.scheme == "https", "an https:// url")
 
     @property
-    def name(self) -> str:
+    def place(self) -> str:
         """The registry as messages name it."""
         return f"schema registry {self.url}"
 
@@ -89,26 +103,24 @@ class KafkaTopic(Secured):
     sasl: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("servers", "topic"):
-            _check(bool(getattr(self, name).strip()), "Kafka", name, "is empty")
-        for limit in ("commit_messages", "spark_messages"):
-            _check(getattr(self, limit) > 0, self.name, limit, "must be above 0")
-        _check_word(self.name, "format", self.format, ("json", "avro"))
-        _check_word(self.name, "tombstones", self.tombstones, ("quarantine", "skip"))
-        self._check_schema()
-        _check_word(self.name, "sasl", self.sasl, (None, *MECHANISMS))
         has_user = bool(self.username or self.password_env)
-        _check(bool(self.sasl) == has_user, self.name, "sasl", "goes together with username")
-        self.check_secured(self.name, self.tls, "tls=True")
-
-    @property
-    def name(self) -> str:
-        """The topic as messages about its settings name it."""
-        return f"Kafka topic {self.topic}"
+        check(
+            self.place,
+            ("servers", bool(self.servers.strip()), "is empty"),
+            ("topic", bool(self.topic.strip()), "is empty"),
+            ("commit_messages", self.commit_messages > 0, "must be above 0"),
+            ("spark_messages", self.spark_messages > 0, "must be above 0"),
+            one_of("format", self.format, "json", "avro"),
+            one_of("tombstones", self.tombstones, "quarantine", "skip"),
+            one_of("sasl", self.sasl, None, *MECHANISMS),
+            ("sasl", bool(self.sasl) == has_user, "goes together with username"),
+        )
+        self._check_schema()
+        self.check_secured(self.place, self.tls, "tls=True")
 
     @property
     def place(self) -> str:
-        """The topic as messages about its rows name it."""
+        """The topic as messages name it."""
         return f"topic {self.topic}"
 
     @property
@@ -119,10 +131,10 @@ class KafkaTopic(Secured):
     def _check_schema(self) -> None:
         given = [each for each in (self.schema_registry, self.schema) if each is not None]
         said = '"avro" needs either schema_registry or schema, and no other format has any'
-        _check(len(given) == (self.format == "avro"), self.name, "format", said)
+        check(self.place, ("format", len(given) == (self.format == "avro"), said))
         if self.schema is not None:
             # The text, as other machines that read the topic may lack the file.
-            object.__setattr__(self, "schema", _schema_text(self.name, self.schema))
+            object.__setattr__(self, "schema", _schema_text(self.place, self.schema))
 
     def check_paths(self, source: str, paths: Iterable[str]) -> None:
         """Raise SettingsError for a path below `_kafka` that no message has."""
@@ -130,18 +142,7 @@ class KafkaTopic(Secured):
             first, _, rest = path.partition(".")
             is_known = first != MESSAGE or rest.split(".")[0] in OF_MESSAGE
             known = ", ".join(f"{MESSAGE}.{name}" for name in OF_MESSAGE)
-            _check(is_known, f"source {source}", path, f"is of no message: known are {known}")
-
-
-def _check(is_right: bool, whose: str, setting: str, said: str) -> None:
-    """Raise SettingsError unless `is_right`."""
-    if not is_right:
-        raise SettingsError(f"{whose}: {setting} {said}", subject=setting)
-
-
-def _check_word(whose: str, setting: str, value: str | None, known: Iterable[str | None]) -> None:
-    said = f"must be one of {', '.join(map(str, known))}, not {value!r}"
-    _check(value in known, whose, setting, said)
+            check(f"source {source}", (path, is_known, f"is of no message: known are {known}"))
 
 
 def _schema_text(whose: str, given: str) -> str:
@@ -152,7 +153,7 @@ def _schema_text(whose: str, given: str) -> str:
     except (OSError, ValueError, RecursionError) as error:
         said = f"{whose}: schema is neither JSON nor the path of a file with it: {error}"
         raise SettingsError(said, subject="schema") from None
-    _check(is_object, whose, "schema", "is no JSON object")
+    check(whose, ("schema", is_object, "is no JSON object"))
     return text
 
 
@@ -166,7 +167,7 @@ def secret(of: KafkaTopic | SchemaRegistry, setting: str) -> str | None:
         return None
     if not (value := os.environ.get(variable)):
         raise SettingsError(
-            f"{of.name}: {setting} names {variable}, which is not set in the environment of this process",
+            f"{of.place}: {setting} names {variable}, which is not set in the environment of this process",
             subject=variable,
         )
     return value
@@ -181,8 +182,9 @@ class DeltaTable:
     on_change: Literal["stop", "ignore"] = "stop"
 
     def __post_init__(self) -> None:
-        _check(bool(self.uri.strip()), "Delta table", "uri", "is empty")
-        _check_word(self.place, "on_change", self.on_change, ("stop", "ignore"))
+        is_given = bool(self.uri.strip())
+        rule = one_of("on_change", self.on_change, "stop", "ignore")
+        check("Delta table", ("uri", is_given, "is empty"), rule)
 
     @property
     def place(self) -> str:
@@ -210,14 +212,14 @@ class Times:
     def __post_init__(self) -> None:
         is_known = self.format in TIME_FORMATS or "%" in self.format
         said = f"{self.format!r} is none of {', '.join(TIME_FORMATS)}, or of strptime, such as %d/%m/%Y"
-        _check(is_known, "times", "format", said)
+        check("times", ("format", is_known, said))
         said = (
             f"{self.format!r} reads the name of a zone (%Z), which each machine understands "
             "otherwise: have offsets written (%z), or leave it out and name `zone`"
         )
-        _check("%Z" not in self.format.replace("%%", ""), "times", "format", said)
+        check("times", ("format", "%Z" not in self.format.replace("%%", ""), said))
         is_zone = self.zone is None or self.zone in available_timezones()
-        _check(is_zone, "times", "zone", f"{self.zone!r} is none, such as Europe/Berlin")
+        check("times", ("zone", is_zone, f"{self.zone!r} is none, such as Europe/Berlin"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,13 +236,18 @@ class Csv:
     def __post_init__(self) -> None:
         marks = [self.delimiter] if self.quote is None else [self.delimiter, self.quote]
         are_marks = all(len(mark) == 1 and mark not in "\r\n\0" for mark in marks)
-        said = "and quote must be two different characters, and no line's end"
-        _check(are_marks and len({*marks}) == len(marks), "csv", "delimiter", said)
-        _check_word("csv", "decimal", self.decimal, (".", ","))
-        said = f"{self.encoding!r} is none, such as cp1252"
-        _check(_is_text_encoding(self.encoding), "csv", "encoding", said)
-        said = "must name the columns; None: the files' first line does"
-        _check(self.header is None or bool(self.header), "csv", "header", said)
+        are_two = are_marks and len({*marks}) == len(marks)
+        check(
+            "csv",
+            ("delimiter", are_two, "and quote must be two different characters, and no line's end"),
+            one_of("decimal", self.decimal, ".", ","),
+            ("encoding", _is_text_encoding(self.encoding), "is none of Python, such as cp1252"),
+            (
+                "header",
+                self.header != (),
+                "must name the columns; None: the files' first line does",
+            ),
+        )
 
 
 def _is_text_encoding(name: str) -> bool:

@@ -11,7 +11,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from include.connectors import ISO, USUAL_CSV, Connector
+from include.connectors import A_SECOND, ISO, USUAL_CSV, Connector, Rule, check, one_of
+from include.connectors import PROJECT as PROJECT
 from include.connectors import Csv as Csv
 from include.connectors import Times as Times
 from include.fold.definition import Deduplicate as Deduplicate
@@ -23,19 +24,12 @@ MIB = 1024**2
 GIB = 1024**3
 
 
-def _check(whose: str, *rules: tuple[str, bool, str]) -> None:
-    """Raise SettingsError for the first rule (setting, whether it is right, what it must be) not met."""
-    for setting, is_right, said in rules:
-        if not is_right:
-            raise SettingsError(f"{whose}: {setting} {said}", subject=setting)
-
-
 def _check_name(kind: str, name: str) -> None:
     is_right = bool(IDENTIFIER.fullmatch(name))
-    _check(f"{kind} name", (name, is_right, "must be lower case letters, digits and _"))
+    check(f"{kind} name", (name, is_right, "must be lower case letters, digits and _"))
 
 
-def _at_least(declared: Any, **least: Any) -> Iterator[tuple[str, bool, str]]:
+def _at_least(declared: Any, **least: Any) -> Iterator[Rule]:
     """Yield a rule for each setting of `declared`: None, or at least that value."""
     for setting, most in least.items():
         value = getattr(declared, setting)
@@ -59,7 +53,7 @@ class Limits:
     rss_bytes: int | None = 4 * GIB  # memory of one run, JVM and Python together
 
     def __post_init__(self) -> None:
-        _check("limits", *_at_least(self, **dict.fromkeys(vars(self), 0)))
+        check("limits", *_at_least(self, **dict.fromkeys(vars(self), 0)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +76,7 @@ class SavepointRules:
     def __post_init__(self) -> None:
         spans = ("cadence", "keep_for", "keep_restated", "keep_generations")
         least = dict.fromkeys(spans, A_SECOND)
-        _check("savepoints", *_at_least(self, keep=1, events_apart=1, **least))
+        check("savepoints", *_at_least(self, keep=1, events_apart=1, **least))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,10 +112,10 @@ class Check:
     def __post_init__(self) -> None:
         has_one = (self.each_row is None) != (self.together is None)
         _check_name("check", self.name)
-        _check(
+        check(
             f"check {self.name}",
             (self.name, has_one and bool(self.condition.strip()), "needs each_row= or together="),
-            (self.name, self.severity in ("warning", "error"), "must be of warning or error"),
+            one_of(self.name, self.severity, "warning", "error"),
         )
 
     @property
@@ -149,8 +143,7 @@ class DataCheckError(StatefulError):
     code = "check_failed"
 
 
-PROJECT = Path(__file__).resolve().parents[1]
-NO_TIME, MILLISECOND, A_SECOND = timedelta(0), timedelta(milliseconds=1), timedelta(seconds=1)
+NO_TIME, MILLISECOND = timedelta(0), timedelta(milliseconds=1)
 RESCUED = "_rescued_data"
 IDENTIFIER = re.compile(r"[a-z][a-z0-9_]*")
 # For `watermark_per`: the first folder below landing/<source> that a file lies in.
@@ -239,7 +232,7 @@ class Source:
         twice = [name for name in names if lower.count(name.lower()) > 1]
         groups = [f.name for f in self.fields if f.required and f.type in GROUP_TYPES]
         known_by = self.deduplicate.names if self.deduplicate else ()
-        _check(
+        check(
             f"source {self.name}",
             (
                 "watermark_per",
@@ -322,12 +315,12 @@ class Stream:
         if self.name:
             _check_name("stream", self.name)
         checks, delay = [check.name for check in self.checks], self.watermark_delay
-        _check(
+        check(
             f"stream {self.name}",
             *((name, checks.count(name) == 1, "is the name of several checks") for name in checks),
             *_at_least(self, buckets=1, state_partitions=1, watermark_delay=NO_TIME),
-            ("on_error", self.on_error in ("stop", "dead_letter"), "must be stop or dead_letter"),
-            ("on_code_change", self.on_code_change in ("run", "stop"), "must be run or stop"),
+            one_of("on_error", self.on_error, "stop", "dead_letter"),
+            one_of("on_code_change", self.on_code_change, "run", "stop"),
             # Spark's watermark is in whole milliseconds; a finer delay would differ from it.
             ("watermark_delay", not delay % MILLISECOND, "must be whole milliseconds"),
             (

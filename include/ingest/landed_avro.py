@@ -196,7 +196,7 @@ def schema_of(registry: SchemaRegistry, schema_id: int) -> Schema:
     """
     answer = _asked(registry, f"schemas/ids/{schema_id}")
     if answer is None:
-        raise RefusedError("unknown_schema", f"{registry.name} has no schema {schema_id}")
+        raise RefusedError("unknown_schema", f"{registry.place} has no schema {schema_id}")
     kind = answer.get("schemaType", "AVRO")
     if kind != "AVRO":
         raise RefusedError("unreadable_schema", f"schema {schema_id} is of {kind}, not of Avro")
@@ -250,5 +250,5 @@ def _tls(registry: SchemaRegistry) -> ssl.SSLContext:
 
 
 def _unreadable(registry: SchemaRegistry, why: str) -> ConnectorError:
-    said = f"{registry.name} cannot be read: {why}. The next run goes on"
+    said = f"{registry.place} cannot be read: {why}. The next run goes on"
     return unreadable_input(registry.url, said)
