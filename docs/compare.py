@@ -49,7 +49,8 @@ def stock_spark(lake):
 def this_project(lake):
     """Drain it with the stream service_health, whose delay and silence are five minutes, too."""
     command = ["include.cli", "stream", "service_health", "--lake", lake]
-    subprocess.run([sys.executable, "-m", *command], check=True, capture_output=True)
+    here = Path(__file__).parents[1]
+    subprocess.run([sys.executable, "-m", *command], cwd=here, check=True, capture_output=True)
     table = DeltaTable(f"{lake}/tables/service_health").to_pyarrow_table()
     return [row["service"] for row in table.to_pylist() if row["status"] == "stale"]
 
