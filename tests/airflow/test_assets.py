@@ -1,4 +1,4 @@
-"""What a stream's tasks read and write, in Airflow's graph of Assets, and in which lake."""
+"""The Assets of a stream's tasks, and the lake that they are given."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -59,7 +59,7 @@ def test_tasks_have_a_relative_lake_from_the_folder_that_airflow_was_started_in(
 
 
 def lakes_of(dag) -> list[str]:
-    """What the Dag's jobs are told, which run in the project's folder."""
+    """The lakes that the Dag's jobs are given."""
     args = [getattr(task, "arguments", []) for task in dag.tasks]
     return [each[each.index("--lake") + 1] for each in args if "--lake" in each]
 

@@ -1,4 +1,4 @@
-"""What a backfill's run restates: what was planned, whatever data interval Airflow has kept.
+"""A backfill run restates the interval that was planned, whatever data interval Airflow has.
 
 *All Runs* makes a backfill of the run that has the logical date, and leaves its data interval as it is.
 """

@@ -64,7 +64,7 @@ class Runs:
 def before_rebuild(
     dags, *queued: datetime, run_type: str = "backfill", rebuild: bool = True
 ) -> None:
-    """What happens before the run of the hour before LATER would rebuild."""
+    """Call the hook of the task `rebuild` in the run of the hour before LATER."""
     dag = dags["stream_user_counts"]
     context = {
         "dag": dag,
@@ -98,7 +98,7 @@ def test_the_last_run_of_a_backfill_rebuilds(lake, lake_dags):
 def test_a_backfills_job_takes_the_next_intervals_along_that_wait_for_it(
     lake, lake_dags, monkeypatch
 ):
-    """Of user_sessions, whose table is appended to: an hour each, by its schedule."""
+    """The stream is user_sessions, an append table, with runs of an hour."""
     complete = LATER + 3 * HOUR
     monkeypatch.setattr(restate_plan, "complete_until", lambda *_: complete)
     task, ti = lake_dags["stream_user_sessions"].get_task("restate_interval"), Mock()

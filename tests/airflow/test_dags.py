@@ -41,7 +41,7 @@ RUNS = {
 
 @pytest.fixture(scope="module")
 def dags(tmp_path_factory):
-    """Of the streams: table_maintenance has tests of its own."""
+    """The Dags of the streams; table_maintenance has tests of its own."""
     return load_dags(str(tmp_path_factory.mktemp("lake")))
 
 
@@ -114,7 +114,7 @@ def test_every_job_accepts_its_arguments(kind, lake, lake_dags, monkeypatch):
 
 
 def parser_of(task):
-    """Of the job's command line. Ingestion has one for both its ways, with a JVM and without."""
+    """The parser of the job's command line; ingestion has one for both its ways, with a JVM and without."""
     if task.task_id == "ingest":
         return ingest.parse_args
     module = importlib.import_module(f"spark_jobs.{task.job}")
@@ -136,7 +136,7 @@ def test_little_is_ingested_without_a_jvm_and_much_on_spark(lake, lake_dags, mon
 
 
 def started(dags, task_id: str, is_due=lambda dag_id: False, has_run=()) -> Start:
-    """What the task would do: other Dags have a run of the same name, or have been through it."""
+    """The start of the task's job, while other Dags have a run of the same id (`is_due`), or have ended it."""
     task, ti = dags["stream_user_counts"].get_task(task_id), Mock()
     ti.get_dr_count = lambda dag_id, run_ids, states: int(is_due(dag_id))
     ti.get_ti_count = lambda dag_id, run_ids, task_ids, states: int(dag_id in has_run)
@@ -164,9 +164,9 @@ def test_what_another_streams_run_has_done_is_done_and_followed_by_the_care(lake
     append_ops(lake, "runs", [run | ended | {"rows_out": 7}])
     before(lake_dags, "run_stream")
     assert started(lake_dags, "run_stream") == Start(is_done=True)
-    publish, told = lake_dags["stream_user_counts"].get_task("publish"), defaultdict(Mock)
-    publish.python_callable(outlet_events=told, dag_run=dag_run(), ti=ti_of())
-    assert [event.extra["rows"] for event in told.values()] == [7]
+    publish, messages = lake_dags["stream_user_counts"].get_task("publish"), defaultdict(Mock)
+    publish.python_callable(outlet_events=messages, dag_run=dag_run(), ti=ti_of())
+    assert [event.extra["rows"] for event in messages.values()] == [7]
     # Not when there is more by now.
     append_commit(lake, "user_events", FOLD, stamp([[UserEvent("ann", 1)]])[0])
     assert started(lake_dags, "run_stream") == Start()

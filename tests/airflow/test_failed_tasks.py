@@ -1,4 +1,4 @@
-"""What `alert` tells of the tasks of its Dag run that failed, and what it keeps of that with the Asset."""
+"""The task `alert` notifies of failed tasks of its Dag run, once, and stores that with the Asset."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +22,7 @@ class Stores(dict[Any, Any]):
 
 @pytest.fixture
 def told(lake, monkeypatch):
-    """What a Dag run, which found nothing new, tells when its tasks are in these `states`."""
+    """A function that returns the message of a Dag run whose tasks are in these `states`."""
     alert, stores, messages = (
         load_dags(lake.root)["stream_user_counts"].get_task("alert"),
         Stores(),

@@ -25,7 +25,7 @@ MASTER = "spark://spark-master:7077"
 
 @pytest.fixture
 def environment(tmp_path) -> dict[str, str]:
-    """What docker-compose.yaml gives to the step, on a database in a file."""
+    """The environment of the step, as of docker-compose.yaml, with a database in a file."""
     secrets = generated_environment()
     return {
         "LAKE": str(tmp_path / "lake"),

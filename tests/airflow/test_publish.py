@@ -1,4 +1,4 @@
-"""What `publish` says of a Dag run, in its Asset event and its note; and the Dag of docs/operate.md that reads it."""
+"""The Asset event and the note of a Dag run, by `publish`; and the Dag of docs/operate.md that reads the event."""
 
 import json
 import re

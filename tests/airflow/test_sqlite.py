@@ -28,7 +28,7 @@ def rows(maker) -> list[str]:
 
 
 def test_a_savepoint_is_not_locked_out_by_who_writes_meanwhile(maker):
-    """As Airflow makes each run of a backfill."""
+    """Airflow makes each run of a backfill in such a savepoint."""
 
     def write() -> None:
         with maker() as session:

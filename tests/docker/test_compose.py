@@ -33,7 +33,7 @@ from tests.compose import (
 
 
 def test_the_file_is_valid_by_the_specification():
-    """As check-jsonschema brings it along: nothing is fetched."""
+    """By the schema that check-jsonschema has: nothing is fetched."""
     check = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
     done = subprocess.run([*check, ROOT / "docker-compose.yaml"], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

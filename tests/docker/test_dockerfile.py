@@ -78,7 +78,7 @@ def test_nothing_runs_as_root():
 
 
 def copy(text: str, project: Path) -> None:
-    """As Docker does: of a folder, its content."""
+    """Copy as Docker does: of a folder, its content."""
     *sources, target = text.split()
     (project / target).mkdir(parents=True, exist_ok=True)
     for source in (ROOT / source for source in sources):
