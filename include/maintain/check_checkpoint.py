@@ -113,17 +113,13 @@ def check_checkpoint(lake: Lake, stream: Stream) -> CheckResult:
         found = [FINDINGS["written_while_measured"].found(stream.name, said)]
     else:
         figures = _figures(size, before, run, record.totals.get("rows_pending", 0))
-        found = [*_verdict(size), *limit_findings(stream, figures), *_status(lake, stream)]
+        found = [*limit_findings(stream, figures), *_status(lake, stream)]
+        if size.why is not None:
+            is_older = size.verdict == "of_other_times"
+            known = FINDINGS["checkpoint_of_other_times" if is_older else "checkpoint_unreadable"]
+            found.insert(0, known.found(stream.name, size.why))
     found.sort(key=lambda finding: SEVERITIES.index(finding.severity))
     return CheckResult(size, tuple(found), run.get("run_id"))
-
-
-def _verdict(size: CheckpointSize) -> list[Finding]:
-    if size.why is None:
-        return []
-    is_older = size.verdict == "of_other_times"
-    figure = FINDINGS["checkpoint_of_other_times" if is_older else "checkpoint_unreadable"]
-    return [figure.found(size.stream, size.why)]
 
 
 def _status(lake: Lake, stream: Stream) -> list[Finding]:

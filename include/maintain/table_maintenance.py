@@ -107,11 +107,6 @@ class MaintainedTable:
     path: str
     lease: str | None  # of Spark's job on it; None for a table that delta-rs maintains
 
-    @property
-    def is_bronze(self) -> bool:
-        """True for bronze, which streams read commit by commit: other tables are read as of now."""
-        return self.name.startswith("bronze/")
-
 
 def maintained_tables(lake: Lake) -> list[MaintainedTable]:
     """All declared tables of the lake, also those that are not there yet."""
@@ -165,7 +160,9 @@ def plan_of(
         why = f"{table.path} cannot be read: {first_line(error)}"
         return TablePlan(table, findings=(FINDINGS["table_unreadable"].found(table.name, why),))
     small, garbage, lost = figures
-    refusal, findings = _guard(lake, table, log, now=now) if table.is_bronze else (None, [])
+    # Streams read bronze commit by commit; other tables are read as of now.
+    is_bronze = table.name.startswith("bronze/")
+    refusal, findings = _guard(lake, table, log, now=now) if is_bronze else (None, [])
     if lost:
         gone = counted(len(lost), "file")
         said = f"{table.name} has lost {gone} of its newest version: {first_names(lost)}"

@@ -90,19 +90,15 @@ class StreamRecord:
         return asdict(replace(self, row=None)) | more
 
 
-def record_in(found: Mapping[str, Any]) -> StreamRecord:
-    """The record in a commit's metadata."""
+def recorded(generations: Generations) -> StreamRecord:
+    """The record that was read with a generation; a new stream's when it does not hold."""
+    found = generations.record
+    if found is None or generations.mismatch is not None:
+        return StreamRecord(stream=generations.stream)
     known = {name: found[name] for name in StreamRecord.__dataclass_fields__ if name in found}
     entries = (RecordEntry(**each | {"codes": tuple(each["codes"])}) for each in found["entries"])
     row = found[ROW] and GenerationRow(found[ROW])
     return StreamRecord(**known | {"entries": tuple(entries), "row": row})
-
-
-def recorded(generations: Generations) -> StreamRecord:
-    """The record that was read with a generation; a new stream's when it does not hold."""
-    if generations.record is None or generations.mismatch is not None:
-        return StreamRecord(stream=generations.stream)
-    return record_in(generations.record)
 
 
 def newest_own(entries: Sequence[RecordEntry]) -> RecordEntry | None:

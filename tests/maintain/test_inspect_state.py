@@ -24,18 +24,8 @@ from include.observe.state_report import (
 from include.settings import Stream
 from include.streams import user_counts
 from spark_jobs.inspect_state import inspect_state
-from tests.engines.lake_runs import (
-    drained,
-)
-from tests.engines.test_folds_live import (
-    MACHINE,
-    SESSIONS,
-    UPDATING,
-    Arrived,
-    Case,
-    arrived,
-    entry,
-)
+from tests.engines.lake_runs import drained
+from tests.engines.test_folds_live import MACHINE, SESSIONS, UPDATING, Arrived, Case, arrived, entry
 from tests.fold import oracle
 from tests.fold.oracle import Result
 from tests.skewed_state import buckets_of, partitions_of

@@ -1,8 +1,8 @@
 """A checkpoint as Spark writes it, and as Spark loads it: in plain Python, for tests.
 
 Written after Spark's RocksDBFileManager: batches, snapshots that share SST files, batches that
-are killed and repeated, the deletion of old versions. `Trace` is the oracle: it loads a version
-step by step and notes the files that this takes. It looks at nothing of `include`.
+are killed and repeated, the deletion of old versions. `SparkStore.load` is the oracle: it loads a
+version step by step. It looks at nothing of `include`.
 """
 
 import json
@@ -18,14 +18,6 @@ CRC = b"crc\0\0\0\x02\0"
 
 class CannotLoadError(Exception):
     """A version that Spark cannot load."""
-
-
-@dataclass
-class Trace:
-    """The files that loading a version took."""
-
-    base: int  # the snapshot that it began with; 0 for the empty state
-    changelogs: list[int]
 
 
 def write(path: Path, content: bytes) -> None:
@@ -100,8 +92,8 @@ class SparkStore:
             metadata = json.loads(archive.read("metadata").split(b"\n", 1)[1])
         return {file["dfsSstFileName"]: file["sizeBytes"] for file in metadata["sstFiles"]}
 
-    def load(self, version: int) -> Trace:
-        """Load `version`, beginning with the newest snapshot that is whole."""
+    def load(self, version: int) -> list[int]:
+        """Load `version`, from the newest whole snapshot on; return the change logs that it took."""
         for base in (*reversed([v for v in self.snapshots() if v <= version]), 0):
             if self._is_whole(base):
                 return self._replay(base, version)
@@ -117,12 +109,12 @@ class SparkStore:
         files = {self.folder / "SSTs" / name: size for name, size in ssts.items()}
         return all(path.exists() and path.stat().st_size == size for path, size in files.items())
 
-    def _replay(self, base: int, version: int) -> Trace:
+    def _replay(self, base: int, version: int) -> list[int]:
         logs = list(range(base + 1, version + 1))
         for log in logs:
             if not self.changelog(log).exists():
                 raise CannotLoadError(f"{log}.changelog does not exist")
-        return Trace(base, logs)
+        return logs
 
     def delete_old_versions(self, retain: int) -> None:
         """Spark's maintenance: all before the newest snapshot that `retain` versions need."""

@@ -84,7 +84,7 @@ def test_every_figure_is_what_loading_shows(steps):
         follow(made, steps)
         size = measured(Path(folder))
         assert size.measured.replay_versions == max(
-            len(store.load(made.start).changelogs) for store in made.stores
+            len(store.load(made.start)) for store in made.stores
         )
         for number, store in enumerate(made.stores):
             wanted = bytes_of(files_below(store.folder))

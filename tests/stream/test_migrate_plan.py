@@ -14,16 +14,7 @@ from include.stream.rebuild_plan import RebuildOptions, plan_rebuild
 from include.stream_definition import load_definition, pinned_settings
 from include.streams.device_signals import Signal
 from tests.bronze import append_commit, stamp
-from tests.changed_stream import (
-    MODULE,
-    NAME,
-    NEW,
-    NEW_STATE,
-    OLD,
-    STREAM,
-    deployed_in,
-    fold_of,
-)
+from tests.changed_stream import MODULE, NAME, NEW, NEW_STATE, OLD, STREAM, deployed_in, fold_of
 from tests.refused import refused
 from tests.stream.entries import entry, record
 from tests.written_savepoint import written_savepoint

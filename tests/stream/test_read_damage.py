@@ -44,13 +44,6 @@ def folder(lake: Lake, savepoint: Savepoint) -> Path:
     return Path(lake.savepoint(STREAM.name, savepoint.savepoint_id))
 
 
-@pytest.mark.parametrize("keys", [0, 500])
-def test_a_savepoint_has_what_was_written(lake, keys):
-    written = write(lake, keys)
-    assert savepoints_of(lake, STREAM.name) == [written]
-    assert written.keys == LocalEngine().savepoint_states(lake, written).num_rows == keys
-
-
 def test_a_folder_without_a_manifest_is_none_and_goes_with_the_next_one(lake, savepoint):
     (folder(lake, savepoint) / "manifest.json").unlink()
     assert savepoints_of(lake, STREAM.name) == []

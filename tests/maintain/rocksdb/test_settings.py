@@ -12,10 +12,6 @@ from tests.refused import refused
 STREAM = stream_named("user_counts")
 
 
-def holding(**settings: str):
-    return replace(STREAM, rocksdb={name.replace("__", "."): v for name, v in settings.items()})
-
-
 @pytest.mark.spark
 def test_the_list_is_sparks_own(spark):
     loader = spark.sparkContext._jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader()
@@ -40,12 +36,6 @@ def test_the_list_is_sparks_own(spark):
 def test_what_every_job_is_submitted_with_may_be_held_by_hand():
     ours = {name: STATE[full_name(name)] for name in BY_HAND if full_name(name) in STATE}
     assert hand_settings(replace(STREAM, rocksdb=ours)) == ours != {}
-
-
-def test_what_is_held_by_hand_is_taken_as_it_is():
-    stream = holding(writeBufferSizeMB="8", changelogCheckpointing__enabled="false")
-    assert hand_settings(stream) == stream.rocksdb
-    assert hand_settings(STREAM) == {}
 
 
 @pytest.mark.parametrize(
