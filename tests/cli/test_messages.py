@@ -19,7 +19,8 @@ PLACEHOLDERS = {
     "NAME": "user_counts",
     "SOURCE": "signals",
     "x": "user_counts",
-    "spending": "user_counts",  # which the README has its reader write
+    "spending": "user_counts",  # of the README and docs/sources.md
+    "payments": "signals",
     "TO": "2026-01-05",
     "FROM": "2026-01-05",
     "UNTIL": "2026-01-06",
