@@ -2,6 +2,7 @@
 Spark: nobody can tell which."""
 
 from collections import Counter
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -9,7 +10,7 @@ from pyspark.errors import StreamingQueryException
 
 from include.lake.generations import read_generations
 from include.lake.ops import read_ops
-from include.stream.record import recorded
+from include.stream.record import commit_alone, recorded
 from include.streams import device_signals, user_counts
 from spark_jobs import run_stream
 from spark_jobs.engines import live, live_batch
@@ -29,6 +30,7 @@ from tests.engines.live_lakes import (
     user_event,
     version_and_state,
 )
+from tests.refused import refused
 
 pytestmark = pytest.mark.spark
 
@@ -50,6 +52,18 @@ def test_a_run_with_nothing_new_changes_nothing(spark, counted_lake):
     assert second["until"] == first["until"] is not None
 
 
+def test_rows_that_do_not_add_up_fail_the_run_with_a_finding(spark, counted_lake):
+    lake = counted_lake
+    record = recorded(read_generations(lake, COUNTS.name))
+    totals = record.totals | {"total_folded": record.totals["total_folded"] + 1}
+    commit_alone(lake, replace(record, totals=totals))
+    append_commit(lake, COUNTS.source, user_counts.FOLD, COUNTED[1])
+    with refused("rows_do_not_add_up", subject=COUNTS.name):
+        drain(SparkEngine(spark), lake, COUNTS)
+    found = read_ops(lake, "findings").to_pylist()
+    assert [row["finding"] for row in found if row["severity"] == "error"] == ["rows_do_not_add_up"]
+
+
 @pytest.fixture
 def writer(monkeypatch: pytest.MonkeyPatch):
     """Says who writes from now on, and fails when it is the other one."""
@@ -60,10 +74,10 @@ def writer(monkeypatch: pytest.MonkeyPatch):
         raise AssertionError("the other writer")
 
     def choose(is_small: bool) -> None:
-        refused = "left_on_spark" if is_small else "fetch"
+        other = "left_on_spark" if is_small else "fetch"
         monkeypatch.setattr(run_stream, "is_small", lambda _: is_small)
         for name, function in writers.items():
-            monkeypatch.setattr(live, name, refuse if name == refused else function)
+            monkeypatch.setattr(live, name, refuse if name == other else function)
 
     return choose
 

@@ -91,11 +91,6 @@ def test_the_traceback_begins_with_the_function_and_names_no_file():
     assert "/" not in call.traceback
 
 
-def test_without_the_word_quarantine_the_first_failed_call_stops_the_fold():
-    with failed_call("'a'", cause=ValueError):
-        run(replace(fold_of(fail_at("bad")), on_error="stop"), *WORDS)
-
-
 def test_a_state_of_another_class_is_the_same_for_the_next_call_as_from_a_store():
     """Else what fails would depend on whether a batch ended between the two."""
 

@@ -9,7 +9,12 @@ from typing import Annotated, NamedTuple
 
 import pytest
 
-from include.fold.definition import KeyedFold, flat_map_groups_with_state, map_groups_with_state
+from include.fold.definition import (
+    Deduplicate,
+    KeyedFold,
+    flat_map_groups_with_state,
+    map_groups_with_state,
+)
 from include.fold.group_state import GroupState
 from include.fold.records import DefinitionError, Instant, columns_of
 from tests.bronze import stamp
@@ -120,6 +125,22 @@ class Reserved(NamedTuple):
     emitted_at: int
 
 
+class TwoCases(NamedTuple):  # to Spark names have no case
+    key: str
+    total: int
+    Total: int
+
+
+class OtherCase(NamedTuple):
+    key: str
+    Emitted_At: int
+
+
+class RemovedInOtherCase(NamedTuple):
+    key: str
+    Removed: int
+
+
 class KeyedState(NamedTuple):
     key: str
 
@@ -155,6 +176,12 @@ class LastSeen(NamedTuple):
         ({"key": "amonut"}, "amonut"),
         ({"ttl": timedelta(days=400 * 365_000)}, "ttl"),
         ({"ttl": timedelta(0)}, "ttl"),
+        ({"timers": ("a",), "timeout": "NoTimeout"}, "timers"),
+        *[({"timers": names}, "timers") for names in (["a"], ("a b",), ("class",), ("a", "A"))],
+        ({"timers": tuple(f"t{n}" for n in range(33))}, "timers"),
+        ({"output": TwoCases}, "TwoCases.Total"),
+        ({"output": OtherCase}, "OtherCase.Emitted_At"),
+        ({"output": RemovedInOtherCase}, "RemovedInOtherCase.Removed"),
         ({"state": Numbered}, "Numbered.at"),
         ({"output": Reserved}, "Reserved.emitted_at"),
         ({"state": KeyedState}, "KeyedState.key"),
@@ -165,7 +192,19 @@ class LastSeen(NamedTuple):
 )
 def test_a_definition_that_cannot_work_is_refused_where_it_is_written(changes, subject):
     with refused("wrong_definition", subject=subject):
-        a_fold(nothing, **changes)
+        a_fold(nothing, **({"timeout": "EventTimeTimeout"} | changes))
+
+
+@pytest.mark.parametrize(
+    ("by", "within"),
+    [
+        *[("key", span) for span in (timedelta(0), 3600, timedelta.max)],
+        *[(by, timedelta(1)) for by in ((), ("key", "key"), "kye", "amount")],
+    ],
+)
+def test_what_cannot_be_known_again_is_refused_where_it_is_declared(by, within):
+    with refused("wrong_definition", subject="deduplicate"):
+        a_fold(nothing, deduplicate=Deduplicate(by=by, within=within))
 
 
 @pytest.mark.parametrize("micros", [253_402_300_800_000_000, -62_135_596_800_000_001])

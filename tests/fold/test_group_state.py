@@ -16,8 +16,8 @@ EAST = timezone(timedelta(hours=2))
 NONE, EVENT, PROCESSING = "NoTimeout", "EventTimeTimeout", "ProcessingTimeTimeout"
 
 
-def a_state(timeout: str = NONE, value=None, clock_us: int = CLOCK_US) -> GroupState:
-    state: GroupState = GroupState(timeout)
+def a_state(timeout: str = NONE, value=None, clock_us: int = CLOCK_US, timers=()) -> GroupState:
+    state: GroupState = GroupState(timeout, None, timers)
     state.begin_key(value, clock_us)
     return state
 
@@ -170,3 +170,27 @@ def test_an_error_is_the_one_that_pyspark_raises(rule):
         use(state)
     assert (state.timeout_at_us, state.getOption) == (NEVER_US, None)
     assert str(ours.value).startswith(f"[{sparks.value.getCondition()}]")
+
+
+def test_a_timer_is_set_to_an_instant_as_a_timeout_is():
+    state = a_state(PROCESSING, timers=("reminder", "expiry"))
+    state.setTimer("expiry", CLOCK_MS + 1, "2 milliseconds")
+    state.setTimer("reminder", NOW + timedelta(seconds=1))
+    assert state.timers == {
+        "expiry": (CLOCK_MS + 3) * 1_000,
+        "reminder": CLOCK_US + 1_000_000,
+    }
+    for _ in range(2):  # the second time nothing happens
+        state.deleteTimer("expiry")
+    assert (state.timers, state.timer) == ({"reminder": CLOCK_US + 1_000_000}, None)
+    with pytest.raises(ValueError):
+        state.setTimer("expiry", CLOCK_MS)
+
+
+@pytest.mark.parametrize(("timers", "error"), [(("expiry",), ValueError), ((), RuntimeError)])
+def test_a_timer_that_is_not_declared_is_refused(timers, error):
+    state = a_state(EVENT, timers=timers)
+    for use in (lambda: state.setTimer("x", CLOCK_MS + 5), lambda: state.deleteTimer("x")):
+        with pytest.raises(error):
+            use()
+    assert state.timers == {}

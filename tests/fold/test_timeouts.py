@@ -6,9 +6,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from include.fold.definition import KeyedFold, flat_map_groups_with_state, map_groups_with_state
+from include.fold.definition import KeyedFold, flat_map_groups_with_state
 from include.fold.group_state import GroupState
-from include.fold.records import DefinitionError
 from tests.bronze import ClockAt, stamp
 from tests.fold.local import LocalFold
 from tests.refused import failed_call
@@ -40,7 +39,7 @@ def fold_of(act: Acts, output_mode: str = "append", **settings) -> KeyedFold:
     """A fold whose function says how it was called, and then does `act`."""
 
     def noting(key: str, ticks: Iterator[Tick], state: GroupState[Ticks]) -> Iterator[Call]:
-        assert len(list(ticks)) == (0 if state.hasTimedOut else 1)
+        assert len(list(ticks)) == (0 if state.hasTimedOut or state.timer else 1)
         calls = (state.get.calls if state.exists else 0) + 1
         seen = Call(key, calls, state.exists, state.hasTimedOut)
         state.update(Ticks(calls))
@@ -77,29 +76,16 @@ def emitted(engine: LocalFold) -> list[tuple[Any, int]]:
     return list(zip(engine.emitted.rows, engine.emitted.emitted_at_us, strict=True))
 
 
-def one_output(key: str, ticks: Iterator[Tick], state: GroupState[Ticks]) -> Call:
-    seen = Call(key, len(list(ticks)), state.exists, state.hasTimedOut)
-    state.update(Ticks(seen.calls))
-    if seen.calls:
-        after(SECOND_US)(state)
-    return seen
-
-
-def nothing_on_timeout(key: str, ticks: Iterator[Tick], state: GroupState[Ticks]) -> Call | None:
-    seen = one_output(key, ticks, state)
-    return None if state.hasTimedOut else seen
-
-
-def test_a_map_function_that_returns_nothing_on_its_timeout_is_refused():
-    fold = map_groups_with_state(nothing_on_timeout, **SETTINGS, output_mode="append")
-    with failed_call("nothing_on_timeout", "timeout", cause=DefinitionError):
-        run(fold, SECOND_US)
-
-
 def fail_on_timeout(state: GroupState[Ticks]) -> None:
     if state.hasTimedOut:
         raise KeyError("no such luck")
     after(1_500_001)(state)
+
+
+def fail_on_timer(state: GroupState[Ticks]) -> None:
+    if state.timer:
+        raise KeyError("no such luck")
+    state.setTimer("expiry", timestampUs=state.clock_us + 1)
 
 
 @pytest.mark.parametrize(
@@ -107,12 +93,13 @@ def fail_on_timeout(state: GroupState[Ticks]) -> None:
     [
         (lambda s: 1 / 0, "event at 1970-01-01T00:00:01.000000Z", ZeroDivisionError),
         (fail_on_timeout, "timeout at 1970-01-01T00:00:02.500001Z", KeyError),
+        (fail_on_timer, "timer expiry at 1970-01-01T00:00:01.000001Z", KeyError),
         (lambda s: s.setTimeoutDuration(1), "event", RuntimeError),
         (lambda s: s.update(Ticks(1.5)), "event", TypeError),
     ],
 )
 def test_an_error_names_stream_function_key_and_instant(act, called, cause):
-    fold = replace(fold_of(act), stream="my_stream")
+    fold = replace(fold_of(act, timers=("expiry",)), stream="my_stream")
     with failed_call("my_stream", "noting", "'a'", called, cause=cause):
         run(fold, SECOND_US)
 

@@ -19,7 +19,6 @@ from include.fold.definition import (
 from include.fold.records import columns_of
 from spark_jobs.engines.packing import to_stream, unpack
 from spark_jobs.tables.product import Product
-from tests.refused import refused
 
 
 class Event(NamedTuple):
@@ -169,33 +168,3 @@ def test_a_rebuild_replaces_columns_and_partitions_in_one_commit(spark, lake, mo
     found = DeltaTable(begun.path).to_pyarrow_table().to_pylist()
     assert Counter((row["key"], row["total"]) for row in found) == Counter([("b", 0.5), ("c", 1.5)])
     assert now.metadata().partition_columns == (["emitted_date"] if mode == "append" else [])
-
-
-class TwoCases(NamedTuple):
-    key: str
-    total: int
-    Total: int
-
-
-class OtherCase(NamedTuple):
-    key: str
-    Emitted_At: int
-
-
-class RemovedInOtherCase(NamedTuple):
-    key: str
-    Removed: int
-
-
-@pytest.mark.parametrize(
-    ("mode", "output"),
-    [
-        ("append", TwoCases),
-        ("update", TwoCases),
-        ("append", OtherCase),
-        ("update", RemovedInOtherCase),
-    ],
-)
-def test_names_that_spark_takes_for_one_are_refused_when_they_are_defined(mode, output):
-    with refused("wrong_definition"):
-        fold_of(mode, output)

@@ -1,16 +1,19 @@
-"""What a stream's entry and file must have, before any row is read."""
+"""What a stream's entry and file must have, before any row is read, and what a generation is bound to."""
 
 import json
 from dataclasses import replace
 from datetime import timedelta
 from typing import NamedTuple
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from include.fold.definition import Deduplicate, state_rows_ddl
 from include.registry import all_streams, source_named, stream_named
 from include.stream_definition import check_stream, load_definition, pinned_settings
-from include.streams import user_counts
+from include.streams import device_signals, sources, user_counts
+from spark_jobs.engines.packed_files import check_bronze
 from tests.declared import with_fold
 from tests.refused import refused
 
@@ -56,6 +59,21 @@ def test_a_wrong_setting_is_named(stream, change, code, subject):
 def test_a_missing_setting_is_named():
     with refused("wrong_setting", subject="settings"):
         load_definition(replace(stream_named("user_sessions"), settings={}))
+
+
+def test_a_source_declares_duplicates_for_its_streams_and_a_stream_may_say_otherwise(monkeypatch):
+    known = Deduplicate(by="event_type", within=timedelta(microseconds=100))
+    given = tuple(
+        replace(source, deduplicate=known) if source.name == "user_events" else source
+        for source in sources.SOURCES
+    )
+    monkeypatch.setattr(sources, "SOURCES", given)
+    assert stream_named("threshold_alerts").deduplicate == known
+    with refused("wrong_definition", subject="deduplicate"):
+        stream_named("user_counts")
+    other = replace(user_counts.STREAM, deduplicate=None)
+    monkeypatch.setattr(user_counts, "STREAM", other)
+    assert load_definition(stream_named("user_counts")).fold.deduplicate is None
 
 
 SEEN = Deduplicate(by="event_time_us", within=timedelta(microseconds=100))
@@ -126,3 +144,10 @@ def test_a_schedule_is_a_cron_expression_of_known_instants(schedule: str):
 def test_names_of_months_and_days_stand_in_a_schedule(schedule: str):
     stream = replace(stream_named("user_counts"), schedule=schedule)
     check_stream(stream, source_named("user_events"))
+
+
+def test_a_field_that_bronze_does_not_have_or_of_another_type_is_refused(lake):
+    write_deltalake(lake.bronze("signals"), pa.table({"device_id": ["a"]}))
+    for fold, subject in ((user_counts.FOLD, "user_id"), (device_signals.FOLD, "device_id")):
+        with refused("wrong_definition", subject=subject):
+            check_bronze(lake.bronze("signals"), fold)
