@@ -1,5 +1,6 @@
 """What a stream's file may say, and the errors for what it may not."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -289,7 +290,7 @@ def test_of_several_keys_the_one_whose_call_left_behind_what_is_refused_is_named
 
 def update_fold(function, **settings) -> KeyedFold:
     named = {"key": "key", "event": Event, "output": Output, "output_mode": "update"}
-    return map_groups_with_state(function, **named, **settings)
+    return map_groups_with_state(function, **(named | settings))
 
 
 @pytest.mark.parametrize("state", [{"word": "a"}, "a", {"a"}])
@@ -308,3 +309,49 @@ def test_a_state_that_is_no_record_is_never_taken_by_its_keys_or_letters(state, 
     dead_letters, _ = run(replace(fold, on_error="dead_letter"), events).dead_letters
     assert dead_letters.key == "b"
     assert (dead_letters.error, repr(state) in dead_letters.message) == ("TypeError", True)
+
+
+class Means(NamedTuple):
+    key: str
+    mean: float
+    halves: tuple[float, ...]
+    by_name: dict[str, float]
+
+
+class Total(NamedTuple):
+    total: float
+
+
+def means(key: str, state: Total) -> Means:
+    half = state.total / 2  # another NaN each time
+    return Means(key, state.total, (1.0, state.total / 3), {"half": half})
+
+
+def add(key: str, events: Iterator[Event], state: GroupState[Total]) -> Means:
+    for event in events:
+        state.update(Total((state.get.total if state.exists else 0.0) + (event.amount or 0.0)))
+    return means(key, state.get)
+
+
+def lie(key: str, events: Iterator[Event], state: GroupState[Total]) -> Means:
+    return add(key, events, state)._replace(halves=(2.0, math.nan))
+
+
+@pytest.mark.parametrize("on_error", ["stop", "dead_letter"])
+@pytest.mark.parametrize("values", [[math.nan], [1.0, math.inf, -math.inf], [1.0, math.nan, 2.0]])
+def test_a_nan_is_the_nan_that_the_projection_makes(values, on_error):
+    fold = update_fold(add, state=Total, project=means, output=Means)
+    events = [Event("a", at_us, value) for at_us, value in enumerate(values, 1)]
+    engine = run(replace(fold, on_error=on_error), events, [Event("z", 60_000_000)])
+    assert not engine.dead_letters
+    row = Means(*engine.emitted.rows[0])
+    assert math.isnan(row.mean)
+    assert math.isnan(row.halves[1])
+
+
+def test_a_row_that_differs_beside_a_nan_is_refused():
+    with failed_call(cause=DefinitionError):
+        run(
+            update_fold(lie, state=Total, project=means, output=Means),
+            [Event("a", 1, math.nan), Event("z", 9_000_000)],
+        )

@@ -223,38 +223,20 @@ def numbers(path: str) -> list[int]:
     return sorted(dataset_of(path).to_table()["number"].to_pylist())
 
 
-def test_who_asks_again_has_the_same_until_somebody_commits(table):
-    opened = open_table(table)
+def test_a_handle_is_shared_until_the_log_is_another(table, tmp_path):
+    opened, older = open_table(table), open_table(table, 1)
     assert open_table(table) is opened
-    append(table, 3)
-    assert open_table(table).version() == 3
-    assert opened.version() == 2
-    assert numbers(table) == [0, 1, 2, 3]
-
-
-def test_an_older_copy_that_is_put_back_is_read(table, tmp_path):
     shutil.copytree(table, tmp_path / "copy")
     append(table, 3)
+    assert (open_table(table).version(), opened.version()) == (3, 2)
     assert numbers(table) == [0, 1, 2, 3]
     shutil.rmtree(table)
-    shutil.copytree(tmp_path / "copy", table)
-    assert open_table(table).version() == 2
-    assert numbers(table) == [0, 1, 2]
-
-
-def test_another_commit_of_the_same_number_is_read(table):
-    assert numbers(table) == [0, 1, 2]
+    shutil.copytree(tmp_path / "copy", table)  # an older copy that is put back
+    assert (open_table(table).version(), numbers(table)) == (2, [0, 1, 2])
     Path(table, "_delta_log", f"{2:020}.json").unlink()
-    append(table, 7)
-    assert numbers(table) == [0, 1, 7]
-    assert open_table(table, 2).version() == 2
-    assert dataset_of(table).count_rows() == 3
-
-
-def test_an_older_version_is_read_until_its_files_go(table):
-    assert open_table(table, 1).version() == 1
-    append(table, 3)
-    assert open_table(table, 1).version() == 1
+    append(table, 7)  # another commit of the same number
+    assert (open_table(table).version(), numbers(table)) == (2, [0, 1, 7])
+    assert open_table(table, 1).version() == older.version() == 1
     Path(table, "_delta_log", f"{0:020}.json").unlink()
     with refused("unreadable_table"):
         open_table(table, 1)
