@@ -69,7 +69,7 @@ def delay_us(stream: Stream) -> int:
 
 
 def until_of(stream: Stream, stamped: Iterable[Sequence[StampedRow]]) -> int:
-    """What these commits settle in event time: all before this instant."""
+    """Return the instant of event time before which these commits complete everything."""
     return oracle.until(rows_of(stamped), delay_us(stream))
 
 

@@ -25,7 +25,7 @@ HOUR_US = 3_600_000_000
 
 
 def drain_skewed(spark: SparkSession, lake: Lake) -> None:
-    """One event of each user in the first run; in the second one an hour later, which settles them."""
+    """One event of each user in the first run; in the second one an hour later, which completes them."""
     users = hot_and_cold_users(spark)
     events = [user_counts.UserEvent(user, START_US + at) for at, user in enumerate(users)]
     later = user_counts.UserEvent(users[0], START_US + HOUR_US)

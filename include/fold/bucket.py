@@ -43,7 +43,7 @@ class Complete(NamedTuple):
     rows_duplicate: int = 0
 
 
-def settle(
+def fold_complete(
     fold: KeyedFold,
     read_states: Callable[[], States],
     waiting: pa.Table,

@@ -18,10 +18,10 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 
 from include.fold.admission import NEVER_US, US_PER_MS, timer_ms, until_us, watermark_us
-from include.fold.bucket import Complete, check_not_folded, no_events, settle
+from include.fold.bucket import Complete, check_not_folded, fold_complete, no_events
 from include.fold.definition import KeyedFold
 from include.fold.states import States
-from spark_jobs.engines.packing import PackedRow, any_stream, from_stream, leave_imports_alone
+from spark_jobs.engines.packing import PackedRow, any_stream, from_stream, hide_modules_from_gc
 from spark_jobs.engines.state_rows import (
     StoredBucket,
     packed,
@@ -52,7 +52,7 @@ class BucketProcessor:
         keys: ValueState,
         bucket: ValueState,
     ) -> None:
-        leave_imports_alone()
+        hide_modules_from_gc()
         self._fold = fold
         self._delay_us = delay_us
         self._since_us = NEVER_FOLDED_US if since_us is None else since_us
@@ -104,7 +104,7 @@ class BucketProcessor:
         until = max(stored.folded_until_us, until_us(watermark))
         # The timer is of the first event or timeout; whole milliseconds, as the watermark is.
         timer_due = stored.timer_ms is not None and stored.timer_ms * US_PER_MS < until
-        complete = settle(
+        complete = fold_complete(
             self._fold,
             lambda: self._states(stored),
             pa.concat_tables([pending, events]),

@@ -34,7 +34,7 @@ from spark_jobs.engines.packing import (
     admitted_rows,
     clock_column,
     column_of,
-    leave_imports_alone,
+    hide_modules_from_gc,
     micros_of,
     packed_rows,
 )
@@ -76,7 +76,7 @@ def pack_files(
     placed = bronze.select(*(c.alias(n) for c, n in zip(place, FilePart._fields, strict=True)))
 
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        leave_imports_alone()
+        hide_modules_from_gc()
         parts = _rows_by_part(batches).items()
         rows = (read_part(part, fold, late, "watermark_before", count) for part, count in parts)
         return _packed(rows, fold, ids, admission)
@@ -165,7 +165,7 @@ class BronzeEvents(NamedTuple):
         tasks, late, bounds = self.tasks, self.late, self.bounds
 
         def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            leave_imports_alone()
+            hide_modules_from_gc()
             numbers = chain.from_iterable(batch.column(0).to_pylist() for batch in batches)
             parts = (part for number in numbers for part in tasks[number])
             read = (read_part(part, fold, late, "ingested_at") for part in parts)

@@ -22,18 +22,18 @@ from include.fold.event_order import keys_of
 from include.fold.keys import buckets_of
 from include.lake.columns import INSTANT
 
-_left_alone = 0  # the number of modules when they were last hidden
+_modules_hidden = 0  # the number of modules when they were last hidden
 
 
-def leave_imports_alone() -> None:
+def hide_modules_from_gc() -> None:
     """Hide modules from Python's garbage collector, by which a worker lost 27 ms after each task.
 
     Much is imported only by the first task itself: so again where modules have come since.
     """
-    global _left_alone
-    if len(sys.modules) != _left_alone:
+    global _modules_hidden
+    if len(sys.modules) != _modules_hidden:
         gc.freeze()
-        _left_alone = len(sys.modules)
+        _modules_hidden = len(sys.modules)
 
 
 PACKED_DDL = (
@@ -75,7 +75,7 @@ class Bounds(NamedTuple):
 
 # Arrow's binary arrays end at 2 GiB; a batch of packed rows is cut well before.
 BATCH_BYTES = 256 * 1024**2
-ADMITTED, LATE, BEFORE_INITIAL_STATE, CLOCK = 0, 1, 2, 3
+ADMITTED, LATE, BEFORE_INITIAL_STATE, HEARTBEAT = 0, 1, 2, 3
 # Columns besides an event's own, of which none can begin with an underscore.
 BUCKET, KIND, COMMIT_US, HAPPENED_US = "_bucket", "_kind", "_commit_us", "_happened_us"
 
@@ -127,7 +127,7 @@ def admitted_rows(
 
 
 def _kinds(rows: pa.Table, fold: KeyedFold, admission: Admission) -> Any:
-    """Return the kind of each row: ADMITTED, LATE, BEFORE_INITIAL_STATE or CLOCK (a heartbeat)."""
+    """Return the kind of each row: ADMITTED, LATE, BEFORE_INITIAL_STATE or HEARTBEAT."""
     kinds = np.full(rows.num_rows, ADMITTED, np.int8)
     if admission.since_us is not None:
         is_before = micros_of(rows, INSTANTS[fold.time_us]) < admission.since_us
@@ -137,7 +137,7 @@ def _kinds(rows: pa.Table, fold: KeyedFold, admission: Admission) -> Any:
         late = is_late(micros_of(rows, "event_time"), before_us, admission.late_after_us)
         # The first commit of a source has no watermark before it: nothing in it is late.
         kinds[late & (before_us != NEVER_US)] = LATE
-    kinds[column_of(rows, "is_heartbeat", pa.bool_()).fill_null(False).to_numpy()] = CLOCK
+    kinds[column_of(rows, "is_heartbeat", pa.bool_()).fill_null(False).to_numpy()] = HEARTBEAT
     return kinds
 
 
@@ -169,7 +169,7 @@ def packed_rows(rows: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
             to_stream(events.slice(start, end - start))
             for start, end in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True)
         ),
-        np.add.reduceat(kind != CLOCK, starts, dtype=np.int64).tolist(),
+        np.add.reduceat(kind != HEARTBEAT, starts, dtype=np.int64).tolist(),
         np.add.reduceat(kind == LATE, starts, dtype=np.int64).tolist(),
         np.add.reduceat(kind == BEFORE_INITIAL_STATE, starts, dtype=np.int64).tolist(),
         *_late_between(kind == LATE, rows[HAPPENED_US].to_numpy()[order], starts),
@@ -207,7 +207,7 @@ def unpack(packed: DataFrame, column: str, ddl: str) -> DataFrame:
     """Return the rows in the Arrow streams of `packed[column]`, a frame of schema `ddl`."""
 
     def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        leave_imports_alone()
+        hide_modules_from_gc()
         for batch in batches:
             for stream in batch.column(0):
                 yield from from_stream(stream.as_py()).to_batches()

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from include.fold.arrow_values import event_schema, outputs_table, project, state_schema
-from include.fold.bucket import no_events, settle
+from include.fold.bucket import fold_complete, no_events
 from include.fold.definition import (
     BUCKET_STATE,
     DEAD_LETTERS_DDL,
@@ -271,7 +271,9 @@ def _replay_bucket(
     streams = [from_stream(stream) for stream in packed["events"].to_pylist()]
     events = pa.concat_tables([no_events(fold), *streams])
     states = states_from_rows(fold, base)
-    complete = settle(fold, lambda: states, events, until_us, timeouts_due=fold.changes_by_clock)
+    complete = fold_complete(
+        fold, lambda: states, events, until_us, timeouts_due=fold.changes_by_clock
+    )
     rows = to_stream(states.rows())
     return pa.table(
         {

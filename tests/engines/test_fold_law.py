@@ -27,7 +27,7 @@ from tests.fold.arrivals import (
     initial_states,
     run,
 )
-from tests.fold.failing_machine import PROJECTED_STATES, failing_machines, quarantining
+from tests.fold.failing_machine import PROJECTED_STATES, failing_machines, with_dead_letters
 from tests.fold.machine import MARKED, STATES, WAYS, fold_of, machines
 from tests.fold.oracle import Call, calls_of, until
 from tests.fold.stream_cases import SPANS_US, STREAMS, micros
@@ -54,7 +54,7 @@ def plain(draw: st.DrawFn, timeout: str, mode: str) -> Drawn:
 @st.composite
 def keeping(draw: st.DrawFn, timeout: str, mode: str) -> Drawn:
     machine = draw(failing_machines(timeout, mode))
-    return Drawn(quarantining(machine, mode), machine.call, PROJECTED_STATES)
+    return Drawn(with_dead_letters(machine, mode), machine.call, PROJECTED_STATES)
 
 
 @st.composite
@@ -168,12 +168,12 @@ def test_the_engines_run_the_shipped_streams_as_the_oracle_does(data, stream):
 
 @pytest.mark.parametrize("around_us", [-1, 0, 1])
 def test_an_event_that_waits_is_complete_though_its_bucket_waits_for_a_later_timeout(around_us):
-    """The bucket's timer moves forward, without any batch that settles something there."""
+    """The bucket's timer moves forward, without any batch that completes something there."""
     fold = user_sessions.define(gap=timedelta(seconds=1))
     ann, watermark_us = "ann", 200_000
     commits = [
         [UserEvent(ann, 100_000)],
-        ClockAt(150_000),  # settles it: now the bucket waits for a timeout at 1.1 s
+        ClockAt(150_000),  # completes it: now the bucket waits for a timeout at 1.1 s
         [UserEvent(ann, watermark_us + around_us)],
         ClockAt(watermark_us + DELAY_US),
     ]

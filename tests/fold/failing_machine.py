@@ -131,7 +131,7 @@ def project_some(key: str, at: At) -> Seen:
     return project(key, at)
 
 
-def quarantining(machine: FailingMachine, output_mode: str) -> KeyedFold:
+def with_dead_letters(machine: FailingMachine, output_mode: str) -> KeyedFold:
     fold = fold_of(machine, output_mode)
     return replace(fold, project=project_some, on_error="dead_letter")
 

@@ -1,7 +1,7 @@
 """The local engine: the fold in one Python process, for tests and as an oracle.
 
 It takes batches cut in any way, as the live engine does, and shares with it only the
-state function's own loop: what is late, what settles and in which order is written here
+state function's own loop: what is late, what is complete and in which order is written here
 a second time, plainly.
 """
 
@@ -57,7 +57,7 @@ class LocalFold:
         self.dead_letters: list[DeadLetter] = []
 
     def run_batch(self, rows: Iterable[BronzeRow]) -> None:
-        """Fold a batch of whole commits, and then what its watermark lets other buckets settle."""
+        """Fold a batch of whole commits, and then what its watermark completes in other buckets."""
         with localcontext(ARITHMETIC):
             self._run_batch(rows)
 
@@ -72,7 +72,7 @@ class LocalFold:
         for index, share in shares.items():
             self._run_bucket(self._buckets[index], share)
         for bucket in self._buckets:
-            self._settle(bucket, watermark_us(watermark, self._delay_us))
+            self._fold_bucket(bucket, watermark_us(watermark, self._delay_us))
 
     def _run_bucket(self, bucket: "_Bucket", rows: list[BronzeRow]) -> None:
         for row in rows:
@@ -84,10 +84,10 @@ class LocalFold:
                 self.excluded += 1
             else:
                 bucket.wait(row)
-        self._settle(bucket, watermark_us(max(row.commit_us for row in rows), self._delay_us))
+        self._fold_bucket(bucket, watermark_us(max(row.commit_us for row in rows), self._delay_us))
 
-    def _settle(self, bucket: "_Bucket", watermark: int) -> None:
-        emitted = bucket.settle(until_us(watermark))
+    def _fold_bucket(self, bucket: "_Bucket", watermark: int) -> None:
+        emitted = bucket.fold_complete(until_us(watermark))
         self.emitted.rows.extend(emitted.rows)
         self.emitted.emitted_at_us.extend(emitted.emitted_at_us)
         self.emitted.removed.extend(emitted.removed)
@@ -128,7 +128,7 @@ class _Bucket:
             raise BrokenInvariantError(f"{row} is before {self._folded_until_us} us")
         self.pending.append(row)
 
-    def settle(self, until: int) -> Emitted:
+    def fold_complete(self, until: int) -> Emitted:
         complete = sorted((row for row in self.pending if row.time_us < until), key=self._order)
         self.pending = [row for row in self.pending if row.time_us >= until]
         folded_until = self._folded_until_us

@@ -149,7 +149,7 @@ def rank(value: Any) -> tuple[Any, ...]:
 
 
 def until(rows: Iterable[StampedRow], delay_us: int) -> int:
-    """What these rows settle: everything before this instant."""
+    """Return the instant before which these rows complete everything."""
     return max(row.commit_us for row in rows) - delay_us + 1
 
 

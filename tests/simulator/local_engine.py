@@ -15,7 +15,7 @@ from deltalake import CommitProperties, write_deltalake
 
 from include.fold.admission import instant_of
 from include.fold.arrow_values import event_schema, output_schema, state_schema
-from include.fold.bucket import INSTANTS, as_events, dates_within, event_names, settle
+from include.fold.bucket import INSTANTS, as_events, dates_within, event_names, fold_complete
 from include.fold.definition import (
     EMITTED_AT,
     EMITTED_AT_US,
@@ -145,7 +145,7 @@ class LocalEngine:
     ) -> Stage:
         """Fold `events` before `until_us` into the states of `base`, as one bucket."""
         states = States(fold) if base is None else states_from_rows(fold, base)
-        complete = settle(
+        complete = fold_complete(
             fold, lambda: states, events, until_us, timeouts_due=fold.changes_by_clock
         )
         return Stage(

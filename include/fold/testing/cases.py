@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from include.fold.admission import NEVER_US, duration_us, is_late, micros_of, until_us
 from include.fold.arrow_values import column_values, encode, event_schema
-from include.fold.bucket import derived_keys, settle
+from include.fold.bucket import derived_keys, fold_complete
 from include.fold.definition import (
     EMITTED_AT_US,
     EVENT_TIME_US,
@@ -110,7 +110,7 @@ def run(
         states.put(*each)
     until = until_us(clock_us)
     events = _events(fold, waiting)
-    complete = settle(fold, lambda: states, events, until, timeouts_due=True)
+    complete = fold_complete(fold, lambda: states, events, until, timeouts_due=True)
     at = _outputs(fold, complete.outputs)
     return Ran(
         clock_us,
