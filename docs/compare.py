@@ -28,7 +28,7 @@ def silent(key, frames, state):
         return
     newest = max(frame["timestamp"].max() for frame in frames)
     state.update((True,))
-    state.setTimeoutTimestamp(int(newest.timestamp() * 1000), "5 minutes")
+    state.setTimeoutTimestamp(int(newest.timestamp() * 1000) + 5 * 60_000)
 
 
 def stock_spark(lake):
