@@ -12,7 +12,7 @@ from include.lake.ops import last_run
 from include.lake.paths import Lake
 from include.registry import source_named, stream_named
 from include.sample.sample_data import Options, generate
-from tests.compose import LONG_RUNNING
+from tests.compose import ONE_SHOT, SERVICES
 from tests.e2e.compose_processes import DEADLINE_S, LEFT_OUT, started_services
 from tests.e2e.one_stream import STREAM, project_of_one_stream
 from tests.landed_sql import oracle_rows, table_rows
@@ -30,7 +30,7 @@ def test_a_stream_runs_on_what_compose_starts_and_nothing_is_left_running(tmp_pa
     generate(lake, source_named(stream.source), Options(start=START, events=3_000))
     variables = generated_environment()
     with started_services(tmp_path, project, variables) as (place, services):
-        assert {each.name for each in services} == set(LONG_RUNNING) - LEFT_OUT
+        assert {each.name for each in services} == SERVICES.keys() - ONE_SHOT - LEFT_OUT
         api = AirflowApi(f"http://127.0.0.1:{place.ports['8080']}")
         api.log_in("admin", variables["AIRFLOW_ADMIN_PASSWORD"])
 
