@@ -67,15 +67,13 @@ class Amendment:
 
     def unfinished(self, who: str) -> LakeError:
         """The error for `who` waits for it."""
-        source, is_erasure = self.source, self.kind == ERASURE
-        what, command = "set-watermark", f"./stateful set-watermark {source} --apply"
-        if is_erasure:
-            what, command = "an erasure of a key", f"./stateful erase {source} KEY --apply"
+        what = "erase {} KEY" if self.kind == ERASURE else "set-watermark {}"
+        command = what.format(self.source)
         return LakeError(
-            f"{what} of {source} was begun and is not finished, and {who} waits for it",
-            code="unfinished_erasure" if is_erasure else "unfinished_set_watermark",
-            subject=source,
-            command=command,
+            f"`{command}` was begun and is not finished, and {who} waits for it",
+            code=f"unfinished_{self.kind}",
+            subject=self.source,
+            command=f"./stateful {command} --apply",
         )
 
 
@@ -88,6 +86,12 @@ class Amendments(NamedTuple):
     def open(self) -> Amendment | None:
         """The amendment that was begun and is not finished; None when there is none."""
         return next((each for each in self.known if not each.is_done), None)
+
+    @property
+    def set_watermark(self) -> Amendment | None:
+        """The set-watermark that was begun, and that bronze does not have yet."""
+        known = [e for e in self.known if e.kind == SET_WATERMARK and not e.is_done]
+        return next((each for each in known if not each.is_amended), None)
 
     def unfinished_erasure(self, row: GenerationRow | None) -> Amendment | None:
         """The open erasure, if a stream's generation may have its key."""

@@ -13,7 +13,7 @@ from include.connectors import ISO, Times
 from include.fold.arrow_values import event_schema
 from include.fold.definition import KeyedFold
 from include.ingest.connector import connector_columns, refused_columns
-from include.ingest.rescue import read_rescued
+from include.ingest.landed_values import read_rescued
 from include.lake.columns import APPEND_ONLY, Column, arrow_type, documented, listed, sql_name
 from include.lake.delta_log import (
     CHECKED,
@@ -68,10 +68,7 @@ def create_tables(lake: Lake, source: Source) -> None:
 def read_quarantine(
     lake: Lake, source: str, wanted: pc.Expression, columns: Sequence[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows for which `wanted` holds; none where there is no quarantine.
-
-    Raises LakeError where its files are damaged: page checksums are verified.
-    """
+    """Yield rows for which `wanted` holds, their page checksums verified; none without a quarantine."""
     path = lake.quarantine(source)
     if lake.is_delta_table(path):
         read = None if columns is None else list(columns)

@@ -84,7 +84,7 @@ class Done:
 
     @property
     def origin_id(self) -> str | None:
-        """The id of the topic or table of the newest split; None for landed files, and before the first."""
+        """The id of the newest split's topic or table; None for landed files, and before the first."""
         return self.splits[-1][1].origin_id if self.splits else None
 
     def has_ids(self) -> bool:
@@ -117,18 +117,15 @@ class ConnectorError(LakeError):
 
     code = "lost_input"
 
+    @classmethod
+    def unreadable(cls, subject: str, said: str) -> "ConnectorError":
+        return cls(said, code="unreadable_input", subject=subject)
 
-def unreadable_input(subject: str, said: str) -> ConnectorError:
-    return ConnectorError(said, code="unreadable_input", subject=subject)
-
-
-def lost_input(source: str, said: str) -> ConnectorError:
-    """The error for rows that a source's topic or table has lost."""
-    return ConnectorError(
-        f"{said}. Nothing is ingested. To go on behind what is lost",
-        subject=source,
-        command=f"./stateful ingest {source} --accept-loss --apply",
-    )
+    @classmethod
+    def lost(cls, source: str, said: str) -> "ConnectorError":
+        said = f"{said}. Nothing is ingested. To go on behind what is lost"
+        command = f"./stateful ingest {source} --accept-loss --apply"
+        return cls(said, subject=source, command=command)
 
 
 class NextSplits(NamedTuple):
@@ -160,10 +157,7 @@ ReadSplit = Callable[[Split], Iterator[Outcome]]
 
 
 class Connector(Protocol):
-    """Landed files, a topic or others' table, as first seen.
-
-    Its methods raise ConnectorError where it cannot be read.
-    """
+    """Landed files, a topic or others' table, as first seen; ConnectorError where it cannot be read."""
 
     def next_splits(self, done: Done) -> NextSplits:
         """The splits of the next batch, oldest first; raises ConnectorError where rows are lost."""

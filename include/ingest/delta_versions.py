@@ -24,9 +24,7 @@ from include.ingest.connector import (
     Outcome,
     ReadSplit,
     Split,
-    lost_input,
     one_commit,
-    unreadable_input,
     written_at,
 )
 from include.ingest.formats import ParquetRows
@@ -55,14 +53,11 @@ def open_table(uri: str, version: int | None = None) -> OpenTable:
     except (DeltaError, OSError) as error:
         at = "" if version is None else f" as of version {version}"
         said = f"the Delta table {uri}{at} cannot be read: {first_line(error)}"
-        raise unreadable_input(uri, said) from error
+        raise ConnectorError.unreadable(uri, said) from error
 
 
 def table_at(uri: str, version: int) -> OpenTable | None:
-    """The table, as of a version; None where its log lacks that.
-
-    Raises ConnectorError where a machine fails.
-    """
+    """The table, as of a version; None where its log lacks that, ConnectorError where a machine fails."""
     try:
         return open_table(uri, version)
     except ConnectorError as error:
@@ -93,51 +88,38 @@ def actions_of(uri: str, version: int) -> list[dict[str, Any]]:
 
 @lru_cache(maxsize=64)
 def known_at(uri: str, version: int) -> tuple[pa.Schema, list[str], dict[str, dict[str, Any]]]:
-    """The columns of a version, those of them that are partitions, and its files if some are.
-
-    Of the newest version where the log has lost that one.
-    """
+    """The columns, partition columns and, if there are some, files of a version, or else of the newest."""
     table = table_at(uri, version) or open_table(uri)
     by = table.metadata().partition_columns
     return pa.schema(table.schema().to_arrow()), by, added_files(table) if by else {}
 
 
 def has_values(uri: str, split: Split) -> bool:
+    """True if the log still has the partition that a file is of."""
     _, by, files = known_at(uri, split.first)
     return not by or split.name in files
 
 
-def outcomes_of_added(source: Source, batch: Batch, split: Split) -> Iterator[Outcome]:
-    """Yield an outcome for each row of a file, and last one for the file.
+def outcomes_of_added(source: Source, uri: str, batch: Batch, split: Split) -> Iterator[Outcome]:
+    """Yield an outcome for each row of a file, and last the file's; ConnectorError when it is gone."""
 
-    Raises ConnectorError when the file is gone.
-    """
-    opened = partial(_opened, source, split)
+    def opened() -> ParquetRows:
+        gone = f"{split.name}, of version {split.first}, was to be ingested and is "
+        try:
+            with files_of(uri).open_input_file(split.name) as file:
+                if file.size() > source.max_file_bytes:
+                    said = f"{file.size()} bytes, more than max_file_bytes of {source.name} allows"
+                    raise UnreadableFileError(said)
+                content = bytes(file.read())
+        except FileNotFoundError as error:
+            raise ConnectorError.lost(source.name, f"{gone}gone, as after a VACUUM") from error
+        if not has_values(uri, split):
+            raise ConnectorError.lost(source.name, f"{gone}of a partition that its log has lost")
+        schema, by, files = known_at(uri, split.first)
+        known = files[str(split.name)]["partition"] if by else {}
+        return ParquetRows(content, source, schema, {name: known[name] for name in by})
+
     yield from outcomes_of_content(opened, source, split.source_file, batch.ingested_at_us)
-
-
-def _opened(source: Source, split: Split) -> ParquetRows:
-    connector = source.connector
-    assert isinstance(connector, DeltaTable)
-    try:
-        with files_of(connector.uri).open_input_file(split.name) as file:
-            if file.size() > source.max_file_bytes:
-                raise UnreadableFileError(
-                    f"{file.size()} bytes, more than max_file_bytes of {source.name} allows"
-                )
-            content = bytes(file.read())
-    except FileNotFoundError as error:
-        raise _gone(source, split, "is gone, as after a VACUUM") from error
-    if not has_values(connector.uri, split):
-        raise _gone(source, split, "is of a partition that its log has lost")
-    schema, by, files = known_at(connector.uri, split.first)
-    known = files[str(split.name)]["partition"] if by else {}
-    return ParquetRows(content, source, schema, {name: known[name] for name in by})
-
-
-def _gone(source: Source, split: Split, why: str) -> ConnectorError:
-    said = f"{split.name}, of version {split.first}, was to be ingested and {why}"
-    return lost_input(source.name, said)
 
 
 class DoneVersions(NamedTuple):
@@ -180,7 +162,7 @@ class TableConnector:
         table = open_table(self.connector.uri)
         if table.metadata().configuration.get(MAPPING, "none") != "none":
             said = f"the Delta table {self.connector.uri} has {MAPPING}, which is not read"
-            raise unreadable_input(MAPPING, said)
+            raise ConnectorError.unreadable(MAPPING, said)
         return table
 
     @cached_property
@@ -194,11 +176,11 @@ class TableConnector:
 
     def next_splits(self, done: Done) -> NextSplits:
         if lost := self._why_lost(done):
-            raise lost_input(self.source.name, lost)
+            raise ConnectorError.lost(self.source.name, lost)
         # A table that was put in its place meanwhile has other versions.
         if TableConnector(self.source, self.connector).id != self.id:
             said = f"the Delta table {self.connector.uri} was replaced meanwhile: run again"
-            raise unreadable_input(self.source.name, said)
+            raise ConnectorError.unreadable(self.source.name, said)
         ignored: list[int] = []
         following = one_commit(self._waiting(done, ignored), self.source)
         ends = [split for split in following if split.name is None]
@@ -221,18 +203,15 @@ class TableConnector:
         return Lag(len(files) or min(len(splits), 1), sum(files) <= self.source.spark_bytes)
 
     def reader(self, batch: Batch) -> ReadSplit:
-        return partial(outcomes_of_added, self.source, batch)
+        return partial(outcomes_of_added, self.source, self.connector.uri, batch)
 
     def _ignored(self, versions: Sequence[int]) -> list[Finding]:
-        """One finding on the versions that a batch ignores; none without any."""
-        if not versions:
-            return []
-        named = ", ".join(map(str, versions))
         said = (
-            f"versions {named} of {self.connector.uri} delete, update or restore rows, and were ignored: "
-            f"bronze/{self.source.name} has the rows as they were before, and none that these versions add"
+            f"versions {', '.join(map(str, versions))} of {self.connector.uri} delete, update or restore rows, "
+            f"and were ignored: bronze/{self.source.name} has the rows as before, and none that they add"
         )
-        return [FINDINGS["versions_ignored"].found(self.source.name, said, count=len(versions))]
+        found = FINDINGS["versions_ignored"].found
+        return [found(self.source.name, said, count=len(versions))] if versions else []
 
     def _why_lost(self, done: Done) -> str | None:
         """The reason why the next version cannot be read; None when it can."""
@@ -291,7 +270,7 @@ class TableConnector:
     def _file(self, version: int, path: str, size: int, written_ms: int) -> Split:
         if OF_ANOTHER_TABLE.match(path):
             said = f"{self.connector.uri} is a shallow clone: {path} is of another table: read that"
-            raise unreadable_input(path, said)
+            raise ConnectorError.unreadable(path, said)
         at = written_at(written_ms * 1000)
         return Split(path, None, version, version + 1, self.id, bytes=size, modified_at=at)
 
@@ -300,7 +279,7 @@ class TableConnector:
         if pa.table(table.deletion_vectors()).num_rows:
             said = f"files of {self.connector.uri} have deletion vectors, which are not read"
             mend = "let its owner purge them (REORG TABLE ... APPLY (PURGE))"
-            raise unreadable_input("deletion vectors", f"{said}: {mend}")
+            raise ConnectorError.unreadable("deletion vectors", f"{said}: {mend}")
         files = added_files(table)
         # The older first, as of landed files: what is new makes older rows late.
         found = [(of["modification_time"], path, of["size_bytes"]) for path, of in files.items()]
@@ -308,10 +287,12 @@ class TableConnector:
 
     def _is_ignored(self, version: int, actions: Actions) -> bool:
         """True if the version does not only append; raises ConnectorError where it may not be ignored."""
-        if not is_restore(actions) and not any(map(_takes_away, actions)):
+        what = commit_info(actions).get("operation", "a commit")
+        # A RESTORE brings back files that the table had before: no row of them is new.
+        is_restore = what == "RESTORE" and changes_data(actions)
+        if not is_restore and not any(map(_takes_away, actions)):
             return False
         if self.connector.on_change != "ignore":
-            what = commit_info(actions).get("operation", "a commit")
             raise ConnectorError(
                 f"version {version} of {self.connector.uri} does not only append ({what}), which bronze "
                 'cannot follow: on_change="ignore" of the connector ignores such versions',
@@ -329,9 +310,9 @@ class TableConnector:
 
     def _opens(self, version: int) -> bool:
         """True if the log has the commit, and what came before, as files or in a checkpoint."""
-        uri = self.connector.uri
-        is_there = bool(actions_of(uri, version))
-        return is_there and (version == self.newest or table_at(uri, version) is not None)
+        if not actions_of(self.connector.uri, version):
+            return False
+        return version == self.newest or table_at(self.connector.uri, version) is not None
 
     def _earliest(self, lost: int) -> int:
         """The version behind `lost` from which on all commits can be read."""
@@ -343,16 +324,10 @@ class TableConnector:
         return version
 
 
-def is_restore(actions: Actions) -> bool:
-    """True if a version brings back files that the table had before: no row of them is new."""
-    return commit_info(actions).get("operation") == "RESTORE" and changes_data(actions)
-
-
 def _takes_away(action: Mapping[str, Any]) -> bool:
     """True if rows that were there are there no more, as after a deletion vector of a file's rows.
 
     Files of changes (`cdc`) do not tell: a MERGE that only inserts has them, too.
     """
-    if action.get("add", {}).get("deletionVector"):
-        return True
-    return "remove" in action and changes_data([action])
+    is_removed = "remove" in action and changes_data([action])
+    return is_removed or bool(action.get("add", {}).get("deletionVector"))

@@ -24,14 +24,15 @@ from include.ingest.landed_values import (
     Instant,
     LocalTime,
     RefusedError,
+    Rescue,
     Row,
     Text,
+    TypedRows,
     UnreadableFileError,
     columns_to_read,
     is_read_of_text,
     shown,
 )
-from include.ingest.rescue import Rescue, TypedRows
 from include.lake.delta_log import first_line, is_of_machine
 from include.settings import Csv, Source
 from include.text_table import counted
@@ -336,14 +337,9 @@ def _python_values(column: pa.Array) -> list[object]:
     except NO_PYTHON_VALUE as error:
         if is_of_machine(error):
             raise
-        return [_python_value(scalar) for scalar in column]
-
-
-def _python_value(scalar: pa.Scalar) -> object:
-    try:
-        return scalar.as_py()
-    except NO_PYTHON_VALUE:
-        return Unreadable(f"a {scalar.type} that cannot be read")
+        if len(column) == 1:
+            return [Unreadable(f"a {column.type} that cannot be read")]
+        return [_python_values(column.slice(row, 1))[0] for row in range(len(column))]
 
 
 # `items` are rows as the format holds them; `values` has one by field, or raises RefusedError; and
@@ -415,10 +411,7 @@ def _opener_of(name: str) -> Callable[[bytes, Source], LandedRows] | None:
 
 
 def row_of_raw(name: str, raw: str, source: Source) -> Row:
-    """The values of one row of the file `name`, of its raw text or of a correction.
-
-    A correction is a JSON object, or written as CSV has it. Raises RefusedError for anything else.
-    """
+    """The values of a row of the file `name`, of its raw text or a correction: JSON, or as CSV has it."""
     try:
         folder = folder_values(name, source)
     except UnreadableFileError as error:

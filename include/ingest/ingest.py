@@ -9,7 +9,6 @@ When a source falls silent, no watermark moves and no timeout fires. So a run of
 `heartbeat_delay` may end with a heartbeat, which says: all that happened until then has landed.
 """
 
-import argparse
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +19,7 @@ import pyarrow as pa
 from include import job
 from include.catalogue import FINDINGS
 from include.fold.admission import EPOCH, MICROSECOND, US_PER_MS, micros_of, parse_instant
-from include.ingest.amendments import AMENDMENT, SET_WATERMARK, Amendment, amendments_in
+from include.ingest.amendments import AMENDMENT, amendments_in
 from include.ingest.bronze_tables import follow_fields
 from include.ingest.connector import Batch, Connector
 from include.ingest.ingest_log import (
@@ -29,21 +28,13 @@ from include.ingest.ingest_log import (
     QUARANTINE,
     Entry,
     Ingestion,
-    Logged,
     has_to_replay,
     read_done,
     read_log,
     refuse_other_connector,
 )
 from include.ingest.landed_values import shown
-from include.ingest.parse_files import (
-    Counts,
-    Parse,
-    Parsed,
-    bronze_rows,
-    parsed_here,
-    quarantine_findings,
-)
+from include.ingest.parse_files import Counts, Parse, Parsed, bronze_rows, parsed_here
 from include.ingest.source_connector import connector_of, lag_of_run, place_of
 from include.ingest.watermark import (
     SourceWatermark,
@@ -90,10 +81,9 @@ def ingest(
         if record is not None:
             record |= counts.of_run()
         if counts.skipped:
-            skipped_of = f"{counted(counts.skipped, 'message')} without a value"
-            said = f"passed over: {skipped_of} of {place_of(source)}"
-            skipped = FINDINGS["tombstones_skipped"]
-            found.append(skipped.found(source.name, said, count=counts.skipped))
+            said = f"passed over: {counted(counts.skipped, 'message')} without a value of {place_of(source)}"
+            skipped = FINDINGS["tombstones_skipped"].found
+            found.append(skipped(source.name, said, count=counts.skipped))
         found += new_fields(lake, source, counts.unknown)
         record_findings(lake, run_id, source.name, found)
     return counts
@@ -123,14 +113,12 @@ def ingest_next(
     batch = Batch(logged.newest + 1, read, at_us)
     with parse(lake, source, batch, connector.reader(batch)) as parsed:
         counts = parsed.counts()
-        if counts.files_landed != len(read):
-            raise RowCountError(f"{counts.files_landed} of {len(read)} files were read")
         before, after, files = stage_events(ingestion, batch, parsed, counts)
         if counts.rows_quarantined:
             files[QUARANTINE] = parsed.stage_refused()
-        _check_staged(files, counts)
+        _check_counts(batch, counts, files)
         # Before the commit: a run that dies says it again, and none keeps it for itself.
-        found = quarantine_findings(source, counts) if counts.refused else []
+        found = counts.findings(source)
         found += jump_findings(source, counts.newest, before, after)
         record_findings(lake, run_id, source.name, [*following.ignored, *found])
         ingestion.commit(Entry(before, after, files, following.splits))
@@ -149,8 +137,10 @@ def stage_events(
     return before, after, {BRONZE: parsed.stage_accepted(before, after)}
 
 
-def _check_staged(files: Mapping[str, Sequence[Staged]], counts: Counts) -> None:
-    """Raise RowCountError when the files do not have the rows that were parsed."""
+def _check_counts(batch: Batch, counts: Counts, files: Mapping[str, Sequence[Staged]]) -> None:
+    """Raise RowCountError when splits were not parsed, or rows that were parsed are not in files."""
+    if counts.files_landed != len(batch.splits):
+        raise RowCountError(f"{counts.files_landed} of {len(batch.splits)} files were read")
     for table, parsed in ((BRONZE, counts.rows_bronze), (QUARANTINE, counts.rows_quarantined)):
         written = sum(file.rows for file in files.get(table, ()))
         if written != parsed:
@@ -207,7 +197,7 @@ def why_not_ingest(
     if lag_of_run(lake, source).waiting or has_to_replay(lake, source):
         return None  # the run does that, or fails and says so
     logged = read_log(lake, source.name)
-    if _set_watermark_begun(logged, source) is not None:
+    if amendments_in(logged, source.name).set_watermark is not None:
         return None  # as above
     nothing_new = f"nothing new in {place_of(source)}"
     if source.heartbeat_delay is None:
@@ -280,10 +270,7 @@ def heartbeat(source: Source, before: SourceWatermark, after: SourceWatermark) -
 def write_heartbeat(
     ingestion: Ingestion, interval_end: datetime | None, now: datetime
 ) -> list[Finding]:
-    """Move the watermark of a silent source on, unless rows are known to be missing.
-
-    A heartbeat that is bounded by `max_clock_step` is a finding.
-    """
+    """Move the watermark of a silent source on, unless rows are missing; a bounded step is a finding."""
     lake, source = ingestion.lake, ingestion.source
     if source.heartbeat_delay is None:
         return []
@@ -313,10 +300,7 @@ def write_heartbeat(
 
 
 def write_keepalive(lake: Lake, source: Source) -> None:
-    """Append a heartbeat that moves nothing, so that a stream has a row to read.
-
-    Raises LakeError when bronze has no row yet.
-    """
+    """Append a heartbeat that moves nothing, so that a stream has a row to read; LakeError without rows."""
 
     def write(ingestion: Ingestion) -> None:
         known = ingestion.watermark()
@@ -332,7 +316,7 @@ def write_set_watermark(lake: Lake, source: Source, now_us: int) -> None:
     """Append the heartbeat that sets the watermark back, for the amendment that was begun; once."""
 
     def write(ingestion: Ingestion) -> None:
-        amendment = _set_watermark_begun(ingestion.logged, source)
+        amendment = amendments_in(ingestion.logged, source.name).set_watermark
         if amendment is not None:
             before = ingestion.watermark()
             after = set_watermark_back(before, amendment.to_us, now_us)
@@ -340,13 +324,6 @@ def write_set_watermark(lake: Lake, source: Source, now_us: int) -> None:
             ingestion.commit_rows(before, after, heartbeat(source, before, after), note)
 
     _write_once_finished(lake, source, write)
-
-
-def _set_watermark_begun(logged: Logged | None, source: Source) -> Amendment | None:
-    amendment = amendments_in(logged, source.name).open
-    if amendment is None or amendment.kind != SET_WATERMARK or amendment.is_amended:
-        return None
-    return amendment
 
 
 def _write_once_finished(lake: Lake, source: Source, write: Callable[[Ingestion], None]) -> None:
@@ -360,10 +337,12 @@ COMPACTION_PATIENCE = timedelta(minutes=2)
 
 
 def run(parse_on: Callable[[Lake], Parse]) -> None:
-    """One run of ingestion, as the command line says; `parse_on` gives who parses."""
-    arguments = parse_args()
-    source = source_named(arguments.source)
-    end = arguments.interval_end
+    """Ingest as the command line says; `parse_on` gives the parser."""
+    parser = job.job_parser(__doc__, "source")
+    said = "where the Dag run's data interval ends; empty or left out: now"
+    parser.add_argument("--interval-end", metavar="INSTANT", help=said)
+    arguments = parser.parse_args()
+    source, end = source_named(arguments.source), arguments.interval_end
     interval_end = parse_instant("--interval-end", end) if end else None
     lake = open_lake(arguments.lake)
     with (
@@ -371,16 +350,6 @@ def run(parse_on: Callable[[Lake], Parse]) -> None:
         job.recorded_run(lake, "ingest_source", source.name, arguments.dag_run_id) as record,
     ):
         ingest(lake, source, record, interval_end, parse_on(lake))
-
-
-def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
-    parser = job.job_parser(__doc__, "source")
-    parser.add_argument(
-        "--interval-end",
-        metavar="INSTANT",
-        help="where the Dag run's data interval ends; empty or left out: now",
-    )
-    return parser.parse_args(arguments)
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ from deltalake.table import TableMerger
 from include.fold.admission import instant_of, micros_of
 from include.ingest.bronze_tables import KEEPS_LOG, create_tables
 from include.ingest.connector import SPLIT_COLUMNS, Done, Split
-from include.ingest.watermark import SourceWatermark, logged_groups
+from include.ingest.watermark import SourceWatermark, logged_groups, watermark_instants
 from include.lake.columns import documented, listed, without_comments
 from include.lake.delta_log import create_if_absent, open_table, unbroken
 from include.lake.errors import LakeError, settings_changed
@@ -85,11 +85,7 @@ class Entry:
     def _watermarks(self) -> dict[str, Any]:
         if not self.files.get(BRONZE):
             return {}
-        instants = {
-            "ingested_at": self.after.ingested_at_us,
-            "watermark_before": self.before.watermark_us,
-            "watermark_after": self.after.watermark_us,
-        }
+        instants = watermark_instants(self.before, self.after)
         found = {name: us if us is None else instant_of(us) for name, us in instants.items()}
         groups = self.after.groups
         return found | {"groups": groups and json.dumps(groups.metadata())}
@@ -161,10 +157,7 @@ def _read(path: str, table: Any) -> Logged:
 
 
 class Ingestion:
-    """The log, bronze and quarantine of a source, each opened once, and made where a lake is new.
-
-    Raises LakeError where they are not as our jobs left them, or of different times.
-    """
+    """The log, bronze and quarantine of a source, each opened once; LakeError where they do not fit."""
 
     def __init__(self, lake: Lake, source: Source) -> None:
         self.lake, self.source, path = lake, source, lake.ingest_log(source.name)
@@ -217,10 +210,7 @@ class Ingestion:
         return despite_others(attempt)
 
     def commit(self, entry: Entry) -> None:
-        """Log a batch, and add its files to the tables.
-
-        Raises CommitFailedError when another job was faster: nothing is logged then.
-        """
+        """Log a batch, and add its files to the tables; CommitFailedError when another job was faster."""
         number, version = self.logged.newest + 1, self._log.version + 1
         rows = entry.rows(number)
         staged = stage(self._log.path, rows, SCHEMA)
@@ -299,10 +289,7 @@ def _merge(quarantine: Table, files: Sequence[Staged], record: Record) -> None:
 
 
 def newest_batch(table: Table, logged: Logged) -> int:
-    """The newest batch of the log that bronze or quarantine has; -1 before the first.
-
-    Raises LakeError when the log lacks it, or others have changed the table.
-    """
+    """The newest batch that bronze or quarantine has, -1 for none; LakeError where others changed it."""
     record = table.record()
     if record is None:
         return -1

@@ -1,4 +1,4 @@
-"""A stream's initial state: states of keys as of an instant, a Delta table or JSON file of a user.
+"""A stream's initial state: states of keys as of an instant, in a user's Delta table or JSON file.
 
 Whatever is wrong with it is found before a stream's first run writes anything.
 """
@@ -55,7 +55,7 @@ class InitialStates(NamedTuple):
 def read_initial_state(
     lake: Lake, stream: str, fold: KeyedFold, only: pc.Expression | None = None
 ) -> InitialStates | None:
-    """The initial state, or those rows for which `only` holds, checked; None for none."""
+    """The initial state, checked, or those rows for which `only` holds; None without one."""
     with _given(lake, stream) as given:
         if given is None:
             return None
@@ -64,10 +64,8 @@ def read_initial_state(
             # Every row until then would be left out, and each run would look well.
             raise RefusedError("future_time", f"as_of {instant_of(as_of_us)} is in the future")
         states = _states(given.rows(fold), as_of_us, fold)
-        states = states if only is None else states.filter(only)
-        return InitialStates(
-            as_of_us, given.fingerprint(None), _with_timeouts(states, as_of_us, fold)
-        )
+        states = _with_timeouts(states if only is None else states.filter(only), as_of_us, fold)
+        return InitialStates(as_of_us, given.fingerprint(None), states)
 
 
 def read_as_of(lake: Lake, stream: str) -> int | None:
@@ -77,17 +75,14 @@ def read_as_of(lake: Lake, stream: str) -> int | None:
 
 
 def read_fingerprint(lake: Lake, stream: str, pinned: str | None = None) -> str | None:
-    """What names the content of the stream's initial state; None when there is no initial state.
-
-    It is still `pinned`, that of an earlier run, where what is left of a log does not deny it.
-    """
+    """A name of the initial state's content, `pinned` while no log denies that; None without one."""
     with _given(lake, stream) as given:
         return None if given is None else given.fingerprint(pinned)
 
 
 @contextmanager
 def _given(lake: Lake, stream: str) -> Iterator["_Table | _File | None"]:
-    """Where it is; None for none. SettingsError in place of what is wrong with it."""
+    """The table or file; None without one. Raises SettingsError for whatever is wrong with it."""
     table, file = lake.initial_state(stream), lake.initial_state_file(stream)
     infos = lake.filesystem.get_file_info([lake.path_in_filesystem(p) for p in (table, file)])
     there = [p for p, i in zip((table, file), infos, strict=True) if i.type != fs.FileType.NotFound]
@@ -133,7 +128,7 @@ def _states(rows: pa.Table, as_of_us: int, fold: KeyedFold) -> pa.Table:
 
 
 def _with_timeouts(states: pa.Table, as_of_us: int, fold: KeyedFold) -> pa.Table:
-    """Rows that name no timeout get the fold's, counted from `as_of`."""
+    """The states, with the fold's timeout, from `as_of` on, where a row has none."""
     if fold.initial_timeout is None:
         return states
     timeouts_us = states["timeout_at_us"].fill_null(as_of_us + fold.initial_timeout // MICROSECOND)
@@ -142,7 +137,7 @@ def _with_timeouts(states: pa.Table, as_of_us: int, fold: KeyedFold) -> pa.Table
 
 
 def _refuse_repeated(keys: pa.ChunkedArray) -> None:
-    """RefusedError when keys have several rows; it names some."""
+    """Raise RefusedError, with some of them, when keys have several rows."""
     parts = pa.table({"key": keys})
     while any(map(pa.types.is_struct, parts.schema.types)):
         parts = parts.flatten()  # by a struct Arrow does not group
@@ -157,7 +152,7 @@ def _refuse_repeated(keys: pa.ChunkedArray) -> None:
 
 
 def _check_timeouts(states: pa.Table, as_of_us: int, fold: KeyedFold) -> None:
-    """RefusedError names the first key with a timeout that it cannot have."""
+    """Raise RefusedError, with the first such key, for a timeout that it cannot have."""
     at = pc.field("timeout_at_us")
     is_wrong = (at <= as_of_us) | (at > LAST_INSTANT_US) if fold.times_out else at.is_valid()
     for key in states.filter(is_wrong)["key"].to_pylist()[:1]:
@@ -168,7 +163,7 @@ def _check_timeouts(states: pa.Table, as_of_us: int, fold: KeyedFold) -> None:
 
 
 def _check_states(rows: pa.RecordBatch, fold: KeyedFold) -> None:
-    """RefusedError names the first key with a part that may not be null, or is no such value."""
+    """Raise RefusedError, with the first such key, for a null or a value of another type."""
     for name, nullable in (("key", fold.keys.shape.nullable), ("state", False)):
         if rows[name].null_count and not nullable:
             raise wrong_type(name, None, "a value in each row")
@@ -177,9 +172,8 @@ def _check_states(rows: pa.RecordBatch, fold: KeyedFold) -> None:
         decode(fold.state_shape, rows["state"], "state")
     except DefinitionError as error:
         if rows.num_rows == 1:
-            raise RefusedError(
-                "wrong_type", f"key {shown(rows['key'][0].as_py())}: {error}"
-            ) from None
+            said = f"key {shown(rows['key'][0].as_py())}: {error}"
+            raise RefusedError("wrong_type", said) from None
         for row in range(rows.num_rows):
             _check_states(rows.slice(row, 1), fold)
         raise
@@ -205,10 +199,11 @@ class _Table:
     def fingerprint(self, pinned: str | None) -> str:
         """The table's id, and the version in which its rows last changed."""
         table_id, version = str(self._log.metadata().id), int(self._log.version())
+        pinned_id, _, pinned_version = (pinned or "").rpartition("@")
         while version > 0:
             commit = read_actions(self._lake, self._path, version)  # None when it was cleaned up
-            if commit is None and pinned is not None and _names_earlier(pinned, table_id, version):
-                return pinned
+            if commit is None and pinned_id == table_id and int(pinned_version) <= version:
+                return pinned or ""
             if commit is None or changes_data(commit):
                 break
             version -= 1
@@ -221,7 +216,7 @@ class _Table:
         return self._rows.to_table()
 
     def _types(self) -> dict[str, str]:
-        """Of the columns, and of the members of `state`, in any order."""
+        """The types of the columns and of the members of `state`, in any order."""
         found: dict[str, str] = {}
         for name, kind in columns_of(self._rows.schema):
             if name == "state" and pa.types.is_struct(kind):
@@ -237,11 +232,6 @@ def _check_columns(wanted: Mapping[str, str], found: Mapping[str, str | None]) -
         if has != expected:
             said = f"{name} is {has or 'missing'}, expected {expected or 'no such column'}"
             raise RefusedError("wrong_type", said)
-
-
-def _names_earlier(pinned: str, table_id: str, version: int) -> bool:
-    pinned_id, _, pinned_version = pinned.rpartition("@")
-    return pinned_id == table_id and int(pinned_version) <= version
 
 
 class _File:
@@ -263,7 +253,7 @@ class _File:
         return instant_us("as_of", self._document["as_of"], ISO)
 
     def fingerprint(self, pinned: str | None) -> str:
-        """Of the content: white space and the order of keys and members do not matter."""
+        """A hash of the content, whatever its white space and the order of keys and members."""
         content = _canonical([self._document["as_of"], sorted(map(_canonical, self._keys))])
         return f"sha256:{hashlib.sha256(content.encode()).hexdigest()}"
 
@@ -275,18 +265,15 @@ class _File:
                 _check_members("", given, ("key", "state", "timeout_at"))
                 if given["state"] is None:
                     raise wrong_type("state", None, "an object")
+                key = landed_value("key", fold.keys.shape, given["key"])
+                state = landed_value("state", fold.state_shape, given["state"])
                 at = given["timeout_at"]
-                rows.append(
-                    {
-                        "key": landed_value("key", fold.keys.shape, given["key"]),
-                        "state": landed_value("state", fold.state_shape, given["state"]),
-                        "timeout_at": None if at is None else instant_us("timeout_at", at, ISO),
-                    }
-                )
+                at = None if at is None else instant_us("timeout_at", at, ISO)
+                rows.append({"key": key, "state": state, "timeout_at": at})
             except RefusedError as refusal:
                 has_key = isinstance(item, dict) and "key" in item
-                key = f" (key {shown(item['key'])})" if has_key else ""
-                said = f"row {number}{key}: {refusal.reason}"
+                named = f" (key {shown(item['key'])})" if has_key else ""
+                said = f"row {number}{named}: {refusal.reason}"
                 raise RefusedError(refusal.code, said) from None
         own = [state_schema(fold).field(name) for name in ("key", "state")]
         return pa.Table.from_pylist(rows, pa.schema([*own, ("timeout_at", INSTANT)]))
@@ -297,7 +284,7 @@ def _canonical(value: Any) -> str:
 
 
 def landed_value(name: str, shape: Shape, value: Any) -> Any:
-    """A field of JSON as Arrow takes it; RefusedError for what is none of the shape."""
+    """A value of JSON as Arrow takes it; raises RefusedError for one of another shape."""
     if value is None:
         if not shape.nullable:
             raise wrong_type(name, value, shape.kind)
@@ -307,7 +294,7 @@ def landed_value(name: str, shape: Shape, value: Any) -> Any:
 
 
 def _check_parts(name: str, kind: SqlType, value: Any) -> None:
-    """Ingestion passes over what is no member of a struct; here it is a mistake."""
+    """Raise RefusedError for members that no struct has, which ingestion would ignore."""
     if kind.name == "struct" and value is not None:
         _check_members(f"{name}.", value, kind.names)
         for member, part in zip(kind.names, kind.parts, strict=True):

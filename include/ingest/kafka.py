@@ -38,14 +38,19 @@ from include.ingest.connector import (
     Outcome,
     ReadSplit,
     Split,
-    lost_input,
-    unreadable_input,
 )
 from include.ingest.formats import JsonRows
 from include.ingest.landed_avro import BROKEN, Schema, broken, read_record, read_schema, schema_of
-from include.ingest.landed_values import Instant, RefusedError, Row, Text, is_read_of_text
+from include.ingest.landed_values import (
+    Instant,
+    RefusedError,
+    Rescue,
+    Row,
+    Text,
+    is_read_of_text,
+    json_text,
+)
 from include.ingest.parse_files import REFUSED, judge_of_rows, quarantine_id, with_counts
-from include.ingest.rescue import Rescue, json_text
 from include.lake.errors import SettingsError
 from include.settings import Source
 from include.text_table import counted
@@ -192,19 +197,14 @@ class BrokerTopic:
         said = (
             f"topic {topic} of {servers} cannot be read: {why}{self._heard}. The next run goes on"
         )
-        return unreadable_input(topic, said)
+        return ConnectorError.unreadable(topic, said)
 
 
 def _message(received: Any) -> Message:
     _, timestamp_ms = received.timestamp()
-    return Message(
-        received.partition(),
-        received.offset(),
-        received.key(),
-        value=received.value(),
-        headers=received.headers() or [],
-        timestamp_ms=timestamp_ms if timestamp_ms >= 0 else None,
-    )
+    place, key, value = (received.partition(), received.offset()), received.key(), received.value()
+    at_ms = timestamp_ms if timestamp_ms >= 0 else None
+    return Message(*place, key, value, headers=received.headers() or [], timestamp_ms=at_ms)
 
 
 def client_settings(connector: KafkaTopic) -> dict[str, Any]:
@@ -251,7 +251,7 @@ class TopicConnector:
 
     def next_splits(self, done: Done) -> NextSplits:
         if loss := self.loss(done):
-            raise lost_input(self.source.name, loss.what)
+            raise ConnectorError.lost(self.source.name, loss.what)
         waiting = self._waiting(done)
         total = sum(until - first for first, until in waiting.values())
         # The same share of each: a partition that is far ahead would make the rows of others late.
@@ -398,41 +398,32 @@ def _raw(read: ReadValue, is_json: bool, value: bytes | None) -> str | None:
 
 
 def outcomes_of_range(source: Source, batch: Batch, split: Split) -> Iterator[Outcome]:
-    """Yield an outcome for each message of a range, and last one for the range.
-
-    Raises ConnectorError when messages are missing, or the topic was replaced since.
-    """
-    yield from with_counts(source, split.source_file, partial(_outcomes, source, batch, split))
-
-
-def _outcomes(
-    source: Source, batch: Batch, split: Split, rescue: Rescue
-) -> Iterator[Outcome | None]:
+    """Yield an outcome for each message of a range, and last the range's; ConnectorError for a loss."""
     connector = source.connector
     assert isinstance(connector, KafkaTopic)
-    topic, judge = open_topic(connector), judge_of(source, rescue)
-    ids = f"{split.origin_id}/{batch.number}/{connector.topic}"
-    for message in topic.read(split):
-        if message.value is None and connector.tombstones == "skip":
-            yield None
-            continue
-        outcome = judge(message, batch.ingested_at_us)
-        if outcome["kind"] == REFUSED:
-            number = outcome["row_number"]
-            outcome["quarantine_id"] = quarantine_id(f"{ids}/{message.partition}", number)
-        yield outcome
-    if topic.id() != split.origin_id:
-        said = f"topic {connector.topic} was replaced since {split} was planned"
-        raise lost_input(source.name, said)
+    topic, ids = open_topic(connector), f"{split.origin_id}/{batch.number}/{split.source_file}"
+
+    def outcomes(rescue: Rescue) -> Iterator[Outcome | None]:
+        judge = judge_of(source, rescue)
+        for message in topic.read(split):
+            if message.value is None and connector.tombstones == "skip":
+                yield None
+                continue
+            outcome = judge(message, batch.ingested_at_us)
+            if outcome["kind"] == REFUSED:
+                outcome["quarantine_id"] = quarantine_id(ids, outcome["row_number"])
+            yield outcome
+        if topic.id() != split.origin_id:
+            said = f"topic {connector.topic} was replaced since {split} was planned"
+            raise ConnectorError.lost(source.name, said)
+
+    yield from with_counts(source, split.source_file, outcomes)
 
 
 def judge_of(
     source: Source, rescue: Rescue, is_corrected: bool = False
 ) -> Callable[[Message, int], Outcome]:
-    """A function of a message and its time of ingestion that gives its outcome.
-
-    A corrected value is JSON, whatever the topic has.
-    """
+    """A function of a message and its time of ingestion that gives its outcome; corrected, it is JSON."""
     assert isinstance(source.connector, KafkaTopic)
     topic, is_json = source.connector.topic, is_corrected or source.connector.format == "json"
     read = _json_values(source) if is_json else values_of(source)
@@ -516,14 +507,9 @@ def message_of(row: Mapping[str, Any], corrected: str | None) -> Message:
     """The message of a row of quarantine, with its corrected value if there is one."""
     known = json.loads(row["kafka_message"])
     value = _restored(known["value"]) if corrected is None else corrected.encode()
-    return Message(
-        row["kafka_partition"],
-        row["kafka_offset"],
-        _restored(known["key"]),
-        value=value,
-        headers=[(name, _restored(of)) for name, of in known["headers"]],
-        timestamp_ms=known["timestamp_ms"],
-    )
+    place, key = (row["kafka_partition"], row["kafka_offset"]), _restored(known["key"])
+    headers = [(name, _restored(of)) for name, of in known["headers"]]
+    return Message(*place, key, value, headers=headers, timestamp_ms=known["timestamp_ms"])
 
 
 def _stored(value: bytes | None) -> object:

@@ -11,7 +11,7 @@ import lzma
 import ssl
 import zlib
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 from urllib.parse import quote
 from uuid import UUID
@@ -21,9 +21,13 @@ from fastavro import parse_schema, schemaless_reader
 from fastavro.schema import SchemaParseException, UnknownType
 
 from include.connectors import SchemaRegistry, secret
-from include.ingest.connector import ConnectorError, unreadable_input
-from include.ingest.landed_values import RefusedError, UnreadableFileError, columns_to_read
-from include.ingest.rescue import TypedRows
+from include.ingest.connector import ConnectorError
+from include.ingest.landed_values import (
+    RefusedError,
+    TypedRows,
+    UnreadableFileError,
+    columns_to_read,
+)
 from include.settings import Source
 
 MAX_DEPTH = 128  # twice that of records within records
@@ -48,10 +52,7 @@ Schema = dict[str, Any]  # of a record, as fastavro has parsed it
 
 
 def read_schema(text: str, *named: str) -> Schema:
-    """The schema of that JSON, which may name types of the schemas `named`.
-
-    Raises RefusedError when it is none, or none of records.
-    """
+    """The schema of a JSON text and types of others it names; RefusedError when it is none of records."""
     try:
         types: dict[str, Any] = {}
         for each in named:
@@ -66,8 +67,7 @@ def read_schema(text: str, *named: str) -> Schema:
     return dict(parsed)
 
 
-def _unreadable_schema(said: str) -> RefusedError:
-    return RefusedError("unreadable_schema", said)
+_unreadable_schema = partial(RefusedError, "unreadable_schema")
 
 
 def read_record(data: io.BytesIO, schema: Schema) -> dict[str, object]:
@@ -190,16 +190,13 @@ NO_SUCH_SCHEMA = 40403
 
 @lru_cache(maxsize=1_000)
 def schema_of(registry: SchemaRegistry, schema_id: int) -> Schema:
-    """The schema of an id, asked for once in a process.
-
-    Raises RefusedError when there is none of Avro, ConnectorError when the registry does not answer.
-    """
+    """The schema of an id, asked for once in a process; RefusedError where the registry has none of Avro."""
     answer = _asked(registry, f"schemas/ids/{schema_id}")
     if answer is None:
         raise RefusedError("unknown_schema", f"{registry.place} has no schema {schema_id}")
     kind = answer.get("schemaType", "AVRO")
     if kind != "AVRO":
-        raise RefusedError("unreadable_schema", f"schema {schema_id} is of {kind}, not of Avro")
+        raise _unreadable_schema(f"schema {schema_id} is of {kind}, not of Avro")
     try:
         return read_schema(answer["schema"], *_named(registry, answer))
     except RefusedError as error:
@@ -251,4 +248,4 @@ def _tls(registry: SchemaRegistry) -> ssl.SSLContext:
 
 def _unreadable(registry: SchemaRegistry, why: str) -> ConnectorError:
     said = f"{registry.place} cannot be read: {why}. The next run goes on"
-    return unreadable_input(registry.url, said)
+    return ConnectorError.unreadable(registry.url, said)

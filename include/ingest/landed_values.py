@@ -1,7 +1,7 @@
-"""Landed values and times as the type of their field: exactly that, or refused with a reason.
+"""Landed values as the type of their field, or refused with a reason; what no field has is rescued.
 
 Nothing is guessed: `1.0` is no bigint, and a decimal never goes through a float, because a wrong
-guess is found only after it has been counted.
+guess is found only after it has been counted. Rescued and refused rows are kept as JSON text.
 """
 
 import base64
@@ -10,14 +10,20 @@ import math
 import re
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, date, datetime
+from dataclasses import replace
+from datetime import UTC, date, datetime, time
 from decimal import Decimal, InvalidOperation
 from functools import partial
-from typing import Any, NamedTuple, NoReturn
+from itertools import chain
+from typing import Any, NamedTuple, NoReturn, TypeGuard
 from zoneinfo import ZoneInfo
 
+import pyarrow as pa
+
+from include import connectors
+from include.connectors import MESSAGE, KafkaTopic
 from include.fold.admission import EPOCH, MICROSECOND
 from include.fold.records import SqlType, exact_decimal, sql_type
 from include.settings import Field, Source, Times
@@ -44,7 +50,7 @@ def wrong_type(name: str, value: object, expected: str) -> RefusedError:
 
 
 def shown(value: object) -> str:
-    """A value as JSON for a message: ASCII, on one line, cut to a readable length."""
+    """A value as JSON for a message: ASCII, on one line, of a readable length."""
     try:
         text = json.dumps(value, default=str)
     except (ValueError, RecursionError):  # an integer of more digits than Python prints; too deep
@@ -71,13 +77,13 @@ class Instant(NamedTuple):
 
 
 class LocalTime(NamedTuple):
-    """A time without a zone: microseconds since 1970 by some clock on a wall."""
+    """A time without a zone: microseconds since 1970 by a clock on a wall."""
 
     micros: int
 
 
 def instant_us(name: str, value: object, times: Times) -> int:
-    """Microseconds since 1970, UTC; RefusedError when it is not sure which these are."""
+    """Microseconds since 1970, UTC; raises RefusedError when it is not sure which these are."""
     if isinstance(value, Instant):
         return _in_range(name, value.micros)
     if isinstance(value, LocalTime):
@@ -168,12 +174,12 @@ class Text(str):
     __slots__ = ()
 
 
-# Of a field's name, which messages have, and a landed value that is not null.
+# Of a field's name, for messages, and a landed value that is not null.
 Convert = Callable[[str, object], object]
 
 
 def converter(kind: str, times: Times) -> Convert:
-    """What makes a `kind` of a landed value; it raises RefusedError for any that is none."""
+    """A function that makes a `kind` of a landed value, or raises RefusedError."""
     parsed = sql_type(kind)
     convert = _converter(parsed, times)
     if not is_read_of_text(kind):
@@ -333,7 +339,7 @@ def _or_none(convert: Convert, name: str, value: object) -> object:
 
 
 def is_read_of_text(kind: str) -> bool:
-    """Whether a text stands for something else than itself, as in `value_of_text`."""
+    """True if a text stands for something else than itself, as in `value_of_text`."""
     name = sql_type(kind).name
     return name in {"boolean", "float", "double", *INTEGER_BITS, *NESTED}
 
@@ -346,12 +352,8 @@ def value_of_text(kind: SqlType, name: str, text: str) -> object:
         return int(text) if INTEGER.fullmatch(text) else str(text)
     if kind.name in ("float", "double"):
         return float(text) if DECIMAL.fullmatch(text) else str(text)
-    if kind.name in NESTED:
-        return _json(name, text)
-    return str(text)
-
-
-def _json(name: str, text: str) -> object:
+    if kind.name not in NESTED:
+        return str(text)
     try:
         return EXACT_JSON.decode(text)
     except (ValueError, InvalidOperation, RecursionError):
@@ -359,7 +361,7 @@ def _json(name: str, text: str) -> object:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    """ValueError of NaN and the like, which Python's `json` would take."""
+    """Raise ValueError for NaN and the like, which Python's `json` accepts."""
     raise ValueError(f"{name} is no JSON number")
 
 
@@ -384,7 +386,7 @@ ToEvent = Callable[[Row, int], Event]
 
 
 def reader_of_events(source: Source) -> ToEvent:
-    """What makes an event of a row that came in at an instant; RefusedError says why it is none."""
+    """A function of a row and its time of ingestion that gives an event, or raises RefusedError."""
     fields = [_reader_of_field(field, source) for field in source.fields]
     time_of = value_at(source.time_field)
     max_future_us = source.max_future // MICROSECOND
@@ -439,8 +441,7 @@ def value_at(path: str) -> Callable[[Row], object]:
 
 
 def columns_to_read(columns: list[str], source: Source, where: str) -> list[str]:
-    """Those of a file's columns that are taken, first the source's time; UnreadableFileError when one
-    that rows need is missing, or there twice."""
+    """The columns of a file to read, the time first; UnreadableFileError for one missing, or there twice."""
     asked = {field.landed: field.required for field in source.fields if not field.from_folder}
     asked = {source.time_field: True} | asked | {source.time_field: True}  # first, and needed
     found = {
@@ -450,10 +451,137 @@ def columns_to_read(columns: list[str], source: Source, where: str) -> list[str]
     if missing := [path for path, name in found.items() if asked[path] and name is None]:
         raise UnreadableFileError(f"{where} without {', '.join(missing)}: it has {shown(columns)}")
     others = [name for name in columns if name not in source.ignored] if source.rescue else []
-    taken = list(dict.fromkeys([*filter(None, found.values()), *others]))
-    counts = Counter(columns)
-    if twice := [name for name in taken if counts[name] > 1]:
-        raise UnreadableFileError(
-            f"{where} with columns twice, declare them `ignored`: {shown(twice)}"
-        )
-    return taken
+    read, counts = list(dict.fromkeys([*filter(None, found.values()), *others])), Counter(columns)
+    if twice := [name for name in read if counts[name] > 1]:
+        said = f"{where} with columns twice, declare them `ignored`: {shown(twice)}"
+        raise UnreadableFileError(said)
+    return read
+
+
+def json_text(row: Row) -> str:
+    """A row as JSON: bytes are Base64, times and dates ISO-8601, a map of texts an object."""
+    text = json.dumps(_plain(row), ensure_ascii=False)
+    # JSON can escape half a character, which no column can store but as an escape.
+    return text if is_unicode(text) else json.dumps(json.loads(text))
+
+
+def _plain(value: object) -> object:
+    if value is None or type(value) in (str, int, bool):
+        return value
+    if isinstance(value, Mapping):
+        return {name: _plain(of) for name, of in value.items()}
+    if _is_map(value):
+        pairs = [(_plain(key), _plain(of)) for key, of in value]
+        members = {str(key): of for key, of in pairs}
+        return members if len(members) == len(pairs) else pairs
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    # JSON's number, which many read as a double, is exactly it.
+    if isinstance(value, Decimal) and value.is_finite() and Decimal(repr(float(value))) == value:
+        return float(value)
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    if isinstance(value, Instant | LocalTime):  # also of a year that Python has not
+        text = str(pa.scalar(value.micros, pa.timestamp("us")).cast(pa.string()).as_py())
+        return f"{text}Z" if isinstance(value, Instant) else text
+    return value.isoformat() if isinstance(value, date | time) else str(value)
+
+
+def _is_map(value: object) -> TypeGuard[list[tuple[object, object]]]:
+    """True for a map as Parquet has it: pairs."""
+    return isinstance(value, list) and bool(value) and all(type(of) is tuple for of in value)
+
+
+class TypedRows:
+    """Rows of a format whose values have types that their text does not tell."""
+
+    def values(self, item: Row) -> Row:
+        return item
+
+    def raw(self, item: Row) -> str:
+        return json_text(item)
+
+
+Steps = tuple[str, ...]  # the names that lead to a value of a row
+
+
+class Rescue:
+    """Finds values of a file's rows that are not, or not as a whole, fields of the source."""
+
+    def __init__(self, source: Source) -> None:
+        paths = [source.time_field, *(field.landed for field in source.fields), *source.ignored]
+        if isinstance(source.connector, KafkaTopic):
+            paths.append(MESSAGE)
+        # Also as a whole name, which is taken first.
+        self._known = {(path,) for path in paths} | {tuple(path.split(".")) for path in paths}
+        self._above = {steps[:n] for steps in self._known for n in range(1, len(steps))}
+        # True if a row has known names alone: quick, as nearly all have.
+        self._names = frozenset(steps[0] for steps in self._known if len(steps) == 1)
+        self.has_all = self._names.issuperset if source.rescue else lambda row: True
+        self.counts: Counter[str] = Counter()  # of each that is no field, its rows
+
+    def unknown(self, row: Row) -> dict[str, list[str]]:
+        """The names of values to rescue, with the paths in each that are no field."""
+        if self.has_all(row):
+            return {}
+        found = {name: self._unknown((name,), row[name]) for name in row.keys() - self._names}
+        return {name: paths for name, paths in found.items() if paths}
+
+    def text(self, row: Row) -> str | None:
+        """The values to rescue as a JSON object, as they landed; None without any."""
+        if not (unknown := self.unknown(row)):
+            return None
+        try:
+            text = json_text({name: value for name, value in row.items() if name in unknown})
+        except RecursionError:
+            raise RefusedError("not_json", "nested too deeply") from None
+        self.counts.update(chain(*unknown.values()))
+        return text
+
+    def _unknown(self, steps: Steps, value: object) -> list[str]:
+        if value is None or steps in self._known:
+            return []
+        if steps not in self._above or not isinstance(value, dict):
+            return [".".join(steps)]
+        return [path for name, of in value.items() for path in self._unknown((*steps, name), of)]
+
+
+def read_rescued(
+    kind: str, path: str, texts: Sequence[str | None], times: Times = connectors.ISO
+) -> list[object]:
+    """The values of a field, at `path`, in texts of rescued values; None where it is no `kind`.
+
+    A text is read as a cell of CSV is; a time by `times`, or in ISO-8601, as it is kept of Parquet.
+    """
+    find, parsed = value_at(path), sql_type(kind)
+    converters = [converter(kind, each) for each in (times, replace(times, format="iso"))]
+
+    def read(text: str | None) -> object:
+        if text is None or (value := find(json.loads(text, parse_float=Decimal))) is None:
+            return None
+        if type(value) is str and parsed.name != "string":
+            value = Text(value)
+        for convert in converters:
+            try:
+                return convert(path, _with_numbers(parsed, value))
+            except (RefusedError, RecursionError):
+                continue
+        return None
+
+    return list(map(read, texts))
+
+
+def _with_numbers(kind: SqlType, value: object) -> object:
+    """The value with numbers in place of texts, which keep floats of more digits than a float has."""
+    if isinstance(value, str) and kind.name in ("float", "double"):
+        return value_of_text(kind, "", value)
+    if isinstance(value, list) and kind.name == "array":
+        return [_with_numbers(kind.parts[0], item) for item in value]
+    if isinstance(value, dict) and kind.name == "map":
+        return {key: _with_numbers(kind.parts[1], item) for key, item in value.items()}
+    if isinstance(value, dict) and kind.name == "struct":
+        parts = zip(kind.names, kind.parts, strict=True)
+        return {name: _with_numbers(part, value.get(name)) for name, part in parts}
+    return value

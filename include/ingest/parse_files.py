@@ -35,12 +35,12 @@ from include.ingest.formats import LandedRows, folder_values
 from include.ingest.landed_values import (
     UNREADABLE_FILE,
     RefusedError,
+    Rescue,
     Row,
     UnreadableFileError,
     reader_of_events,
 )
-from include.ingest.rescue import Rescue
-from include.ingest.watermark import SourceWatermark, group_of
+from include.ingest.watermark import SourceWatermark, group_of, watermark_instants
 from include.lake.columns import INSTANT, arrow_type, documented, instant_scalar, without_comments
 from include.lake.ops import Finding
 from include.lake.paths import Lake
@@ -91,9 +91,8 @@ def in_batches(rows: Iterator[Outcome], schema: pa.Schema) -> Iterator[pa.Record
 
 def parse_here(source: Source, read: ReadSplit, splits: Sequence[Split]) -> pa.Table:
     """The outcomes of all rows of the splits, and of each split; by several processes if it pays."""
-    all_bytes = sum(split.bytes for split in splits)
+    all_bytes, schema = sum(split.bytes for split in splits), outcome_schema(source)
     processes = min(len(os.sched_getaffinity(0)), all_bytes // BYTES_A_PROCESS, len(splits))
-    schema = outcome_schema(source)
     parse = partial(_parse_some, schema, read)
     if processes < 2:
         return pa.Table.from_batches(parse(splits), schema)
@@ -115,7 +114,18 @@ def outcomes_of_content(
     opened: Callable[[], LandedRows], source: Source, name: str, ingested_at_us: int
 ) -> Iterator[Outcome]:
     """Yield the outcomes of a file that `opened` gives; an unreadable one is refused as a whole."""
-    outcomes = partial(_outcomes, opened, source, name, ingested_at_us)
+
+    def outcomes(rescue: Rescue) -> Iterator[Outcome]:
+        try:
+            folder, rows = folder_values(name, source), opened()
+        except UnreadableFileError as error:
+            yield refused(name, WHOLE_FILE, RefusedError(UNREADABLE_FILE, str(error)), None)
+            return
+        values = (lambda item: {**rows.values(item), **folder}) if folder else rows.values
+        judge = judge_of_rows(source, rescue, values, rows.raw)
+        for row_number, item in enumerate(rows.items(), start=1):
+            yield judge(name, row_number, item, ingested_at_us)
+
     yield from with_counts(source, name, outcomes)
 
 
@@ -133,20 +143,6 @@ def with_counts(
         yield outcome
     counts.unknown = rescue.counts
     yield {"kind": FILE, "source_file": name, "counts": json.dumps(vars(counts))}
-
-
-def _outcomes(
-    opened: Callable[[], LandedRows], source: Source, name: str, ingested_at_us: int, rescue: Rescue
-) -> Iterator[Outcome]:
-    try:
-        folder, rows = folder_values(name, source), opened()
-    except UnreadableFileError as error:
-        yield refused(name, WHOLE_FILE, RefusedError(UNREADABLE_FILE, str(error)), None)
-        return
-    values = (lambda item: {**rows.values(item), **folder}) if folder else rows.values
-    judge = judge_of_rows(source, rescue, values, rows.raw)
-    for row_number, item in enumerate(rows.items(), start=1):
-        yield judge(name, row_number, item, ingested_at_us)
 
 
 def judge_of_rows(
@@ -213,6 +209,17 @@ class Counts:
         own = {each.name: getattr(self, each.name) for each in fields(self) if each.compare}
         return own | {"rows_landed": self.rows_bronze + self.rows_quarantined}
 
+    def findings(self, source: Source) -> list[Finding]:
+        """A warning where more than `max_quarantined` of the rows were refused, or a whole file."""
+        refused, landed = self.rows_quarantined, self.rows_bronze + self.rows_quarantined
+        if UNREADABLE_FILE not in self.refused and refused <= source.max_quarantined * landed:
+            return []
+        codes = ", ".join(f"{rows} {code}" for code, rows in sorted(self.refused.items()))
+        said = f"of {counted(landed, 'row')} that landed for {source.name}, {refused} went to quarantine: {codes}"
+        share, most = refused / landed, source.max_quarantined
+        found = FINDINGS["rows_quarantined"].found
+        return [found(source.name, said, count=refused, figure=share, limit=most)]
+
     def add_row(self, source: Source, outcome: Outcome) -> None:
         """Count the outcome of a row."""
         if outcome["kind"] == REFUSED:
@@ -249,18 +256,6 @@ def counts_in(outcomes_of_files: Iterable[str]) -> Counts:
     return counts
 
 
-def quarantine_findings(source: Source, counts: Counts) -> list[Finding]:
-    """A warning where more than `max_quarantined` of the rows were refused, or a whole file."""
-    refused, landed = counts.rows_quarantined, counts.rows_bronze + counts.rows_quarantined
-    if UNREADABLE_FILE not in counts.refused and refused <= source.max_quarantined * landed:
-        return []
-    codes = ", ".join(f"{rows} {code}" for code, rows in sorted(counts.refused.items()))
-    said = f"of {counted(landed, 'row')} that landed for {source.name}, {refused} went to quarantine: {codes}"
-    share, most = refused / landed, source.max_quarantined
-    found = FINDINGS["rows_quarantined"].found
-    return [found(source.name, said, count=refused, figure=share, limit=most)]
-
-
 class Parsed(Protocol):
     """The outcomes of a batch, to be written as files of bronze and quarantine."""
 
@@ -290,11 +285,7 @@ def bronze_rows(
     `events` has `event_time_us`, `source_file`, null for a heartbeat, and some columns of bronze.
     """
     times = events["event_time_us"].cast(pa.int64()).cast(INSTANT)
-    instants = {
-        "ingested_at": after.ingested_at_us,
-        "watermark_before": before.watermark_us,
-        "watermark_after": after.watermark_us,
-    }
+    instants = watermark_instants(before, after)
     columns = dict(zip(events.column_names, events.columns, strict=True)) | {
         "event_time": times,
         "event_date": times.cast(pa.date32()),

@@ -28,6 +28,7 @@ from include.ingest.formats import has_types, row_of_raw
 from include.ingest.ingest import stage_events
 from include.ingest.ingest_log import QUARANTINE, Entry, Ingestion
 from include.ingest.kafka import judged_again
+from include.ingest.landed_values import Rescue
 from include.ingest.parse_files import (
     FILE,
     REFUSED,
@@ -40,7 +41,6 @@ from include.ingest.parse_files import (
     quarantine_id,
     quarantine_rows_of,
 )
-from include.ingest.rescue import Rescue
 from include.ingest.source_connector import connector_of, landed_files
 from include.lake.columns import instant_scalar
 from include.lake.errors import wrong_argument

@@ -184,11 +184,7 @@ def _is_hidden(name: str) -> bool:
 
 
 def read_landed(lake: Lake, root: str, name: str, max_bytes: int) -> bytes:
-    """The content of the file `name` below the landing folder `root`.
-
-    Raises UnreadableFileError for a file to refuse, ConnectorError when it is no longer there. Any
-    other failure to read is the lake's and not this file's: it fails the run.
-    """
+    """The content of a landed file; UnreadableFileError for one to refuse, ConnectorError for one gone."""
     if name.endswith("/"):
         raise UnreadableFileError("its name is not UTF-8 (\\x.. is each byte that is not)")
     path = f"{root}/{name}"

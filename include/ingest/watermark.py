@@ -51,8 +51,7 @@ class Groups:
     def after(
         self, newest: Mapping[str, int], before_us: int | None, ingested_at_us: int
     ) -> "Groups":
-        """The groups after a commit at `ingested_at_us`, behind one at `before_us`, of rows up to
-        `newest` by group."""
+        """The groups after a commit, behind one at `before_us`, of rows up to `newest` by group."""
         passed_us = 0 if before_us is None else ingested_at_us - before_us
         passed_us = min(passed_us, self.idle_after_us // 2)
         of = {n: g._replace(silent_us=g.silent_us + passed_us) for n, g in self.of.items()}
@@ -97,10 +96,7 @@ class Groups:
 
 
 def logged_groups(logged: Mapping[str, Any], source: Source) -> Groups | None:
-    """The groups as the ingest log has them; None for a source without `watermark_per`.
-
-    Under another `watermark_per` than theirs there are none yet.
-    """
+    """The groups as logged, none under another `watermark_per`; None for a source without one."""
     if source.watermark_per is None:
         return None
     known = logged["of"] if logged.get("per") == source.watermark_per else {}
@@ -122,6 +118,15 @@ class SourceWatermark:
     watermark_us: int | None = None
     ingested_at_us: int | None = None
     groups: Groups | None = None  # of a source with `watermark_per`
+
+
+def watermark_instants(before: SourceWatermark, after: SourceWatermark) -> dict[str, int | None]:
+    """The columns of a commit's rows that say how it moves the watermark, in microseconds."""
+    return {
+        "ingested_at": after.ingested_at_us,
+        "watermark_before": before.watermark_us,
+        "watermark_after": after.watermark_us,
+    }
 
 
 def advance_watermark(

@@ -17,8 +17,8 @@ from include.connectors import SchemaRegistry
 from include.ingest.ingest import ingest
 from include.ingest.kafka import Message, judge_of, judged_again, values_of
 from include.ingest.landed_avro import schema_of
+from include.ingest.landed_values import Rescue
 from include.ingest.parse_files import Counts
-from include.ingest.rescue import Rescue
 from include.lake.paths import Lake
 from include.settings import Field, Source
 from tests.ingested import bronze_of, quarantine_of

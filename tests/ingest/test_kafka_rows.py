@@ -11,8 +11,8 @@ from include.connectors import KafkaTopic
 from include.ingest.bronze_tables import late_fields, with_late_fields
 from include.ingest.ingest import ingest
 from include.ingest.kafka import as_json, client_settings, judge_of, judged_again, message_of
+from include.ingest.landed_values import Rescue
 from include.ingest.parse_files import Counts
-from include.ingest.rescue import Rescue
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.settings import Field, Source, Times

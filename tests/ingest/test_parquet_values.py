@@ -8,8 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from include.ingest.formats import open_rows
-from include.ingest.landed_values import RefusedError, reader_of_events
-from include.ingest.rescue import Rescue, read_rescued
+from include.ingest.landed_values import RefusedError, Rescue, read_rescued, reader_of_events
 from include.settings import Field, Source, Times
 
 NOW_US = 2 * 10**15

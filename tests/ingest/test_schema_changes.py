@@ -20,10 +20,15 @@ from include.fold.definition import flat_map_groups_with_state
 from include.fold.group_state import GroupState
 from include.ingest.formats import JsonRows
 from include.ingest.ingest import ingest
-from include.ingest.landed_values import RefusedError, reader_of_events, value_at
+from include.ingest.landed_values import (
+    RefusedError,
+    Rescue,
+    read_rescued,
+    reader_of_events,
+    value_at,
+)
 from include.ingest.parse_files import Parse
 from include.ingest.reingest import reingest
-from include.ingest.rescue import Rescue, read_rescued
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.registry import stream_named
