@@ -1,4 +1,4 @@
-"""Signals with a clock, for tests: how their bronze looks after each commit."""
+"""Signals with heartbeats, for tests: how their bronze looks after each commit."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -15,8 +15,8 @@ from include.registry import source_named
 from include.settings import Source
 from tests.ingested import bronze_of
 
-GRACE = timedelta(minutes=1)
-SIGNALS = replace(source_named("signals"), heartbeat_delay=GRACE, max_clock_step=None)
+HEARTBEAT_DELAY = timedelta(minutes=1)
+SIGNALS = replace(source_named("signals"), heartbeat_delay=HEARTBEAT_DELAY, max_clock_step=None)
 NO_HEARTBEAT = replace(SIGNALS, heartbeat_delay=None)
 HOUR = timedelta(hours=1)
 

@@ -170,7 +170,7 @@ def with_late_fields(rows: pa.Table, late: Iterable[LateField]) -> pa.Table:
 
 
 def _landing(source: Source, field: Field) -> str:
-    """How values of a field land, as JSON: their path, and the format of times."""
+    """The path of a field's values and the format of their times, as JSON."""
     has_times = "timestamp" in field.type.replace("timestamp_ntz", "")
     times = (field.times or source.times) if has_times else ISO
     return json.dumps([field.landed, asdict(times)])
@@ -229,9 +229,7 @@ def _refuse_others(table: DeltaTable, path: str, source: Source) -> None:
             raise _another_name(source, field, f"{path} has {name} {kind}, and keeps both")
         landed = late.get(name, "")
         if landed not in (None, "", _landing(source, field)):
-            said = (
-                f"{path} has values of it in {RESCUED}, landed at another path or with other times"
-            )
+            said = f"{path} has values of it in {RESCUED}, with another path or other times"
             raise _another_name(source, field, said)
         if field.required and landed is not None and table.file_uris():
             said = f"source {source.name} requires {field.name}, which rows of {path} lack"

@@ -17,7 +17,7 @@ from include.settings import Source
 
 
 class Split(NamedTuple):
-    """What one task reads: a landed file; offsets of a topic's partition; of a Delta table a file that
+    """The piece that one task reads: a landed file; offsets of a topic's partition; of a Delta table a file that
     a version has added, or, without a name, versions of which nothing is left to read."""
 
     name: str | None  # the file, below landing/<source> or the table; the topic
@@ -134,7 +134,7 @@ class NextSplits(NamedTuple):
 
 
 class Lag(NamedTuple):
-    """How much no batch has."""
+    """The amount that no batch has."""
 
     waiting: int  # files, or offsets; at least 1 where a run would fail
     is_little: bool  # so that ingestion is faster without a JVM
@@ -165,7 +165,7 @@ class Connector(Protocol):
     def lag(self, done: Done) -> Lag: ...
 
     def loss(self, done: Done) -> Loss | None:
-        """What is lost; None when nothing is."""
+        """The loss that ingestion has to go on behind; None without one."""
 
     def reader(self, batch: Batch) -> ReadSplit: ...
 

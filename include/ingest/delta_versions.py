@@ -136,7 +136,7 @@ class DoneVersions(NamedTuple):
 
 
 def done_versions(done: Done, table_id: str) -> DoneVersions:
-    """What is done of the table with this id."""
+    """The versions and files that batches have of the table with this id."""
     splits = [split for _, split in done.splits if split.origin_id == table_id]
     ends = [split.until - 1 for split in splits if split.name is None]
     complete = ends[-1] if ends else -1

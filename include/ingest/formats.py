@@ -275,9 +275,8 @@ def _read_parquet(
     unpacked_bytes = sum(group.total_byte_size for group in groups)
     value_bytes = file.metadata.num_rows * len(wanted) * BYTES_A_VALUE
     if max(unpacked_bytes, value_bytes // MEMORY_FACTOR) > source.max_file_bytes:
-        raise UnreadableFileError(
-            f"unpacks to {unpacked_bytes} bytes, in memory {value_bytes} or more: split it"
-        )
+        said = f"unpacks to {unpacked_bytes} bytes, in memory {value_bytes} or more: split it"
+        raise UnreadableFileError(said)
     table = file.read(columns=[name for name in wanted if name not in added])
     table.validate(full=True)
     if schema is None:

@@ -203,27 +203,22 @@ def why_not_ingest(
     if source.heartbeat_delay is None:
         return nothing_new
     watermark_us = None if logged is None else logged.watermark(source).watermark_us
-    target_us, _ = heartbeat_target(lake, source, watermark_us, interval_end, now)
+    target_us, _ = heartbeat_target(lake, source, watermark_us, min(interval_end or now, now))
     if target_us is not None and lagging_producer(lake, source) is None:
         return None
     return f"{nothing_new}, and no heartbeat is due"
 
 
 def heartbeat_target(
-    lake: Lake,
-    source: Source,
-    watermark_us: int | None,
-    interval_end: datetime | None,
-    now: datetime,
+    lake: Lake, source: Source, watermark_us: int | None, end: datetime
 ) -> tuple[int | None, bool]:
     """The watermark after a heartbeat, None for no heartbeat; and True if `max_clock_step` bounds it.
 
-    An `interval_end` in the future, or none, counts as `now`. Before any data there is a heartbeat
-    only with an initial state: whatever lands first may be old, and all of it would be late.
+    Before any data there is a heartbeat only with an initial state: whatever lands first may be old,
+    and all of it would be late.
     """
     if source.heartbeat_delay is None:
         return None, False
-    end = now if interval_end is None else min(interval_end, now)
     due_us = (end - EPOCH - source.heartbeat_delay) // MILLISECOND * US_PER_MS
     if watermark_us is None:
         return due_us if has_initial_state(lake, source) else None, False
@@ -256,7 +251,7 @@ LAGGING = "_lagging"
 
 
 def lagging_producer(lake: Lake, source: Source) -> str | None:
-    """What a producer's marker file says; None without one."""
+    """The lag that a producer's marker file tells; None without one."""
     marker = f"landing/{source.name}/{LAGGING}"
     return f"{marker} says that a producer is behind" if is_there(lake, marker) else None
 
@@ -279,9 +274,8 @@ def write_heartbeat(
         return []
 
     def write() -> bool:
-        before, now_us = ingestion.watermark(), micros_of(now)
-        known = lake, source, before.watermark_us
-        target_us, is_bounded = heartbeat_target(*known, interval_end, now)
+        before, now_us, end = ingestion.watermark(), micros_of(now), min(interval_end or now, now)
+        target_us, is_bounded = heartbeat_target(lake, source, before.watermark_us, end)
         if target_us is None:
             return False
         after = advance_watermark(before, target_us, now_us)

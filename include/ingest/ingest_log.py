@@ -87,8 +87,10 @@ class Entry:
             return {}
         instants = watermark_instants(self.before, self.after)
         found = {name: us if us is None else instant_of(us) for name, us in instants.items()}
-        groups = self.after.groups
-        return found | {"groups": groups and json.dumps(groups.metadata())}
+        if (groups := self.after.groups) is None:
+            return found
+        logged = {"per": groups.source.watermark_per, "of": groups.of}  # see `logged_groups`
+        return found | {"groups": json.dumps(logged)}
 
 
 class Logged:
@@ -127,8 +129,8 @@ class Logged:
 
     def batches(self, table: str, after: int) -> list[int]:
         """The batches behind `after` that have files for a table, in order."""
-        known = set(self._where(kind=FILE, table=table)["batch"].to_pylist())
-        return sorted(batch for batch in known if batch > after)
+        known = self._where(kind=FILE, table=table)["batch"].to_pylist()
+        return sorted({batch for batch in known if batch > after})
 
     def row_of(self, batch: int) -> dict[str, Any]:
         return dict(self._where(kind=BATCH, batch=batch).to_pylist()[0])
@@ -176,10 +178,8 @@ class Ingestion:
 
     def _read_log(self) -> None:
         self._log.record()
-        self.logged = _read(self._log.path, self._log.delta)
-        self._done = {
-            name: newest_batch(table, self.logged) for name, table in self._tables.items()
-        }
+        self.logged = logged = _read(self._log.path, self._log.delta)
+        self._done = {name: newest_batch(of, logged) for name, of in self._tables.items()}
 
     def reopen(self) -> None:
         for table in (*self._tables.values(), self._log):  # the log has all that these have by then
@@ -312,7 +312,7 @@ def has_to_replay(lake: Lake, source: Source) -> bool:
 
 
 def how_bronze_changed(lake: Lake, source: str) -> str | None:
-    """What others have done to bronze, in a sentence; None when nothing, or it is not there."""
+    """A sentence on what others have done to bronze; None when nothing, or it is not there."""
     path = lake.bronze(source)
     if not lake.is_delta_table(path):
         return None

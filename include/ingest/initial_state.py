@@ -143,11 +143,9 @@ def _refuse_repeated(keys: pa.ChunkedArray) -> None:
         parts = parts.flatten()  # by a struct Arrow does not group
     counts = parts.group_by(parts.column_names).aggregate([([], "count_all")])
     repeated = counts.filter(pc.field("count_all") > 1).drop_columns("count_all").to_pylist()
-    if repeated:
-        some = sorted(", ".join(map(shown, key.values())) for key in repeated)
-        said = (
-            f"{len(some)} of its keys have several rows ({'; '.join(some[:5])}): leave one of each"
-        )
+    if some := sorted(", ".join(map(shown, key.values())) for key in repeated):
+        named = "; ".join(some[:5])
+        said = f"{len(some)} of its keys have several rows ({named}): leave one of each"
         raise RefusedError("key_twice", said)
 
 

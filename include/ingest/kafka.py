@@ -91,7 +91,7 @@ class Message(NamedTuple):
 
 
 class Offsets(NamedTuple):
-    """Where a partition begins and ends."""
+    """The beginning and the ends of a partition."""
 
     earliest: int
     stable: int  # the end of what no open transaction can still change: what can be read
@@ -268,8 +268,7 @@ class TopicConnector:
         return Split(self.connector.topic, partition, first, until, self.state.id)
 
     def _waiting(self, done: Done) -> dict[int, tuple[int, int]]:
-        nexts = next_offsets(done)
-        found = {}
+        nexts, found = next_offsets(done), {}
         for partition, offsets in self.state.partitions.items():
             first = nexts.get(partition, 0 if done.splits else offsets.earliest)
             found[partition] = (first, max(first, offsets.stable))
@@ -328,7 +327,11 @@ def values_of(source: Source) -> ReadValue:
     connector = source.connector
     assert isinstance(connector, KafkaTopic)
     if connector.schema is not None:
-        return partial(_avro_row, _declared_schema(connector.topic, connector.schema), begins=0)
+        try:
+            return partial(_avro_row, read_schema(connector.schema), begins=0)
+        except RefusedError as error:
+            said = f"Kafka topic {connector.topic}: schema: {error.reason}"
+            raise SettingsError(said, subject="schema") from None
     if connector.schema_registry is not None:
         return _by_registry(connector.schema_registry)
     return _json_values(source)
@@ -357,14 +360,6 @@ def _avro_row(schema: Schema, value: bytes, begins: int) -> Row:
     if rest := len(value) - data.tell():
         raise RefusedError("not_avro", f"{rest} bytes behind the record of its schema")
     return row
-
-
-def _declared_schema(topic: str, text: str) -> Schema:
-    try:
-        return read_schema(text)
-    except RefusedError as error:
-        said = f"Kafka topic {topic}: schema: {error.reason}"
-        raise SettingsError(said, subject="schema") from None
 
 
 def _by_registry(registry: SchemaRegistry) -> ReadValue:
@@ -441,9 +436,8 @@ def judge_of(
         outcome = judge_row(name, number, message, ingested_at_us)
         if outcome["kind"] == REFUSED:
             outcome["kafka_message"] = as_json(message)
+        outcome |= {"kafka_partition": message.partition, "kafka_offset": message.offset}
         outcome["source_file"] = name
-        outcome["kafka_partition"] = message.partition
-        outcome["kafka_offset"] = message.offset
         return outcome
 
     return judge

@@ -217,14 +217,20 @@ def _asked(registry: SchemaRegistry, path: str) -> dict[str, Any] | None:
     """The answer to a GET; None when the registry says that there is no such schema."""
     import httpx  # which no other source needs
 
-    password = secret(registry, "password_env")
+    password, tls = (
+        secret(registry, "password_env"),
+        ssl.create_default_context(cafile=registry.ca_file),
+    )
+    if registry.certificate_file is not None:
+        key_password = secret(registry, "key_password_env")
+        tls.load_cert_chain(registry.certificate_file, registry.key_file, key_password)
     try:
         answer = httpx.get(
             f"{registry.url.rstrip('/')}/{path}",
             headers={"Accept": "application/vnd.schemaregistry.v1+json"},
             auth=None if password is None else (str(registry.username), password),
             follow_redirects=True,  # the password stays here
-            verify=_tls(registry),
+            verify=tls,
             timeout=registry.timeout.total_seconds(),
         )
         found = answer.json()
@@ -236,14 +242,6 @@ def _asked(registry: SchemaRegistry, path: str) -> dict[str, Any] | None:
     if not answer.is_success or not isinstance(body.get("schema"), str):
         raise _unreadable(registry, f"{path}: HTTP {answer.status_code}, and no schema")
     return body
-
-
-def _tls(registry: SchemaRegistry) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=registry.ca_file)
-    if registry.certificate_file is not None:
-        password = secret(registry, "key_password_env")
-        context.load_cert_chain(registry.certificate_file, registry.key_file, password)
-    return context
 
 
 def _unreadable(registry: SchemaRegistry, why: str) -> ConnectorError:

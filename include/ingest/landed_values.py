@@ -345,7 +345,7 @@ def is_read_of_text(kind: str) -> bool:
 
 
 def value_of_text(kind: SqlType, name: str, text: str) -> object:
-    """What a text stands for, as JSON would have it."""
+    """The value that a text stands for, as JSON would have it."""
     if kind.name == "boolean":
         return BOOLEANS.get(text.lower(), str(text))
     if kind.name in INTEGER_BITS:
@@ -422,7 +422,7 @@ def _reader_of_field(field: Field, source: Source) -> Callable[[Row], object]:
 
 
 def value_at(path: str) -> Callable[[Row], object]:
-    """What a row has at a dotted path: under the whole of it as one name, or step by step."""
+    """A function of a row that gives its value at a dotted path, as one name or step by step."""
     if "." not in path:
         return lambda values: values.get(path)
     steps = path.split(".")

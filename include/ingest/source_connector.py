@@ -58,7 +58,7 @@ def connector_of(lake: Lake, source: Source) -> Connector:
 
 
 def place_of(source: Source) -> str:
-    """Where rows of the source are before they are ingested, for people."""
+    """The place, for people, of rows before they are ingested."""
     return f"landing/{source.name}" if source.connector is None else source.connector.place
 
 
@@ -194,12 +194,14 @@ def read_landed(lake: Lake, root: str, name: str, max_bytes: int) -> bytes:
         with lake.filesystem.open_input_file(path) as file:
             size = file.size()
             if size > max_bytes:
-                said = f"{size} bytes, more than the {max_bytes} allowed: split it"
-                raise UnreadableFileError(said)
+                raise UnreadableFileError(
+                    f"{size} bytes, more than the {max_bytes} allowed: split it"
+                )
             content = bytes(file.read(size))
         if lake.is_local and os.stat(path).st_size != size:  # noqa: PTH116 (a text, as all here)
-            said = "written to while it was read: name it _... until it is whole"
-            raise UnreadableFileError(said)
+            raise UnreadableFileError(
+                "written to while it was read: name it _... until it is whole"
+            )
     except PermissionError as error:
         raise UnreadableFileError(f"permission denied: {error.strerror}") from None
     except FileNotFoundError as error:
@@ -234,11 +236,7 @@ def move_source_aside(lake: Lake, source: Source) -> None:
     """Move its tables aside, or what an interrupted move has left, once no job of it runs."""
     with nothing_running(lake, [source.name], streams_of(source.name)):
         _refuse_erasing(lake, source.name)
-        move_aside(lake, _tables_of(source))
-
-
-def _tables_of(source: Source) -> list[str]:
-    return [f"{folder}/{source.name}" for folder in OF_SOURCE]
+        move_aside(lake, [f"{folder}/{source.name}" for folder in OF_SOURCE])
 
 
 def _refuse_erasing(lake: Lake, source: str) -> None:
@@ -251,7 +249,8 @@ def _refuse_erasing(lake: Lake, source: str) -> None:
 
 
 def _moves(lake: Lake, source: Source) -> Iterator[str]:
-    named = ", ".join(name for name in _tables_of(source) if is_there(lake, name)) or "nothing"
+    tables = (f"{folder}/{source.name}" for folder in OF_SOURCE)
+    named = ", ".join(name for name in tables if is_there(lake, name)) or "nothing"
     yield f"moves {named} into set_aside/, and ingests all of {place_of(source)} again"
     yield _not_again(lake, source)
     yield "rows that were corrected and ingested by reingest have to be so again"

@@ -79,10 +79,6 @@ class Groups:
             )
         return replace(self, of=of)
 
-    def metadata(self) -> dict[str, object]:
-        """The groups as the ingest log keeps them: see `logged_groups`."""
-        return {"per": self.source.watermark_per, "of": self.of}
-
     def held_back(self) -> list[Finding]:
         """A finding on the group that the watermark waits for, far behind the others."""
         (least_us, least), *others = self.awake() or [(0, "")]

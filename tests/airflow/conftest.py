@@ -14,7 +14,7 @@ from include.streams import sources
 from tests.airflow_runs import environment_of, migrate_database
 from tests.dags import load_dags
 
-GRACE = timedelta(minutes=1)
+HEARTBEAT_DELAY = timedelta(minutes=1)
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def lake_dags(lake: Lake):
 
 @pytest.fixture
 def user_events_have_a_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    source = replace(source_named("user_events"), heartbeat_delay=GRACE)
+    source = replace(source_named("user_events"), heartbeat_delay=HEARTBEAT_DELAY)
     others = [each for each in sources.SOURCES if each.name != source.name]
     monkeypatch.setattr(sources, "SOURCES", (source, *others))
 

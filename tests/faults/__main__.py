@@ -69,7 +69,7 @@ def on_spark() -> CommandLine:
 
 
 def forget(spark: SparkSession) -> None:
-    """What a new process would not know."""
+    """Forget what a new process would not know."""
     close_state_stores(spark)
     assert spark._jvm is not None
     spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
@@ -99,7 +99,7 @@ def try_rows(
 
 
 def results_of(wanted: Sequence[Any], path: Path, attempt: Callable[[Any], Result]) -> list[Result]:
-    """Of those that have none yet, or a wrong one, by trying them now."""
+    """Results, known ones but the wrong, and others by trying them now."""
     known, found = known_results(path), []
     for each in wanted:
         result = known.get(each.name)

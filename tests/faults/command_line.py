@@ -28,14 +28,14 @@ JOBS = ("run_stream", "rebuild_stream", "restate_interval", "write_savepoint", "
 
 
 class Report(NamedTuple):
-    """How a command ended, and what it said."""
+    """The exit code of a command, and what it said."""
 
     code: int
     text: str
 
     @property
     def commands(self) -> list[str]:
-        """What mends it, by the line of the error, or by the findings behind it: each command once."""
+        """The commands that mend it, by the line of the error or the findings behind it, each once."""
         found = COMMAND.findall(self.error) or COMMAND.findall(self.last_words)
         return list(dict.fromkeys(found))
 

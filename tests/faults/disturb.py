@@ -1,11 +1,11 @@
-"""What happens to a job while it works: it is killed or stopped at a write, its machine fails it."""
+"""Disturbances of a job while it works: killed or stopped at a write, failed by its machine."""
 
 import resource
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -56,7 +56,7 @@ def disturb(row: Disturbed, story: Story, commands: CommandLine, command: str) -
 
 @cache
 def can_mount() -> bool:
-    """Whether this process may make file systems, as few but root in a machine of its own may."""
+    """True if this process may make file systems, as few but root in a machine of its own may."""
     with tempfile.TemporaryDirectory() as folder:
         mount = ["mount", "-t", "tmpfs", "tmpfs", folder]
         if subprocess.run(mount, capture_output=True, check=False).returncode:
@@ -107,19 +107,7 @@ def _small_disk(root: Path, options: str) -> Iterator[None]:
 
 
 @contextmanager
-def _disk_full(root: Path) -> Iterator[None]:
-    with _small_disk(root, "size={size}"):
-        yield
-
-
-@contextmanager
-def _read_only(root: Path) -> Iterator[None]:
-    with _small_disk(root, "ro"):
-        yield
-
-
-@contextmanager
-def _few_descriptors(root: Path) -> Iterator[None]:
+def _few_descriptors() -> Iterator[None]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     used = len(list(Path("/proc/self/fd").iterdir()))
     resource.setrlimit(resource.RLIMIT_NOFILE, (used + 2, hard))
@@ -139,23 +127,11 @@ def _other_time(days: int) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def _ahead(root: Path) -> Iterator[None]:
-    with _other_time(400):
-        yield
-
-
-@contextmanager
-def _behind(root: Path) -> Iterator[None]:
-    with _other_time(-400):
-        yield
-
-
-DISTURBANCES = {
-    "disk full": _disk_full,
-    "read-only": _read_only,
-    "file descriptors": _few_descriptors,
-    "clock +400 days": _ahead,
-    "clock -400 days": _behind,
+DISTURBANCES: dict[str, Callable[[Path], AbstractContextManager[None]]] = {
+    "disk full": lambda root: _small_disk(root, "size={size}"),
+    "read-only": lambda root: _small_disk(root, "ro"),
+    "file descriptors": lambda root: _few_descriptors(),
+    "clock +400 days": lambda root: _other_time(400),
+    "clock -400 days": lambda root: _other_time(-400),
 }
 NEED_MOUNT = {"disk full", "read-only"}

@@ -45,7 +45,7 @@ def run_seed(number: int) -> Result:
 
 
 def read_changed(number: int) -> Counter[str]:
-    """What became of a seed's files."""
+    """The counts of a seed's files, by what became of them."""
     counts: Counter[str] = Counter()
 
     @seed(number)

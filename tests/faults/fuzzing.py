@@ -1,8 +1,10 @@
 """Valid files of each format, with some of their bytes changed: what becomes of their rows."""
 
+import bz2
 import gzip
 import io
 import json
+import lzma
 import re
 import zlib
 from dataclasses import dataclass
@@ -112,6 +114,8 @@ SYNC_MARK = bytes(range(16))
 PACK = {
     "null": bytes,
     "deflate": lambda data: zlib.compress(data, wbits=-15),
+    "bzip2": bz2.compress,
+    "xz": lzma.compress,
     "zstandard": lambda data: pa.compress(data, codec="zstd", asbytes=True),
     "snappy": lambda data: (
         pa.compress(data, codec="snappy", asbytes=True) + zlib.crc32(data).to_bytes(4)
@@ -144,7 +148,7 @@ def _plain_files() -> dict[str, bytes]:
         "rows.csv": _csv().encode(),
     }
     files |= {f"{c}.parquet": _parquet(c) for c in ("none", "snappy", "gzip", "zstd")}
-    return files | {f"{c}.avro": _avro(c) for c in ("null", "deflate", "zstandard", "snappy")}
+    return files | {f"{c}.avro": _avro(c) for c in PACK}
 
 
 FILES = _plain_files()
@@ -221,7 +225,7 @@ def _change_bytes(draw: st.DrawFn, content: bytearray) -> None:
 
 @dataclass(frozen=True)
 class Read:
-    """What came of a file."""
+    """The counts of a file's rows, and the memory that it took."""
 
     accepted: int
     refused: int

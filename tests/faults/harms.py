@@ -1,4 +1,4 @@
-"""What is done to a file, or to a folder, of a lake."""
+"""Harms to a file, or to a folder, of a lake."""
 
 import shutil
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ def truncated(path: Path, older: Path) -> None:
 
 
 def flipped(path: Path, older: Path) -> None:
-    """All of its middle half."""
+    """Flip all bits of the middle half."""
     content = path.read_bytes()
     quarter = len(content) // 4
     middle = bytes(byte ^ 0xFF for byte in content[quarter:-quarter])
@@ -39,7 +39,7 @@ def one_bit_flipped(path: Path, older: Path) -> None:
 
 
 def restored_older(path: Path, older: Path) -> None:
-    """As it was two runs before. A file that was not there yet is gone with its folder's copy."""
+    """Put back what was there two runs before; delete a file that was not there yet."""
     if path.is_dir():
         shutil.rmtree(path)
         if older.is_dir():

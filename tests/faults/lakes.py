@@ -63,7 +63,7 @@ class Event:
 
 
 def events_of(number: int) -> list[Event]:
-    """Those of the file with that number, no two at one time, after all of the file before."""
+    """The events of the file with that number, each at a time of its own, after the file before."""
     start_us = START_US + number * FILE_HOURS * HOUR_US
     apart_us = FILE_HOURS * HOUR_US // ROWS
     return [Event(n % KEYS, start_us + n * apart_us + n) for n in range(ROWS)]
@@ -94,7 +94,7 @@ class Story:
         return replace(self, lake=Lake(str(shutil.copytree(self.root, folder))))
 
     def differences(self) -> list[str]:
-        """What of its tables is not as it must be, once all that has landed has been taken."""
+        """The tables that are not as they must be, once all that has landed is ingested."""
         events = [event for number in range(self.landed) for event in events_of(number)]
         name, source = self.stream.name, self.stream.source
         delay_us = self.stream.watermark_delay // timedelta(microseconds=1)

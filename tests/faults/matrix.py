@@ -95,7 +95,7 @@ class Row:
 
     @property
     def is_read_by_spark(self) -> bool:
-        """Whether Spark comes upon what was harmed: other words, and perhaps another end."""
+        """True if Spark comes upon what was harmed: other words, and perhaps another end."""
         return self.place.startswith(READ_BY_SPARK)
 
 
@@ -131,7 +131,7 @@ def _harmed() -> Iterator[Row]:
 
 
 def harms_of(file: str) -> list[str]:
-    """Those by which it is another file than it can be."""
+    """The harms by which it is another file than it can be."""
     left_out = {"older", *(["one bit flipped"] if file in TEXTS else [])}
     if file.startswith(OPS):
         left_out |= {"deleted", "one bit flipped"}

@@ -67,7 +67,7 @@ def _lose_patience(patch: pytest.MonkeyPatch) -> None:
 
 
 def _exit_of(kind: str) -> Callable[[Callable[[], None]], None]:
-    """How such a process ends; only one with a JVM takes the second that importing Spark takes."""
+    """The end of such a process; only one with a JVM takes the second of importing Spark."""
     if kind != "job":
         return exit_with_main
     from spark_jobs.job import exit_with_main as exit_with_spark
@@ -78,7 +78,7 @@ def _exit_of(kind: str) -> Callable[[Callable[[], None]], None]:
 def _submit_command(
     job: str, args: Sequence[str], stream: Stream | None = None, master: str | None = None
 ) -> list[str]:
-    """As the real one, with this file in the place of the job's."""
+    """The real command, with this file in the place of the job's."""
     command = submit_command(job, args, stream, master)
     at = command.index(str(job_path(job)))
     return [*command[:at], str(HERE), "job", f"spark_jobs.{job}", *args]

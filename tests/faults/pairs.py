@@ -60,7 +60,7 @@ class Pair(Row):
 
 
 def pair_of(seed: int) -> Pair:
-    """The same one each time."""
+    """The pair of a seed, the same one each time."""
     chance = Random(f"pair {seed}")
     operation = chance.choice(list(MOST_FILES))
     return Pair(
@@ -74,7 +74,7 @@ def pair_of(seed: int) -> Pair:
 
 
 def result_of(pair: Pair, bases: Bases, commands: CommandLine) -> Result:
-    """Of a first one that had fewer files in all, at one of those: no two runs have as many."""
+    """Try the pair; of a first one that wrote fewer files, again at one of those."""
     result = PairTrial(pair, bases, commands).result()
     for _ in range(MOST_TRIES - 1):
         if result.ended != MISSED:
@@ -139,13 +139,13 @@ class PairTrial(Trial):
         return start(self._story.lake.root, command, self._said[number], environment)
 
     def _runs(self) -> int:
-        """Of jobs on the stream that have come to their end."""
+        """The number of jobs on the stream that have succeeded."""
         wanted = {"subject": self._pair.stream, "outcome": "succeeded"}
         return read_ops(self._story.lake, "runs", wanted).num_rows
 
 
 class Met(NamedTuple):
-    """What came of two."""
+    """The outcome of two drivers."""
 
     is_alone: bool  # the second, as the first was killed
     held: bool  # the stream's lease, by the first when it was stopped
@@ -199,7 +199,7 @@ class StandingStill:
         return self._process.poll()
 
     def stop_after(self, files: int) -> str | None:
-        """Where it stands still; None if it has ended before."""
+        """The file at which it stands still; None if it has ended before."""
         for changes in self._changes:
             added = sorted(path for change, path in changes if change is Change.added)
             self.files += len(added)
@@ -227,7 +227,7 @@ class StandingStill:
 
 @contextmanager
 def watched(folder: Path) -> Iterator[Iterator[set[FileChange]]]:
-    """What changes below a folder from now on; empty when for a while nothing does."""
+    """The changes below a folder from now on; empty when for a while there are none."""
     changes = watch(folder, debounce=1, step=1, rust_timeout=100, yield_on_timeout=True)
     next(changes)  # only then it watches
     with closing(changes):
@@ -238,7 +238,7 @@ def watched(folder: Path) -> Iterator[Iterator[set[FileChange]]]:
 def standing_still(
     process: subprocess.Popen[bytes], folder: Path, changes: Iterator[set[FileChange]]
 ) -> Iterator[StandingStill]:
-    """Of a process that was started after `changes` had begun. All of it is ended at the end."""
+    """A process, started after `changes` had begun, that is killed at the end."""
     try:
         yield StandingStill(process, folder, changes)
     finally:

@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import close_state_stores
-from tests.faults import matrix
-from tests.faults.__main__ import try_rows, without_jvm
+from tests.faults import matrix, pairs
+from tests.faults.__main__ import on_spark, try_rows, without_jvm
 from tests.faults.command_line import CommandLine
 from tests.faults.trial import WRONG, Result
 
@@ -43,3 +43,11 @@ def test_chosen_rows_are_so_on_spark(spark: SparkSession, tmp_path: Path):
 def test_all_rows_have_names_of_their_own():
     names = [row.name for row in matrix.rows()]
     assert len(set(names)) == len(names) > 900
+
+
+@pytest.mark.e2e
+@pytest.mark.full
+@pytest.mark.spark
+def test_a_pair_leaves_every_row_right(tmp_path):
+    results = try_rows([pairs.pair_of(1)], on_spark(), tmp_path / "results", pairs.result_of)
+    assert [result for result in results if result.ended == WRONG] == []

@@ -5,7 +5,6 @@ import gzip
 import io
 import json
 import re
-import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -14,7 +13,6 @@ from functools import partial
 from typing import Any
 
 import fastavro
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -169,20 +167,6 @@ AVRO_FIELDS: list[dict[str, Any]] = [
     {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
     {"name": "count", "type": ["null", "long"]},
 ]
-EVERY = {
-    "price": ("decimal(8,2)", {"type": "bytes", "logicalType": "decimal", "precision": 8, "scale": 2}, Decimal("12.50"), Decimal("12.50")),
-    "wall": ("timestamp_ntz", {"type": "long", "logicalType": "local-timestamp-micros"}, datetime(2026, 3, 1, 12, tzinfo=UTC).replace(tzinfo=None), NOON_US),
-    "seen": ("timestamp", {"type": "long", "logicalType": "timestamp-micros"}, datetime(2026, 3, 1, 12, tzinfo=UTC), NOON_US),
-    "on_day": ("date", {"type": "int", "logicalType": "date"}, date(2026, 3, 1), date(2026, 3, 1)),
-    "blob": ("binary", "bytes", b"\0\xff", b"\0\xff"),
-    "kind": ("string", {"type": "enum", "name": "kind", "symbols": ["A", "B"]}, "B", "B"),
-    "tags": ("array<string>", {"type": "array", "items": "string"}, ["a", "b"], ["a", "b"]),
-    "sizes": ("map<string, int>", {"type": "map", "values": "int"}, {"a": 1}, [("a", 1)]),
-    "who": ("struct<id: bigint>", {"type": "record", "name": "who", "fields": [{"name": "id", "type": "long"}]}, {"id": 7}, {"id": 7}),
-    "ratio": ("double", "double", 0.1, 0.1),
-    "ok": ("boolean", "boolean", True, True),
-    "id": ("string", {"type": "string", "logicalType": "uuid"}, "6ba7b810-9dad-11d1-80b4-00c04fd430c8", "6ba7b810-9dad-11d1-80b4-00c04fd430c8"),
-}  # fmt: skip
 
 
 def avro(rows: list[dict[str, Any]], *more: dict[str, Any], codec: str = "null") -> bytes:
@@ -194,46 +178,6 @@ def avro(rows: list[dict[str, Any]], *more: dict[str, Any], codec: str = "null")
 
 def avro_row(key: str | None, **more: Any) -> dict[str, Any]:
     return {"key": key, "at": datetime(2026, 3, 1, 12, tzinfo=UTC), "count": 1, **more}
-
-
-def test_avro_has_every_type():
-    fields = [Field(name=name, type=of[0], comment="It") for name, of in EVERY.items()]
-    more = [{"name": name, "type": of[1]} for name, of in EVERY.items()]
-    content = avro([avro_row("a", **{name: of[2] for name, of in EVERY.items()})], *more)
-    expected = ("a", 1, *(of[3] for of in EVERY.values()))
-    assert taken("a.avro", content, source_of(*fields)) == [expected]
-
-
-@pytest.mark.parametrize("codec", ["null", "deflate", "bzip2", "xz", "zstandard", "snappy"])
-def test_avro_is_read_however_it_is_packed(codec: str):
-    rows = [avro_row(str(number)) for number in range(50)]
-    plain = avro(rows)
-    content = plain if codec == "null" else repacked(plain, codec)
-    assert taken("a.avro", content) == [(str(number), 1) for number in range(50)]
-    assert unreadable("a.avro", content, source_of(max_file_bytes=500))
-
-
-def repacked(content: bytes, codec: str) -> bytes:
-    """The same file as Spark packs it (snappy) and Kafka Connect (zstandard), or as fastavro does."""
-    rows = list(fastavro.reader(io.BytesIO(content)))
-    if codec not in ("snappy", "zstandard"):
-        return avro(rows, codec=codec)
-    data = b"".join(encoded(item) for item in rows)
-    packed = pa.compress(data, "zstd", asbytes=True)
-    if codec == "snappy":
-        packed = pa.compress(data, "snappy", asbytes=True) + zlib.crc32(data).to_bytes(4)
-    schema = {"type": "record", "name": "thing", "fields": AVRO_FIELDS}
-    meta = {"avro.schema": json.dumps(schema).encode(), "avro.codec": codec.encode()}
-    return container(meta, [(len(rows), packed)])
-
-
-def encoded(item: dict[str, Any], schema: Any = None) -> bytes:
-    sink = io.BytesIO()
-    parsed = fastavro.parse_schema(
-        schema or {"type": "record", "name": "thing", "fields": AVRO_FIELDS}
-    )
-    fastavro.schemaless_writer(sink, parsed, item)
-    return sink.getvalue()
 
 
 def container(meta: dict[str, bytes], blocks: list[tuple[int, bytes]]) -> bytes:

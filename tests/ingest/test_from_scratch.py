@@ -23,11 +23,6 @@ from tests.refused import commands_in, refused
 TABLES = ("bronze/signals", "quarantine/signals", "ingest_log/signals")
 
 
-@pytest.fixture
-def landed(lake: Lake) -> Landing:
-    return Landing(lake)
-
-
 def names_below(lake: Lake) -> set[str]:
     files = (path for path in Path(lake.root).rglob("*") if path.is_file())
     return {str(path.relative_to(lake.root)) for path in files}

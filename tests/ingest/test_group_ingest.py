@@ -21,7 +21,7 @@ from tests.landed_files import START, Landing, signal
 from tests.parsers import both_parsers_at_length
 from tests.refused import refused
 from tests.watermarks import HOUR, NO_HEARTBEAT, watermark_of
-from tests.watermarks import SIGNALS as CLOCKED
+from tests.watermarks import SIGNALS as WITH_HEARTBEAT
 
 pytestmark = pytest.mark.slow
 
@@ -75,7 +75,7 @@ def test_a_producer_that_is_a_day_ahead_makes_no_row_of_another_late(
     assert late_devices(lake) == late
 
 
-GROUPED = replace(one_file_a_commit(CLOCKED), watermark_per=FOLDER, idle_after=HOUR)
+GROUPED = replace(one_file_a_commit(WITH_HEARTBEAT), watermark_per=FOLDER, idle_after=HOUR)
 
 
 # Heartbeats
@@ -101,7 +101,9 @@ def findings_of(lake: Lake) -> dict[str, dict[str, Any]]:
     return {row["finding"]: row for row in read_ops(lake, "findings").to_pylist()}
 
 
-def test_who_holds_the_clock_is_told(lake: Lake, landed: Landing, machine: MachineClock):
+def test_the_group_that_holds_the_watermark_back_is_a_finding(
+    lake: Lake, landed: Landing, machine: MachineClock
+):
     source = replace(PER_DEVICE, idle_after=12 * HOUR, commit_bytes=2**20)
     days = {1: 2, 2: 2.25, 3: 4, 4: 0.5}
     landed.add("a.jsonl", [signal(days[device] * DAY_S, device) for device in days])
@@ -112,7 +114,7 @@ def test_who_holds_the_clock_is_told(lake: Lake, landed: Landing, machine: Machi
     assert (found["group_behind"]["figure"], found["group_behind"]["limit"]) == (151200, 43200)
 
 
-def test_another_setting_begins_its_groups_anew_and_the_clock_goes_on(
+def test_another_setting_has_no_groups_yet_and_the_watermark_goes_on(
     lake: Lake, landed: Landing, machine: MachineClock
 ):
     landed.add("x/0.jsonl", [signal(0, SLOW), signal(3600, FAST)])
@@ -124,9 +126,9 @@ def test_another_setting_begins_its_groups_anew_and_the_clock_goes_on(
     retained = watermark_of(lake, replace(PER_DEVICE, idle_after=3 * DAY))
     assert retained.groups is not None
     assert retained.groups.of == known.groups.of
-    anew = watermark_of(lake, PER_FOLDER)
-    assert anew.groups is not None
-    assert (anew.groups.of, anew.watermark_us) == ({}, known.watermark_us)
+    other = watermark_of(lake, PER_FOLDER)
+    assert other.groups is not None
+    assert (other.groups.of, other.watermark_us) == ({}, known.watermark_us)
     landed.add("x/1.jsonl", [signal(0, SLOW)])
     ingest(lake, PER_FOLDER)
     assert watermark_of(lake, PER_FOLDER).watermark_us == known.watermark_us

@@ -1,4 +1,4 @@
-"""The clock of a source by groups, against an oracle that finds each commit's anew from all before it."""
+"""The watermark of a source by groups, against an oracle that finds each commit's from all before it."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,7 +24,6 @@ from include.ingest.watermark import (
 from include.lake.paths import Lake
 from include.settings import Field, Source
 from tests.examples import examples
-from tests.refused import refused
 from tests.simulator import oracle
 from tests.simulator.oracle import Commit, Landed, Marks
 from tests.watermarks import watermark_of
@@ -93,7 +92,7 @@ def commits_of(steps: Sequence[Step]) -> list[Commit]:
     return commits
 
 
-def next_clock(before: SourceWatermark, commit: Commit) -> SourceWatermark:
+def next_watermark(before: SourceWatermark, commit: Commit) -> SourceWatermark:
     if commit.reset_us is not None:
         return set_watermark_back(before, commit.reset_us, commit.now_us)
     if commit.clock_us is not None:
@@ -106,10 +105,10 @@ def next_clock(before: SourceWatermark, commit: Commit) -> SourceWatermark:
 @examples(500)
 def test_the_marks_of_each_commit_are_those_of_all_that_came_before(steps: list[Step]):
     commits = commits_of(steps)
-    clock, marks = EMPTY, []
+    known, marks = EMPTY, []
     for commit in commits:
-        before, clock = clock, next_clock(clock, commit)
-        marks.append(Marks(before.watermark_us, clock.watermark_us, clock.ingested_at_us))
+        before, known = known, next_watermark(known, commit)
+        marks.append(Marks(before.watermark_us, known.watermark_us, known.ingested_at_us))
     assert marks == oracle.grouped_marks(commits, IDLE_US)
 
 
@@ -118,7 +117,7 @@ def test_the_marks_of_each_commit_are_those_of_all_that_came_before(steps: list[
 
 def append(lake: Lake, commit: Commit) -> None:
     before = watermark_of(lake, SOURCE)
-    after = next_clock(before, commit)
+    after = next_watermark(before, commit)
     rows = (
         bronze_rows(SOURCE, events_of(commit), before, after)
         if commit.rows
@@ -175,14 +174,10 @@ def landed(before: SourceWatermark, at_minute: float, **minutes: float) -> Sourc
     return advance_watermark(before, max(newest.values()), now_us, newest)
 
 
-def test_idle_groups_that_the_clock_has_passed_are_forgotten_and_others_are_counted():
-    source = replace(SOURCE, watermark_groups=2)
-    clock = SourceWatermark(groups=logged_groups({}, source))
+def test_idle_groups_that_the_watermark_has_passed_are_forgotten():
+    clock = SourceWatermark(groups=logged_groups({}, replace(SOURCE, watermark_groups=2)))
     for day in range(10):  # as folders of days come and go
         clock = landed(clock, day * 1440, **{f"day{day}": day * 1440})
         clock = landed(clock, day * 1440 + 15, **{f"day{day}": day * 1440})
     assert clock.groups is not None
     assert set(clock.groups.of) == {"day9"}
-    clock = landed(clock, 9 * 1440 + 16, other=9 * 1440)
-    with refused("too_many_groups", subject="sent"):
-        landed(clock, 9 * 1440 + 17, third=9 * 1440)

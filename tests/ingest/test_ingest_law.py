@@ -1,6 +1,6 @@
 """Whatever lands, and wherever runs die: each landed row is in bronze or in quarantine, once.
 
-And the clock of bronze is what include/ingest/watermark.py says, commit after commit.
+And the source watermark is what include/ingest/watermark.py says, commit after commit.
 """
 
 from collections import Counter
@@ -97,14 +97,14 @@ class World:
 
 @examples(20)
 @given(st.lists(runs, min_size=3, max_size=6))
-def test_every_landed_row_is_taken_once_and_the_clock_goes_on_from_commit_to_commit(runs):
+def test_every_landed_row_is_ingested_once_and_the_watermark_goes_on_from_commit_to_commit(runs):
     with TemporaryDirectory() as root, pytest.MonkeyPatch.context() as patch:
         world = World(root, patch)
         for run in runs:
             for file in run.files:
                 world.land(file)
             world.ingest(run)
-            check_clock(world.lake)
+            check_watermark(world.lake)
             assert events_in_bronze(world.lake) <= world.events
         ingest(world.lake, SIGNALS)
         check_all_taken(world)
@@ -114,7 +114,7 @@ def check_all_taken(world: World) -> None:
     assert events_in_bronze(world.lake) == world.events
     refused = [(row["source_file"], row["row_number"]) for row in quarantine_of(world.lake)]
     assert sorted(refused) == sorted(world.refused)
-    check_clock(world.lake)
+    check_watermark(world.lake)
     assert waiting(world.lake, SIGNALS) == 0
     assert ingest(world.lake, replace(SIGNALS, heartbeat_delay=None)) == Counts()
 
@@ -131,7 +131,7 @@ def events_in_bronze(lake: Lake) -> Counter[tuple[str, str]]:
 START_US = int(START.timestamp()) * 1_000_000
 
 
-def check_clock(lake: Lake) -> None:
+def check_watermark(lake: Lake) -> None:
     """One `ingested_at` a commit, which rises; watermarks that each go on from the one before."""
     commits = [list(rows) for _, rows in groupby(in_order(lake), key=lambda row: row.ingested_at)]
     assert len(commits) == DeltaTable(lake.bronze("signals")).version()  # each has rows

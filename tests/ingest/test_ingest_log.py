@@ -1,4 +1,4 @@
-"""What stands in the ingest log is in bronze and quarantine, once; or it is said that it cannot be."""
+"""All of the ingest log is in bronze and quarantine, once; or it is said that it cannot be."""
 
 import json
 import shutil

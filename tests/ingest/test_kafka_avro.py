@@ -147,6 +147,9 @@ KINDS: dict[str, tuple[str, Any, st.SearchStrategy[Any]]] = {
     "seen": ("timestamp", AT, st.datetimes(timezones=st.just(UTC))),
     "tags": ("array<string>", {"type": "array", "items": "string"}, st.lists(st.text())),
     "sizes": ("map<string, bigint>", {"type": "map", "values": "long"}, st.dictionaries(st.text(), st.integers(-9, 9))),
+    "kind": ("string", {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}, st.sampled_from("AB")),
+    "uuid": ("string", {"type": "string", "logicalType": "uuid"}, st.uuids().map(str)),
+    "wall": ("timestamp_ntz", {"type": "long", "logicalType": "local-timestamp-micros"}, st.datetimes()),
     "point": ("struct<x: int>", POINT, st.builds(lambda x: {"x": x}, st.integers(-9, 9))),
     "other": ("", "string", st.text()),  # no field of the source: rescued
 }  # fmt: skip

@@ -4,21 +4,28 @@ import base64
 import csv
 import io
 import json
-from datetime import date, datetime, timedelta
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.fold.records import SqlType
+from include.fold.records import SCALARS, SqlType, sql_type
 from include.ingest.formats import open_rows, row_of_raw
-from include.ingest.landed_values import RefusedError, reader_of_events
-from include.lake.columns import arrow_type
+from include.ingest.ingest import ingest
+from include.ingest.landed_values import RefusedError, Rescue, read_rescued, reader_of_events
+from include.ingest.parse_files import Parse
+from include.lake.columns import arrow_type, sql_name
+from include.lake.paths import Lake
 from include.settings import Field, Source, Times
+from tests.parsers import both_parsers
 from tests.sql_types import types, values_of
 
 AT = "2026-03-01T12:00:00Z"
@@ -108,41 +115,32 @@ def test_parquet_gives_what_was_written(typed):
     assert stored(source, taken(source, "a.parquet", sink.getvalue())) == stored(source, [value])
 
 
-@pytest.mark.parametrize(
-    ("kind", "value"),
-    [
-        ("decimal(4,2)", "1.234"),
-        ("decimal(4,2)", "100"),
-        ("decimal(4,2)", '"NaN"'),
-        ("decimal(4,2)", "1e999999"),
-        ("decimal(4,2)", "1e-999999999"),
-        ("decimal(4,2)", "true"),
-        ("decimal(4,2)", f'"{"9" * 5_000}"'),  # Python converts no text of so many digits
-        ("int", "2147483648"),
-        ("tinyint", "128"),
-        ("bigint", "9223372036854775808"),
-        ("bigint", "1.0"),
-        ("bigint", '"1"'),
-        ("bigint", "true"),
-        ("double", "true"),
-        ("double", '"1.5"'),
-        ("double", "1" + "0" * 400),
-        ("string", "1"),
-        ("string", '"\\ud800"'),
-        ("boolean", "1"),
-        ("boolean", '"true"'),
-        ("float", "1e39"),
-        ("date", '"2026-02-30"'),
-        ("date", '"20260201"'),
-        ("binary", '"a"'),
-        ("array<int>", '[1, "2"]'),
-        ("array<int>", "{}"),
-        ("struct<a: int>", "[1]"),
-        ("struct<a: int>", '{"a": "1"}'),
-        ("map<int, int>", '{"1": 1, "01": 2}'),
-        ("map<int, int>", '{"a": 1}'),
+NOT_OF_TYPE = {
+    "decimal(4,2)": [
+        "1.234",
+        "100",
+        '"NaN"',
+        "1e999999",
+        "1e-999999999",
+        "true",
+        f'"{"9" * 5_000}"',
     ],
-)
+    "int": ["2147483648"],
+    "tinyint": ["128"],
+    "bigint": ["9223372036854775808", "1.0", '"1"', "true"],
+    "double": ["true", '"1.5"', "1" + "0" * 400],
+    "string": ["1", '"\\ud800"'],
+    "boolean": ["1", '"true"'],
+    "float": ["1e39"],
+    "date": ['"2026-02-30"', '"20260201"'],
+    "binary": ['"a"'],
+    "array<int>": ['[1, "2"]', "{}"],
+    "struct<a: int>": ["[1]", '{"a": "1"}'],
+    "map<int, int>": ['{"1": 1, "01": 2}', '{"a": 1}'],
+}
+
+
+@pytest.mark.parametrize(("kind", "value"), [(k, v) for k, of in NOT_OF_TYPE.items() for v in of])
 def test_what_is_not_of_the_type_is_refused(kind, value):
     line = f'{{"at": "{AT}", "value": {value}}}'
     assert taken(source_of(kind), "a.jsonl", line.encode()) == ["wrong_type"]
@@ -268,3 +266,181 @@ def test_a_nested_field_is_reached_by_its_path():
     rows = open_rows("a.parquet", sink.getvalue(), source)
     values = [reader_of_events(source)(rows.values(item), AT_US).values for item in rows.items()]
     assert values == [("ann", Decimal("1.50"))] * 2
+
+
+# Parquet
+
+
+NOW_US = 2 * 10**15
+UTC_TYPE = pa.timestamp("us", "UTC")
+
+
+def source_of_times(kind: str, times: Times | None = None) -> Source:
+    field = Field(name="value", type=kind, comment="Value", required=False)
+    times = times or Times()
+    return Source(name="s", time_field="at", comment="S", fields=(field,), times=times)
+
+
+def parquet(value: pa.Array, at: pa.Array | None = None, **options: Any) -> bytes:
+    sink = pa.BufferOutputStream()
+    at = pa.array([0] * len(value), UTC_TYPE) if at is None else at
+    pq.write_table(pa.table({"at": at, "value": value}), sink, **options)
+    return bytes(sink.getvalue())
+
+
+def judged(source: Source, row: Any) -> Any:
+    """The value that is taken_of_parquet of a row, or the code of its refusal."""
+    try:
+        return reader_of_events(source)(row, NOW_US).values[-1]
+    except RefusedError as refusal:
+        return refusal.code
+
+
+def read(source: Source, content: bytes) -> list[Any]:
+    rows = open_rows("a.parquet", content, source)
+    return [judged(source, rows.values(item)) for item in rows.items()]
+
+
+def taken_of_parquet(kind: str, value: pa.Array) -> list[Any]:
+    return read(source_of_times(kind), parquet(value))
+
+
+NANOS = [-2001, -2000, -1500, -1, 0, 999, 1500]
+MICROS = [-3, -2, -2, -1, 0, 0, 1]
+
+
+LATER_NANOS, LATER_MICROS = [0, 999, 1500], [0, 0, 1]
+
+
+@pytest.mark.parametrize("zone", ["UTC", None])
+def test_digits_below_the_microsecond_are_cut_off(zone: str | None):
+    nanos, name = pa.timestamp("ns", zone), "timestamp" if zone else "timestamp_ntz"
+    assert taken_of_parquet(name, pa.array(NANOS, nanos)) == MICROS  # also before 1970
+    lists = pa.array([LATER_NANOS, None, [None, -1000]], pa.list_(nanos))
+    assert taken_of_parquet(f"array<{name}>", lists) == [LATER_MICROS, None, [None, -1]]
+    structs = pa.array([{"a": [of]} for of in LATER_NANOS], pa.struct([("a", pa.list_(nanos))]))
+    assert taken_of_parquet(f"struct<a: array<{name}>>", structs) == [
+        {"a": [of]} for of in LATER_MICROS
+    ]
+    maps = pa.array([[(1500, 1)], None, []], pa.map_(nanos, nanos))
+    assert taken_of_parquet(f"map<{name}, {name}>", maps) == [[(1, 0)], None, []]
+
+
+EPOCH_MS, GERMAN = Times(format="epoch_ms"), Times(format="%d.%m.%Y %H:%M", zone="Europe/Berlin")
+AT_MICROS = 1_700_000_000_123_456
+
+
+@pytest.mark.parametrize("times", [EPOCH_MS, GERMAN, Times(zone="Europe/Berlin")])
+@pytest.mark.parametrize(
+    ("kind", "value", "type_"),
+    [
+        ("timestamp", AT_MICROS, UTC_TYPE),
+        ("timestamp", AT_MICROS, pa.timestamp("us", "Europe/Berlin")),
+        ("timestamp_ntz", AT_MICROS, pa.timestamp("us")),
+        ("array<timestamp>", [AT_MICROS, None], pa.list_(UTC_TYPE)),
+        ("array<timestamp_ntz>", [AT_MICROS], pa.list_(pa.timestamp("us"))),
+        ("map<timestamp, timestamp>", [(AT_MICROS, AT_MICROS)], pa.map_(UTC_TYPE, UTC_TYPE)),
+        ("struct<a: timestamp>", {"a": AT_MICROS}, pa.struct([("a", UTC_TYPE)])),
+    ],
+)
+def test_what_is_kept_of_an_instant_is_read_again_however_the_source_writes_times(
+    times: Times, kind: str, value: Any, type_: pa.DataType
+):
+    source = source_of_times(kind, times)
+    content = parquet(pa.array([value], type_))
+    rows = open_rows("a.parquet", content, source)
+    (item,) = rows.items()
+    text = Rescue(replace(source, fields=())).text(rows.values(item))
+    assert read_rescued(kind, "value", [text], times) == read(source, content)
+
+
+@pytest.mark.parametrize("year", [1, 1600, 2263, 9999])
+def test_times_in_96_bits_beyond_those_of_nanoseconds(year: int):
+    source = source_of_times("timestamp", Times(zone="UTC"))  # these have no zone
+    values = pa.array([f"{year:04}-12-31T00:00:00"]).cast(pa.timestamp("us")).cast(UTC_TYPE)
+    stored = read(source, parquet(values))
+    assert read(source, parquet(values, use_deprecated_int96_timestamps=True)) == stored
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_a_time_that_is_no_number_is_refused_alone(number: float):
+    content = parquet(pa.array([1, 2]), pa.array([1.7e9, number]))
+    assert read(source_of_times("int", Times(format="epoch_s")), content) == [1, "unreadable_time"]
+
+
+NAMED = pa.array([[(b"alice", 1)]], pa.map_(pa.binary(), pa.int64()))
+LATER = [
+    ("double", pa.array([float("nan")]), "wrong_type"),
+    ("date", pa.array([2**30], pa.date32()), "wrong_type"),
+    ("array<bigint>", pa.array([[b"alice"]]), "wrong_type"),
+    ("array<binary>", pa.array([[b"alice"]]), [b"alice"]),
+    ("binary", pa.array([b"alice"]), b"alice"),
+    ("map<binary, bigint>", NAMED, [(b"alice", 1)]),
+]
+
+
+@pytest.mark.parametrize(("kind", "values", "expected"), LATER, ids=lambda each: str(each)[:30])
+def test_what_was_rescued_is_read_as_if_it_landed_once_it_is_declared(
+    kind: str, values: pa.Array, expected: Any
+):
+    """A value that is not of the field's type is null; one that is, is that value."""
+    before = replace(source_of_times("int"), fields=())
+    (item,) = open_rows("a.parquet", parquet(values), before).items()
+    assert judged(source_of_times(kind), item) == expected
+    read_again = read_rescued(kind, "value", [Rescue(before).text(item)])
+    assert read_again == [None if expected == "wrong_type" else expected]
+
+
+# In bronze
+
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+VALUES: dict[str, tuple[Any, Any]] = {
+    "boolean": (True, True),
+    "tinyint": (-128, -128),
+    "smallint": (-(2**15), -(2**15)),
+    "int": (-(2**31), -(2**31)),
+    "bigint": (-(2**63), -(2**63)),
+    "float": (0.25, 0.25),
+    "double": (0.1, 0.1),
+    "string": ("é", "é"),
+    "binary": ("AAE=", b"\0\1"),
+    "date": ("2026-03-01", date(2026, 3, 1)),
+    "timestamp": (AT, NOON),
+    "timestamp_ntz": ("2026-03-01T12:00:00", NOON.replace(tzinfo=None)),
+    "decimal(38,18)": ("1.000000000000000001", Decimal("1.000000000000000001")),
+    "array<map<string, date>>": ([{"a": "2026-03-01"}, None], [[("a", date(2026, 3, 1))], None]),
+    "struct<at: timestamp, `a b`: array<int>>": ({"at": AT, "a b": []}, {"at": NOON, "a b": []}),
+}
+NAMES = {kind: f"f{number}" for number, kind in enumerate(VALUES)}
+EVERY_TYPE = Source(
+    name="things",
+    time_field="at",
+    comment="Things",
+    fields=tuple(
+        Field(name=name, type=kind, comment=kind, required=False) for kind, name in NAMES.items()
+    ),
+)
+
+
+@both_parsers
+def test_every_type_is_stored(lake: Lake, parse: Parse):
+    assert set(SCALARS) < set(VALUES)
+    row = {NAMES[kind]: landed for kind, (landed, _) in VALUES.items()}
+    landing = Path(lake.landing(EVERY_TYPE.name))
+    landing.mkdir(parents=True)
+    (landing / "a.jsonl").write_text(f'{json.dumps({"at": AT, **row})}\n{{"at": "{AT}"}}\n')
+
+    assert ingest(lake, EVERY_TYPE, parse=parse).rows_bronze == 2
+
+    bronze = DeltaTable(lake.bronze(EVERY_TYPE.name)).to_pyarrow_table()
+    found = {kind: bronze[name] for kind, name in NAMES.items()}
+    assert [column.type for column in found.values()] == [arrow_type(kind) for kind in found]
+    assert [sql_name(column.type) for column in found.values()] == [
+        str(sql_type(kind)) for kind in found
+    ]
+    for kind, column in found.items():
+        assert sorted(column.to_pylist(), key=lambda value: value is None) == [
+            VALUES[kind][1],
+            None,
+        ], kind

@@ -1,4 +1,4 @@
-"""What an ingest run tells of: much was refused, or the watermark has moved further than time has passed."""
+"""Findings of an ingest run: much was refused, or the watermark moved further than time has passed."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -18,7 +18,7 @@ from tests.ingested import SIGNALS as NO_HEARTBEAT
 from tests.ingested import quarantine_of
 from tests.landed_files import START, Landing, signal
 from tests.parsers import both_parsers_at_length
-from tests.watermarks import GRACE, SIGNALS, watermark_of
+from tests.watermarks import HEARTBEAT_DELAY, SIGNALS, watermark_of
 
 WELL = [signal(number) for number in range(8)]
 
@@ -36,21 +36,18 @@ def test_who_refuses_much_is_told_why_and_where(lake: Lake, landed: Landing):
     assert told["figure"] == len(quarantine_of(lake)) / 11
 
 
-@pytest.mark.parametrize(("share", "findings"), [(0.2, 0), (0.19, 1), (0, 1), (1, 0)])
-def test_it_is_told_above_the_share_that_the_source_says(
-    lake: Lake, landed: Landing, share: float, findings: int
+@pytest.mark.parametrize(
+    ("lines", "share", "findings"),
+    [("{[", 0.2, 0), ("{[", 0.19, 1), ("{[", 0, 1), ("{[", 1, 0), ("", 1, 1)],
+)
+def test_it_is_told_above_the_share_that_the_source_says_or_of_a_whole_file(
+    lake: Lake, landed: Landing, lines: str, share: float, findings: int
 ):
-    landed.add("a.jsonl", [*WELL, "{", "["])
+    landed.add("a.jsonl", [*WELL, *lines])
+    if not lines:
+        landed.add("b.parquet", "no Parquet")
     ingest(lake, replace(NO_HEARTBEAT, max_quarantined=share))
     assert len(found_in(lake)) == findings
-
-
-def test_a_file_that_was_refused_as_a_whole_is_always_told_of(lake: Lake, landed: Landing):
-    landed.add("a.jsonl", [signal(number) for number in range(100)])
-    landed.add("b.parquet", "no Parquet")
-    ingest(lake, replace(NO_HEARTBEAT, max_quarantined=1))
-    (told,) = found_in(lake)
-    assert told["count"] == 1
 
 
 def test_who_dies_before_the_rows_are_taken_has_told_of_them(
@@ -111,4 +108,4 @@ def test_a_wrong_clock_moves_the_watermark_by_one_step(lake: Lake):
         assert reached == (START + run * source.max_clock_step).timestamp() * 1_000_000
     found = read_ops(lake, "findings").to_pylist()
     assert [row["finding"] for row in found] == ["heartbeat_bounded"] * 2
-    assert source.max_clock_step > GRACE
+    assert source.max_clock_step > HEARTBEAT_DELAY

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from include.fold.definition import flat_map_groups_with_state
 from include.fold.group_state import GroupState
+from include.ingest.bronze_tables import add_fields, late_fields, with_late_fields
 from include.ingest.formats import JsonRows
 from include.ingest.ingest import ingest
 from include.ingest.landed_values import (
@@ -32,7 +33,8 @@ from include.ingest.reingest import reingest
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.registry import stream_named
-from include.settings import RESCUED, Field, Source, Stream
+from include.settings import RESCUED, Field, Source, Stream, Times
+from include.streams import sources
 from spark_jobs.engines.packing import Bounds, from_stream
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.restate_interval import restate
@@ -330,3 +332,107 @@ def test_a_row_that_is_taken_in_again_keeps_what_is_no_field(lake: Lake, landed:
     corrections = {refused["quarantine_id"]: json.dumps(row(0, value=7))}
     assert reingest(lake, source(), corrections, datetime.now(UTC)).rows_bronze == 1
     assert rescued(lake) == [{"value": 7}]
+
+
+# Fields that come, go and come again
+
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+SECONDS, MILLIS = Times(format="epoch_s"), Times(format="epoch_ms")
+NOTE = Field(name="note", type="string", required=False, comment="Said")
+AMOUNT = Field(name="amount", type="bigint", path="body.amount", required=False, comment="Net")
+
+
+def read_column(lake: Lake, name: str) -> list[Any]:
+    """The column as streams read_column it, in the order of events."""
+    table = DeltaTable(lake.bronze("signals"))
+    rows = with_late_fields(table.to_pyarrow_table(), late_fields(table, [name]))
+    values: list[Any] = rows.sort_by("event_time")[name].to_pylist()
+    return values
+
+
+# Paths and times
+
+
+AT = Field(name="at", type="timestamp", times=MILLIS, required=False, comment="When")
+
+
+@pytest.mark.parametrize("is_dropped", [True, False])
+@pytest.mark.parametrize(
+    ("field", "changes", "landed_as", "value"),
+    [
+        (replace(AMOUNT, path="amount"), {"path": "net"}, {"amount": 6, "net": 5}, 5),
+        (AT, {"times": SECONDS}, {"at": 1_772_366_400}, NOON),
+    ],
+)
+def test_a_field_that_rows_were_rescued_of_lands_as_it_did_or_gets_another_name(
+    lake: Lake,
+    landed: Landing,
+    field: Field,
+    changes: dict[str, Any],
+    landed_as: dict[str, Any],
+    value: object,
+    is_dropped: bool,
+):
+    land(landed, "0.jsonl", row(0, **landed_as))
+    ingest(lake, source())
+    ingest(lake, source(field))
+    if is_dropped:
+        ingest(lake, source())
+    land(landed, "1.jsonl", row(1, **landed_as))
+    ingest(lake, source())
+    version = DeltaTable(lake.bronze("signals")).version()
+    with refused("settings_changed", subject=field.name):
+        ingest(lake, source(replace(field, **changes)))
+    assert DeltaTable(lake.bronze("signals")).version() == version
+    other = replace(field, **{"path": field.landed, **changes, "name": "other"})
+    ingest(lake, source(other))
+    assert read_column(lake, "other") == [value] * 2
+
+
+def test_a_field_that_was_dropped_is_read_of_what_landed_meanwhile_once_it_is_declared_again(
+    lake: Lake, landed: Landing
+):
+    land(landed, "0.jsonl", row(0, at=1_772_366_400_000))
+    ingest(lake, source(AT))
+    land(landed, "1.jsonl", row(1, at=1_772_366_400))
+    ingest(lake, source(replace(AT, times=SECONDS)))
+    ingest(lake, source())
+    land(landed, "2.jsonl", row(2, at=1_772_366_400))
+    ingest(lake, source())
+    ingest(lake, source(replace(AT, times=SECONDS)))
+    assert read_column(lake, "at") == [NOON] * 3
+    with refused("settings_changed", subject="at"):
+        ingest(lake, source(AT))
+
+
+# Names that differ in case alone, of which a table has one
+
+
+@pytest.mark.parametrize(
+    ("had", "name", "code"),
+    [
+        ([], "Event_Time", "wrong_setting"),
+        ([], "_Rescued_Data", "wrong_setting"),
+        ([NOTE], "Note", "settings_changed"),
+    ],
+)
+def test_a_field_that_differs_in_case_alone_from_a_column_is_refused(
+    lake: Lake, landed: Landing, had: list[Field], name: str, code: str
+):
+    land(landed, "0.jsonl", row(0, note="a"))
+    ingest(lake, source(*had))
+    land(landed, "1.jsonl", row(1, **{name: "b"}))
+    with refused(code, subject=name):
+        ingest(lake, source(replace(NOTE, name=name)))
+    assert ingest(lake, source(*had)).rows_bronze == 1
+
+
+def test_a_field_that_has_just_been_declared_is_read_before_anything_lands(
+    lake: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch
+):
+    land(landed, "0.jsonl", row(0, body={"amount": 5}), row(1))
+    ingest(lake, source())
+    monkeypatch.setattr(sources, "SOURCES", (source(AMOUNT, NOTE),))
+    add_fields(lake, "signals")
+    assert (read_column(lake, "amount"), read_column(lake, "note")) == ([5, None], [None, None])
