@@ -187,9 +187,8 @@ class TableConnector:
         splits = [split for split in following if split.name is not None]
         if ends:
             splits.append(self._end(ends[0].first, ends[-1].until - 1))
-        return NextSplits(
-            splits, self._ignored([v for v in ignored if ends and v < ends[-1].until])
-        )
+        found = self._ignored([v for v in ignored if ends and v < ends[-1].until])
+        return NextSplits(splits, found)
 
     def _end(self, first: int, version: int) -> Split:
         return Split(None, None, first, version + 1, self.id)

@@ -301,7 +301,7 @@ def write_keepalive(lake: Lake, source: Source) -> None:
         if known.watermark_us is None:
             said = f"{lake.bronze(source.name)} has no row yet: ingest first"
             raise LakeError(said, code="nothing_there", subject=source.name)
-        ingestion.commit_rows(known, known, heartbeat(source, known, known), {KEEPALIVE: True})
+        ingestion.commit_rows(known, known, heartbeat(source, known, known), **{KEEPALIVE: True})
 
     _write_once_finished(lake, source, write)
 
@@ -315,7 +315,7 @@ def write_set_watermark(lake: Lake, source: Source, now_us: int) -> None:
             before = ingestion.watermark()
             after = set_watermark_back(before, amendment.to_us, now_us)
             note = {AMENDMENT: amendment.number, "amended": after.ingested_at_us}
-            ingestion.commit_rows(before, after, heartbeat(source, before, after), note)
+            ingestion.commit_rows(before, after, heartbeat(source, before, after), **note)
 
     _write_once_finished(lake, source, write)
 

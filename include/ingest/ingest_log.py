@@ -115,10 +115,9 @@ class Logged:
         if not rows.num_rows:
             return SourceWatermark(groups=logged_groups({}, source))
         row = rows.filter(pc.equal(rows["batch"], pc.max(rows["batch"]))).to_pylist()[0]
+        reached_us, at_us = micros_of(row["watermark_after"]), micros_of(row["ingested_at"])
         groups = logged_groups(json.loads(row["groups"] or "{}"), source)
-        return SourceWatermark(
-            micros_of(row["watermark_after"]), micros_of(row["ingested_at"]), groups
-        )
+        return SourceWatermark(reached_us, at_us, groups)
 
     def notes(self) -> list[dict[str, Any]]:
         rows = self.rows.filter(pc.is_valid(self.rows["note"])).sort_by("batch")
@@ -227,15 +226,11 @@ class Ingestion:
         self.commit(Entry(note=note))
 
     def commit_rows(
-        self,
-        before: SourceWatermark,
-        after: SourceWatermark,
-        rows: pa.Table,
-        note: Mapping[str, Any] | None = None,
+        self, before: SourceWatermark, after: SourceWatermark, rows: pa.Table, **note: Any
     ) -> None:
         """Commit a batch of rows of bronze, as `bronze_rows` gives them."""
         files = stage(self.bronze.path, rows, rows.schema, by="event_date")
-        self.commit(Entry(before, after, {BRONZE: files}, note=note or {}))
+        self.commit(Entry(before, after, {BRONZE: files}, note=note))
 
     def finish(self) -> None:
         """Replay the log: add to the tables the files that they lack."""

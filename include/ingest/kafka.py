@@ -194,10 +194,8 @@ class BrokerTopic:
 
     def _unreadable(self, why: str) -> ConnectorError:
         topic, servers = self._connector.topic, self._connector.servers
-        said = (
-            f"topic {topic} of {servers} cannot be read: {why}{self._heard}. The next run goes on"
-        )
-        return ConnectorError.unreadable(topic, said)
+        said = f"topic {topic} of {servers} cannot be read: {why}{self._heard}"
+        return ConnectorError.unreadable(topic, f"{said}. The next run goes on")
 
 
 def _message(received: Any) -> Message:

@@ -217,10 +217,8 @@ def _asked(registry: SchemaRegistry, path: str) -> dict[str, Any] | None:
     """The answer to a GET; None when the registry says that there is no such schema."""
     import httpx  # which no other source needs
 
-    password, tls = (
-        secret(registry, "password_env"),
-        ssl.create_default_context(cafile=registry.ca_file),
-    )
+    password = secret(registry, "password_env")
+    tls = ssl.create_default_context(cafile=registry.ca_file)
     if registry.certificate_file is not None:
         key_password = secret(registry, "key_password_env")
         tls.load_cert_chain(registry.certificate_file, registry.key_file, key_password)

@@ -57,18 +57,9 @@ ROWS_AT_ONCE = 10_000
 BYTES_A_PROCESS = 4 * MIB
 SHARES_A_PROCESS = 8  # as files differ in size
 
-OUTCOME = {
-    "kind": "string",
-    "source_file": "string",
-    "row_number": "bigint",
-    "counts": "string",  # of a file: JSON, what its rows come to
-    "event_time_us": "bigint",
-    "quarantine_id": "string",
-    "reason_code": "string",
-    "reason": "string",
-    "raw": "string",
-    RESCUED: "string",
-}
+# Of a row, but for `counts`: of a file, JSON.
+TEXTS = ("kind", "source_file", "counts", "quarantine_id", "reason_code", "reason", "raw", RESCUED)
+OUTCOME = {**dict.fromkeys(TEXTS, "string"), "row_number": "bigint", "event_time_us": "bigint"}
 
 
 def outcome_schema(source: Source) -> pa.Schema:

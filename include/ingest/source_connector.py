@@ -194,14 +194,12 @@ def read_landed(lake: Lake, root: str, name: str, max_bytes: int) -> bytes:
         with lake.filesystem.open_input_file(path) as file:
             size = file.size()
             if size > max_bytes:
-                raise UnreadableFileError(
-                    f"{size} bytes, more than the {max_bytes} allowed: split it"
-                )
+                said = f"{size} bytes, more than the {max_bytes} allowed: split it"
+                raise UnreadableFileError(said)
             content = bytes(file.read(size))
         if lake.is_local and os.stat(path).st_size != size:  # noqa: PTH116 (a text, as all here)
-            raise UnreadableFileError(
-                "written to while it was read: name it _... until it is whole"
-            )
+            said = "written to while it was read: name it _... until it is whole"
+            raise UnreadableFileError(said)
     except PermissionError as error:
         raise UnreadableFileError(f"permission denied: {error.strerror}") from None
     except FileNotFoundError as error:

@@ -118,11 +118,8 @@ class SourceWatermark:
 
 def watermark_instants(before: SourceWatermark, after: SourceWatermark) -> dict[str, int | None]:
     """The columns of a commit's rows that say how it moves the watermark, in microseconds."""
-    return {
-        "ingested_at": after.ingested_at_us,
-        "watermark_before": before.watermark_us,
-        "watermark_after": after.watermark_us,
-    }
+    watermarks = {"watermark_before": before.watermark_us, "watermark_after": after.watermark_us}
+    return {"ingested_at": after.ingested_at_us, **watermarks}
 
 
 def advance_watermark(

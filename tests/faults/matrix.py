@@ -1,14 +1,77 @@
 """The matrix: what of a lake is harmed, how, and what is done then. Data; `trial.py` tries a row."""
 
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from random import Random
 
 from tests.fault_model import Fault
-from tests.faults import harms
 from tests.faults.lakes import STREAMS
+
+Harm = Callable[[Path, Path], None]
+
+
+def deleted(path: Path, older: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+def emptied(path: Path, older: Path) -> None:
+    path.write_bytes(b"")
+
+
+def truncated(path: Path, older: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+
+
+def flipped(path: Path, older: Path) -> None:
+    """Flip all bits of the middle half."""
+    content = path.read_bytes()
+    quarter = len(content) // 4
+    middle = bytes(byte ^ 0xFF for byte in content[quarter:-quarter])
+    path.write_bytes(content[:quarter] + middle + content[-quarter:])
+
+
+def one_bit_flipped(path: Path, older: Path) -> None:
+    content = bytearray(path.read_bytes())
+    if content:
+        content[len(content) // 2] ^= 1
+    path.write_bytes(bytes(content))
+
+
+def restored_older(path: Path, older: Path) -> None:
+    """Put back what was there two runs before; delete a file that was not there yet."""
+    if path.is_dir():
+        shutil.rmtree(path)
+        if older.is_dir():
+            shutil.copytree(older, path)
+    elif older.exists():
+        shutil.copyfile(older, path)
+    else:
+        path.unlink()
+
+
+OF_FILES: Mapping[str, Harm] = {
+    "deleted": deleted,
+    "emptied": emptied,
+    "truncated": truncated,
+    "flipped": flipped,
+    "one bit flipped": one_bit_flipped,
+    "older": restored_older,
+}
+OF_FOLDERS: Mapping[str, Harm] = {"deleted": deleted, "older": restored_older}
+
+
+def harm(name: str, path: Path, older: Path) -> None:
+    """Do it. Checksums of Hadoop's are beside a file, and lost with it where a disk is."""
+    OF_FILES[name](path, older)
+    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+
 
 # Of files the newest of a pattern, of folders all of it; below the lake.
 LOG = "_delta_log/[0-9]*[0-9].json"
@@ -114,7 +177,7 @@ def _harmed() -> Iterator[Row]:
     files += [f"{table}/{part}" for table in TABLES for part in OF_TABLE]
     files += [f"{table}{part}" for table in OPS for part in OF_OPS]
     places = [(place, harm) for place in files for harm in harms_of(place)]
-    places += [(table, harm) for table in FOLDERS for harm in harms.OF_FOLDERS]
+    places += [(table, harm) for table in FOLDERS for harm in OF_FOLDERS]
     for place, harm in places:
         for stream in STREAMS:
             for operation in ("batch", "no data"):
@@ -135,7 +198,7 @@ def harms_of(file: str) -> list[str]:
     left_out = {"older", *(["one bit flipped"] if file in TEXTS else [])}
     if file.startswith(OPS):
         left_out |= {"deleted", "one bit flipped"}
-    return [harm for harm in harms.OF_FILES if harm not in left_out]
+    return [harm for harm in OF_FILES if harm not in left_out]
 
 
 # Before which write a run dies or is stopped, on average of all that it has.

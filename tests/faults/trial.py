@@ -10,9 +10,8 @@ from include.lake.paths import Lake
 from tests.fault_model import LOUD
 from tests.faults.command_line import CommandLine, Report
 from tests.faults.disturb import disturb
-from tests.faults.harms import OF_FILES, harm
 from tests.faults.lakes import STREAMS, Story, time_of
-from tests.faults.matrix import AND, OPERATIONS, Row, newest
+from tests.faults.matrix import AND, OF_FILES, OPERATIONS, Row, harm, newest
 from tests.simulator.damage import clean_log
 
 EQUAL, MENDED, WRONG, MISSED = "equal", "loud and mended", "wrong", "not reached"
