@@ -67,11 +67,11 @@ class Amendment:
 
     def unfinished(self, who: str) -> LakeError:
         """The error for `who` waits for it."""
-        what = "erase {} KEY" if self.kind == ERASURE else "set-watermark {}"
-        command = what.format(self.source)
+        is_erasure = self.kind == ERASURE
+        command = f"erase {self.source} KEY" if is_erasure else f"set-watermark {self.source}"
         return LakeError(
             f"`{command}` was begun and is not finished, and {who} waits for it",
-            code=f"unfinished_{self.kind}",
+            code="unfinished_erasure" if is_erasure else "unfinished_set_watermark",
             subject=self.source,
             command=f"./stateful {command} --apply",
         )

@@ -280,7 +280,7 @@ def made_table(uri: str, **named: object) -> None:
         NOTE: ["a", "b"],
     }
     feed = {"delta.enableChangeDataFeed": "true"}
-    write_deltalake(uri, pa.made_table(rows), configuration=feed, **named)  # type: ignore[call-overload]
+    write_deltalake(uri, pa.table(rows), configuration=feed, **named)  # type: ignore[call-overload]
 
 
 def damage(path: Path) -> None:
