@@ -11,26 +11,31 @@ from deltalake.table import TableMerger
 
 from include import connectors
 from include.ingest.connector import Loss
+from include.ingest.ingest import ingest
 from include.ingest.source_connector import accept_loss, plan_loss
 from include.lake.paths import Lake
 from include.settings import Source
 from tests.ingested import SIGNALS, bronze_of
 from tests.landed_files import START
+from tests.refused import refused
 
 ACCEPT = "./stateful ingest signals --accept-loss --apply"
 
 
-def lost(lake: Lake, source: Source) -> Loss | None:
-    """What is lost, and was not taken."""
-    return plan_loss(lake, source)
-
-
 def accept_lost(lake: Lake, source: Source) -> Loss:
-    """As `./stateful ingest SOURCE --accept-loss`; what it has given up."""
+    """Accept the loss as `./stateful ingest SOURCE --accept-loss --apply` does."""
     loss = plan_loss(lake, source)
     assert loss is not None
     accept_loss(lake, source, loss)
     return loss
+
+
+def stop_until_accepted(lake: Lake, source: Source) -> int:
+    """Ingestion stops until the loss is accepted; how many are lost."""
+    for _ in range(2):
+        with refused("lost_input", subject="signals", command=ACCEPT):
+            ingest(lake, source)
+    return accept_lost(lake, source).lost
 
 
 def values_of(lake: Lake) -> list[int]:

@@ -29,7 +29,7 @@ from tests.examples import examples
 from tests.ingested import SIGNALS, bronze_of, quarantine_of
 from tests.landed_files import START
 from tests.refused import refused
-from tests.theirs import ACCEPT, Theirs, accept_lost, values_of
+from tests.theirs import Theirs, stop_until_accepted, values_of
 
 pytestmark = pytest.mark.slow
 
@@ -112,9 +112,7 @@ def test_a_table_made_anew_stops_until_it_is_begun_with(lake: Lake, theirs: Thei
     ingest(lake, theirs.source())
     Path(theirs.uri).rename(tmp_path / "old")
     theirs.append(3)
-    with refused("lost_input", subject="signals", command=ACCEPT):
-        ingest(lake, theirs.source())
-    assert accept_lost(lake, theirs.source()).lost == 0
+    assert stop_until_accepted(lake, theirs.source()) == 0
     assert ingest(lake, theirs.source()).rows_bronze == 3
     assert values_of(lake) == [0, 1, 2, 3, 4]
     assert ingest(lake, theirs.source()) == Counts()
@@ -132,9 +130,7 @@ def test_versions_that_were_cleaned_up_stop_until_they_are_skipped(
     DeltaTable(theirs.uri).create_checkpoint()
     for version in range(gone):
         theirs.commit_file(version).unlink()
-    with refused("lost_input", subject="signals", command=ACCEPT):
-        ingest(lake, theirs.source())
-    assert accept_lost(lake, theirs.source()).lost == 2
+    assert stop_until_accepted(lake, theirs.source()) == 2
     ingest(lake, theirs.source())
     assert values_of(lake) == [0, 3]
 
@@ -144,9 +140,7 @@ def test_an_older_copy_stops_until_it_is_gone_on_with(lake: Lake, theirs: Theirs
         theirs.append(1)
     ingest(lake, theirs.source())
     theirs.commit_file(2).unlink()
-    with refused("lost_input", subject="signals", command=ACCEPT):
-        ingest(lake, theirs.source())
-    assert accept_lost(lake, theirs.source()).lost == 0
+    assert stop_until_accepted(lake, theirs.source()) == 0
     theirs.append(1)
     ingest(lake, theirs.source())
     assert values_of(lake) == [0, 1, 2, 3]
@@ -170,9 +164,7 @@ def test_a_backlog_whose_version_is_cleaned_up_meanwhile_stops_until_it_is_skipp
     DeltaTable(theirs.uri).create_checkpoint()
     for version in range(gone):
         theirs.commit_file(version).unlink()
-    with refused("lost_input", subject="signals", command=ACCEPT):
-        ingest(lake, source)
-    assert accept_lost(lake, theirs.source()).lost == 2
+    assert stop_until_accepted(lake, source) == 2
     ingest(lake, source)
     assert values_of(lake) == [0, 4]
     assert ingest(lake, source) == Counts()
@@ -259,9 +251,7 @@ def test_a_table_that_is_replaced_while_a_run_takes_it_gives_each_row_once(
     with monkeypatch.context() as patch, suppress(ConnectorError):
         patch.setattr(Ingestion, "commit", replaced)
         ingest(lake, source)
-    with refused("lost_input", subject="signals", command=ACCEPT):
-        ingest(lake, source)
-    assert accept_lost(lake, theirs.source()).lost == 0
+    assert stop_until_accepted(lake, source) == 0
     ingest(lake, source)
     assert values_of(lake) == [0, 1, 2, 100, 101, 102, 103, 104, 105]
 
@@ -322,11 +312,8 @@ def test_a_damaged_commit_behind_a_checkpoint_stops_until_it_is_skipped(
     theirs.commit_file(version).write_bytes(text)
     # Until the checkpoint, where nothing leads behind it.
     last = max(version, 3) if text else version
-    for _ in range(2):
-        with refused("lost_input", subject="signals", command=ACCEPT):
-            ingest(lake, theirs.source())
+    assert stop_until_accepted(lake, theirs.source()) == last - version + 1
     assert values_of(lake) == [*range(version)]  # what came before it
-    assert accept_lost(lake, theirs.source()).lost == last - version + 1
     ingest(lake, theirs.source())
     assert values_of(lake) == [*range(version), *range(last + 1, 5)]
     assert ingest(lake, theirs.source()) == Counts()

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import date
 from decimal import Decimal
 from functools import partial
 from typing import Any
@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include.ingest.formats import open_rows, row_of_raw
+from include.ingest.landed_avro import BLOCK, HEADER
 from include.ingest.landed_values import RefusedError, UnreadableFileError, reader_of_events
 from include.ingest.parse_files import outcomes_of_content, value_columns
 from include.settings import Csv, Field, Source
@@ -169,28 +170,12 @@ AVRO_FIELDS: list[dict[str, Any]] = [
 ]
 
 
-def avro(rows: list[dict[str, Any]], *more: dict[str, Any], codec: str = "null") -> bytes:
-    sink = io.BytesIO()
-    schema = {"type": "record", "name": "thing", "fields": [*AVRO_FIELDS, *more]}
-    fastavro.writer(sink, schema, rows, codec=codec, sync_interval=100)
-    return sink.getvalue()
-
-
-def avro_row(key: str | None, **more: Any) -> dict[str, Any]:
-    return {"key": key, "at": datetime(2026, 3, 1, 12, tzinfo=UTC), "count": 1, **more}
-
-
 def container(meta: dict[str, bytes], blocks: list[tuple[int, bytes]]) -> bytes:
-    def part(kind: Any, value: Any) -> bytes:
-        sink = io.BytesIO()
-        fastavro.schemaless_writer(sink, fastavro.parse_schema(kind), value)
-        return sink.getvalue()
-
-    sync = b"s" * 16
-    found = b"Obj\x01" + part({"type": "map", "values": "bytes"}, meta) + sync
+    sink, sync = io.BytesIO(), bytes(16)
+    fastavro.schemaless_writer(sink, HEADER, {"magic": b"Obj\1", "meta": meta, "sync": sync})
     for count, data in blocks:
-        found += part("long", count) + part("bytes", data) + sync
-    return found
+        fastavro.schemaless_writer(sink, BLOCK, {"count": count, "data": data, "sync": sync})
+    return sink.getvalue()
 
 
 def chained(count: int) -> list[dict[str, Any]]:

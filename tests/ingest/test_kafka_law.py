@@ -17,7 +17,7 @@ from include.ingest import kafka
 from include.ingest.connector import ConnectorError
 from include.ingest.ingest import ingest, landing_lag, why_not_ingest
 from include.ingest.parse_files import Counts
-from include.ingest.source_connector import waiting
+from include.ingest.source_connector import plan_loss, waiting
 from include.lake.paths import Lake
 from include.streams import sources
 from tests.deaths import Dying, KilledError, MachineClock
@@ -25,7 +25,7 @@ from tests.examples import examples
 from tests.ingested import SIGNALS, bronze_of, other_findings, quarantine_of
 from tests.landed_files import START, Landing, signal
 from tests.refused import refused
-from tests.theirs import ACCEPT, accept_lost, lost
+from tests.theirs import ACCEPT, accept_lost, stop_until_accepted
 from tests.topics import FakeTopic, of_topic, served
 from tests.watermarks import HOUR
 from tests.watermarks import SIGNALS as WITH_HEARTBEAT
@@ -70,7 +70,7 @@ class World:
         self.topic.expire(number, min(before, len(self.topic.partitions[number])))
 
     def skip(self) -> None:
-        if lost(self.lake, SOURCE):
+        if plan_loss(self.lake, SOURCE):
             accept_lost(self.lake, SOURCE)
 
     def ingest(self, dies_at: int | None) -> None:
@@ -168,7 +168,7 @@ def test_what_expired_before_the_first_run_is_no_loss(lake: Lake, topic: FakeTop
     produce(topic, 5)
     topic.expire(0, 3)
     assert ingest(lake, PLAIN).rows_bronze == 2
-    assert lost(lake, PLAIN) is None
+    assert plan_loss(lake, PLAIN) is None
 
 
 def test_where_a_partition_was_begun_with_is_kept_though_it_was_empty(lake: Lake, topic: FakeTopic):
@@ -184,16 +184,13 @@ def test_expired_offsets_stop_until_they_are_skipped(lake: Lake, topic: FakeTopi
     ingest(lake, PLAIN)
     produce(topic, 5)
     topic.expire(0, 4)
-    for _ in range(2):
-        with refused("lost_input", subject="signals", command=ACCEPT):
-            ingest(lake, PLAIN)
     assert why_not_ingest(lake, PLAIN, None, NOW) is None  # the run is to say so
-    assert accept_lost(lake, PLAIN).lost == 2
+    assert stop_until_accepted(lake, PLAIN) == 2
     assert ingest(lake, PLAIN).rows_bronze == 3
     assert offsets_of(lake) == [(0, 0), (0, 1), (0, 4), (0, 5), (0, 6)]
     (found,) = other_findings(lake)
     assert (found["finding"], found["count"]) == ("rows_skipped", 2)
-    assert lost(lake, PLAIN) is None
+    assert plan_loss(lake, PLAIN) is None
 
 
 def test_the_command_shows_what_is_lost_and_goes_on_when_it_is_told_to(
@@ -204,7 +201,7 @@ def test_the_command_shows_what_is_lost_and_goes_on_when_it_is_told_to(
     ingest(lake, PLAIN)
     command = ["ingest", "signals", "--accept-loss", "--lake", lake.root]
     assert main(command) == 0
-    assert lost(lake, PLAIN) is None
+    assert plan_loss(lake, PLAIN) is None
     produce(topic, 3)
     topic.expire(0, 2)
     version = DeltaTable(lake.ingest_log("signals")).version()
@@ -215,7 +212,7 @@ def test_the_command_shows_what_is_lost_and_goes_on_when_it_is_told_to(
     monkeypatch.setattr(sources, "SOURCES", (SIGNALS,))
     assert main(command) == 2
     with refused("wrong_argument", subject="signals"):
-        lost(lake, SIGNALS)
+        plan_loss(lake, SIGNALS)
 
 
 def test_a_topic_made_anew_stops_until_it_is_begun_with(lake: Lake, topic: FakeTopic):
@@ -225,9 +222,7 @@ def test_a_topic_made_anew_stops_until_it_is_begun_with(lake: Lake, topic: FakeT
     topic.make_anew("second")
     produce(topic, 3)
     topic.produce(0, "{")
-    with refused("lost_input", subject="signals", command=ACCEPT):
-        ingest(lake, PLAIN)
-    accept_lost(lake, PLAIN)
+    stop_until_accepted(lake, PLAIN)
     assert ingest(lake, PLAIN) == Counts(1, 1, 3, 1)
     assert offsets_of(lake) == [(0, 0), (0, 0), (0, 1), (0, 1), (0, 2), (0, 2)]
     assert len({row["quarantine_id"] for row in quarantine_of(lake)}) == 2
@@ -244,9 +239,7 @@ def test_a_partition_that_lost_its_end_or_is_gone_stops_until_it_is_gone_on_with
         del topic.partitions[1]
     else:
         del topic.partitions[1][3:]
-    with refused("lost_input", subject="signals", command=ACCEPT):
-        ingest(lake, PLAIN)
-    accept_lost(lake, PLAIN)
+    stop_until_accepted(lake, PLAIN)
     assert ingest(lake, PLAIN) == Counts()
     produce(topic, 2)
     assert ingest(lake, PLAIN).rows_bronze == 2
