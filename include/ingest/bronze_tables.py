@@ -12,7 +12,7 @@ from deltalake import DeltaTable, Schema
 from include.connectors import ISO, Times
 from include.fold.arrow_values import event_schema
 from include.fold.definition import KeyedFold
-from include.ingest.connector import connector_columns, refused_columns
+from include.ingest.connector import connector_columns
 from include.ingest.landed_values import read_rescued
 from include.lake.columns import APPEND_ONLY, Column, arrow_type, documented, listed, sql_name
 from include.lake.delta_log import (
@@ -78,7 +78,7 @@ def read_quarantine(
 
 
 def quarantine_columns(source: Source) -> tuple[Column, ...]:
-    return (*QUARANTINE_COLUMNS, *refused_columns(source))
+    return (*QUARANTINE_COLUMNS, *connector_columns(source, is_refused=True))
 
 
 def bronze_columns(source: Source) -> tuple[Column, ...]:

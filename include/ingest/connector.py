@@ -177,9 +177,8 @@ OF_KAFKA = (
 MESSAGE = Column("kafka_message", "string", "The message, as JSON, for re-ingestion")
 
 
-def connector_columns(source: Source) -> tuple[Column, ...]:
-    return OF_KAFKA if isinstance(source.connector, KafkaTopic) else ()
-
-
-def refused_columns(source: Source) -> tuple[Column, ...]:
-    return (*OF_KAFKA, MESSAGE) if isinstance(source.connector, KafkaTopic) else ()
+def connector_columns(source: Source, is_refused: bool = False) -> tuple[Column, ...]:
+    """The columns that bronze, or quarantine, has for where a row came from."""
+    if not isinstance(source.connector, KafkaTopic):
+        return ()
+    return (*OF_KAFKA, MESSAGE) if is_refused else OF_KAFKA

@@ -372,14 +372,9 @@ def _text_of(content: bytes, encoding: str) -> str:
     return text.removeprefix("\ufeff")
 
 
-OPENERS: dict[str, Callable[[bytes, Source], LandedRows]] = {
-    ".jsonl": _json,
-    ".ndjson": _json,
-    ".json": _json,
-    ".csv": _csv,
-    ".parquet": ParquetRows,
-    ".avro": AvroRows,
-}
+Opener = Callable[[bytes, Source], LandedRows]
+OPENERS: dict[str, Opener] = dict.fromkeys((".jsonl", ".ndjson", ".json"), _json)
+OPENERS |= {".csv": _csv, ".parquet": ParquetRows, ".avro": AvroRows}
 GZIP = b"\x1f\x8b"
 
 
@@ -404,7 +399,7 @@ def _gunzip(content: bytes, max_bytes: int) -> bytes:
     return found
 
 
-def _opener_of(name: str) -> Callable[[bytes, Source], LandedRows] | None:
+def _opener_of(name: str) -> Opener | None:
     stem = name.lower().removesuffix(".gz")
     return next((of for ending, of in OPENERS.items() if stem.endswith(ending)), None)
 

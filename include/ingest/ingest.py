@@ -36,12 +36,7 @@ from include.ingest.ingest_log import (
 from include.ingest.landed_values import shown
 from include.ingest.parse_files import Counts, Parse, Parsed, bronze_rows, parsed_here
 from include.ingest.source_connector import connector_of, lag_of_run, place_of
-from include.ingest.watermark import (
-    SourceWatermark,
-    advance_watermark,
-    as_text,
-    set_watermark_back,
-)
+from include.ingest.watermark import SourceWatermark, advance_watermark, as_text, set_watermark_back
 from include.job import RunRecord
 from include.lake.delta_log import is_there
 from include.lake.errors import LakeError, RowCountError

@@ -58,10 +58,8 @@ from include.text_table import counted
 MESSAGES_AT_ONCE = 10_000
 # What brokers say of a partition for a moment, when one of them has just come or gone.
 LEADER_CHANGES = {
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.FENCED_LEADER_EPOCH,
-    KafkaError.UNKNOWN_LEADER_EPOCH,
+    *(KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION),
+    *(KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH),
 }
 BETWEEN_ASKING_S = 0.2
 # The consumer joins no group and commits no offset: those that are done are in the ingest log.

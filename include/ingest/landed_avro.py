@@ -33,18 +33,8 @@ from include.settings import Source
 MAX_DEPTH = 128  # twice that of records within records
 # What fastavro and the unpackers raise for broken bytes.
 BROKEN = (
-    ArithmeticError,
-    AttributeError,
-    EOFError,
-    LookupError,
-    OSError,
-    RecursionError,
-    SchemaParseException,
-    TypeError,
-    UnknownType,
-    ValueError,
-    lzma.LZMAError,
-    zlib.error,
+    *(ArithmeticError, AttributeError, EOFError, LookupError, OSError, RecursionError, TypeError),
+    *(SchemaParseException, UnknownType, ValueError, lzma.LZMAError, zlib.error),
 )
 
 

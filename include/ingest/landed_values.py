@@ -29,7 +29,6 @@ from include.fold.records import SqlType, exact_decimal, sql_type
 from include.settings import Field, Source, Times
 
 SHOWN_CHARACTERS = 80
-UNREADABLE_FILE = "unreadable_file"  # the code of a file that is refused as a whole
 
 
 class RefusedError(Exception):
@@ -278,15 +277,8 @@ def _date(name: str, value: object) -> date:
     raise wrong_type(name, value, "date, as 2026-01-31")
 
 
-PLAIN: dict[str, Convert] = {
-    "boolean": _boolean,
-    "double": _double,
-    "float": _float,
-    "string": _string,
-    "binary": _binary,
-    "date": _date,
-    "timestamp_ntz": local_us,
-}
+PLAIN: dict[str, Convert] = {"boolean": _boolean, "double": _double, "float": _float}
+PLAIN |= {"string": _string, "binary": _binary, "date": _date, "timestamp_ntz": local_us}
 
 
 def _array(kind: SqlType, parts: list[Convert], name: str, value: object) -> list[object]:
@@ -327,11 +319,8 @@ def _map(
     return pairs
 
 
-NESTED: dict[str, Callable[[SqlType, list[Convert], str, object], object]] = {
-    "array": _array,
-    "struct": _struct,
-    "map": _map,
-}
+Nested = Callable[[SqlType, list[Convert], str, object], object]
+NESTED: dict[str, Nested] = {"array": _array, "struct": _struct, "map": _map}
 
 
 def _or_none(convert: Convert, name: str, value: object) -> object:

@@ -9,7 +9,7 @@ import json
 import multiprocessing
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, fields
@@ -23,23 +23,9 @@ import pyarrow.compute as pc
 
 from include.catalogue import FINDINGS
 from include.ingest.bronze_tables import bronze_columns, quarantine_columns
-from include.ingest.connector import (
-    Batch,
-    Outcome,
-    ReadSplit,
-    Split,
-    connector_columns,
-    refused_columns,
-)
+from include.ingest.connector import Batch, Outcome, ReadSplit, Split, connector_columns
 from include.ingest.formats import LandedRows, folder_values
-from include.ingest.landed_values import (
-    UNREADABLE_FILE,
-    RefusedError,
-    Rescue,
-    Row,
-    UnreadableFileError,
-    reader_of_events,
-)
+from include.ingest.landed_values import RefusedError, Rescue, UnreadableFileError, reader_of_events
 from include.ingest.watermark import SourceWatermark, group_of, watermark_instants
 from include.lake.columns import INSTANT, arrow_type, documented, instant_scalar, without_comments
 from include.lake.ops import Finding
@@ -52,6 +38,7 @@ from include.text_table import counted
 FILE, ACCEPTED, REFUSED = "file", "accepted", "refused"
 BEFORE_ALL_US = -(2**63)
 WHOLE_FILE = 0  # the row number of a file that could not be read
+UNREADABLE_FILE = "unreadable_file"  # its reason's code
 ROWS_AT_ONCE = 10_000
 # With less in a batch a second process takes longer to start than it saves.
 BYTES_A_PROCESS = 4 * MIB
@@ -64,7 +51,7 @@ OUTCOME = {**dict.fromkeys(TEXTS, "string"), "row_number": "bigint", "event_time
 
 def outcome_schema(source: Source) -> pa.Schema:
     types = {f"value_{field.name}": field.type for field in source.fields} | OUTCOME
-    types |= {column.name: column.type for column in refused_columns(source)}
+    types |= {column.name: column.type for column in connector_columns(source, is_refused=True)}
     return pa.schema([(name, arrow_type(kind)) for name, kind in types.items()])
 
 
@@ -137,7 +124,10 @@ def with_counts(
 
 
 def judge_of_rows(
-    source: Source, rescue: Rescue, values: Callable[[Any], Row], raw: Callable[[Any], str | None]
+    source: Source,
+    rescue: Rescue,
+    values: Callable[[Any], Mapping[str, object]],
+    raw: Callable[[Any], str | None],
 ) -> Callable[[str, int, Any, int], Outcome]:
     """A function that gives the outcome of a row; `values` and `raw` give a row's fields and text."""
     to_event, has_all, columns = reader_of_events(source), rescue.has_all, value_columns(source)

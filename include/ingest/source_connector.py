@@ -132,10 +132,8 @@ def landing_root(lake: Lake, source: str) -> str:
 def landed_files(lake: Lake, source: str) -> list[Split]:
     """All landed files but hidden ones, in the order of ingestion: the older before the newer."""
     root = landing_root(lake, source)
-    listed = sorted(_listed_here(root) if lake.is_local else _listed(lake, root))
-    return [
-        Split(name, bytes=size, modified_at=written_at(ns // 1000)) for ns, name, size in listed
-    ]
+    found = sorted(_listed_here(root) if lake.is_local else _listed(lake, root))
+    return [Split(name, bytes=size, modified_at=written_at(ns // 1000)) for ns, name, size in found]
 
 
 def _listed(lake: Lake, root: str) -> Iterator[Listed]:

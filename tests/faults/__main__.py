@@ -80,10 +80,7 @@ def tried(row: Row, bases: Bases, commands: CommandLine) -> Result:
 
 
 def try_rows(
-    wanted: Sequence[Row],
-    commands: CommandLine,
-    path: Path,
-    how: Try = tried,
+    wanted: Sequence[Row], commands: CommandLine, path: Path, how: Try = tried
 ) -> list[Result]:
     """Their results, each of a lake of its own."""
     memory = Path("/dev/shm")

@@ -106,10 +106,7 @@ class Story:
                 _bronze(self.lake, source),
                 Counter((str(event.key), event.time_us) for event in events),
             ),
-            "quarantine": (
-                _count(self.lake.quarantine(source)),
-                self.landed,
-            ),
+            "quarantine": (_count(self.lake.quarantine(source)), self.landed),
         }
         return [
             f"{name} has {_amount(is_there)}, must have {_amount(must)}"
