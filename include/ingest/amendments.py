@@ -67,14 +67,13 @@ class Amendment:
 
     def unfinished(self, who: str) -> LakeError:
         """The error for `who` waits for it."""
-        is_erasure = self.kind == ERASURE
-        command = f"erase {self.source} KEY" if is_erasure else f"set-watermark {self.source}"
-        return LakeError(
-            f"`{command}` was begun and is not finished, and {who} waits for it",
-            code="unfinished_erasure" if is_erasure else "unfinished_set_watermark",
-            subject=self.source,
-            command=f"./stateful {command} --apply",
-        )
+        source, is_erasure = self.source, self.kind == ERASURE
+        command = f"./stateful set-watermark {source} --apply"
+        if is_erasure:
+            command = f"./stateful erase {source} KEY --apply"
+        said = f"`{command}` was begun and is not finished, and {who} waits for it"
+        code = "unfinished_erasure" if is_erasure else "unfinished_set_watermark"
+        return LakeError(said, code=code, subject=source, command=command)
 
 
 class Amendments(NamedTuple):

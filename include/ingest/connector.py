@@ -117,15 +117,15 @@ class ConnectorError(LakeError):
 
     code = "lost_input"
 
-    @classmethod
-    def unreadable(cls, subject: str, said: str) -> "ConnectorError":
-        return cls(said, code="unreadable_input", subject=subject)
+    @staticmethod
+    def unreadable(subject: str, said: str) -> "ConnectorError":
+        return ConnectorError(said, code="unreadable_input", subject=subject)
 
-    @classmethod
-    def lost(cls, source: str, said: str) -> "ConnectorError":
+    @staticmethod
+    def lost(source: str, said: str) -> "ConnectorError":
         said = f"{said}. Nothing is ingested. To go on behind what is lost"
         command = f"./stateful ingest {source} --accept-loss --apply"
-        return cls(said, subject=source, command=command)
+        return ConnectorError(said, subject=source, command=command)
 
 
 class NextSplits(NamedTuple):
