@@ -68,10 +68,10 @@ class Amendment:
     def unfinished(self, who: str) -> LakeError:
         """The error for `who` waits for it."""
         source, is_erasure = self.source, self.kind == ERASURE
-        command = f"./stateful set-watermark {source} --apply"
+        what, command = "set-watermark", f"./stateful set-watermark {source} --apply"
         if is_erasure:
-            command = f"./stateful erase {source} KEY --apply"
-        said = f"`{command}` was begun and is not finished, and {who} waits for it"
+            what, command = "an erasure of a key", f"./stateful erase {source} KEY --apply"
+        said = f"{what} of {source} was begun and is not finished, and {who} waits for it"
         code = "unfinished_erasure" if is_erasure else "unfinished_set_watermark"
         return LakeError(said, code=code, subject=source, command=command)
 
